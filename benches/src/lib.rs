@@ -1,0 +1,1 @@
+//! What the load tool and the micro-benchmarks share.

@@ -1,0 +1,1 @@
+//! Async multiplexed Valkey client over RDMA, with TCP beside it.

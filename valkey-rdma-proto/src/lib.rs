@@ -1,0 +1,1 @@
+//! The wire protocol of Valkey over RDMA and its connection state machine, without I/O.

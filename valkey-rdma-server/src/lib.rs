@@ -1,0 +1,1 @@
+//! Valkey-over-RDMA server library and mock.

@@ -1,0 +1,1 @@
+//! Devices and the async byte stream of Valkey over RDMA.
