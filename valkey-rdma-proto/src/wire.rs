@@ -90,7 +90,8 @@ impl ControlMessage {
     ///
     /// Source: clauses M-1 and M-2; valkey `src/rdma.c`, `connRdmaHandleRecv`.
     pub fn decode(bytes: &[u8]) -> Result<Self, ProtocolError> {
-        let wrong_length = ProtocolError::MessageLength { len: u32::try_from(bytes.len()).unwrap_or(u32::MAX) };
+        let wrong_length =
+            ProtocolError::MessageLength { len: u32::try_from(bytes.len()).unwrap_or(u32::MAX) };
         let bytes: &[u8; MESSAGE_LEN] = bytes.try_into().map_err(|_| wrong_length)?;
         match u16::from_be_bytes([bytes[0], bytes[1]]) {
             OPCODE_GET_SERVER_FEATURE => Ok(Self::GetServerFeature(FeatureMessage::decode(bytes))),
@@ -178,7 +179,8 @@ mod tests {
 
     #[test]
     fn features_have_their_fields_where_clause_m5_puts_them() {
-        let message = ControlMessage::SetClientFeature(Features { select: 0x1234, bits: 0x8000_0000_0000_0001 });
+        let message =
+            ControlMessage::SetClientFeature(Features { select: 0x1234, bits: 0x8000_0000_0000_0001 });
         let mut expected = [0; MESSAGE_LEN];
         expected[..4].copy_from_slice(&[0, 1, 0x12, 0x34]);
         expected[24] = 0x80;
@@ -197,10 +199,7 @@ mod tests {
     fn other_lengths_are_refused_m1() {
         for len in [0, 31, 33, 64] {
             let bytes = alloc::vec![0; len];
-            assert_eq!(
-                ControlMessage::decode(&bytes),
-                Err(ProtocolError::MessageLength { len: len as u32 })
-            );
+            assert_eq!(ControlMessage::decode(&bytes), Err(ProtocolError::MessageLength { len: len as u32 }));
         }
     }
 

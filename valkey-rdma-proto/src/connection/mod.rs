@@ -30,7 +30,6 @@ use crate::work::{
     WrKind,
 };
 
-
 /// Send queue entries kept free of data, so that a Register or an answer can always leave.
 const CONTROL_RESERVE: u32 = 4;
 
@@ -119,6 +118,9 @@ pub struct Connection {
 enum State {
     /// The queue pair is not connected yet.
     Connecting,
+    /// The application closed before that. The connection is completed all the same, then disconnected: a
+    /// request that vanishes half way crashes a reference server (hazard H11).
+    Abandoned,
     /// Connected; the handshake may still be under way.
     Open,
     /// The application has closed; what it wrote is being delivered.
@@ -164,10 +166,11 @@ impl Connection {
     /// The queue pair is connected: offers our memory to the peer (clause H-2).
     pub fn handle_established(&mut self, now: Instant) {
         self.now = now;
-        if self.state != State::Connecting {
-            return;
+        match self.state {
+            State::Connecting => self.state = State::Open,
+            State::Abandoned => return self.end(CloseReason::Local),
+            _ => return,
         }
-        self.state = State::Open;
         let memory = self.rx.register_first();
         self.send_register(memory);
         if !self.tx.is_registered() {
@@ -182,7 +185,8 @@ impl Connection {
     /// it is not looked at otherwise.
     pub fn handle_completion(&mut self, now: Instant, completion: Completion, message: &[u8]) {
         self.now = now;
-        if self.state == State::Closed {
+        // What had arrived when the connection ended is still the application's.
+        if self.state == State::Closed && !matches!(completion.outcome, Outcome::Written { .. }) {
             return;
         }
         let result = match (completion.wr_id.kind(), completion.outcome) {
@@ -214,7 +218,7 @@ impl Connection {
     pub fn handle_disconnected(&mut self, now: Instant) {
         self.now = now;
         let reason = match self.state {
-            State::Lingering => CloseReason::Local,
+            State::Lingering | State::Abandoned => CloseReason::Local,
             _ => CloseReason::Peer,
         };
         self.end(reason);
@@ -284,14 +288,15 @@ impl Connection {
                 self.state = State::Closing;
                 self.timers.set(Timer::Close, now, self.config.close_timeout);
             }
-            State::Connecting | State::Open => {
+            State::Connecting => self.state = State::Abandoned,
+            State::Open => {
                 let reason = match self.staging.unacknowledged() {
                     0 => CloseReason::Local,
                     bytes => CloseReason::LocalUnfinished { bytes },
                 };
                 self.end(reason);
             }
-            State::Closing | State::Lingering | State::Disconnecting | State::Closed => {}
+            State::Abandoned | State::Closing | State::Lingering | State::Disconnecting | State::Closed => {}
         }
     }
 
@@ -309,7 +314,7 @@ impl Connection {
         if let Some(slot) = self.receives.pop_front() {
             return Some(Work::Receive(self.receive(slot)));
         }
-        if self.state == State::Connecting {
+        if matches!(self.state, State::Connecting | State::Abandoned) {
             return None;
         }
         if self.credits.wants_probe() && self.queue.room() > CONTROL_RESERVE && self.outbox.is_empty() {
@@ -332,7 +337,7 @@ impl Connection {
 
     /// Whether both sides know each other's memory.
     pub fn is_connected(&self) -> bool {
-        self.tx.is_registered() && self.state != State::Connecting
+        self.tx.is_registered() && !matches!(self.state, State::Connecting | State::Abandoned)
     }
 
     /// Whether the connection is over: nothing more can be written, and nothing more will arrive.

@@ -38,7 +38,10 @@ impl RxWindow {
     /// If there is no buffer, or they differ in length, or they are empty.
     pub(super) fn new(regions: &[Region]) -> Self {
         let len = regions.first().expect("a receive window has at least one buffer").len;
-        assert!(len > 0 && regions.iter().all(|region| region.len == len), "receive buffers are equal, not empty");
+        assert!(
+            len > 0 && regions.iter().all(|region| region.len == len),
+            "receive buffers are equal, not empty"
+        );
         let buffers = regions.iter().map(|&region| Buffer { region, announced: 0, consumed: 0 }).collect();
         Self { buffers, len, filling: 0, reading: 0, registered: false }
     }

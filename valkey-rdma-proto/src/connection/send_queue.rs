@@ -51,8 +51,9 @@ impl SendQueue {
         let sequence = self.next;
         self.next += 1;
         self.since_signal += 1;
-        let signalled =
-            want_signal || self.since_signal >= self.depth / 4 || position - self.covered >= self.signal_bytes;
+        let signalled = want_signal
+            || self.since_signal >= self.depth / 4
+            || position - self.covered >= self.signal_bytes;
         if signalled {
             self.since_signal = 0;
             self.covered = position;

@@ -47,8 +47,9 @@ impl Timers {
 
     /// Takes one deadline that has passed.
     pub(super) fn pop_expired(&mut self, now: Instant) -> Option<Timer> {
-        let expired =
-            TIMERS.into_iter().find(|&timer| self.0[timer as usize].is_some_and(|deadline| deadline <= now))?;
+        let expired = TIMERS
+            .into_iter()
+            .find(|&timer| self.0[timer as usize].is_some_and(|deadline| deadline <= now))?;
         self.stop(expired);
         Some(expired)
     }
