@@ -345,6 +345,11 @@ impl Connection {
         matches!(self.state, State::Disconnecting | State::Closed)
     }
 
+    /// Whether the application has closed, or the connection is over: nothing more can be written.
+    pub fn is_closing(&self) -> bool {
+        !matches!(self.state, State::Connecting | State::Open)
+    }
+
     /// Length of the peer's window in bytes; 0 before its first Register.
     pub fn peer_window(&self) -> u32 {
         self.tx.len()
