@@ -14,7 +14,7 @@ struct TestHandler {
     go: Semaphore,
 }
 
-impl Handler for Arc<TestHandler> {
+impl Handler for TestHandler {
     type Session = ();
 
     fn session(&self, _peer: &Peer) {}
@@ -50,7 +50,7 @@ fn serve(in_flight: usize, config: &Config) -> Served {
     let stopper = Stopper::new();
     let nowhere = "127.0.0.1:1".parse().unwrap();
     let peer = Peer::new(1, Transport::Tcp, nowhere, nowhere);
-    let connection = Connection::new(server, peer, Arc::new(handler.clone()), config);
+    let connection = Connection::new(server, peer, handler.clone(), config);
     let task = tokio::spawn(connection.serve(stopper.listener()));
     Served { client, handler, stopper, task }
 }
