@@ -3,6 +3,7 @@
 mod support;
 
 use support::{Wire, mock, start, wires};
+use tokio::task::JoinSet;
 use valkey_rdma_server::{Config, Mock};
 
 #[tokio::test]
@@ -109,12 +110,14 @@ async fn an_argument_longer_than_allowed_is_refused_before_it_is_sent() {
 #[tokio::test]
 async fn quit_is_answered_before_the_end() {
     let server = mock().await;
-    for endpoint in server.endpoints() {
-        for _ in 0..200 {
-            let mut wire = Wire::connect(endpoint).await;
+    let mut clients = JoinSet::new();
+    for endpoint in server.endpoints().repeat(200) {
+        clients.spawn(async move {
+            let mut wire = Wire::connect(&endpoint).await;
             wire.send("PING\r\nQUIT\r\nPING\r\n").await;
             wire.expect("+PONG\r\n+OK\r\n").await;
             wire.expect_end().await;
-        }
+        });
     }
+    clients.join_all().await;
 }

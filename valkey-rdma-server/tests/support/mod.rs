@@ -1,6 +1,7 @@
 //! A server on every transport that runs anywhere, and clients that speak in literal bytes.
 
 #![allow(dead_code, reason = "each test file is a crate and none needs all of it")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::net::SocketAddr;
 use std::time::Duration;
