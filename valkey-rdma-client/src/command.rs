@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn arguments_of_any_bytes_are_length_prefixed() {
         let command = Command::from_args([&b"SET"[..], b"", b"\0\r\n$5\r\n"]);
-        assert_eq!(wire(command), b"*3\r\n$3\r\nSET\r\n$0\r\n\r\n$8\r\n\0\r\n$5\r\n\r\n");
+        assert_eq!(wire(command), b"*3\r\n$3\r\nSET\r\n$0\r\n\r\n$7\r\n\0\r\n$5\r\n\r\n");
     }
 
     #[test]

@@ -233,6 +233,9 @@ impl Endpoint {
 
     /// Refuses what only makes no sense together.
     pub(crate) fn check(&self) -> Result<(), EndpointError> {
+        if self.host.is_empty() {
+            return Err(EndpointError::MissingHost);
+        }
         if self.transport == Transport::Tcp {
             if self.rx_size.is_some() {
                 return Err(EndpointError::NotOnTcp { option: "rx_size" });
@@ -291,10 +294,10 @@ impl FromStr for Endpoint {
             "valkey" | "redis" => Transport::Tcp,
             _ => return Err(EndpointError::UnknownScheme { scheme: scheme.to_owned() }),
         };
-        let url = Url::parse(text).map_err(EndpointError::Syntax)?;
-        if url.fragment().is_some() {
+        if text.contains('#') {
             return Err(EndpointError::Fragment);
         }
+        let url = Url::parse(text).map_err(EndpointError::Syntax)?;
         let host = match url.host() {
             Some(Host::Domain(name)) if !name.is_empty() => name.to_owned(),
             Some(Host::Ipv4(address)) => address.to_string(),
@@ -404,7 +407,7 @@ pub enum EndpointError {
         scheme: String,
     },
     /// The text breaks the syntax of URLs.
-    #[error("bad URL: {0}")]
+    #[error("bad URL: {0} (write special characters in user and password as %XX)")]
     Syntax(url::ParseError),
     /// A `#` in the URL, which is nearly always a password that is not percent-encoded.
     #[error("a URL here has no part after '#': write a '#' in a password as %23")]
