@@ -100,13 +100,14 @@ impl Decoder {
         Self { protocol, buffer: BytesMut::new(), searched: 0, scalar: None, open: Vec::new() }
     }
 
-    /// The buffer to append received bytes to, with room to read into: enough for the rest of a large string.
+    /// The buffer to append received bytes to, with room to read into: all that a large string still needs, or a
+    /// share of it that doubles.
     pub(crate) fn room(&mut self) -> &mut BytesMut {
         let missing = self.scalar.map_or(0, |len| len.saturating_sub(self.buffer.len()));
         let spare = self.buffer.capacity() - self.buffer.len();
-        if spare < missing.clamp(MIN_ROOM, MAX_AHEAD) {
-            // What arrived is proof of the peer's means: offer as much again. One byte more than missing would do
-            // no harm, one less would cost another read.
+        let enough = if missing == 0 { MIN_ROOM } else { missing.min(MIN_ROOM) };
+        if spare < enough {
+            // An announcement alone sets aside a bounded amount; what has arrived is taken as a sign of more.
             let ahead = missing.min(MAX_AHEAD.max(self.buffer.len()));
             self.buffer.reserve(ahead.max(READ_ROOM));
         }
