@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
-use std::task::Poll;
 
 use device_peer::{
     MESSAGE, Peer, RECEIVES, WINDOW, accept, bounded, connect, device, listen, open, options, pair,
@@ -200,7 +199,7 @@ async fn a_message_that_finds_no_receive_waits_for_one() {
 async fn a_message_longer_than_its_receive_fails_on_both_sides() {
     let (mut active, mut passive) = pair().await;
     active.send(1, &pattern(1, MESSAGE + 1));
-    let sent = active.outcome(WrId::send(1)).await;
+    let sent = active.send_outcome(WrId::send(1)).await;
     // Devices differ in what they call it.
     let refused = [FailureStatus::RemoteInvalidRequest, FailureStatus::RemoteOperation];
     assert!(refused.map(Outcome::Failed).contains(&sent), "{sent:?}");
@@ -304,8 +303,8 @@ async fn refused_write(op: impl FnOnce(&mut Peer) -> SendOp) {
     chain[0].signalled = false;
     active.post(&chain);
     // A failure completes, asked for or not, and flushes what is behind it.
-    assert_eq!(active.outcome(WrId::send(1)).await, Outcome::Failed(FailureStatus::RemoteAccess));
-    assert_eq!(active.outcome(WrId::send(2)).await, Outcome::Failed(FailureStatus::Flushed));
+    assert_eq!(active.send_outcome(WrId::send(1)).await, Outcome::Failed(FailureStatus::RemoteAccess));
+    assert_eq!(active.send_outcome(WrId::send(2)).await, Outcome::Failed(FailureStatus::Flushed));
     assert!(passive.read_window(0..WINDOW as usize).iter().all(|byte| *byte == 0), "nothing was written");
 }
 
@@ -355,7 +354,7 @@ async fn bytes_outside_of_the_local_region_are_not_sent() {
         let local = Slice { region: active.staging.id, offset: WINDOW - len + 1, len };
         let op = write_to(&passive, 0);
         active.post(&[SendRequest { wr_id: WrId::send(1), local, op, signalled: true }]);
-        assert_eq!(active.outcome(WrId::send(1)).await, Outcome::Failed(FailureStatus::LocalProtection));
+        assert_eq!(active.send_outcome(WrId::send(1)).await, Outcome::Failed(FailureStatus::LocalProtection));
     }
     // Up to the last byte they are.
     active.post(&[active.request(1, WINDOW - 16, 16, write_to(&passive, u64::from(WINDOW) - 16))]);
@@ -369,17 +368,13 @@ async fn a_completion_raises_no_event_unless_armed() {
     let (mut active, mut passive) = pair().await;
     active.send(1, &[1]);
     assert_eq!(active.outcome(WrId::send(1)).await, Outcome::Sent);
-    let is_pending = |peer: &mut Peer| {
-        let endpoint = &mut peer.endpoint;
-        poll_fn(|cx| Poll::Ready(endpoint.poll_completion_event(cx).is_pending()))
-    };
-    assert!(is_pending(&mut passive).await, "never armed");
+    assert!(passive.is_quiet().await, "never armed");
     passive.endpoint.arm().expect("arms");
-    assert!(is_pending(&mut passive).await, "armed after the completion");
+    assert!(passive.is_quiet().await, "armed after the completion");
     active.send(2, &[2]);
     bounded(poll_fn(|cx| passive.endpoint.poll_completion_event(cx))).await.expect("an event");
     assert_eq!(passive.completed().len(), 2);
-    assert!(is_pending(&mut passive).await, "one event for one arming");
+    assert!(passive.is_quiet().await, "one event for one arming");
 }
 
 #[tokio::test]
@@ -503,7 +498,7 @@ async fn sends_after_the_end_are_flushed() {
     }
     // Devices may refuse the request, or take it and flush it.
     if active.endpoint.post_sends(&[active.request(1, 0, 1, SendOp::Send)]).is_ok() {
-        assert_eq!(active.outcome(WrId::send(1)).await, Outcome::Failed(FailureStatus::Flushed));
+        assert_eq!(active.send_outcome(WrId::send(1)).await, Outcome::Failed(FailureStatus::Flushed));
     }
 }
 
