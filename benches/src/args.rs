@@ -112,7 +112,7 @@ pub struct Args {
     pub demo: bool,
 
     /// Print this help
-    #[arg(long, action = ArgAction::Help)]
+    #[arg(long, action = ArgAction::HelpShort)]
     help: Option<bool>,
 
     /// Print the version
@@ -214,10 +214,16 @@ impl Args {
     {
         let args = Args::try_parse_from(line).map_err(|error| {
             let text = error.render();
-            if error.use_stderr() { Instead::Refuse(one_line(&text.to_string())) } else { Instead::Print(text.ansi().to_string()) }
+            if error.use_stderr() {
+                Instead::Refuse(one_line(&text.to_string()))
+            } else {
+                Instead::Print(text.to_string())
+            }
         })?;
         if args.rx_size.is_some() && args.url.is_none() && args.transport == Transport::Tcp {
-            return Err(Instead::Refuse("--rx-size is the size of an RDMA window and means nothing with --transport tcp".to_owned()));
+            return Err(Instead::Refuse(
+                "--rx-size is the size of an RDMA window and means nothing with --transport tcp".to_owned(),
+            ));
         }
         Ok(args)
     }

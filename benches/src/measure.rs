@@ -28,8 +28,7 @@ impl Recorder {
 
     /// Adds latencies measured by task number `task`.
     pub fn record(&self, task: usize, latencies: impl IntoIterator<Item = Duration>) {
-        let mut shard =
-            self.shards[task % self.shards.len()].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shard = self.shards[task % self.shards.len()].lock().unwrap_or_else(PoisonError::into_inner);
         for latency in latencies {
             shard.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX).min(LONGEST_NS));
         }
