@@ -7,10 +7,15 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a panic is how a test fails"))]
 
 pub mod args;
+pub mod benchmark;
 pub mod counters;
 pub mod faults;
+pub mod interrupt;
 pub mod measure;
 pub mod progress;
 pub mod report;
 pub mod result;
+pub mod run;
+pub mod target;
+pub mod verify;
 pub mod workload;
