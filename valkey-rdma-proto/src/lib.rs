@@ -1,1 +1,71 @@
 //! The wire protocol of Valkey over RDMA and its connection state machine, without I/O.
+//!
+//! Valkey 8.1 and later can carry RESP over RDMA: each side offers the other a window of its memory, the other
+//! writes bytes into it with RDMA WRITE and announces them by a number, and offers a fresh window once the old
+//! one is full. This crate is that protocol and nothing else: it opens no socket, reads no clock, holds no
+//! pointer and copies no payload. It is told what happened and asked what to do.
+//!
+//! # The run loop
+//!
+//! A transport owns the queue pair and the registered memory, and turns the crank. Two connections in one
+//! process, joined by nothing but this loop's shape:
+//!
+//! ```
+//! use valkey_rdma_proto::work::{Region, RegionId};
+//! use valkey_rdma_proto::{Config, Connection, Event, Instant, Resources, Role, Work};
+//! use core::time::Duration;
+//!
+//! // The transport registered these regions with its device.
+//! let rx = [Region { id: RegionId(2), addr: 0x7000_0000, rkey: 0x1234, len: 1 << 20 }];
+//! let mut connection = Connection::new(
+//!     Role::Client,
+//!     Config::new(Role::Client),
+//!     Resources {
+//!         commands: RegionId(0),
+//!         staging: RegionId(1),
+//!         staging_len: 1 << 20,
+//!         rx: &rx,
+//!         receives: 1024,
+//!         send_depth: 1024,
+//!         max_message: 1 << 30,
+//!     },
+//! );
+//!
+//! // Before connecting: post the receives.
+//! let mut receives = 0;
+//! while let Some(work) = connection.poll_work() {
+//!     assert!(matches!(work, Work::Receive(_)));
+//!     receives += 1;
+//! }
+//! assert_eq!(receives, 1024);
+//!
+//! // The device says that the queue pair is connected. The first message offers our window.
+//! connection.handle_established(Instant::from_origin(Duration::from_millis(1)));
+//! let Some(Work::Message(request, bytes)) = connection.poll_work() else { panic!("a Register") };
+//! assert_eq!(bytes[..2], [0, 3]);
+//!
+//! // ... copy `bytes` to the place that `request.local` names, post `request`, wait for completions, hand each
+//! // to `handle_completion`, and ask again. `poll_timeout` tells when to call `handle_timeout`.
+//! assert!(connection.poll_timeout().is_some(), "the peer's Register is due");
+//! ```
+//!
+//! # Viewpoint
+//!
+//! `tx` and `rx` are seen from this side: what the peer's documentation calls its RX buffer is our `tx` window.
+//! Integers are in host order everywhere but in [`wire`].
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod config;
+mod connection;
+mod error;
+mod time;
+pub mod wire;
+pub mod work;
+
+pub use config::{Config, Role};
+pub use connection::{Connection, Counters, Event, Resources, Work, command_region_len};
+pub use error::{CloseReason, ProtocolError};
+pub use time::Instant;

@@ -1,1 +1,52 @@
 //! Devices and the async byte stream of Valkey over RDMA.
+//!
+//! [`Stream`] is to an RDMA connection what `TcpStream` is to TCP; [`Listener`] accepts them. Below lies a
+//! [device contract](device) with two implementations: kernel verbs, and an emulated device in software that
+//! runs anywhere. Nothing above the device can tell which one it has, except by [asking](Stream::info).
+//!
+//! ```
+//! use tokio::io::{AsyncReadExt, AsyncWriteExt};
+//! use valkey_rdma_transport::{Config, DeviceKind, Listener, Stream};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let any = "127.0.0.1:0".parse()?;
+//! let mut listener = Listener::bind(DeviceKind::Emulated, any, &Config::default()).await?;
+//! let addr = listener.local_addr();
+//!
+//! let echo = tokio::spawn(async move {
+//!     let (mut reader, mut writer) = tokio::io::split(listener.accept().await?);
+//!     tokio::io::copy(&mut reader, &mut writer).await?;
+//!     Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+//! });
+//!
+//! let mut stream = Stream::connect(DeviceKind::Emulated, addr, &Config::default()).await?;
+//! stream.write_all(b"hello").await?;
+//! let mut answer = [0; 5];
+//! stream.read_exact(&mut answer).await?;
+//! assert_eq!(&answer, b"hello");
+//! assert_eq!(stream.stats().device.doorbells, 2); // our Register, and one write
+//! drop(stream);
+//! # echo.await?.map_err(|error| error as Box<dyn std::error::Error>)?;
+//! # Ok(())
+//! # }
+//! ```
+#![deny(unsafe_code)]
+
+mod config;
+pub mod device;
+mod emulated;
+mod error;
+mod listener;
+mod stats;
+mod stream;
+#[cfg(feature = "verbs")]
+mod verbs;
+
+pub use config::Config;
+pub use device::DeviceKind;
+pub use error::TransportError;
+pub use listener::Listener;
+pub use stats::{DeviceCounters, Info, Stats};
+pub use stream::{Monitor, Stream};
+pub use valkey_rdma_proto::{CloseReason, Counters, ProtocolError};

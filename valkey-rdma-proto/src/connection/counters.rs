@@ -1,0 +1,37 @@
+//! What a connection counts.
+
+use core::time::Duration;
+
+/// Exact counts of one connection since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Work requests handed to the send queue, data and control messages together.
+    pub work_requests: u64,
+    /// Of these, the ones that asked for a completion.
+    pub signalled: u64,
+    /// Control messages sent.
+    pub messages_sent: u64,
+    /// Control messages received.
+    pub messages_received: u64,
+    /// Register messages sent: how often the peer was given a fresh window.
+    pub registers_sent: u64,
+    /// Register messages received.
+    pub registers_received: u64,
+    /// Questions asked to gain credits.
+    pub probes: u64,
+    /// Immediates received: pieces of data announced by the peer.
+    pub immediates_received: u64,
+    /// Data bytes handed to the send queue.
+    pub bytes_sent: u64,
+    /// Data bytes announced by the peer.
+    pub bytes_received: u64,
+    /// Receives posted, the first ones included.
+    pub receives_posted: u64,
+    /// How often data waited because the peer's window was full.
+    pub window_stalls: u64,
+    /// For how long, in all.
+    pub window_stall_time: Duration,
+    /// Fewest credits there ever were; `None` on a side that does not count them.
+    pub credits_low_water: Option<u32>,
+}

@@ -1,0 +1,139 @@
+//! How many messages a client may still send before the server has proven that it takes them.
+//!
+//! Every WRITE_WITH_IMM and every SEND uses up one of the server's 1024 receives, which it posts again when it
+//! polls. It accepts with a receiver-not-ready retry count of zero, so one message too many kills the queue
+//! pair (hazard H8). The device's acknowledgement proves nothing: it comes when a receive is used up, not when
+//! it is posted again. What proves it:
+//!
+//! - a Register: the server has read our bytes to the end of its window;
+//! - bytes in a window that we registered: the server has taken that Register, and all we sent before;
+//! - an answer to GetServerFeature, which is asked for no other reason.
+
+/// The credit account of one side.
+#[derive(Debug)]
+pub(super) struct Credits {
+    /// Most messages without proof. `None`: not counted, because the peer retries for ever.
+    limit: Option<u32>,
+    /// Messages sent.
+    sent: u64,
+    /// Messages proven taken.
+    proven: u64,
+    /// Number of the last data message.
+    last_data: u64,
+    /// Number of the last Register.
+    last_register: u64,
+    /// Number of the question under way.
+    probe: Option<u64>,
+    /// Fewest credits there ever were.
+    low_water: u32,
+}
+
+/// What a message is, as far as later proof goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Data,
+    Register,
+    Probe,
+    Other,
+}
+
+impl Credits {
+    pub(super) fn new(limit: Option<u32>) -> Self {
+        Self {
+            limit,
+            sent: 0,
+            proven: 0,
+            last_data: 0,
+            last_register: 0,
+            probe: None,
+            low_water: limit.unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Messages that may still be sent.
+    pub(super) fn left(&self) -> u32 {
+        let unproven = u32::try_from(self.sent - self.proven).unwrap_or(u32::MAX);
+        self.limit.map_or(u32::MAX, |limit| limit.saturating_sub(unproven))
+    }
+
+    /// Whether it is time to ask the server for proof: half of the credits are used, and no question is open.
+    pub(super) fn wants_probe(&self) -> bool {
+        self.limit.is_some_and(|limit| self.probe.is_none() && self.left() <= limit / 2)
+    }
+
+    /// A message was sent.
+    pub(super) fn spend(&mut self, kind: Kind) {
+        self.sent += 1;
+        match kind {
+            Kind::Data => self.last_data = self.sent,
+            Kind::Register => self.last_register = self.sent,
+            Kind::Probe => self.probe = Some(self.sent),
+            Kind::Other => {}
+        }
+        self.low_water = self.low_water.min(self.left());
+    }
+
+    /// The peer registered after we had filled its window.
+    pub(super) fn handle_window_renewed(&mut self) {
+        self.proven = self.proven.max(self.last_data);
+    }
+
+    /// Bytes arrived in the window that we registered last.
+    pub(super) fn handle_first_bytes(&mut self) {
+        self.proven = self.proven.max(self.last_register);
+    }
+
+    /// The server answered. Returns whether it had been asked.
+    pub(super) fn handle_answer(&mut self) -> bool {
+        let Some(number) = self.probe.take() else { return false };
+        self.proven = self.proven.max(number);
+        true
+    }
+
+    /// Fewest credits there ever were; `None` if they are not counted.
+    pub(super) fn low_water(&self) -> Option<u32> {
+        self.limit.map(|_| self.low_water)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credits_end_at_the_limit_and_come_back_with_proof_c1() {
+        let mut credits = Credits::new(Some(8));
+        for _ in 0..8 {
+            credits.spend(Kind::Data);
+        }
+        assert_eq!(credits.left(), 0);
+        credits.handle_window_renewed();
+        assert_eq!(credits.left(), 8);
+        assert_eq!(credits.low_water(), Some(0));
+    }
+
+    #[test]
+    fn an_answer_proves_only_what_was_sent_before_the_question_c3() {
+        let mut credits = Credits::new(Some(8));
+        for _ in 0..4 {
+            credits.spend(Kind::Data);
+        }
+        assert!(credits.wants_probe());
+        credits.spend(Kind::Probe);
+        assert!(!credits.wants_probe(), "one question at a time");
+        credits.spend(Kind::Data);
+        assert!(credits.handle_answer());
+        assert_eq!(credits.left(), 7);
+        assert!(!credits.handle_answer(), "answered unasked");
+    }
+
+    #[test]
+    fn the_first_bytes_in_a_window_prove_that_its_register_was_taken_c2() {
+        let mut credits = Credits::new(Some(8));
+        credits.spend(Kind::Data);
+        credits.spend(Kind::Register);
+        credits.spend(Kind::Data);
+        credits.handle_first_bytes();
+        assert_eq!(credits.left(), 7);
+    }
+}

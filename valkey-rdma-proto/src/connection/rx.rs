@@ -1,0 +1,201 @@
+//! Our receive window: equal buffers that the peer fills one after the other.
+//!
+//! The peer knows one buffer at a time. Once it has filled it to the last byte it cannot write until we
+//! register again, so at that moment, and no earlier, any equal buffer may be offered without losing a byte
+//! (clause W-5). With two buffers the peer fills the second while the first is still being read.
+
+use alloc::vec::Vec;
+
+use crate::error::ProtocolError;
+use crate::wire::XferMemory;
+use crate::work::{Region, Slice};
+
+/// The receive window.
+#[derive(Debug)]
+pub(super) struct RxWindow {
+    buffers: Vec<Buffer>,
+    /// Length of every buffer.
+    len: u32,
+    /// The buffer the peer writes into, or has just filled.
+    filling: usize,
+    /// The buffer the application reads from.
+    reading: usize,
+    /// Whether the peer has been told of `filling` at all.
+    registered: bool,
+}
+
+#[derive(Debug)]
+struct Buffer {
+    region: Region,
+    /// Bytes announced by the peer since this buffer was last registered.
+    announced: u32,
+    /// Bytes the application has taken.
+    consumed: u32,
+}
+
+impl RxWindow {
+    /// # Panics
+    /// If there is no buffer, or they differ in length, or they are empty.
+    pub(super) fn new(regions: &[Region]) -> Self {
+        let len = regions.first().expect("a receive window has at least one buffer").len;
+        assert!(
+            len > 0 && regions.iter().all(|region| region.len == len),
+            "receive buffers are equal, not empty"
+        );
+        let buffers = regions.iter().map(|&region| Buffer { region, announced: 0, consumed: 0 }).collect();
+        Self { buffers, len, filling: 0, reading: 0, registered: false }
+    }
+
+    /// Length of the window in bytes.
+    pub(super) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// The first Register of the connection.
+    pub(super) fn register_first(&mut self) -> XferMemory {
+        self.registered = true;
+        self.offer()
+    }
+
+    /// The peer announced `imm` bytes, the last write carrying `byte_len` of them (clauses I-1 to I-3).
+    ///
+    /// Returns whether these are the first bytes in this registration: the peer has then seen our Register.
+    pub(super) fn handle_immediate(&mut self, byte_len: u32, imm: u32) -> Result<bool, ProtocolError> {
+        let buffer = &mut self.buffers[self.filling];
+        let room = if self.registered { self.len - buffer.announced } else { 0 };
+        // Compared with the room, never by adding: the sum of two u32 can wrap (hazard H2).
+        if imm > room {
+            return Err(ProtocolError::ImmediateBeyondWindow { announced: imm, room });
+        }
+        if imm < byte_len {
+            return Err(ProtocolError::ImmediateTooSmall { announced: imm, written: byte_len });
+        }
+        let first = buffer.announced == 0 && imm > 0;
+        buffer.announced += imm;
+        Ok(first)
+    }
+
+    /// The next buffer to register, once the peer has filled the current one and another is free.
+    pub(super) fn rotate(&mut self) -> Option<XferMemory> {
+        if self.buffers[self.filling].announced < self.len {
+            return None;
+        }
+        let next = (self.filling + 1) % self.buffers.len();
+        if self.buffers[next].consumed < self.buffers[next].announced {
+            return None;
+        }
+        if self.reading == self.filling && self.buffers[self.reading].unread() == 0 {
+            self.reading = next;
+        }
+        self.filling = next;
+        self.buffers[next].announced = 0;
+        self.buffers[next].consumed = 0;
+        Some(self.offer())
+    }
+
+    /// The next announced bytes that lie in one piece, if there are any.
+    pub(super) fn readable(&self) -> Option<Slice> {
+        let buffer = &self.buffers[self.reading];
+        (buffer.unread() > 0).then(|| Slice {
+            region: buffer.region.id,
+            offset: buffer.consumed,
+            len: buffer.unread(),
+        })
+    }
+
+    /// The application has taken `len` bytes.
+    ///
+    /// # Panics
+    /// If it takes more than [`readable`](Self::readable) offers.
+    pub(super) fn consume(&mut self, len: u32) {
+        let buffer = &mut self.buffers[self.reading];
+        assert!(len <= buffer.unread(), "consumed {len} of {} readable bytes", buffer.unread());
+        buffer.consumed += len;
+        if buffer.consumed == self.len && self.reading != self.filling {
+            self.reading = (self.reading + 1) % self.buffers.len();
+        }
+    }
+
+    fn offer(&self) -> XferMemory {
+        let region = &self.buffers[self.filling].region;
+        XferMemory { addr: region.addr, len: region.len, key: region.rkey }
+    }
+}
+
+impl Buffer {
+    fn unread(&self) -> u32 {
+        self.announced - self.consumed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::work::RegionId;
+
+    fn window(buffers: u32, len: u32) -> RxWindow {
+        let regions: Vec<_> = (0..buffers)
+            .map(|n| Region { id: RegionId(n), addr: 0x1000 * u64::from(n + 1), rkey: n, len })
+            .collect();
+        let mut window = RxWindow::new(&regions);
+        let _ = window.register_first();
+        window
+    }
+
+    #[test]
+    fn immediate_beyond_the_room_is_refused_i2() {
+        let mut rx = window(1, 100);
+        assert_eq!(rx.handle_immediate(60, 60), Ok(true));
+        let refused = Err(ProtocolError::ImmediateBeyondWindow { announced: 41, room: 40 });
+        assert_eq!(rx.handle_immediate(41, 41), refused);
+        let wrapping = u32::MAX - 10;
+        let refused = Err(ProtocolError::ImmediateBeyondWindow { announced: wrapping, room: 40 });
+        assert_eq!(rx.handle_immediate(1, wrapping), refused);
+    }
+
+    #[test]
+    fn immediate_below_the_write_is_refused_i3() {
+        let mut rx = window(1, 100);
+        let refused = Err(ProtocolError::ImmediateTooSmall { announced: 3, written: 4 });
+        assert_eq!(rx.handle_immediate(4, 3), refused);
+    }
+
+    #[test]
+    fn plain_writes_before_the_immediate_are_announced_by_it_i4() {
+        let mut rx = window(1, 512);
+        assert_eq!(rx.handle_immediate(128, 512), Ok(true));
+        assert_eq!(rx.readable().map(|slice| slice.len), Some(512));
+    }
+
+    #[test]
+    fn one_buffer_is_offered_again_only_when_full_and_read_w5() {
+        let mut rx = window(1, 10);
+        let _ = rx.handle_immediate(9, 9);
+        rx.consume(9);
+        assert_eq!(rx.rotate(), None, "one byte short of full");
+        let _ = rx.handle_immediate(1, 1);
+        assert_eq!(rx.rotate(), None, "full but not read");
+        rx.consume(1);
+        assert_eq!(rx.rotate().map(|memory| memory.addr), Some(0x1000));
+        assert_eq!(rx.rotate(), None, "offered once");
+    }
+
+    #[test]
+    fn two_buffers_rotate_as_soon_as_full_and_are_read_in_order_w6() {
+        let mut rx = window(2, 10);
+        let _ = rx.handle_immediate(10, 10);
+        assert_eq!(rx.rotate().map(|memory| memory.addr), Some(0x2000));
+        assert_eq!(rx.handle_immediate(10, 10), Ok(true));
+        assert_eq!(rx.rotate(), None, "both hold unread bytes");
+        rx.consume(10);
+        assert_eq!(rx.rotate().map(|memory| memory.addr), Some(0x1000));
+        assert_eq!(rx.readable(), Some(Slice { region: RegionId(1), offset: 0, len: 10 }));
+    }
+
+    #[test]
+    fn bytes_before_our_register_are_refused_i2() {
+        let mut rx = RxWindow::new(&[Region { id: RegionId(0), addr: 0, rkey: 0, len: 10 }]);
+        let refused = Err(ProtocolError::ImmediateBeyondWindow { announced: 1, room: 0 });
+        assert_eq!(rx.handle_immediate(1, 1), refused);
+    }
+}

@@ -1,0 +1,137 @@
+//! The device's send queue: how many requests it still takes, and what a completion vouches for.
+//!
+//! Sends complete in order, so one signalled completion acknowledges every send before it. Signalling seldom
+//! saves completions; signalling too seldom fills the queue with nothing to poll (hazard H21).
+
+use alloc::collections::VecDeque;
+
+use crate::work::WrId;
+
+/// The send queue.
+#[derive(Debug)]
+pub(super) struct SendQueue {
+    depth: u32,
+    /// Sequence number of the next send.
+    next: u64,
+    /// Every send with a smaller number is acknowledged.
+    acknowledged: u64,
+    /// Signalled sends under way: sequence number, and the staging position they vouch for.
+    signalled: VecDeque<(u64, u64)>,
+    /// Sends posted since the last signalled one, itself not counted.
+    since_signal: u32,
+    /// Staging position the last signalled send vouches for.
+    covered: u64,
+    /// Bytes after which a data send is signalled.
+    signal_bytes: u64,
+}
+
+impl SendQueue {
+    pub(super) fn new(depth: u32, staging_len: u32) -> Self {
+        Self {
+            depth,
+            next: 0,
+            acknowledged: 0,
+            signalled: VecDeque::new(),
+            since_signal: 0,
+            covered: 0,
+            signal_bytes: u64::from(staging_len / 4).max(1),
+        }
+    }
+
+    /// How many more requests the queue takes.
+    pub(super) fn room(&self) -> u32 {
+        // Never more than `depth` are under way, so the difference fits.
+        self.depth - (self.next - self.acknowledged) as u32
+    }
+
+    /// Numbers a send whose data ends at staging position `position`, and decides whether it is signalled:
+    /// when asked to, every quarter of the queue, and every quarter of the send buffer.
+    pub(super) fn push(&mut self, position: u64, want_signal: bool) -> (WrId, bool) {
+        debug_assert!(self.room() > 0);
+        let sequence = self.next;
+        self.next += 1;
+        self.since_signal += 1;
+        let signalled = want_signal
+            || self.since_signal >= self.depth / 4
+            || position - self.covered >= self.signal_bytes;
+        if signalled {
+            self.since_signal = 0;
+            self.covered = position;
+            self.signalled.push_back((sequence, position));
+        }
+        (WrId::send(sequence), signalled)
+    }
+
+    /// A signalled send completed. Returns the staging position that is acknowledged with it, or `None` for a
+    /// number that is not under way, which a device never reports.
+    pub(super) fn complete(&mut self, sequence: u64) -> Option<u64> {
+        let mut position = None;
+        while let Some(&(front, covered)) = self.signalled.front() {
+            if front > sequence {
+                break;
+            }
+            self.signalled.pop_front();
+            position = Some(covered);
+        }
+        if position.is_some() {
+            self.acknowledged = self.acknowledged.max(sequence + 1);
+        }
+        position
+    }
+
+    /// Every send with a smaller sequence number is acknowledged.
+    pub(super) fn acknowledged(&self) -> u64 {
+        self.acknowledged
+    }
+
+    /// Whether sends are under way that no later completion will vouch for.
+    pub(super) fn has_unsignalled_tail(&self) -> bool {
+        self.since_signal > 0
+    }
+
+    /// Whether every send is acknowledged.
+    pub(super) fn is_idle(&self) -> bool {
+        self.next == self.acknowledged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::work::WrKind;
+
+    fn sequence(id: WrId) -> u64 {
+        match id.kind() {
+            WrKind::Send(sequence) => sequence,
+            WrKind::Receive(_) => unreachable!("a send"),
+        }
+    }
+
+    #[test]
+    fn one_send_in_a_quarter_of_the_queue_is_signalled() {
+        let mut queue = SendQueue::new(16, 1 << 20);
+        let signalled: alloc::vec::Vec<bool> = (1..=8).map(|n| queue.push(n, false).1).collect();
+        assert_eq!(signalled, [false, false, false, true, false, false, false, true]);
+    }
+
+    #[test]
+    fn a_quarter_of_the_send_buffer_is_signalled() {
+        let mut queue = SendQueue::new(1024, 400);
+        assert!(!queue.push(99, false).1);
+        assert!(queue.push(100, false).1);
+    }
+
+    #[test]
+    fn a_completion_vouches_for_every_earlier_send() {
+        let mut queue = SendQueue::new(8, 1 << 20);
+        let _ = queue.push(10, false);
+        let (id, signalled) = queue.push(20, false);
+        assert!(signalled);
+        let _ = queue.push(30, false);
+        assert_eq!(queue.room(), 5);
+        assert_eq!(queue.complete(sequence(id)), Some(20));
+        assert_eq!(queue.room(), 7);
+        assert_eq!(queue.complete(sequence(id)), None, "completes once");
+        assert!(queue.has_unsignalled_tail() && !queue.is_idle());
+    }
+}

@@ -1,0 +1,197 @@
+//! The device contract: what the stream asks of an RDMA device, real or emulated.
+//!
+//! An [`Endpoint`] is one queue pair with everything it needs: completion queue, event channels, memory
+//! regions, and its connection-manager identifier. Its life is always the same:
+//!
+//! 1. It is made, unconnected, by [`open`] (active side) or by [`PassiveEndpoint::poll_accept`] (passive side).
+//! 2. Regions are registered and receives posted, so that nothing the peer sends can find it unprepared.
+//! 3. [`Endpoint::establish`] sends the connect request, or accepts the peer's.
+//! 4. [`CmEvent::Established`] arrives; work requests flow.
+//! 5. [`Endpoint::disconnect`], or [`CmEvent::Disconnected`] from the peer; remaining work is flushed.
+//! 6. Drop frees everything, in the one order that works.
+//!
+//! Requests and completions are the descriptors of [`valkey_rdma_proto::work`].
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::BufMut;
+use valkey_rdma_proto::work::{Completion, ReceiveRequest, Region, RegionId, SendRequest};
+
+use crate::error::TransportError;
+
+mod kind;
+mod open;
+
+pub use kind::DeviceKind;
+pub use open::{listen, open};
+
+/// One queue pair with its completion queue, regions and connection-manager identifier.
+///
+/// Not `Sync`: one owner drives it, under a lock where several tasks share a connection.
+pub trait Endpoint: Send {
+    /// Registers `len` bytes of zeroed memory. It stays registered until the endpoint is dropped.
+    ///
+    /// # Errors
+    /// [`TransportError::Memory`] if the memory cannot be had or pinned (naming the `memlock` limit).
+    fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError>;
+
+    /// Lends bytes of a region to `fill`, for writing. The caller vouches, by the protocol's own bookkeeping,
+    /// that no posted work request reads them and no peer may write them.
+    ///
+    /// # Panics
+    /// If the range is outside of the region: a local bug.
+    fn fill(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8]));
+
+    /// Appends a copy of a region's bytes to `out`. A peer may be rewriting them: the copy is what counts.
+    ///
+    /// # Panics
+    /// If the range is outside of the region, or `out` has no room for it: a local bug.
+    fn copy_out(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut);
+
+    /// Posts a chain of sends with one doorbell, in order.
+    ///
+    /// # Errors
+    /// [`TransportError::Device`] if the device refuses one; those before it are under way.
+    fn post_sends(&mut self, chain: &[SendRequest]) -> Result<(), TransportError>;
+
+    /// Posts a batch of receives.
+    ///
+    /// # Errors
+    /// [`TransportError::Device`] if the device refuses one.
+    fn post_receives(&mut self, batch: &[ReceiveRequest]) -> Result<(), TransportError>;
+
+    /// Appends up to `limit` completions to `out`, oldest first. Fewer than `limit` means none are left.
+    ///
+    /// # Errors
+    /// [`TransportError::Device`] if the queue cannot be read (overrun, device gone).
+    fn poll(&mut self, out: &mut Vec<Completion>, limit: usize) -> Result<(), TransportError>;
+
+    /// Asks for one event at the next completion. A completion that came before the call raises none, so
+    /// poll after arming.
+    ///
+    /// # Errors
+    /// [`TransportError::Device`] if the device refuses.
+    fn arm(&mut self) -> Result<(), TransportError>;
+
+    /// Takes one completion event; one follows each [`arm`](Self::arm) at most. `Pending` keeps the waker.
+    fn poll_completion_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>>;
+
+    /// Sends the connect request (active side) or accepts the peer's (passive side).
+    ///
+    /// The outcome arrives as a [`CmEvent`].
+    ///
+    /// # Errors
+    /// [`TransportError::Device`] if the request cannot be made.
+    fn establish(&mut self) -> Result<(), TransportError>;
+
+    /// Takes one connection-manager event. `Pending` keeps the waker.
+    fn poll_cm_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CmEvent, TransportError>>;
+
+    /// Moves the queue pair to error and tells the peer. What was not acknowledged by then is lost. Repeated
+    /// calls do nothing.
+    fn disconnect(&mut self);
+
+    /// What the device granted.
+    fn limits(&self) -> Limits;
+
+    /// This side's address.
+    fn local_addr(&self) -> SocketAddr;
+
+    /// The peer's address.
+    fn peer_addr(&self) -> SocketAddr;
+
+    /// The device's name and link, for people.
+    fn device(&self) -> DeviceInfo;
+}
+
+/// The passive side: waits for connect requests on one address.
+pub trait PassiveEndpoint: Send {
+    /// Waits for the next connect request and makes an unconnected [`Endpoint`] for it. Dropping that endpoint
+    /// rejects the request.
+    ///
+    /// # Errors
+    /// [`TransportError::Memory`] and [`TransportError::Device`] if the endpoint cannot be made: that request
+    /// was rejected, the listener goes on.
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<dyn Endpoint>, TransportError>>;
+
+    /// The address it listens on, with the real port.
+    fn local_addr(&self) -> SocketAddr;
+}
+
+/// Who may touch a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Only this side's own work requests.
+    Local,
+    /// Also the peer's RDMA WRITEs. There is no remote read anywhere in this protocol.
+    RemoteWrite,
+}
+
+/// What is asked of a device when an endpoint is made.
+#[derive(Clone, Debug)]
+pub struct EndpointOptions {
+    /// Depth of the send queue, in work requests.
+    pub send_depth: u32,
+    /// Depth of the receive queue, in work requests.
+    pub receive_depth: u32,
+    /// Bytes that a send may carry inside the request. 0: none.
+    pub max_inline: u32,
+    /// How long address and route resolution may take, each.
+    pub resolve_timeout: Duration,
+    /// Use this device or fail. `None`: the one the route leads to.
+    pub device: Option<String>,
+}
+
+/// What a device granted when the endpoint was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Depth of the send queue, in work requests; at least what was asked.
+    pub send_depth: u32,
+    /// Depth of the receive queue, in work requests; at least what was asked.
+    pub receive_depth: u32,
+    /// Bytes that a send may carry inside the request.
+    pub max_inline: u32,
+    /// Largest message of one work request, in bytes.
+    pub max_message: u32,
+}
+
+/// The device under a connection, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Which device contract implementation this is.
+    pub kind: DeviceKind,
+    /// The device's name, such as `rxe0` or `mlx5_0`.
+    pub name: String,
+    /// The active path MTU in bytes, where there is one.
+    pub mtu: Option<u32>,
+}
+
+/// What the connection manager reports about one endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CmEvent {
+    /// Both sides agreed; work requests flow.
+    Established,
+    /// The peer, or its host, refused: nothing listens there, or the listener said no.
+    Rejected {
+        /// The connection manager's reason number (`rdma_get_cm_event(3)`, `rdma_reject` reasons of the IB CM).
+        reason: i32,
+    },
+    /// No answer, or no path.
+    Unreachable {
+        /// The connection manager's status.
+        status: i32,
+    },
+    /// Connecting failed locally.
+    ConnectError {
+        /// The connection manager's status.
+        status: i32,
+    },
+    /// The peer disconnected, or its process is gone.
+    Disconnected,
+    /// The device under the connection was removed.
+    DeviceRemoved,
+}

@@ -1,0 +1,59 @@
+//! What is known of a connection from outside: what it runs on, and what it has counted.
+
+use std::net::SocketAddr;
+
+use valkey_rdma_proto::Counters;
+
+use crate::device::DeviceInfo;
+
+/// Exact counts of one connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// What the protocol counted: work requests, messages, windows, bytes.
+    pub protocol: Counters,
+    /// What the device was asked for.
+    pub device: DeviceCounters,
+    /// Bytes registered with the device.
+    pub pinned_bytes: u64,
+}
+
+/// What the device was asked for. On soft-RoCE a doorbell, an arm and an event are one system call each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceCounters {
+    /// Posts of chains of sends.
+    pub doorbells: u64,
+    /// Posts of batches of receives.
+    pub receive_posts: u64,
+    /// Completion events taken: wake-ups by the device.
+    pub events: u64,
+    /// How often an event was asked for.
+    pub arms: u64,
+    /// Reads of the completion queue.
+    pub polls: u64,
+    /// Bytes copied from the application into the send buffer.
+    pub copied_in: u64,
+    /// Bytes copied from the windows to the application.
+    pub copied_out: u64,
+}
+
+/// What a connection runs on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Info {
+    /// The device and its link.
+    pub device: DeviceInfo,
+    /// This side's address.
+    pub local_addr: SocketAddr,
+    /// The peer's address.
+    pub peer_addr: SocketAddr,
+    /// Length in bytes of the window offered to the peer.
+    pub window: u32,
+    /// How many such windows rotate.
+    pub windows: u32,
+    /// Length in bytes of the window the peer offers; 0 before its first Register.
+    pub peer_window: u32,
+    /// Length in bytes of the send buffer.
+    pub send_buffer: u32,
+}

@@ -1,0 +1,78 @@
+//! Connecting, and saying why it did not work.
+
+use std::net::SocketAddr;
+
+use valkey_rdma_proto::{CloseReason, Role};
+
+use super::inner::End;
+use super::shared::Shared;
+use super::Stream;
+use crate::config::Config;
+use crate::device::{self, CmEvent, DeviceKind};
+use crate::error::TransportError;
+
+impl Stream {
+    /// Connects to a server and waits until both sides know each other's memory.
+    ///
+    /// # Errors
+    /// [`TransportError::Refused`] if nothing listens there, [`TransportError::Unreachable`] and
+    /// [`TransportError::Resolve`] if there is no way, [`TransportError::ClosedInHandshake`] if the server
+    /// accepted and then closed, [`TransportError::ConnectTimeout`] after
+    /// [`Config::connect_timeout`], [`TransportError::Memory`] if the windows cannot be pinned, and those of
+    /// [`device::open`].
+    ///
+    /// Cancel safety: dropping the future gives up. A connect request that is already with the server is
+    /// completed in the background and then closed, because the reference server crashes when a client
+    /// vanishes between request and accept (hazard H11).
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub async fn connect(
+        device: DeviceKind,
+        peer: SocketAddr,
+        config: &Config,
+    ) -> Result<Stream, TransportError> {
+        let limit = config.connect_limit();
+        let connecting = async {
+            let endpoint = device::open(device, peer, &config.endpoint_options()).await?;
+            let stream = Stream::establish(endpoint, Role::Client, config)?;
+            let connected =
+                std::future::poll_fn(|cx| stream.shared.with(|inner| inner.poll_connected(cx))).await;
+            if connected {
+                return Ok(stream);
+            }
+            let end = stream.shared.with(|inner| inner.end());
+            Err(match end {
+                Some(End::Closed(CloseReason::Peer)) => TransportError::ClosedInHandshake { peer },
+                Some(End::Closed(CloseReason::HandshakeTimeout)) => {
+                    TransportError::ConnectTimeout { peer, after: limit }
+                }
+                Some(end) => describe(end, &stream.shared),
+                None => TransportError::Closed,
+            })
+        };
+        tokio::time::timeout(limit, connecting)
+            .await
+            .unwrap_or(Err(TransportError::ConnectTimeout { peer, after: limit }))
+    }
+}
+
+/// The error that tells of an end.
+pub(super) fn describe(end: End, shared: &Shared) -> TransportError {
+    match end {
+        End::Closed(CloseReason::Protocol(error)) => TransportError::Protocol(error),
+        End::Closed(reason) => TransportError::Lost(reason),
+        End::NeverConnected(event) => {
+            let info = shared.with(|inner| inner.info());
+            let (peer, device) = (info.peer_addr, info.device.kind);
+            match event {
+                CmEvent::Rejected { .. } => TransportError::Refused { peer, device },
+                CmEvent::Unreachable { status } | CmEvent::ConnectError { status } => {
+                    TransportError::Unreachable { peer, device, status }
+                }
+                CmEvent::DeviceRemoved => TransportError::DeviceRemoved,
+                CmEvent::Established | CmEvent::Disconnected => TransportError::Closed,
+            }
+        }
+    }
+}
