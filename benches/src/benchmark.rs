@@ -69,7 +69,8 @@ pub async fn benchmark(
         if interrupt.is_asked() {
             break;
         }
-        let written = results.last().is_some_and(|last: &TestResult| last.test == Test::Set && last.is_right());
+        let written =
+            results.last().is_some_and(|last: &TestResult| last.test == Test::Set && last.is_right());
         let result = bench.test(test, &clients, written, interrupt).await;
         format.write_test(out, &run, &result)?;
         out.flush()?;
@@ -108,13 +109,7 @@ impl Bench {
     }
 
     /// Runs one test; `written` says that the keys which it may read have just been written.
-    async fn test(
-        &self,
-        test: Test,
-        clients: &[Client],
-        written: bool,
-        interrupt: &Interrupt,
-    ) -> TestResult {
+    async fn test(&self, test: Test, clients: &[Client], written: bool, interrupt: &Interrupt) -> TestResult {
         if test == Test::Get && !written {
             let populated = self.populate(clients, interrupt).await;
             if !populated.is_right() || interrupt.is_asked() {

@@ -43,7 +43,13 @@ impl RunInfo {
         if info.transport == Transport::Emulated {
             link.push_str(" (software, not RDMA)");
         }
-        RunInfo { target: endpoint.to_string(), transport: info.transport.to_string(), link, shape, connect_time }
+        RunInfo {
+            target: endpoint.to_string(),
+            transport: info.transport.to_string(),
+            link,
+            shape,
+            connect_time,
+        }
     }
 }
 

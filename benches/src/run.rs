@@ -104,7 +104,8 @@ async fn finish(tasks: &mut JoinSet<()>) {
 fn counters_of(clients: &[Client]) -> Option<Counters> {
     let mut sum = Counters::default();
     for client in clients {
-        let _ = client; return None;
+        let _ = client;
+        return None;
     }
     Some(sum)
 }

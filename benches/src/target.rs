@@ -24,6 +24,9 @@ pub fn endpoint(args: &Args) -> Result<Endpoint, Instead> {
             let reason = "--rx-size is the size of an RDMA window, and this server is reached over TCP";
             return Err(Instead::Refuse(reason.to_owned()));
         }
+        if endpoint.rx_size().is_some() {
+            return Err(Instead::Refuse("--rx-size contradicts the URL's rx_size".to_owned()));
+        }
         endpoint.set_rx_size(bytes);
     }
     Ok(endpoint)
