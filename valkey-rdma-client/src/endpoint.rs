@@ -149,9 +149,10 @@ impl Endpoint {
     }
 
     /// Sets the receive buffer in bytes. Default: the transport's. A small one costs round trips for large replies,
-    /// a large one pins memory. Connecting over TCP with it is an error.
+    /// a large one pins memory, here and on the server. Range 1 byte to 1 GiB; values outside are brought to the
+    /// nearest end. Connecting over TCP with it is an error.
     pub fn set_rx_size(&mut self, bytes: u32) -> &mut Self {
-        self.rx_size = Some(bytes);
+        self.rx_size = Some(bytes.clamp(1, MAX_RX_SIZE));
         self
     }
 
@@ -258,8 +259,8 @@ impl Endpoint {
             },
             "timeout" => self.timeout = parse_duration(value).ok_or_else(|| bad(ALLOWED_DURATION))?,
             "rx_size" => match value.parse() {
-                Ok(bytes) if bytes > 0 => self.rx_size = Some(bytes),
-                _ => return Err(bad("a number of bytes from 1 to 4294967295")),
+                Ok(bytes) if (1..=MAX_RX_SIZE).contains(&bytes) => self.rx_size = Some(bytes),
+                _ => return Err(bad("a number of bytes from 1 to 1073741824")),
             },
             "device" if value.is_empty() => return Err(bad("the name of an RDMA device")),
             "device" => self.device = Some(value.to_owned()),
@@ -466,6 +467,8 @@ pub enum EndpointError {
     },
 }
 
+/// The largest window that the transport makes.
+const MAX_RX_SIZE: u32 = 1 << 30;
 const ALLOWED_DURATION: &str = "a number above 0 with ms, s or m, such as 500ms or 5s";
 
 fn parse_duration(text: &str) -> Option<Duration> {
