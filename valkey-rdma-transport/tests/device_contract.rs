@@ -429,7 +429,7 @@ async fn rally(mut peer: Peer, rounds: u32, serves: bool, keep_armed: bool) -> P
 }
 
 async fn no_wake_up_is_lost(keep_armed: bool) {
-    const ROUNDS: u32 = 2000;
+    const ROUNDS: u32 = 1000;
     let (active, passive) = pair().await;
     let serving = tokio::spawn(rally(active, ROUNDS, true, keep_armed));
     let answering = tokio::spawn(rally(passive, ROUNDS, false, keep_armed));

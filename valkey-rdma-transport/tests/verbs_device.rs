@@ -89,11 +89,11 @@ async fn inline_is_granted_as_far_as_the_device_can() {
     assert!(link.mtu.is_some_and(|mtu| mtu >= 256), "{link:?}");
 }
 
-/// What a peer does between its request and our answer arrives where the listener's events do, and must find its
-/// way to the connection; the listener goes on in any case.
+/// A request whose sender is gone may fail to become an endpoint, fail to be accepted, or be accepted in vain. The
+/// last is found out by the connection manager after its retries, a minute or more. The others are served at once.
 #[tokio::test]
 #[ignore = "needs an RDMA device"]
-async fn a_request_whose_sender_is_gone_is_noticed_at_once() {
+async fn requests_whose_sender_is_gone_do_not_hold_up_the_others() {
     let mut listener = listen().await;
     for _ in 0..20 {
         let mut gone = open(listener.local_addr()).await;
@@ -101,16 +101,18 @@ async fn a_request_whose_sender_is_gone_is_noticed_at_once() {
         drop(gone);
         let mut active = open(listener.local_addr()).await;
         active.endpoint.establish().expect("asks");
-        while !accepts_one(listener.as_mut()).await {}
-        assert_eq!(active.cm_event().await, CmEvent::Established);
+        let mut accepted = Vec::new();
+        let event = loop {
+            tokio::select! {
+                event = active.cm_event() => break event,
+                request = std::future::poll_fn(|cx| listener.poll_accept(cx)) => if let Ok(endpoint) = request {
+                    let mut passive = Peer::new(endpoint);
+                    if passive.endpoint.establish().is_ok() {
+                        accepted.push(passive);
+                    }
+                }
+            }
+        };
+        assert_eq!(event, CmEvent::Established);
     }
-}
-
-/// Takes one request. `false`: its sender was gone, whenever that was found.
-async fn accepts_one(listener: &mut dyn PassiveEndpoint) -> bool {
-    let Ok(endpoint) = bounded(std::future::poll_fn(|cx| listener.poll_accept(cx))).await else {
-        return false;
-    };
-    let mut passive = Peer::new(endpoint);
-    passive.endpoint.establish().is_ok() && passive.cm_event().await == CmEvent::Established
 }
