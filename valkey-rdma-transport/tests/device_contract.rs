@@ -126,6 +126,13 @@ async fn many_requests_at_once_are_all_accepted() {
     }
 }
 
+#[tokio::test]
+async fn opening_may_move_between_threads() {
+    let addr = listen().await.local_addr();
+    let opened = tokio::spawn(async move { open(addr).await.endpoint.peer_addr() });
+    assert_eq!(opened.await.expect("opens"), addr);
+}
+
 // --- Messages ------------------------------------------------------------------------------------------------------
 
 #[tokio::test]
