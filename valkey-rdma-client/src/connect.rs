@@ -61,16 +61,12 @@ async fn connect_device(
     if let Some(name) = endpoint.device() {
         config.device(name);
     }
-    // Owned by each attempt: a closure that lends would make this future's `Send` unprovable.
-    let config = Arc::new(config);
-    let connect = |address| {
-        let (config, too_late) = (config.clone(), deadline.passed(false));
-        async move {
-            Stream::connect(kind, address, &config).await.map_err(|error| match error {
-                TransportError::ConnectTimeout { .. } => too_late,
-                error => ConnectCause::Device(Arc::new(error)),
-            })
-        }
+    let config = &config;
+    let connect = move |address| async move {
+        Stream::connect(kind, address, config).await.map_err(|error| match error {
+            TransportError::ConnectTimeout { .. } => deadline.passed(false),
+            error => ConnectCause::Device(Arc::new(error)),
+        })
     };
     let (stream, peer) = dial(deadline, addresses, connect).await?;
     let seen = stream.info();
