@@ -1,5 +1,6 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::TcpListener;
+use valkey_rdma_transport::Listener;
 
 use super::*;
 
@@ -193,4 +194,50 @@ async fn nothing_listening_and_bad_names_say_what_to_do() {
 
     let bad_url = Client::connect("http://h").await.expect_err("refused");
     assert!(matches!(bad_url, Error::Endpoint(_)));
+}
+
+#[tokio::test]
+async fn the_emulated_device_connects_and_says_so() {
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let mut config = Config::default();
+    config.rx_size(65_536);
+    let mut listener = Listener::bind(DeviceKind::Emulated, any, &config).await.expect("a free port");
+    let address = listener.local_addr();
+    let server = tokio::spawn(async move {
+        let mut stream = listener.accept().await.expect("a client");
+        stream.write_all(b"%0\r\n+OK\r\n+OK\r\n").await.expect("open");
+        let mut received = Vec::new();
+        while !received.ends_with(b"*1\r\n$4\r\nPING\r\n") {
+            stream.read_buf(&mut received).await.expect("open");
+        }
+        stream.write_all(b"+PONG\r\n").await.expect("open");
+        assert_eq!(stream.read(&mut [0; 1]).await.expect("closed in good order"), 0);
+    });
+
+    let endpoint: Endpoint = format!("emulated://{address}?rx_size=100001").parse().expect("a good URL");
+    let client = tokio::spawn(Client::connect(endpoint)).await.expect("no panic").expect("connected");
+    let info = client.info();
+    assert_eq!((info.transport, info.peer), (Transport::Emulated, Some(address)));
+    assert_eq!((info.rx_window, info.tx_window), (Some(100_001), Some(65_536)));
+    assert!(info.device.is_some());
+    assert_eq!(client.command(["PING"]).await.expect("a reply").as_str(), Some("PONG"));
+    let before = client.stats().expect("a device").device.doorbells;
+    assert!(before > 0);
+    client.close().await;
+    server.await.expect("no panic");
+}
+
+#[tokio::test]
+async fn a_device_that_refuses_says_why() {
+    let nothing = text(&Client::connect("emulated://127.0.0.1:1").await);
+    assert!(
+        nothing.contains("127.0.0.1:1 over emulated: ") && nothing.contains("nothing listens there"),
+        "{nothing}"
+    );
+
+    #[cfg(not(feature = "verbs"))]
+    {
+        let not_built = text(&Client::connect("rdma://127.0.0.1:1").await);
+        assert!(not_built.contains("over rdma: ") && not_built.contains("verbs"), "{not_built}");
+    }
 }
