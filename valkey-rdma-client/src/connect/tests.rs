@@ -4,6 +4,8 @@ use valkey_rdma_transport::Listener;
 
 use super::*;
 
+const PING: &str = "*1\r\n$4\r\nPING\r\n";
+
 const SETINFO: &str = concat!(
     "*4\r\n$6\r\nCLIENT\r\n$7\r\nSETINFO\r\n$8\r\nLIB-NAME\r\n$18\r\nvalkey-rdma-client\r\n",
     "*4\r\n$6\r\nCLIENT\r\n$7\r\nSETINFO\r\n$7\r\nLIB-VER\r\n$5\r\n",
@@ -47,7 +49,8 @@ async fn the_handshake_is_one_exchange() {
     let (client, _peer) = shake("valkey://:pw@h/7", &format!("{login}{select}{SETINFO}"), &answer).await;
     client.expect("connected");
 
-    let (client, _peer) = shake("valkey://h?protocol=resp2", SETINFO, "+OK\r\n+OK\r\n").await;
+    let ping = format!("{PING}{SETINFO}");
+    let (client, _peer) = shake("valkey://h?protocol=resp2", &ping, "+PONG\r\n+OK\r\n+OK\r\n").await;
     assert_eq!(client.expect("connected").info().protocol, Protocol::Resp2);
 
     let auth = format!("*3\r\n$4\r\nAUTH\r\n$2\r\nme\r\n$2\r\npw\r\n{SETINFO}");
@@ -57,8 +60,9 @@ async fn the_handshake_is_one_exchange() {
 
 #[tokio::test]
 async fn servers_that_do_not_know_setinfo_are_fine() {
+    let hello = format!("*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n{SETINFO}");
     let unknown = "-ERR unknown subcommand 'SETINFO'. Try CLIENT HELP.\r\n".repeat(2);
-    let (client, _peer) = shake("valkey://h?protocol=resp2", SETINFO, &unknown).await;
+    let (client, _peer) = shake("valkey://h", &hello, &format!("%0\r\n{unknown}")).await;
     client.expect("connected");
 }
 
@@ -76,7 +80,7 @@ async fn refusals_say_what_to_do_even_if_the_server_hangs_up() {
             "-NOAUTH HELLO must be called with the client already authenticated\r\n",
             "user:password@",
         ),
-        ("valkey://h?protocol=resp2", "", noauth, "user:password@"),
+        ("valkey://h?protocol=resp2", PING, noauth, "user:password@"),
         (
             "valkey://me:bad@h",
             wrong,
