@@ -37,6 +37,9 @@ impl RunInfo {
         if let Some(device) = &info.device {
             link.push_str(&format!(", device {device}"));
         }
+        if let Some(mtu) = info.mtu {
+            link.push_str(&format!(", active MTU {mtu} bytes"));
+        }
         if let (Some(ours), Some(theirs)) = (info.rx_window, info.tx_window) {
             link.push_str(&format!(", windows {ours} bytes ours, {theirs} bytes theirs"));
         }
