@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use valkey_rdma_client::{Client, Endpoint, Error};
 
 use crate::args::Args;
+use crate::demo::DemoError;
 use crate::faults::{Fault, FaultKind};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
@@ -37,6 +38,9 @@ pub enum RunError {
     /// The server could not be reached, or refused us.
     #[error(transparent)]
     Connect(#[from] Error),
+    /// The demo could not be set up.
+    #[error(transparent)]
+    Demo(#[from] DemoError),
     /// Results could not be written.
     #[error("the results could not be written: {0}")]
     Output(#[from] io::Error),

@@ -119,6 +119,16 @@ impl TestResult {
         self.faults.is_empty()
     }
 
+    /// Adds another run of the same test that came after this one.
+    pub fn merge(&mut self, next: TestResult) {
+        self.elapsed += next.elapsed;
+        self.latencies.merge(&next.latencies);
+        self.faults.merge(next.faults);
+        if let Some(counters) = next.counters {
+            self.counters.get_or_insert_default().add(counters);
+        }
+    }
+
     /// Replies per second.
     pub fn rate(&self) -> f64 {
         let seconds = self.elapsed.as_secs_f64();
