@@ -61,13 +61,14 @@ async fn connect_device(
     if let Some(name) = endpoint.device() {
         config.device(name);
     }
-    let (stream, peer) = dial(deadline, addresses, async |address| {
-        Stream::connect(kind, address, &config).await.map_err(|error| match error {
+    let config = &config;
+    let connect = move |address| async move {
+        Stream::connect(kind, address, config).await.map_err(|error| match error {
             TransportError::ConnectTimeout { .. } => deadline.passed(false),
             error => ConnectCause::Device(Arc::new(error)),
         })
-    })
-    .await?;
+    };
+    let (stream, peer) = dial(deadline, addresses, connect).await?;
     let seen = stream.info();
     let info = ConnectionInfo {
         peer: Some(peer),
@@ -91,11 +92,14 @@ async fn resolve(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, ConnectCause> {
 
 /// Tries addresses in turn until one accepts. Each gets an equal share of the time left, so that a dead first one
 /// does not use it up. The last failure is reported.
-async fn dial<S>(
+async fn dial<S, F>(
     deadline: &Deadline,
     addresses: &[SocketAddr],
-    connect: impl AsyncFn(SocketAddr) -> Result<S, ConnectCause>,
-) -> Result<(S, SocketAddr), ConnectCause> {
+    connect: impl Fn(SocketAddr) -> F,
+) -> Result<(S, SocketAddr), ConnectCause>
+where
+    F: Future<Output = Result<S, ConnectCause>>,
+{
     let mut failure = ConnectCause::NoAddress;
     for (tried, &address) in addresses.iter().enumerate() {
         let share = deadline.left() / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
