@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use tokio::runtime::{Builder, Runtime};
+use tracing_subscriber::EnvFilter;
 use valkey_rdma_benches::args::{Args, Instead};
 use valkey_rdma_benches::benchmark::{Outcome, RunError, benchmark};
 use valkey_rdma_benches::demo::{Pace, demo};
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
 /// Runs what `args` ask for, up to the exit status.
 fn measure(args: &Args) -> Result<ExitCode, Instead> {
     let endpoint = target::endpoint(args)?;
+    log_if_asked()?;
     let runtime = match runtime(args.threads.into()) {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -70,6 +72,17 @@ fn measure(args: &Args) -> Result<ExitCode, Instead> {
             ExitCode::from(FAILED)
         }
     })
+}
+
+/// Logs to standard error if `RUST_LOG` says what; otherwise nothing is logged, nor costs anything.
+fn log_if_asked() -> Result<(), Instead> {
+    if std::env::var_os(EnvFilter::DEFAULT_ENV).is_none() {
+        return Ok(());
+    }
+    let filter =
+        EnvFilter::try_from_default_env().map_err(|error| Instead::Refuse(format!("RUST_LOG: {error}")))?;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    Ok(())
 }
 
 /// Runs the demo and writes its table.
