@@ -1,0 +1,179 @@
+//! A mock Valkey server on RDMA and TCP, for tests and trials.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+use valkey_rdma_server::{BindError, DeviceKind, Mock, Server, TransportConfig, TransportError};
+
+/// A mock Valkey server on RDMA and TCP
+///
+/// Keeps strings with expiry in memory and answers as Valkey does: enough for clients and benchmarks to run.
+///
+/// Prints `ready <url>` for each address once it accepts connections there. Ctrl-C or SIGTERM stops it after the replies
+/// under way. Logs go to standard error; RUST_LOG says how much (default: warn).
+#[derive(Debug, Parser)]
+#[command(name = "valkey-rdma-mock", version)]
+struct Options {
+    /// Address to listen on
+    #[arg(long, value_name = "ADDR", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    bind: IpAddr,
+
+    /// Port for RDMA; 0 takes a free one. Default 6379, or no RDMA if only --tcp-port is given
+    #[arg(long, value_name = "N")]
+    port: Option<u16>,
+
+    /// What to listen on for RDMA: `verbs` is a real RDMA device or soft-RoCE; `emulated` is software for
+    /// trials without one, and not RDMA. Default verbs
+    #[arg(long, value_name = "verbs|emulated")]
+    device: Option<DeviceKind>,
+
+    /// Port for TCP; 0 takes a free one. Default: no TCP
+    #[arg(long, value_name = "N")]
+    tcp_port: Option<u16>,
+
+    /// Bytes of the RDMA window offered to each client, 1 to 1073741824. Default 1048576
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    rx_size: Option<u32>,
+
+    /// Password clients must give
+    #[arg(long, value_name = "PASSWORD")]
+    requirepass: Option<String>,
+}
+
+impl Options {
+    /// The port for RDMA, if that is wanted.
+    fn rdma_port(&self) -> Option<u16> {
+        self.port.or(if self.tcp_port.is_some() { None } else { Some(DEFAULT_PORT) })
+    }
+
+    /// What only makes sense together.
+    fn check(&self) -> Result<(), &'static str> {
+        if self.rdma_port().is_none() && (self.device.is_some() || self.rx_size.is_some()) {
+            return Err("--device and --rx-size are for RDMA: add --port N");
+        }
+        Ok(())
+    }
+}
+
+const DEFAULT_PORT: u16 = 6379;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let options = match Options::try_parse() {
+        Ok(options) => options,
+        Err(error) if error.use_stderr() => return fail(&one_line(&error), ExitCode::from(2)),
+        Err(help) => {
+            // Whoever asked for help and closed the pipe has read enough.
+            let _ = help.print();
+            return ExitCode::SUCCESS;
+        }
+    };
+    if let Err(message) = options.check() {
+        return fail(message, ExitCode::from(2));
+    }
+    let filter = match EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env() {
+        Ok(filter) => filter,
+        Err(error) => return fail(&format!("RUST_LOG: {error}"), ExitCode::from(2)),
+    };
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    match run(options).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => fail(&message, ExitCode::FAILURE),
+    }
+}
+
+async fn run(options: Options) -> Result<(), String> {
+    // Before `ready` is printed: whoever waits for that may stop us at once.
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| describe(&error))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(|error| describe(&error))?;
+
+    let mock = match options.requirepass.clone() {
+        Some(password) => Mock::new().requirepass(password),
+        None => Mock::new(),
+    };
+    let mut server = Server::builder(mock);
+    if let Some(port) = options.rdma_port() {
+        let mut config = TransportConfig::default();
+        if let Some(rx_size) = options.rx_size {
+            config.rx_size(rx_size);
+        }
+        let device = options.device.unwrap_or(DeviceKind::Verbs);
+        server = server.rdma(device, SocketAddr::new(options.bind, port), &config);
+    }
+    if let Some(port) = options.tcp_port {
+        server = server.tcp(SocketAddr::new(options.bind, port));
+    }
+    let server = server.start().await.map_err(|error| explain(&error))?;
+    announce(&server).map_err(|error| format!("cannot write to standard output: {error}"))?;
+
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    server.shutdown().await;
+    Ok(())
+}
+
+fn announce(server: &Server) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    for url in server.urls() {
+        writeln!(stdout, "ready {url}")?;
+    }
+    stdout.flush()
+}
+
+/// What went wrong, and what to do.
+fn explain(error: &BindError) -> String {
+    let refused = match error {
+        BindError::Tcp { source, .. } | BindError::Rdma(TransportError::Listen { source, .. }) => {
+            Some(source.kind())
+        }
+        _ => None,
+    };
+    let advice = match (error, refused) {
+        (_, Some(io::ErrorKind::AddrInUse)) => {
+            "; stop the program that listens there, or choose another port"
+        }
+        (_, Some(io::ErrorKind::AddrNotAvailable)) => "; --bind wants an address of this machine",
+        (_, Some(io::ErrorKind::PermissionDenied)) => "; ports below 1024 are for root, choose another",
+        (BindError::Rdma(TransportError::NotBuilt { .. } | TransportError::NoDevice), _) => {
+            "; or try --device emulated, which needs no RDMA"
+        }
+        _ => "",
+    };
+    describe(error) + advice
+}
+
+/// An error and its causes in one line.
+fn describe(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(&format!(": {cause}"));
+        source = cause.source();
+    }
+    text
+}
+
+/// What clap says about a flag, without the usage below it.
+fn one_line(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+    let text = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+    format!(
+        "{}; see --help",
+        text.trim_start_matches("error: ").trim_end_matches("For more information, try '--help'.").trim()
+    )
+}
+
+fn fail(message: &str, code: ExitCode) -> ExitCode {
+    // If standard error is gone there is nobody left to tell.
+    let _ = writeln!(io::stderr(), "error: {message}");
+    code
+}

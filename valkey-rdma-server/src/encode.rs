@@ -1,0 +1,167 @@
+//! Replies as RESP2 or RESP3 bytes.
+//!
+//! Written straight into the [`Output`]: a codec that encodes into one buffer would copy every large value once more
+//! and would want each reply rebuilt as a frame of its protocol version first. The tests read what is
+//! written here with the redis-protocol crate.
+
+use crate::handler::Protocol;
+use crate::output::Output;
+use crate::reply::Reply;
+
+/// Appends `reply` to `output` in `protocol`.
+pub(crate) fn encode(reply: &Reply, protocol: Protocol, output: &mut Output) {
+    let resp3 = protocol == Protocol::Resp3;
+    match reply {
+        Reply::Simple(text) => line(b"+", text, output),
+        Reply::Error(text) => line(b"-", text, output),
+        Reply::Integer(number) => header(b":", *number, output),
+        Reply::Bulk(bytes) => {
+            length(b"$", bytes.len(), output);
+            output.put_shared(bytes);
+            output.put(b"\r\n");
+        }
+        Reply::Null | Reply::NullArray if resp3 => output.put(b"_\r\n"),
+        Reply::Null => output.put(b"$-1\r\n"),
+        Reply::NullArray => output.put(b"*-1\r\n"),
+        Reply::Array(items) => list(b"*", items, protocol, output),
+        Reply::Set(items) => list(if resp3 { b"~" } else { b"*" }, items, protocol, output),
+        Reply::Push(items) => list(if resp3 { b">" } else { b"*" }, items, protocol, output),
+        Reply::Map(pairs) => {
+            if resp3 {
+                length(b"%", pairs.len(), output);
+            } else {
+                length(b"*", 2 * pairs.len(), output);
+            }
+            for (key, value) in pairs {
+                encode(key, protocol, output);
+                encode(value, protocol, output);
+            }
+        }
+        Reply::Double(number) if resp3 => line(b",", &double(*number), output),
+        Reply::Double(number) => text(&double(*number), output),
+        Reply::Bool(truth) if resp3 => output.put(if *truth { b"#t\r\n" } else { b"#f\r\n" }),
+        Reply::Bool(truth) => header(b":", i64::from(*truth), output),
+        Reply::BigNumber(digits) if resp3 => line(b"(", digits, output),
+        Reply::BigNumber(digits) => text(digits, output),
+        Reply::Verbatim { format, text } if resp3 => {
+            length(b"=", format.len() + 1 + text.len(), output);
+            output.put(format);
+            output.put(b":");
+            output.put_shared(text);
+            output.put(b"\r\n");
+        }
+        Reply::Verbatim { text, .. } => encode(&Reply::Bulk(text.clone()), protocol, output),
+    }
+}
+
+/// Text to the end of a line. A line break in it would begin another reply, so it becomes a blank.
+fn line(prefix: &[u8], text: &str, output: &mut Output) {
+    output.put(prefix);
+    if text.contains(['\r', '\n']) {
+        output.put(text.replace(['\r', '\n'], " ").as_bytes());
+    } else {
+        output.put(text.as_bytes());
+    }
+    output.put(b"\r\n");
+}
+
+fn list(prefix: &[u8], items: &[Reply], protocol: Protocol, output: &mut Output) {
+    length(prefix, items.len(), output);
+    for item in items {
+        encode(item, protocol, output);
+    }
+}
+
+fn text(text: &str, output: &mut Output) {
+    length(b"$", text.len(), output);
+    output.put(text.as_bytes());
+    output.put(b"\r\n");
+}
+
+fn length(prefix: &[u8], len: usize, output: &mut Output) {
+    header(prefix, i64::try_from(len).expect("nothing in memory is longer than i64::MAX"), output);
+}
+
+fn header(prefix: &[u8], number: i64, output: &mut Output) {
+    output.put(prefix);
+    output.put_decimal(number);
+    output.put(b"\r\n");
+}
+
+fn double(number: f64) -> String {
+    if number.is_nan() { "nan".to_owned() } else { number.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::{Buf, Bytes};
+    use redis_protocol::resp2::types::{BytesFrame as Frame2, Resp2Frame};
+    use redis_protocol::resp3::types::{BytesFrame as Frame3, FrameKind, Resp3Frame};
+
+    use super::*;
+
+    fn bytes_of(reply: &Reply, protocol: Protocol) -> Bytes {
+        let mut output = Output::default();
+        encode(reply, protocol, &mut output);
+        output.copy_to_bytes(output.remaining())
+    }
+
+    /// Each reply with its RESP2 and its RESP3 form.
+    fn samples() -> Vec<(Reply, &'static str, &'static str)> {
+        let one = || Reply::Integer(1);
+        vec![
+            (Reply::OK, "+OK\r\n", "+OK\r\n"),
+            (Reply::error("ERR a\r\n+OK"), "-ERR a  +OK\r\n", "-ERR a  +OK\r\n"),
+            (Reply::Integer(-5), ":-5\r\n", ":-5\r\n"),
+            (Reply::bulk("a\r\nb"), "$4\r\na\r\nb\r\n", "$4\r\na\r\nb\r\n"),
+            (Reply::bulk(""), "$0\r\n\r\n", "$0\r\n\r\n"),
+            (Reply::Null, "$-1\r\n", "_\r\n"),
+            (Reply::NullArray, "*-1\r\n", "_\r\n"),
+            (Reply::Array(vec![one(), Reply::Null]), "*2\r\n:1\r\n$-1\r\n", "*2\r\n:1\r\n_\r\n"),
+            (Reply::Array(vec![]), "*0\r\n", "*0\r\n"),
+            (Reply::Map(vec![(Reply::simple("k"), one())]), "*2\r\n+k\r\n:1\r\n", "%1\r\n+k\r\n:1\r\n"),
+            (Reply::Set(vec![one()]), "*1\r\n:1\r\n", "~1\r\n:1\r\n"),
+            (
+                Reply::Push(vec![Reply::bulk("message"), one()]),
+                "*2\r\n$7\r\nmessage\r\n:1\r\n",
+                ">2\r\n$7\r\nmessage\r\n:1\r\n",
+            ),
+            (Reply::Double(1.5), "$3\r\n1.5\r\n", ",1.5\r\n"),
+            (Reply::Double(f64::NEG_INFINITY), "$4\r\n-inf\r\n", ",-inf\r\n"),
+            (Reply::Bool(true), ":1\r\n", "#t\r\n"),
+            (Reply::Bool(false), ":0\r\n", "#f\r\n"),
+            (Reply::BigNumber("123".into()), "$3\r\n123\r\n", "(123\r\n"),
+            (Reply::Verbatim { format: *b"txt", text: "hi".into() }, "$2\r\nhi\r\n", "=6\r\ntxt:hi\r\n"),
+        ]
+    }
+
+    #[test]
+    fn every_reply_has_its_bytes_in_both_protocols() {
+        for (reply, resp2, resp3) in samples() {
+            assert_eq!(bytes_of(&reply, Protocol::Resp2), resp2, "{reply:?}");
+            assert_eq!(bytes_of(&reply, Protocol::Resp3), resp3, "{reply:?}");
+        }
+    }
+
+    #[test]
+    fn another_decoder_reads_exactly_what_is_written() {
+        for (reply, ..) in samples() {
+            let bytes = bytes_of(&reply, Protocol::Resp2);
+            let (frame, used) = redis_protocol::resp2::decode::decode_bytes(&bytes).unwrap().unwrap();
+            assert_eq!(used, bytes.len(), "{reply:?}");
+            assert_eq!(
+                matches!(reply, Reply::Null | Reply::NullArray),
+                frame == Frame2::Null,
+                "{:?}",
+                frame.kind()
+            );
+
+            let bytes = bytes_of(&reply, Protocol::Resp3);
+            let (frame, used) =
+                redis_protocol::resp3::decode::complete::decode_bytes(&bytes).unwrap().unwrap();
+            assert_eq!(used, bytes.len(), "{reply:?}");
+            assert_eq!(matches!(reply, Reply::Map(_)), frame.kind() == FrameKind::Map);
+            assert_eq!(matches!(reply, Reply::Double(_)), matches!(frame, Frame3::Double { .. }));
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What a user of the library implements, and what it is told about the peer.
+
+use std::fmt;
+use std::future::Future;
+use std::net::SocketAddr;
+
+use valkey_rdma_transport::{DeviceKind, Monitor};
+
+use crate::command::Command;
+use crate::reply::Reply;
+
+/// Answers commands. One handler serves all connections; what belongs to one of them lives in its `Session`.
+///
+/// ```
+/// use valkey_rdma_server::{Command, Handler, Peer, Reply};
+///
+/// /// Counts the commands of each connection.
+/// struct Counting;
+///
+/// impl Handler for Counting {
+///     type Session = i64;
+///
+///     fn session(&self, _peer: &Peer) -> i64 {
+///         0
+///     }
+///
+///     async fn call(&self, peer: &mut Peer, seen: &mut i64, command: Command) -> Reply {
+///         *seen += 1;
+///         if command.is("QUIT") {
+///             peer.close_after_reply();
+///         }
+///         Reply::Integer(*seen)
+///     }
+/// }
+/// ```
+pub trait Handler: Send + Sync + 'static {
+    /// State of one connection, dropped when it ends.
+    type Session: Send + 'static;
+
+    /// Called once for each connection, before its first command.
+    fn session(&self, peer: &Peer) -> Self::Session;
+
+    /// Runs one command and answers it.
+    ///
+    /// Commands of one connection run one after the other, in the order sent; those of different
+    /// connections run side by side. While the future is pending the replies before it are sent.
+    ///
+    /// **Cancel safety**: the future is dropped in the middle if the connection breaks while it is pending, or when the
+    /// server stops and [`Config::drain_timeout`](crate::Config::drain_timeout) has passed.
+    /// A panic ends this connection only.
+    fn call(
+        &self,
+        peer: &mut Peer,
+        session: &mut Self::Session,
+        command: Command,
+    ) -> impl Future<Output = Reply> + Send;
+}
+
+/// The other side of a connection, and how to treat it.
+pub struct Peer {
+    id: u64,
+    transport: Transport,
+    remote: SocketAddr,
+    local: SocketAddr,
+    rdma: Option<Monitor>,
+    protocol: Protocol,
+    closing: bool,
+}
+
+impl Peer {
+    pub(crate) fn new(id: u64, transport: Transport, remote: SocketAddr, local: SocketAddr) -> Self {
+        Self { id, transport, remote, local, rdma: None, protocol: Protocol::Resp2, closing: false }
+    }
+
+    pub(crate) fn with_rdma(self, rdma: Option<Monitor>) -> Self {
+        Self { rdma, ..self }
+    }
+
+    /// Number of this connection, unique in this server, counted from 1.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// What the connection runs on.
+    pub fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// The peer's address.
+    pub fn addr(&self) -> SocketAddr {
+        self.remote
+    }
+
+    /// Our address on this connection.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Device, window sizes and counters of an RDMA connection. `None` for TCP.
+    pub fn rdma(&self) -> Option<&Monitor> {
+        self.rdma.as_ref()
+    }
+
+    /// The protocol replies are sent in. RESP2 until the handler changes it.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// Sends this reply and all later ones in `protocol`: what `HELLO` asks for.
+    pub fn set_protocol(&mut self, protocol: Protocol) {
+        self.protocol = protocol;
+    }
+
+    /// Closes the connection once the reply to this command has been delivered. Later commands are not run.
+    pub fn close_after_reply(&mut self) {
+        self.closing = true;
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing
+    }
+}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peer")
+            .field("id", &self.id)
+            .field("transport", &self.transport)
+            .field("addr", &self.remote)
+            .field("protocol", &self.protocol)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Version of the RESP protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protocol {
+    /// What every connection starts with.
+    Resp2,
+    /// Adds maps, sets, doubles, booleans and out-of-band messages.
+    Resp3,
+}
+
+impl Protocol {
+    /// 2 or 3.
+    pub fn version(self) -> u8 {
+        match self {
+            Self::Resp2 => 2,
+            Self::Resp3 => 3,
+        }
+    }
+}
+
+/// What carries the bytes of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Transport {
+    /// TCP.
+    Tcp,
+    /// Valkey over RDMA, on this kind of device.
+    Rdma(DeviceKind),
+}
+
+impl Transport {
+    /// The scheme of URLs that lead here.
+    pub fn scheme(self) -> &'static str {
+        match self {
+            Self::Tcp => "valkey",
+            Self::Rdma(device) => device.scheme(),
+        }
+    }
+}
+
+/// `tcp`, or the name of the device: `verbs`, `emulated`.
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp => f.write_str("tcp"),
+            Self::Rdma(device) => device.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Accepting connections, within limits.
+
+use std::error::Error;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{JoinError, JoinSet};
+use tracing::{Instrument, debug, error, info_span, warn};
+use valkey_rdma_transport::{DeviceKind, Monitor, TransportError};
+
+use crate::config::Config;
+use crate::connection::{Connection, ConnectionError};
+use crate::handler::{Handler, Peer, Transport};
+use crate::shutdown::Stop;
+
+/// A bound listener of some kind.
+pub(crate) trait Accept: Send + 'static {
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+    type Error: Error + Send + 'static;
+
+    fn transport(&self) -> Transport;
+
+    fn local_addr(&self) -> SocketAddr;
+
+    fn accept(&mut self) -> impl Future<Output = Result<Accepted<Self::Stream>, Self::Error>> + Send;
+}
+
+/// A stream and its two ends.
+pub(crate) struct Accepted<S> {
+    pub(crate) stream: S,
+    pub(crate) remote: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) rdma: Option<Monitor>,
+}
+
+/// What the listeners of one server share.
+pub(crate) struct Shared<H> {
+    pub(crate) handler: Arc<H>,
+    pub(crate) config: Config,
+    /// One permit per connection that may still be opened.
+    vacancies: Arc<Semaphore>,
+    last_id: AtomicU64,
+}
+
+impl<H: Handler> Shared<H> {
+    pub(crate) fn new(handler: Arc<H>, config: Config) -> Self {
+        let vacancies = Arc::new(Semaphore::new(config.max_connections.min(Semaphore::MAX_PERMITS)));
+        Self { handler, config, vacancies, last_id: AtomicU64::new(0) }
+    }
+
+    fn peer<S>(&self, transport: Transport, accepted: &Accepted<S>) -> Peer {
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        Peer::new(id, transport, accepted.remote, accepted.local).with_rdma(accepted.rdma.clone())
+    }
+}
+
+/// Accepts until the server is to stop, then stops listening and waits for the connections to end.
+/// Dropping the future cuts them.
+pub(crate) async fn listen<H: Handler>(mut listener: impl Accept, shared: Arc<Shared<H>>, mut stop: Stop) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = stop.requested() => break,
+            Some(ended) = connections.join_next() => report(ended),
+            accepted = accept(&mut listener) => {
+                admit(accepted, listener.transport(), &shared, &stop, &mut connections);
+            }
+        }
+    }
+    drop(listener);
+    while let Some(ended) = connections.join_next().await {
+        report(ended);
+    }
+}
+
+/// Accepts the next connection, however long that takes.
+async fn accept<L: Accept>(listener: &mut L) -> Accepted<L::Stream> {
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) => warn!(error = &error as &dyn Error, addr = %listener.local_addr(), "accept failed"),
+        }
+        // Out of descriptors or memory: the next try would fail at once, again and again.
+        tokio::time::sleep(ACCEPT_PAUSE).await;
+    }
+}
+
+/// Starts a connection, or turns it away if there are too many.
+fn admit<S, H>(
+    accepted: Accepted<S>,
+    transport: Transport,
+    shared: &Arc<Shared<H>>,
+    stop: &Stop,
+    connections: &mut JoinSet<()>,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    H: Handler,
+{
+    let peer = shared.peer(transport, &accepted);
+    let span = info_span!("connection", id = peer.id(), %transport, peer = %peer.addr());
+    let Ok(vacancy) = shared.vacancies.clone().try_acquire_owned() else {
+        connections.spawn(turn_away(accepted.stream).instrument(span));
+        return;
+    };
+    let connection = Connection::new(accepted.stream, peer, shared.handler.clone(), &shared.config);
+    connections.spawn(serve(connection, stop.clone(), vacancy).instrument(span));
+}
+
+async fn serve<S, H>(connection: Connection<S, H>, stop: Stop, _vacancy: OwnedSemaphorePermit)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+    H: Handler,
+{
+    debug!("accepted");
+    match connection.serve(stop).await {
+        Ok(()) => debug!("closed"),
+        Err(ConnectionError::Stream(error)) if error.kind() == io::ErrorKind::InvalidData => {
+            warn!(error = &error as &dyn Error, "closed");
+        }
+        Err(ConnectionError::Stream(error)) => debug!(error = &error as &dyn Error, "lost"),
+        Err(error @ ConnectionError::InputLimit { .. }) => warn!(%error, "closed"),
+    }
+}
+
+async fn turn_away<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
+    warn!("turned away: too many connections");
+    let goodbye = async {
+        stream.write_all(b"-ERR max number of clients reached\r\n").await?;
+        stream.shutdown().await
+    };
+    match tokio::time::timeout(TURN_AWAY, goodbye).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => debug!(%error, "left before it was told"),
+        Err(_) => debug!("did not listen"),
+    }
+}
+
+/// A handler that panics ends its own connection only; say so where somebody can see it.
+fn report(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        error!(%error, "connection ended by a panic of its handler");
+    }
+}
+
+impl Accept for TcpListener {
+    type Stream = TcpStream;
+    type Error = io::Error;
+
+    fn transport(&self) -> Transport {
+        Transport::Tcp
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        TcpListener::local_addr(self).expect("a bound socket has an address")
+    }
+
+    async fn accept(&mut self) -> io::Result<Accepted<TcpStream>> {
+        let (stream, remote) = TcpListener::accept(self).await?;
+        // Replies leave in one write per turn; waiting for more would only delay them. A peer that is gone already
+        // makes this fail; its connection will notice.
+        if let Err(error) = stream.set_nodelay(true) {
+            debug!(%error, peer = %remote, "cannot set TCP_NODELAY");
+        }
+        let local = stream.local_addr()?;
+        Ok(Accepted { stream, remote, local, rdma: None })
+    }
+}
+
+/// A listener on an RDMA device, and which kind that is.
+pub(crate) struct RdmaListener {
+    pub(crate) listener: valkey_rdma_transport::Listener,
+    pub(crate) device: DeviceKind,
+}
+
+impl Accept for RdmaListener {
+    type Stream = valkey_rdma_transport::Stream;
+    type Error = TransportError;
+
+    fn transport(&self) -> Transport {
+        Transport::Rdma(self.device)
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.listener.local_addr()
+    }
+
+    async fn accept(&mut self) -> Result<Accepted<Self::Stream>, TransportError> {
+        let stream = self.listener.accept().await?;
+        let (remote, local, rdma) = (stream.peer_addr(), stream.local_addr(), Some(stream.monitor()));
+        Ok(Accepted { stream, remote, local, rdma })
+    }
+}
+
+/// How long a listener rests after a failed accept.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a peer that is turned away may take to hear it.
+const TURN_AWAY: Duration = Duration::from_secs(1);

@@ -1,0 +1,67 @@
+//! Settings that `CONFIG` shows and takes.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::glob;
+
+/// Valkey's settings by name. Only `requirepass` has an effect; the others are there because tools ask for them.
+#[derive(Debug)]
+pub(super) struct Settings(BTreeMap<&'static str, Bytes>);
+
+impl Settings {
+    /// What an administrator's client may set. `false`: there is no such setting.
+    pub(super) fn set(&mut self, name: &str, value: Bytes) -> bool {
+        match self.0.get_mut(name) {
+            Some(setting) => *setting = value,
+            None => return false,
+        }
+        true
+    }
+
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// The settings whose name matches one of `patterns`, each once.
+    pub(super) fn matching(&self, patterns: &[Bytes]) -> impl Iterator<Item = (&'static str, &Bytes)> {
+        let wanted = |name: &str| patterns.iter().any(|pattern| glob::matches(pattern, name.as_bytes()));
+        self.0.iter().filter(move |(name, _)| wanted(name)).map(|(name, value)| (*name, value))
+    }
+
+    /// The password of the only user, if there is one.
+    pub(super) fn password(&self) -> Option<&Bytes> {
+        self.0.get("requirepass").filter(|password| !password.is_empty())
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self(DEFAULTS.iter().map(|(name, value)| (*name, Bytes::from_static(value.as_bytes()))).collect())
+    }
+}
+
+const DEFAULTS: &[(&str, &str)] = &[
+    ("appendfsync", "everysec"),
+    ("appendonly", "no"),
+    ("client-query-buffer-limit", "1073741824"),
+    ("cluster-enabled", "no"),
+    ("databases", "16"),
+    ("hz", "10"),
+    ("io-threads", "1"),
+    ("latency-monitor-threshold", "0"),
+    ("loglevel", "notice"),
+    ("maxclients", "10000"),
+    ("maxmemory", "0"),
+    ("maxmemory-policy", "noeviction"),
+    ("notify-keyspace-events", ""),
+    ("proto-max-bulk-len", "536870912"),
+    ("protected-mode", "no"),
+    ("requirepass", ""),
+    ("save", ""),
+    ("slowlog-log-slower-than", "10000"),
+    ("slowlog-max-len", "128"),
+    ("tcp-keepalive", "300"),
+    ("timeout", "0"),
+];

@@ -1,0 +1,61 @@
+//! Error replies, with Valkey's texts.
+
+use std::borrow::Cow;
+
+use crate::reply::Reply;
+
+/// A command's error reply: a code, a blank, and a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Failure(Cow<'static, str>);
+
+impl Failure {
+    pub(super) const SYNTAX: Self = Self::new("ERR syntax error");
+    pub(super) const NOT_AN_INTEGER: Self = Self::new("ERR value is not an integer or out of range");
+    pub(super) const NOT_AUTHENTICATED: Self = Self::new("NOAUTH Authentication required.");
+    pub(super) const WRONG_PASSWORD: Self =
+        Self::new("WRONGPASS invalid username-password pair or user is disabled.");
+
+    pub(super) const fn new(text: &'static str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+
+    pub(super) fn wrong_arity(command: &str) -> Self {
+        Self(format!("ERR wrong number of arguments for '{command}' command").into())
+    }
+
+    pub(super) fn invalid_expire_time(command: &str) -> Self {
+        Self(format!("ERR invalid expire time in '{command}' command").into())
+    }
+
+    /// `container` is the command in upper case.
+    pub(super) fn unknown_subcommand(container: &str, subcommand: &[u8]) -> Self {
+        let subcommand = String::from_utf8_lossy(&subcommand[..subcommand.len().min(128)]);
+        Self(format!("ERR unknown subcommand '{subcommand}'. Try {container} HELP.").into())
+    }
+
+    /// Quotes at most 128 bytes of the arguments, so that a megabyte sent by mistake does not come back.
+    pub(super) fn unknown_command(name: &[u8], args: &[impl AsRef<[u8]>]) -> Self {
+        let name = String::from_utf8_lossy(&name[..name.len().min(128)]);
+        let mut quoted = String::new();
+        for arg in args.iter().map(AsRef::as_ref) {
+            if quoted.len() >= 128 {
+                break;
+            }
+            let shown = &arg[..arg.len().min(128 - quoted.len())];
+            quoted.push_str(&format!("'{}' ", String::from_utf8_lossy(shown)));
+        }
+        Self(format!("ERR unknown command '{name}', with args beginning with: {quoted}").into())
+    }
+}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
+}
+
+impl From<Failure> for Reply {
+    fn from(failure: Failure) -> Self {
+        Self::Error(failure.0)
+    }
+}

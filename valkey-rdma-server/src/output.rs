@@ -1,0 +1,167 @@
+//! Replies waiting to be sent.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+
+use bytes::{Buf, Bytes};
+
+use crate::command::Command;
+
+/// A queue of bytes. Small pieces are gathered, large ones are kept by reference: a gigabyte of pipelined `GET`s of one
+/// value holds that value once.
+///
+/// Invariant: no segment is empty, so the first chunk is never empty while bytes remain.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    /// What goes before `tail`.
+    segments: VecDeque<Bytes>,
+    /// Where small pieces are appended; the first `sent` bytes are gone already.
+    tail: Vec<u8>,
+    sent: usize,
+    remaining: usize,
+}
+
+impl Output {
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        self.tail.extend_from_slice(bytes);
+        self.remaining += bytes.len();
+    }
+
+    /// Appends `bytes`, by reference if that is cheaper than a copy.
+    pub(crate) fn put_shared(&mut self, bytes: &Bytes) {
+        if bytes.len() < Command::LARGE {
+            return self.put(bytes);
+        }
+        if self.sent < self.tail.len() {
+            let tail = Bytes::from(std::mem::take(&mut self.tail));
+            self.segments.push_back(tail.slice(std::mem::take(&mut self.sent)..));
+        }
+        self.remaining += bytes.len();
+        self.segments.push_back(bytes.clone());
+    }
+
+    /// Appends `number` in decimal.
+    pub(crate) fn put_decimal(&mut self, number: i64) {
+        // i64::MIN has 19 digits and a sign.
+        let mut text = [0; 20];
+        let mut start = text.len();
+        let mut rest = number.unsigned_abs();
+        loop {
+            start -= 1;
+            text[start] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        if number < 0 {
+            start -= 1;
+            text[start] = b'-';
+        }
+        self.put(&text[start..]);
+    }
+}
+
+impl Buf for Output {
+    fn remaining(&self) -> usize {
+        self.remaining
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.segments.front().map_or(&self.tail[self.sent..], |segment| segment)
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        let tail = Some(&self.tail[self.sent..]).filter(|tail| !tail.is_empty());
+        let chunks = self.segments.iter().map(|segment| &segment[..]).chain(tail);
+        slices.iter_mut().zip(chunks).map(|(slice, chunk)| *slice = IoSlice::new(chunk)).count()
+    }
+
+    fn advance(&mut self, len: usize) {
+        assert!(len <= self.remaining, "cannot send more than there is");
+        self.remaining -= len;
+        let mut left = len;
+        while let Some(segment) = self.segments.front_mut() {
+            if left < segment.len() {
+                return segment.advance(left);
+            }
+            left -= segment.len();
+            self.segments.pop_front();
+        }
+        self.sent += left;
+        if self.sent == self.tail.len() {
+            self.sent = 0;
+            self.tail.clear();
+            self.tail.shrink_to(KEPT);
+        }
+    }
+}
+
+/// What an idle connection keeps for its next replies.
+const KEPT: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use bytes::{Buf, Bytes};
+    use std::io::IoSlice;
+
+    use super::Output;
+    use crate::command::Command;
+
+    #[test]
+    fn bytes_leave_in_order_whatever_the_pieces() {
+        let large = Bytes::from(vec![b'x'; Command::LARGE]);
+        let mut expected = Vec::new();
+        let mut output = Output::default();
+        for round in 0..3 {
+            output.put(b"$");
+            output.put_decimal(round);
+            output.put_shared(&large);
+            output.put(b"\r\n");
+            expected.extend_from_slice(format!("${round}").as_bytes());
+            expected.extend_from_slice(&large);
+            expected.extend_from_slice(b"\r\n");
+        }
+        for step in [1, 7, 4096, 50_000] {
+            let mut output = Output {
+                segments: output.segments.clone(),
+                tail: output.tail.clone(),
+                sent: output.sent,
+                remaining: output.remaining,
+            };
+            let mut sent = Vec::new();
+            while output.has_remaining() {
+                let len = step.min(output.chunk().len());
+                sent.extend_from_slice(&output.chunk()[..len]);
+                output.advance(len);
+                // Appending between two sends must not disturb the order.
+                if sent.len() == 2 {
+                    output.put(b"!");
+                }
+            }
+            sent.retain(|byte| *byte != b'!');
+            assert!(sent == expected, "step {step}");
+        }
+    }
+
+    #[test]
+    fn a_large_piece_is_not_copied() {
+        let large = Bytes::from(vec![b'x'; Command::LARGE]);
+        let mut output = Output::default();
+        output.put(b"head");
+        output.put_shared(&large);
+        output.put(b"tail");
+        let mut slices = [IoSlice::new(&[]); 8];
+        assert_eq!(output.chunks_vectored(&mut slices), 3);
+        assert_eq!(slices[1].as_ptr(), large.as_ptr());
+    }
+
+    #[test]
+    fn decimals_cover_the_whole_range() {
+        for number in [0, 7, -7, 10, i64::MAX, i64::MIN] {
+            let mut output = Output::default();
+            output.put_decimal(number);
+            assert_eq!(output.chunk(), number.to_string().as_bytes());
+        }
+    }
+}

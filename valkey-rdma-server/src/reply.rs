@@ -1,0 +1,64 @@
+//! What a handler answers, independent of the protocol version.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+
+/// One reply. RESP3 has a type for each; in RESP2, which knows fewer, a reply is sent as noted here, as Valkey does.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Reply {
+    /// A short status such as `OK`. Line breaks are sent as blanks.
+    Simple(Cow<'static, str>),
+    /// An error: a code, a blank and a text, for example `ERR syntax error`. Line breaks are sent as blanks.
+    Error(Cow<'static, str>),
+    /// A signed integer.
+    Integer(i64),
+    /// A binary-safe string. From 16 KiB on it is sent from its own memory, without a copy.
+    Bulk(Bytes),
+    /// No value. RESP2: a null bulk string.
+    Null,
+    /// No value where an array is expected. RESP2: a null array; RESP3 has one null only.
+    NullArray,
+    /// A list of replies.
+    Array(Vec<Reply>),
+    /// Pairs of key and value, in this order. RESP2: an array of twice the length.
+    Map(Vec<(Reply, Reply)>),
+    /// An unordered collection. RESP2: an array.
+    Set(Vec<Reply>),
+    /// A floating-point number. RESP2: a bulk string.
+    Double(f64),
+    /// A truth value. RESP2: the integer 1 or 0.
+    Bool(bool),
+    /// A decimal integer of any length. RESP2: a bulk string.
+    BigNumber(Cow<'static, str>),
+    /// A text meant for people. RESP2: a bulk string.
+    Verbatim {
+        /// Three characters: `txt` or `mkd`.
+        format: [u8; 3],
+        /// The text.
+        text: Bytes,
+    },
+    /// An out-of-band message. RESP2: an array.
+    Push(Vec<Reply>),
+}
+
+impl Reply {
+    /// `OK`.
+    pub const OK: Self = Self::Simple(Cow::Borrowed("OK"));
+
+    /// A status such as `PONG`.
+    pub fn simple(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::Simple(text.into())
+    }
+
+    /// An error with its code, for example `ERR syntax error`.
+    pub fn error(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::Error(text.into())
+    }
+
+    /// A binary-safe string.
+    pub fn bulk(bytes: impl Into<Bytes>) -> Self {
+        Self::Bulk(bytes.into())
+    }
+}
