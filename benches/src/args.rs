@@ -50,10 +50,11 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "KIND", default_value_t = Transport::Rdma)]
     pub transport: Transport,
 
-    /// Server as a URL: rdma://, emulated://, valkey:// or redis:// [user[:password]@]host[:port][/db][?options]
+    /// Server as a URL.
     #[arg(
         short = 'u',
         long,
+        help = "Server as a URL: rdma://, emulated://, valkey:// or redis:// [user[:password]@]host[:port][/db][?options]",
         value_name = "URL",
         conflicts_with_all = ["host", "port", "password", "user", "dbnum", "resp3", "transport"]
     )]

@@ -35,6 +35,11 @@ fn nothing_listening_is_told() {
     assert_one_line(&tool_at(addr, ""), 1, "connection refused");
 }
 
+#[test]
+fn the_reach_of_the_emulated_device_is_told() {
+    assert_one_line(&tool(&["--transport", "emulated", "-p", "1"]), 1, "in its own process only: try --demo");
+}
+
 fn hangs_up(_: &[Vec<u8>], _: &Keyspace) -> Option<Vec<u8>> {
     None
 }
