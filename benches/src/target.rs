@@ -40,8 +40,8 @@ fn from_flags(args: &Args) -> Endpoint {
     };
     let mut endpoint = Endpoint::new(transport, args.host.as_str(), args.port);
     match (&args.user, &args.password) {
-        (Some(user), Some(password)) => drop(endpoint.set_login(user, password)),
-        (None, Some(password)) => drop(endpoint.set_password(password)),
+        (Some(user), Some(password)) => drop(endpoint.set_login(user, password.as_str())),
+        (None, Some(password)) => drop(endpoint.set_password(password.as_str())),
         (_, None) => {}
     }
     endpoint.set_database(args.dbnum);

@@ -48,16 +48,28 @@ async fn replies_are_right_in_every_shape() {
     }
 }
 
+/// A cell of the only result in `csv`, by its column's name.
+fn cell(csv: &str, name: &str) -> f64 {
+    let mut rows = csv.lines().map(|line| line.split(',').map(|cell| cell.trim_matches('"')));
+    let column = rows.next().unwrap().position(|head| head == name).unwrap();
+    rows.next().unwrap().nth(column).unwrap().parse().unwrap()
+}
+
 #[tokio::test]
 async fn an_unpipelined_request_costs_one_doorbell() {
     let csv = run("-n 1000 -c 1 -t ping --csv").await;
-    let cell = |name: &str| {
-        let mut rows = csv.lines().map(|line| line.split(',').map(|cell| cell.trim_matches('"')));
-        let column = rows.next().unwrap().position(|head| head == name).unwrap();
-        rows.next().unwrap().nth(column).unwrap().parse::<f64>().unwrap()
-    };
-    assert!((cell("doorbells_per_request") - 1.0).abs() < 0.05, "{csv}");
-    assert_eq!((cell("bytes_out_per_request"), cell("bytes_in_per_request")), (14.0, 7.0), "{csv}");
+    assert!((cell(&csv, "doorbells_per_request") - 1.0).abs() < 0.05, "{csv}");
+    assert_eq!(
+        (cell(&csv, "bytes_out_per_request"), cell(&csv, "bytes_in_per_request")),
+        (14.0, 7.0),
+        "{csv}"
+    );
+}
+
+#[tokio::test]
+async fn the_commands_of_a_pipeline_leave_together() {
+    let csv = run("-n 1600 -c 1 -P 16 -t ping --csv").await;
+    assert!((cell(&csv, "doorbells_per_request") * 16.0 - 1.0).abs() < 0.05, "{csv}");
 }
 
 #[tokio::test]
