@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Builds real Valkeys with RDMA from Debian's source packages (its binary packages lack it) into LAB/valkey/VERSION,
+# and links LAB/valkey/9.1 and LAB/valkey/8.1 to the newest of each line. To look for newer ones, delete LAB/valkey.
+#
+# usage: valkey.sh LAB
+set -euo pipefail
+. "$(dirname "$0")/packages.sh"
+lab=$1
+
+lines=(9.1 8.1)
+suites=(sid testing trixie)
+products=(valkey-server valkey-cli valkey-benchmark valkey-rdma.so)
+
+# apt with a configuration of its own: the machine's sources and lists stay as they are.
+private_apt() {
+    local tool=$1
+    shift
+    "$tool" -q -o Dir::Etc::sourcelist="$work/sources.list" -o Dir::Etc::sourceparts=/dev/null \
+        -o Dir::State::lists="$work/lists" -o Dir::Cache="$work/cache" -o APT::Sandbox::User=root "$@"
+}
+
+# The repository this machine already uses for its own release.
+repository() {
+    local release
+    release=$(. /etc/os-release && echo "$VERSION_CODENAME")
+    # shellcheck disable=SC2016 # apt expands these itself
+    apt-get indextargets --format '$(CODENAME) $(COMPONENT) $(REPO_URI)' "Created-By: Packages" |
+        awk -v release="$release" '$1 == release && $2 == "main" { print $3; exit }'
+}
+
+read_lists() {
+    local uri suite
+    refresh_lists
+    uri=$(repository)
+    [ -n "$uri" ] || { echo "apt has no Debian repository with a 'main' component configured"; return 1; }
+    mkdir -p "$work/lists/partial" "$work/cache/archives/partial"
+    for suite in "${suites[@]}"; do
+        echo "deb-src $uri $suite main"
+    done >"$work/sources.list"
+    private_apt apt-get update
+}
+
+# newest LINE: the highest package version of a line such as 9.1.
+newest() {
+    private_apt apt-cache showsrc --only-source valkey |
+        awk -v line="$1." '$1 == "Version:" && index($2, line) == 1 { print $2 }' | sort -uV | tail -n 1
+}
+
+# build PACKAGE_VERSION DIRECTORY
+build() {
+    local source=$work/source-$1 product
+    mkdir -p "$source"
+    cd "$source"
+    private_apt apt-get source --download-only "valkey=$1"
+    dpkg-source --no-check -x ./*.dsc tree
+    make -C "$source/tree" -j"$(nproc)" BUILD_RDMA=module MALLOC=libc
+    mkdir -p "$work/built"
+    for product in "${products[@]}"; do
+        cp "$source/tree/src/$product" "$work/built/"
+    done
+    rm -rf "$2"
+    mv "$work/built" "$2"
+}
+
+complete() {
+    local line
+    for line in "${lines[@]}"; do
+        [ -e "$lab/valkey/$line/valkey-rdma.so" ] || return 1
+    done
+}
+
+! complete || exit 0
+need_packages gcc libc6-dev make pkg-config dpkg-dev libibverbs-dev librdmacm-dev
+work=$(mktemp -d "$lab/valkey-build.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$lab/valkey"
+
+quietly "looking for Valkey's sources" read_lists
+for line in "${lines[@]}"; do
+    version=$(newest "$line")
+    [ -n "$version" ] || die "no Valkey $line.x among the sources of: ${suites[*]}"
+    # 9.1.2+dfsg-1 is Valkey 9.1.2.
+    upstream=$(expr "$version" : '\([0-9.]*\)')
+    [ -e "$lab/valkey/$upstream/valkey-rdma.so" ] || quietly "building Valkey $upstream" build "$version" "$lab/valkey/$upstream"
+    ln -sfn "$upstream" "$lab/valkey/$line"
+done

@@ -1,0 +1,264 @@
+//! [`Command`]: arguments to RESP bytes, encoded once and ready to leave.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::error::RefusedCommand;
+
+/// Arguments from this size on, if given as [`Bytes`], travel as they are instead of being copied.
+pub(crate) const SHARED_FROM: usize = 8 * 1024;
+
+/// A command, encoded as it goes over the wire.
+///
+/// Most callers use [`Client::command`](crate::Client::command). Build a `Command` to hand over large arguments
+/// without a copy, or to send the same one again: a clone shares the arguments added by
+/// [`arg_bytes`](Self::arg_bytes).
+///
+/// ```
+/// use bytes::Bytes;
+/// use valkey_rdma_client::Command;
+///
+/// let chunk = Bytes::from(vec![7; 32 << 20]);
+/// let set = Command::new("SET").arg("kv:17").arg_bytes(chunk);
+/// let again = set.clone(); // the 32 MiB are not copied
+/// ```
+#[derive(Clone, Debug)]
+pub struct Command {
+    arguments: usize,
+    /// Encoded arguments up to and including the last shared one.
+    parts: Vec<Bytes>,
+    /// Encoded arguments after `parts`.
+    tail: BytesMut,
+    kind: Kind,
+}
+
+/// What the multiplexer must know about a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// No arguments yet, not even a name.
+    Empty,
+    /// One command, one reply.
+    Ordinary,
+    /// CLIENT, before its subcommand is known.
+    Client,
+    /// HELLO without arguments: harmless until one follows.
+    Hello,
+    /// Opens a transaction: only inside a pipeline that also ends it.
+    Multi,
+    /// Ends a transaction: EXEC or DISCARD.
+    EndMulti,
+    /// Breaks the connection for the other tasks; the text says why.
+    Refused(&'static str),
+}
+
+impl Command {
+    /// A command with this name.
+    #[must_use]
+    pub fn new(name: impl AsRef<[u8]>) -> Self {
+        Self::empty().arg(name)
+    }
+
+    pub(crate) fn empty() -> Self {
+        Self { arguments: 0, parts: Vec::new(), tail: BytesMut::new(), kind: Kind::Empty }
+    }
+
+    /// Encodes a name and its arguments.
+    pub(crate) fn from_args(args: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
+        let mut command = Self::empty();
+        for arg in args {
+            command.push(arg.as_ref());
+        }
+        command
+    }
+
+    /// Adds an argument: any bytes at all. They are copied, once.
+    #[must_use]
+    pub fn arg(mut self, arg: impl AsRef<[u8]>) -> Self {
+        self.push(arg.as_ref());
+        self
+    }
+
+    /// Adds an argument without copying it, if it is large enough (8 KiB) for that to pay.
+    #[must_use]
+    pub fn arg_bytes(mut self, arg: Bytes) -> Self {
+        if arg.len() < SHARED_FROM {
+            self.push(&arg);
+        } else {
+            self.note(&arg);
+            put_header(&mut self.tail, b'$', arg.len());
+            self.parts.push(self.tail.split().freeze());
+            self.parts.push(arg);
+            self.tail.put_slice(b"\r\n");
+        }
+        self
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The reason not to send this command on a shared connection, if there is one.
+    pub(crate) fn refusal(&self) -> Option<RefusedCommand> {
+        let reason = match self.kind {
+            Kind::Empty => "a command needs at least a name",
+            Kind::Refused(reason) => reason,
+            _ => return None,
+        };
+        Some(RefusedCommand { command: self.name(), reason })
+    }
+
+    /// The name for messages.
+    pub(crate) fn name(&self) -> String {
+        let first = self.parts.first().map_or(&self.tail[..], |part| &part[..]);
+        match first.split(|&byte| byte == b'\n').nth(1) {
+            Some(name) => String::from_utf8_lossy(name.strip_suffix(b"\r").unwrap_or(name)).into_owned(),
+            None => "an empty command".to_owned(),
+        }
+    }
+
+    /// The bytes for the wire, in order: how many arguments, then the encoded arguments in pieces.
+    pub(crate) fn into_wire(self) -> (usize, Vec<Bytes>, BytesMut) {
+        (self.arguments, self.parts, self.tail)
+    }
+
+    fn push(&mut self, arg: &[u8]) {
+        self.note(arg);
+        self.tail.reserve(arg.len() + HEADER_ROOM + 2);
+        put_header(&mut self.tail, b'$', arg.len());
+        self.tail.put_slice(arg);
+        self.tail.put_slice(b"\r\n");
+    }
+
+    /// Counts an argument and learns from the first two what kind of command this is.
+    fn note(&mut self, arg: &[u8]) {
+        self.kind = match (self.arguments, self.kind) {
+            (0, _) => kind_of(arg),
+            (1, Kind::Client) if arg.eq_ignore_ascii_case(b"REPLY") => Kind::Refused(SILENCES),
+            (1, Kind::Hello) => Kind::Refused(CHANGES_PROTOCOL),
+            (_, kind) => kind,
+        };
+        self.arguments += 1;
+    }
+}
+
+/// Room for `$`, the digits of a length and CRLF.
+const HEADER_ROOM: usize = 23;
+
+/// Writes `*3\r\n` and the like.
+pub(crate) fn put_header(buffer: &mut BytesMut, kind: u8, mut number: usize) {
+    let mut digits = [0; HEADER_ROOM];
+    let mut at = HEADER_ROOM - 2;
+    digits[at..].copy_from_slice(b"\r\n");
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    at -= 1;
+    digits[at] = kind;
+    buffer.put_slice(&digits[at..]);
+}
+
+const SUBSCRIBES: &str =
+    "its messages would mix with the replies of other tasks; pub/sub is not supported yet";
+const MONITORS: &str = "its output would mix with the replies of other tasks";
+const SILENCES: &str = "without replies nobody can tell which command an answer belongs to";
+const CHANGES_PROTOCOL: &str = "the protocol is fixed when connecting; use the endpoint's protocol and login";
+const QUITS: &str = "the connection is shared; use Client::close";
+const RESETS: &str = "it would undo the login and the protocol for every task; connect anew instead";
+const WATCHES: &str = "another task could spend it; transactions with WATCH need a connection of their own";
+const REPLICATES: &str = "it turns the connection into a replication link";
+
+/// Looks a command's name up among those that are more than one request and one reply.
+fn kind_of(name: &[u8]) -> Kind {
+    let mut upper = [0; 12];
+    let Some(upper) = upper.get_mut(..name.len()) else { return Kind::Ordinary };
+    upper.copy_from_slice(name);
+    upper.make_ascii_uppercase();
+    match &*upper {
+        b"CLIENT" => Kind::Client,
+        b"HELLO" => Kind::Hello,
+        b"MULTI" => Kind::Multi,
+        b"EXEC" | b"DISCARD" => Kind::EndMulti,
+        b"SUBSCRIBE" | b"PSUBSCRIBE" | b"SSUBSCRIBE" | b"UNSUBSCRIBE" | b"PUNSUBSCRIBE" | b"SUNSUBSCRIBE" => {
+            Kind::Refused(SUBSCRIBES)
+        }
+        b"MONITOR" => Kind::Refused(MONITORS),
+        b"QUIT" => Kind::Refused(QUITS),
+        b"RESET" => Kind::Refused(RESETS),
+        b"WATCH" | b"UNWATCH" => Kind::Refused(WATCHES),
+        b"SYNC" | b"PSYNC" => Kind::Refused(REPLICATES),
+        _ => Kind::Ordinary,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wire(command: Command) -> Vec<u8> {
+        let (arguments, parts, tail) = command.into_wire();
+        let mut bytes = BytesMut::new();
+        put_header(&mut bytes, b'*', arguments);
+        for part in parts {
+            bytes.extend_from_slice(&part);
+        }
+        bytes.extend_from_slice(&tail);
+        bytes.to_vec()
+    }
+
+    #[test]
+    fn arguments_of_any_bytes_are_length_prefixed() {
+        let command = Command::from_args([&b"SET"[..], b"", b"\0\r\n$5\r\n"]);
+        assert_eq!(wire(command), b"*3\r\n$3\r\nSET\r\n$0\r\n\r\n$7\r\n\0\r\n$5\r\n\r\n");
+    }
+
+    #[test]
+    fn large_shared_arguments_keep_their_place_and_are_not_copied() {
+        let big = Bytes::from(vec![b'x'; SHARED_FROM]);
+        let command = Command::new("SET").arg("k").arg_bytes(big.clone()).arg("NX");
+        assert!(command.parts.iter().any(|part| part.as_ptr() == big.as_ptr()));
+
+        let mut expected = b"*4\r\n$3\r\nSET\r\n$1\r\nk\r\n$8192\r\n".to_vec();
+        expected.extend_from_slice(&big);
+        expected.extend_from_slice(b"\r\n$2\r\nNX\r\n");
+        assert_eq!(wire(command), expected);
+    }
+
+    #[test]
+    fn small_shared_arguments_are_copied() {
+        let command = Command::new("GET").arg_bytes(Bytes::from_static(b"k"));
+        assert_eq!(wire(command), b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n");
+    }
+
+    #[test]
+    fn headers_hold_any_length() {
+        let mut buffer = BytesMut::new();
+        put_header(&mut buffer, b'$', usize::MAX);
+        put_header(&mut buffer, b'*', 0);
+        assert_eq!(&buffer[..], b"$18446744073709551615\r\n*0\r\n");
+    }
+
+    #[test]
+    fn commands_that_break_sharing_are_recognised_in_any_case() {
+        for args in
+            [&["subscribe", "a"][..], &["Monitor"], &["QUIT"], &["client", "reply", "off"], &["HELLO", "3"]]
+        {
+            let refusal = Command::from_args(args).refusal().expect("refused");
+            assert_eq!(refusal.command, args[0]);
+        }
+        assert_eq!(Command::empty().refusal().expect("refused").command, "an empty command");
+        for args in [
+            &["GET", "a"][..],
+            &["CLIENT", "ID"],
+            &["HELLO"],
+            &["SUBSCRIBERS"],
+            &["", "x"],
+            &["GET", "MONITOR"],
+        ] {
+            assert_eq!(Command::from_args(args).refusal(), None, "{args:?}");
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! [`Endpoint`]: where to connect, how, and as whom; from a URL or built in code.
+
+use std::fmt;
+use std::time::Duration;
+
+mod error;
+mod url;
+
+pub use self::error::EndpointError;
+
+/// What carries the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Transport {
+    /// RDMA through kernel verbs: `rdma://`.
+    Rdma,
+    /// The software device, for tests and trials: `emulated://`. It is not RDMA.
+    Emulated,
+    /// TCP: `valkey://` and `redis://`.
+    Tcp,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rdma => "rdma",
+            Self::Emulated => "emulated",
+            Self::Tcp => "tcp",
+        })
+    }
+}
+
+/// The version of the serialization protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Protocol {
+    /// RESP2: every server speaks it. `protocol=resp2`.
+    Resp2,
+    /// RESP3: typed replies; every Valkey, and Redis since 6.0. `protocol=resp3`, the default.
+    #[default]
+    Resp3,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Resp2 => "resp2",
+            Self::Resp3 => "resp3",
+        })
+    }
+}
+
+/// A server to connect to.
+///
+/// Shape of the URL: `scheme://[user[:password]@]host[:port][/database][?option=value&...]`, with user and password
+/// percent-encoded and IPv6 addresses in brackets.
+///
+/// | part | meaning |
+/// |---|---|
+/// | scheme | `rdma`, `emulated`, or `valkey` and `redis` for TCP |
+/// | user, password | for AUTH; `:password@` alone logs in the default user |
+/// | port | 6379 unless given |
+/// | database | for SELECT; 0 unless given |
+/// | `protocol=` | `resp3` (default) or `resp2` |
+/// | `timeout=` | limit for resolving, connecting and logging in together, as `500ms`, `5s` or `1m`; 5 s unless given |
+/// | `rx_size=` | receive buffer in bytes that the server may fill before we answer; not on TCP |
+/// | `device=` | name of the RDMA device; not on TCP |
+/// | `poll=` | `event`; not on TCP |
+///
+/// ```
+/// use valkey_rdma_client::{Endpoint, Transport};
+///
+/// let endpoint: Endpoint = "rdma://app:s%40cret@[fd00::7]:6380/2?rx_size=1048576&timeout=2s".parse()?;
+/// assert_eq!(endpoint.transport(), Transport::Rdma);
+/// assert_eq!((endpoint.host(), endpoint.port(), endpoint.database()), ("fd00::7", 6380, 2));
+/// assert_eq!(endpoint.to_string(), "rdma://app:***@[fd00::7]:6380/2");
+///
+/// let mut same = Endpoint::new(Transport::Rdma, "fd00::7", 6380);
+/// same.set_login("app", "s@cret").set_database(2);
+/// # Ok::<(), valkey_rdma_client::EndpointError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    transport: Transport,
+    host: String,
+    port: u16,
+    user: Option<String>,
+    password: Option<String>,
+    database: u32,
+    protocol: Protocol,
+    timeout: Duration,
+    rx_size: Option<u32>,
+    device: Option<String>,
+}
+
+impl Endpoint {
+    /// The port of a URL that names none.
+    pub const DEFAULT_PORT: u16 = 6379;
+    /// The connect timeout unless set.
+    pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+
+    /// A server without login, on database 0, with every option at its default.
+    #[must_use]
+    pub fn new(transport: Transport, host: impl Into<String>, port: u16) -> Self {
+        Self {
+            transport,
+            host: host.into(),
+            port,
+            user: None,
+            password: None,
+            database: 0,
+            protocol: Protocol::default(),
+            timeout: Self::DEFAULT_TIMEOUT,
+            rx_size: None,
+            device: None,
+        }
+    }
+
+    /// Logs in as this user. The default user has the name `default`.
+    pub fn set_login(&mut self, user: impl Into<String>, password: impl Into<String>) -> &mut Self {
+        self.user = Some(user.into());
+        self.password = Some(password.into());
+        self
+    }
+
+    /// Logs in the default user with this password.
+    pub fn set_password(&mut self, password: impl Into<String>) -> &mut Self {
+        self.user = None;
+        self.password = Some(password.into());
+        self
+    }
+
+    /// Selects a database after the login. Default 0.
+    pub fn set_database(&mut self, database: u32) -> &mut Self {
+        self.database = database;
+        self
+    }
+
+    /// Sets the protocol version. Default [`Protocol::Resp3`].
+    pub fn set_protocol(&mut self, protocol: Protocol) -> &mut Self {
+        self.protocol = protocol;
+        self
+    }
+
+    /// Limits the whole of a connect: resolving, connecting, logging in. Default 5 s. A short limit gives up on busy
+    /// servers, a long one delays the news of a dead one.
+    pub fn set_timeout(&mut self, timeout: Duration) -> &mut Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets the receive buffer in bytes. Default: the transport's. A small one costs round trips for large replies,
+    /// a large one pins memory, here and on the server. Range 1 byte to 1 GiB; values outside are brought to the
+    /// nearest end. Connecting over TCP with it is an error.
+    pub fn set_rx_size(&mut self, bytes: u32) -> &mut Self {
+        self.rx_size = Some(bytes.clamp(1, MAX_RX_SIZE));
+        self
+    }
+
+    /// Names the RDMA device to use. Default: the one that routes to the server. Connecting over TCP with it is an
+    /// error.
+    pub fn set_device(&mut self, name: impl Into<String>) -> &mut Self {
+        self.device = Some(name.into());
+        self
+    }
+
+    /// What carries the bytes.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// Host name or address, without brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Port.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The user to log in, if not the default user.
+    #[must_use]
+    pub fn user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+
+    /// The password to log in with. Mind where you print it.
+    #[must_use]
+    pub fn password(&self) -> Option<&str> {
+        self.password.as_deref()
+    }
+
+    /// Database number.
+    #[must_use]
+    pub fn database(&self) -> u32 {
+        self.database
+    }
+
+    /// Protocol version.
+    #[must_use]
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// Limit for the whole of a connect.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Receive buffer in bytes, if set.
+    #[must_use]
+    pub fn rx_size(&self) -> Option<u32> {
+        self.rx_size
+    }
+
+    /// RDMA device, if set.
+    #[must_use]
+    pub fn device(&self) -> Option<&str> {
+        self.device.as_deref()
+    }
+
+    /// `host:port`, with brackets around an IPv6 address.
+    pub(crate) fn authority(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+
+    /// Refuses what only makes no sense together.
+    pub(crate) fn check(&self) -> Result<(), EndpointError> {
+        if self.host.is_empty() {
+            return Err(EndpointError::MissingHost);
+        }
+        if self.transport == Transport::Tcp {
+            if self.rx_size.is_some() {
+                return Err(EndpointError::NotOnTcp { option: "rx_size" });
+            }
+            if self.device.is_some() {
+                return Err(EndpointError::NotOnTcp { option: "device" });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl TryFrom<&str> for Endpoint {
+    type Error = EndpointError;
+
+    fn try_from(text: &str) -> Result<Self, EndpointError> {
+        text.parse()
+    }
+}
+
+impl TryFrom<&String> for Endpoint {
+    type Error = EndpointError;
+
+    fn try_from(text: &String) -> Result<Self, EndpointError> {
+        text.parse()
+    }
+}
+
+impl From<&Endpoint> for Endpoint {
+    fn from(endpoint: &Endpoint) -> Self {
+        endpoint.clone()
+    }
+}
+
+/// As a URL without options, and with the password replaced by `***`.
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self.transport {
+            Transport::Rdma => "rdma",
+            Transport::Emulated => "emulated",
+            Transport::Tcp => "valkey",
+        };
+        write!(f, "{scheme}://")?;
+        if self.password.is_some() {
+            write!(f, "{}:***@", self.user.as_deref().unwrap_or(""))?;
+        }
+        write!(f, "{}", self.authority())?;
+        if self.database != 0 {
+            write!(f, "/{}", self.database)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("url", &self.to_string())
+            .field("protocol", &self.protocol)
+            .field("timeout", &self.timeout)
+            .field("rx_size", &self.rx_size)
+            .field("device", &self.device)
+            .finish()
+    }
+}
+
+/// The largest window that the transport makes.
+const MAX_RX_SIZE: u32 = 1 << 30;
+
+#[cfg(test)]
+mod tests;

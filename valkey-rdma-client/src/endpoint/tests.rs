@@ -1,0 +1,118 @@
+use std::time::Duration;
+
+use super::*;
+
+fn parse(url: &str) -> Result<Endpoint, EndpointError> {
+    url.parse()
+}
+
+#[test]
+fn good_urls_mean_what_they_say() {
+    let base = |transport| Endpoint::new(transport, "h", 6379);
+    let with = |transport, change: &dyn Fn(&mut Endpoint) -> &mut Endpoint| {
+        let mut endpoint = base(transport);
+        change(&mut endpoint);
+        endpoint
+    };
+    use Transport::{Emulated, Rdma, Tcp};
+    let table = [
+        ("rdma://h", base(Rdma)),
+        ("RDMA://h/", base(Rdma)),
+        ("emulated://h:6379", base(Emulated)),
+        ("valkey://h", base(Tcp)),
+        ("redis://h?", base(Tcp)),
+        ("rdma://10.0.0.7:7000", Endpoint::new(Rdma, "10.0.0.7", 7000)),
+        ("rdma://[::1]:7000", Endpoint::new(Rdma, "::1", 7000)),
+        ("rdma://[fe80:0:0::2]", Endpoint::new(Rdma, "fe80::2", 6379)),
+        ("rdma://h/15", with(Rdma, &|e| e.set_database(15))),
+        ("valkey://:pw@h", with(Tcp, &|e| e.set_password("pw"))),
+        ("valkey://me:pw@h", with(Tcp, &|e| e.set_login("me", "pw"))),
+        ("valkey://m%40e:p%3A%2F%25%C3%A9+@h", with(Tcp, &|e| e.set_login("m@e", "p:/%é+"))),
+        ("rdma://h?protocol=resp2", with(Rdma, &|e| e.set_protocol(Protocol::Resp2))),
+        ("rdma://h?protocol=resp3", base(Rdma)),
+        ("rdma://h/?rx_size=65536&poll=event", with(Rdma, &|e| e.set_rx_size(65536))),
+        ("emulated://h?device=rxe0", with(Emulated, &|e| e.set_device("rxe0"))),
+        ("rdma://h?timeout=250ms", with(Rdma, &|e| e.set_timeout(Duration::from_millis(250)))),
+        ("rdma://h?timeout=3s", with(Rdma, &|e| e.set_timeout(Duration::from_secs(3)))),
+        ("rdma://h?timeout=2m", with(Rdma, &|e| e.set_timeout(Duration::from_secs(120)))),
+    ];
+    for (url, expected) in table {
+        assert_eq!(parse(url).as_ref(), Ok(&expected), "{url}");
+    }
+}
+
+#[test]
+fn bad_urls_are_refused_with_what_is_allowed() {
+    let table = [
+        ("", "not a URL"),
+        ("localhost:6379", "not a URL"),
+        ("http://h", "unknown URL scheme \"http\": use rdma, emulated, valkey or redis"),
+        ("rediss://h", "unknown URL scheme"),
+        ("://h", "unknown URL scheme \"\""),
+        ("rdma://", "names no host"),
+        ("rdma://:6379", "host"),
+        ("rdma:///0", "names no host"),
+        ("rdma://h:0", "port 0"),
+        ("rdma://h:65536", "port"),
+        ("rdma://h:port", "port"),
+        ("rdma://[::1", "IPv6"),
+        ("rdma://h/zero", "bad database \"/zero\""),
+        ("rdma://h/1/2", "bad database"),
+        ("rdma://h/-1", "bad database"),
+        ("rdma://h/4294967296", "bad database"),
+        ("rdma://me@h", "no password"),
+        ("rdma://me:p%zz@h", "%25"),
+        ("rdma://me:p%4@h", "%25"),
+        ("rdma://me:%ff@h", "%25"),
+        ("rdma://me:p#w@h", "%23"),
+        ("rdma://h#x", "%23"),
+        ("rdma://h?colour=blue", "unknown URL option \"colour\": use protocol,"),
+        ("rdma://h?protocol=resp4", "bad value \"resp4\" for URL option protocol: use resp2 or resp3"),
+        ("rdma://h?protocol", "use resp2 or resp3"),
+        ("rdma://h?protocol=resp2&protocol=resp3", "given twice"),
+        ("rdma://h?timeout=5", "500ms"),
+        ("rdma://h?timeout=0s", "above 0"),
+        ("rdma://h?timeout=-5s", "500ms"),
+        ("rdma://h?timeout=5h", "500ms"),
+        ("rdma://h?timeout=s", "500ms"),
+        ("rdma://h?timeout=99999999999999999999s", "500ms"),
+        ("rdma://h?timeout=999999999999999999m", "500ms"),
+        ("rdma://h?rx_size=0", "number of bytes"),
+        ("rdma://h?rx_size=1M", "number of bytes"),
+        ("rdma://h?rx_size=4294967296", "number of bytes"),
+        ("rdma://h?device=", "name of an RDMA device"),
+        ("rdma://h?poll=busy", "poll=busy is not supported yet"),
+        ("rdma://h?poll=adaptive", "not supported yet"),
+        ("rdma://h?poll=never", "use event"),
+        ("rdma://h?fallback=tcp", "fallback=tcp is not supported yet"),
+        ("valkey://h?rx_size=65536", "rx_size makes no sense over TCP"),
+        ("redis://h?device=rxe0", "device makes no sense over TCP"),
+        ("valkey://h?poll=event", "poll makes no sense over TCP"),
+    ];
+    for (url, expected) in table {
+        let text = parse(url).expect_err(url).to_string();
+        assert!(text.contains(expected), "{url}: {text}");
+        assert!(!text.contains('\n'), "{url}: {text}");
+    }
+}
+
+#[test]
+fn passwords_are_never_shown() {
+    let endpoint = parse("rdma://me:hush@[::1]:7000/3").expect("good");
+    assert_eq!(endpoint.to_string(), "rdma://me:***@[::1]:7000/3");
+    assert!(!format!("{endpoint:?}").contains("hush"));
+    for url in
+        ["rdma://me:hush#@h", "rdma://me:hush@", "rdma://me:hush%@h", "http://me:hush@h", "rdma://:hush@h/x"]
+    {
+        let error = parse(url).expect_err(url);
+        assert!(!format!("{error} {error:?}").contains("hush"), "{url}: {error}");
+    }
+}
+
+#[test]
+fn an_endpoint_built_in_code_is_checked_too() {
+    let mut endpoint = Endpoint::new(Transport::Tcp, "h", 6379);
+    assert_eq!(endpoint.check(), Ok(()));
+    endpoint.set_rx_size(4096);
+    assert_eq!(endpoint.check(), Err(EndpointError::NotOnTcp { option: "rx_size" }));
+}

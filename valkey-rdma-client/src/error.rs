@@ -1,0 +1,248 @@
+//! What can go wrong, in layers: a URL, a connect, a lost connection, a command we refuse, a server's own error reply.
+
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fmt, io};
+
+use valkey_rdma_transport::TransportError;
+
+use crate::decoder::ProtocolError;
+use crate::endpoint::{EndpointError, Transport};
+
+/// Why a call of this crate failed.
+///
+/// `Clone`, because one lost connection ends every request that waits on it; causes are shared.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The URL or the endpoint built in code makes no sense. Nothing was tried.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// No usable connection came about.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The server answered with an error reply. The connection is fine.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// The connection ended before the reply arrived.
+    #[error(transparent)]
+    Lost(#[from] LostConnection),
+    /// The command cannot travel on a connection shared by many tasks. It was not sent.
+    #[error(transparent)]
+    Refused(#[from] RefusedCommand),
+}
+
+impl Error {
+    /// Whether the server may have executed the command, or some command of the pipeline.
+    ///
+    /// `false` is certain: the last byte of the command never left, so a retry cannot run it twice.
+    /// `true` means unknown for [`Error::Lost`], and "the server saw it and said no" for [`Error::Server`].
+    #[must_use]
+    pub fn may_have_run(&self) -> bool {
+        match self {
+            Self::Server(_) => true,
+            Self::Lost(lost) => lost.may_have_run,
+            Self::Endpoint(_) | Self::Connect(_) | Self::Refused(_) => false,
+        }
+    }
+
+    /// The server's own error, where the failure is one: an error reply, or a login it refused.
+    #[must_use]
+    pub fn server(&self) -> Option<&ServerError> {
+        match self {
+            Self::Server(error) => Some(error),
+            Self::Connect(ConnectError { cause: ConnectCause::Rejected(error), .. }) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<std::convert::Infallible> for Error {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
+}
+
+/// An error reply: a valid answer that says no.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("{code} {message}")]
+#[non_exhaustive]
+pub struct ServerError {
+    /// The first word of the reply, such as `ERR`, `WRONGTYPE`, `NOAUTH` or `LOADING`.
+    pub code: String,
+    /// The rest of the reply. Bytes that are not UTF-8 are replaced.
+    pub message: String,
+}
+
+impl ServerError {
+    /// Splits the text of an error reply, without its leading `-`, into code and message.
+    pub(crate) fn from_reply(text: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(text);
+        let (code, message) = text.split_once(' ').unwrap_or((&text, ""));
+        Self { code: code.to_owned(), message: message.to_owned() }
+    }
+}
+
+/// A connection that ended while somebody needed it.
+#[derive(Clone, Debug)]
+pub struct LostConnection {
+    /// `host:port`, or what was said instead of it.
+    pub(crate) peer: Arc<str>,
+    pub(crate) cause: Arc<LostCause>,
+    pub(crate) may_have_run: bool,
+}
+
+impl LostConnection {
+    /// What ended the connection; the same for every request that was waiting on it.
+    #[must_use]
+    pub fn cause(&self) -> &LostCause {
+        &self.cause
+    }
+}
+
+impl fmt::Display for LostConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fate = if self.may_have_run { "the command may have run" } else { "the command was not sent" };
+        write!(f, "connection to {} lost: {}; {fate}", self.peer, self.cause)
+    }
+}
+
+// The cause is part of our own text, so the chain goes on below it: nothing is said twice.
+impl std::error::Error for LostConnection {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&*self.cause)
+    }
+}
+
+/// What ended a connection.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LostCause {
+    /// The peer closed its side.
+    #[error("the peer closed it")]
+    PeerClosed,
+    /// Reading or writing failed.
+    #[error(transparent)]
+    Io(io::Error),
+    /// The peer sent something that is not RESP; nothing after it can be trusted.
+    #[error("the peer broke the protocol: {0}")]
+    Protocol(ProtocolError),
+    /// [`Client::close`](crate::Client::close) was called.
+    #[error("it was closed by this program")]
+    Closed,
+    /// The task that drives the connection was dropped, as when its runtime shuts down.
+    #[error("its task was stopped, has the runtime shut down?")]
+    Stopped,
+}
+
+/// Why no connection came about: to whom, over what, and the cause.
+#[derive(Clone, Debug)]
+pub struct ConnectError {
+    pub(crate) peer: Arc<str>,
+    pub(crate) transport: Transport,
+    pub(crate) cause: ConnectCause,
+}
+
+impl ConnectError {
+    /// What went wrong.
+    #[must_use]
+    pub fn cause(&self) -> &ConnectCause {
+        &self.cause
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot connect to {} over {}: {}", self.peer, self.transport, self.cause)
+    }
+}
+
+// As for `LostConnection`: our text holds the cause.
+impl std::error::Error for ConnectError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.cause {
+            ConnectCause::Device(error) => std::error::Error::source(&**error),
+            ConnectCause::Lost(cause) => std::error::Error::source(&**cause),
+            ConnectCause::Resolve(error) | ConnectCause::Io(error) => std::error::Error::source(&**error),
+            ConnectCause::NoAddress | ConnectCause::Deadline { .. } | ConnectCause::Rejected(_) => None,
+        }
+    }
+}
+
+/// The step of a connect that failed. Its text ends with what to do about it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ConnectCause {
+    /// The host name does not resolve.
+    Resolve(Arc<io::Error>),
+    /// The host name resolves to nothing.
+    NoAddress,
+    /// TCP said no.
+    Io(Arc<io::Error>),
+    /// The RDMA or emulated device said no.
+    Device(Arc<TransportError>),
+    /// Connect, login and setup together took longer than the endpoint's timeout.
+    Deadline {
+        /// The endpoint's timeout.
+        limit: Duration,
+        /// Whether the peer had accepted the connection: then something listens there, but does not answer.
+        connected: bool,
+    },
+    /// The server answered the login or setup with an error.
+    Rejected(ServerError),
+    /// The connection was accepted and then ended during login and setup.
+    Lost(Arc<LostCause>),
+}
+
+impl fmt::Display for ConnectCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Resolve(error) => write!(f, "the name does not resolve ({error}); check the host"),
+            Self::NoAddress => f.write_str("the name has no address; check the host"),
+            Self::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                f.write_str("connection refused; is a server listening on this port?")
+            }
+            Self::Io(error) => write!(f, "{error}; check host and port"),
+            Self::Device(error) => error.fmt(f),
+            Self::Deadline { limit, connected: false } => {
+                write!(f, "no answer within {limit:?}; check host and port, or raise the timeout")
+            }
+            Self::Deadline { limit, connected: true } => write!(
+                f,
+                "the peer accepted but did not answer within {limit:?}; is it a Valkey server? else raise the timeout"
+            ),
+            Self::Rejected(error) => write!(f, "the server said \"{error}\"; {}", advice(error)),
+            Self::Lost(cause) => {
+                write!(
+                    f,
+                    "{cause} during the handshake; is it a Valkey server, and does it admit this address?"
+                )
+            }
+        }
+    }
+}
+
+/// What a user can do about a server that refuses our login or setup.
+fn advice(error: &ServerError) -> &'static str {
+    match error.code.as_str() {
+        "NOAUTH" => "give the password as user:password@ before the host",
+        "WRONGPASS" => "check user and password",
+        "NOPROTO" => "it does not speak RESP3: use protocol=resp2",
+        "DENIED" => "its protected mode admits local clients only: set a password or protected-mode no there",
+        "LOADING" | "MASTERDOWN" => "it is not ready yet: try again later",
+        _ if error.message.starts_with("unknown command") => "an old server: use protocol=resp2",
+        _ if error.message.contains("DB index") => "check the database number after the port",
+        _ => "check the server's configuration",
+    }
+}
+
+/// A command that this client does not send, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{command} was not sent: {reason}")]
+#[non_exhaustive]
+pub struct RefusedCommand {
+    /// The command's name as the caller wrote it.
+    pub command: String,
+    /// Why, and what to use instead.
+    pub reason: &'static str,
+}

@@ -1,0 +1,111 @@
+//! [`Outbox`]: encoded commands on their way to the stream.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::AsyncWrite;
+
+use crate::command::{Command, SHARED_FROM, put_header};
+
+/// The most pieces handed to one vectored write.
+const MAX_SLICES: usize = 16;
+
+/// Bytes to write, in order. Small commands are copied together so that they leave in one write; large pieces are
+/// kept as they are.
+pub(crate) struct Outbox {
+    parts: VecDeque<Bytes>,
+    /// What comes after `parts`.
+    tail: BytesMut,
+    /// Bytes ever pushed, and bytes ever accepted by the stream.
+    pushed: u64,
+    written: u64,
+}
+
+impl Outbox {
+    pub(crate) fn new() -> Self {
+        Self { parts: VecDeque::new(), tail: BytesMut::new(), pushed: 0, written: 0 }
+    }
+
+    /// Appends a command.
+    pub(crate) fn push(&mut self, command: Command) {
+        let (arguments, parts, tail) = command.into_wire();
+        let before = self.tail.len();
+        put_header(&mut self.tail, b'*', arguments);
+        self.pushed += (self.tail.len() - before) as u64;
+        for part in parts {
+            self.push_bytes(part);
+        }
+        if tail.len() < SHARED_FROM {
+            self.pushed += tail.len() as u64;
+            self.tail.extend_from_slice(&tail);
+        } else {
+            self.push_bytes(tail.freeze());
+        }
+    }
+
+    fn push_bytes(&mut self, bytes: Bytes) {
+        self.pushed += bytes.len() as u64;
+        if bytes.len() < SHARED_FROM {
+            self.tail.extend_from_slice(&bytes);
+        } else {
+            if !self.tail.is_empty() {
+                self.parts.push_back(self.tail.split().freeze());
+            }
+            self.parts.push_back(bytes);
+        }
+    }
+
+    /// Position in the stream after everything pushed so far.
+    pub(crate) fn pushed(&self) -> u64 {
+        self.pushed
+    }
+
+    /// Position in the stream up to which it has accepted bytes.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Writes until nothing is left.
+    pub(crate) fn poll_write_all<S: AsyncWrite + Unpin>(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &mut S,
+    ) -> Poll<io::Result<()>> {
+        while self.written < self.pushed {
+            let written = match self.parts.front() {
+                None => ready!(Pin::new(&mut *stream).poll_write(cx, &self.tail))?,
+                Some(_) if stream.is_write_vectored() => {
+                    let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+                    let pieces = self.parts.iter().map(|part| &part[..]).chain([&self.tail[..]]);
+                    let mut count = 0;
+                    for (slice, piece) in slices.iter_mut().zip(pieces) {
+                        *slice = IoSlice::new(piece);
+                        count += 1;
+                    }
+                    ready!(Pin::new(&mut *stream).poll_write_vectored(cx, &slices[..count]))?
+                }
+                Some(part) => ready!(Pin::new(&mut *stream).poll_write(cx, part))?,
+            };
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.advance(written);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        self.written += count as u64;
+        while count > 0 {
+            let Some(part) = self.parts.front_mut() else { return self.tail.advance(count) };
+            if part.len() > count {
+                return part.advance(count);
+            }
+            count -= part.len();
+            self.parts.pop_front();
+        }
+    }
+}

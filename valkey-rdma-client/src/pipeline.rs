@@ -1,0 +1,96 @@
+//! [`Pipeline`]: commands that leave together.
+
+use crate::client::Client;
+use crate::command::{Command, Kind};
+use crate::error::{Error, RefusedCommand, ServerError};
+use crate::value::Value;
+
+/// Commands sent as one, without waiting for replies in between. No command of another task comes between them,
+/// which makes MULTI to EXEC safe here.
+///
+/// ```no_run
+/// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
+/// let replies = client.pipeline().command(["GET", "a"]).command(["INCR", "b"]).send().await?;
+/// for reply in replies {
+///     match reply {
+///         Ok(value) => println!("{value:?}"),
+///         Err(error) => println!("the server refused: {error}"),
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a pipeline does nothing until sent"]
+pub struct Pipeline {
+    client: Client,
+    commands: Vec<Command>,
+}
+
+impl Pipeline {
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client, commands: Vec::new() }
+    }
+
+    /// Adds a command, given as its name and arguments.
+    pub fn command(mut self, args: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
+        self.push(Command::from_args(args));
+        self
+    }
+
+    /// Adds a command built before; for loops.
+    pub fn push(&mut self, command: Command) -> &mut Self {
+        self.commands.push(command);
+        self
+    }
+
+    /// How many commands there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.commands.is_empty()
+    }
+
+    /// Sends the commands and waits for all replies: one per command, in order. An error reply to one command
+    /// says nothing about the others, so it is an element, not a failure. Without commands, nothing is sent.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the connection ended before the last reply, [`Error::Refused`] if some command cannot be
+    /// shared; then none was sent.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the replies, never shifts those of others. The commands may or may not run.
+    pub async fn send(self) -> Result<Vec<Result<Value, ServerError>>, Error> {
+        self.check()?;
+        if self.commands.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.client.run_pipeline(self.commands).await
+    }
+
+    /// Refuses what cannot be shared, a transaction left open included.
+    fn check(&self) -> Result<(), RefusedCommand> {
+        let mut multi = None;
+        for command in &self.commands {
+            if let Some(refusal) = command.refusal() {
+                return Err(refusal);
+            }
+            match command.kind() {
+                Kind::Multi => multi = Some(command),
+                Kind::EndMulti => multi = None,
+                _ => {}
+            }
+        }
+        match multi {
+            Some(command) => Err(RefusedCommand { command: command.name(), reason: OPEN_MULTI }),
+            None => Ok(()),
+        }
+    }
+}
+
+const OPEN_MULTI: &str = "the pipeline must end the transaction it begins; add EXEC";

@@ -1,0 +1,336 @@
+//! The connection manager: identifiers, which name one connection or listener each, and their event channels.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use rdma_sys::{ibv_context, rdma_cm_id, rdma_event_channel};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::sys::{self, CmNotice};
+use super::translate::{self, EventKind};
+use super::{failed, log_teardown};
+use crate::device::{CmEvent, EndpointOptions};
+use crate::error::TransportError;
+
+/// Where connection-manager events arrive. Shared between the identifiers on it, which need it to their end, and
+/// whoever waits for its events.
+pub(super) struct EventChannel {
+    raw: NonNull<rdma_event_channel>,
+}
+
+impl EventChannel {
+    pub(super) fn new() -> Result<Arc<Self>, TransportError> {
+        sys::fork_init();
+        let raw = sys::create_event_channel().map_err(failed("rdma_create_event_channel"))?;
+        Ok(Arc::new(Self { raw }))
+    }
+
+    /// Puts the channel under tokio's eyes. What waits in it already is noticed too.
+    pub(super) fn watch(self: &Arc<Self>) -> Result<AsyncFd<Arc<Self>>, TransportError> {
+        // SAFETY: the descriptor is the channel's for life, and the share handed over keeps the channel.
+        unsafe { AsyncFd::register_with_interest(Arc::clone(self), Interest::READABLE) }
+            .map_err(|error| failed("epoll_ctl")(error.into()))
+    }
+}
+
+impl AsRawFd for EventChannel {
+    fn as_raw_fd(&self) -> RawFd {
+        // SAFETY: live as long as this value.
+        unsafe { sys::event_channel_fd(self.raw) }
+    }
+}
+
+impl Drop for EventChannel {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, destroyed here only; every identifier on it holds a share, so none is left.
+        unsafe { sys::destroy_event_channel(self.raw) };
+    }
+}
+
+// SAFETY: librdmacm ties no object to a thread.
+unsafe impl Send for EventChannel {}
+// SAFETY: the struct behind the pointer never changes; it only names a descriptor, and the calls on that are
+// single system calls, which the kernel serialises.
+unsafe impl Sync for EventChannel {}
+
+/// Takes one event from `events`.
+///
+/// # Safety
+/// No other thread uses an identifier of this channel now: reading an event also drives its queue pair.
+pub(super) unsafe fn poll_notice(
+    events: &AsyncFd<Arc<EventChannel>>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<CmNotice, TransportError>> {
+    loop {
+        let mut ready = ready!(events.poll_read_ready(cx)).map_err(failed("epoll_wait"))?;
+        // SAFETY: the channel is live. So are the identifiers that its events name, as destroying one takes its
+        // events away, and no thread uses them, by the contract.
+        match unsafe { sys::get_cm_event(events.get_ref().raw) } {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+            outcome => return Poll::Ready(outcome.map_err(failed("rdma_get_cm_event"))),
+        }
+    }
+}
+
+/// An identifier by itself: what must be destroyed, and the channel it needs for that.
+pub(super) struct RawIdentifier {
+    raw: NonNull<rdma_cm_id>,
+    channel: Arc<EventChannel>,
+}
+
+impl RawIdentifier {
+    pub(super) fn new(channel: Arc<EventChannel>) -> Result<Self, TransportError> {
+        // SAFETY: the channel is live, and the identifier keeps a share of it.
+        let raw = unsafe { sys::create_id(channel.raw) }.map_err(failed("rdma_create_id"))?;
+        Ok(Self { raw, channel })
+    }
+
+    pub(super) fn raw(&self) -> NonNull<rdma_cm_id> {
+        self.raw
+    }
+
+    /// Fails if it is bound to another device than the one asked for.
+    pub(super) fn check_device(&self, wanted: Option<&str>, peer: SocketAddr) -> Result<(), TransportError> {
+        // SAFETY: the identifier is live, and its device with it.
+        let found = unsafe { sys::id_device(self.raw).map(|device| sys::device_name(device)) };
+        match (wanted, found) {
+            (Some(wanted), Some(found)) if wanted != found => {
+                Err(TransportError::WrongDevice { peer, wanted: wanted.to_owned(), found })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for RawIdentifier {
+    fn drop(&mut self) {
+        // SAFETY: made in `new` or by a connect request, destroyed here only. Its queue pair went before (field
+        // order of the endpoint), its channel goes after.
+        log_teardown("rdma_destroy_id", unsafe { sys::destroy_id(self.raw) });
+    }
+}
+
+// SAFETY: the pointer is this value's alone, and librdmacm ties no object to a thread.
+unsafe impl Send for RawIdentifier {}
+
+/// How far a connection has come, which says how to end it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Active side, nothing sent: there is nobody to tell.
+    Fresh,
+    /// Passive side, not answered: to be rejected.
+    Requested,
+    /// Connect request or acceptance sent: to be disconnected.
+    Engaged,
+    /// Ended, whoever ended it.
+    Over,
+}
+
+/// One connection's identifier, with an event channel of its own: nothing that happens to a connection can hold
+/// up another one or a listener.
+pub(super) struct Identifier {
+    id: RawIdentifier,
+    phase: Phase,
+    events: AsyncFd<Arc<EventChannel>>,
+    /// Of the device it is bound to, which stays open as long as the identifier lives.
+    device: NonNull<ibv_context>,
+    local: SocketAddr,
+    peer: SocketAddr,
+}
+
+impl Identifier {
+    /// Makes an identifier with address and route to `peer` resolved.
+    ///
+    /// Cancel safety: dropping the future frees everything it made.
+    pub(super) async fn resolve(peer: SocketAddr, options: &EndpointOptions) -> Result<Self, TransportError> {
+        let channel = EventChannel::new()?;
+        let mut id = RawIdentifier::new(Arc::clone(&channel))?;
+        let events = channel.watch()?;
+        let timeout_ms = translate::timeout_ms(options.resolve_timeout);
+        let unresolved = |source| TransportError::Resolve { peer, source };
+
+        // SAFETY: the identifier is live.
+        unsafe { sys::resolve_addr(id.raw, peer, timeout_ms) }.map_err(unresolved)?;
+        resolved(&mut id, &events, EventKind::AddressResolved, peer).await?;
+        id.check_device(options.device.as_deref(), peer)?;
+        // SAFETY: the identifier is live, and bound, as the event said.
+        unsafe { sys::resolve_route(id.raw, timeout_ms) }.map_err(unresolved)?;
+        resolved(&mut id, &events, EventKind::RouteResolved, peer).await?;
+        Self::bound(id, events, Phase::Fresh)
+    }
+
+    fn bound(
+        id: RawIdentifier,
+        events: AsyncFd<Arc<EventChannel>>,
+        phase: Phase,
+    ) -> Result<Self, TransportError> {
+        // SAFETY: the identifier is live.
+        let device = unsafe { sys::id_device(id.raw) }.ok_or(TransportError::NoDevice)?;
+        // SAFETY: as above.
+        let local = unsafe { sys::local_addr(id.raw) }.map_err(failed("rdma_get_local_addr"))?;
+        // SAFETY: as above.
+        let peer = unsafe { sys::peer_addr(id.raw) }.map_err(failed("rdma_get_peer_addr"))?;
+        Ok(Self { id, phase, events, device, local, peer })
+    }
+
+    pub(super) fn raw(&self) -> NonNull<rdma_cm_id> {
+        self.id.raw
+    }
+
+    /// The device it is bound to. Live as long as the identifier.
+    pub(super) fn device(&self) -> NonNull<ibv_context> {
+        self.device
+    }
+
+    /// The device's port it is bound to.
+    pub(super) fn port(&self) -> u8 {
+        // SAFETY: the identifier is live.
+        unsafe { sys::id_port(self.id.raw) }
+    }
+
+    pub(super) fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    pub(super) fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Sends the connect request, or accepts the peer's.
+    ///
+    /// # Safety
+    /// The identifier has its queue pair.
+    pub(super) unsafe fn establish(&mut self) -> Result<(), TransportError> {
+        match self.phase {
+            Phase::Fresh => {
+                // SAFETY: live, with its queue pair by the contract.
+                unsafe { sys::connect(self.id.raw) }.map_err(failed("rdma_connect"))?;
+            }
+            Phase::Requested => {
+                // SAFETY: live, from a connect request, with its queue pair by the contract.
+                unsafe { sys::accept(self.id.raw) }.map_err(failed("rdma_accept"))?;
+            }
+            Phase::Engaged | Phase::Over => {
+                return Err(failed("rdma_connect")(io::ErrorKind::AlreadyExists.into()));
+            }
+        }
+        self.phase = Phase::Engaged;
+        Ok(())
+    }
+
+    /// Takes one event that the device contract knows, passing over the others.
+    pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CmEvent, TransportError>> {
+        loop {
+            // SAFETY: the channel has this identifier only, and `&mut self` keeps other threads away.
+            let notice = ready!(unsafe { poll_notice(&self.events, cx) })?;
+            let event = match notice.kind {
+                EventKind::Contract(event) if notice.id == Some(self.id.raw) => event,
+                other => {
+                    tracing::debug!(event = ?other, "connection manager event passed over");
+                    continue;
+                }
+            };
+            if let CmEvent::Rejected { .. } | CmEvent::Unreachable { .. } | CmEvent::ConnectError { .. } =
+                event
+            {
+                self.phase = Phase::Over;
+            }
+            return Poll::Ready(Ok(event));
+        }
+    }
+
+    /// Ends the connection in the way that fits its phase. Repeated calls do nothing.
+    pub(super) fn end(&mut self) {
+        let (call, outcome) = match std::mem::replace(&mut self.phase, Phase::Over) {
+            Phase::Fresh | Phase::Over => return,
+            // SAFETY: the identifier is live.
+            Phase::Requested => ("rdma_reject", unsafe { sys::reject(self.id.raw) }),
+            // SAFETY: the identifier is live and bound to a device.
+            Phase::Engaged => ("rdma_disconnect", unsafe { sys::disconnect(self.id.raw) }),
+        };
+        if let Err(error) = outcome {
+            // Usual when the peer was faster, or never answered.
+            tracing::debug!(call, %error, peer = %self.peer, "the peer could not be told of the end");
+        }
+    }
+}
+
+impl Drop for Identifier {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+// SAFETY: the device pointer is only ever handed to libibverbs, which ties no object to a thread; the identifier
+// that keeps the device open moves along with it.
+unsafe impl Send for Identifier {}
+
+/// Waits for one step of resolution.
+async fn resolved(
+    id: &mut RawIdentifier,
+    events: &AsyncFd<Arc<EventChannel>>,
+    step: EventKind,
+    peer: SocketAddr,
+) -> Result<(), TransportError> {
+    loop {
+        // SAFETY: the channel has this identifier only, and the future that borrows it is polled by one thread
+        // at a time.
+        let notice = poll_fn(|cx| unsafe { poll_notice(events, cx) }).await?;
+        match notice.kind {
+            _ if notice.id != Some(id.raw) => {}
+            kind if kind == step => return Ok(()),
+            EventKind::ResolveFailed(errno) => {
+                return Err(TransportError::Resolve { peer, source: io::Error::from_raw_os_error(errno) });
+            }
+            EventKind::Contract(CmEvent::DeviceRemoved) => return Err(TransportError::DeviceRemoved),
+            other => tracing::debug!(event = ?other, "connection manager event passed over"),
+        }
+    }
+}
+
+/// A connect request that nobody has answered. Dropping it rejects it.
+pub(super) struct ConnectRequest {
+    id: Option<RawIdentifier>,
+}
+
+impl ConnectRequest {
+    /// # Safety
+    /// `id` came with a connect request just taken from `channel`, and no one else has it.
+    pub(super) unsafe fn new(id: NonNull<rdma_cm_id>, channel: Arc<EventChannel>) -> Self {
+        Self { id: Some(RawIdentifier { raw: id, channel }) }
+    }
+
+    /// Gives the request an event channel of its own and checks that it came over the device asked for.
+    pub(super) fn adopt(mut self, device: Option<&str>) -> Result<Identifier, TransportError> {
+        let channel = EventChannel::new()?;
+        let id = self.id.as_mut().expect("taken only below, by value");
+        // SAFETY: both live; events are acknowledged as they are taken; the identifier gets its share of the
+        // channel in the next line.
+        unsafe { sys::migrate_id(id.raw, channel.raw) }.map_err(failed("rdma_migrate_id"))?;
+        id.channel = Arc::clone(&channel);
+        // Only now: events that came since the request have been moved without waking anyone. They are noticed
+        // because watching starts with a look.
+        let events = channel.watch()?;
+        let id = self.id.take().expect("there a moment ago");
+        let identifier = Identifier::bound(id, events, Phase::Requested)?;
+        identifier.id.check_device(device, identifier.peer)?;
+        Ok(identifier)
+    }
+}
+
+impl Drop for ConnectRequest {
+    fn drop(&mut self) {
+        if let Some(id) = &self.id {
+            // SAFETY: the identifier is live, and its request unanswered.
+            if let Err(error) = unsafe { sys::reject(id.raw) } {
+                tracing::debug!(%error, "a connect request could not be rejected");
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The completion queue and the channel through which it wakes us.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, RawFd};
+use std::ptr::NonNull;
+use std::task::{Context, Poll, ready};
+
+use rdma_sys::{ibv_comp_channel, ibv_cq};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use valkey_rdma_proto::work::Completion;
+
+use super::cm::Identifier;
+use super::{failed, log_teardown, sys, translate};
+use crate::error::TransportError;
+
+/// Completions taken by one call: enough to make the call cheap, few enough for the stack.
+const POLL_BATCH: usize = 32;
+
+/// Events acknowledged by one call, which takes a lock.
+const ACK_BATCH: u32 = 64;
+
+/// Where a completion queue announces that it is no longer empty.
+struct CompletionChannel {
+    raw: NonNull<ibv_comp_channel>,
+}
+
+impl AsRawFd for CompletionChannel {
+    fn as_raw_fd(&self) -> RawFd {
+        // SAFETY: live as long as this value.
+        unsafe { sys::comp_channel_fd(self.raw) }
+    }
+}
+
+impl Drop for CompletionChannel {
+    fn drop(&mut self) {
+        // SAFETY: made in `CompletionQueue::new`, destroyed here only; its queue went before (field order there).
+        log_teardown("ibv_destroy_comp_channel", unsafe { sys::destroy_comp_channel(self.raw) });
+    }
+}
+
+// SAFETY: the pointer is this value's alone, and libibverbs ties no object to a thread.
+unsafe impl Send for CompletionChannel {}
+
+/// A completion queue with its channel. It alone uses that channel, so an event needs no address.
+pub(super) struct CompletionQueue {
+    raw: NonNull<ibv_cq>,
+    /// Events taken and not acknowledged. All must be before the queue is destroyed, else that blocks for ever.
+    unacknowledged: u32,
+    /// Events that may come or have come from past calls of `arm`, at most.
+    due: u32,
+    /// After the queue: `Drop` destroys the queue first, then this field the channel.
+    channel: AsyncFd<CompletionChannel>,
+}
+
+impl CompletionQueue {
+    /// Makes a queue of at least `depth` entries on the device that `id` is bound to.
+    ///
+    /// # Safety
+    /// The identifier outlives the queue: it keeps the device open.
+    pub(super) unsafe fn new(id: &Identifier, depth: u32) -> Result<Self, TransportError> {
+        // SAFETY: the identifier keeps its device open, and the channel dies first, by the contract.
+        let channel =
+            unsafe { sys::create_comp_channel(id.device()) }.map_err(failed("ibv_create_comp_channel"))?;
+        let channel = CompletionChannel { raw: channel };
+        // SAFETY: the descriptor is the channel's for life, and the channel is handed over.
+        let channel = unsafe { AsyncFd::register_with_interest(channel, Interest::READABLE) }
+            .map_err(|error| failed("epoll_ctl")(error.into()))?;
+        let depth = i32::try_from(depth).unwrap_or(i32::MAX);
+        // SAFETY: as above; the queue dies before its channel.
+        let raw = unsafe { sys::create_cq(id.device(), depth, channel.get_ref().raw) }
+            .map_err(failed("ibv_create_cq"))?;
+        Ok(Self { raw, unacknowledged: 0, due: 0, channel })
+    }
+
+    pub(super) fn raw(&self) -> NonNull<ibv_cq> {
+        self.raw
+    }
+
+    /// How many completions it holds.
+    pub(super) fn depth(&self) -> u32 {
+        // SAFETY: the queue is live.
+        unsafe { sys::cq_depth(self.raw) }
+    }
+
+    /// Appends up to `limit` completions. Fewer mean that none are left.
+    pub(super) fn poll(&mut self, out: &mut Vec<Completion>, limit: usize) -> Result<(), TransportError> {
+        let mut buffer = [const { MaybeUninit::uninit() }; POLL_BATCH];
+        let mut left = limit;
+        while left > 0 {
+            let asked = left.min(POLL_BATCH);
+            // SAFETY: the queue is live, and `&mut self` keeps other threads away.
+            let taken =
+                unsafe { sys::poll_cq(self.raw, &mut buffer[..asked]) }.map_err(failed("ibv_poll_cq"))?;
+            out.extend(taken.iter().map(translate::completion));
+            left -= taken.len();
+            if taken.len() < asked {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for one event at the next completion.
+    pub(super) fn arm(&mut self) -> Result<(), TransportError> {
+        // SAFETY: the queue is live.
+        unsafe { sys::req_notify_cq(self.raw) }.map_err(failed("ibv_req_notify_cq"))?;
+        self.due = self.due.saturating_add(1);
+        Ok(())
+    }
+
+    /// Takes one event.
+    ///
+    /// A channel is taken to be empty when it says so, or when it has yielded as many events as `arm` can have
+    /// caused. The second way saves a system call per wake-up: armed once, one event, and no need to look for
+    /// another. Readiness is cleared in either case, and before `arm` is called again. That loses no wake-up:
+    /// tokio does not clear readiness it has seen since our look at it; and an event seen before then, if there
+    /// was one, tells of completions that the caller finds when it polls after this event.
+    pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
+        loop {
+            let mut ready = ready!(self.channel.poll_read_ready(cx)).map_err(failed("epoll_wait"))?;
+            // SAFETY: the channel is live, and serves this queue only.
+            match unsafe { sys::get_cq_event(self.channel.get_ref().raw) } {
+                Ok(()) => {
+                    self.due = self.due.saturating_sub(1);
+                    self.unacknowledged += 1;
+                    if self.unacknowledged == ACK_BATCH {
+                        // Left ready, so that the next call looks again: an event may have been on its way
+                        // when the channel last said that it was empty, and so have escaped the count.
+                        self.acknowledge();
+                    } else if self.due == 0 {
+                        ready.clear_ready();
+                    }
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // Arming an armed queue adds no event: of all the calls so far, only the last can still
+                    // be waiting for its completion.
+                    self.due = self.due.min(1);
+                    ready.clear_ready();
+                }
+                Err(error) => return Poll::Ready(Err(failed("ibv_get_cq_event")(error))),
+            }
+        }
+    }
+
+    fn acknowledge(&mut self) {
+        let count = std::mem::take(&mut self.unacknowledged);
+        if count > 0 {
+            // SAFETY: the queue is live, and as many events were taken since the last call.
+            unsafe { sys::ack_cq_events(self.raw, count) };
+        }
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        self.acknowledge();
+        // SAFETY: made in `new`, destroyed here only; all events are acknowledged, and the queue pair went before
+        // (field order of the endpoint).
+        log_teardown("ibv_destroy_cq", unsafe { sys::destroy_cq(self.raw) });
+    }
+}
+
+// SAFETY: the pointer is this value's alone, and libibverbs ties no object to a thread.
+unsafe impl Send for CompletionQueue {}

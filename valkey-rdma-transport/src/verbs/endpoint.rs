@@ -1,0 +1,151 @@
+//! One connection: the device contract's endpoint, put together from its objects.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::task::{Context, Poll};
+
+use bytes::BufMut;
+use valkey_rdma_proto::work::{Completion, ReceiveRequest, Region, RegionId, SendRequest};
+
+use super::cm::Identifier;
+use super::completion::CompletionQueue;
+use super::domain::ProtectionDomain;
+use super::memory::MemoryRegion;
+use super::queue_pair::QueuePair;
+use super::{failed, sys, translate};
+use crate::device::{Access, CmEvent, DeviceInfo, DeviceKind, Endpoint, EndpointOptions, Limits};
+use crate::error::TransportError;
+
+/// An endpoint over kernel verbs.
+///
+/// The order of the fields is the order in which they are freed, and the only one that works: a queue pair uses
+/// its completion queue and its regions, these use the domain, and all of them the device, which the identifier
+/// keeps open.
+pub(super) struct VerbsEndpoint {
+    queue_pair: QueuePair,
+    completions: CompletionQueue,
+    /// Indexed by [`RegionId`].
+    regions: Vec<MemoryRegion>,
+    domain: ProtectionDomain,
+    id: Identifier,
+    limits: Limits,
+    device: DeviceInfo,
+}
+
+impl VerbsEndpoint {
+    /// Makes the objects of a connection whose identifier is bound to a device.
+    ///
+    /// If one of them cannot be made, those before it are freed in order, the identifier last; a request to
+    /// connect is rejected by that.
+    pub(super) fn new(id: Identifier, options: &EndpointOptions) -> Result<Self, TransportError> {
+        // SAFETY: the identifier is live.
+        let port = unsafe { sys::query_port(id.device(), id.port()) }.map_err(failed("ibv_query_port"))?;
+        // SAFETY: as above.
+        let name = unsafe { sys::device_name(id.device()) };
+        let device = DeviceInfo { kind: DeviceKind::Verbs, name, mtu: translate::mtu_bytes(port.active_mtu) };
+        let depth = options.send_depth.saturating_add(options.receive_depth);
+
+        // SAFETY: locals are dropped in reverse order, the parameter last; from the end of this function on, the
+        // order of the fields holds. Either way the identifier outlives the domain.
+        let domain = unsafe { ProtectionDomain::new(&id) }?;
+        // SAFETY: as above, for the completion queue.
+        let completions = unsafe { CompletionQueue::new(&id, depth) }?;
+        // SAFETY: as above, for the queue pair: it goes first. The identifier is new, so it has no other; the
+        // domain and the queue were made on its device.
+        let queue_pair = unsafe { QueuePair::new(&id, &domain, &completions, options) }?;
+
+        let granted = queue_pair.granted();
+        // A device may round depths up. Use that only as far as the completion queue has room for everything,
+        // since a completion too many would end the connection.
+        let roomy =
+            u64::from(granted.max_send_wr) + u64::from(granted.max_recv_wr) <= u64::from(completions.depth());
+        let limits = Limits {
+            send_depth: if roomy { granted.max_send_wr } else { options.send_depth },
+            receive_depth: if roomy { granted.max_recv_wr } else { options.receive_depth },
+            max_inline: granted.max_inline_data,
+            max_message: port.max_msg_sz,
+        };
+        tracing::debug!(device = device.name, mtu = device.mtu, ?limits, peer = %id.peer_addr(), "endpoint made");
+        Ok(Self { queue_pair, completions, regions: Vec::new(), domain, id, limits, device })
+    }
+
+    fn region(&self, region: RegionId) -> &MemoryRegion {
+        &self.regions[region.0 as usize]
+    }
+}
+
+impl Endpoint for VerbsEndpoint {
+    fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError> {
+        let id =
+            RegionId(u32::try_from(self.regions.len()).expect("far fewer regions than that fit in memory"));
+        // SAFETY: the domain outlives the regions (field order).
+        let region = unsafe { MemoryRegion::new(&self.domain, len, access) }?;
+        let described = Region { id, addr: region.addr(), rkey: region.rkey(), len };
+        self.regions.push(region);
+        Ok(described)
+    }
+
+    fn fill(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
+        self.regions[region.0 as usize].fill(range, fill);
+    }
+
+    fn copy_out(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut) {
+        self.region(region).copy_out(range, out);
+    }
+
+    fn post_sends(&mut self, chain: &[SendRequest]) -> Result<(), TransportError> {
+        self.queue_pair.post_sends(&self.regions, chain)
+    }
+
+    fn post_receives(&mut self, batch: &[ReceiveRequest]) -> Result<(), TransportError> {
+        self.queue_pair.post_receives(&self.regions, batch)
+    }
+
+    fn poll(&mut self, out: &mut Vec<Completion>, limit: usize) -> Result<(), TransportError> {
+        self.completions.poll(out, limit)
+    }
+
+    fn arm(&mut self) -> Result<(), TransportError> {
+        self.completions.arm()
+    }
+
+    fn poll_completion_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
+        self.completions.poll_event(cx)
+    }
+
+    fn establish(&mut self) -> Result<(), TransportError> {
+        // SAFETY: the queue pair was made together with the endpoint.
+        unsafe { self.id.establish() }
+    }
+
+    fn poll_cm_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CmEvent, TransportError>> {
+        self.id.poll_event(cx)
+    }
+
+    fn disconnect(&mut self) {
+        self.id.end();
+    }
+
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.id.local_addr()
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.id.peer_addr()
+    }
+
+    fn device(&self) -> DeviceInfo {
+        self.device.clone()
+    }
+}
+
+impl Drop for VerbsEndpoint {
+    fn drop(&mut self) {
+        // While the queue pair is still there: the peer is told, and the device stops before anything is freed.
+        self.id.end();
+    }
+}

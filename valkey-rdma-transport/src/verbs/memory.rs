@@ -1,0 +1,175 @@
+//! Registered memory: whole pages between two guard pages, so that a stray access of ours faults instead of
+//! reaching a neighbour.
+
+use std::ops::Range;
+use std::ptr::{self, NonNull};
+use std::{io, slice};
+
+use bytes::BufMut;
+use rdma_sys::ibv_mr;
+
+use super::domain::ProtectionDomain;
+use super::{log_teardown, sys, translate};
+use crate::device::Access;
+use crate::error::TransportError;
+
+/// Memory that the device may reach, and a peer too if it was registered for that.
+pub(super) struct MemoryRegion {
+    raw: NonNull<ibv_mr>,
+    lkey: u32,
+    rkey: u32,
+    /// Length in bytes, as asked for; the pages behind it may be longer.
+    len: usize,
+    /// After the registration: `Drop` deregisters first, then this field unmaps.
+    pages: Pages,
+}
+
+impl MemoryRegion {
+    /// Maps and registers `len` bytes, zeroed.
+    ///
+    /// # Safety
+    /// The domain outlives the region.
+    pub(super) unsafe fn new(
+        domain: &ProtectionDomain,
+        len: u32,
+        access: Access,
+    ) -> Result<Self, TransportError> {
+        let refused =
+            |source| TransportError::Memory { bytes: u64::from(len), limit: sys::memlock_limit(), source };
+        let len = len as usize;
+        let pages = Pages::map(len).map_err(refused)?;
+        // SAFETY: the domain is live and outlives the region, by the contract; the pages are owned by the same
+        // value and unmapped only after the deregistration.
+        let raw = unsafe { sys::reg_mr(domain.raw(), pages.usable(), len, translate::access_flags(access)) }
+            .map_err(refused)?;
+        // SAFETY: just made.
+        let (lkey, rkey) = unsafe { sys::mr_keys(raw) };
+        Ok(Self { raw, lkey, rkey, len, pages })
+    }
+
+    pub(super) fn lkey(&self) -> u32 {
+        self.lkey
+    }
+
+    pub(super) fn rkey(&self) -> u32 {
+        self.rkey
+    }
+
+    /// The address of the first byte, for the device and the peer.
+    pub(super) fn addr(&self) -> u64 {
+        self.pages.usable().as_ptr() as u64
+    }
+
+    /// Whether `range` lies inside.
+    pub(super) fn contains(&self, range: &Range<usize>) -> bool {
+        range.start <= range.end && range.end <= self.len
+    }
+
+    /// Lends bytes for writing, under the contract of [`Endpoint::fill`](crate::device::Endpoint::fill).
+    pub(super) fn fill(&mut self, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
+        let start = self.checked(&range);
+        // SAFETY: inside of the region, whose pages were zeroed at birth; `&mut self` keeps every other path of
+        // this process out for the time of the loan. The device is kept out by what the caller vouches for:
+        // no posted request reads or fills these bytes, and no peer may write them.
+        fill(unsafe { slice::from_raw_parts_mut(start.as_ptr(), range.len()) });
+    }
+
+    /// Appends a copy of the bytes to `out`. The device or a peer may be writing them: no slice over them is
+    /// ever made, and any mixture of old and new bytes is a valid outcome.
+    pub(super) fn copy_out(&self, range: Range<usize>, out: &mut dyn BufMut) {
+        let mut from = self.checked(&range);
+        let mut left = range.len();
+        assert!(left <= out.remaining_mut(), "no room for {left} bytes in the buffer to copy into");
+        while left > 0 {
+            let chunk = out.chunk_mut();
+            let count = left.min(chunk.len());
+            // SAFETY: `count` bytes remain in the checked range and fit the chunk, which is the caller's own
+            // memory and so cannot overlap registered pages lent to nobody. The bytes copied are initialised:
+            // the pages were zeroed at birth. `advance_mut` covers exactly what was written.
+            unsafe {
+                ptr::copy_nonoverlapping(from.as_ptr(), chunk.as_mut_ptr(), count);
+                out.advance_mut(count);
+                from = from.add(count);
+            }
+            left -= count;
+        }
+    }
+
+    fn checked(&self, range: &Range<usize>) -> NonNull<u8> {
+        assert!(self.contains(range), "range {range:?} is outside of a region of {} bytes", self.len);
+        // SAFETY: at most `len` from the start of pages that are at least so long.
+        unsafe { self.pages.usable().add(range.start) }
+    }
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        // SAFETY: made in `new`, destroyed here only. If it fails, the device may still reach the pages; it
+        // fails only where a queue pair or window still uses the region, and ours is gone by now.
+        log_teardown("ibv_dereg_mr", unsafe { sys::dereg_mr(self.raw) });
+    }
+}
+
+// SAFETY: the pointers are this value's alone, and libibverbs ties no object to a thread.
+unsafe impl Send for MemoryRegion {}
+
+/// A mapping of whole pages with one unusable page on either side.
+struct Pages {
+    start: NonNull<u8>,
+    /// Of the whole mapping, guards included.
+    len: usize,
+    guard: usize,
+}
+
+impl Pages {
+    /// Maps room for at least `len` bytes, zeroed.
+    fn map(len: usize) -> io::Result<Self> {
+        let page = sys::page_size();
+        let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let usable = len.max(1).checked_next_multiple_of(page).ok_or_else(too_large)?;
+        let len = usable.checked_add(2 * page).ok_or_else(too_large)?;
+        let pages = Self { start: sys::reserve(len)?, len, guard: page };
+        // SAFETY: the pages between the guards of the mapping just made.
+        unsafe { sys::make_usable(pages.usable(), usable) }?;
+        // SAFETY: as above.
+        if let Err(error) = unsafe { sys::leave_out_of_dumps(pages.usable(), usable) } {
+            tracing::debug!(%error, "registered memory will be part of core dumps");
+        }
+        Ok(pages)
+    }
+
+    /// The first byte between the guards.
+    fn usable(&self) -> NonNull<u8> {
+        // SAFETY: one page into a mapping of three or more.
+        unsafe { self.start.add(self.guard) }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `map`, unmapped here only; the registration over it ended before (field order of
+        // `MemoryRegion`).
+        log_teardown("munmap", unsafe { sys::unmap(self.start, self.len) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_zeroed_writable_and_as_long_as_asked() {
+        for len in [0, 1, 4096, 100_001] {
+            let pages = Pages::map(len).expect("memory");
+            let start = pages.usable();
+            assert_eq!(start.as_ptr() as usize % sys::page_size(), 0);
+            for offset in 0..len {
+                // SAFETY: inside of the pages; nobody else has them.
+                unsafe {
+                    assert_eq!(start.add(offset).read(), 0);
+                    start.add(offset).write(0xff);
+                }
+            }
+        }
+    }
+}

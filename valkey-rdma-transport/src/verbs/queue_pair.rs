@@ -1,0 +1,168 @@
+//! The queue pair: where work requests are posted.
+
+use std::ptr::{self, NonNull};
+
+use rdma_sys::{ibv_qp, ibv_qp_cap, ibv_recv_wr, ibv_send_wr, ibv_sge, rdma_cm_id};
+use valkey_rdma_proto::work::{ReceiveRequest, SendRequest, Slice};
+
+use super::cm::Identifier;
+use super::completion::CompletionQueue;
+use super::domain::ProtectionDomain;
+use super::memory::MemoryRegion;
+use super::{failed, log_teardown, sys, translate};
+use crate::device::EndpointOptions;
+use crate::error::TransportError;
+
+/// A reliable connected queue pair, made on an identifier.
+pub(super) struct QueuePair {
+    raw: NonNull<ibv_qp>,
+    id: NonNull<rdma_cm_id>,
+    granted: ibv_qp_cap,
+    /// Room for C's view of a chain, kept between calls so that posting does not allocate.
+    sends: Vec<ibv_send_wr>,
+    receives: Vec<ibv_recv_wr>,
+    scatter: Vec<ibv_sge>,
+}
+
+impl QueuePair {
+    /// Makes the identifier's queue pair, in the state where receives can be posted.
+    ///
+    /// # Safety
+    /// The identifier has none yet. Domain and queue belong to the identifier's device. All three outlive the
+    /// queue pair, and so do the regions that are posted to it.
+    pub(super) unsafe fn new(
+        id: &Identifier,
+        domain: &ProtectionDomain,
+        queue: &CompletionQueue,
+        options: &EndpointOptions,
+    ) -> Result<Self, TransportError> {
+        // SAFETY: the same as ours.
+        let create = |wanted| unsafe { sys::create_qp(id.raw(), domain.raw(), queue.raw(), wanted) };
+        let wanted = ibv_qp_cap {
+            max_send_wr: options.send_depth,
+            max_recv_wr: options.receive_depth,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: options.max_inline,
+        };
+        let without_inline = ibv_qp_cap { max_inline_data: 0, ..wanted };
+        let (raw, mut granted) = match create(wanted) {
+            Err(error) if options.max_inline > 0 => {
+                tracing::debug!(%error, options.max_inline, "no queue pair with inline sends; trying without");
+                create(without_inline)
+            }
+            outcome => outcome,
+        }
+        .map_err(failed("rdma_create_qp"))?;
+        if options.max_inline == 0 {
+            granted.max_inline_data = 0;
+        }
+        let (sends, receives, scatter) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { raw, id: id.raw(), granted, sends, receives, scatter })
+    }
+
+    /// Depths and inline size as granted: at least what was asked for, except for inline, which may be 0.
+    pub(super) fn granted(&self) -> &ibv_qp_cap {
+        &self.granted
+    }
+
+    /// Posts a chain of sends with one doorbell.
+    ///
+    /// # Panics
+    /// If a request names a region that is not there: a local bug.
+    pub(super) fn post_sends(
+        &mut self,
+        regions: &[MemoryRegion],
+        chain: &[SendRequest],
+    ) -> Result<(), TransportError> {
+        let scatter = self.describe_slices(regions, chain.iter().map(|request| request.local));
+        let max_inline = self.granted.max_inline_data;
+        self.sends.clear();
+        self.sends.reserve(chain.len());
+        let first = self.sends.as_mut_ptr();
+        self.sends.extend(chain.iter().enumerate().map(|(position, request)| {
+            let mut raw = sys::blank_send();
+            // Inline data is read by the CPU, which knows no region's bounds. What lies outside is left to the
+            // device, which refuses it.
+            let inline = request.local.len <= max_inline && is_inside(regions, request.local);
+            translate::describe_send(&mut raw, request, inline);
+            raw.next = following(first, position, chain.len());
+            (raw.sg_list, raw.num_sge) = scatter_list(scatter, position, request.local.len);
+            raw
+        }));
+        if self.sends.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the queue pair is live. The chain and its scatter lists stand in vectors that nothing touches
+        // until the call returns, linked to their end; inline requests were checked to lie inside of their regions.
+        unsafe { sys::post_send(self.raw, first) }.map_err(failed("ibv_post_send"))
+    }
+
+    /// Posts a batch of receives.
+    ///
+    /// # Panics
+    /// If a request names a region that is not there: a local bug.
+    pub(super) fn post_receives(
+        &mut self,
+        regions: &[MemoryRegion],
+        batch: &[ReceiveRequest],
+    ) -> Result<(), TransportError> {
+        let scatter = self.describe_slices(regions, batch.iter().map(|request| request.local));
+        self.receives.clear();
+        self.receives.reserve(batch.len());
+        let first = self.receives.as_mut_ptr();
+        self.receives.extend(batch.iter().enumerate().map(|(position, request)| {
+            let next = following(first, position, batch.len());
+            let (sg_list, num_sge) = scatter_list(scatter, position, request.local.len);
+            ibv_recv_wr { wr_id: request.wr_id.0, next, sg_list, num_sge }
+        }));
+        if self.receives.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: as in `post_sends`.
+        unsafe { sys::post_recv(self.raw, first) }.map_err(failed("ibv_post_recv"))
+    }
+
+    /// Puts one entry per slice into `scatter` and returns the first. The device checks each against the region
+    /// that its key names.
+    fn describe_slices(
+        &mut self,
+        regions: &[MemoryRegion],
+        slices: impl Iterator<Item = Slice>,
+    ) -> *mut ibv_sge {
+        self.scatter.clear();
+        self.scatter.extend(slices.map(|slice| {
+            let region = &regions[slice.region.0 as usize];
+            let addr = region.addr().wrapping_add(u64::from(slice.offset));
+            ibv_sge { addr, length: slice.len, lkey: region.lkey() }
+        }));
+        self.scatter.as_mut_ptr()
+    }
+}
+
+fn is_inside(regions: &[MemoryRegion], slice: Slice) -> bool {
+    let start = slice.offset as usize;
+    regions[slice.region.0 as usize].contains(&(start..start + slice.len as usize))
+}
+
+/// The scatter list of the request at `position`: one entry, or none where there are no bytes.
+fn scatter_list(entries: *mut ibv_sge, position: usize, len: u32) -> (*mut ibv_sge, i32) {
+    if len == 0 { (ptr::null_mut(), 0) } else { (entries.wrapping_add(position), 1) }
+}
+
+/// The link from the request at `position` to the next, in a chain of `count` that starts at `first`.
+fn following<T>(first: *mut T, position: usize, count: usize) -> *mut T {
+    if position + 1 < count { first.wrapping_add(position + 1) } else { ptr::null_mut() }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // SAFETY: made in `new` on this identifier, which is still there (field order of the endpoint), and
+        // destroyed here only.
+        log_teardown("ibv_destroy_qp", unsafe { sys::destroy_qp(self.id, self.raw) });
+    }
+}
+
+// SAFETY: the pointers to C objects are used by this value's owner only, who holds the identifier too; libibverbs
+// ties no object to a thread. The pointers inside of the vectors are stale between calls and never followed.
+unsafe impl Send for QueuePair {}

@@ -1,0 +1,278 @@
+//! C's numbers, unions and addresses to ours and back. No pointers and no calls.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::time::Duration;
+
+use rdma_sys::{
+    ibv_access_flags, ibv_mtu, ibv_send_flags, ibv_send_wr, ibv_wc, ibv_wc_opcode, ibv_wc_status,
+    ibv_wr_opcode, imm_data_invalidated_rkey_union_t, rdma_cm_event_type, rdma_t, wr_t,
+};
+use valkey_rdma_proto::work::{Completion, FailureStatus, Outcome, SendOp, SendRequest, WrId};
+
+use crate::device::{Access, CmEvent};
+
+/// What a connection-manager event means to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EventKind {
+    /// The address leads to a device, to which the identifier is bound now.
+    AddressResolved,
+    /// There is a path; connecting may begin.
+    RouteResolved,
+    /// Address or route resolution failed, with this OS error number.
+    ResolveFailed(i32),
+    /// A peer asks to connect (listeners only).
+    ConnectRequest,
+    /// Something the device contract reports.
+    Contract(CmEvent),
+    /// Nothing that concerns a connection: `ADDR_CHANGE`, `TIMEWAIT_EXIT`, multicast.
+    Unrelated,
+}
+
+/// Reads an event's number and status (`rdma_get_cm_event(3)`).
+pub(super) fn event_kind(event: rdma_cm_event_type::Type, status: i32) -> EventKind {
+    use rdma_cm_event_type as cm;
+    match event {
+        cm::RDMA_CM_EVENT_ADDR_RESOLVED => EventKind::AddressResolved,
+        cm::RDMA_CM_EVENT_ROUTE_RESOLVED => EventKind::RouteResolved,
+        cm::RDMA_CM_EVENT_ADDR_ERROR | cm::RDMA_CM_EVENT_ROUTE_ERROR => {
+            EventKind::ResolveFailed(resolve_errno(status))
+        }
+        cm::RDMA_CM_EVENT_CONNECT_REQUEST => EventKind::ConnectRequest,
+        cm::RDMA_CM_EVENT_ESTABLISHED => EventKind::Contract(CmEvent::Established),
+        cm::RDMA_CM_EVENT_REJECTED => EventKind::Contract(CmEvent::Rejected { reason: status }),
+        cm::RDMA_CM_EVENT_UNREACHABLE => EventKind::Contract(CmEvent::Unreachable { status }),
+        cm::RDMA_CM_EVENT_CONNECT_ERROR => EventKind::Contract(CmEvent::ConnectError { status }),
+        cm::RDMA_CM_EVENT_DISCONNECTED => EventKind::Contract(CmEvent::Disconnected),
+        cm::RDMA_CM_EVENT_DEVICE_REMOVAL => EventKind::Contract(CmEvent::DeviceRemoved),
+        _ => EventKind::Unrelated,
+    }
+}
+
+/// The kernel reports `-errno`. The library puts a bare -1 when it finds no device behind the address
+/// (librdmacm `ucma_process_addr_resolved`), which must not be read as `EPERM`.
+fn resolve_errno(status: i32) -> i32 {
+    match status {
+        -1 => libc::ENODEV,
+        negative if negative < 0 => negative.saturating_neg(),
+        positive => positive,
+    }
+}
+
+/// Whole milliseconds for the connection manager, at least one: 0 would fail at once.
+pub(super) fn timeout_ms(timeout: Duration) -> i32 {
+    let rounded_up = timeout.as_nanos().div_ceil(1_000_000);
+    i32::try_from(rounded_up).unwrap_or(i32::MAX).max(1)
+}
+
+/// `access` as `ibv_reg_mr(3)` flags. Remote write needs local write too; nothing ever needs remote read.
+pub(super) fn access_flags(access: Access) -> i32 {
+    let local = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
+    let flags = match access {
+        Access::Local => local,
+        Access::RemoteWrite => local | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE,
+    };
+    flags.0 as i32
+}
+
+/// An `ibv_mtu` number in bytes, if it is one.
+pub(super) fn mtu_bytes(mtu: ibv_mtu::Type) -> Option<u32> {
+    match mtu {
+        ibv_mtu::IBV_MTU_256 => Some(256),
+        ibv_mtu::IBV_MTU_512 => Some(512),
+        ibv_mtu::IBV_MTU_1024 => Some(1024),
+        ibv_mtu::IBV_MTU_2048 => Some(2048),
+        ibv_mtu::IBV_MTU_4096 => Some(4096),
+        _ => None,
+    }
+}
+
+/// Fills identity, operation and flags of a work request; its links and scatter list are the caller's.
+pub(super) fn describe_send(raw: &mut ibv_send_wr, request: &SendRequest, inline: bool) {
+    let (opcode, remote, imm) = match request.op {
+        SendOp::Send => (ibv_wr_opcode::IBV_WR_SEND, None, 0),
+        SendOp::Write { addr, rkey } => (ibv_wr_opcode::IBV_WR_RDMA_WRITE, Some((addr, rkey)), 0),
+        SendOp::WriteWithImm { addr, rkey, imm } => {
+            (ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, Some((addr, rkey)), imm)
+        }
+    };
+    raw.wr_id = request.wr_id.0;
+    raw.opcode = opcode;
+    raw.send_flags = 0;
+    if request.signalled {
+        raw.send_flags |= ibv_send_flags::IBV_SEND_SIGNALED.0;
+    }
+    if inline {
+        raw.send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
+    }
+    raw.imm_data_invalidated_rkey_union = imm_data_invalidated_rkey_union_t { imm_data: imm.to_be() };
+    if let Some((remote_addr, rkey)) = remote {
+        raw.wr = wr_t { rdma: rdma_t { remote_addr, rkey } };
+    }
+}
+
+/// Reads a work completion. After a failure only identity and status are valid (`ibv_poll_cq(3)`), so nothing
+/// else is looked at.
+pub(super) fn completion(wc: &ibv_wc) -> Completion {
+    let outcome = match wc.status {
+        ibv_wc_status::IBV_WC_SUCCESS => success(wc),
+        status => Outcome::Failed(failure(status)),
+    };
+    Completion { wr_id: WrId(wc.wr_id), outcome }
+}
+
+fn success(wc: &ibv_wc) -> Outcome {
+    match wc.opcode {
+        ibv_wc_opcode::IBV_WC_RECV => Outcome::Received { len: wc.byte_len },
+        ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM => {
+            // SAFETY: both members of the union are plain 32-bit integers, so either may be read; this opcode
+            // says that it is the immediate.
+            let imm = unsafe { wc.imm_data_invalidated_rkey_union.imm_data };
+            Outcome::Written { byte_len: wc.byte_len, imm: u32::from_be(imm) }
+        }
+        _ => Outcome::Sent,
+    }
+}
+
+fn failure(status: ibv_wc_status::Type) -> FailureStatus {
+    match status {
+        ibv_wc_status::IBV_WC_LOC_LEN_ERR => FailureStatus::LocalLength,
+        ibv_wc_status::IBV_WC_LOC_QP_OP_ERR => FailureStatus::LocalQueuePair,
+        ibv_wc_status::IBV_WC_LOC_PROT_ERR => FailureStatus::LocalProtection,
+        ibv_wc_status::IBV_WC_WR_FLUSH_ERR => FailureStatus::Flushed,
+        ibv_wc_status::IBV_WC_REM_INV_REQ_ERR => FailureStatus::RemoteInvalidRequest,
+        ibv_wc_status::IBV_WC_REM_ACCESS_ERR => FailureStatus::RemoteAccess,
+        ibv_wc_status::IBV_WC_REM_OP_ERR => FailureStatus::RemoteOperation,
+        ibv_wc_status::IBV_WC_RETRY_EXC_ERR => FailureStatus::RetryExceeded,
+        ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR => FailureStatus::RnrRetryExceeded,
+        other => FailureStatus::Other(other),
+    }
+}
+
+/// An address in C's two shapes, told apart by its first field, the family.
+#[repr(C)]
+pub(super) union RawAddr {
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+/// `addr` for C.
+pub(super) fn to_raw_addr(addr: SocketAddr) -> RawAddr {
+    match addr {
+        SocketAddr::V4(addr) => RawAddr {
+            v4: libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: addr.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(addr.ip().octets()) },
+                sin_zero: [0; 8],
+            },
+        },
+        SocketAddr::V6(addr) => RawAddr {
+            v6: libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: addr.port().to_be(),
+                sin6_flowinfo: addr.flowinfo().to_be(),
+                sin6_addr: libc::in6_addr { s6_addr: addr.ip().octets() },
+                sin6_scope_id: addr.scope_id(),
+            },
+        },
+    }
+}
+
+/// An IPv4 address from C.
+pub(super) fn from_raw_v4(raw: &libc::sockaddr_in) -> SocketAddr {
+    let ip = Ipv4Addr::from(raw.sin_addr.s_addr.to_ne_bytes());
+    SocketAddrV4::new(ip, u16::from_be(raw.sin_port)).into()
+}
+
+/// An IPv6 address from C.
+pub(super) fn from_raw_v6(raw: &libc::sockaddr_in6) -> SocketAddr {
+    let ip = Ipv6Addr::from(raw.sin6_addr.s6_addr);
+    let flow = u32::from_be(raw.sin6_flowinfo);
+    SocketAddrV6::new(ip, u16::from_be(raw.sin6_port), flow, raw.sin6_scope_id).into()
+}
+
+/// The error for an address of a family that is neither IPv4 nor IPv6.
+pub(super) fn unknown_family(family: libc::sa_family_t) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, format!("address family {family} is neither IPv4 nor IPv6"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn work_completion(status: ibv_wc_status::Type, opcode: ibv_wc_opcode::Type) -> ibv_wc {
+        ibv_wc {
+            wr_id: 7,
+            status,
+            opcode,
+            vendor_err: 0,
+            byte_len: 32,
+            imm_data_invalidated_rkey_union: imm_data_invalidated_rkey_union_t {
+                imm_data: 0x0102_0304_u32.to_be(),
+            },
+            qp_num: 0,
+            src_qp: 0,
+            wc_flags: 0,
+            pkey_index: 0,
+            slid: 0,
+            sl: 0,
+            dlid_path_bits: 0,
+        }
+    }
+
+    #[test]
+    fn a_write_completion_carries_its_length_and_the_immediate_in_host_order() {
+        let wc = work_completion(ibv_wc_status::IBV_WC_SUCCESS, ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM);
+        let expected = Outcome::Written { byte_len: 32, imm: 0x0102_0304 };
+        assert_eq!(completion(&wc), Completion { wr_id: WrId(7), outcome: expected });
+    }
+
+    #[test]
+    fn a_failed_completion_is_a_failure_whatever_its_opcode_says() {
+        let wc = work_completion(ibv_wc_status::IBV_WC_WR_FLUSH_ERR, ibv_wc_opcode::IBV_WC_RECV);
+        assert_eq!(completion(&wc).outcome, Outcome::Failed(FailureStatus::Flushed));
+        let wc = work_completion(ibv_wc_status::IBV_WC_FATAL_ERR, ibv_wc_opcode::IBV_WC_RECV);
+        let number = ibv_wc_status::IBV_WC_FATAL_ERR;
+        assert_eq!(completion(&wc).outcome, Outcome::Failed(FailureStatus::Other(number)));
+    }
+
+    #[test]
+    fn addresses_survive_the_way_to_c_and_back() {
+        let v4: SocketAddr = "10.0.0.1:6379".parse().expect("an address");
+        // SAFETY: `to_raw_addr` filled this member, for an IPv4 address.
+        let raw = unsafe { to_raw_addr(v4).v4 };
+        assert_eq!(from_raw_v4(&raw), v4);
+        let v6 = SocketAddr::from(SocketAddrV6::new(Ipv6Addr::LOCALHOST, 6379, 5, 3));
+        // SAFETY: `to_raw_addr` filled this member, for an IPv6 address.
+        let raw = unsafe { to_raw_addr(v6).v6 };
+        assert_eq!(from_raw_v6(&raw), v6);
+    }
+
+    #[test]
+    fn a_missing_device_is_not_reported_as_a_missing_permission() {
+        let kind = event_kind(rdma_cm_event_type::RDMA_CM_EVENT_ADDR_ERROR, -1);
+        assert_eq!(kind, EventKind::ResolveFailed(libc::ENODEV));
+        let kind = event_kind(rdma_cm_event_type::RDMA_CM_EVENT_ROUTE_ERROR, -libc::ETIMEDOUT);
+        assert_eq!(kind, EventKind::ResolveFailed(libc::ETIMEDOUT));
+    }
+
+    #[test]
+    fn events_of_no_concern_are_told_apart() {
+        for event in [
+            rdma_cm_event_type::RDMA_CM_EVENT_ADDR_CHANGE,
+            rdma_cm_event_type::RDMA_CM_EVENT_TIMEWAIT_EXIT,
+            rdma_cm_event_type::RDMA_CM_EVENT_MULTICAST_JOIN,
+            9999,
+        ] {
+            assert_eq!(event_kind(event, 0), EventKind::Unrelated);
+        }
+    }
+
+    #[test]
+    fn timeouts_are_whole_milliseconds_and_never_zero() {
+        assert_eq!(timeout_ms(Duration::ZERO), 1);
+        assert_eq!(timeout_ms(Duration::from_micros(1500)), 2);
+        assert_eq!(timeout_ms(Duration::MAX), i32::MAX);
+    }
+}
