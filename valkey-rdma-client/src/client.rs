@@ -1,10 +1,12 @@
 //! [`Client`]: the handle that tasks share.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
+use valkey_rdma_transport::{Monitor, Stats};
 
 use crate::command::{Command, Kind};
 use crate::connect;
@@ -43,13 +45,24 @@ pub(crate) struct Shared {
     pub(crate) peer: Arc<str>,
     pub(crate) info: ConnectionInfo,
     pub(crate) tally: Tally,
+    /// Looks at the transport's counters, where the transport is ours.
+    monitor: Option<Monitor>,
+    /// Whether `close` was called: requests are turned away although the connection still lives.
+    pub(crate) closing: AtomicBool,
     /// What ended the connection.
     cause: OnceLock<Arc<LostCause>>,
 }
 
 impl Shared {
-    pub(crate) fn new(peer: Arc<str>, info: ConnectionInfo) -> Self {
-        Self { peer, info, tally: Tally::default(), cause: OnceLock::new() }
+    pub(crate) fn new(monitor: Option<Monitor>, peer: Arc<str>, info: ConnectionInfo) -> Self {
+        Self {
+            peer,
+            info,
+            tally: Tally::default(),
+            monitor,
+            closing: AtomicBool::new(false),
+            cause: OnceLock::new(),
+        }
     }
 
     /// Notes the end of the connection. The first cause stands.
@@ -147,6 +160,12 @@ impl Client {
         self.shared.tally.read()
     }
 
+    /// What the transport has done so far: work requests, doorbells, windows, bytes. None on TCP.
+    #[must_use]
+    pub fn stats(&self) -> Option<Stats> {
+        self.shared.monitor.as_ref().map(Monitor::stats)
+    }
+
     /// Whether the connection has ended, for whatever reason.
     #[must_use]
     pub fn is_closed(&self) -> bool {
@@ -181,11 +200,14 @@ impl Client {
         answer.await.unwrap_or_else(|_| Err(self.dropped(true)))
     }
 
-    /// The error for a request that the driver dropped without a word: it ended before taking it, or it was
-    /// destroyed in the middle of its work.
+    /// The error for a request that the driver did not take, or dropped without a word. Once it has ended in good
+    /// order, with a cause, whatever it had taken is answered.
     fn dropped(&self, handed_over: bool) -> Error {
         match self.shared.cause.get() {
             Some(cause) => self.shared.lost(cause, false),
+            None if !handed_over && self.shared.closing.load(Ordering::Relaxed) => {
+                self.shared.lost(&Arc::new(LostCause::Closed), false)
+            }
             None => self.shared.lost(&Arc::new(LostCause::Stopped), handed_over),
         }
     }
@@ -207,10 +229,10 @@ pub(crate) struct Unstarted<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Unstarted<S> {
-    pub(crate) fn new(stream: S, peer: Arc<str>, info: ConnectionInfo) -> Self {
+    pub(crate) fn new(stream: S, monitor: Option<Monitor>, peer: Arc<str>, info: ConnectionInfo) -> Self {
         let (sender, requests) = mpsc::channel(QUEUE);
         let protocol = info.protocol;
-        let shared = Arc::new(Shared::new(peer, info));
+        let shared = Arc::new(Shared::new(monitor, peer, info));
         let driver = Driver::new(stream, protocol, requests, shared.clone());
         Self { client: Client { requests: sender, shared }, driver }
     }

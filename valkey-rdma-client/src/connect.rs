@@ -1,6 +1,5 @@
 //! From an [`Endpoint`] to a [`Client`]: resolve, connect, log in, under one deadline.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +8,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{Instrument, debug, debug_span};
+use valkey_rdma_transport::{Config, DeviceKind, Monitor, Stream, TransportError};
 
 use crate::client::{Client, Unstarted};
 use crate::command::Command;
 use crate::endpoint::{Endpoint, Protocol, Transport};
-use crate::error::{ConnectCause, ConnectError, Error};
+use crate::error::{ConnectCause, ConnectError, Error, LostCause};
 use crate::info::ConnectionInfo;
 
 /// Connects by name.
@@ -28,7 +28,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let deadline = Deadline::of(endpoint);
-    let client = log_in(stream, endpoint, plain_info(endpoint), &deadline).await;
+    let client = log_in(stream, None, endpoint, plain_info(endpoint), &deadline).await;
     client.map_err(|cause| failure(endpoint, cause))
 }
 
@@ -40,13 +40,46 @@ async fn establish(endpoint: &Endpoint) -> Result<Client, ConnectCause> {
         Transport::Tcp => {
             let (stream, peer) = dial(&deadline, &addresses, connect_tcp).await?;
             let info = ConnectionInfo { peer: Some(peer), ..plain_info(endpoint) };
-            log_in(stream, endpoint, info, &deadline).await
+            log_in(stream, None, endpoint, info, &deadline).await
         }
-        Transport::Rdma | Transport::Emulated => {
-            let error = io::Error::new(io::ErrorKind::Unsupported, "this build has only TCP");
-            Err(ConnectCause::Io(Arc::new(error)))
-        }
+        Transport::Rdma => connect_device(DeviceKind::Verbs, endpoint, &addresses, &deadline).await,
+        Transport::Emulated => connect_device(DeviceKind::Emulated, endpoint, &addresses, &deadline).await,
     }
+}
+
+async fn connect_device(
+    kind: DeviceKind,
+    endpoint: &Endpoint,
+    addresses: &[SocketAddr],
+    deadline: &Deadline,
+) -> Result<Client, ConnectCause> {
+    let mut config = Config::default();
+    config.connect_timeout(deadline.left());
+    if let Some(bytes) = endpoint.rx_size() {
+        config.rx_size(bytes);
+    }
+    if let Some(name) = endpoint.device() {
+        config.device(name);
+    }
+    let config = &config;
+    let connect = move |address| async move {
+        Stream::connect(kind, address, config).await.map_err(|error| match error {
+            TransportError::ConnectTimeout { .. } => deadline.passed(false),
+            error => ConnectCause::Device(Arc::new(error)),
+        })
+    };
+    let (stream, peer) = dial(deadline, addresses, connect).await?;
+    let seen = stream.info();
+    let info = ConnectionInfo {
+        peer: Some(peer),
+        device: Some(seen.device.name),
+        mtu: seen.device.mtu,
+        rx_window: Some(seen.window),
+        tx_window: Some(seen.peer_window),
+        ..plain_info(endpoint)
+    };
+    let monitor = stream.monitor();
+    log_in(stream, Some(monitor), endpoint, info, deadline).await
 }
 
 async fn resolve(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, ConnectCause> {
@@ -59,11 +92,14 @@ async fn resolve(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, ConnectCause> {
 
 /// Tries addresses in turn until one accepts. Each gets an equal share of the time left, so that a dead first one
 /// does not use it up. The last failure is reported.
-async fn dial<S>(
+async fn dial<S, F>(
     deadline: &Deadline,
     addresses: &[SocketAddr],
-    connect: impl AsyncFn(SocketAddr) -> Result<S, ConnectCause>,
-) -> Result<(S, SocketAddr), ConnectCause> {
+    connect: impl Fn(SocketAddr) -> F,
+) -> Result<(S, SocketAddr), ConnectCause>
+where
+    F: Future<Output = Result<S, ConnectCause>>,
+{
     let mut failure = ConnectCause::NoAddress;
     for (tried, &address) in addresses.iter().enumerate() {
         let share = deadline.left() / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
@@ -88,6 +124,7 @@ async fn connect_tcp(address: SocketAddr) -> Result<TcpStream, ConnectCause> {
 /// write; the first refusal that matters is the failure, even if the peer hangs up after it.
 async fn log_in<S>(
     stream: S,
+    monitor: Option<Monitor>,
     endpoint: &Endpoint,
     info: ConnectionInfo,
     deadline: &Deadline,
@@ -97,7 +134,7 @@ where
 {
     let peer: Arc<str> = endpoint.authority().into();
     let span = debug_span!("connection", %peer, transport = %info.transport);
-    let connection = Unstarted::new(stream, peer, info);
+    let connection = Unstarted::new(stream, monitor, peer, info);
     let steps: Vec<_> = steps(endpoint).map(|(command, step)| (connection.queue(command), step)).collect();
     let Unstarted { client, driver } = connection;
     tokio::spawn(driver.instrument(span));
@@ -111,7 +148,7 @@ where
                 }
                 Ok(Err(error)) => return Err(ConnectCause::Rejected(error)),
                 Err(Error::Lost(lost)) => return Err(ConnectCause::Lost(lost.cause)),
-                Err(_) => return Err(ConnectCause::Lost(Arc::new(crate::error::LostCause::Stopped))),
+                Err(_) => return Err(ConnectCause::Lost(Arc::new(LostCause::Stopped))),
             }
         }
         Ok(())
@@ -126,7 +163,7 @@ where
 enum Step {
     /// The connection would not be what was asked for.
     Needed,
-    /// Servers before 7.2 do not know it. Still tells that a login is missing.
+    /// Some servers do not know it, or do not allow it. Still tells that a login is missing.
     Courtesy,
 }
 
@@ -146,12 +183,14 @@ fn steps(endpoint: &Endpoint) -> impl Iterator<Item = (Command, Step)> {
             Some(user) => Command::from_args(["AUTH", user, password]),
         }),
     };
+    // Without it, nothing below would tell that the server wants a login: SETINFO is allowed before one.
+    let probe = login.is_none().then(|| Command::new("PING"));
     let database = endpoint.database();
     let select = (database != 0).then(|| Command::new("SELECT").arg(database.to_string()));
     let name = Command::from_args(["CLIENT", "SETINFO", "LIB-NAME", env!("CARGO_PKG_NAME")]);
     let version = Command::from_args(["CLIENT", "SETINFO", "LIB-VER", env!("CARGO_PKG_VERSION")]);
     let needed = login.into_iter().chain(select).map(|command| (command, Step::Needed));
-    needed.chain([name, version].map(|command| (command, Step::Courtesy)))
+    needed.chain(probe.into_iter().chain([name, version]).map(|command| (command, Step::Courtesy)))
 }
 
 /// The end of an endpoint's timeout.
@@ -161,8 +200,8 @@ struct Deadline {
 }
 
 impl Deadline {
-    /// Stands in for a limit too large to add to a clock.
-    const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+    /// Stands in for limits beyond any use, which clocks and devices cannot count.
+    const FOREVER: Duration = Duration::from_secs(20 * 24 * 3600);
 
     fn of(endpoint: &Endpoint) -> Self {
         let limit = endpoint.timeout().min(Self::FOREVER);
@@ -183,6 +222,7 @@ fn plain_info(endpoint: &Endpoint) -> ConnectionInfo {
         transport: endpoint.transport(),
         peer: None,
         device: None,
+        mtu: None,
         rx_window: None,
         tx_window: None,
         protocol: endpoint.protocol(),

@@ -16,10 +16,12 @@ pub struct ConnectionInfo {
     pub peer: Option<SocketAddr>,
     /// The RDMA device; none on TCP.
     pub device: Option<String>,
+    /// The active path MTU of the device in bytes, where it has one.
+    pub mtu: Option<u32>,
     /// Our receive buffer in bytes, which the server writes to; none on TCP.
-    pub rx_window: Option<u64>,
+    pub rx_window: Option<u32>,
     /// The server's receive buffer in bytes, which we write to; none on TCP.
-    pub tx_window: Option<u64>,
+    pub tx_window: Option<u32>,
     /// The protocol version agreed on.
     pub protocol: Protocol,
 }

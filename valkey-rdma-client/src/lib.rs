@@ -85,3 +85,5 @@ pub use error::{ConnectCause, ConnectError, Error, LostCause, LostConnection, Re
 pub use info::{ConnectionInfo, Counters};
 pub use pipeline::Pipeline;
 pub use value::Value;
+
+pub use valkey_rdma_transport as transport;

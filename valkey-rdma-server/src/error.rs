@@ -3,6 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
+use valkey_rdma_transport::TransportError;
+
 /// A server could not listen as asked. Nothing of it is left running.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -18,4 +20,7 @@ pub enum BindError {
         /// What the system said.
         source: io::Error,
     },
+    /// The RDMA device refused an address, or there is no such device.
+    #[error(transparent)]
+    Rdma(#[from] TransportError),
 }

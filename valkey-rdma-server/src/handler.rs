@@ -3,6 +3,9 @@
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
+
+use valkey_rdma_transport::{DeviceKind, Monitor};
 
 use crate::command::Command;
 use crate::reply::Reply;
@@ -54,20 +57,42 @@ pub trait Handler: Send + Sync + 'static {
     ) -> impl Future<Output = Reply> + Send;
 }
 
+/// For who wants to keep a hand on the handler while it serves.
+impl<H: Handler> Handler for Arc<H> {
+    type Session = H::Session;
+
+    fn session(&self, peer: &Peer) -> Self::Session {
+        H::session(self, peer)
+    }
+
+    fn call(
+        &self,
+        peer: &mut Peer,
+        session: &mut Self::Session,
+        command: Command,
+    ) -> impl Future<Output = Reply> + Send {
+        H::call(self, peer, session, command)
+    }
+}
+
 /// The other side of a connection, and how to treat it.
-#[derive(Debug)]
 pub struct Peer {
     id: u64,
     transport: Transport,
     remote: SocketAddr,
     local: SocketAddr,
+    rdma: Option<Monitor>,
     protocol: Protocol,
     closing: bool,
 }
 
 impl Peer {
     pub(crate) fn new(id: u64, transport: Transport, remote: SocketAddr, local: SocketAddr) -> Self {
-        Self { id, transport, remote, local, protocol: Protocol::Resp2, closing: false }
+        Self { id, transport, remote, local, rdma: None, protocol: Protocol::Resp2, closing: false }
+    }
+
+    pub(crate) fn with_rdma(self, rdma: Option<Monitor>) -> Self {
+        Self { rdma, ..self }
     }
 
     /// Number of this connection, unique in this server, counted from 1.
@@ -90,6 +115,11 @@ impl Peer {
         self.local
     }
 
+    /// Device, window sizes and counters of an RDMA connection. `None` for TCP.
+    pub fn rdma(&self) -> Option<&Monitor> {
+        self.rdma.as_ref()
+    }
+
     /// The protocol replies are sent in. RESP2 until the handler changes it.
     pub fn protocol(&self) -> Protocol {
         self.protocol
@@ -107,6 +137,17 @@ impl Peer {
 
     pub(crate) fn is_closing(&self) -> bool {
         self.closing
+    }
+}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peer")
+            .field("id", &self.id)
+            .field("transport", &self.transport)
+            .field("addr", &self.remote)
+            .field("protocol", &self.protocol)
+            .finish_non_exhaustive()
     }
 }
 
@@ -135,6 +176,8 @@ impl Protocol {
 pub enum Transport {
     /// TCP.
     Tcp,
+    /// Valkey over RDMA, on this kind of device.
+    Rdma(DeviceKind),
 }
 
 impl Transport {
@@ -142,15 +185,17 @@ impl Transport {
     pub fn scheme(self) -> &'static str {
         match self {
             Self::Tcp => "valkey",
+            Self::Rdma(device) => device.scheme(),
         }
     }
 }
 
-/// The name people use, for example `tcp`.
+/// `tcp`, or the name of the device: `verbs`, `emulated`.
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "tcp",
-        })
+        match self {
+            Self::Tcp => f.write_str("tcp"),
+            Self::Rdma(device) => device.fmt(f),
+        }
     }
 }

@@ -55,3 +55,4 @@ pub use handler::{Handler, Peer, Protocol, Transport};
 pub use mock::Mock;
 pub use reply::Reply;
 pub use server::{Builder, Endpoint, Server};
+pub use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, TransportError};

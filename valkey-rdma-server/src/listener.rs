@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, JoinSet};
 use tracing::{Instrument, debug, error, info_span, warn};
+use valkey_rdma_transport::{DeviceKind, Monitor, TransportError};
 
 use crate::config::Config;
 use crate::connection::{Connection, ConnectionError};
@@ -22,7 +23,7 @@ use crate::shutdown::Stop;
 /// A bound listener of some kind.
 pub(crate) trait Accept: Send + 'static {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-    type Error: Error + Send;
+    type Error: Error + Send + 'static;
 
     fn transport(&self) -> Transport;
 
@@ -36,6 +37,7 @@ pub(crate) struct Accepted<S> {
     pub(crate) stream: S,
     pub(crate) remote: SocketAddr,
     pub(crate) local: SocketAddr,
+    pub(crate) rdma: Option<Monitor>,
 }
 
 /// What the listeners of one server share.
@@ -55,7 +57,7 @@ impl<H: Handler> Shared<H> {
 
     fn peer<S>(&self, transport: Transport, accepted: &Accepted<S>) -> Peer {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        Peer::new(id, transport, accepted.remote, accepted.local)
+        Peer::new(id, transport, accepted.remote, accepted.local).with_rdma(accepted.rdma.clone())
     }
 }
 
@@ -67,19 +69,26 @@ pub(crate) async fn listen<H: Handler>(mut listener: impl Accept, shared: Arc<Sh
         tokio::select! {
             () = stop.requested() => break,
             Some(ended) = connections.join_next() => report(ended),
-            accepted = listener.accept() => match accepted {
-                Ok(accepted) => admit(accepted, listener.transport(), &shared, &stop, &mut connections),
-                Err(error) => {
-                    warn!(%error, addr = %listener.local_addr(), "accept failed");
-                    // Out of descriptors or memory: the next try would fail at once, again and again.
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
+            accepted = accept(&mut listener) => {
+                admit(accepted, listener.transport(), &shared, &stop, &mut connections);
             }
         }
     }
     drop(listener);
     while let Some(ended) = connections.join_next().await {
         report(ended);
+    }
+}
+
+/// Accepts the next connection, however long that takes.
+async fn accept<L: Accept>(listener: &mut L) -> Accepted<L::Stream> {
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) => warn!(error = &error as &dyn Error, addr = %listener.local_addr(), "accept failed"),
+        }
+        // Out of descriptors or memory: the next try would fail at once, again and again.
+        tokio::time::sleep(ACCEPT_PAUSE).await;
     }
 }
 
@@ -112,7 +121,10 @@ where
     debug!("accepted");
     match connection.serve(stop).await {
         Ok(()) => debug!("closed"),
-        Err(ConnectionError::Stream(error)) => debug!(%error, "lost"),
+        Err(ConnectionError::Stream(error)) if error.kind() == io::ErrorKind::InvalidData => {
+            warn!(error = &error as &dyn Error, "closed");
+        }
+        Err(ConnectionError::Stream(error)) => debug!(error = &error as &dyn Error, "lost"),
         Err(error @ ConnectionError::InputLimit { .. }) => warn!(%error, "closed"),
     }
 }
@@ -159,12 +171,37 @@ impl Accept for TcpListener {
             debug!(%error, peer = %remote, "cannot set TCP_NODELAY");
         }
         let local = stream.local_addr()?;
-        Ok(Accepted { stream, remote, local })
+        Ok(Accepted { stream, remote, local, rdma: None })
+    }
+}
+
+/// A listener on an RDMA device, and which kind that is.
+pub(crate) struct RdmaListener {
+    pub(crate) listener: valkey_rdma_transport::Listener,
+    pub(crate) device: DeviceKind,
+}
+
+impl Accept for RdmaListener {
+    type Stream = valkey_rdma_transport::Stream;
+    type Error = TransportError;
+
+    fn transport(&self) -> Transport {
+        Transport::Rdma(self.device)
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.listener.local_addr()
+    }
+
+    async fn accept(&mut self) -> Result<Accepted<Self::Stream>, TransportError> {
+        let stream = self.listener.accept().await?;
+        let (remote, local, rdma) = (stream.peer_addr(), stream.local_addr(), Some(stream.monitor()));
+        Ok(Accepted { stream, remote, local, rdma })
     }
 }
 
 /// How long a listener rests after a failed accept.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a peer that is turned away may take to hear it.
 const TURN_AWAY: Duration = Duration::from_secs(1);

@@ -8,11 +8,12 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tracing::warn;
+use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, Listener};
 
 use crate::config::Config;
 use crate::error::BindError;
 use crate::handler::{Handler, Transport};
-use crate::listener::{Accept, Shared, listen};
+use crate::listener::{Accept, RdmaListener, Shared, listen};
 use crate::shutdown::Stopper;
 
 /// A running server. Dropping it cuts every connection at once; [`shutdown`](Self::shutdown) lets them finish.
@@ -40,8 +41,15 @@ pub struct Server {
 #[derive(Debug)]
 pub struct Builder<H> {
     handler: H,
-    listen_on: Vec<(Transport, SocketAddr)>,
+    listen_on: Vec<Address>,
     config: Config,
+}
+
+/// An address asked for.
+#[derive(Debug)]
+enum Address {
+    Tcp(SocketAddr),
+    Rdma(DeviceKind, SocketAddr, TransportConfig),
 }
 
 /// An address a server listens on. `Display` is the URL of a client: `valkey://127.0.0.1:6379`.
@@ -92,7 +100,13 @@ impl Server {
 impl<H: Handler> Builder<H> {
     /// Listens on `addr` over TCP. Port 0 takes a free one.
     pub fn tcp(mut self, addr: SocketAddr) -> Self {
-        self.listen_on.push((Transport::Tcp, addr));
+        self.listen_on.push(Address::Tcp(addr));
+        self
+    }
+
+    /// Listens on `addr` over RDMA, on a device of this kind. Port 0 takes a free one; the ports of TCP are others.
+    pub fn rdma(mut self, device: DeviceKind, addr: SocketAddr, config: &TransportConfig) -> Self {
+        self.listen_on.push(Address::Rdma(device, addr, config.clone()));
         self
     }
 
@@ -118,12 +132,16 @@ impl<H: Handler> Builder<H> {
             drain_timeout: self.config.drain_timeout,
         };
         let shared = Arc::new(Shared::new(Arc::new(self.handler), self.config));
-        for (transport, addr) in self.listen_on {
-            match transport {
-                Transport::Tcp => {
+        for address in self.listen_on {
+            match address {
+                Address::Tcp(addr) => {
                     let listener =
                         TcpListener::bind(addr).await.map_err(|source| BindError::Tcp { addr, source })?;
                     server.spawn(listener, &shared);
+                }
+                Address::Rdma(device, addr, config) => {
+                    let listener = Listener::bind(device, addr, &config).await?;
+                    server.spawn(RdmaListener { listener, device }, &shared);
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! A mock Valkey server on TCP, for tests and trials.
+//! A mock Valkey server on RDMA and TCP, for tests and trials.
 
 use std::error::Error;
 use std::io::{self, Write};
@@ -8,9 +8,12 @@ use std::process::ExitCode;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
-use valkey_rdma_server::{BindError, Mock, Server};
+use tracing_subscriber::filter::LevelFilter;
+use valkey_rdma_server::{BindError, DeviceKind, Mock, Server, TransportConfig, TransportError};
 
-/// A mock Valkey server on TCP.
+/// A mock Valkey server on RDMA and TCP
+///
+/// Keeps strings with expiry in memory and answers as Valkey does: enough for clients and benchmarks to run.
 ///
 /// Prints `ready <url>` for each address once it accepts connections there. Ctrl-C or SIGTERM stops it after the replies
 /// under way. Logs go to standard error; RUST_LOG says how much (default: warn).
@@ -21,13 +24,41 @@ struct Options {
     #[arg(long, value_name = "ADDR", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     bind: IpAddr,
 
-    /// Port for TCP; 0 takes a free one
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_PORT)]
-    tcp_port: u16,
+    /// Port for RDMA; 0 takes a free one. Default 6379, or no RDMA if only --tcp-port is given
+    #[arg(long, value_name = "N")]
+    port: Option<u16>,
+
+    /// What to listen on for RDMA: `verbs` is a real RDMA device or soft-RoCE; `emulated` is software for
+    /// trials without one, and not RDMA. Default verbs
+    #[arg(long, value_name = "verbs|emulated")]
+    device: Option<DeviceKind>,
+
+    /// Port for TCP; 0 takes a free one. Default: no TCP
+    #[arg(long, value_name = "N")]
+    tcp_port: Option<u16>,
+
+    /// Bytes of the RDMA window offered to each client, 1 to 1073741824. Default 1048576
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    rx_size: Option<u32>,
 
     /// Password clients must give
     #[arg(long, value_name = "PASSWORD")]
     requirepass: Option<String>,
+}
+
+impl Options {
+    /// The port for RDMA, if that is wanted.
+    fn rdma_port(&self) -> Option<u16> {
+        self.port.or(if self.tcp_port.is_some() { None } else { Some(DEFAULT_PORT) })
+    }
+
+    /// What only makes sense together.
+    fn check(&self) -> Result<(), &'static str> {
+        if self.rdma_port().is_none() && (self.device.is_some() || self.rx_size.is_some()) {
+            return Err("--device and --rx-size are for RDMA: add --port N");
+        }
+        Ok(())
+    }
 }
 
 const DEFAULT_PORT: u16 = 6379;
@@ -43,7 +74,13 @@ async fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    if let Err(message) = options.check() {
+        return fail(message, ExitCode::from(2));
+    }
+    let filter = match EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env() {
+        Ok(filter) => filter,
+        Err(error) => return fail(&format!("RUST_LOG: {error}"), ExitCode::from(2)),
+    };
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
     match run(options).await {
         Ok(()) => ExitCode::SUCCESS,
@@ -56,15 +93,23 @@ async fn run(options: Options) -> Result<(), String> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| describe(&error))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| describe(&error))?;
 
-    let mock = match options.requirepass {
+    let mock = match options.requirepass.clone() {
         Some(password) => Mock::new().requirepass(password),
         None => Mock::new(),
     };
-    let server = Server::builder(mock)
-        .tcp(SocketAddr::new(options.bind, options.tcp_port))
-        .start()
-        .await
-        .map_err(|error| explain(&error))?;
+    let mut server = Server::builder(mock);
+    if let Some(port) = options.rdma_port() {
+        let mut config = TransportConfig::default();
+        if let Some(rx_size) = options.rx_size {
+            config.rx_size(rx_size);
+        }
+        let device = options.device.unwrap_or(DeviceKind::Verbs);
+        server = server.rdma(device, SocketAddr::new(options.bind, port), &config);
+    }
+    if let Some(port) = options.tcp_port {
+        server = server.tcp(SocketAddr::new(options.bind, port));
+    }
+    let server = server.start().await.map_err(|error| explain(&error))?;
     announce(&server).map_err(|error| format!("cannot write to standard output: {error}"))?;
 
     tokio::select! {
@@ -85,13 +130,21 @@ fn announce(server: &Server) -> io::Result<()> {
 
 /// What went wrong, and what to do.
 fn explain(error: &BindError) -> String {
-    let advice = match error {
-        BindError::Tcp { source, .. } => match source.kind() {
-            io::ErrorKind::AddrInUse => "; stop the program that uses it, or choose another --tcp-port",
-            io::ErrorKind::AddrNotAvailable => "; --bind wants an address of this machine",
-            io::ErrorKind::PermissionDenied => "; ports below 1024 need root, choose another --tcp-port",
-            _ => "",
-        },
+    let refused = match error {
+        BindError::Tcp { source, .. } | BindError::Rdma(TransportError::Listen { source, .. }) => {
+            Some(source.kind())
+        }
+        _ => None,
+    };
+    let advice = match (error, refused) {
+        (_, Some(io::ErrorKind::AddrInUse)) => {
+            "; stop the program that listens there, or choose another port"
+        }
+        (_, Some(io::ErrorKind::AddrNotAvailable)) => "; --bind wants an address of this machine",
+        (_, Some(io::ErrorKind::PermissionDenied)) => "; ports below 1024 are for root, choose another",
+        (BindError::Rdma(TransportError::NotBuilt { .. } | TransportError::NoDevice), _) => {
+            "; or try --device emulated, which needs no RDMA"
+        }
         _ => "",
     };
     describe(error) + advice

@@ -133,3 +133,6 @@ const VALKEY_VERSION: &str = "9.1.2";
 
 /// What that release calls itself towards clients that know only Redis.
 const REDIS_VERSION: &str = "7.2.4";
+
+#[cfg(test)]
+mod tests;

@@ -150,18 +150,18 @@ impl Identifier {
     /// Cancel safety: dropping the future frees everything it made.
     pub(super) async fn resolve(peer: SocketAddr, options: &EndpointOptions) -> Result<Self, TransportError> {
         let channel = EventChannel::new()?;
-        let id = RawIdentifier::new(Arc::clone(&channel))?;
+        let mut id = RawIdentifier::new(Arc::clone(&channel))?;
         let events = channel.watch()?;
         let timeout_ms = translate::timeout_ms(options.resolve_timeout);
         let unresolved = |source| TransportError::Resolve { peer, source };
 
         // SAFETY: the identifier is live.
         unsafe { sys::resolve_addr(id.raw, peer, timeout_ms) }.map_err(unresolved)?;
-        resolved(&id, &events, EventKind::AddressResolved, peer).await?;
+        resolved(&mut id, &events, EventKind::AddressResolved, peer).await?;
         id.check_device(options.device.as_deref(), peer)?;
         // SAFETY: the identifier is live, and bound, as the event said.
         unsafe { sys::resolve_route(id.raw, timeout_ms) }.map_err(unresolved)?;
-        resolved(&id, &events, EventKind::RouteResolved, peer).await?;
+        resolved(&mut id, &events, EventKind::RouteResolved, peer).await?;
         Self::bound(id, events, Phase::Fresh)
     }
 
@@ -273,7 +273,7 @@ unsafe impl Send for Identifier {}
 
 /// Waits for one step of resolution.
 async fn resolved(
-    id: &RawIdentifier,
+    id: &mut RawIdentifier,
     events: &AsyncFd<Arc<EventChannel>>,
     step: EventKind,
     peer: SocketAddr,

@@ -96,7 +96,7 @@ impl MemoryRegion {
     }
 
     fn checked(&self, range: &Range<usize>) -> NonNull<u8> {
-        assert!(self.contains(range), "bytes {range:?} are outside of a region of {} bytes", self.len);
+        assert!(self.contains(range), "range {range:?} is outside of a region of {} bytes", self.len);
         // SAFETY: at most `len` from the start of pages that are at least so long.
         unsafe { self.pages.usable().add(range.start) }
     }

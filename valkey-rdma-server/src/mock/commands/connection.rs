@@ -32,7 +32,9 @@ pub(super) fn quit(context: &mut Context<'_>, _command: &Command) -> Outcome {
 
 /// `SELECT index`
 pub(super) fn select(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let index = integer(&command.args()[0])?;
+    let Ok(index) = i32::try_from(integer(&command.args()[0])?) else {
+        return Err(Failure::new("ERR value is out of range, value must between -2147483648 and 2147483647"));
+    };
     let index = usize::try_from(index).ok().filter(|index| *index < DATABASES);
     context.session.database = index.ok_or(Failure::new("ERR DB index is out of range"))?;
     Ok(Reply::OK)
@@ -171,7 +173,7 @@ pub(super) fn client(context: &mut Context<'_>, command: &Command) -> Outcome {
     }
 }
 
-/// The line of `CLIENT INFO`: the fields of Valkey's that mean something here.
+/// The line of `CLIENT INFO`: the fields of Valkey's that mean something here, then what the connection runs on.
 fn describe(context: &Context<'_>) -> String {
     let (peer, session) = (&context.peer, &context.session);
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
@@ -179,8 +181,8 @@ fn describe(context: &Context<'_>) -> String {
     flags.extend(session.no_evict.then_some('e'));
     flags.extend(session.no_touch.then_some('T'));
     flags.extend(flags.is_empty().then_some('N'));
-    format!(
-        "id={} addr={} laddr={} name={} flags={flags} db={} resp={} lib-name={} lib-ver={} transport={}\n",
+    let mut line = format!(
+        "id={} addr={} laddr={} name={} flags={flags} db={} resp={} lib-name={} lib-ver={} transport={}",
         peer.id(),
         peer.addr(),
         peer.local_addr(),
@@ -190,7 +192,16 @@ fn describe(context: &Context<'_>) -> String {
         text(&session.library),
         text(&session.library_version),
         peer.transport(),
-    )
+    );
+    if let Some(rdma) = peer.rdma() {
+        let (info, stats) = (rdma.info(), rdma.stats());
+        line.push_str(&format!(
+            " window={} peer-window={} pinned={}",
+            info.window, info.peer_window, stats.pinned_bytes
+        ));
+    }
+    line.push('\n');
+    line
 }
 
 fn connection_id(context: &Context<'_>) -> Reply {

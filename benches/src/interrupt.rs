@@ -1,0 +1,51 @@
+//! Ctrl-C: a test stops, and what it measured is still reported.
+
+use tokio::sync::watch;
+
+/// Tells, to any number of holders, whether the user has asked to stop.
+#[derive(Debug, Clone)]
+pub struct Interrupt {
+    asked: watch::Receiver<bool>,
+}
+
+impl Interrupt {
+    /// From now on Ctrl-C no longer ends the process but is told here. A second one ends it at once.
+    ///
+    /// Must be called within a tokio runtime.
+    pub fn listen() -> Interrupt {
+        let (ask, asked) = watch::channel(false);
+        tokio::spawn(async move {
+            if tokio::signal::ctrl_c().await.is_err() {
+                return; // Signals cannot be had here; Ctrl-C then ends the process as usual.
+            }
+            let _ = ask.send(true);
+            if tokio::signal::ctrl_c().await.is_ok() {
+                std::process::exit(Interrupt::EXIT_STATUS.into());
+            }
+        });
+        Interrupt { asked }
+    }
+
+    /// The exit status of a process that was interrupted: 128 and the number of SIGINT.
+    pub const EXIT_STATUS: u8 = 130;
+
+    /// Never interrupted; for tests.
+    pub fn never() -> Interrupt {
+        Interrupt { asked: watch::channel(false).1 }
+    }
+
+    /// Whether the user has asked to stop.
+    pub fn is_asked(&self) -> bool {
+        *self.asked.borrow()
+    }
+
+    /// Waits until the user asks to stop; forever if that never happens.
+    ///
+    /// Cancel safe: it only looks.
+    pub async fn asked(&self) {
+        let mut asked = self.asked.clone();
+        if asked.wait_for(|&asked| asked).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! CSV: the header and columns of `valkey-benchmark --csv` first, so that its readers work; ours after them.
+
+use std::io::{self, Write};
+
+use super::millis;
+use crate::counters::Counters;
+use crate::result::{RunInfo, TestResult};
+
+/// valkey-benchmark's columns.
+const THEIRS: [&str; 8] = [
+    "test",
+    "rps",
+    "avg_latency_ms",
+    "min_latency_ms",
+    "p50_latency_ms",
+    "p95_latency_ms",
+    "p99_latency_ms",
+    "max_latency_ms",
+];
+
+/// Our columns before the counters.
+const OURS: [&str; 11] = [
+    "p99_9_latency_ms",
+    "replies",
+    "errors",
+    "transport",
+    "connections",
+    "tasks_per_connection",
+    "pipeline",
+    "threads",
+    "data_bytes",
+    "keyspace",
+    "connect_ms",
+];
+
+pub(super) fn write_head(out: &mut dyn Write) -> io::Result<()> {
+    let counters = Counters::NAMES.map(|name| format!("{}_per_request", name.replace(['-', ' '], "_")));
+    let columns = THEIRS.iter().chain(&OURS).map(|&name| name.to_owned()).chain(counters);
+    write_row(out, columns)
+}
+
+pub(super) fn write_test(out: &mut dyn Write, run: &RunInfo, result: &TestResult) -> io::Result<()> {
+    let latencies = &result.latencies;
+    let shape = &run.shape;
+    let ms = |duration| format!("{:.3}", millis(duration));
+    let theirs = [
+        result.test.to_string(),
+        format!("{:.2}", result.rate()),
+        ms(latencies.mean()),
+        ms(latencies.min()),
+        ms(latencies.quantile(0.5)),
+        ms(latencies.quantile(0.95)),
+        ms(latencies.quantile(0.99)),
+        ms(latencies.max()),
+    ];
+    let ours = [
+        ms(latencies.quantile(0.999)),
+        latencies.count().to_string(),
+        result.faults.total().to_string(),
+        run.transport.clone(),
+        shape.connections.to_string(),
+        shape.tasks_per_connection.to_string(),
+        shape.pipeline.to_string(),
+        shape.threads.to_string(),
+        shape.value_len.to_string(),
+        shape.keyspace.map_or(1, |keys| keys.get()).to_string(),
+        ms(run.connect_time),
+    ];
+    let counters = match result.per_request() {
+        Some(counters) => counters.map(|value| format!("{value:.4}")),
+        None => [const { String::new() }; Counters::NAMES.len()],
+    };
+    write_row(out, theirs.into_iter().chain(ours).chain(counters))
+}
+
+fn write_row(out: &mut dyn Write, cells: impl Iterator<Item = String>) -> io::Result<()> {
+    for (number, cell) in cells.enumerate() {
+        let comma = if number == 0 { "" } else { "," };
+        write!(out, "{comma}\"{}\"", cell.replace('"', "\"\""))?;
+    }
+    writeln!(out)
+}

@@ -1,0 +1,11 @@
+//! One line per test, in the words of `valkey-benchmark -q`.
+
+use std::io::{self, Write};
+
+use super::millis;
+use crate::result::TestResult;
+
+pub(super) fn write_test(out: &mut dyn Write, result: &TestResult) -> io::Result<()> {
+    let p50 = millis(result.latencies.quantile(0.5));
+    writeln!(out, "{}: {:.2} requests per second, p50={p50:.3} msec", result.test, result.rate())
+}

@@ -1,0 +1,86 @@
+//! The server to measure: from flags to open connections.
+
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+use valkey_rdma_client::{Client, Endpoint, Error, Protocol, Transport};
+
+use crate::args::{self, Args, Instead};
+
+/// How many connects are under way at once; a listener's queue is short.
+const CONNECTS_AT_ONCE: usize = 128;
+
+/// The endpoint that the flags describe.
+///
+/// # Errors
+/// [`Instead::Refuse`] if the URL makes no sense, or contradicts another flag.
+pub fn endpoint(args: &Args) -> Result<Endpoint, Instead> {
+    let mut endpoint = match &args.url {
+        Some(url) => url.parse::<Endpoint>().map_err(|error| Instead::Refuse(format!("--url: {error}")))?,
+        None => from_flags(args),
+    };
+    if let Some(bytes) = args.rx_size {
+        if endpoint.transport() == Transport::Tcp {
+            let reason = "--rx-size is the size of an RDMA window, and this server is reached over TCP";
+            return Err(Instead::Refuse(reason.to_owned()));
+        }
+        if endpoint.rx_size().is_some() {
+            return Err(Instead::Refuse("--rx-size contradicts the URL's rx_size".to_owned()));
+        }
+        endpoint.set_rx_size(bytes);
+    }
+    Ok(endpoint)
+}
+
+fn from_flags(args: &Args) -> Endpoint {
+    let transport = match args.transport {
+        args::Transport::Rdma => Transport::Rdma,
+        args::Transport::Tcp => Transport::Tcp,
+        args::Transport::Emulated => Transport::Emulated,
+    };
+    let mut endpoint = Endpoint::new(transport, args.host.as_str(), args.port);
+    match (&args.user, &args.password) {
+        (Some(user), Some(password)) => drop(endpoint.set_login(user, password.as_str())),
+        (None, Some(password)) => drop(endpoint.set_password(password.as_str())),
+        (_, None) => {}
+    }
+    endpoint.set_database(args.dbnum);
+    endpoint.set_protocol(if args.resp3 { Protocol::Resp3 } else { Protocol::Resp2 });
+    endpoint
+}
+
+/// Opens `count` connections concurrently and tells how long it took until the last one was open.
+///
+/// # Errors
+/// The first connect that fails; the others are given up.
+pub async fn connect(endpoint: &Endpoint, count: usize) -> Result<(Vec<Client>, Duration), Error> {
+    let start = Instant::now();
+    let mut clients = Vec::with_capacity(count);
+    let mut connects = JoinSet::new();
+    for _ in 0..count {
+        if connects.len() == CONNECTS_AT_ONCE {
+            take_one(&mut connects, &mut clients).await?;
+        }
+        let endpoint = endpoint.clone();
+        connects.spawn(async move { Client::connect(&endpoint).await });
+    }
+    while !connects.is_empty() {
+        take_one(&mut connects, &mut clients).await?;
+    }
+    Ok((clients, start.elapsed()))
+}
+
+async fn take_one(
+    connects: &mut JoinSet<Result<Client, Error>>,
+    clients: &mut Vec<Client>,
+) -> Result<(), Error> {
+    match connects.join_next().await {
+        Some(Ok(client)) => clients.push(client?),
+        Some(Err(error)) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => unreachable!("nobody aborts a connect"),
+        },
+        None => {}
+    }
+    Ok(())
+}

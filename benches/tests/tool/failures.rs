@@ -1,0 +1,95 @@
+//! What cannot be measured is told in one line, with status 1; what makes no sense, with status 2.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
+use crate::scripted::{Keyspace, Server, right, stderr, stdout, tool, tool_at};
+
+fn assert_one_line(output: &std::process::Output, status: i32, said: &str) {
+    let told = stderr(output);
+    assert_eq!(output.status.code(), Some(status), "{told}");
+    assert!(told.starts_with("error: ") && told.contains(said), "{told}");
+    assert_eq!((told.lines().count(), stdout(output)), (1, ""), "{told}");
+}
+
+#[test]
+fn bad_flags_end_with_status_2() {
+    assert_one_line(&tool(&["-t", "ping_inline"]), 2, "use ping_mbulk");
+    assert_one_line(&tool(&["--url", "ftp://server"]), 2, "unknown URL scheme \"ftp\"");
+    assert_one_line(&tool(&["--url", "rdma://server?colour=red"]), 2, "unknown URL option \"colour\"");
+    assert_one_line(&tool(&["--url", "valkey://server", "--rx-size", "65536"]), 2, "--rx-size");
+    assert_one_line(&tool(&["--url", "rdma://server?rx_size=1", "--rx-size", "65536"]), 2, "--rx-size");
+}
+
+#[test]
+fn help_and_version_succeed() {
+    let output = tool(&["--help"]);
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
+    assert!(stdout(&output).contains("--demo") && !stdout(&output).contains('\x1b'));
+    assert_eq!(tool(&["--version"]).status.code(), Some(0));
+}
+
+#[test]
+fn nothing_listening_is_told() {
+    // Bound but not listening would accept nothing either; a closed port refuses at once.
+    let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    assert_one_line(&tool_at(addr, ""), 1, "connection refused");
+}
+
+#[test]
+fn the_reach_of_the_emulated_device_is_told() {
+    assert_one_line(&tool(&["--transport", "emulated", "-p", "1"]), 1, "in its own process only: try --demo");
+}
+
+fn hangs_up(_: &[Vec<u8>], _: &Keyspace) -> Option<Vec<u8>> {
+    None
+}
+
+#[test]
+fn a_peer_that_closes_in_the_handshake_is_told() {
+    let server = Server::start(hangs_up);
+    assert_one_line(&tool_at(server.addr, ""), 1, "handshake");
+}
+
+fn wants_a_password(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
+    match &command[0][..] {
+        b"HELLO" | b"AUTH" => {
+            Some(b"-WRONGPASS invalid username-password pair or user is disabled.\r\n".to_vec())
+        }
+        _ => right(command, keys),
+    }
+}
+
+#[test]
+fn a_wrong_password_is_told_and_not_shown() {
+    let server = Server::start(wants_a_password);
+    let port = server.addr.port().to_string();
+    let output = tool(&["--transport", "tcp", "-p", &port, "-a", "hunter2"]);
+    assert_one_line(&output, 1, "check user and password");
+    assert!(!stderr(&output).contains("hunter2"));
+}
+
+fn never_pongs(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
+    if command[0] == b"PING" { Some(Vec::new()) } else { right(command, keys) }
+}
+
+#[test]
+fn an_interrupt_ends_even_a_test_whose_server_hangs() {
+    let server = Server::start(never_pongs);
+    let url = format!("valkey://{}", server.addr);
+    let mut run = Command::new(env!("CARGO_BIN_EXE_valkey-rdma-benchmark"))
+        .args(["--url", &url, "-t", "ping", "--csv"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut head = String::new();
+    BufReader::new(run.stdout.as_mut().unwrap()).read_line(&mut head).unwrap();
+    assert!(head.starts_with("\"test\""), "the head comes when all connections are open");
+
+    Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap();
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    assert!(stderr(&output).contains("interrupted"), "{}", stderr(&output));
+}

@@ -1,0 +1,38 @@
+//! The tool against the mock server.
+
+use std::net::SocketAddr;
+
+use tokio::runtime::Runtime;
+use valkey_rdma_server::{Mock, Server};
+
+use crate::scripted::{stderr, stdout, tool_at};
+
+/// Runs the tool with `flags` against a mock on TCP.
+fn run(flags: &str) -> std::process::Output {
+    let runtime = Runtime::new().unwrap();
+    let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let server = runtime.block_on(Server::builder(Mock::new()).tcp(loopback).start()).unwrap();
+    tool_at(server.endpoints()[0].addr, flags)
+}
+
+#[test]
+fn the_mock_gives_right_replies() {
+    for flags in ["-n 500 -c 3 -q", "-n 500 -c 1 --tasks-per-connection 9 -P 3 -r 100 -d 2000 -q"] {
+        let output = run(flags);
+        assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""), "{flags}");
+        let titles: Vec<_> = stdout(&output).lines().filter_map(|line| line.split(':').next()).collect();
+        assert_eq!(titles, ["PING_MBULK", "SET", "GET"]);
+    }
+}
+
+#[test]
+fn the_table_tells_who_was_measured() {
+    let output = run("-n 100 -c 2 -t ping");
+    let table = stdout(&output);
+    assert!(table.starts_with("server      valkey://127.0.0.1:"), "{table}");
+    assert!(
+        table.contains("transport   tcp, RESP3") && table.contains("connections 2, 1 task on each"),
+        "{table}"
+    );
+    assert!(!table.contains('\x1b'), "colour is for terminals");
+}

@@ -1,0 +1,153 @@
+//! Right replies end with status 0; any wrong one is seen, counted, told, and ends with status 1.
+
+use crate::scripted::{Keyspace, Script, Server, bulk, right, stderr, stdout, tool_at};
+
+#[test]
+fn right_replies_succeed_in_every_shape() {
+    let server = Server::start(right);
+    for (requests, shape) in [
+        (1000, "-c 1"),
+        (20, "-c 50"),
+        (1000, "-c 5 -P 16"),
+        (1000, "-c 1 --tasks-per-connection 50"),
+        (1000, "-c 3 --tasks-per-connection 7 -P 9"),
+        (5000, "-c 4 -P 1000 --threads 2"),
+        (100, "-c 2 -r 30 -d 100000 -P 4"),
+    ] {
+        let output = tool_at(server.addr, &format!("-n {requests} {shape} --csv"));
+        assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""), "{shape}");
+        let lines: Vec<&str> = stdout(&output).lines().collect();
+        assert_eq!(lines.len(), 4, "{shape}");
+        for (line, title) in lines[1..].iter().zip(["PING_MBULK", "SET", "GET"]) {
+            let cells: Vec<&str> = line.split(',').map(|cell| cell.trim_matches('"')).collect();
+            assert_eq!((cells[0], cells[9], cells[10]), (title, &*requests.to_string(), "0"), "{shape}");
+        }
+    }
+}
+
+#[test]
+fn a_get_test_writes_the_keys_it_reads() {
+    let server = Server::start(right);
+    let output = tool_at(server.addr, "-t get -r 40 -n 1000 -c 3 -q");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let keys = server.keys.lock().unwrap();
+    assert_eq!(keys.len(), 40);
+    assert!(keys.contains_key(&b"key:000000000039"[..]));
+}
+
+#[test]
+fn a_get_test_over_a_large_keyspace_writes_only_what_it_reads() {
+    let server = Server::start(right);
+    let output = tool_at(server.addr, "-t get -r 1000000000000 -n 100 -c 3 -q --seed 5");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(server.keys.lock().unwrap().len(), 100);
+}
+
+/// Runs 100 GETs of 8 bytes, one of whose replies a script spoils, and returns what is told about it.
+fn told_about(script: Script) -> String {
+    let server = Server::start(script);
+    let output = tool_at(server.addr, "-t get -r 100 -n 1000 -c 2 -P 4 -d 8 --csv");
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert_eq!(stdout(&output).lines().count(), 2, "the result is reported all the same");
+    stderr(&output).to_owned()
+}
+
+fn is_get_of_7(command: &[Vec<u8>]) -> bool {
+    command[0] == b"GET" && command[1] == b"key:000000000007"
+}
+
+fn one_wrong_byte(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
+    let mut reply = right(command, keys)?;
+    if is_get_of_7(command) {
+        reply["$8\r\n".len() + 5] ^= 0xff;
+    }
+    Some(reply)
+}
+
+#[test]
+fn one_wrong_byte_is_seen() {
+    let told = told_about(one_wrong_byte);
+    assert!(told.starts_with("error: GET: ") && told.contains("(wrong bytes "), "{told}");
+    assert!(told.contains("GET key:000000000007: byte 5 is "), "{told}");
+}
+
+fn short_value(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
+    if is_get_of_7(command) {
+        return Some(bulk(&keys.lock().unwrap()[&command[1]][..7]));
+    }
+    right(command, keys)
+}
+
+#[test]
+fn a_short_value_is_seen() {
+    let told = told_about(short_value);
+    assert!(told.contains("GET key:000000000007: 7 bytes, expected 8"), "{told}");
+}
+
+fn value_of_another_key(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
+    if is_get_of_7(command) {
+        return right(&[b"GET".to_vec(), b"key:000000000008".to_vec()], keys);
+    }
+    right(command, keys)
+}
+
+#[test]
+fn the_value_of_another_key_is_seen() {
+    let told = told_about(value_of_another_key);
+    assert!(told.contains("(wrong bytes ") && told.contains("GET key:000000000007: byte 0 is "), "{told}");
+}
+
+fn error_reply(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
+    if is_get_of_7(command) {
+        return Some(b"-OOM command not allowed\r\n".to_vec());
+    }
+    right(command, keys)
+}
+
+#[test]
+fn an_error_reply_is_counted_under_its_code_and_the_test_goes_on() {
+    let told = told_about(error_reply);
+    assert!(told.contains("(server error OOM "), "{told}");
+    assert!(told.contains("GET key:000000000007: OOM command not allowed"), "{told}");
+}
+
+fn refused_writes(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
+    if command[0] == b"SET" {
+        return Some(b"-READONLY You can't write against a read only replica.\r\n".to_vec());
+    }
+    right(command, keys)
+}
+
+#[test]
+fn keys_that_cannot_be_written_are_told_and_not_read() {
+    let told = told_about(refused_writes);
+    assert!(told.contains("keys not written 1") && told.contains("server error READONLY 100"), "{told}");
+}
+
+fn closes_on_get(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
+    if command[0] == b"GET" { None } else { right(command, keys) }
+}
+
+#[test]
+fn a_server_that_hangs_up_ends_the_test_with_what_was_not_sent() {
+    let told = told_about(closes_on_get);
+    assert!(told.contains("connection lost 8") && told.contains("not sent 992"), "{told}");
+}
+
+fn pings_wrongly(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
+    if command[0] == b"PING" { Some(b"+PONX\r\n".to_vec()) } else { right(command, keys) }
+}
+
+#[test]
+fn faults_of_one_test_do_not_hide_the_other_tests() {
+    let server = Server::start(pings_wrongly);
+    let output = tool_at(server.addr, "-n 10 -c 2 -q");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stdout(&output).lines().count(), 3);
+    let told = stderr(&output);
+    assert!(told.starts_with("error: PING_MBULK: 10 wrong (wrong reply 10)"), "{told}");
+    assert!(
+        told.contains("expected PONG, got the status \"PONX\"") && told.contains("... and 5 more"),
+        "{told}"
+    );
+}
