@@ -135,7 +135,10 @@ mod tests {
             for test in tests {
                 for shape in ALL_SHAPES {
                     let same = |case: &&Case| {
-                        case.server == server && case.load.test == test && case.load.shape == shape
+                        case.server == server
+                            && case.client == ClientKind::Ours
+                            && case.load.test == test
+                            && case.load.shape == shape
                     };
                     assert_eq!(cases.iter().filter(same).count(), 1, "{program} {test:?} {shape:?}");
                 }
