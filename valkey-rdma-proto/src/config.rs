@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 /// Which side of the connection this is. The wire is nearly symmetric; the duties are not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Connected; counts credits, because a server forgives nothing; may ask for the server's features.
     Client,
@@ -12,7 +12,7 @@ pub enum Role {
 }
 
 /// The knobs of one connection.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// How long the peer may take from the established connection to its first Register.
     ///
@@ -28,16 +28,33 @@ pub struct Config {
     pub linger: Duration,
     /// Period of keepalives. Default 3 s for a server (`VALKEY_RDMA_KEEPALIVE_MS`), none for a client.
     pub keepalive: Option<Duration>,
+    /// How long nothing at all may be heard from the peer. Default `None`: for ever.
+    ///
+    /// On a server this ends idle clients, like Valkey's `timeout`. On a client it finds a dead server, which the
+    /// server's keepalives make possible: at least three of their periods, and `None` for Valkey 8.0.0-rc1, which
+    /// sends none.
+    pub idle_timeout: Option<Duration>,
     /// After how many periods in which the peer's device took no keepalive it counts as dead. Default 20.
     pub keepalive_misses: u32,
     /// Most messages a client has sent without proof that the server has taken them from its receive queue.
     ///
-    /// Default 512, range 8 to 1023. A server posts 1024 receives and accepts with a retry count of zero: one
-    /// message too many ends the connection (protocol facts H8).
+    /// Default 512, range 4 to 1024. A server posts 1024 receives and accepts with a retry count of zero: one
+    /// message too many ends the connection (clause C-1).
     pub credit_limit: u32,
     /// Most bytes in one work request. Default 256 KiB: a large value then crosses in pieces, and the peer
     /// copies one out while the next is under way. Smaller costs messages. The device's own limit applies too.
     pub max_piece: u32,
+    /// Feature bits this side has. Default `None`; no bit is defined yet.
+    ///
+    /// A client with `Some` asks the server once for its bits, and tells it those that both have. A server never
+    /// speaks first, because libvalkey ends a connection that does (clause F-3): it answers with its bits.
+    pub features: Option<u64>,
+    /// Whether a client may offer a fresh window before the old one is full, and a server accepts that. Default
+    /// `false`.
+    ///
+    /// Bytes are lost unless the client knows that nothing is under way; see
+    /// [`renew_window`](crate::Connection::renew_window).
+    pub danger_early_register: bool,
     /// Largest window the peer may offer. Default 1 GiB. Costs nothing: nothing is allocated on its account.
     pub max_peer_window: u32,
 }
@@ -56,9 +73,12 @@ impl Config {
                 Role::Client => None,
                 Role::Server => Some(Duration::from_secs(3)),
             },
+            idle_timeout: None,
             keepalive_misses: 20,
             credit_limit: 512,
             max_piece: 256 * 1024,
+            features: None,
+            danger_early_register: false,
             max_peer_window: 1 << 30,
         }
     }

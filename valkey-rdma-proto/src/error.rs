@@ -5,7 +5,7 @@ use core::fmt;
 use crate::work::FailureStatus;
 
 /// The peer broke a clause of the protocol. The connection it did this on is over; nothing else is touched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
     /// A control message must have exactly 32 bytes.
@@ -68,7 +68,7 @@ pub enum ProtocolError {
 }
 
 /// Why a connection ended. Told once, by [`Event::Closed`](crate::Event::Closed).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CloseReason {
     /// This side closed, and everything written before was acknowledged by the peer's device.
@@ -82,6 +82,8 @@ pub enum CloseReason {
     Peer,
     /// The peer did not offer its memory in time.
     HandshakeTimeout,
+    /// Nothing was heard from the peer for as long as [`Config::idle_timeout`](crate::Config::idle_timeout) allows.
+    IdleTimeout,
     /// The peer did not take this many keepalives.
     KeepaliveTimeout {
         /// How many periods passed.
@@ -104,6 +106,7 @@ impl fmt::Display for CloseReason {
             }
             Self::Peer => f.write_str("the peer disconnected"),
             Self::HandshakeTimeout => f.write_str("the peer did not offer its memory in time"),
+            Self::IdleTimeout => f.write_str("the peer was not heard for too long"),
             Self::KeepaliveTimeout { missed } => write!(f, "the peer took no keepalive for {missed} periods"),
             Self::Protocol(error) => write!(f, "{error}"),
             Self::Failed(status) => write!(f, "{status}"),

@@ -66,6 +66,6 @@ pub mod wire;
 pub mod work;
 
 pub use config::{Config, Role};
-pub use connection::{Connection, Counters, Event, Resources, Work, command_region_len};
+pub use connection::{Connection, Counters, Event, Fate, Resources, Work, command_region_len};
 pub use error::{CloseReason, ProtocolError};
 pub use time::Instant;

@@ -20,7 +20,7 @@ pub const OPCODE_KEEPALIVE: u16 = 2;
 pub const OPCODE_REGISTER_XFER_MEMORY: u16 = 3;
 
 /// A control message, decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ControlMessage {
     /// Asks for, or answers with, the server's feature bits. The server copies `select` into its answer.
     GetServerFeature(Features),
@@ -33,7 +33,7 @@ pub enum ControlMessage {
 }
 
 /// Feature bits under a selector.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Features {
     /// Which set of bits is meant; opaque to the answering side.
     pub select: u16,
@@ -42,7 +42,7 @@ pub struct Features {
 }
 
 /// Memory that one side offers to the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct XferMemory {
     /// Address, as the offering side's device knows it.
     pub addr: u64,

@@ -10,7 +10,7 @@ use core::fmt;
 pub struct RegionId(pub u32);
 
 /// A registered memory region: its name here, and what a peer needs to write into it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Region {
     /// Its name in work requests of this side.
     pub id: RegionId,
@@ -23,7 +23,7 @@ pub struct Region {
 }
 
 /// A range of bytes in one region: `offset..offset + len`, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slice {
     /// The region.
     pub region: RegionId,
@@ -34,7 +34,7 @@ pub struct Slice {
 }
 
 /// A work request for the send queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SendRequest {
     /// Comes back in the completion.
     pub wr_id: WrId,
@@ -47,7 +47,7 @@ pub struct SendRequest {
 }
 
 /// The operation of a [`SendRequest`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SendOp {
     /// A message into the peer's next posted receive.
     Send,
@@ -77,7 +77,7 @@ impl SendOp {
 }
 
 /// A buffer posted for one incoming message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReceiveRequest {
     /// Comes back in the completion.
     pub wr_id: WrId,
@@ -86,7 +86,7 @@ pub struct ReceiveRequest {
 }
 
 /// What a device reports of one finished work request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Completion {
     /// The identity given when it was posted.
     pub wr_id: WrId,
@@ -95,7 +95,7 @@ pub struct Completion {
 }
 
 /// How a work request ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// A signalled send was acknowledged by the peer, and with it every send posted before it.
     Sent,
@@ -118,7 +118,7 @@ pub enum Outcome {
 }
 
 /// Why a work request failed (`ibv_wc_status`, `ibv_poll_cq(3)`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureStatus {
     /// The message is longer than the posted receive, or longer than the port can send.
@@ -171,7 +171,7 @@ pub struct WrId(pub u64);
 const RECEIVE_BIT: u64 = 1 << 63;
 
 /// A [`WrId`] taken apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WrKind {
     /// A receive, with its slot.
     Receive(u32),

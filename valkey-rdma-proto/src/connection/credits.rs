@@ -9,8 +9,11 @@
 //! - bytes in a window that we registered: the server has taken that Register, and all we sent before;
 //! - an answer to GetServerFeature, which is asked for no other reason.
 
+/// Credits that data leaves untouched.
+const RESERVE: u32 = 2;
+
 /// The credit account of one side.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Credits {
     /// Most messages without proof. `None`: not counted, because the peer retries for ever.
     limit: Option<u32>,
@@ -24,12 +27,10 @@ pub(super) struct Credits {
     last_register: u64,
     /// Number of the question under way.
     probe: Option<u64>,
-    /// Fewest credits there ever were.
-    low_water: u32,
 }
 
 /// What a message is, as far as later proof goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Data,
     Register,
@@ -39,21 +40,19 @@ pub(super) enum Kind {
 
 impl Credits {
     pub(super) fn new(limit: Option<u32>) -> Self {
-        Self {
-            limit,
-            sent: 0,
-            proven: 0,
-            last_data: 0,
-            last_register: 0,
-            probe: None,
-            low_water: limit.unwrap_or(u32::MAX),
-        }
+        Self { limit, sent: 0, proven: 0, last_data: 0, last_register: 0, probe: None }
     }
 
     /// Messages that may still be sent.
     pub(super) fn left(&self) -> u32 {
         let unproven = u32::try_from(self.sent - self.proven).unwrap_or(u32::MAX);
         self.limit.map_or(u32::MAX, |limit| limit.saturating_sub(unproven))
+    }
+
+    /// Whether data may be sent. The last credits are kept for what brings new ones: a Register, of which at most
+    /// one is unproven, and a question.
+    pub(super) fn allow_data(&self) -> bool {
+        self.left() > RESERVE
     }
 
     /// Whether it is time to ask the server for proof: half of the credits are used, and no question is open.
@@ -70,7 +69,6 @@ impl Credits {
             Kind::Probe => self.probe = Some(self.sent),
             Kind::Other => {}
         }
-        self.low_water = self.low_water.min(self.left());
     }
 
     /// The peer registered after we had filled its window.
@@ -89,11 +87,6 @@ impl Credits {
         self.proven = self.proven.max(number);
         true
     }
-
-    /// Fewest credits there ever were; `None` if they are not counted.
-    pub(super) fn low_water(&self) -> Option<u32> {
-        self.limit.map(|_| self.low_water)
-    }
 }
 
 #[cfg(test)]
@@ -109,7 +102,6 @@ mod tests {
         assert_eq!(credits.left(), 0);
         credits.handle_window_renewed();
         assert_eq!(credits.left(), 8);
-        assert_eq!(credits.low_water(), Some(0));
     }
 
     #[test]

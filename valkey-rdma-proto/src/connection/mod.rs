@@ -1,87 +1,37 @@
 //! The connection: told what happened, asked what to do.
 
+mod closing;
 mod counters;
 mod credits;
 mod outbox;
+mod output;
+mod receiving;
 mod rx;
 mod send_queue;
+mod sending;
 mod staging;
 mod timers;
 mod tx;
 
 use alloc::collections::VecDeque;
 use core::ops::Range;
+use core::time::Duration;
 
 pub use counters::Counters;
+pub use output::{Event, Fate, Resources, Work, command_region_len};
 
-use self::credits::{Credits, Kind};
-use self::outbox::{Outbox, SEND_SLOTS};
+use self::credits::Credits;
+use self::outbox::Outbox;
 use self::rx::RxWindow;
 use self::send_queue::SendQueue;
+use self::sending::CONTROL_RESERVE;
 use self::staging::Staging;
 use self::timers::{Timer, Timers};
 use self::tx::TxWindow;
 use crate::config::{Config, Role};
-use crate::error::{CloseReason, ProtocolError};
+use crate::error::CloseReason;
 use crate::time::Instant;
-use crate::wire::{ControlMessage, Features, MESSAGE_LEN, XferMemory};
-use crate::work::{
-    Completion, FailureStatus, Outcome, ReceiveRequest, Region, RegionId, SendOp, SendRequest, Slice, WrId,
-    WrKind,
-};
-
-/// Send queue entries kept free of data, so that a Register or an answer can always leave.
-const CONTROL_RESERVE: u32 = 4;
-
-/// The memory and the queue depths that a connection works with. The transport registers the regions.
-#[derive(Clone, Debug)]
-pub struct Resources<'a> {
-    /// Region for control messages, of [`command_region_len`] bytes.
-    pub commands: RegionId,
-    /// Region for data to send.
-    pub staging: RegionId,
-    /// Length of the staging region in bytes.
-    pub staging_len: u32,
-    /// Regions that the peer may write, one or more of equal length.
-    pub rx: &'a [Region],
-    /// How many receives to keep posted.
-    pub receives: u32,
-    /// Depth of the send queue, in work requests.
-    pub send_depth: u32,
-    /// Largest message of one work request, in bytes.
-    pub max_message: u32,
-}
-
-/// Length in bytes of the command region for a number of posted receives.
-pub fn command_region_len(receives: u32) -> u32 {
-    (receives + SEND_SLOTS) * MESSAGE_LEN as u32
-}
-
-/// What the connection wants done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
-    /// Post this receive.
-    Receive(ReceiveRequest),
-    /// Put these bytes at the request's local slice, then post it.
-    Message(SendRequest, [u8; MESSAGE_LEN]),
-    /// Post this send; its bytes are in place.
-    Data(SendRequest),
-    /// Disconnect: nothing follows.
-    Disconnect,
-}
-
-/// What the application should know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Event {
-    /// Both sides know each other's memory; data can flow.
-    Connected,
-    /// The connection is over. Bytes announced before remain readable.
-    Closed {
-        /// Why.
-        reason: CloseReason,
-    },
-}
+use crate::work::{Completion, Outcome, RegionId, Slice, WrKind};
 
 /// One side of one connection.
 ///
@@ -89,7 +39,7 @@ pub enum Event {
 /// [`handle_disconnected`](Self::handle_disconnected), [`handle_device_failure`](Self::handle_device_failure),
 /// [`handle_timeout`](Self::handle_timeout). Asked after each of these, in this order: [`poll_work`](Self::poll_work) until it has none,
 /// [`poll_timeout`](Self::poll_timeout), [`poll_event`](Self::poll_event). Asking late costs time, never correctness.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Connection {
     role: Role,
     config: Config,
@@ -104,8 +54,14 @@ pub struct Connection {
     timers: Timers,
     /// Receive slots to post.
     receives: VecDeque<u32>,
+    /// How many there are.
+    receive_slots: u32,
     commands: RegionId,
     max_piece: u32,
+    /// Bytes written plainly, which the next immediate announces too.
+    unannounced: u32,
+    /// The feature bits both sides have, once that is known.
+    features: Option<u64>,
     events: VecDeque<Event>,
     /// The send number of the keepalive under way, and the periods it has been under way.
     keepalive: Option<(u64, u32)>,
@@ -114,7 +70,7 @@ pub struct Connection {
     counters: Counters,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum State {
     /// The queue pair is not connected yet.
     Connecting,
@@ -138,9 +94,11 @@ impl Connection {
     /// connecting or accepting (clause H-1).
     ///
     /// # Panics
-    /// If the resources make no sense: no receive buffer, unequal ones, an empty send buffer.
+    /// If the resources make no sense: no receive buffer, unequal ones, an empty send buffer, a send queue too
+    /// short for any data.
     pub fn new(role: Role, config: Config, resources: Resources<'_>) -> Self {
-        let limit = (role == Role::Client).then_some(config.credit_limit.clamp(8, 1023));
+        assert!(resources.send_depth > CONTROL_RESERVE, "the send queue has room for data");
+        let limit = (role == Role::Client).then_some(config.credit_limit.clamp(4, 1024));
         Self {
             role,
             state: State::Connecting,
@@ -153,12 +111,15 @@ impl Connection {
             outbox: Outbox::new(resources.commands, resources.receives),
             timers: Timers::default(),
             receives: (0..resources.receives).collect(),
+            receive_slots: resources.receives,
             commands: resources.commands,
             max_piece: config.max_piece.min(resources.max_message).max(1),
+            unannounced: 0,
+            features: None,
             events: VecDeque::new(),
             keepalive: None,
             stalled_since: None,
-            counters: Counters::default(),
+            counters: Counters { credits_low_water: limit, ..Counters::default() },
             config,
         }
     }
@@ -168,45 +129,55 @@ impl Connection {
         self.now = now;
         match self.state {
             State::Connecting => self.state = State::Open,
-            State::Abandoned => return self.end(CloseReason::Local),
+            State::Abandoned => return self.end_here(),
             _ => return,
         }
         let memory = self.rx.register_first();
         self.send_register(memory);
-        if !self.tx.is_registered() {
+        if self.role == Role::Client && self.config.features.is_some() {
+            self.send_question();
+        }
+        // The peer's Register may have been faster than the news that we are established.
+        if self.is_connected() {
+            self.events.push_back(Event::Connected);
+        } else {
             self.timers.set(Timer::Handshake, now, self.config.handshake_timeout);
         }
-        if let Some(period) = self.config.keepalive {
+        if let Some(period) = self.keepalive_period() {
             self.timers.set(Timer::Keepalive, now, period);
         }
+        self.hear();
     }
 
     /// A work request finished. `message` holds the bytes of a receive that ended as [`Outcome::Received`];
     /// it is not looked at otherwise.
     pub fn handle_completion(&mut self, now: Instant, completion: Completion, message: &[u8]) {
         self.now = now;
-        // What had arrived when the connection ended is still the application's.
-        if self.state == State::Closed && !matches!(completion.outcome, Outcome::Written { .. }) {
-            return;
-        }
         let result = match (completion.wr_id.kind(), completion.outcome) {
+            // What had arrived when the connection ended is still the application's, and so is the knowledge
+            // of what arrived at the peer. Nothing else matters any more.
+            (WrKind::Receive(_), Outcome::Written { byte_len, imm }) if self.is_closed() => {
+                self.handle_written(byte_len, imm)
+            }
+            (WrKind::Send(sequence), Outcome::Sent) => {
+                self.handle_sent(sequence);
+                Ok(())
+            }
+            _ if self.is_closed() => Ok(()),
             (_, Outcome::Failed(status)) => {
                 self.handle_failure(status);
                 Ok(())
             }
-            (WrKind::Send(sequence), _) => {
-                self.handle_sent(sequence);
-                Ok(())
-            }
-            (WrKind::Receive(slot), Outcome::Received { .. }) => {
-                self.receives.push_back(slot);
-                self.handle_message(message)
+            (WrKind::Receive(slot), Outcome::Received { len }) => {
+                self.take_receive(slot);
+                self.handle_message(len, message)
             }
             (WrKind::Receive(slot), Outcome::Written { byte_len, imm }) => {
-                self.receives.push_back(slot);
+                self.take_receive(slot);
                 self.handle_written(byte_len, imm)
             }
-            (WrKind::Receive(_), Outcome::Sent) => Ok(()),
+            // No device reports these.
+            (WrKind::Receive(_), Outcome::Sent) | (WrKind::Send(_), _) => Ok(()),
         };
         if let Err(error) = result {
             self.end(CloseReason::Protocol(error));
@@ -217,11 +188,10 @@ impl Connection {
     /// arrived just before are lost (hazard H17).
     pub fn handle_disconnected(&mut self, now: Instant) {
         self.now = now;
-        let reason = match self.state {
-            State::Lingering | State::Abandoned => CloseReason::Local,
-            _ => CloseReason::Peer,
-        };
-        self.end(reason);
+        match self.state {
+            State::Lingering | State::Abandoned => self.end_here(),
+            _ => self.end(CloseReason::Peer),
+        }
     }
 
     /// The device refused a work request, or is gone.
@@ -238,10 +208,8 @@ impl Connection {
             match timer {
                 Timer::Handshake => self.end(CloseReason::HandshakeTimeout),
                 Timer::Keepalive => self.keep_alive(),
-                Timer::Close => {
-                    self.end(CloseReason::LocalUnfinished { bytes: self.staging.unacknowledged() });
-                }
-                Timer::Linger => self.end(CloseReason::Local),
+                Timer::Idle => self.end(CloseReason::IdleTimeout),
+                Timer::Close | Timer::Linger => self.end_here(),
             }
         }
     }
@@ -249,19 +217,19 @@ impl Connection {
     /// Offsets of the staging region that the application may fill next, in one piece. Empty while the
     /// connection cannot take more: try again after a completion. Fill, then [`commit`](Self::commit).
     pub fn reserve(&self) -> Range<u32> {
-        match self.state {
-            State::Connecting | State::Open => self.staging.free(),
-            _ => 0..0,
-        }
+        if self.is_closing() { 0..0 } else { self.staging.free() }
     }
 
-    /// The first `len` bytes of [`reserve`](Self::reserve) are filled and shall be sent.
+    /// The first `len` bytes of [`reserve`](Self::reserve) are filled and shall be sent. Without effect if the
+    /// connection has closed in between: nothing is taken after that.
     ///
     /// # Panics
     /// If they are more than were offered.
     pub fn commit(&mut self, now: Instant, len: u32) {
         self.now = now;
-        self.staging.commit(len);
+        if !self.is_closing() {
+            self.staging.commit(len);
+        }
     }
 
     /// The next received bytes that lie in one piece. Copy them out, then [`consume`](Self::consume).
@@ -279,25 +247,23 @@ impl Connection {
         self.rotate();
     }
 
-    /// Closes in order: delivers what was committed, waits for its acknowledgement, then disconnects (clause
-    /// Repeated calls do nothing.
-    pub fn close(&mut self, now: Instant) {
+    /// Offers a fresh window before the current one is full, so that a large reply need not be cut at its end.
+    /// Returns whether it was offered: only on a client with [`Config::danger_early_register`], when some of the
+    /// window is used and all of that has been read.
+    ///
+    /// The caller vouches that the server has nothing to write: no command is unanswered and nothing is pushed.
+    /// Otherwise bytes under way to the old window are lost (clause W-5, exception).
+    pub fn renew_window(&mut self, now: Instant) -> bool {
         self.now = now;
-        match self.state {
-            State::Open if self.tx.is_registered() => {
-                self.state = State::Closing;
-                self.timers.set(Timer::Close, now, self.config.close_timeout);
-            }
-            State::Connecting => self.state = State::Abandoned,
-            State::Open => {
-                let reason = match self.staging.unacknowledged() {
-                    0 => CloseReason::Local,
-                    bytes => CloseReason::LocalUnfinished { bytes },
-                };
-                self.end(reason);
-            }
-            State::Abandoned | State::Closing | State::Lingering | State::Disconnecting | State::Closed => {}
+        let allowed = self.role == Role::Client && self.config.danger_early_register;
+        if !allowed || self.state != State::Open {
+            return false;
         }
+        let renewed = self.rx.renew();
+        if let Some(memory) = renewed {
+            self.send_register(memory);
+        }
+        renewed.is_some()
     }
 
     /// The next thing to do, until there is none. Chain consecutive sends under one doorbell.
@@ -311,14 +277,11 @@ impl Connection {
             }
             _ => {}
         }
-        if let Some(slot) = self.receives.pop_front() {
-            return Some(Work::Receive(self.receive(slot)));
+        if let Some(work) = self.poll_receive() {
+            return Some(work);
         }
         if matches!(self.state, State::Connecting | State::Abandoned) {
             return None;
-        }
-        if self.credits.wants_probe() && self.queue.room() > CONTROL_RESERVE && self.outbox.is_empty() {
-            self.send_probe();
         }
         self.poll_message().or_else(|| self.poll_data()).or_else(|| self.poll_closing())
     }
@@ -365,214 +328,34 @@ impl Connection {
         self.staging.len()
     }
 
+    /// The feature bits that both sides have: on a client that asks ([`Config::features`]) known once the server
+    /// has answered, on a server once the client has told (clauses F-1 and F-2).
+    pub fn features(&self) -> Option<u64> {
+        self.features
+    }
+
     /// The counts so far.
     pub fn counters(&self) -> Counters {
-        Counters { credits_low_water: self.credits.low_water(), ..self.counters }
+        self.counters
     }
 
-    fn handle_message(&mut self, bytes: &[u8]) -> Result<(), ProtocolError> {
-        self.counters.messages_received += 1;
-        let message = ControlMessage::decode(bytes)?;
-        match (message, self.role) {
-            (ControlMessage::RegisterXferMemory(memory), _) => self.handle_register(memory),
-            (ControlMessage::Keepalive, _) | (ControlMessage::SetClientFeature(_), Role::Server) => Ok(()),
-            (ControlMessage::GetServerFeature(Features { select, .. }), Role::Server) => {
-                // No feature is defined, so none is offered; the selector is opaque to us (clause F-1).
-                let answer = ControlMessage::GetServerFeature(Features { select, bits: 0 });
-                self.outbox.push(answer, Kind::Other)
-            }
-            (ControlMessage::GetServerFeature(_), Role::Client) if self.credits.handle_answer() => Ok(()),
-            (ControlMessage::GetServerFeature(_) | ControlMessage::SetClientFeature(_), Role::Client) => {
-                Err(ProtocolError::Opcode { opcode: message.opcode() })
-            }
+    /// The device gives a receive back. It is posted again before anything else is done.
+    fn take_receive(&mut self, slot: u32) {
+        if slot < self.receive_slots {
+            self.receives.push_back(slot);
+        }
+        self.hear();
+    }
+
+    /// Something was heard from the peer: the idle deadline starts again.
+    fn hear(&mut self) {
+        if let (Some(limit), State::Open) = (self.config.idle_timeout, self.state) {
+            self.timers.set(Timer::Idle, self.now, limit);
         }
     }
 
-    fn handle_register(&mut self, memory: XferMemory) -> Result<(), ProtocolError> {
-        let was_full = self.tx.is_registered() && self.tx.room() == 0;
-        let first = self.tx.handle_register(memory, self.config.max_peer_window)?;
-        self.counters.registers_received += 1;
-        if was_full {
-            self.credits.handle_window_renewed();
-        }
-        if let Some(since) = self.stalled_since.take() {
-            self.counters.window_stall_time += self.now - since;
-        }
-        if first {
-            self.timers.stop(Timer::Handshake);
-            self.events.push_back(Event::Connected);
-        }
-        Ok(())
-    }
-
-    fn handle_written(&mut self, byte_len: u32, imm: u32) -> Result<(), ProtocolError> {
-        if self.rx.handle_immediate(byte_len, imm)? {
-            self.credits.handle_first_bytes();
-        }
-        self.counters.immediates_received += 1;
-        self.counters.bytes_received += u64::from(imm);
-        self.rotate();
-        Ok(())
-    }
-
-    fn handle_sent(&mut self, sequence: u64) {
-        let Some(position) = self.queue.complete(sequence) else { return };
-        self.staging.acknowledge(position);
-        self.outbox.acknowledge(self.queue.acknowledged());
-        if self.keepalive.is_some_and(|(number, _)| number < self.queue.acknowledged()) {
-            self.keepalive = None;
-        }
-    }
-
-    fn handle_failure(&mut self, status: FailureStatus) {
-        let reason = match self.state {
-            // The peer's disconnect can overtake its event: everything was acknowledged already.
-            State::Lingering => CloseReason::Local,
-            _ => CloseReason::Failed(status),
-        };
-        self.end(reason);
-    }
-
-    /// Offers the next receive buffer if the peer has filled the current one.
-    fn rotate(&mut self) {
-        if let Some(memory) = self.rx.rotate() {
-            self.send_register(memory);
-        }
-    }
-
-    fn send_register(&mut self, memory: XferMemory) {
-        self.counters.registers_sent += 1;
-        self.send_control(ControlMessage::RegisterXferMemory(memory), Kind::Register);
-    }
-
-    fn send_probe(&mut self) {
-        self.counters.probes += 1;
-        self.send_control(ControlMessage::GetServerFeature(Features { select: 0, bits: 0 }), Kind::Probe);
-    }
-
-    /// Our own messages are few; a full outbox means that the peer takes nothing at all.
-    fn send_control(&mut self, message: ControlMessage, kind: Kind) {
-        if let Err(error) = self.outbox.push(message, kind) {
-            self.end(CloseReason::Protocol(error));
-        }
-    }
-
-    fn keep_alive(&mut self) {
-        let Some(period) = self.config.keepalive else { return };
-        if !matches!(self.state, State::Open) {
-            return;
-        }
-        self.timers.set(Timer::Keepalive, self.now, period);
-        match &mut self.keepalive {
-            // One outstanding, so that a peer that takes none is not buried in them (hazard H9).
-            Some((_, missed)) => {
-                *missed += 1;
-                let missed = *missed;
-                if missed >= self.config.keepalive_misses {
-                    self.end(CloseReason::KeepaliveTimeout { missed });
-                }
-            }
-            None => {
-                self.keepalive = Some((u64::MAX, 0));
-                self.send_control(ControlMessage::Keepalive, Kind::Other);
-            }
-        }
-    }
-
-    fn receive(&mut self, slot: u32) -> ReceiveRequest {
-        self.counters.receives_posted += 1;
-        let offset = slot * MESSAGE_LEN as u32;
-        let local = Slice { region: self.commands, offset, len: MESSAGE_LEN as u32 };
-        ReceiveRequest { wr_id: WrId::receive(slot), local }
-    }
-
-    fn poll_message(&mut self) -> Option<Work> {
-        if self.queue.room() == 0 {
-            return None;
-        }
-        let (message, kind, local) = self.outbox.pop()?;
-        let (wr_id, signalled) = self.queue.push(self.staging.posted(), true);
-        if let WrKind::Send(sequence) = wr_id.kind() {
-            self.outbox.sent(sequence);
-            if let (ControlMessage::Keepalive, Some((number, _))) = (message, &mut self.keepalive) {
-                *number = sequence;
-            }
-        }
-        self.credits.spend(kind);
-        self.counters.messages_sent += 1;
-        self.counters.work_requests += 1;
-        self.counters.signalled += 1;
-        Some(Work::Message(SendRequest { wr_id, local, op: SendOp::Send, signalled }, message.encode()))
-    }
-
-    fn poll_data(&mut self) -> Option<Work> {
-        let mut local = self.staging.unposted();
-        if local.len == 0 || !self.tx.is_registered() {
-            return None;
-        }
-        if self.tx.room() == 0 {
-            if self.stalled_since.is_none() {
-                self.stalled_since = Some(self.now);
-                self.counters.window_stalls += 1;
-            }
-            return None;
-        }
-        if self.queue.room() <= CONTROL_RESERVE || self.credits.left() == 0 {
-            return None;
-        }
-        local.len = local.len.min(self.tx.room()).min(self.max_piece);
-        let (addr, rkey) = self.tx.take(local.len);
-        let position = self.staging.post(local.len);
-        let (wr_id, signalled) = self.queue.push(position, false);
-        self.credits.spend(Kind::Data);
-        self.counters.work_requests += 1;
-        self.counters.signalled += u64::from(signalled);
-        self.counters.bytes_sent += u64::from(local.len);
-        let op = SendOp::WriteWithImm { addr, rkey, imm: local.len };
-        Some(Work::Data(SendRequest { wr_id, local, op, signalled }))
-    }
-
-    /// Once everything is posted: makes sure of a last completion, waits for it, lingers, disconnects.
-    fn poll_closing(&mut self) -> Option<Work> {
-        if self.state != State::Closing || self.staging.unposted().len > 0 || !self.outbox.is_empty() {
-            return None;
-        }
-        if self.queue.has_unsignalled_tail() {
-            return self.poll_fence();
-        }
-        if !self.queue.is_idle() {
-            return None;
-        }
-        self.timers.stop(Timer::Close);
-        if self.config.linger.is_zero() {
-            self.end(CloseReason::Local);
-            return self.poll_work();
-        }
-        self.state = State::Lingering;
-        self.timers.set(Timer::Linger, self.now, self.config.linger);
-        None
-    }
-
-    /// A write of nothing: unseen by the peer, but its completion follows those of all sends before it.
-    fn poll_fence(&mut self) -> Option<Work> {
-        if self.queue.room() == 0 {
-            return None;
-        }
-        let (wr_id, signalled) = self.queue.push(self.staging.posted(), true);
-        self.counters.work_requests += 1;
-        self.counters.signalled += 1;
-        let local = Slice { len: 0, ..self.staging.unposted() };
-        let (addr, rkey) = self.tx.take(0);
-        let op = SendOp::Write { addr, rkey };
-        Some(Work::Data(SendRequest { wr_id, local, op, signalled }))
-    }
-
-    fn end(&mut self, reason: CloseReason) {
-        if self.is_closed() {
-            return;
-        }
-        self.state = State::Disconnecting;
-        self.timers.stop_all();
-        self.events.push_back(Event::Closed { reason });
+    /// A period of zero means none, or time would never pass.
+    fn keepalive_period(&self) -> Option<Duration> {
+        self.config.keepalive.filter(|period| !period.is_zero())
     }
 }

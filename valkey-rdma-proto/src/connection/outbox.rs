@@ -14,7 +14,7 @@ pub(super) const SEND_SLOTS: u32 = 16;
 const MAX_WAITING: usize = 1024;
 
 /// Control messages on their way out.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Outbox {
     region: RegionId,
     /// Offset of the first send slot in the command region.

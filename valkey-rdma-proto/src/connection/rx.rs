@@ -11,7 +11,7 @@ use crate::wire::XferMemory;
 use crate::work::{Region, Slice};
 
 /// The receive window.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RxWindow {
     buffers: Vec<Buffer>,
     /// Length of every buffer.
@@ -20,11 +20,11 @@ pub(super) struct RxWindow {
     filling: usize,
     /// The buffer the application reads from.
     reading: usize,
-    /// Whether the peer has been told of `filling` at all.
-    registered: bool,
+    /// Whether the peer may write: it has been told of `filling`, and has not broken the stream.
+    open: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Buffer {
     region: Region,
     /// Bytes announced by the peer since this buffer was last registered.
@@ -43,7 +43,7 @@ impl RxWindow {
             "receive buffers are equal, not empty"
         );
         let buffers = regions.iter().map(|&region| Buffer { region, announced: 0, consumed: 0 }).collect();
-        Self { buffers, len, filling: 0, reading: 0, registered: false }
+        Self { buffers, len, filling: 0, reading: 0, open: false }
     }
 
     /// Length of the window in bytes.
@@ -53,7 +53,7 @@ impl RxWindow {
 
     /// The first Register of the connection.
     pub(super) fn register_first(&mut self) -> XferMemory {
-        self.registered = true;
+        self.open = true;
         self.offer()
     }
 
@@ -62,7 +62,7 @@ impl RxWindow {
     /// Returns whether these are the first bytes in this registration: the peer has then seen our Register.
     pub(super) fn handle_immediate(&mut self, byte_len: u32, imm: u32) -> Result<bool, ProtocolError> {
         let buffer = &mut self.buffers[self.filling];
-        let room = if self.registered { self.len - buffer.announced } else { 0 };
+        let room = if self.open { self.len - buffer.announced } else { 0 };
         // Compared with the room, never by adding: the sum of two u32 can wrap (hazard H2).
         if imm > room {
             return Err(ProtocolError::ImmediateBeyondWindow { announced: imm, room });
@@ -80,8 +80,25 @@ impl RxWindow {
         if self.buffers[self.filling].announced < self.len {
             return None;
         }
+        self.offer_next()
+    }
+
+    /// The next buffer to register although the peer has not filled the current one: it has nothing to write,
+    /// and everything it wrote has been read.
+    pub(super) fn renew(&mut self) -> Option<XferMemory> {
+        let current = &self.buffers[self.filling];
+        let quiet = self.open && current.announced > 0 && current.unread() == 0;
+        if quiet { self.offer_next() } else { None }
+    }
+
+    /// The peer has broken the stream: nothing more is taken from it.
+    pub(super) fn shut(&mut self) {
+        self.open = false;
+    }
+
+    fn offer_next(&mut self) -> Option<XferMemory> {
         let next = (self.filling + 1) % self.buffers.len();
-        if self.buffers[next].consumed < self.buffers[next].announced {
+        if self.buffers[next].unread() > 0 {
             return None;
         }
         if self.reading == self.filling && self.buffers[self.reading].unread() == 0 {

@@ -8,7 +8,7 @@ use alloc::collections::VecDeque;
 use crate::work::WrId;
 
 /// The send queue.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SendQueue {
     depth: u32,
     /// Sequence number of the next send.

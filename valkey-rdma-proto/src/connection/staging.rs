@@ -6,10 +6,11 @@
 
 use core::ops::Range;
 
+use super::Fate;
 use crate::work::{RegionId, Slice};
 
 /// The ring. Positions count bytes over the whole connection.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Staging {
     region: RegionId,
     len: u32,
@@ -75,9 +76,18 @@ impl Staging {
         self.acknowledged = self.acknowledged.max(position);
     }
 
-    /// Bytes whose arrival is unknown.
-    pub(super) fn unacknowledged(&self) -> u64 {
-        self.staged - self.acknowledged
+    /// Whether bytes to post lie at the front of the ring, after the next `len` ones at its end.
+    pub(super) fn wraps_after(&self, len: u32) -> bool {
+        self.staged - self.posted > u64::from(len) && self.offset(self.posted) + len == self.len
+    }
+
+    /// What became of everything put in.
+    pub(super) fn fate(&self) -> Fate {
+        Fate {
+            delivered: self.acknowledged,
+            unknown: self.posted - self.acknowledged,
+            unsent: self.staged - self.posted,
+        }
     }
 
     fn offset(&self, position: u64) -> u32 {
@@ -107,8 +117,9 @@ mod tests {
         assert_eq!(staging.free(), 0..7);
         staging.commit(2);
         assert_eq!(staging.unposted(), Slice { region: RegionId(0), offset: 7, len: 3 });
+        assert!(staging.wraps_after(3) && !staging.wraps_after(2));
         let _ = staging.post(3);
         assert_eq!(staging.unposted(), Slice { region: RegionId(0), offset: 0, len: 2 });
-        assert_eq!(staging.unacknowledged(), 5);
+        assert_eq!(staging.fate(), Fate { delivered: 7, unknown: 3, unsent: 2 });
     }
 }

@@ -5,12 +5,14 @@ use core::time::Duration;
 use crate::time::Instant;
 
 /// What a deadline is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Timer {
     /// The peer's first Register is due.
     Handshake,
     /// A keepalive is due.
     Keepalive,
+    /// The peer should have been heard.
+    Idle,
     /// Closing must end.
     Close,
     /// The peer has had its chance to disconnect first.
@@ -18,10 +20,10 @@ pub(super) enum Timer {
 }
 
 /// Every timer there is, in the order of their slots.
-const TIMERS: [Timer; 4] = [Timer::Handshake, Timer::Keepalive, Timer::Close, Timer::Linger];
+const TIMERS: [Timer; 5] = [Timer::Handshake, Timer::Keepalive, Timer::Idle, Timer::Close, Timer::Linger];
 
 /// One slot per timer.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Timers([Option<Instant>; TIMERS.len()]);
 
 impl Timers {

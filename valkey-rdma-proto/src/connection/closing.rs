@@ -1,0 +1,73 @@
+//! How a connection ends, and what becomes of its bytes (area X).
+
+use super::timers::Timer;
+use super::{Connection, Event, Fate, State, Work};
+use crate::error::CloseReason;
+use crate::time::Instant;
+
+impl Connection {
+    /// Closes in order: delivers what was committed, waits for its acknowledgement, then disconnects (clause
+    /// Repeated calls do nothing.
+    pub fn close(&mut self, now: Instant) {
+        self.now = now;
+        match self.state {
+            State::Open if self.tx.is_registered() => {
+                self.state = State::Closing;
+                self.timers.stop_all();
+                self.timers.set(Timer::Close, now, self.config.close_timeout);
+            }
+            State::Connecting => self.state = State::Abandoned,
+            State::Open => self.end_here(),
+            State::Abandoned | State::Closing | State::Lingering | State::Disconnecting | State::Closed => {}
+        }
+    }
+
+    /// What became of the bytes committed so far. Final once the connection is closed and every completion was
+    /// handed over.
+    pub fn fate(&self) -> Fate {
+        self.staging.fate()
+    }
+
+    /// Once everything is posted: makes sure of a last completion, waits for it, lingers, disconnects.
+    pub(super) fn poll_closing(&mut self) -> Option<Work> {
+        if self.state != State::Closing || self.staging.unposted().len > 0 || !self.outbox.is_empty() {
+            return None;
+        }
+        if self.queue.has_unsignalled_tail() {
+            return self.poll_fence();
+        }
+        if !self.queue.is_idle() {
+            return None;
+        }
+        self.timers.stop(Timer::Close);
+        if self.config.linger.is_zero() {
+            self.end_here();
+            return self.poll_work();
+        }
+        self.state = State::Lingering;
+        self.timers.set(Timer::Linger, self.now, self.config.linger);
+        None
+    }
+
+    /// Ends on this side's own account.
+    pub(super) fn end_here(&mut self) {
+        let Fate { unknown, unsent, .. } = self.fate();
+        self.end(match unknown + unsent {
+            0 => CloseReason::Local,
+            bytes => CloseReason::LocalUnfinished { bytes },
+        });
+    }
+
+    pub(super) fn end(&mut self, reason: CloseReason) {
+        if matches!(reason, CloseReason::Protocol(_)) {
+            // The peer's stream has shifted: what still lies in the queue is not to be trusted.
+            self.rx.shut();
+        }
+        if self.is_closed() {
+            return;
+        }
+        self.state = State::Disconnecting;
+        self.timers.stop_all();
+        self.events.push_back(Event::Closed { reason });
+    }
+}

@@ -1,0 +1,100 @@
+//! What the peer says and writes, and what the device reports.
+
+use super::credits::Kind;
+use super::timers::Timer;
+use super::{Connection, Event, State};
+use crate::config::Role;
+use crate::error::{CloseReason, ProtocolError};
+use crate::wire::{ControlMessage, Features, MESSAGE_LEN, XferMemory};
+use crate::work::FailureStatus;
+
+/// The only selector in use (clause F-1).
+const SELECT: u16 = 0;
+
+impl Connection {
+    pub(super) fn handle_message(&mut self, len: u32, bytes: &[u8]) -> Result<(), ProtocolError> {
+        self.counters.messages_received += 1;
+        // What a device cannot put into a slot is not among the bytes, but counts (clause M-1).
+        if len != MESSAGE_LEN as u32 {
+            return Err(ProtocolError::MessageLength { len });
+        }
+        let message = ControlMessage::decode(bytes)?;
+        match (message, self.role) {
+            (ControlMessage::RegisterXferMemory(memory), _) => self.handle_register(memory),
+            (ControlMessage::Keepalive, _) => Ok(()),
+            (ControlMessage::GetServerFeature(Features { select, .. }), Role::Server) => {
+                let bits = if select == SELECT { self.config.features.unwrap_or(0) } else { 0 };
+                self.outbox.push(ControlMessage::GetServerFeature(Features { select, bits }), Kind::Other)
+            }
+            (ControlMessage::SetClientFeature(Features { select, bits }), Role::Server) => {
+                if select == SELECT {
+                    self.features = Some(bits & self.config.features.unwrap_or(0));
+                }
+                Ok(())
+            }
+            (ControlMessage::GetServerFeature(features), Role::Client) if self.credits.handle_answer() => {
+                self.handle_answer(features);
+                Ok(())
+            }
+            (ControlMessage::GetServerFeature(_) | ControlMessage::SetClientFeature(_), Role::Client) => {
+                Err(ProtocolError::Opcode { opcode: message.opcode() })
+            }
+        }
+    }
+
+    fn handle_register(&mut self, memory: XferMemory) -> Result<(), ProtocolError> {
+        let was_full = self.tx.is_registered() && self.tx.room() == 0;
+        let trusted = self.role == Role::Server && self.config.danger_early_register;
+        let first = self.tx.handle_register(memory, self.config.max_peer_window, trusted)?;
+        self.counters.registers_received += 1;
+        if was_full {
+            self.credits.handle_window_renewed();
+        }
+        if let Some(since) = self.stalled_since.take() {
+            self.counters.window_stall_time += self.now - since;
+        }
+        if first {
+            self.timers.stop(Timer::Handshake);
+            if self.is_connected() {
+                self.events.push_back(Event::Connected);
+            }
+        }
+        Ok(())
+    }
+
+    /// The server's answer: proof for the credits, and on the first one what both sides can do (clause F-2).
+    fn handle_answer(&mut self, answer: Features) {
+        let Some(wanted) = self.config.features.filter(|_| self.features.is_none()) else { return };
+        let features = Features { select: SELECT, bits: wanted & answer.bits };
+        self.features = Some(features.bits);
+        self.send_control(ControlMessage::SetClientFeature(features), Kind::Other);
+    }
+
+    pub(super) fn handle_written(&mut self, byte_len: u32, imm: u32) -> Result<(), ProtocolError> {
+        if self.rx.handle_immediate(byte_len, imm)? {
+            self.credits.handle_first_bytes();
+        }
+        self.counters.immediates_received += 1;
+        self.counters.bytes_received += u64::from(imm);
+        self.rotate();
+        Ok(())
+    }
+
+    pub(super) fn handle_sent(&mut self, sequence: u64) {
+        let Some(position) = self.queue.complete(sequence) else { return };
+        self.staging.acknowledge(position);
+        self.outbox.acknowledge(self.queue.acknowledged());
+        if self.keepalive.is_some_and(|(number, _)| number < self.queue.acknowledged()) {
+            self.keepalive = None;
+        }
+    }
+
+    pub(super) fn handle_failure(&mut self, status: FailureStatus) {
+        let reason = match self.state {
+            // The peer's disconnect can overtake its event: everything was acknowledged already.
+            State::Lingering => CloseReason::Local,
+            _ => CloseReason::Failed(status),
+        };
+        self.end(reason);
+    }
+}

@@ -1,0 +1,145 @@
+//! What goes to the device: control messages first, then data as far as window, credits and queue allow.
+
+use super::credits::Kind;
+use super::{Connection, Work};
+use crate::error::CloseReason;
+use crate::wire::{ControlMessage, Features, MESSAGE_LEN, XferMemory};
+use crate::work::{ReceiveRequest, SendOp, SendRequest, Slice, WrId, WrKind};
+
+/// Send queue entries kept free of data, so that a Register or an answer can always leave.
+pub(super) const CONTROL_RESERVE: u32 = 4;
+
+impl Connection {
+    /// Offers the next receive buffer if the peer has filled the current one.
+    pub(super) fn rotate(&mut self) {
+        if self.is_closed() {
+            return;
+        }
+        if let Some(memory) = self.rx.rotate() {
+            self.send_register(memory);
+        }
+    }
+
+    pub(super) fn send_register(&mut self, memory: XferMemory) {
+        self.counters.registers_sent += 1;
+        self.send_control(ControlMessage::RegisterXferMemory(memory), Kind::Register);
+    }
+
+    /// Asks the server for its features: for their own sake, or because the answer is proof (clause C-3).
+    pub(super) fn send_question(&mut self) {
+        self.counters.probes += 1;
+        self.send_control(ControlMessage::GetServerFeature(Features { select: 0, bits: 0 }), Kind::Probe);
+    }
+
+    /// Our own messages are few; a full outbox means that the peer takes nothing at all.
+    pub(super) fn send_control(&mut self, message: ControlMessage, kind: Kind) {
+        if let Err(error) = self.outbox.push(message, kind) {
+            self.end(CloseReason::Protocol(error));
+        }
+    }
+
+    pub(super) fn keep_alive(&mut self) {
+        let Some(period) = self.keepalive_period() else { return };
+        self.timers.set(super::Timer::Keepalive, self.now, period);
+        match &mut self.keepalive {
+            // One outstanding, so that a peer that takes none is not buried in them (hazard H9).
+            Some((_, missed)) => {
+                *missed += 1;
+                let missed = *missed;
+                if missed >= self.config.keepalive_misses {
+                    self.end(CloseReason::KeepaliveTimeout { missed });
+                }
+            }
+            // A client short of credits has better use for the last ones, and a question under way.
+            None if !self.credits.allow_data() => {}
+            None => {
+                self.keepalive = Some((u64::MAX, 0));
+                self.send_control(ControlMessage::Keepalive, Kind::Other);
+            }
+        }
+    }
+
+    pub(super) fn poll_receive(&mut self) -> Option<Work> {
+        let slot = self.receives.pop_front()?;
+        self.counters.receives_posted += 1;
+        let offset = slot * MESSAGE_LEN as u32;
+        let local = Slice { region: self.commands, offset, len: MESSAGE_LEN as u32 };
+        Some(Work::Receive(ReceiveRequest { wr_id: WrId::receive(slot), local }))
+    }
+
+    pub(super) fn poll_message(&mut self) -> Option<Work> {
+        if self.credits.wants_probe() && self.queue.room() > CONTROL_RESERVE && self.outbox.is_empty() {
+            self.send_question();
+        }
+        if self.queue.room() == 0 {
+            return None;
+        }
+        let (message, kind, local) = self.outbox.pop()?;
+        let request = self.send(SendOp::Send, local, true);
+        if let WrKind::Send(sequence) = request.wr_id.kind() {
+            self.outbox.sent(sequence);
+            if let (ControlMessage::Keepalive, Some((number, _))) = (message, &mut self.keepalive) {
+                *number = sequence;
+            }
+        }
+        self.spend(kind);
+        self.counters.messages_sent += 1;
+        Some(Work::Message(request, message.encode()))
+    }
+
+    pub(super) fn poll_data(&mut self) -> Option<Work> {
+        let mut local = self.staging.unposted();
+        if local.len == 0 || !self.tx.is_registered() {
+            return None;
+        }
+        if self.tx.room() == 0 {
+            if self.stalled_since.is_none() {
+                self.stalled_since = Some(self.now);
+                self.counters.window_stalls += 1;
+            }
+            return None;
+        }
+        if self.queue.room() <= CONTROL_RESERVE || !self.credits.allow_data() {
+            return None;
+        }
+        let room = self.tx.room().min(self.max_piece - self.unannounced);
+        // A piece cut short by the end of the ring only goes on at its front: one message for both parts.
+        let goes_on = local.len < room && self.staging.wraps_after(local.len);
+        local.len = local.len.min(room);
+        let (addr, rkey) = self.tx.take(local.len);
+        let _ = self.staging.post(local.len);
+        self.counters.bytes_sent += u64::from(local.len);
+        self.unannounced += local.len;
+        let op = if goes_on {
+            SendOp::Write { addr, rkey }
+        } else {
+            self.spend(Kind::Data);
+            SendOp::WriteWithImm { addr, rkey, imm: core::mem::take(&mut self.unannounced) }
+        };
+        Some(Work::Data(self.send(op, local, false)))
+    }
+
+    /// A write of nothing: unseen by the peer, but its completion follows those of all sends before it.
+    pub(super) fn poll_fence(&mut self) -> Option<Work> {
+        if self.queue.room() == 0 {
+            return None;
+        }
+        let local = Slice { len: 0, ..self.staging.unposted() };
+        let (addr, rkey) = self.tx.take(0);
+        Some(Work::Data(self.send(SendOp::Write { addr, rkey }, local, true)))
+    }
+
+    fn send(&mut self, op: SendOp, local: Slice, want_signal: bool) -> SendRequest {
+        let (wr_id, signalled) = self.queue.push(self.staging.posted(), want_signal);
+        self.counters.work_requests += 1;
+        self.counters.signalled += u64::from(signalled);
+        SendRequest { wr_id, local, op, signalled }
+    }
+
+    fn spend(&mut self, kind: Kind) {
+        self.credits.spend(kind);
+        if let Some(low_water) = &mut self.counters.credits_low_water {
+            *low_water = (*low_water).min(self.credits.left());
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Two connections on a simulated reliable link: every step of it is a method, so that a test, a random list or
+//! a model checker decides what happens next. Order is kept in each direction; nothing is lost; delays are
+//! whatever the caller makes them. Bytes are really moved and really checked.
+
+mod side;
+
+use std::time::Duration;
+
+use valkey_rdma_proto::work::{Completion, FailureStatus, Outcome};
+use valkey_rdma_proto::{CloseReason, Event, Instant, Role};
+
+pub use self::side::{Executed, Setup, Side};
+
+/// Which side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    Client,
+    Server,
+}
+
+impl End {
+    pub const BOTH: [End; 2] = [End::Client, End::Server];
+
+    pub fn other(self) -> End {
+        match self {
+            End::Client => End::Server,
+            End::Server => End::Client,
+        }
+    }
+}
+
+/// What must never happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fault {
+    /// A client's message found no receive at the server, which kills its queue pair (clause C-1).
+    ReceiverNotReady,
+    /// A write outside of the peer's windows (clause W-1).
+    RemoteAccess,
+    /// More receives posted than there are.
+    ReceiveQueueOverflow,
+    /// More sends posted than the queue takes (clause L-1).
+    SendQueueOverflow,
+    /// A control message was overwritten on its way.
+    SlotInUse,
+    /// Data was overwritten before the peer's device had acknowledged it.
+    StagingOverwritten,
+    /// The reader got another byte than the writer wrote.
+    WrongByte { position: u64 },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pair {
+    sides: [Side; 2],
+    now: Instant,
+}
+
+impl std::ops::Index<End> for Pair {
+    type Output = Side;
+
+    fn index(&self, end: End) -> &Side {
+        &self.sides[end as usize]
+    }
+}
+
+impl std::ops::IndexMut<End> for Pair {
+    fn index_mut(&mut self, end: End) -> &mut Side {
+        &mut self.sides[end as usize]
+    }
+}
+
+/// More steps than any test needs: what takes longer does not come to rest.
+const STEPS: usize = 1_000_000;
+
+impl Pair {
+    /// Two sides with their receives posted, not established.
+    pub fn new(client: &Setup, server: &Setup) -> Self {
+        let sides = [Side::new(Role::Client, client), Side::new(Role::Server, server)];
+        let mut pair = Self { sides, now: Instant::default() };
+        End::BOTH.iter().for_each(|&end| pair.pump(end));
+        pair
+    }
+
+    /// Two sides that know each other's memory.
+    pub fn connected(client: &Setup, server: &Setup) -> Self {
+        let mut pair = Self::new(client, server);
+        End::BOTH.iter().for_each(|&end| pair.establish(end));
+        pair.settle();
+        assert_eq!(pair[End::Client].events, [Event::Connected]);
+        assert_eq!(pair[End::Server].events, [Event::Connected]);
+        pair
+    }
+
+    /// Two sides with default setups that know each other's memory.
+    pub fn usual() -> Self {
+        Self::connected(&Setup::new(Role::Client), &Setup::new(Role::Server))
+    }
+
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// `end` sees that it is established.
+    pub fn establish(&mut self, end: End) {
+        let now = self.now;
+        self[end].core.handle_established(now);
+        self.pump(end);
+    }
+
+    pub fn write(&mut self, end: End, len: u64) -> u64 {
+        let now = self.now;
+        let written = self[end].write(now, len);
+        self.pump(end);
+        written
+    }
+
+    pub fn read(&mut self, end: End, len: u64) -> u64 {
+        let now = self.now;
+        let read = self[end].read(now, len);
+        self.pump(end);
+        read
+    }
+
+    pub fn close(&mut self, end: End) {
+        let now = self.now;
+        self[end].core.close(now);
+        self.pump(end);
+    }
+
+    /// The oldest send of `end` arrives. Returns whether anything happened.
+    pub fn deliver(&mut self, end: End) -> bool {
+        let Some(&request) = self[end].sends.front() else { return false };
+        if !self[end.other()].up {
+            let outcome = Outcome::Failed(FailureStatus::RetryExceeded);
+            self[end].completions.push_back(Completion { wr_id: request.wr_id, outcome });
+            self.cut(end);
+            return true;
+        }
+        let bytes = self[end].slice(request.local).to_vec();
+        match self[end.other()].arrive(request.op, &bytes) {
+            // A server's queue pair retries for ever, a client's not once (clause H-5).
+            None if end == End::Server => return false,
+            None => return self.fault(end, Fault::ReceiverNotReady),
+            Some(Err(fault)) => return self.fault(end, fault),
+            Some(Ok(())) => {}
+        }
+        self[end].sends.pop_front();
+        self[end].messages_out += u64::from(request.op.consumes_receive());
+        self[end].executed.push_back(Executed { request, bytes });
+        true
+    }
+
+    /// `end` learns that its sends arrived, up to the next one that is signalled.
+    pub fn acknowledge(&mut self, end: End) -> bool {
+        let mut any = false;
+        while let Some(Executed { request, bytes }) = self[end].executed.pop_front() {
+            any = true;
+            // The device might have had to send it again until now.
+            if self[end].slice(request.local) != bytes {
+                self[end].faults.push(Fault::StagingOverwritten);
+            }
+            if request.signalled {
+                let completion = Completion { wr_id: request.wr_id, outcome: Outcome::Sent };
+                self[end].completions.push_back(completion);
+                break;
+            }
+        }
+        any
+    }
+
+    /// `end` takes one completion.
+    pub fn poll(&mut self, end: End) -> bool {
+        let now = self.now;
+        let polled = self[end].poll(now);
+        self.pump(end);
+        polled
+    }
+
+    /// `end` learns that its peer disconnected, after every completion (clause X-2).
+    pub fn hang_up(&mut self, end: End) -> bool {
+        if !self[end].hung_up {
+            return false;
+        }
+        while self.poll(end) {}
+        let now = self.now;
+        self[end].hung_up = false;
+        self[end].core.handle_disconnected(now);
+        self.pump(end);
+        true
+    }
+
+    /// Everything that can happen on the link happens, until nothing does.
+    pub fn settle(&mut self) {
+        for _ in 0..STEPS {
+            let mut any = false;
+            for end in End::BOTH {
+                // A disconnect is known long before the retries of a device are exhausted.
+                any |= self.hang_up(end) | self.deliver(end) | self.acknowledge(end) | self.poll(end);
+            }
+            if !any {
+                return self.check();
+            }
+        }
+        panic!("does not come to rest");
+    }
+
+    /// Writes `len` bytes at `end` and reads them all at the other end.
+    pub fn transfer(&mut self, end: End, len: u64) {
+        let mut left = len;
+        let target = self[end].written + len;
+        for _ in 0..STEPS {
+            left -= self.write(end, left);
+            self.settle();
+            self.read(end.other(), u64::MAX);
+            self.settle();
+            if self[end.other()].read == target {
+                return;
+            }
+        }
+        panic!("{left} bytes are never taken");
+    }
+
+    /// Time passes; deadlines are met when they come, and the link settles in between.
+    pub fn elapse(&mut self, time: Duration) {
+        let until = self.now + time;
+        self.settle();
+        while let Some(deadline) =
+            self.sides.iter().filter_map(|side| side.core.poll_timeout()).min().filter(|&next| next <= until)
+        {
+            self.now = self.now.max(deadline);
+            for end in End::BOTH {
+                let now = self.now;
+                self[end].core.handle_timeout(now);
+                self.pump(end);
+            }
+            self.settle();
+        }
+        self.now = until;
+    }
+
+    /// Neither side saw what must never happen.
+    pub fn check(&self) {
+        assert_eq!(self.faults(), []);
+    }
+
+    pub fn faults(&self) -> Vec<Fault> {
+        self.sides.iter().flat_map(|side| side.faults.iter().copied()).collect()
+    }
+
+    /// How the connection ended at `end`. Told once or not at all.
+    pub fn close_reason(&self, end: End) -> Option<CloseReason> {
+        let reasons: Vec<_> = self[end]
+            .events
+            .iter()
+            .filter_map(|event| match event {
+                Event::Closed { reason } => Some(*reason),
+                _ => None,
+            })
+            .collect();
+        assert!(reasons.len() <= 1, "closed once: {reasons:?}");
+        reasons.first().copied()
+    }
+
+    fn fault(&mut self, end: End, fault: Fault) -> bool {
+        self[end].faults.push(fault);
+        self.cut(end);
+        true
+    }
+
+    /// Does the work the core of `end` has.
+    pub fn pump(&mut self, end: End) {
+        if self[end].pump() {
+            self.cut(end);
+            // What had arrived before is still the application's.
+            while self.poll(end) {}
+        }
+    }
+
+    /// The queue pair of `end` fails: nothing leaves it or arrives at it any more, and the peer is told.
+    pub fn cut(&mut self, end: End) {
+        if !self[end].up {
+            return;
+        }
+        let side = &mut self[end];
+        side.up = false;
+        side.executed.clear();
+        let flushed = side
+            .sends
+            .drain(..)
+            .map(|send| send.wr_id)
+            .chain(side.posted.drain(..).map(|receive| receive.wr_id))
+            .map(|wr_id| Completion { wr_id, outcome: Outcome::Failed(FailureStatus::Flushed) });
+        side.completions.extend(flushed);
+        let other = end.other();
+        self[other].hung_up |= self[other].up;
+    }
+}

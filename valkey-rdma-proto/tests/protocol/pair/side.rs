@@ -1,0 +1,279 @@
+//! One end of a pair: a connection, the device it posts to, the memory it registered, and an application that
+//! writes a known stream and checks the one it reads.
+
+use std::collections::VecDeque;
+
+use valkey_rdma_proto::wire::MESSAGE_LEN;
+use valkey_rdma_proto::work::{
+    Completion, FailureStatus, Outcome, ReceiveRequest, Region, RegionId, SendOp, SendRequest, Slice, WrKind,
+};
+use valkey_rdma_proto::{Config, Connection, Event, Instant, Resources, Role, Work, command_region_len};
+
+use super::Fault;
+
+const COMMANDS: RegionId = RegionId(0);
+const STAGING: RegionId = RegionId(1);
+/// The number of the first receive buffer.
+const RX: u32 = 2;
+
+/// What one side is made of.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    pub config: Config,
+    pub window: u32,
+    pub buffers: u32,
+    pub staging: u32,
+    pub receives: u32,
+    pub send_depth: u32,
+    pub max_message: u32,
+}
+
+impl Setup {
+    pub fn new(role: Role) -> Self {
+        Self {
+            config: Config::new(role),
+            window: 1024,
+            buffers: 2,
+            staging: 1024,
+            receives: 1024,
+            send_depth: 1024,
+            max_message: 1 << 30,
+        }
+    }
+}
+
+/// A send that the peer's device has carried out, with the bytes it saw.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Executed {
+    pub request: SendRequest,
+    pub bytes: Vec<u8>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Side {
+    pub core: Connection,
+    role: Role,
+    send_depth: usize,
+    receives: usize,
+    memory: Vec<Vec<u8>>,
+    windows: Vec<Region>,
+    /// Receives the device holds.
+    pub posted: VecDeque<ReceiveRequest>,
+    /// Sends on their way to the peer.
+    pub sends: VecDeque<SendRequest>,
+    /// Sends that arrived there and are not acknowledged here.
+    pub executed: VecDeque<Executed>,
+    /// Send queue entries in use: numbers of sends that no polled completion vouches for.
+    unretired: VecDeque<u64>,
+    /// What the device has reported and nobody has polled.
+    pub completions: VecDeque<Completion>,
+    /// The queue pair works.
+    pub up: bool,
+    /// The peer disconnected, and the core has not been told.
+    pub hung_up: bool,
+    pub events: Vec<Event>,
+    pub written: u64,
+    pub read: u64,
+    /// Messages of this side that used up a receive of the peer's.
+    pub messages_out: u64,
+    pub faults: Vec<Fault>,
+}
+
+/// The byte at `position` of the stream that `role` writes. Neighbours and the two streams differ.
+fn stream_byte(role: Role, position: u64) -> u8 {
+    let salt = if role == Role::Client { 17 } else { 101 };
+    (position.wrapping_mul(31).wrapping_add(salt) % 251) as u8
+}
+
+impl Side {
+    pub fn new(role: Role, setup: &Setup) -> Self {
+        let windows: Vec<_> = (0..setup.buffers)
+            .map(|n| Region {
+                id: RegionId(RX + n),
+                addr: 0x1_0000_0000 * u64::from(n + 1),
+                rkey: 0x100 + n,
+                len: setup.window,
+            })
+            .collect();
+        let resources = Resources {
+            commands: COMMANDS,
+            staging: STAGING,
+            staging_len: setup.staging,
+            rx: &windows,
+            receives: setup.receives,
+            send_depth: setup.send_depth,
+            max_message: setup.max_message,
+        };
+        let mut memory =
+            vec![vec![0; command_region_len(setup.receives) as usize], vec![0; setup.staging as usize]];
+        memory.extend(windows.iter().map(|window| vec![0; window.len as usize]));
+        Self {
+            core: Connection::new(role, setup.config.clone(), resources),
+            role,
+            send_depth: setup.send_depth as usize,
+            receives: setup.receives as usize,
+            memory,
+            windows,
+            posted: VecDeque::new(),
+            sends: VecDeque::new(),
+            executed: VecDeque::new(),
+            unretired: VecDeque::new(),
+            completions: VecDeque::new(),
+            up: true,
+            hung_up: false,
+            events: Vec::new(),
+            written: 0,
+            read: 0,
+            messages_out: 0,
+            faults: Vec::new(),
+        }
+    }
+
+    /// Does all the work the core has. Returns whether it wants to be disconnected.
+    pub fn pump(&mut self) -> bool {
+        let mut disconnect = false;
+        while let Some(work) = self.core.poll_work() {
+            match work {
+                Work::Receive(request) => {
+                    self.posted.push_back(request);
+                    if self.posted.len() > self.receives {
+                        self.faults.push(Fault::ReceiveQueueOverflow);
+                    }
+                }
+                Work::Message(request, bytes) => {
+                    let in_use = self.sends.iter().chain(self.executed.iter().map(|done| &done.request));
+                    if in_use.into_iter().any(|other| other.local == request.local) {
+                        self.faults.push(Fault::SlotInUse);
+                    }
+                    self.slice_mut(request.local).copy_from_slice(&bytes);
+                    self.post(request);
+                }
+                Work::Data(request) => self.post(request),
+                Work::Disconnect => disconnect = true,
+            }
+        }
+        while let Some(event) = self.core.poll_event() {
+            self.events.push(event);
+        }
+        disconnect
+    }
+
+    fn post(&mut self, request: SendRequest) {
+        let WrKind::Send(sequence) = request.wr_id.kind() else { panic!("a send") };
+        self.unretired.push_back(sequence);
+        if self.unretired.len() > self.send_depth {
+            self.faults.push(Fault::SendQueueOverflow);
+        }
+        if self.up {
+            self.sends.push_back(request);
+        } else {
+            let outcome = Outcome::Failed(FailureStatus::Flushed);
+            self.completions.push_back(Completion { wr_id: request.wr_id, outcome });
+        }
+    }
+
+    /// Writes up to `len` bytes of the stream. Returns how many went in.
+    pub fn write(&mut self, now: Instant, len: u64) -> u64 {
+        let before = self.written;
+        loop {
+            let room = self.core.reserve();
+            let now_len = (len - (self.written - before)).min(room.len() as u64);
+            if now_len == 0 {
+                return self.written - before;
+            }
+            for offset in room.start..room.start + now_len as u32 {
+                self.memory[STAGING.0 as usize][offset as usize] = stream_byte(self.role, self.written);
+                self.written += 1;
+            }
+            self.core.commit(now, now_len as u32);
+        }
+    }
+
+    /// Reads up to `len` bytes and checks them. Returns how many there were.
+    pub fn read(&mut self, now: Instant, len: u64) -> u64 {
+        let before = self.read;
+        let peer = if self.role == Role::Client { Role::Server } else { Role::Client };
+        while self.read - before < len {
+            let Some(slice) = self.core.readable() else { break };
+            let slice = Slice { len: slice.len.min((len - (self.read - before)) as u32), ..slice };
+            let start = self.read;
+            self.read += u64::from(slice.len);
+            let wrong = (start..).zip(self.slice(slice)).find(|&(at, &byte)| byte != stream_byte(peer, at));
+            if let Some((position, _)) = wrong {
+                self.faults.push(Fault::WrongByte { position });
+            }
+            self.core.consume(now, slice.len);
+        }
+        self.read - before
+    }
+
+    /// Hands the oldest completion to the core.
+    pub fn poll(&mut self, now: Instant) -> bool {
+        let Some(completion) = self.completions.pop_front() else { return false };
+        let message = match (completion.wr_id.kind(), completion.outcome) {
+            (WrKind::Receive(slot), Outcome::Received { len }) => {
+                let start = slot as usize * MESSAGE_LEN;
+                self.memory[COMMANDS.0 as usize][start..start + len as usize].to_vec()
+            }
+            (WrKind::Send(sequence), _) => {
+                self.unretired.retain(|&number| number > sequence);
+                Vec::new()
+            }
+            _ => Vec::new(),
+        };
+        self.core.handle_completion(now, completion, &message);
+        true
+    }
+
+    /// The bytes a send carries, read when the device reads them.
+    pub fn slice(&self, slice: Slice) -> &[u8] {
+        let start = slice.offset as usize;
+        &self.memory[slice.region.0 as usize][start..start + slice.len as usize]
+    }
+
+    fn slice_mut(&mut self, slice: Slice) -> &mut [u8] {
+        let start = slice.offset as usize;
+        &mut self.memory[slice.region.0 as usize][start..start + slice.len as usize]
+    }
+
+    /// A send arrives from the peer. A WRITE outside of the windows is a fault; no receive is `None`.
+    pub fn arrive(&mut self, op: SendOp, bytes: &[u8]) -> Option<Result<(), Fault>> {
+        if op.consumes_receive() && self.posted.is_empty() {
+            return None;
+        }
+        let outcome = match op {
+            SendOp::Send => {
+                let local = self.posted[0].local;
+                self.slice_mut(Slice { len: bytes.len() as u32, ..local }).copy_from_slice(bytes);
+                Some(Outcome::Received { len: bytes.len() as u32 })
+            }
+            SendOp::Write { addr, rkey } => match self.store(addr, rkey, bytes) {
+                Ok(()) => None,
+                Err(fault) => return Some(Err(fault)),
+            },
+            SendOp::WriteWithImm { addr, rkey, imm } => match self.store(addr, rkey, bytes) {
+                Ok(()) => Some(Outcome::Written { byte_len: bytes.len() as u32, imm }),
+                Err(fault) => return Some(Err(fault)),
+            },
+        };
+        if let Some(outcome) = outcome {
+            let receive = self.posted.pop_front().expect("checked above");
+            self.completions.push_back(Completion { wr_id: receive.wr_id, outcome });
+        }
+        Some(Ok(()))
+    }
+
+    fn store(&mut self, addr: u64, rkey: u32, bytes: &[u8]) -> Result<(), Fault> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let window = self.windows.iter().find(|window| window.rkey == rkey).ok_or(Fault::RemoteAccess)?;
+        let offset = addr.checked_sub(window.addr).ok_or(Fault::RemoteAccess)?;
+        if offset + bytes.len() as u64 > u64::from(window.len) {
+            return Err(Fault::RemoteAccess);
+        }
+        let slice = Slice { region: window.id, offset: offset as u32, len: bytes.len() as u32 };
+        self.slice_mut(slice).copy_from_slice(bytes);
+        Ok(())
+    }
+}
