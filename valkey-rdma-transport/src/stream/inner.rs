@@ -91,6 +91,9 @@ impl Inner {
         };
         inner.pump();
         inner.endpoint.establish()?;
+        if role == Role::Server {
+            inner.core.handle_accepted(inner.now());
+        }
         Ok(inner)
     }
 
