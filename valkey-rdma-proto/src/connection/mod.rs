@@ -124,6 +124,17 @@ impl Connection {
         }
     }
 
+    /// The peer's connect request was accepted. From here on the peer has the handshake deadline to get as far
+    /// as its first Register: a client that is gone by now may never be reported (clause H-4).
+    ///
+    /// A client has no such deadline, because giving up half way harms a server (clause H-6).
+    pub fn handle_accepted(&mut self, now: Instant) {
+        self.now = now;
+        if (self.role, self.state) == (Role::Server, State::Connecting) {
+            self.timers.set(Timer::Handshake, now, self.config.handshake_timeout);
+        }
+    }
+
     /// The queue pair is connected: offers our memory to the peer (clause H-2).
     pub fn handle_established(&mut self, now: Instant) {
         self.now = now;
@@ -139,6 +150,7 @@ impl Connection {
         }
         // The peer's Register may have been faster than the news that we are established.
         if self.is_connected() {
+            self.timers.stop(Timer::Handshake);
             self.events.push_back(Event::Connected);
         } else {
             self.timers.set(Timer::Handshake, now, self.config.handshake_timeout);

@@ -102,6 +102,24 @@ fn a_peer_that_never_registers_is_given_up_h4() {
 }
 
 #[test]
+fn a_client_that_vanishes_before_it_is_established_is_given_up_h4() {
+    let mut scripted = Scripted::new(Role::Server, Config::new(Role::Server));
+    scripted.core.handle_accepted(scripted.now);
+    scripted.elapse(Duration::from_millis(9_999));
+    assert_eq!(scripted.close_reason(), None);
+    scripted.elapse(Duration::from_millis(1));
+    assert_eq!(scripted.close_reason(), Some(CloseReason::HandshakeTimeout));
+    assert!(scripted.disconnected);
+}
+
+#[test]
+fn a_client_gives_up_no_request_that_is_under_way_h6() {
+    let mut scripted = Scripted::new(Role::Client, Config::new(Role::Client));
+    scripted.core.handle_accepted(scripted.now);
+    assert_eq!(scripted.core.poll_timeout(), None);
+}
+
+#[test]
 fn a_register_after_the_handshake_deadline_connects_nothing_h4() {
     let mut scripted = Scripted::new(Role::Server, Config::new(Role::Server));
     scripted.establish();
