@@ -6,6 +6,7 @@ mod case;
 mod client;
 mod plan;
 mod programs;
+mod refusals;
 mod report;
 mod server;
 
@@ -41,14 +42,21 @@ async fn main() -> ExitCode {
     let args = Args::parse();
     let cases: Vec<Case> =
         plan::all_cases().into_iter().filter(|case| case.to_string().contains(&args.only)).collect();
+    let refusals: Vec<String> =
+        refusals::names().into_iter().filter(|name| name.contains(&args.only)).collect();
     if args.list {
         report::list(&cases);
+        report::list(&refusals);
         return ExitCode::SUCCESS;
     }
     let mut report = Report::start();
     // Cases with the same server stand together and share one.
     for group in cases.chunk_by(|one, other| one.server == other.server) {
         run_group(&args.programs, group, &mut report).await;
+    }
+    // They end with the device taken away, so they come last, and all together.
+    if !refusals.is_empty() {
+        refusals::run_all(&args.programs, &mut report).await;
     }
     report.finish()
 }

@@ -43,6 +43,12 @@ impl Report {
         self.verdict(line.trim_end(), case.to_string(), result.map(|_| ()));
     }
 
+    /// Something impossible was asked for.
+    pub(crate) fn refusal(&mut self, what: &str, result: Result<(), String>) {
+        let name = format!("refused    {what}");
+        self.verdict(&name, name.clone(), result);
+    }
+
     /// A server was asked to end.
     pub(crate) fn end_of_server(&mut self, server: ServerKind, result: Result<(), String>) {
         let name = format!("{} ends in order", server.program);
@@ -75,7 +81,7 @@ impl Report {
 }
 
 /// Prints the cases, for `--only` to choose from.
-pub(crate) fn list(cases: &[Case]) {
+pub(crate) fn list(cases: &[impl std::fmt::Display]) {
     for case in cases {
         println!("{case}");
     }

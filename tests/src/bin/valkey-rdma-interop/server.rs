@@ -3,6 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -169,9 +170,11 @@ fn forward(output: Option<impl AsyncRead + Unpin + Send + 'static>, lines: Unbou
 }
 
 fn terminate(child: &Child) {
-    if let Some(pid) = child.id().and_then(|pid| libc::pid_t::try_from(pid).ok()) {
-        // SAFETY: kill takes no pointers; the child is not yet waited for, so its id is still its own.
-        unsafe { libc::kill(pid, libc::SIGTERM) };
+    // The child is not yet waited for, so its id is still its own.
+    let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    if let Some(id) = id {
+        // That it has just ended by itself is seen when it is waited for.
+        let _ = kill_process(id, Signal::TERM);
     }
 }
 
