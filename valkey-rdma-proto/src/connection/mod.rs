@@ -74,8 +74,8 @@ pub struct Connection {
 enum State {
     /// The queue pair is not connected yet.
     Connecting,
-    /// The application closed before that. The connection is completed all the same, then disconnected: a
-    /// request that vanishes half way crashes a reference server (hazard H11).
+    /// The application closed before that. The connection is completed all the same, then closed: a request that
+    /// vanishes half way crashes a reference server (hazard H11).
     Abandoned,
     /// Connected; the handshake may still be under way.
     Open,
@@ -140,7 +140,7 @@ impl Connection {
         self.now = now;
         match self.state {
             State::Connecting => self.state = State::Open,
-            State::Abandoned => return self.end_here(),
+            State::Abandoned => return self.handle_established_in_vain(),
             _ => return,
         }
         let memory = self.rx.register_first();
@@ -159,6 +159,15 @@ impl Connection {
             self.timers.set(Timer::Keepalive, now, period);
         }
         self.hear();
+    }
+
+    /// The application has closed by now: what it wrote before is delivered all the same.
+    fn handle_established_in_vain(&mut self) {
+        self.start_closing();
+        if !self.is_closed() {
+            let memory = self.rx.register_first();
+            self.send_register(memory);
+        }
     }
 
     /// A work request finished. `message` holds the bytes of a receive that ended as [`Outcome::Received`];
