@@ -1,6 +1,7 @@
 //! The command line: valkey-benchmark's flags with the same meaning, and ours.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::num::NonZeroU64;
 
 use clap::{ArgAction, Parser, ValueEnum};
@@ -32,7 +33,7 @@ pub struct Args {
 
     /// Password
     #[arg(short = 'a', value_name = "PASSWORD")]
-    pub password: Option<String>,
+    pub password: Option<Password>,
 
     /// User name; needs -a
     #[arg(long, value_name = "NAME", requires = "password")]
@@ -50,10 +51,11 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "KIND", default_value_t = Transport::Rdma)]
     pub transport: Transport,
 
-    /// Server as a URL: rdma://, emulated://, valkey:// or redis:// [user[:password]@]host[:port][/db][?options]
+    /// Server as a URL.
     #[arg(
         short = 'u',
         long,
+        help = "Server as a URL: rdma://, emulated://, valkey:// or redis:// [user[:password]@]host[:port][/db][?options]",
         value_name = "URL",
         conflicts_with_all = ["host", "port", "password", "user", "dbnum", "resp3", "transport"]
     )]
@@ -133,6 +135,29 @@ Examples:
 
 Exit status: 0 if every reply was right, 1 if not or if the server could not be reached, 2 for a wrong flag,
 130 if interrupted.";
+
+/// A password, which does not show in debug output.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(String);
+
+impl Password {
+    /// The password itself. Mind where you print it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for Password {
+    fn from(text: String) -> Password {
+        Password(text)
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("***")
+    }
+}
 
 /// How to reach the server that `-h` and `-p` name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -2,9 +2,10 @@
 
 use std::io::{self, Write};
 
-use valkey_rdma_client::{Client, Endpoint, Error};
+use valkey_rdma_client::{Client, Endpoint, Error, Transport};
 
 use crate::args::Args;
+use crate::demo::DemoError;
 use crate::faults::{Fault, FaultKind};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
@@ -36,10 +37,25 @@ pub enum Outcome {
 pub enum RunError {
     /// The server could not be reached, or refused us.
     #[error(transparent)]
-    Connect(#[from] Error),
+    Connect(Error),
+    /// As [`RunError::Connect`], over the emulated device, which reaches less than its URL suggests.
+    #[error("{0}; the emulated device reaches servers in its own process only: try --demo")]
+    ConnectEmulated(Error),
+    /// The demo could not be set up.
+    #[error(transparent)]
+    Demo(#[from] DemoError),
     /// Results could not be written.
     #[error("the results could not be written: {0}")]
     Output(#[from] io::Error),
+}
+
+impl RunError {
+    fn connect(endpoint: &Endpoint, error: Error) -> RunError {
+        match endpoint.transport() {
+            Transport::Emulated => RunError::ConnectEmulated(error),
+            _ => RunError::Connect(error),
+        }
+    }
 }
 
 /// Measures `endpoint` as `args` say, writing results to `out` and what went wrong to `err`.
@@ -57,7 +73,9 @@ pub async fn benchmark(
 ) -> Result<Outcome, RunError> {
     let bench = Bench::new(args);
     let (clients, connect_time) = tokio::select! {
-        connected = target::connect(endpoint, bench.shape.connections) => connected?,
+        connected = target::connect(endpoint, bench.shape.connections) => {
+            connected.map_err(|error| RunError::connect(endpoint, error))?
+        }
         () = interrupt.asked() => return Ok(Outcome::Interrupted),
     };
     let run = RunInfo::new(endpoint, &clients[0], bench.shape, connect_time);
@@ -72,6 +90,9 @@ pub async fn benchmark(
         let written =
             results.last().is_some_and(|last: &TestResult| last.test == Test::Set && last.is_right());
         let result = bench.test(test, &clients, written, interrupt).await;
+        if interrupt.is_asked() && result.latencies.count() == 0 {
+            break;
+        }
         format.write_test(out, &run, &result)?;
         out.flush()?;
         report::write_faults(err, &result, err_style)?;
@@ -81,6 +102,7 @@ pub async fn benchmark(
     out.flush()?;
 
     Ok(if interrupt.is_asked() {
+        writeln!(err, "interrupted: the last test is not complete")?;
         Outcome::Interrupted
     } else if results.iter().all(TestResult::is_right) {
         Outcome::Right

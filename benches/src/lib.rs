@@ -9,6 +9,7 @@
 pub mod args;
 pub mod benchmark;
 pub mod counters;
+pub mod demo;
 pub mod faults;
 pub mod interrupt;
 pub mod measure;

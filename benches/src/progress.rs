@@ -1,10 +1,11 @@
 //! The line on a terminal that shows how far a test is.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use tokio::task::JoinHandle;
 
 /// How often the line is redrawn.
@@ -32,8 +33,11 @@ impl Progress {
         if bar.is_hidden() {
             return Line { bar, redraw: None };
         }
-        let style = ProgressStyle::with_template("{msg:12} {bar:32} {percent:>3} %  {per_sec}  {eta} left")
-            .expect("the template is valid");
+        let style = ProgressStyle::with_template("{msg:12} {bar:32} {percent:>3} %  {rate}/s  {eta} left")
+            .expect("the template is valid")
+            .with_key("rate", |state: &ProgressState, out: &mut dyn fmt::Write| {
+                let _ = write!(out, "{:.0}", state.per_sec());
+            });
         bar.set_style(style);
         bar.set_message(title.to_owned());
         let redraw = tokio::spawn({

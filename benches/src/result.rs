@@ -37,6 +37,9 @@ impl RunInfo {
         if let Some(device) = &info.device {
             link.push_str(&format!(", device {device}"));
         }
+        if let Some(mtu) = info.mtu {
+            link.push_str(&format!(", active MTU {mtu} bytes"));
+        }
         if let (Some(ours), Some(theirs)) = (info.rx_window, info.tx_window) {
             link.push_str(&format!(", windows {ours} bytes ours, {theirs} bytes theirs"));
         }
@@ -114,6 +117,16 @@ impl TestResult {
     /// Whether nothing was wrong.
     pub fn is_right(&self) -> bool {
         self.faults.is_empty()
+    }
+
+    /// Adds another run of the same test that came after this one.
+    pub fn merge(&mut self, next: TestResult) {
+        self.elapsed += next.elapsed;
+        self.latencies.merge(&next.latencies);
+        self.faults.merge(next.faults);
+        if let Some(counters) = next.counters {
+            self.counters.get_or_insert_default().add(counters);
+        }
     }
 
     /// Replies per second.

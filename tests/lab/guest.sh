@@ -80,9 +80,13 @@ run_job() {
 
 mount_the_rest
 start_device
+VALKEY_RDMA_LAB_ACTIVE_MTU=$(ibv_devinfo -d rxe0 | awk '$1 == "active_mtu:" { print $2 }')
+export VALKEY_RDMA_LAB_ACTIVE_MTU
+# Valkey warns without it.
+echo 1 >/proc/sys/vm/overcommit_memory
 ulimit -l unlimited
 ulimit -n 65536
 hostname lab
-say "rxe0 is up"
+say "rxe0 is up, active MTU $VALKEY_RDMA_LAB_ACTIVE_MTU"
 run_job
 power_off

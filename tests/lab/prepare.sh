@@ -11,7 +11,7 @@ lab=$1
 exec 9>"$lab/lock"
 flock 9
 
-need_packages qemu-system-x86 iproute2 ibverbs-providers librdmacm1
+need_packages qemu-system-x86 iproute2 ibverbs-providers ibverbs-utils librdmacm1
 "$here/kernel.sh" "$lab"
 "$here/image.sh" "$lab"
 "$here/valkey.sh" "$lab"

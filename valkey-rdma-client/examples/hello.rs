@@ -7,6 +7,7 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example talks to its user")]
 
+use std::error::Error as _;
 use std::process::ExitCode;
 
 use valkey_rdma_client::{Client, Error};
@@ -17,7 +18,13 @@ async fn main() -> ExitCode {
     match hello(&url).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error}");
+            eprint!("{error}");
+            let mut cause = error.source();
+            while let Some(error) = cause {
+                eprint!(": {error}");
+                cause = error.source();
+            }
+            eprintln!();
             ExitCode::FAILURE
         }
     }

@@ -1,6 +1,7 @@
 //! [`Client`]: the handle that tasks share.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -46,13 +47,22 @@ pub(crate) struct Shared {
     pub(crate) tally: Tally,
     /// Looks at the transport's counters, where the transport is ours.
     monitor: Option<Monitor>,
+    /// Whether `close` was called: requests are turned away although the connection still lives.
+    pub(crate) closing: AtomicBool,
     /// What ended the connection.
     cause: OnceLock<Arc<LostCause>>,
 }
 
 impl Shared {
     pub(crate) fn new(monitor: Option<Monitor>, peer: Arc<str>, info: ConnectionInfo) -> Self {
-        Self { peer, info, tally: Tally::default(), monitor, cause: OnceLock::new() }
+        Self {
+            peer,
+            info,
+            tally: Tally::default(),
+            monitor,
+            closing: AtomicBool::new(false),
+            cause: OnceLock::new(),
+        }
     }
 
     /// Notes the end of the connection. The first cause stands.
@@ -190,11 +200,14 @@ impl Client {
         answer.await.unwrap_or_else(|_| Err(self.dropped(true)))
     }
 
-    /// The error for a request that the driver dropped without a word: it ended before taking it, or it was
-    /// destroyed in the middle of its work.
+    /// The error for a request that the driver did not take, or dropped without a word. Once it has ended in good
+    /// order, with a cause, whatever it had taken is answered.
     fn dropped(&self, handed_over: bool) -> Error {
         match self.shared.cause.get() {
             Some(cause) => self.shared.lost(cause, false),
+            None if !handed_over && self.shared.closing.load(Ordering::Relaxed) => {
+                self.shared.lost(&Arc::new(LostCause::Closed), false)
+            }
             None => self.shared.lost(&Arc::new(LostCause::Stopped), handed_over),
         }
     }

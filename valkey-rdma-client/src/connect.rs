@@ -163,7 +163,7 @@ where
 enum Step {
     /// The connection would not be what was asked for.
     Needed,
-    /// Servers before 7.2 do not know it. Still tells that a login is missing.
+    /// Some servers do not know it, or do not allow it. Still tells that a login is missing.
     Courtesy,
 }
 
@@ -183,12 +183,14 @@ fn steps(endpoint: &Endpoint) -> impl Iterator<Item = (Command, Step)> {
             Some(user) => Command::from_args(["AUTH", user, password]),
         }),
     };
+    // Without it, nothing below would tell that the server wants a login: SETINFO is allowed before one.
+    let probe = login.is_none().then(|| Command::new("PING"));
     let database = endpoint.database();
     let select = (database != 0).then(|| Command::new("SELECT").arg(database.to_string()));
     let name = Command::from_args(["CLIENT", "SETINFO", "LIB-NAME", env!("CARGO_PKG_NAME")]);
     let version = Command::from_args(["CLIENT", "SETINFO", "LIB-VER", env!("CARGO_PKG_VERSION")]);
     let needed = login.into_iter().chain(select).map(|command| (command, Step::Needed));
-    needed.chain([name, version].map(|command| (command, Step::Courtesy)))
+    needed.chain(probe.into_iter().chain([name, version]).map(|command| (command, Step::Courtesy)))
 }
 
 /// The end of an endpoint's timeout.

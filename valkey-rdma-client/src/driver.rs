@@ -168,6 +168,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         match (&mut self.stopping, request) {
             (Stopping::Closing(waiting), Request::Close(done)) => waiting.push(done),
             (_, Request::Close(done)) => {
+                self.shared.closing.store(true, Ordering::Relaxed);
                 self.requests.close();
                 self.stopping = Stopping::Closing(vec![done]);
             }

@@ -1,11 +1,12 @@
 //! [`Endpoint`]: where to connect, how, and as whom; from a URL or built in code.
 
-use std::borrow::Cow;
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
-use url::{Host, Url};
+mod error;
+mod url;
+
+pub use self::error::EndpointError;
 
 /// What carries the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -247,97 +248,6 @@ impl Endpoint {
         }
         Ok(())
     }
-
-    fn set_option(&mut self, name: &str, value: &str) -> Result<(), EndpointError> {
-        let bad =
-            |allowed| EndpointError::BadOption { name: name.to_owned(), value: value.to_owned(), allowed };
-        match name {
-            "protocol" => match value {
-                "resp2" => self.protocol = Protocol::Resp2,
-                "resp3" => self.protocol = Protocol::Resp3,
-                _ => return Err(bad("resp2 or resp3")),
-            },
-            "timeout" => self.timeout = parse_duration(value).ok_or_else(|| bad(ALLOWED_DURATION))?,
-            "rx_size" => match value.parse() {
-                Ok(bytes) if (1..=MAX_RX_SIZE).contains(&bytes) => self.rx_size = Some(bytes),
-                _ => return Err(bad("a number of bytes from 1 to 1073741824")),
-            },
-            "device" if value.is_empty() => return Err(bad("the name of an RDMA device")),
-            "device" => self.device = Some(value.to_owned()),
-            "poll" if self.transport == Transport::Tcp => {
-                return Err(EndpointError::NotOnTcp { option: "poll" });
-            }
-            "poll" => match value {
-                "event" => {}
-                "busy" | "adaptive" => {
-                    return Err(EndpointError::Unsupported { option: format!("poll={value}") });
-                }
-                _ => return Err(bad("event")),
-            },
-            "fallback" => match value {
-                "tcp" => return Err(EndpointError::Unsupported { option: format!("fallback={value}") }),
-                _ => return Err(bad("tcp")),
-            },
-            _ => return Err(EndpointError::UnknownOption { name: name.to_owned() }),
-        }
-        Ok(())
-    }
-}
-
-impl FromStr for Endpoint {
-    type Err = EndpointError;
-
-    fn from_str(text: &str) -> Result<Self, EndpointError> {
-        let Some((scheme, _)) = text.split_once("://") else { return Err(EndpointError::NotAUrl) };
-        let transport = match scheme.to_ascii_lowercase().as_str() {
-            "rdma" => Transport::Rdma,
-            "emulated" => Transport::Emulated,
-            "valkey" | "redis" => Transport::Tcp,
-            _ => return Err(EndpointError::UnknownScheme { scheme: scheme.to_owned() }),
-        };
-        if text.contains('#') {
-            return Err(EndpointError::Fragment);
-        }
-        let url = Url::parse(text).map_err(EndpointError::Syntax)?;
-        let host = match url.host() {
-            Some(Host::Domain(name)) if !name.is_empty() => name.to_owned(),
-            Some(Host::Ipv4(address)) => address.to_string(),
-            Some(Host::Ipv6(address)) => address.to_string(),
-            _ => return Err(EndpointError::MissingHost),
-        };
-        let port = match url.port() {
-            Some(0) => return Err(EndpointError::PortZero),
-            other => other.unwrap_or(Self::DEFAULT_PORT),
-        };
-
-        let mut endpoint = Self::new(transport, host, port);
-        match (url.username(), url.password()) {
-            ("", None) => {}
-            ("", Some(password)) => endpoint.password = Some(percent_decode(password)?),
-            (_, None) => return Err(EndpointError::UserWithoutPassword),
-            (user, Some(password)) => {
-                endpoint.user = Some(percent_decode(user)?);
-                endpoint.password = Some(percent_decode(password)?);
-            }
-        }
-        endpoint.database = match url.path() {
-            "" | "/" => 0,
-            path => path
-                .strip_prefix('/')
-                .and_then(|number| number.parse().ok())
-                .ok_or_else(|| EndpointError::BadDatabase { path: path.to_owned() })?,
-        };
-        let mut seen: Vec<Cow<'_, str>> = Vec::new();
-        for (name, value) in url.query_pairs() {
-            if seen.contains(&name) {
-                return Err(EndpointError::RepeatedOption { name: name.into_owned() });
-            }
-            endpoint.set_option(&name, &value)?;
-            seen.push(name);
-        }
-        endpoint.check()?;
-        Ok(endpoint)
-    }
 }
 
 impl TryFrom<&str> for Endpoint {
@@ -394,114 +304,8 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// Why a URL, or an endpoint built in code, makes no sense. Never contains the password.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum EndpointError {
-    /// No `scheme://`.
-    #[error("not a URL: expected rdma://host:port, emulated://host:port or valkey://host:port")]
-    NotAUrl,
-    /// A scheme that is not ours.
-    #[error("unknown URL scheme \"{scheme}\": use rdma, emulated, valkey or redis")]
-    UnknownScheme {
-        /// As given.
-        scheme: String,
-    },
-    /// The text breaks the syntax of URLs.
-    #[error("bad URL: {0} (write special characters in user and password as %XX)")]
-    Syntax(url::ParseError),
-    /// A `#` in the URL, which is nearly always a password that is not percent-encoded.
-    #[error("a URL here has no part after '#': write a '#' in a password as %23")]
-    Fragment,
-    /// A URL without a host.
-    #[error("the URL names no host: expected scheme://host:port")]
-    MissingHost,
-    /// Port 0.
-    #[error("port 0 cannot be connected to: use 1 to 65535")]
-    PortZero,
-    /// A user but no password.
-    #[error("the URL names a user but no password: expected user:password@host")]
-    UserWithoutPassword,
-    /// User or password has a broken `%` sequence, or decodes to something that is not UTF-8.
-    #[error("user or password is not percent-encoded UTF-8: write '%' as %25")]
-    BadEncoding,
-    /// The path is not a database number.
-    #[error("bad database \"{path}\": expected a number such as /0")]
-    BadDatabase {
-        /// The path as given.
-        path: String,
-    },
-    /// An option that does not exist.
-    #[error("unknown URL option \"{name}\": use protocol, timeout, rx_size, device or poll")]
-    UnknownOption {
-        /// As given.
-        name: String,
-    },
-    /// An option given twice.
-    #[error("URL option \"{name}\" is given twice")]
-    RepeatedOption {
-        /// As given.
-        name: String,
-    },
-    /// An option with a value out of range.
-    #[error("bad value \"{value}\" for URL option {name}: use {allowed}")]
-    BadOption {
-        /// The option.
-        name: String,
-        /// Its value as given.
-        value: String,
-        /// What it can be.
-        allowed: &'static str,
-    },
-    /// An option of RDMA on a TCP endpoint.
-    #[error("option {option} makes no sense over TCP: use it with rdma:// or emulated://")]
-    NotOnTcp {
-        /// The option.
-        option: &'static str,
-    },
-    /// An option that is reserved and not built yet.
-    #[error("{option} is not supported yet: leave it out")]
-    Unsupported {
-        /// Option and value.
-        option: String,
-    },
-}
-
 /// The largest window that the transport makes.
 const MAX_RX_SIZE: u32 = 1 << 30;
-const ALLOWED_DURATION: &str = "a number above 0 with ms, s or m, such as 500ms or 5s";
-
-fn parse_duration(text: &str) -> Option<Duration> {
-    let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
-    let (number, unit) = text.split_at(unit_at);
-    let number: u64 = number.parse().ok().filter(|number| *number > 0)?;
-    match unit {
-        "ms" => Some(Duration::from_millis(number)),
-        "s" => Some(Duration::from_secs(number)),
-        "m" => number.checked_mul(60).map(Duration::from_secs),
-        _ => None,
-    }
-}
-
-fn percent_decode(text: &str) -> Result<String, EndpointError> {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        if byte != b'%' {
-            decoded.push(byte);
-            continue;
-        }
-        let digits = rest.split_at_checked(2).ok_or(EndpointError::BadEncoding)?;
-        let hex = |digit: u8| char::from(digit).to_digit(16);
-        match (hex(digits.0[0]), hex(digits.0[1])) {
-            (Some(high), Some(low)) => decoded.push((high * 16 + low) as u8),
-            _ => return Err(EndpointError::BadEncoding),
-        }
-        rest = digits.1;
-    }
-    String::from_utf8(decoded).map_err(|_| EndpointError::BadEncoding)
-}
 
 #[cfg(test)]
 mod tests;

@@ -122,7 +122,7 @@ pub enum LostCause {
     #[error("the peer closed it")]
     PeerClosed,
     /// Reading or writing failed.
-    #[error("{0}")]
+    #[error(transparent)]
     Io(io::Error),
     /// The peer sent something that is not RESP; nothing after it can be trusted.
     #[error("the peer broke the protocol: {0}")]

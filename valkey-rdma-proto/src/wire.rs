@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn register_has_its_fields_where_clause_m4_puts_them() {
+    fn register_has_its_fields_in_their_places_m4() {
         let mut expected = [0; MESSAGE_LEN];
         expected[1] = 3;
         expected[16..24].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn features_have_their_fields_where_clause_m5_puts_them() {
+    fn features_have_their_fields_in_their_places_m5() {
         let message =
             ControlMessage::SetClientFeature(Features { select: 0x1234, bits: 0x8000_0000_0000_0001 });
         let mut expected = [0; MESSAGE_LEN];

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use valkey_rdma_transport::{DeviceKind, Monitor};
 
@@ -54,6 +55,24 @@ pub trait Handler: Send + Sync + 'static {
         session: &mut Self::Session,
         command: Command,
     ) -> impl Future<Output = Reply> + Send;
+}
+
+/// For who wants to keep a hand on the handler while it serves.
+impl<H: Handler> Handler for Arc<H> {
+    type Session = H::Session;
+
+    fn session(&self, peer: &Peer) -> Self::Session {
+        H::session(self, peer)
+    }
+
+    fn call(
+        &self,
+        peer: &mut Peer,
+        session: &mut Self::Session,
+        command: Command,
+    ) -> impl Future<Output = Reply> + Send {
+        H::call(self, peer, session, command)
+    }
 }
 
 /// The other side of a connection, and how to treat it.

@@ -236,8 +236,8 @@ impl Large {
         Self { bytes, missing: total - arrived }
     }
 
-    /// Room for what is missing, or a part of it. Memory at most doubles what really arrived, because the length
-    /// is only the peer's claim; the last step is exact, so that a stored value wastes nothing.
+    /// Room for what is missing, or a part of it. Beyond [`GROWTH`] memory at most doubles what really arrived, because
+    /// the length is only the peer's claim; the last step is exact, so that a stored value wastes nothing.
     fn spare(&mut self) -> Limit<&mut Vec<u8>> {
         if self.bytes.len() == self.bytes.capacity() {
             self.bytes.reserve_exact(self.missing.min(self.bytes.len().max(GROWTH)));
@@ -260,8 +260,9 @@ const LINE_END: usize = 2;
 /// beside its neighbours.
 const READ_BUFFER: usize = 2 * Command::LARGE;
 
-/// First allocation for a large argument that has hardly begun to arrive.
-const GROWTH: usize = 1024 * 1024;
+/// First allocation for a large argument that has hardly begun to arrive: all of it, for any common value. Memory that is
+/// not written to costs address space only.
+const GROWTH: usize = 16 * 1024 * 1024;
 
 #[cfg(test)]
 mod tests;

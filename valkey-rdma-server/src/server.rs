@@ -19,11 +19,17 @@ use crate::shutdown::Stopper;
 /// A running server. Dropping it cuts every connection at once; [`shutdown`](Self::shutdown) lets them finish.
 ///
 /// ```
-/// # use valkey_rdma_server::{Mock, Server};
+/// use valkey_rdma_server::{DeviceKind, Mock, Server, TransportConfig};
+///
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// let server = Server::builder(Mock::new()).tcp("127.0.0.1:0".parse().unwrap()).start().await?;
+/// let any_port = "127.0.0.1:0".parse().unwrap();
+/// let server = Server::builder(Mock::new())
+///     .rdma(DeviceKind::Emulated, any_port, &TransportConfig::default())
+///     .tcp(any_port)
+///     .start()
+///     .await?;
 /// for url in server.urls() {
-///     println!("listening on {url}");
+///     println!("ready {url}"); // emulated://127.0.0.1:49152, valkey://127.0.0.1:40123
 /// }
 /// server.shutdown().await;
 /// # Ok::<_, valkey_rdma_server::BindError>(())

@@ -19,8 +19,10 @@ pub enum TransportError {
         device: DeviceKind,
     },
     /// There is no RDMA device on this machine.
-    #[error("no RDMA device on this machine: load its driver, or make a software one with \
-             `rdma link add rxe0 type rxe netdev NETDEV`")]
+    #[error(
+        "no RDMA device on this machine: load its driver, or make a software one with \
+             `rdma link add rxe0 type rxe netdev NETDEV`"
+    )]
     NoDevice,
     /// The route leads to another device than the one asked for.
     #[error("the route to {peer} leads to device `{found}`, not `{wanted}`")]
@@ -100,8 +102,10 @@ pub enum TransportError {
         after: Duration,
     },
     /// The peer accepted, then closed without offering its memory.
-    #[error("{peer} closed the connection during the handshake: the server may be at its client limit, \
-             or in protected mode")]
+    #[error(
+        "{peer} closed the connection during the handshake: the server may be at its client limit, \
+             or in protected mode"
+    )]
     ClosedInHandshake {
         /// The peer.
         peer: SocketAddr,

@@ -27,11 +27,7 @@ impl Listener {
     /// build lacks the device.
     ///
     /// Cancel safety: dropping the future leaves nothing behind.
-    pub async fn bind(
-        device: DeviceKind,
-        addr: SocketAddr,
-        config: &Config,
-    ) -> Result<Self, TransportError> {
+    pub async fn bind(device: DeviceKind, addr: SocketAddr, config: &Config) -> Result<Self, TransportError> {
         let passive = device::listen(device, addr, &config.endpoint_options()).await?;
         Ok(Self { passive, config: config.clone() })
     }

@@ -126,6 +126,13 @@ async fn many_requests_at_once_are_all_accepted() {
     }
 }
 
+#[tokio::test]
+async fn opening_may_move_between_threads() {
+    let addr = listen().await.local_addr();
+    let opened = tokio::spawn(async move { open(addr).await.endpoint.peer_addr() });
+    assert_eq!(opened.await.expect("opens"), addr);
+}
+
 // --- Messages ------------------------------------------------------------------------------------------------------
 
 #[tokio::test]
@@ -429,7 +436,7 @@ async fn rally(mut peer: Peer, rounds: u32, serves: bool, keep_armed: bool) -> P
 }
 
 async fn no_wake_up_is_lost(keep_armed: bool) {
-    const ROUNDS: u32 = 2000;
+    const ROUNDS: u32 = 1000;
     let (active, passive) = pair().await;
     let serving = tokio::spawn(rally(active, ROUNDS, true, keep_armed));
     let answering = tokio::spawn(rally(passive, ROUNDS, false, keep_armed));

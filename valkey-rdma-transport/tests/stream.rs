@@ -211,6 +211,6 @@ async fn a_client_stays_within_its_credits_c1() {
     echo.await.expect("joins");
     // The writer outran the server: what it wrote without credits left together, once the server had answered.
     let counters = client.stats().protocol;
-    assert_eq!(counters.credits_low_water, Some(0));
+    assert!(counters.credits_low_water.is_some_and(|left| left < 16), "{counters:?}");
     assert!(counters.probes >= 1 && counters.work_requests < 5000, "{counters:?}");
 }

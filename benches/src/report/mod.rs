@@ -1,6 +1,7 @@
 //! Results as text: a table, one line per test, or CSV; and what went wrong.
 
 mod csv;
+mod demo;
 mod faults;
 mod quiet;
 mod style;
@@ -10,6 +11,7 @@ use std::io::{self, Write};
 
 use crate::result::{RunInfo, TestResult};
 
+pub use demo::{write_demo, write_demo_faults};
 pub use faults::write_faults;
 pub use style::Style;
 

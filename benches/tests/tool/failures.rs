@@ -1,6 +1,8 @@
 //! What cannot be measured is told in one line, with status 1; what makes no sense, with status 2.
 
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
+use std::process::{Command, Stdio};
 
 use crate::scripted::{Keyspace, Server, right, stderr, stdout, tool, tool_at};
 
@@ -35,6 +37,11 @@ fn nothing_listening_is_told() {
     assert_one_line(&tool_at(addr, ""), 1, "connection refused");
 }
 
+#[test]
+fn the_reach_of_the_emulated_device_is_told() {
+    assert_one_line(&tool(&["--transport", "emulated", "-p", "1"]), 1, "in its own process only: try --demo");
+}
+
 fn hangs_up(_: &[Vec<u8>], _: &Keyspace) -> Option<Vec<u8>> {
     None
 }
@@ -61,4 +68,28 @@ fn a_wrong_password_is_told_and_not_shown() {
     let output = tool(&["--transport", "tcp", "-p", &port, "-a", "hunter2"]);
     assert_one_line(&output, 1, "check user and password");
     assert!(!stderr(&output).contains("hunter2"));
+}
+
+fn never_pongs(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
+    if command[0] == b"PING" { Some(Vec::new()) } else { right(command, keys) }
+}
+
+#[test]
+fn an_interrupt_ends_even_a_test_whose_server_hangs() {
+    let server = Server::start(never_pongs);
+    let url = format!("valkey://{}", server.addr);
+    let mut run = Command::new(env!("CARGO_BIN_EXE_valkey-rdma-benchmark"))
+        .args(["--url", &url, "-t", "ping", "--csv"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut head = String::new();
+    BufReader::new(run.stdout.as_mut().unwrap()).read_line(&mut head).unwrap();
+    assert!(head.starts_with("\"test\""), "the head comes when all connections are open");
+
+    Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap();
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    assert!(stderr(&output).contains("interrupted"), "{}", stderr(&output));
 }

@@ -11,15 +11,21 @@ impl Connection {
     pub fn close(&mut self, now: Instant) {
         self.now = now;
         match self.state {
-            State::Open if self.tx.is_registered() => {
-                self.state = State::Closing;
-                self.timers.stop_all();
-                self.timers.set(Timer::Close, now, self.config.close_timeout);
-            }
             State::Connecting => self.state = State::Abandoned,
-            State::Open => self.end_here(),
+            State::Open => self.start_closing(),
             State::Abandoned | State::Closing | State::Lingering | State::Disconnecting | State::Closed => {}
         }
+    }
+
+    /// Begins to close. Bytes that wait for the peer's first Register are worth waiting for it; without any there
+    /// is nothing to deliver.
+    pub(super) fn start_closing(&mut self) {
+        if !self.tx.is_registered() && self.staging.unposted().len == 0 {
+            return self.end_here();
+        }
+        self.state = State::Closing;
+        self.timers.stop_all();
+        self.timers.set(Timer::Close, self.now, self.config.close_timeout);
     }
 
     /// What became of the bytes committed so far. Final once the connection is closed and every completion was

@@ -74,8 +74,8 @@ pub struct Connection {
 enum State {
     /// The queue pair is not connected yet.
     Connecting,
-    /// The application closed before that. The connection is completed all the same, then disconnected: a
-    /// request that vanishes half way crashes a reference server (hazard H11).
+    /// The application closed before that. The connection is completed all the same, then closed: a request that
+    /// vanishes half way crashes a reference server (hazard H11).
     Abandoned,
     /// Connected; the handshake may still be under way.
     Open,
@@ -124,12 +124,23 @@ impl Connection {
         }
     }
 
+    /// The peer's connect request was accepted. From here on the peer has the handshake deadline to get as far
+    /// as its first Register: a client that is gone by now may never be reported (clause H-4).
+    ///
+    /// A client has no such deadline, because giving up half way harms a server (clause H-6).
+    pub fn handle_accepted(&mut self, now: Instant) {
+        self.now = now;
+        if (self.role, self.state) == (Role::Server, State::Connecting) {
+            self.timers.set(Timer::Handshake, now, self.config.handshake_timeout);
+        }
+    }
+
     /// The queue pair is connected: offers our memory to the peer (clause H-2).
     pub fn handle_established(&mut self, now: Instant) {
         self.now = now;
         match self.state {
             State::Connecting => self.state = State::Open,
-            State::Abandoned => return self.end_here(),
+            State::Abandoned => return self.handle_established_in_vain(),
             _ => return,
         }
         let memory = self.rx.register_first();
@@ -139,6 +150,7 @@ impl Connection {
         }
         // The peer's Register may have been faster than the news that we are established.
         if self.is_connected() {
+            self.timers.stop(Timer::Handshake);
             self.events.push_back(Event::Connected);
         } else {
             self.timers.set(Timer::Handshake, now, self.config.handshake_timeout);
@@ -147,6 +159,15 @@ impl Connection {
             self.timers.set(Timer::Keepalive, now, period);
         }
         self.hear();
+    }
+
+    /// The application has closed by now: what it wrote before is delivered all the same.
+    fn handle_established_in_vain(&mut self) {
+        self.start_closing();
+        if !self.is_closed() {
+            let memory = self.rx.register_first();
+            self.send_register(memory);
+        }
     }
 
     /// A work request finished. `message` holds the bytes of a receive that ended as [`Outcome::Received`];

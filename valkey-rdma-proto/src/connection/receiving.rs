@@ -53,11 +53,9 @@ impl Connection {
         if let Some(since) = self.stalled_since.take() {
             self.counters.window_stall_time += self.now - since;
         }
-        if first {
+        if first && self.is_connected() {
             self.timers.stop(Timer::Handshake);
-            if self.is_connected() {
-                self.events.push_back(Event::Connected);
-            }
+            self.events.push_back(Event::Connected);
         }
         Ok(())
     }

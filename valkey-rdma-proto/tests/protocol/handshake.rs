@@ -102,6 +102,24 @@ fn a_peer_that_never_registers_is_given_up_h4() {
 }
 
 #[test]
+fn a_client_that_vanishes_before_it_is_established_is_given_up_h4() {
+    let mut scripted = Scripted::new(Role::Server, Config::new(Role::Server));
+    scripted.core.handle_accepted(scripted.now);
+    scripted.elapse(Duration::from_millis(9_999));
+    assert_eq!(scripted.close_reason(), None);
+    scripted.elapse(Duration::from_millis(1));
+    assert_eq!(scripted.close_reason(), Some(CloseReason::HandshakeTimeout));
+    assert!(scripted.disconnected);
+}
+
+#[test]
+fn a_client_gives_up_no_request_that_is_under_way_h6() {
+    let mut scripted = Scripted::new(Role::Client, Config::new(Role::Client));
+    scripted.core.handle_accepted(scripted.now);
+    assert_eq!(scripted.core.poll_timeout(), None);
+}
+
+#[test]
 fn a_register_after_the_handshake_deadline_connects_nothing_h4() {
     let mut scripted = Scripted::new(Role::Server, Config::new(Role::Server));
     scripted.establish();
@@ -123,12 +141,43 @@ fn a_side_that_closes_while_connecting_completes_the_connection_first_h6() {
 }
 
 #[test]
-fn bytes_written_before_a_connection_is_given_up_are_told_as_undelivered_h6() {
+fn bytes_written_before_the_peer_registers_are_delivered_before_closing_x1() {
+    for closes_before_it_is_established in [true, false] {
+        let mut scripted = Scripted::new(Role::Server, Config::new(Role::Server));
+        assert_eq!(scripted.write(10), 10);
+        if closes_before_it_is_established {
+            scripted.close();
+            scripted.establish();
+        } else {
+            scripted.establish();
+            scripted.close();
+        }
+        assert!(!scripted.disconnected, "the bytes wait for the peer's window");
+        scripted.says(ControlMessage::RegisterXferMemory(PEER_MEMORY));
+        assert_eq!(scripted.data.iter().map(|send| send.local.len).sum::<u32>(), 10);
+        scripted.acknowledge();
+        scripted.elapse(Duration::from_millis(100));
+        assert_eq!(scripted.close_reason(), Some(CloseReason::Local));
+    }
+}
+
+#[test]
+fn bytes_that_find_no_window_before_the_close_deadline_are_told_as_undelivered_x1() {
     let mut scripted = Scripted::new(Role::Client, Config::new(Role::Client));
     assert_eq!(scripted.write(10), 10);
     scripted.close();
     scripted.establish();
+    scripted.elapse(Duration::from_secs(5));
     assert_eq!(scripted.close_reason(), Some(CloseReason::LocalUnfinished { bytes: 10 }));
+}
+
+#[test]
+fn a_register_without_the_establishment_does_not_lift_the_deadline_h4() {
+    let mut scripted = Scripted::new(Role::Server, Config::new(Role::Server));
+    scripted.core.handle_accepted(scripted.now);
+    scripted.says(ControlMessage::RegisterXferMemory(PEER_MEMORY));
+    scripted.elapse(Duration::from_secs(10));
+    assert_eq!(scripted.close_reason(), Some(CloseReason::HandshakeTimeout));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use valkey_rdma_server::{BindError, DeviceKind, Mock, Server, TransportConfig, T
 ///
 /// Prints `ready <url>` for each address once it accepts connections there. Ctrl-C or SIGTERM stops it after the replies
 /// under way. Logs go to standard error; RUST_LOG says how much (default: warn).
-#[derive(Debug, Parser)]
+#[derive(Parser)]
 #[command(name = "valkey-rdma-mock", version)]
 struct Options {
     /// Address to listen on

@@ -1,1 +1,203 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::handler::Transport;
+use crate::shutdown::Stopper;
+
+/// `SIZE n` answers with a string of `n` bytes, `WAIT` when the test says so, `QUIT` is the last.
+struct TestHandler {
+    calls: AtomicUsize,
+    go: Semaphore,
+}
+
+impl Handler for TestHandler {
+    type Session = ();
+
+    fn session(&self, _peer: &Peer) {}
+
+    async fn call(&self, peer: &mut Peer, _session: &mut (), command: Command) -> Reply {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        if command.is("SIZE") {
+            let len = crate::integer::parse(&command.args()[0]).unwrap();
+            return Reply::bulk(vec![b'x'; len as usize]);
+        }
+        if command.is("WAIT") {
+            self.go.acquire().await.unwrap().forget();
+        }
+        if command.is("QUIT") {
+            peer.close_after_reply();
+        }
+        Reply::OK
+    }
+}
+
+/// A connection being served, and the client's end of it.
+struct Served {
+    client: DuplexStream,
+    handler: Arc<TestHandler>,
+    stopper: Stopper,
+    task: JoinHandle<Result<(), ConnectionError>>,
+}
+
+/// `in_flight`: bytes the stream holds in each direction.
+fn serve(in_flight: usize, config: &Config) -> Served {
+    let (client, server) = duplex(in_flight);
+    let handler = Arc::new(TestHandler { calls: AtomicUsize::new(0), go: Semaphore::new(0) });
+    let stopper = Stopper::new();
+    let nowhere = "127.0.0.1:1".parse().unwrap();
+    let peer = Peer::new(1, Transport::Tcp, nowhere, nowhere);
+    let connection = Connection::new(server, peer, handler.clone(), config);
+    let task = tokio::spawn(connection.serve(stopper.listener()));
+    Served { client, handler, stopper, task }
+}
+
+impl Served {
+    async fn expect(&mut self, expected: &[u8]) {
+        let mut received = vec![0; expected.len()];
+        self.client.read_exact(&mut received).await.unwrap();
+        assert_eq!(received.escape_ascii().to_string(), expected.escape_ascii().to_string());
+    }
+
+    async fn expect_end(&mut self) {
+        assert_eq!(self.client.read(&mut [0]).await.unwrap(), 0);
+    }
+}
+
+#[tokio::test]
+async fn replies_of_one_turn_leave_together() {
+    let mut served = serve(4096, &Config::default());
+    served.client.write_all(&b"PING\r\n".repeat(100)).await.unwrap();
+    let mut reply = [0; 4096];
+    assert_eq!(served.client.read(&mut reply).await.unwrap(), 500);
+}
+
+/// Facts 4.10, hazard H22; conformance idea 23.
+#[tokio::test]
+async fn a_client_that_reads_only_after_writing_everything_is_served() {
+    let mut served = serve(4096, Config::default().output_high_water(10_000));
+    let count = 100_000;
+    served.client.write_all(&b"SIZE 80\r\n".repeat(count)).await.unwrap();
+    let reply = [b"$80\r\n", &[b'x'; 80][..], b"\r\n"].concat();
+    for _ in 0..count {
+        served.expect(&reply).await;
+    }
+}
+
+#[tokio::test]
+async fn commands_wait_while_replies_pile_up() {
+    let mut served = serve(4096, Config::default().output_high_water(10_000));
+    served.client.write_all(&b"SIZE 1000\r\n".repeat(1000)).await.unwrap();
+    // 10 fill the output, 4 are in the stream.
+    assert!(served.handler.calls.load(Ordering::Relaxed) < 20);
+    let reply = [b"$1000\r\n", &[b'x'; 1000][..], b"\r\n"].concat();
+    for _ in 0..1000 {
+        served.expect(&reply).await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_never_reads_is_cut_off_at_the_input_limit() {
+    let config = Config::default().output_high_water(1000).input_limit(50_000).clone();
+    let mut served = serve(4096, &config);
+    // The write fails once the connection is gone.
+    served.client.write_all(&b"PING\r\n".repeat(100_000)).await.unwrap_err();
+    match served.task.await.unwrap() {
+        Err(ConnectionError::InputLimit { received, limit: 50_000, unsent }) => {
+            assert!((50_000..100_000).contains(&received), "{received}");
+            assert!((1000..2000).contains(&unsent), "{unsent}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_command_larger_than_the_input_limit_is_refused() {
+    let mut served = serve(4096, Config::default().input_limit(100_000));
+    served.client.write_all(b"*2\r\n$4\r\nPING\r\n$200000\r\n").await.unwrap();
+    served.client.write_all(&vec![b'x'; 200_000]).await.unwrap_err();
+    assert!(matches!(served.task.await.unwrap(), Err(ConnectionError::InputLimit { .. })));
+}
+
+#[tokio::test]
+async fn a_slow_command_holds_up_only_the_replies_after_it() {
+    let mut served = serve(4096, &Config::default());
+    served.client.write_all(b"PING\r\nWAIT\r\nPING\r\n").await.unwrap();
+    served.expect(b"+OK\r\n").await;
+    assert_eq!(served.handler.calls.load(Ordering::Relaxed), 2);
+    served.handler.go.add_permits(1);
+    served.expect(b"+OK\r\n+OK\r\n").await;
+}
+
+#[tokio::test]
+async fn nothing_runs_after_quit() {
+    let mut served = serve(4096, &Config::default());
+    served.client.write_all(b"PING\r\nQUIT\r\nPING\r\n").await.unwrap();
+    served.expect(b"+OK\r\n+OK\r\n").await;
+    served.expect_end().await;
+    assert_eq!(served.handler.calls.load(Ordering::Relaxed), 2);
+    drop(served.client);
+    served.task.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn quit_is_answered_although_the_client_goes_on_writing() {
+    let mut served = serve(64, &Config::default());
+    served.client.write_all(b"SIZE 1000\r\nQUIT\r\n").await.unwrap();
+    served.client.write_all(&vec![b'x'; 100_000]).await.unwrap();
+    served.expect(&[b"$1000\r\n", &[b'x'; 1000][..], b"\r\n+OK\r\n"].concat()).await;
+    served.expect_end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_stays_after_quit_is_left_behind() {
+    let mut served = serve(4096, &Config::default());
+    served.client.write_all(b"QUIT\r\n").await.unwrap();
+    served.task.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_protocol_error_is_told_after_the_replies_before_it() {
+    let mut served = serve(4096, &Config::default());
+    served.client.write_all(b"PING\r\n*1\r\n:1\r\nPING\r\n").await.unwrap();
+    served.expect(b"+OK\r\n-ERR Protocol error: expected '$', got ':'\r\n").await;
+    served.expect_end().await;
+}
+
+#[tokio::test]
+async fn what_was_sent_before_the_end_is_answered() {
+    let mut served = serve(4096, Config::default().output_high_water(100));
+    served.client.write_all(&b"SIZE 1000\r\n".repeat(10)).await.unwrap();
+    served.client.write_all(b"PIN").await.unwrap();
+    served.client.shutdown().await.unwrap();
+    for _ in 0..10 {
+        served.expect(&[b"$1000\r\n", &[b'x'; 1000][..], b"\r\n"].concat()).await;
+    }
+    served.expect_end().await;
+    served.task.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn stopping_answers_what_has_arrived_and_closes() {
+    let mut served = serve(4096, Config::default().output_high_water(100));
+    served.client.write_all(b"WAIT\r\nSIZE 1000\r\nPING\r\nSIZE 20").await.unwrap();
+    while served.handler.calls.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    served.stopper.stop();
+    served.handler.go.add_permits(1);
+    served.expect(&[b"+OK\r\n$1000\r\n", &[b'x'; 1000][..], b"\r\n+OK\r\n"].concat()).await;
+    served.expect_end().await;
+    served.task.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn an_idle_connection_closes_when_the_server_stops() {
+    let mut served = serve(4096, &Config::default());
+    served.stopper.stop();
+    served.expect_end().await;
+    served.task.await.unwrap().unwrap();
+}

@@ -1,5 +1,7 @@
 //! Arguments read one after the other.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use bytes::Bytes;
 
 use super::failure::Failure;
@@ -36,6 +38,15 @@ impl<'a> Iterator for Options<'a> {
 /// The integer in an argument or a stored value.
 pub(super) fn integer(text: &[u8]) -> Result<i64, Failure> {
     integer::parse(text).ok_or(Failure::NOT_AN_INTEGER)
+}
+
+/// `amount` units as milliseconds. `None` if Valkey, which counts milliseconds since 1970 in an `i64`, could not express
+/// that time from now.
+pub(super) fn milliseconds(amount: i64, unit_ms: i64) -> Option<i64> {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let milliseconds = amount.checked_mul(unit_ms)?;
+    milliseconds.checked_add(i64::try_from(since_1970.as_millis()).ok()?)?;
+    Some(milliseconds)
 }
 
 /// A word in lower case, for matching. Too long for any we know: an empty one.

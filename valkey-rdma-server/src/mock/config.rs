@@ -7,7 +7,6 @@ use bytes::Bytes;
 use super::glob;
 
 /// Valkey's settings by name. Only `requirepass` has an effect; the others are there because tools ask for them.
-#[derive(Debug)]
 pub(super) struct Settings(BTreeMap<&'static str, Bytes>);
 
 impl Settings {

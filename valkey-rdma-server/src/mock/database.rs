@@ -6,14 +6,13 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 /// One numbered database. Keys and values must own their memory: see [`Command::keep`](crate::Command::keep).
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Database {
     entries: HashMap<Bytes, Entry>,
     /// Every deadline in `entries`, earliest first. Always in step with it.
     deadlines: BTreeSet<(Instant, Bytes)>,
 }
 
-#[derive(Debug)]
 struct Entry {
     value: Bytes,
     deadline: Option<Instant>,

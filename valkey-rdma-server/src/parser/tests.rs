@@ -54,7 +54,7 @@ async fn a_pipeline_split_at_any_byte_is_the_same_pipeline() {
 
 #[tokio::test]
 async fn large_arguments_in_pieces_arrive_whole() {
-    for len in [Command::LARGE - 1, Command::LARGE, READ_BUFFER, READ_BUFFER + 1, 3 * GROWTH + 17] {
+    for len in [Command::LARGE - 1, Command::LARGE, READ_BUFFER, READ_BUFFER + 1, GROWTH + 17] {
         let value: Vec<u8> = (0..len).map(|at| at as u8).collect();
         let mut input = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${len}\r\n").into_bytes();
         input.extend_from_slice(&value);
@@ -79,7 +79,7 @@ async fn a_large_argument_wastes_no_memory_and_a_claimed_one_takes_none() {
     assert_eq!(parser.large.as_ref().unwrap().bytes.capacity(), GROWTH);
 
     let mut parser = Parser::new(&config);
-    let len = 5 * GROWTH;
+    let len = 2 * GROWTH + 5;
     let text = [format!("*1\r\n${len}\r\n").as_bytes(), &vec![b'x'; len], b"\r\n"].concat();
     let mut input = &text[..];
     while !input.is_empty() {

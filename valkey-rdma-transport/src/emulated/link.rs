@@ -89,11 +89,7 @@ impl Sides {
     }
 
     /// Posts receives at `end`, and lets the peer's waiting sends find them.
-    pub(super) fn post_receives(
-        &mut self,
-        end: End,
-        batch: &[ReceiveRequest],
-    ) -> Result<(), TransportError> {
+    pub(super) fn post_receives(&mut self, end: End, batch: &[ReceiveRequest]) -> Result<(), TransportError> {
         for &request in batch {
             let side = self.side(end);
             if !side.has_receive_entry() {
@@ -155,8 +151,8 @@ impl Sides {
     fn carry_out(&mut self, end: End, request: &SendRequest) -> Carried {
         let local = request.local;
         let source = self.side(end).memory(local.region).cloned();
-        let Some((source, from)) =
-            source.and_then(|memory| memory.range(local.offset.into(), local.len).map(|range| (memory, range)))
+        let Some((source, from)) = source
+            .and_then(|memory| memory.range(local.offset.into(), local.len).map(|range| (memory, range)))
         else {
             return Carried::Failed { status: FailureStatus::LocalProtection, peer_fails: false };
         };
@@ -186,9 +182,10 @@ impl Sides {
             SendOp::Write { addr, rkey } | SendOp::WriteWithImm { addr, rkey, .. } => {
                 // A write of nothing names no memory, whatever its key (InfiniBand specification, C9-88).
                 if local.len > 0 {
-                    let target = peer.memories.iter().find(|memory| {
-                        memory.region.rkey == rkey && memory.access == Access::RemoteWrite
-                    });
+                    let target = peer
+                        .memories
+                        .iter()
+                        .find(|memory| memory.region.rkey == rkey && memory.access == Access::RemoteWrite);
                     let target =
                         target.and_then(|memory| memory.locate(addr, local.len).map(|to| (memory, to)));
                     let Some((target, to)) = target else {

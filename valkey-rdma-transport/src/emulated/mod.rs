@@ -19,10 +19,7 @@ use crate::device::{Endpoint, EndpointOptions, PassiveEndpoint};
 use crate::error::TransportError;
 
 /// Makes an unconnected endpoint towards `peer`.
-pub(crate) fn open(
-    peer: SocketAddr,
-    options: &EndpointOptions,
-) -> Result<Box<dyn Endpoint>, TransportError> {
+pub(crate) fn open(peer: SocketAddr, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, TransportError> {
     Ok(Box::new(endpoint::EmulatedEndpoint::active(peer, options)))
 }
 

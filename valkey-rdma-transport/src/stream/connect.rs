@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use valkey_rdma_proto::{CloseReason, Role};
 
+use super::Stream;
 use super::inner::End;
 use super::shared::Shared;
-use super::Stream;
 use crate::config::Config;
 use crate::device::{self, CmEvent, DeviceKind};
 use crate::error::TransportError;

@@ -91,6 +91,9 @@ impl Inner {
         };
         inner.pump();
         inner.endpoint.establish()?;
+        if role == Role::Server {
+            inner.core.handle_accepted(inner.now());
+        }
         Ok(inner)
     }
 
@@ -308,7 +311,8 @@ impl Inner {
 
     /// Copies a received message out of its slot, before the slot is posted again. Returns its length.
     fn copy_message(&self, completion: &Completion, message: &mut [u8; wire::MESSAGE_LEN]) -> usize {
-        let (WrKind::Receive(slot), Outcome::Received { len }) = (completion.wr_id.kind(), completion.outcome)
+        let (WrKind::Receive(slot), Outcome::Received { len }) =
+            (completion.wr_id.kind(), completion.outcome)
         else {
             return 0;
         };

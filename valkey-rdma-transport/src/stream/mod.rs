@@ -12,8 +12,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use valkey_rdma_proto::{CloseReason, Role};
 use valkey_rdma_proto::work::FailureStatus;
+use valkey_rdma_proto::{CloseReason, Role};
 
 use self::driver::Driver;
 use self::inner::{End, Inner};
@@ -133,11 +133,7 @@ impl Stream {
 impl AsyncRead for Stream {
     /// Reads announced bytes. End of file is the peer's disconnect, or our own shutdown; any other end is an
     /// error, told after everything that arrived has been read.
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let (more, end) = self.shared.with(|inner| (inner.poll_read(cx, buf), inner.end()));
         Poll::Ready(match (ready!(more), end) {
             (true, _) | (false, None | Some(End::Closed(CloseReason::Peer | CloseReason::Local))) => Ok(()),

@@ -106,16 +106,17 @@ impl CompletionQueue {
     pub(super) fn arm(&mut self) -> Result<(), TransportError> {
         // SAFETY: the queue is live.
         unsafe { sys::req_notify_cq(self.raw) }.map_err(failed("ibv_req_notify_cq"))?;
-        self.due += 1;
+        self.due = self.due.saturating_add(1);
         Ok(())
     }
 
     /// Takes one event.
     ///
-    /// A channel is known to be empty when it says so, or when it has yielded all events that `arm` can have
+    /// A channel is taken to be empty when it says so, or when it has yielded as many events as `arm` can have
     /// caused. The second way saves a system call per wake-up: armed once, one event, and no need to look for
-    /// another. Readiness must be cleared in either case, and before `arm` is called again; an event that comes
-    /// after our look at readiness is not lost, because tokio does not clear what it has seen since.
+    /// another. Readiness is cleared in either case, and before `arm` is called again. That loses no wake-up:
+    /// tokio does not clear readiness it has seen since our look at it; and an event seen before then, if there
+    /// was one, tells of completions that the caller finds when it polls after this event.
     pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
         loop {
             let mut ready = ready!(self.channel.poll_read_ready(cx)).map_err(failed("epoll_wait"))?;
@@ -123,10 +124,14 @@ impl CompletionQueue {
             match unsafe { sys::get_cq_event(self.channel.get_ref().raw) } {
                 Ok(()) => {
                     self.due = self.due.saturating_sub(1);
-                    if self.due == 0 {
+                    self.unacknowledged += 1;
+                    if self.unacknowledged == ACK_BATCH {
+                        // Left ready, so that the next call looks again: an event may have been on its way
+                        // when the channel last said that it was empty, and so have escaped the count.
+                        self.acknowledge();
+                    } else if self.due == 0 {
                         ready.clear_ready();
                     }
-                    self.count_for_acknowledgement();
                     return Poll::Ready(Ok(()));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -137,13 +142,6 @@ impl CompletionQueue {
                 }
                 Err(error) => return Poll::Ready(Err(failed("ibv_get_cq_event")(error))),
             }
-        }
-    }
-
-    fn count_for_acknowledgement(&mut self) {
-        self.unacknowledged += 1;
-        if self.unacknowledged == ACK_BATCH {
-            self.acknowledge();
         }
     }
 

@@ -275,4 +275,14 @@ mod tests {
         assert_eq!(timeout_ms(Duration::from_micros(1500)), 2);
         assert_eq!(timeout_ms(Duration::MAX), i32::MAX);
     }
+
+    #[test]
+    fn a_window_is_open_to_remote_writes_and_to_nothing_else_l3() {
+        let remote = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
+            | ibv_access_flags::IBV_ACCESS_REMOTE_READ
+            | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC;
+        let window = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0 as i32;
+        assert_eq!(access_flags(Access::RemoteWrite) & remote.0 as i32, window);
+        assert_eq!(access_flags(Access::Local) & remote.0 as i32, 0);
+    }
 }

@@ -4,10 +4,13 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use tokio::runtime::{Builder, Runtime};
+use tracing_subscriber::EnvFilter;
 use valkey_rdma_benches::args::{Args, Instead};
-use valkey_rdma_benches::benchmark::{self, Outcome, RunError};
+use valkey_rdma_benches::benchmark::{Outcome, RunError, benchmark};
+use valkey_rdma_benches::demo::{Pace, demo};
 use valkey_rdma_benches::interrupt::Interrupt;
-use valkey_rdma_benches::report::{Format, Style};
+use valkey_rdma_benches::progress::Progress;
+use valkey_rdma_benches::report::{Format, Style, write_demo, write_demo_faults};
 use valkey_rdma_benches::target;
 
 /// Exit status if a reply was wrong, or the server could not be reached.
@@ -38,12 +41,7 @@ fn main() -> ExitCode {
 /// Runs what `args` ask for, up to the exit status.
 fn measure(args: &Args) -> Result<ExitCode, Instead> {
     let endpoint = target::endpoint(args)?;
-    let style = Style::of(&io::stdout());
-    let format = match (args.csv, args.quiet) {
-        (true, _) => Format::Csv,
-        (false, true) => Format::Quiet,
-        (false, false) => Format::Table(style),
-    };
+    log_if_asked()?;
     let runtime = match runtime(args.threads.into()) {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -53,9 +51,13 @@ fn measure(args: &Args) -> Result<ExitCode, Instead> {
     };
     let outcome = runtime.block_on(async {
         let interrupt = Interrupt::listen();
-        let (mut out, mut err) = (io::stdout(), io::stderr());
-        let err_style = Style::of(&err);
-        benchmark::benchmark(args, &endpoint, &mut out, format, &mut err, err_style, &interrupt).await
+        if args.demo {
+            show(&interrupt).await
+        } else {
+            let (mut out, mut err) = (io::stdout(), io::stderr());
+            let (format, err_style) = (format(args), Style::of(&err));
+            benchmark(args, &endpoint, &mut out, format, &mut err, err_style, &interrupt).await
+        }
     });
     // Connections that hang must not keep the process.
     runtime.shutdown_background();
@@ -70,6 +72,40 @@ fn measure(args: &Args) -> Result<ExitCode, Instead> {
             ExitCode::from(FAILED)
         }
     })
+}
+
+/// Logs to standard error if `RUST_LOG` says what; otherwise nothing is logged, nor costs anything.
+fn log_if_asked() -> Result<(), Instead> {
+    if std::env::var_os(EnvFilter::DEFAULT_ENV).is_none() {
+        return Ok(());
+    }
+    let filter =
+        EnvFilter::try_from_default_env().map_err(|error| Instead::Refuse(format!("RUST_LOG: {error}")))?;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    Ok(())
+}
+
+/// Runs the demo and writes its table.
+async fn show(interrupt: &Interrupt) -> Result<Outcome, RunError> {
+    let comparisons = demo(Pace::default(), Progress::Terminal, interrupt).await?;
+    write_demo(&mut io::stdout(), &comparisons, Style::of(&io::stdout()))?;
+    write_demo_faults(&mut io::stderr(), &comparisons, Style::of(&io::stderr()))?;
+    Ok(if interrupt.is_asked() {
+        Outcome::Interrupted
+    } else if comparisons.iter().any(|comparison| comparison.faults().next().is_some()) {
+        Outcome::Wrong
+    } else {
+        Outcome::Right
+    })
+}
+
+/// The form of results; `--csv` wins over `-q`, as in valkey-benchmark.
+fn format(args: &Args) -> Format {
+    match (args.csv, args.quiet) {
+        (true, _) => Format::Csv,
+        (false, true) => Format::Quiet,
+        (false, false) => Format::Table(Style::of(&io::stdout())),
+    }
 }
 
 fn runtime(threads: usize) -> io::Result<Runtime> {

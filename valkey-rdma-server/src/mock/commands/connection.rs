@@ -32,7 +32,9 @@ pub(super) fn quit(context: &mut Context<'_>, _command: &Command) -> Outcome {
 
 /// `SELECT index`
 pub(super) fn select(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let index = integer(&command.args()[0])?;
+    let Ok(index) = i32::try_from(integer(&command.args()[0])?) else {
+        return Err(Failure::new("ERR value is out of range, value must between -2147483648 and 2147483647"));
+    };
     let index = usize::try_from(index).ok().filter(|index| *index < DATABASES);
     context.session.database = index.ok_or(Failure::new("ERR DB index is out of range"))?;
     Ok(Reply::OK)

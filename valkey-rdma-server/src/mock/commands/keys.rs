@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::super::DATABASES;
-use super::super::args::{integer, lowercase};
+use super::super::args::{integer, lowercase, milliseconds};
 use super::{Context, Failure, Outcome};
 use crate::command::Command;
 use crate::reply::Reply;
@@ -79,7 +79,7 @@ fn time_left(context: &mut Context<'_>, command: &Command, unit: fn(Duration) ->
 fn expire_in(context: &mut Context<'_>, command: &Command, unit_ms: i64, name: &str) -> Outcome {
     let condition = ExpireIf::parse(&command.args()[2..])?;
     let too_far = || Failure::invalid_expire_time(name);
-    let amount = integer(&command.args()[1])?.checked_mul(unit_ms).ok_or_else(too_far)?;
+    let amount = milliseconds(integer(&command.args()[1])?, unit_ms).ok_or_else(too_far)?;
     let now = Instant::now();
     let deadline = match u64::try_from(amount) {
         Ok(amount) => now.checked_add(Duration::from_millis(amount)).ok_or_else(too_far)?,

@@ -20,7 +20,8 @@ pub(super) fn config(context: &mut Context<'_>, command: &Command) -> Outcome {
                 found.map(|(name, value)| (Reply::bulk(name), Reply::bulk(value.clone()))).collect(),
             ))
         }
-        ("set", pairs @ [_, _, ..]) if pairs.len() % 2 == 0 => config_set(context, pairs),
+        ("set", pairs @ [_, _, ..]) if pairs.len().is_multiple_of(2) => config_set(context, pairs),
+        ("set", [_, _, ..]) => Err(Failure::SYNTAX),
         ("resetstat", []) => Ok(Reply::OK),
         (known @ ("get" | "set" | "resetstat"), _) => Err(Failure::wrong_arity(&format!("config|{known}"))),
         _ => Err(Failure::unknown_subcommand("CONFIG", &command.args()[0])),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::super::args::{Options, integer, lowercase};
+use super::super::args::{Options, integer, lowercase, milliseconds};
 use super::super::database::Expiry;
 use super::{Context, Failure, Outcome};
 use crate::command::Command;
@@ -113,8 +113,8 @@ impl SetOptions {
 
 /// The point in time `amount` units from now, which must be in the future.
 fn deadline(amount: &[u8], unit_ms: i64) -> Result<Instant, Failure> {
-    let in_range = integer(amount)?.checked_mul(unit_ms).filter(|amount| *amount > 0);
-    in_range
+    milliseconds(integer(amount)?, unit_ms)
+        .filter(|amount| *amount > 0)
         .and_then(|amount| Instant::now().checked_add(Duration::from_millis(amount.unsigned_abs())))
         .ok_or_else(|| Failure::invalid_expire_time("set"))
 }

@@ -1,0 +1,100 @@
+//! The tool's parts against the mock over the emulated device, which lives within one process.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use valkey_rdma_benches::args::Args;
+use valkey_rdma_benches::benchmark::{Outcome, benchmark};
+use valkey_rdma_benches::demo::{Comparison, Pace, demo};
+use valkey_rdma_benches::interrupt::Interrupt;
+use valkey_rdma_benches::progress::Progress;
+use valkey_rdma_benches::report::{Format, Style, write_demo};
+use valkey_rdma_benches::target;
+use valkey_rdma_server::{DeviceKind, Mock, Server, TransportConfig};
+
+/// Runs the tool with `flags` against a mock on the emulated device and returns what it printed.
+async fn run(flags: &str) -> String {
+    let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let config = TransportConfig::default();
+    let server =
+        Server::builder(Mock::new()).rdma(DeviceKind::Emulated, loopback, &config).start().await.unwrap();
+    let url = server.urls().next().unwrap();
+    let line = ["valkey-rdma-benchmark", "--url", &url].into_iter().chain(flags.split_whitespace());
+    let args = Args::from_command_line(line).unwrap();
+    let format = if args.csv { Format::Csv } else { Format::Table(Style::Plain) };
+
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let endpoint = target::endpoint(&args).unwrap();
+    let never = Interrupt::never();
+    let outcome =
+        benchmark(&args, &endpoint, &mut out, format, &mut err, Style::Plain, &never).await.unwrap();
+    assert_eq!((outcome, String::from_utf8(err).unwrap().as_str()), (Outcome::Right, ""), "{flags}");
+    String::from_utf8(out).unwrap()
+}
+
+#[tokio::test]
+async fn replies_are_right_in_every_shape() {
+    for flags in [
+        "-n 300 -c 1 --csv",
+        "-n 300 -c 20 -r 50 -P 7 --csv",
+        "-n 300 -c 1 --tasks-per-connection 50 -d 5000 --csv",
+        "-n 12 -c 2 -P 3 -d 3670016 --csv",
+        "-n 20 -c 1 -d 300000 --rx-size 100001 --csv",
+    ] {
+        let csv = run(flags).await;
+        assert_eq!(csv.lines().count(), 4, "{flags}: {csv}");
+    }
+}
+
+/// A cell of the only result in `csv`, by its column's name.
+fn cell(csv: &str, name: &str) -> f64 {
+    let mut rows = csv.lines().map(|line| line.split(',').map(|cell| cell.trim_matches('"')));
+    let column = rows.next().unwrap().position(|head| head == name).unwrap();
+    rows.next().unwrap().nth(column).unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn an_unpipelined_request_costs_one_doorbell() {
+    let csv = run("-n 1000 -c 1 -t ping --csv").await;
+    assert!((cell(&csv, "doorbells_per_request") - 1.0).abs() < 0.05, "{csv}");
+    assert_eq!(
+        (cell(&csv, "bytes_out_per_request"), cell(&csv, "bytes_in_per_request")),
+        (14.0, 7.0),
+        "{csv}"
+    );
+}
+
+#[tokio::test]
+async fn the_commands_of_a_pipeline_leave_together() {
+    let csv = run("-n 1600 -c 1 -P 16 -t ping --csv").await;
+    assert!((cell(&csv, "doorbells_per_request") * 16.0 - 1.0).abs() < 0.05, "{csv}");
+}
+
+#[tokio::test]
+async fn the_table_says_that_the_device_is_software() {
+    let table = run("-n 100 -c 2").await;
+    assert!(table.contains("transport   emulated,") && table.contains("(software, not RDMA)"), "{table}");
+    assert!(table.contains("doorbells") && table.contains("windows"), "{table}");
+}
+
+#[tokio::test]
+async fn the_demo_compares_both_transports_in_one_table() {
+    let pace = Pace { rounds: 1, round: Duration::ZERO };
+    let comparisons = demo(pace, Progress::Hidden, &Interrupt::never()).await.unwrap();
+    assert_eq!(comparisons.len(), 9);
+    assert!(comparisons.iter().all(|comparison| comparison.faults().next().is_none()));
+    assert!(comparisons.iter().map(Comparison::ratio).all(|ratio| ratio.is_finite() && ratio > 0.0));
+
+    let mut table = Vec::new();
+    write_demo(&mut table, &comparisons, Style::Plain).unwrap();
+    let table = String::from_utf8(table).unwrap();
+    assert!(table.contains("not RDMA") && table.contains("--url rdma://HOST:6379"), "{table}");
+    let widths: Vec<_> = table
+        .lines()
+        .filter(|line| line.contains(" emulated  ") || line.contains(" tcp  "))
+        .map(str::len)
+        .collect();
+    assert_eq!(widths, [widths[0]; 18], "{table}");
+}

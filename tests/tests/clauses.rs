@@ -1,0 +1,90 @@
+//! The specification and the tests know each other: every clause has a test, every cited clause exists.
+//!
+//! A test cites a clause at the end of its name: `..._w5` cites W-5.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const AREAS: &str = "MHWICFKXL";
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace holds this crate").to_owned()
+}
+
+/// Ids such as `W-5`, defined as `**W-5**` at the start of a line.
+fn clauses() -> BTreeSet<String> {
+    let text = fs::read_to_string(workspace().join("spec/protocol.md")).expect("the specification is there");
+    let ids = text.lines().filter_map(|line| line.strip_prefix("**")?.split_once("**").map(|(id, _)| id));
+    ids.filter(|id| is_id(id)).map(str::to_owned).collect()
+}
+
+fn is_id(text: &str) -> bool {
+    let Some((area, number)) = text.split_once('-') else { return false };
+    area.len() == 1
+        && AREAS.contains(area)
+        && !number.is_empty()
+        && number.bytes().all(|b| b.is_ascii_digit())
+}
+
+/// Every `fn` behind a test attribute, with the clause its name cites.
+fn citations() -> BTreeMap<String, Vec<String>> {
+    let mut found = BTreeMap::<String, Vec<String>>::new();
+    let mut sources = Vec::new();
+    for member in
+        ["valkey-rdma-proto", "valkey-rdma-transport", "valkey-rdma-client", "valkey-rdma-server", "tests"]
+    {
+        collect_sources(&workspace().join(member), &mut sources);
+    }
+    for source in sources {
+        let text = fs::read_to_string(&source).expect("a source file");
+        let mut is_test = false;
+        for line in text.lines().map(str::trim_start) {
+            is_test |= line.starts_with("#[") && line.contains("test") && !line.contains("cfg");
+            let name = line
+                .trim_start_matches("async ")
+                .strip_prefix("fn ")
+                .and_then(|rest| rest.split(['(', '<']).next());
+            let Some(name) = name else { continue };
+            if std::mem::take(&mut is_test)
+                && let Some(id) = cited(name)
+            {
+                found.entry(id).or_default().push(name.to_owned());
+            }
+        }
+    }
+    found
+}
+
+fn collect_sources(folder: &Path, sources: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder of the workspace").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            collect_sources(&path, sources);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            sources.push(path);
+        }
+    }
+}
+
+/// `..._w5` cites W-5.
+fn cited(name: &str) -> Option<String> {
+    let (area, number) = name.rsplit_once('_')?.1.split_at_checked(1)?;
+    let id = format!("{}-{number}", area.to_ascii_uppercase());
+    is_id(&id).then_some(id)
+}
+
+#[test]
+fn every_clause_has_a_test() {
+    let citations = citations();
+    let untested: Vec<_> = clauses().into_iter().filter(|id| !citations.contains_key(id)).collect();
+    assert!(untested.is_empty(), "clauses without a test that cites them: {untested:?}");
+}
+
+#[test]
+fn every_cited_clause_exists() {
+    let clauses = clauses();
+    assert!(clauses.len() > 30, "found only {} clauses: has the page's form changed?", clauses.len());
+    let unknown: Vec<_> = citations().into_iter().filter(|(id, _)| !clauses.contains(id)).collect();
+    assert!(unknown.is_empty(), "tests that cite clauses which do not exist: {unknown:?}");
+}

@@ -1,0 +1,74 @@
+//! [`EndpointError`]: what is wrong with an endpoint, and what is allowed.
+
+/// Why a URL, or an endpoint built in code, makes no sense. Never contains the password.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EndpointError {
+    /// No `scheme://`.
+    #[error("not a URL: expected rdma://host:port, emulated://host:port or valkey://host:port")]
+    NotAUrl,
+    /// A scheme that is not ours.
+    #[error("unknown URL scheme \"{scheme}\": use rdma, emulated, valkey or redis")]
+    UnknownScheme {
+        /// As given.
+        scheme: String,
+    },
+    /// The text breaks the syntax of URLs.
+    #[error("bad URL: {0} (write special characters in user and password as %XX)")]
+    Syntax(::url::ParseError),
+    /// A `#` in the URL, which is nearly always a password that is not percent-encoded.
+    #[error("a URL here has no part after '#': write a '#' in a password as %23")]
+    Fragment,
+    /// A URL without a host.
+    #[error("the URL names no host: expected scheme://host:port")]
+    MissingHost,
+    /// Port 0.
+    #[error("port 0 cannot be connected to: use 1 to 65535")]
+    PortZero,
+    /// A user but no password.
+    #[error("the URL names a user but no password: expected user:password@host")]
+    UserWithoutPassword,
+    /// User or password has a broken `%` sequence, or decodes to something that is not UTF-8.
+    #[error("user or password is not percent-encoded UTF-8: write '%' as %25")]
+    BadEncoding,
+    /// The path is not a database number.
+    #[error("bad database \"{path}\": expected a number such as /0")]
+    BadDatabase {
+        /// The path as given.
+        path: String,
+    },
+    /// An option that does not exist.
+    #[error("unknown URL option \"{name}\": use protocol, timeout, rx_size, device or poll")]
+    UnknownOption {
+        /// As given.
+        name: String,
+    },
+    /// An option given twice.
+    #[error("URL option \"{name}\" is given twice")]
+    RepeatedOption {
+        /// As given.
+        name: String,
+    },
+    /// An option with a value out of range.
+    #[error("bad value \"{value}\" for URL option {name}: use {allowed}")]
+    BadOption {
+        /// The option.
+        name: String,
+        /// Its value as given.
+        value: String,
+        /// What it can be.
+        allowed: &'static str,
+    },
+    /// An option of RDMA on a TCP endpoint.
+    #[error("option {option} makes no sense over TCP: use it with rdma:// or emulated://")]
+    NotOnTcp {
+        /// The option.
+        option: &'static str,
+    },
+    /// An option that is reserved and not built yet.
+    #[error("{option} is not supported yet: leave it out")]
+    Unsupported {
+        /// Option and value.
+        option: String,
+    },
+}

@@ -1,0 +1,136 @@
+//! [`Endpoint`] from the text of a URL.
+
+use std::borrow::Cow;
+use std::str::FromStr;
+use std::time::Duration;
+
+use url::{Host, Url};
+
+use super::{Endpoint, EndpointError, MAX_RX_SIZE, Protocol, Transport};
+
+impl FromStr for Endpoint {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Self, EndpointError> {
+        let Some((scheme, _)) = text.split_once("://") else { return Err(EndpointError::NotAUrl) };
+        let transport = match scheme.to_ascii_lowercase().as_str() {
+            "rdma" => Transport::Rdma,
+            "emulated" => Transport::Emulated,
+            "valkey" | "redis" => Transport::Tcp,
+            _ => return Err(EndpointError::UnknownScheme { scheme: scheme.to_owned() }),
+        };
+        if text.contains('#') {
+            return Err(EndpointError::Fragment);
+        }
+        let url = Url::parse(text).map_err(EndpointError::Syntax)?;
+        let host = match url.host() {
+            Some(Host::Domain(name)) if !name.is_empty() => name.to_owned(),
+            Some(Host::Ipv4(address)) => address.to_string(),
+            Some(Host::Ipv6(address)) => address.to_string(),
+            _ => return Err(EndpointError::MissingHost),
+        };
+        let port = match url.port() {
+            Some(0) => return Err(EndpointError::PortZero),
+            other => other.unwrap_or(Self::DEFAULT_PORT),
+        };
+
+        let mut endpoint = Self::new(transport, host, port);
+        match (url.username(), url.password()) {
+            ("", None) => {}
+            ("", Some(password)) => endpoint.password = Some(percent_decode(password)?),
+            (_, None) => return Err(EndpointError::UserWithoutPassword),
+            (user, Some(password)) => {
+                endpoint.user = Some(percent_decode(user)?);
+                endpoint.password = Some(percent_decode(password)?);
+            }
+        }
+        endpoint.database = match url.path() {
+            "" | "/" => 0,
+            path => path
+                .strip_prefix('/')
+                .and_then(|number| number.parse().ok())
+                .ok_or_else(|| EndpointError::BadDatabase { path: path.to_owned() })?,
+        };
+        let mut seen: Vec<Cow<'_, str>> = Vec::new();
+        for (name, value) in url.query_pairs() {
+            if seen.contains(&name) {
+                return Err(EndpointError::RepeatedOption { name: name.into_owned() });
+            }
+            endpoint.set_option(&name, &value)?;
+            seen.push(name);
+        }
+        endpoint.check()?;
+        Ok(endpoint)
+    }
+}
+
+impl Endpoint {
+    fn set_option(&mut self, name: &str, value: &str) -> Result<(), EndpointError> {
+        let bad =
+            |allowed| EndpointError::BadOption { name: name.to_owned(), value: value.to_owned(), allowed };
+        match name {
+            "protocol" => match value {
+                "resp2" => self.protocol = Protocol::Resp2,
+                "resp3" => self.protocol = Protocol::Resp3,
+                _ => return Err(bad("resp2 or resp3")),
+            },
+            "timeout" => self.timeout = parse_duration(value).ok_or_else(|| bad(ALLOWED_DURATION))?,
+            "rx_size" => match value.parse() {
+                Ok(bytes) if (1..=MAX_RX_SIZE).contains(&bytes) => self.rx_size = Some(bytes),
+                _ => return Err(bad("a number of bytes from 1 to 1073741824")),
+            },
+            "device" if value.is_empty() => return Err(bad("the name of an RDMA device")),
+            "device" => self.device = Some(value.to_owned()),
+            "poll" if self.transport == Transport::Tcp => {
+                return Err(EndpointError::NotOnTcp { option: "poll" });
+            }
+            "poll" => match value {
+                "event" => {}
+                "busy" | "adaptive" => {
+                    return Err(EndpointError::Unsupported { option: format!("poll={value}") });
+                }
+                _ => return Err(bad("event")),
+            },
+            "fallback" => match value {
+                "tcp" => return Err(EndpointError::Unsupported { option: format!("fallback={value}") }),
+                _ => return Err(bad("tcp")),
+            },
+            _ => return Err(EndpointError::UnknownOption { name: name.to_owned() }),
+        }
+        Ok(())
+    }
+}
+
+const ALLOWED_DURATION: &str = "a number above 0 with ms, s or m, such as 500ms or 5s";
+
+fn parse_duration(text: &str) -> Option<Duration> {
+    let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(unit_at);
+    let number: u64 = number.parse().ok().filter(|number| *number > 0)?;
+    match unit {
+        "ms" => Some(Duration::from_millis(number)),
+        "s" => Some(Duration::from_secs(number)),
+        "m" => number.checked_mul(60).map(Duration::from_secs),
+        _ => None,
+    }
+}
+
+fn percent_decode(text: &str) -> Result<String, EndpointError> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        rest = after;
+        if byte != b'%' {
+            decoded.push(byte);
+            continue;
+        }
+        let digits = rest.split_at_checked(2).ok_or(EndpointError::BadEncoding)?;
+        let hex = |digit: u8| char::from(digit).to_digit(16);
+        match (hex(digits.0[0]), hex(digits.0[1])) {
+            (Some(high), Some(low)) => decoded.push((high * 16 + low) as u8),
+            _ => return Err(EndpointError::BadEncoding),
+        }
+        rest = digits.1;
+    }
+    String::from_utf8(decoded).map_err(|_| EndpointError::BadEncoding)
+}

@@ -1,0 +1,132 @@
+//! The program `valkey-rdma-mock`.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+
+fn program(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_valkey-rdma-mock"));
+    command.args(args).env_remove("RUST_LOG").stdin(Stdio::null());
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    program(args).output().unwrap()
+}
+
+/// A mock that is up, and what it printed.
+struct Running {
+    child: Child,
+    urls: Vec<String>,
+}
+
+impl Running {
+    fn start(args: &[&str], listeners: usize) -> Self {
+        let mut child = program(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let urls = lines.take(listeners).map(|line| line.unwrap().strip_prefix("ready ").unwrap().to_owned());
+        let urls = urls.collect();
+        Self { child, urls }
+    }
+
+    fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Gone already, in most tests.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn it_says_where_it_is_ready_and_answers_there() {
+    let args = ["--port", "0", "--device", "emulated", "--tcp-port", "0", "--rx-size", "65536"];
+    let mock = Running::start(&args, 2);
+    assert!(mock.urls[0].starts_with("emulated://127.0.0.1:"), "{:?}", mock.urls);
+    let tcp = mock.urls[1].strip_prefix("valkey://").unwrap();
+    let mut stream = TcpStream::connect(tcp).unwrap();
+    stream.write_all(b"PING\r\nQUIT\r\n").unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    assert_eq!(reply, "+PONG\r\n+OK\r\n");
+}
+
+#[test]
+fn a_tcp_port_alone_means_no_rdma() {
+    let mock = Running::start(&["--tcp-port", "0", "--requirepass", "secret"], 1);
+    let mut stream = TcpStream::connect(mock.urls[0].strip_prefix("valkey://").unwrap()).unwrap();
+    stream.write_all(b"PING\r\nAUTH secret\r\nQUIT\r\n").unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    assert_eq!(reply, "-NOAUTH Authentication required.\r\n+OK\r\n+OK\r\n");
+}
+
+#[test]
+fn interrupt_and_terminate_end_it_in_good_order() {
+    for name in ["-INT", "-TERM"] {
+        let mut mock = Running::start(&["--tcp-port", "0"], 1);
+        let mut stream = TcpStream::connect(mock.urls[0].strip_prefix("valkey://").unwrap()).unwrap();
+        stream.write_all(b"PING\r\n").unwrap();
+        let mut reply = [0; 7];
+        stream.read_exact(&mut reply).unwrap();
+        mock.signal(name);
+        assert!(mock.child.wait().unwrap().success(), "{name}");
+        assert_eq!(stream.read(&mut reply).unwrap(), 0);
+        let mut complaints = String::new();
+        mock.child.stderr.take().unwrap().read_to_string(&mut complaints).unwrap();
+        assert_eq!(complaints, "");
+    }
+}
+
+#[test]
+fn bad_flags_are_one_line_and_exit_status_2() {
+    for (args, says) in [
+        (&["--port", "x"][..], "invalid value 'x' for '--port <N>'"),
+        (&["--port", "65536"], "65536 is not in 0..=65535"),
+        (&["--tcp-port"], "a value is required for '--tcp-port <N>'"),
+        (&["--device", "magic"], "unknown device \"magic\": use `verbs` or `emulated`"),
+        (&["--rx-size", "0"], "0 is not in 1..=1073741824"),
+        (&["--bind", "localhost"], "invalid IP address"),
+        (&["--nosuch"], "unexpected argument '--nosuch'"),
+        (&["--tcp-port", "0", "--rx-size", "65536"], "add --port N"),
+    ] {
+        let output = run(args);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(stderr.starts_with("error: ") && stderr.contains(says), "{args:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn an_address_in_use_is_one_line_and_exit_status_1() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let output = run(&["--tcp-port", &port.to_string()]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr.starts_with(&format!("error: cannot listen on 127.0.0.1:{port} (TCP): ")), "{stderr}");
+    assert!(stderr.ends_with("; stop the program that listens there, or choose another port\n"), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+}
+
+#[cfg(not(feature = "verbs"))]
+#[test]
+fn a_missing_device_is_one_line_and_exit_status_1() {
+    let output = run(&["--port", "0"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        stderr,
+        "error: this build has no `verbs` device: rebuild with the cargo feature `verbs`; \
+         or try --device emulated, which needs no RDMA\n"
+    );
+}

@@ -1,0 +1,189 @@
+//! The server as a whole: listeners, limits, and how it ends.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use support::{Wire, localhost, mock, start, wires};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use valkey_rdma_server::{
+    BindError, Command, Config, DeviceKind, Handler, Mock, Peer, Reply, Server, Transport, TransportConfig,
+};
+
+#[tokio::test]
+async fn urls_tell_the_real_ports() {
+    let server = mock().await;
+    let urls: Vec<String> = server.urls().collect();
+    assert!(urls[0].starts_with("valkey://127.0.0.1:"), "{urls:?}");
+    assert!(urls[1].starts_with("emulated://127.0.0.1:"), "{urls:?}");
+    assert!(server.endpoints().iter().all(|endpoint| endpoint.addr.port() != 0));
+}
+
+#[tokio::test]
+async fn listeners_share_one_handler() {
+    let server = mock().await;
+    let mut wires = wires(&server).await;
+    wires[0].dialogue(&[("SET k v", "+OK\r\n")]).await;
+    wires[1].dialogue(&[("GET k", "$1\r\nv\r\n")]).await;
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_an_error_and_nothing_is_left_running() {
+    let taken = TcpListener::bind(localhost()).await.unwrap();
+    let addr = taken.local_addr().unwrap();
+    let error = Server::builder(Mock::new()).tcp(addr).start().await.unwrap_err();
+    assert_eq!(error.to_string(), format!("cannot listen on {addr} (TCP)"));
+
+    let free = TcpListener::bind(localhost()).await.unwrap();
+    let first = free.local_addr().unwrap();
+    drop(free);
+    let both = Server::builder(Mock::new()).tcp(first).tcp(addr).start().await;
+    assert!(matches!(both, Err(BindError::Tcp { addr: at, .. }) if at == addr));
+    // The address of the listener that did start is free again once its task has been dropped.
+    while TcpListener::bind(first).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_listeners_is_an_error() {
+    assert!(matches!(Server::builder(Mock::new()).start().await, Err(BindError::NoListener)));
+}
+
+#[cfg(not(feature = "verbs"))]
+#[tokio::test]
+async fn a_device_that_is_not_built_in_is_an_error() {
+    let config = TransportConfig::default();
+    let error =
+        Server::builder(Mock::new()).rdma(DeviceKind::Verbs, localhost(), &config).start().await.unwrap_err();
+    assert!(error.to_string().contains("no `verbs` device"), "{error}");
+}
+
+#[tokio::test]
+async fn one_connection_too_many_is_told_so() {
+    let server = start(Mock::new(), Config::default().max_connections(2)).await;
+    let mut admitted = wires(&server).await;
+    for wire in &mut admitted {
+        wire.dialogue(&[("PING", "+PONG\r\n")]).await;
+    }
+    for wire in &mut wires(&server).await {
+        wire.expect("-ERR max number of clients reached\r\n").await;
+        wire.expect_end().await;
+    }
+    for wire in &mut admitted {
+        wire.dialogue(&[("PING", "+PONG\r\n")]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_makes_room_for_another() {
+    let server = start(Mock::new(), Config::default().max_connections(1)).await;
+    for endpoint in server.endpoints() {
+        for _ in 0..20 {
+            // The room is there again a moment after the client before has seen the end.
+            loop {
+                let mut wire = Wire::connect(endpoint).await;
+                wire.send("QUIT\r\n").await;
+                match &wire.rest().await[..] {
+                    b"+OK\r\n" => break,
+                    full => assert_eq!(full, b"-ERR max number of clients reached\r\n"),
+                }
+            }
+        }
+    }
+}
+
+/// Waits in `WAIT` until told to go on, panics in `PANIC`.
+#[derive(Default)]
+struct Moody {
+    waiting: Notify,
+    go: Notify,
+    cancelled: AtomicBool,
+}
+
+impl Handler for Moody {
+    type Session = ();
+
+    fn session(&self, _peer: &Peer) {}
+
+    async fn call(&self, _peer: &mut Peer, _session: &mut (), command: Command) -> Reply {
+        assert!(!command.is("PANIC"), "as asked");
+        if command.is("WAIT") {
+            let on_drop = SetOnDrop(&self.cancelled);
+            self.waiting.notify_one();
+            self.go.notified().await;
+            std::mem::forget(on_drop);
+        }
+        Reply::OK
+    }
+}
+
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn a_panic_ends_only_its_own_connection() {
+    let server = start(Arc::new(Moody::default()), &Config::default()).await;
+    for (mut unlucky, mut other) in wires(&server).await.into_iter().zip(wires(&server).await) {
+        unlucky.send("PANIC\r\n").await;
+        unlucky.expect_end().await;
+        other.dialogue(&[("PING", "+OK\r\n")]).await;
+    }
+}
+
+#[tokio::test]
+async fn shutdown_delivers_what_is_under_way() {
+    let moody = Arc::new(Moody::default());
+    let server = start(moody.clone(), &Config::default()).await;
+    let endpoints = server.endpoints().to_vec();
+    let mut wires = wires(&server).await;
+    for wire in &mut wires {
+        wire.send("WAIT\r\nPING\r\n").await;
+        moody.waiting.notified().await;
+    }
+    let shutdown = tokio::spawn(server.shutdown());
+    tokio::task::yield_now().await;
+    assert!(!shutdown.is_finished());
+    for wire in &mut wires {
+        moody.go.notify_one();
+        wire.expect("+OK\r\n+OK\r\n").await;
+        wire.expect_end().await;
+    }
+    shutdown.await.unwrap();
+    // Nobody listens any more.
+    let tcp = endpoints.iter().find(|endpoint| endpoint.transport == Transport::Tcp).unwrap();
+    assert!(tokio::net::TcpStream::connect(tcp.addr).await.is_err());
+}
+
+#[tokio::test]
+async fn shutdown_cuts_what_takes_too_long() {
+    let moody = Arc::new(Moody::default());
+    let server = start(moody.clone(), Config::default().drain_timeout(Duration::from_millis(1))).await;
+    let mut wire = Wire::connect(&server.endpoints()[0]).await;
+    wire.send("WAIT\r\n").await;
+    moody.waiting.notified().await;
+    server.shutdown().await;
+    assert!(moody.cancelled.load(Ordering::Relaxed));
+    wire.expect_end().await;
+}
+
+#[tokio::test]
+async fn dropping_the_server_cuts_every_connection() {
+    let server = mock().await;
+    let mut wires = wires(&server).await;
+    for wire in &mut wires {
+        wire.dialogue(&[("PING", "+PONG\r\n")]).await;
+    }
+    drop(server);
+    for wire in &mut wires {
+        wire.expect_end().await;
+    }
+}

@@ -1,0 +1,123 @@
+//! Commands and replies as bytes, over every transport.
+
+mod support;
+
+use support::{Wire, mock, start, wires};
+use tokio::task::JoinSet;
+use valkey_rdma_server::{Config, Mock};
+
+#[tokio::test]
+async fn resp_and_inline_commands_are_answered() {
+    let server = mock().await;
+    for wire in &mut wires(&server).await {
+        wire.send("*1\r\n$4\r\nPING\r\n").await;
+        wire.expect("+PONG\r\n").await;
+        wire.send("PING\r\n").await;
+        wire.expect("+PONG\r\n").await;
+        wire.send("*2\r\n$4\r\necho\r\n$6\r\na\r\n\0b\r\r\n").await;
+        wire.expect("$6\r\na\r\n\0b\r\r\n").await;
+    }
+}
+
+#[tokio::test]
+async fn a_pipeline_split_at_every_byte_is_answered_in_order() {
+    let server = mock().await;
+    for wire in &mut wires(&server).await {
+        let pipeline =
+            b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\na\r\nb\r\nGET k\r\n*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n";
+        for at in 0..=pipeline.len() {
+            wire.send(&pipeline[..at]).await;
+            tokio::task::yield_now().await;
+            wire.send(&pipeline[at..]).await;
+            wire.expect("+OK\r\n$4\r\na\r\nb\r\n:1\r\n").await;
+        }
+    }
+}
+
+/// From one byte to four times any window in use.
+#[tokio::test]
+async fn values_of_any_size_come_back_whole() {
+    let server = mock().await;
+    for wire in &mut wires(&server).await {
+        for len in [1, 3, 1023, 16_383, 16_384, 65_536, 1_000_003, 4 * 1024 * 1024 + 7, 16 * 1024 * 1024] {
+            let value: Vec<u8> = (0..len).map(|at| (at * 7 + at / 251) as u8).collect();
+            let bulk = [format!("${len}\r\n").as_bytes(), &value, b"\r\n"].concat();
+            wire.send([b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n", &bulk[..]].concat()).await;
+            wire.expect("+OK\r\n").await;
+            wire.send("GET k\r\n").await;
+            wire.expect(&bulk).await;
+        }
+    }
+}
+
+/// Facts 4.10, hazard H22; conformance idea 23.
+#[tokio::test]
+async fn a_pipeline_with_replies_of_8_mib_may_be_written_before_it_is_read() {
+    let server = mock().await;
+    for wire in &mut wires(&server).await {
+        let value = vec![b'v'; 8192];
+        wire.send([b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$8192\r\n", &value[..], b"\r\n"].concat()).await;
+        wire.expect("+OK\r\n").await;
+        wire.send("*2\r\n$3\r\nGET\r\n$1\r\nk\r\n".repeat(1024)).await;
+        let reply = [b"$8192\r\n", &value[..], b"\r\n"].concat();
+        for _ in 0..1024 {
+            wire.expect(&reply).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn ten_thousand_commands_at_once_are_answered_in_order() {
+    let server = mock().await;
+    for wire in &mut wires(&server).await {
+        wire.dialogue(&[("DEL n", ":0\r\n")]).await;
+        wire.send("INCR n\r\n".repeat(10_000)).await;
+        let replies: String = (1..=10_000).map(|n| format!(":{n}\r\n")).collect();
+        wire.expect(replies).await;
+        wire.dialogue(&[("DEL n", ":1\r\n")]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_protocol_error_is_told_and_ends_the_connection() {
+    let server = mock().await;
+    for (input, error) in [
+        ("*x\r\n", "invalid multibulk length"),
+        ("*1048577\r\n", "invalid multibulk length"),
+        ("*1\r\n:4\r\n", "expected '$', got ':'"),
+        ("*1\r\n$-2\r\n", "invalid bulk length"),
+        ("ECHO 'a\r\n", "unbalanced quotes in request"),
+    ] {
+        for wire in &mut wires(&server).await {
+            wire.send(format!("PING\r\n{input}PING\r\n")).await;
+            wire.expect(format!("+PONG\r\n-ERR Protocol error: {error}\r\n")).await;
+            wire.expect_end().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_argument_longer_than_allowed_is_refused_before_it_is_sent() {
+    let server = start(Mock::new(), Config::default().max_argument_len(1000)).await;
+    for wire in &mut wires(&server).await {
+        wire.send("*2\r\n$4\r\nECHO\r\n$1001\r\n").await;
+        wire.expect("-ERR Protocol error: invalid bulk length\r\n").await;
+        wire.expect_end().await;
+    }
+}
+
+/// Hazard H17; conformance idea 31.
+#[tokio::test]
+async fn quit_is_answered_before_the_end() {
+    let server = mock().await;
+    let mut clients = JoinSet::new();
+    for endpoint in server.endpoints().repeat(200) {
+        clients.spawn(async move {
+            let mut wire = Wire::connect(&endpoint).await;
+            wire.send("PING\r\nQUIT\r\nPING\r\n").await;
+            wire.expect("+PONG\r\n+OK\r\n").await;
+            wire.expect_end().await;
+        });
+    }
+    clients.join_all().await;
+}
