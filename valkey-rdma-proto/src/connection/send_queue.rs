@@ -71,10 +71,8 @@ impl SendQueue {
                 break;
             }
             self.signalled.pop_front();
+            self.acknowledged = front + 1;
             position = Some(covered);
-        }
-        if position.is_some() {
-            self.acknowledged = self.acknowledged.max(sequence + 1);
         }
         position
     }
@@ -133,5 +131,15 @@ mod tests {
         assert_eq!(queue.room(), 7);
         assert_eq!(queue.complete(sequence(id)), None, "completes once");
         assert!(queue.has_unsignalled_tail() && !queue.is_idle());
+    }
+
+    #[test]
+    fn a_completion_of_a_send_never_made_vouches_for_no_more_than_there_is() {
+        let mut queue = SendQueue::new(8, 4);
+        let _ = queue.push(1, true);
+        let _ = queue.push(2, false);
+        assert_eq!(queue.complete(1_000_000), Some(2));
+        assert_eq!(queue.room(), 8);
+        assert_eq!(queue.complete(0), None);
     }
 }
