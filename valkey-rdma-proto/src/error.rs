@@ -9,23 +9,23 @@ use crate::work::FailureStatus;
 #[non_exhaustive]
 pub enum ProtocolError {
     /// A control message must have exactly 32 bytes.
-    #[error("control message of {len} bytes instead of 32 (clause M-1)")]
+    #[error("control message of {len} bytes instead of 32 (clause {})", self.clause())]
     MessageLength {
         /// The length received.
         len: u32,
     },
     /// The opcode is none that this side accepts.
-    #[error("unexpected control message opcode {opcode:#06x} (clause M-2)")]
+    #[error("unexpected control message opcode {opcode:#06x} (clause {})", self.clause())]
     Opcode {
         /// The opcode received.
         opcode: u16,
     },
     /// The peer offered no memory.
-    #[error("peer registered a window of 0 bytes (clause W-2)")]
+    #[error("peer registered a window of 0 bytes (clause {})", self.clause())]
     EmptyWindow,
     /// The peer's window is beyond our limit, or beyond the end of the address space.
     #[error(
-        "peer registered a window of {len} bytes at {addr:#x}, beyond the limit of {limit} bytes (clause W-2)"
+        "peer registered a window of {len} bytes at {addr:#x}, beyond the limit of {limit} bytes (clause {})", self.clause()
     )]
     WindowTooLarge {
         /// The address announced.
@@ -36,7 +36,7 @@ pub enum ProtocolError {
         limit: u32,
     },
     /// The peer offered new memory while the old was partly written: bytes under way may be lost.
-    #[error("peer registered a new window with {written} of {len} bytes of the old one written (clause W-5)")]
+    #[error("peer registered a new window with {written} of {len} bytes of the old one written (clause {})", self.clause())]
     WindowReplaced {
         /// Bytes written into the old window.
         written: u32,
@@ -44,7 +44,7 @@ pub enum ProtocolError {
         len: u32,
     },
     /// The immediate announces more bytes than our window has room for.
-    #[error("immediate announces {announced} bytes with {room} bytes of room (clause I-2)")]
+    #[error("immediate announces {announced} bytes with {room} bytes of room (clause {})", self.clause())]
     ImmediateBeyondWindow {
         /// Bytes announced.
         announced: u32,
@@ -52,7 +52,7 @@ pub enum ProtocolError {
         room: u32,
     },
     /// The immediate announces fewer bytes than the write carried.
-    #[error("immediate announces {announced} bytes after a write of {written} bytes (clause I-3)")]
+    #[error("immediate announces {announced} bytes after a write of {written} bytes (clause {})", self.clause())]
     ImmediateTooSmall {
         /// Bytes announced.
         announced: u32,
@@ -60,11 +60,26 @@ pub enum ProtocolError {
         written: u32,
     },
     /// The peer asks for answers faster than it takes them.
-    #[error("more than {limit} control messages are waiting for the peer to take them (clause F-4)")]
+    #[error("more than {limit} control messages are waiting for the peer to take them (clause {})", self.clause())]
     TooManyRequests {
         /// How many may wait.
         limit: usize,
     },
+}
+
+impl ProtocolError {
+    /// The id of the clause that the peer broke, as in `spec/protocol.md`.
+    pub fn clause(&self) -> &'static str {
+        match self {
+            Self::MessageLength { .. } => "M-1",
+            Self::Opcode { .. } => "M-2",
+            Self::EmptyWindow | Self::WindowTooLarge { .. } => "W-2",
+            Self::WindowReplaced { .. } => "W-5",
+            Self::ImmediateBeyondWindow { .. } => "I-2",
+            Self::ImmediateTooSmall { .. } => "I-3",
+            Self::TooManyRequests { .. } => "F-4",
+        }
+    }
 }
 
 /// Why a connection ended. Told once, by [`Event::Closed`](crate::Event::Closed).

@@ -14,4 +14,5 @@ mod messages;
 mod pair;
 mod properties;
 mod scripted;
+mod vectors;
 mod windows;
