@@ -3,8 +3,10 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::num::NonZeroU64;
+use std::ops::RangeInclusive;
 
 use clap::{ArgAction, Parser, ValueEnum};
+use valkey_rdma_client::Endpoint;
 
 use crate::workload::{Key, Test};
 
@@ -61,8 +63,8 @@ pub struct Args {
     )]
     pub url: Option<String>,
 
-    /// Size of our receive window in bytes (RDMA and emulated)
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Size of our receive window in bytes, 65536 to 16777216 (RDMA and emulated)
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(rx_sizes()))]
     pub rx_size: Option<u32>,
 
     /// Number of parallel connections
@@ -201,6 +203,12 @@ pub enum TestsError {
     /// No such test here.
     #[error("there is no test {0:?}; there are ping (or ping_mbulk), set and get")]
     Unknown(String),
+}
+
+/// The client's range, in the type that clap wants.
+fn rx_sizes() -> RangeInclusive<i64> {
+    let (least, most) = Endpoint::RX_SIZES.into_inner();
+    least.into()..=most.into()
 }
 
 fn tests_from_list(list: &str) -> Result<Tests, TestsError> {

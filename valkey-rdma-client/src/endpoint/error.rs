@@ -50,7 +50,7 @@ pub enum EndpointError {
         name: String,
     },
     /// An option with a value out of range.
-    #[error("bad value \"{value}\" for URL option {name}: use {allowed}")]
+    #[error("bad value \"{value}\" for option {name}: use {allowed}")]
     BadOption {
         /// The option.
         name: String,

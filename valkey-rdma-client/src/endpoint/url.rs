@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use url::{Host, Url};
 
-use super::{Endpoint, EndpointError, MAX_RX_SIZE, Protocol, Transport};
+use super::{ALLOWED_RX_SIZES, Endpoint, EndpointError, Protocol, Transport};
 
 impl FromStr for Endpoint {
     type Err = EndpointError;
@@ -76,8 +76,8 @@ impl Endpoint {
             },
             "timeout" => self.timeout = parse_duration(value).ok_or_else(|| bad(ALLOWED_DURATION))?,
             "rx_size" => match value.parse() {
-                Ok(bytes) if (1..=MAX_RX_SIZE).contains(&bytes) => self.rx_size = Some(bytes),
-                _ => return Err(bad("a number of bytes from 1 to 1073741824")),
+                Ok(bytes) if Self::RX_SIZES.contains(&bytes) => self.rx_size = Some(bytes),
+                _ => return Err(bad(ALLOWED_RX_SIZES)),
             },
             "device" if value.is_empty() => return Err(bad("the name of an RDMA device")),
             "device" => self.device = Some(value.to_owned()),
