@@ -61,7 +61,7 @@ pub struct Args {
         value_name = "URL",
         conflicts_with_all = ["host", "port", "password", "user", "dbnum", "resp3", "transport"]
     )]
-    pub url: Option<String>,
+    pub url: Option<ServerUrl>,
 
     /// Size of our receive window in bytes, 65536 to 16777216 (RDMA and emulated)
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(rx_sizes()))]
@@ -158,6 +158,38 @@ impl From<String> for Password {
 impl fmt::Debug for Password {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("***")
+    }
+}
+
+/// A server's URL as typed, which shows neither user nor password in debug output.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ServerUrl(String);
+
+impl ServerUrl {
+    /// The URL itself, password included. Mind where you print it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for ServerUrl {
+    fn from(text: String) -> ServerUrl {
+        ServerUrl(text)
+    }
+}
+
+impl fmt::Debug for ServerUrl {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Nothing says that it is a good URL: whatever comes before the last `@` may be secret.
+        let masked = match self.0.rsplit_once('@') {
+            None => self.0.clone(),
+            Some((login, host)) => {
+                let scheme =
+                    login.split_once("://").map_or(String::new(), |(scheme, _)| format!("{scheme}://"));
+                format!("{scheme}***@{host}")
+            }
+        };
+        fmt::Debug::fmt(&masked, out)
     }
 }
 
