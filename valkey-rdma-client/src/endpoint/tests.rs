@@ -67,6 +67,8 @@ fn bad_urls_are_refused_with_what_is_allowed() {
         ("rdma://me:%ff@h", "%25"),
         ("rdma://me:p#w@h", "%23"),
         ("rdma://h#x", "%23"),
+        ("rdma://me:1/w@h", "%2F"),
+        ("rdma://me:p?w@h", "%3F"),
         ("rdma://h?colour=blue", "unknown URL option \"colour\": use protocol,"),
         ("rdma://h?protocol=resp4", "bad value \"resp4\" for option protocol: use resp2 or resp3"),
         ("rdma://h?protocol", "use resp2 or resp3"),
@@ -108,9 +110,18 @@ fn passwords_are_never_shown() {
     let endpoint = parse("rdma://me:hush@[::1]:7000/3").expect("good");
     assert_eq!(endpoint.to_string(), "rdma://me:***@[::1]:7000/3");
     assert!(!format!("{endpoint:?}").contains("hush"));
-    for url in
-        ["rdma://me:hush#@h", "rdma://me:hush@", "rdma://me:hush%@h", "http://me:hush@h", "rdma://:hush@h/x"]
-    {
+    for url in [
+        "rdma://me:hush#@h",
+        "rdma://me:hush@",
+        "rdma://me:hush%@h",
+        "http://me:hush@h",
+        "rdma://:hush@h/x",
+        "rdma://me:hush/@h",
+        "rdma://me:1/hush@h",
+        "rdma://me:?hush@h",
+        "rdma://hush/hush@h",
+        "rdma://me:1?x=hush@h",
+    ] {
         let error = parse(url).expect_err(url);
         assert!(!format!("{error} {error:?}").contains("hush"), "{url}: {error}");
     }

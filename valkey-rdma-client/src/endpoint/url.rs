@@ -12,7 +12,7 @@ impl FromStr for Endpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Self, EndpointError> {
-        let Some((scheme, _)) = text.split_once("://") else { return Err(EndpointError::NotAUrl) };
+        let Some((scheme, rest)) = text.split_once("://") else { return Err(EndpointError::NotAUrl) };
         let transport = match scheme.to_ascii_lowercase().as_str() {
             "rdma" => Transport::Rdma,
             "emulated" => Transport::Emulated,
@@ -21,6 +21,10 @@ impl FromStr for Endpoint {
         };
         if text.contains('#') {
             return Err(EndpointError::Fragment);
+        }
+        // Before anything quotes the text: what comes after the host may be most of a password.
+        if rest.split_once(['/', '?']).is_some_and(|(_, after)| after.contains('@')) {
+            return Err(EndpointError::BareSeparator);
         }
         let url = Url::parse(text).map_err(EndpointError::Syntax)?;
         let host = match url.host() {
