@@ -3,8 +3,10 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::num::NonZeroU64;
+use std::ops::RangeInclusive;
 
 use clap::{ArgAction, Parser, ValueEnum};
+use valkey_rdma_client::Endpoint;
 
 use crate::workload::{Key, Test};
 
@@ -59,10 +61,10 @@ pub struct Args {
         value_name = "URL",
         conflicts_with_all = ["host", "port", "password", "user", "dbnum", "resp3", "transport"]
     )]
-    pub url: Option<String>,
+    pub url: Option<ServerUrl>,
 
-    /// Size of our receive window in bytes (RDMA and emulated)
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Size of our receive window in bytes, 65536 to 16777216 (RDMA and emulated)
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(rx_sizes()))]
     pub rx_size: Option<u32>,
 
     /// Number of parallel connections
@@ -159,6 +161,38 @@ impl fmt::Debug for Password {
     }
 }
 
+/// A server's URL as typed, which shows neither user nor password in debug output.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ServerUrl(String);
+
+impl ServerUrl {
+    /// The URL itself, password included. Mind where you print it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for ServerUrl {
+    fn from(text: String) -> ServerUrl {
+        ServerUrl(text)
+    }
+}
+
+impl fmt::Debug for ServerUrl {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Nothing says that it is a good URL: whatever comes before the last `@` may be secret.
+        let masked = match self.0.rsplit_once('@') {
+            None => self.0.clone(),
+            Some((login, host)) => {
+                let scheme =
+                    login.split_once("://").map_or(String::new(), |(scheme, _)| format!("{scheme}://"));
+                format!("{scheme}***@{host}")
+            }
+        };
+        fmt::Debug::fmt(&masked, out)
+    }
+}
+
 /// How to reach the server that `-h` and `-p` name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Transport {
@@ -201,6 +235,12 @@ pub enum TestsError {
     /// No such test here.
     #[error("there is no test {0:?}; there are ping (or ping_mbulk), set and get")]
     Unknown(String),
+}
+
+/// The client's range, in the type that clap wants.
+fn rx_sizes() -> RangeInclusive<i64> {
+    let (least, most) = Endpoint::RX_SIZES.into_inner();
+    least.into()..=most.into()
 }
 
 fn tests_from_list(list: &str) -> Result<Tests, TestsError> {

@@ -17,7 +17,9 @@ const CONNECTS_AT_ONCE: usize = 8;
 /// [`Instead::Refuse`] if the URL makes no sense, or contradicts another flag.
 pub fn endpoint(args: &Args) -> Result<Endpoint, Instead> {
     let mut endpoint = match &args.url {
-        Some(url) => url.parse::<Endpoint>().map_err(|error| Instead::Refuse(format!("--url: {error}")))?,
+        Some(url) => {
+            url.as_str().parse::<Endpoint>().map_err(|error| Instead::Refuse(format!("--url: {error}")))?
+        }
         None => from_flags(args),
     };
     if let Some(bytes) = args.rx_size {

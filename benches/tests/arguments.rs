@@ -43,6 +43,17 @@ fn flags_have_the_meaning_of_valkey_benchmark() {
     assert_eq!(args.tests.iter().collect::<Vec<_>>(), [Test::Set]);
     assert!(args.quiet && args.csv);
     assert!(!format!("{args:?}").contains("secret"));
+
+    for (url, shown) in [
+        ("rdma://app:secret@server:7000/3?timeout=2s", "\"rdma://***@server:7000/3?timeout=2s\""),
+        ("valkey://:se@cret/@server", "\"valkey://***@server\""),
+        ("secret@server", "\"***@server\""),
+        ("rdma://server", "\"rdma://server\""),
+    ] {
+        let args = parse(&format!("--url {url}")).unwrap();
+        assert_eq!(format!("{:?}", args.url.as_ref().unwrap()), shown);
+        assert!(format!("{args:?}").contains(shown), "{args:?}");
+    }
 }
 
 #[test]
@@ -54,7 +65,7 @@ fn tests_run_once_each_and_in_the_fixed_order() {
 #[test]
 fn our_own_flags_are_read() {
     let args = parse("--url emulated://host:1234 --tasks-per-connection 50 --rx-size 65536").unwrap();
-    assert_eq!(args.url.as_deref(), Some("emulated://host:1234"));
+    assert_eq!(args.url.as_ref().map(|url| url.as_str()), Some("emulated://host:1234"));
     assert_eq!((args.tasks_per_connection, args.rx_size), (50, Some(65536)));
     assert!(parse("--demo").unwrap().demo);
 }
@@ -78,7 +89,9 @@ fn bad_command_lines_are_refused_in_one_line_that_names_the_flag() {
         ("-p 0", "-p <PORT>"),
         ("--tasks-per-connection 0", "--tasks-per-connection <N>"),
         ("--threads 513", "--threads <NUM>"),
-        ("--rx-size 0", "--rx-size <BYTES>"),
+        ("--rx-size 65535", "--rx-size <BYTES>"),
+        ("--rx-size 16777217", "16777217 is not in 65536..=16777216"),
+        ("--rx-size 4294967295", "4294967295 is not in 65536..=16777216"),
         ("--transport udp", "rdma, tcp, emulated"),
         ("--transport tcp --rx-size 65536", "means nothing with --transport tcp"),
         ("--user app", "-a <PASSWORD>"),

@@ -1,5 +1,7 @@
 //! [`Command`]: arguments to RESP bytes, encoded once and ready to leave.
 
+use std::fmt;
+
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::error::RefusedCommand;
@@ -21,7 +23,7 @@ pub(crate) const SHARED_FROM: usize = 8 * 1024;
 /// let set = Command::new("SET").arg("kv:17").arg_bytes(chunk);
 /// let again = set.clone(); // the 32 MiB are not copied
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Command {
     arguments: usize,
     /// Encoded arguments up to and including the last shared one.
@@ -140,6 +142,14 @@ impl Command {
     }
 }
 
+/// Name and number of arguments only: what a command carries may be secret, a password most of all.
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let arguments = self.arguments.saturating_sub(1);
+        f.debug_struct("Command").field("name", &self.name()).field("arguments", &arguments).finish()
+    }
+}
+
 /// Room for `$`, the digits of a length and CRLF.
 const HEADER_ROOM: usize = 23;
 
@@ -239,6 +249,15 @@ mod tests {
         put_header(&mut buffer, b'$', usize::MAX);
         put_header(&mut buffer, b'*', 0);
         assert_eq!(&buffer[..], b"$18446744073709551615\r\n*0\r\n");
+    }
+
+    #[test]
+    fn debug_output_holds_no_arguments() {
+        let login = Command::from_args(["AUTH", "me", "hush"]);
+        assert_eq!(format!("{login:?}"), "Command { name: \"AUTH\", arguments: 2 }");
+        let shared = Command::new("HELLO").arg_bytes(Bytes::from("hush".repeat(SHARED_FROM)));
+        assert_eq!(format!("{shared:?}"), "Command { name: \"HELLO\", arguments: 1 }");
+        assert_eq!(format!("{:?}", Command::empty()), "Command { name: \"an empty command\", arguments: 0 }");
     }
 
     #[test]

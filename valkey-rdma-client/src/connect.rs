@@ -13,7 +13,7 @@ use valkey_rdma_transport::{Config, DeviceKind, Monitor, Stream, TransportError}
 use crate::client::{Client, Unstarted};
 use crate::command::Command;
 use crate::endpoint::{Endpoint, Protocol, Transport};
-use crate::error::{ConnectCause, ConnectError, Error, LostCause};
+use crate::error::{ConnectCause, ConnectError, Error, LostCause, ServerError};
 use crate::info::ConnectionInfo;
 
 /// Connects by name.
@@ -146,7 +146,7 @@ where
                 Ok(Err(error)) if step == Step::Courtesy && error.code != "NOAUTH" => {
                     debug!(%error, "ignored");
                 }
-                Ok(Err(error)) => return Err(ConnectCause::Rejected(error)),
+                Ok(Err(error)) => return Err(ConnectCause::Rejected(without_arguments(error))),
                 Err(Error::Lost(lost)) => return Err(ConnectCause::Lost(lost.cause)),
                 Err(_) => return Err(ConnectCause::Lost(Arc::new(LostCause::Stopped))),
             }
@@ -156,6 +156,14 @@ where
     timeout_at(deadline.at, replies).await.map_err(|_| deadline.passed(true))??;
     debug!(info = %client.info(), "connected");
     Ok(client)
+}
+
+/// Takes away what a server quotes of a command that it does not know: a login's arguments hold the password.
+fn without_arguments(mut error: ServerError) -> ServerError {
+    if let Some(quoted) = error.message.find(", with args beginning with") {
+        error.message.truncate(quoted);
+    }
+    error
 }
 
 /// What a refusal of a handshake command means.

@@ -1,6 +1,7 @@
 //! [`Endpoint`]: where to connect, how, and as whom; from a URL or built in code.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 mod error;
@@ -63,7 +64,7 @@ impl fmt::Display for Protocol {
 /// | database | for SELECT; 0 unless given |
 /// | `protocol=` | `resp3` (default) or `resp2` |
 /// | `timeout=` | limit for resolving, connecting and logging in together, as `500ms`, `5s` or `1m`; 5 s unless given |
-/// | `rx_size=` | receive buffer in bytes that the server may fill before we answer; not on TCP |
+/// | `rx_size=` | receive buffer in bytes that the server may fill before we answer, 65536 to 16777216; not on TCP |
 /// | `device=` | name of the RDMA device; not on TCP |
 /// | `poll=` | `event`; not on TCP |
 ///
@@ -98,6 +99,10 @@ impl Endpoint {
     pub const DEFAULT_PORT: u16 = 6379;
     /// The connect timeout unless set.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+    /// Lengths of the receive buffer that can be asked for, in bytes: 64 KiB to 16 MiB.
+    ///
+    /// Source: spec clause W-2. A Valkey server allocates and pins as much as we announce, and ends when it cannot.
+    pub const RX_SIZES: RangeInclusive<u32> = 65_536..=16_777_216;
 
     /// A server without login, on database 0, with every option at its default.
     #[must_use]
@@ -150,10 +155,10 @@ impl Endpoint {
     }
 
     /// Sets the receive buffer in bytes. Default: the transport's. A small one costs round trips for large replies,
-    /// a large one pins memory, here and on the server. Range 1 byte to 1 GiB; values outside are brought to the
-    /// nearest end. Connecting over TCP with it is an error.
+    /// a large one pins memory, here and on the server. Range [`RX_SIZES`](Self::RX_SIZES), 65536 to 16777216;
+    /// connecting with a value outside is an error, and so is connecting over TCP with any.
     pub fn set_rx_size(&mut self, bytes: u32) -> &mut Self {
-        self.rx_size = Some(bytes.clamp(1, MAX_RX_SIZE));
+        self.rx_size = Some(bytes);
         self
     }
 
@@ -233,7 +238,7 @@ impl Endpoint {
         }
     }
 
-    /// Refuses what only makes no sense together.
+    /// Refuses what the setters let pass, and what makes no sense together.
     pub(crate) fn check(&self) -> Result<(), EndpointError> {
         if self.host.is_empty() {
             return Err(EndpointError::MissingHost);
@@ -246,7 +251,14 @@ impl Endpoint {
                 return Err(EndpointError::NotOnTcp { option: "device" });
             }
         }
-        Ok(())
+        match self.rx_size {
+            Some(bytes) if !Self::RX_SIZES.contains(&bytes) => Err(EndpointError::BadOption {
+                name: "rx_size".to_owned(),
+                value: bytes.to_string(),
+                allowed: ALLOWED_RX_SIZES,
+            }),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -304,8 +316,8 @@ impl fmt::Debug for Endpoint {
     }
 }
 
-/// The largest window that the transport makes.
-const MAX_RX_SIZE: u32 = 1 << 30;
+/// [`Endpoint::RX_SIZES`] in words.
+const ALLOWED_RX_SIZES: &str = "a number of bytes from 65536 to 16777216";
 
 #[cfg(test)]
 mod tests;

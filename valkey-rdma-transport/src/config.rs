@@ -15,6 +15,7 @@ pub struct Config {
     connect_timeout: Duration,
     handshake_timeout: Duration,
     close_timeout: Duration,
+    idle_timeout: Option<Duration>,
     keepalive: Keepalive,
     device: Option<String>,
 }
@@ -37,6 +38,7 @@ impl Default for Config {
             connect_timeout: Duration::from_secs(5),
             handshake_timeout: Duration::from_secs(10),
             close_timeout: Duration::from_secs(5),
+            idle_timeout: None,
             keepalive: Keepalive::ByRole,
             device: None,
         }
@@ -87,6 +89,14 @@ impl Config {
         self
     }
 
+    /// How long nothing at all may arrive from the peer, keepalives included. Default: for ever. On an accepted
+    /// connection this ends idle clients; on a connected one it finds a dead server, if it is at least three of the
+    /// server's keepalive periods.
+    pub fn idle_timeout(&mut self, limit: Option<Duration>) -> &mut Self {
+        self.idle_timeout = limit;
+        self
+    }
+
     /// Period of keepalives. Default: every 3 s on accepted connections (as Valkey does), none on others.
     pub fn keepalive(&mut self, period: Option<Duration>) -> &mut Self {
         self.keepalive = period.map_or(Keepalive::Never, Keepalive::Every);
@@ -128,6 +138,7 @@ impl Config {
             proto::Role::Server => self.handshake_timeout,
         };
         config.close_timeout = self.close_timeout;
+        config.idle_timeout = self.idle_timeout;
         match self.keepalive {
             Keepalive::ByRole => {}
             Keepalive::Every(period) => config.keepalive = Some(period),

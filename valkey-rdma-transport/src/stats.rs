@@ -14,7 +14,7 @@ pub struct Stats {
     pub protocol: Counters,
     /// What the device was asked for.
     pub device: DeviceCounters,
-    /// Bytes registered with the device.
+    /// Bytes registered with the device; 0 once the connection has ended and everything was read.
     pub pinned_bytes: u64,
 }
 

@@ -144,6 +144,43 @@ async fn a_server_that_closes_after_its_reply_is_read_to_the_end_x2() {
 }
 
 #[tokio::test]
+async fn shutdown_tells_of_bytes_that_the_peer_did_not_take_x1() {
+    let mut config = Config::default();
+    config.rx_size(4096).rx_buffers(1);
+    let (mut client, server) = pair(&Config::default(), &config).await;
+    client.write_all(&pattern(6, 100_000)).await.expect("fits into the send buffer");
+    let (outcome, ()) = tokio::join!(client.shutdown(), async { drop(server) });
+    let error = outcome.expect_err("the peer's window held 4096 of the bytes");
+    assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe, "{error}");
+}
+
+#[tokio::test]
+async fn a_connection_that_ended_keeps_no_resources_whoever_looks_at_its_counts() {
+    let mut listener = Listener::bind(device(), any_port(), &Config::default()).await.expect("listens");
+    let addr = listener.local_addr();
+    let config = Config::default();
+    let (client, server) = tokio::join!(Stream::connect(device(), addr, &config), listener.accept());
+    let (mut client, mut server) = (client.expect("connects"), server.expect("accepts"));
+    let monitor = client.monitor();
+    server.write_all(b"bye").await.expect("writes");
+    server.shutdown().await.expect("delivered");
+    let mut received = Vec::new();
+    client.read_to_end(&mut received).await.expect("ends");
+    assert_eq!(received, b"bye");
+    assert_eq!(monitor.stats().pinned_bytes, 0);
+    assert_eq!((monitor.info().peer_addr, monitor.stats().protocol.bytes_received), (addr, 3));
+}
+
+#[tokio::test]
+async fn a_deadline_beyond_the_end_of_the_clock_never_comes() {
+    let mut config = Config::default();
+    config.handshake_timeout(Duration::MAX).keepalive(Some(Duration::MAX)).idle_timeout(Some(Duration::MAX));
+    let (mut client, mut server) = pair(&Config::default(), &config).await;
+    client.write_all(b"x").await.expect("writes");
+    assert_eq!(server.read_u8().await.expect("reads"), b'x');
+}
+
+#[tokio::test]
 async fn writing_after_the_peer_left_is_a_broken_pipe() {
     let (mut client, server) = pair(&Config::default(), &Config::default()).await;
     drop(server);

@@ -19,7 +19,8 @@ fn bad_flags_end_with_status_2() {
     assert_one_line(&tool(&["--url", "ftp://server"]), 2, "unknown URL scheme \"ftp\"");
     assert_one_line(&tool(&["--url", "rdma://server?colour=red"]), 2, "unknown URL option \"colour\"");
     assert_one_line(&tool(&["--url", "valkey://server", "--rx-size", "65536"]), 2, "--rx-size");
-    assert_one_line(&tool(&["--url", "rdma://server?rx_size=1", "--rx-size", "65536"]), 2, "--rx-size");
+    assert_one_line(&tool(&["--url", "rdma://server?rx_size=1073741824"]), 2, "from 65536 to 16777216");
+    assert_one_line(&tool(&["--url", "rdma://server?rx_size=65536", "--rx-size", "65536"]), 2, "--rx-size");
 }
 
 #[test]

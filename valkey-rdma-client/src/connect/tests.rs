@@ -105,6 +105,17 @@ async fn refusals_say_what_to_do_even_if_the_server_hangs_up() {
     }
 }
 
+/// Servers before 6.0 do not know HELLO and quote it whole.
+#[tokio::test]
+async fn a_password_that_the_server_quotes_is_not_shown() {
+    let login = "*5\r\n$5\r\nHELLO\r\n$1\r\n3\r\n$4\r\nAUTH\r\n$2\r\nme\r\n$4\r\nhush\r\n";
+    let answer = "-ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `me`, `hush`, \r\n+OK\r\n+OK\r\n";
+    let (result, _peer) = shake("valkey://me:hush@h", &format!("{login}{SETINFO}"), answer).await;
+    let text = text(&result);
+    assert!(text.contains("unknown command `HELLO`\"; an old server: use protocol=resp2"), "{text}");
+    assert!(!format!("{result:?}").contains("hush"), "{result:?}");
+}
+
 #[tokio::test]
 async fn a_peer_that_closes_during_the_handshake_is_named() {
     let hello = format!("*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n{SETINFO}");

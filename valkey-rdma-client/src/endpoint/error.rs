@@ -19,6 +19,9 @@ pub enum EndpointError {
     /// A `#` in the URL, which is nearly always a password that is not percent-encoded.
     #[error("a URL here has no part after '#': write a '#' in a password as %23")]
     Fragment,
+    /// An `@` after the host's `/` or `?`, which is a user or password that is not percent-encoded.
+    #[error("a URL here has no '@' after '/' or '?': in user and password write '/' as %2F and '?' as %3F")]
+    BareSeparator,
     /// A URL without a host.
     #[error("the URL names no host: expected scheme://host:port")]
     MissingHost,
@@ -50,7 +53,7 @@ pub enum EndpointError {
         name: String,
     },
     /// An option with a value out of range.
-    #[error("bad value \"{value}\" for URL option {name}: use {allowed}")]
+    #[error("bad value \"{value}\" for option {name}: use {allowed}")]
     BadOption {
         /// The option.
         name: String,

@@ -31,6 +31,7 @@ fn good_urls_mean_what_they_say() {
         ("rdma://h?protocol=resp2", with(Rdma, &|e| e.set_protocol(Protocol::Resp2))),
         ("rdma://h?protocol=resp3", base(Rdma)),
         ("rdma://h/?rx_size=65536&poll=event", with(Rdma, &|e| e.set_rx_size(65536))),
+        ("rdma://h?rx_size=16777216", with(Rdma, &|e| e.set_rx_size(16_777_216))),
         ("emulated://h?device=rxe0", with(Emulated, &|e| e.set_device("rxe0"))),
         ("rdma://h?timeout=250ms", with(Rdma, &|e| e.set_timeout(Duration::from_millis(250)))),
         ("rdma://h?timeout=3s", with(Rdma, &|e| e.set_timeout(Duration::from_secs(3)))),
@@ -66,8 +67,10 @@ fn bad_urls_are_refused_with_what_is_allowed() {
         ("rdma://me:%ff@h", "%25"),
         ("rdma://me:p#w@h", "%23"),
         ("rdma://h#x", "%23"),
+        ("rdma://me:1/w@h", "%2F"),
+        ("rdma://me:p?w@h", "%3F"),
         ("rdma://h?colour=blue", "unknown URL option \"colour\": use protocol,"),
-        ("rdma://h?protocol=resp4", "bad value \"resp4\" for URL option protocol: use resp2 or resp3"),
+        ("rdma://h?protocol=resp4", "bad value \"resp4\" for option protocol: use resp2 or resp3"),
         ("rdma://h?protocol", "use resp2 or resp3"),
         ("rdma://h?protocol=resp2&protocol=resp3", "given twice"),
         ("rdma://h?timeout=5", "500ms"),
@@ -77,7 +80,13 @@ fn bad_urls_are_refused_with_what_is_allowed() {
         ("rdma://h?timeout=s", "500ms"),
         ("rdma://h?timeout=99999999999999999999s", "500ms"),
         ("rdma://h?timeout=999999999999999999m", "500ms"),
-        ("rdma://h?rx_size=0", "number of bytes"),
+        (
+            "rdma://h?rx_size=0",
+            "bad value \"0\" for option rx_size: use a number of bytes from 65536 to 16777216",
+        ),
+        ("rdma://h?rx_size=65535", "from 65536 to 16777216"),
+        ("rdma://h?rx_size=16777217", "from 65536 to 16777216"),
+        ("rdma://h?rx_size=1073741824", "from 65536 to 16777216"),
         ("rdma://h?rx_size=1M", "number of bytes"),
         ("rdma://h?rx_size=4294967296", "number of bytes"),
         ("rdma://h?device=", "name of an RDMA device"),
@@ -101,9 +110,18 @@ fn passwords_are_never_shown() {
     let endpoint = parse("rdma://me:hush@[::1]:7000/3").expect("good");
     assert_eq!(endpoint.to_string(), "rdma://me:***@[::1]:7000/3");
     assert!(!format!("{endpoint:?}").contains("hush"));
-    for url in
-        ["rdma://me:hush#@h", "rdma://me:hush@", "rdma://me:hush%@h", "http://me:hush@h", "rdma://:hush@h/x"]
-    {
+    for url in [
+        "rdma://me:hush#@h",
+        "rdma://me:hush@",
+        "rdma://me:hush%@h",
+        "http://me:hush@h",
+        "rdma://:hush@h/x",
+        "rdma://me:hush/@h",
+        "rdma://me:1/hush@h",
+        "rdma://me:?hush@h",
+        "rdma://hush/hush@h",
+        "rdma://me:1?x=hush@h",
+    ] {
         let error = parse(url).expect_err(url);
         assert!(!format!("{error} {error:?}").contains("hush"), "{url}: {error}");
     }
@@ -113,6 +131,21 @@ fn passwords_are_never_shown() {
 fn an_endpoint_built_in_code_is_checked_too() {
     let mut endpoint = Endpoint::new(Transport::Tcp, "h", 6379);
     assert_eq!(endpoint.check(), Ok(()));
-    endpoint.set_rx_size(4096);
+    endpoint.set_rx_size(65_536);
     assert_eq!(endpoint.check(), Err(EndpointError::NotOnTcp { option: "rx_size" }));
+}
+
+/// Clause W-2: more, or less, can end a reference server.
+#[test]
+fn window_lengths_that_a_server_may_not_survive_are_refused_in_code_too() {
+    let endpoint = |bytes| Endpoint::new(Transport::Rdma, "h", 6379).set_rx_size(bytes).clone();
+    for bytes in [65_536, 1 << 20, 16_777_216] {
+        assert_eq!(endpoint(bytes).check(), Ok(()), "{bytes}");
+    }
+    for bytes in [0, 1, 65_535, 16_777_217, 1 << 30, u32::MAX] {
+        let error = endpoint(bytes).check().expect_err("out of range");
+        let text =
+            format!("bad value \"{bytes}\" for option rx_size: use a number of bytes from 65536 to 16777216");
+        assert_eq!(error.to_string(), text);
+    }
 }

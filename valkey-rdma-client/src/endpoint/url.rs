@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use url::{Host, Url};
 
-use super::{Endpoint, EndpointError, MAX_RX_SIZE, Protocol, Transport};
+use super::{ALLOWED_RX_SIZES, Endpoint, EndpointError, Protocol, Transport};
 
 impl FromStr for Endpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Self, EndpointError> {
-        let Some((scheme, _)) = text.split_once("://") else { return Err(EndpointError::NotAUrl) };
+        let Some((scheme, rest)) = text.split_once("://") else { return Err(EndpointError::NotAUrl) };
         let transport = match scheme.to_ascii_lowercase().as_str() {
             "rdma" => Transport::Rdma,
             "emulated" => Transport::Emulated,
@@ -21,6 +21,10 @@ impl FromStr for Endpoint {
         };
         if text.contains('#') {
             return Err(EndpointError::Fragment);
+        }
+        // Before anything quotes the text: what comes after the host may be most of a password.
+        if rest.split_once(['/', '?']).is_some_and(|(_, after)| after.contains('@')) {
+            return Err(EndpointError::BareSeparator);
         }
         let url = Url::parse(text).map_err(EndpointError::Syntax)?;
         let host = match url.host() {
@@ -76,8 +80,8 @@ impl Endpoint {
             },
             "timeout" => self.timeout = parse_duration(value).ok_or_else(|| bad(ALLOWED_DURATION))?,
             "rx_size" => match value.parse() {
-                Ok(bytes) if (1..=MAX_RX_SIZE).contains(&bytes) => self.rx_size = Some(bytes),
-                _ => return Err(bad("a number of bytes from 1 to 1073741824")),
+                Ok(bytes) if Self::RX_SIZES.contains(&bytes) => self.rx_size = Some(bytes),
+                _ => return Err(bad(ALLOWED_RX_SIZES)),
             },
             "device" if value.is_empty() => return Err(bad("the name of an RDMA device")),
             "device" => self.device = Some(value.to_owned()),

@@ -3,7 +3,7 @@
 //! An [`Endpoint`] is one queue pair with everything it needs: completion queue, event channels, memory
 //! regions, and its connection-manager identifier. Its life is always the same:
 //!
-//! 1. It is made, unconnected, by [`open`] (active side) or by [`PassiveEndpoint::poll_accept`] (passive side).
+//! 1. It is made, unconnected, by [`open()`] (active side) or by [`PassiveEndpoint::poll_accept`] (passive side).
 //! 2. Regions are registered and receives posted, so that nothing the peer sends can find it unprepared.
 //! 3. [`Endpoint::establish`] sends the connect request, or accepts the peer's.
 //! 4. [`CmEvent::Established`] arrives; work requests flow.

@@ -37,8 +37,8 @@ pub(super) struct Sides([Side; 2]);
 /// How carrying out a send went.
 enum Carried {
     Done,
-    /// The peer has no receive posted: try again when it has.
-    NoReceive,
+    /// The peer has no receive posted, or is gone: try again later.
+    NotYet,
     Failed {
         status: FailureStatus,
         /// Whether the peer's queue pair goes to error too.
@@ -131,7 +131,7 @@ impl Sides {
     fn progress(&mut self, end: End) {
         while let Some(&request) = self.side(end).stalled.front() {
             match self.carry_out(end, &request) {
-                Carried::NoReceive => return,
+                Carried::NotYet => return,
                 Carried::Done => {
                     self.side(end).stalled.pop_front();
                     self.side(end).complete_send(&request);
@@ -157,15 +157,15 @@ impl Sides {
             return Carried::Failed { status: FailureStatus::LocalProtection, peer_fails: false };
         };
         let peer = self.side(end.other());
-        if peer.state != QueuePairState::Ready {
-            return Carried::Failed { status: FailureStatus::RetryExceeded, peer_fails: false };
-        }
-        if request.op.consumes_receive() && peer.receives.is_empty() {
-            return Carried::NoReceive;
+        // A peer in error acknowledges nothing. Hardware tries again for seconds, and by then the news that the peer
+        // has disconnected is here: so it is left to that.
+        let silent = peer.state != QueuePairState::Ready;
+        if silent || request.op.consumes_receive() && peer.receives.is_empty() {
+            return Carried::NotYet;
         }
         match request.op {
             SendOp::Send => {
-                let Some(receive) = peer.receives.pop_front() else { return Carried::NoReceive };
+                let Some(receive) = peer.receives.pop_front() else { return Carried::NotYet };
                 let slot = receive.local;
                 let target = peer.memory(slot.region).cloned();
                 let target = target.filter(|_| local.len <= slot.len).and_then(|memory| {
@@ -194,7 +194,7 @@ impl Sides {
                     copy(&source, from, target, to);
                 }
                 if let SendOp::WriteWithImm { imm, .. } = request.op {
-                    let Some(receive) = peer.receives.pop_front() else { return Carried::NoReceive };
+                    let Some(receive) = peer.receives.pop_front() else { return Carried::NotYet };
                     peer.complete_receive(receive.wr_id, Outcome::Written { byte_len: local.len, imm });
                 }
             }

@@ -4,7 +4,7 @@
 //! that finds no posted receive waits for one, queues have depths, an error flushes everything behind it.
 //! Nothing is lost or reordered, because a reliable connection loses and reorders nothing.
 //!
-//! The two ends of a connection share one [`Link`]; posting a send carries it out at once, by copying from one
+//! The two ends of a connection share one [`Link`](link::Link); posting a send carries it out at once, by copying from one
 //! side's region into the other's.
 
 mod endpoint;

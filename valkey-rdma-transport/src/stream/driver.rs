@@ -43,14 +43,15 @@ impl Future for Driver {
             if ended {
                 return Poll::Ready(());
             }
+            // Deadlines first: a peer that never lets us rest does not escape them.
+            if self.poll_deadline(cx, deadline) {
+                self.shared.with(|inner| inner.handle_timeout());
+                continue;
+            }
             if again {
                 cx.waker().wake_by_ref();
-                return Poll::Pending;
             }
-            if !self.poll_deadline(cx, deadline) {
-                return Poll::Pending;
-            }
-            self.shared.with(|inner| inner.handle_timeout());
+            return Poll::Pending;
         }
     }
 }

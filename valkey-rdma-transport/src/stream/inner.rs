@@ -6,7 +6,7 @@ use bytes::BufMut;
 use tokio::time::Instant;
 use valkey_rdma_proto::work::{Completion, Outcome, ReceiveRequest, RegionId, SendRequest, WrKind};
 use valkey_rdma_proto::{
-    self as proto, CloseReason, Connection, Event, Resources, Role, Work, command_region_len, wire,
+    self as proto, CloseReason, Connection, Event, Fate, Resources, Role, Work, command_region_len, wire,
 };
 
 use crate::config::{Config, QUEUE_DEPTH};
@@ -26,10 +26,14 @@ pub(super) enum End {
 /// Core, endpoint and waiting tasks of one connection.
 pub(super) struct Inner {
     core: Connection,
-    endpoint: Box<dyn Endpoint>,
+    /// `None` once the connection has ended and everything that arrived was read: then the device's objects and
+    /// the pinned memory are freed, whoever still looks at the counts.
+    endpoint: Option<Box<dyn Endpoint>>,
+    info: Info,
+    /// Nobody will read any more.
+    discarded: bool,
     commands: RegionId,
     staging: RegionId,
-    windows: u32,
     origin: Instant,
     armed: bool,
     end: Option<End>,
@@ -70,12 +74,23 @@ impl Inner {
             send_depth: limits.send_depth,
             max_message: limits.max_message,
         };
+        let core = Connection::new(role, config.protocol(role), resources);
+        let info = Info {
+            device: endpoint.device(),
+            local_addr: endpoint.local_addr(),
+            peer_addr: endpoint.peer_addr(),
+            window: core.window(),
+            windows,
+            peer_window: 0,
+            send_buffer: core.send_buffer(),
+        };
         let mut inner = Self {
-            core: Connection::new(role, config.protocol(role), resources),
-            endpoint,
+            core,
+            endpoint: Some(endpoint),
+            info,
+            discarded: false,
             commands: commands.id,
             staging: staging.id,
-            windows,
             origin: Instant::now(),
             armed: false,
             end: None,
@@ -84,13 +99,17 @@ impl Inner {
             driver: None,
             driver_deadline: None,
             device: DeviceCounters::default(),
-            pinned_bytes: u64::from(commands.len) + u64::from(staging.len) + u64::from(windows * rx_size),
+            pinned_bytes: u64::from(commands.len)
+                + u64::from(staging.len)
+                + u64::from(windows) * u64::from(rx_size),
             completions: Vec::with_capacity(COMPLETION_BATCH),
             sends: Vec::new(),
             receives: Vec::new(),
         };
         inner.pump();
-        inner.endpoint.establish()?;
+        if let Some(endpoint) = &mut inner.endpoint {
+            endpoint.establish()?;
+        }
         if role == Role::Server {
             inner.core.handle_accepted(inner.now());
         }
@@ -115,10 +134,11 @@ impl Inner {
         true
     }
 
-    /// The deadline of [`poll_timeout`](Connection::poll_timeout), which the driver will wait for.
+    /// The deadline of [`poll_timeout`](Connection::poll_timeout), which the driver will wait for. One beyond the
+    /// end of the clock never comes.
     pub(super) fn deadline(&mut self) -> Option<Instant> {
         self.driver_deadline = self.core.poll_timeout();
-        self.driver_deadline.map(|deadline| self.origin + deadline.since_origin())
+        self.driver_deadline.and_then(|deadline| self.origin.checked_add(deadline.since_origin()))
     }
 
     /// The deadline has passed.
@@ -140,7 +160,8 @@ impl Inner {
             let Some(slice) = self.core.readable() else { break };
             let len = slice.len.min(u32::try_from(out.remaining_mut()).unwrap_or(u32::MAX));
             let start = slice.offset as usize;
-            self.endpoint.copy_out(slice.region, start..start + len as usize, out);
+            let Some(endpoint) = &self.endpoint else { break };
+            endpoint.copy_out(slice.region, start..start + len as usize, out);
             self.device.copied_out += u64::from(len);
             self.core.consume(self.now(), len);
             copied = true;
@@ -166,12 +187,10 @@ impl Inner {
             while !rest.is_empty() {
                 let free = self.core.reserve();
                 let len = rest.len().min(free.len());
-                if len == 0 {
-                    break;
-                }
+                let Some(endpoint) = self.endpoint.as_mut().filter(|_| len > 0) else { break };
                 let (now, later) = rest.split_at(len);
                 let start = free.start as usize;
-                self.endpoint.fill(self.staging, start..start + len, &mut |room| room.copy_from_slice(now));
+                endpoint.fill(self.staging, start..start + len, &mut |room| room.copy_from_slice(now));
                 self.core.commit(self.now(), len as u32);
                 written += len;
                 rest = later;
@@ -205,6 +224,23 @@ impl Inner {
         self.pump();
     }
 
+    /// Starts an orderly close, after which nobody reads.
+    pub(super) fn discard(&mut self) {
+        self.discarded = true;
+        self.close();
+    }
+
+    /// The endpoint, once it has nothing more to do. Drop it without holding the lock.
+    pub(super) fn take_finished(&mut self) -> Option<Box<dyn Endpoint>> {
+        let finished = self.end.is_some() && (self.discarded || self.core.readable().is_none());
+        self.endpoint.take_if(|_| finished)
+    }
+
+    /// What became of the bytes written.
+    pub(super) fn fate(&self) -> Fate {
+        self.core.fate()
+    }
+
     /// Waits until both sides know each other's memory. `Ready(false)`: it ended before.
     pub(super) fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         if self.core.is_connected() || self.end.is_some() {
@@ -232,20 +268,13 @@ impl Inner {
 
     /// The counts so far.
     pub(super) fn stats(&self) -> Stats {
-        Stats { protocol: self.core.counters(), device: self.device, pinned_bytes: self.pinned_bytes }
+        let pinned_bytes = self.endpoint.as_ref().map_or(0, |_| self.pinned_bytes);
+        Stats { protocol: self.core.counters(), device: self.device, pinned_bytes }
     }
 
     /// What the connection runs on.
     pub(super) fn info(&self) -> Info {
-        Info {
-            device: self.endpoint.device(),
-            local_addr: self.endpoint.local_addr(),
-            peer_addr: self.endpoint.peer_addr(),
-            window: self.core.window(),
-            windows: self.windows,
-            peer_window: self.core.peer_window(),
-            send_buffer: self.core.send_buffer(),
-        }
+        Info { peer_window: self.core.peer_window(), ..self.info.clone() }
     }
 
     /// Whoever has something to do now. Wake them without holding the lock: a waker may drop its task, and the
@@ -267,7 +296,8 @@ impl Inner {
     }
 
     fn take_completion_event(&mut self, cx: &mut Context<'_>) -> bool {
-        match self.endpoint.poll_completion_event(cx) {
+        let Some(endpoint) = &mut self.endpoint else { return false };
+        match endpoint.poll_completion_event(cx) {
             Poll::Ready(Ok(())) => {
                 self.device.events += 1;
                 self.armed = false;
@@ -282,8 +312,9 @@ impl Inner {
         if self.armed || self.core.is_closed() {
             return;
         }
+        let Some(endpoint) = &mut self.endpoint else { return };
         self.device.arms += 1;
-        match self.endpoint.arm() {
+        match endpoint.arm() {
             Ok(()) => self.armed = true,
             Err(error) => {
                 self.device_failed(&error);
@@ -293,9 +324,10 @@ impl Inner {
 
     /// Hands up to `limit` completions to the core. Returns whether there were any.
     fn drain(&mut self, limit: usize) -> bool {
+        let Some(endpoint) = &mut self.endpoint else { return false };
         let mut completions = std::mem::take(&mut self.completions);
         self.device.polls += 1;
-        if let Err(error) = self.endpoint.poll(&mut completions, limit) {
+        if let Err(error) = endpoint.poll(&mut completions, limit) {
             self.device_failed(&error);
         }
         let any = !completions.is_empty();
@@ -316,19 +348,21 @@ impl Inner {
         else {
             return 0;
         };
+        let Some(endpoint) = &self.endpoint else { return 0 };
         let len = (len as usize).min(wire::MESSAGE_LEN);
         let start = slot as usize * wire::MESSAGE_LEN;
-        self.endpoint.copy_out(self.commands, start..start + len, &mut &mut message[..]);
+        endpoint.copy_out(self.commands, start..start + len, &mut &mut message[..]);
         len
     }
 
     fn take_cm_event(&mut self, cx: &mut Context<'_>) -> bool {
-        let event = match self.endpoint.poll_cm_event(cx) {
+        let Some(endpoint) = &mut self.endpoint else { return false };
+        let event = match endpoint.poll_cm_event(cx) {
             Poll::Ready(Ok(event)) => event,
             Poll::Ready(Err(error)) => return self.device_failed(&error),
             Poll::Pending => return false,
         };
-        tracing::debug!(?event, peer = %self.endpoint.peer_addr(), "connection manager");
+        tracing::debug!(?event, peer = %self.info.peer_addr, "connection manager");
         match event {
             CmEvent::Established => self.core.handle_established(self.now()),
             CmEvent::Disconnected => {
@@ -347,7 +381,7 @@ impl Inner {
 
     fn device_failed(&mut self, error: &TransportError) -> bool {
         if !self.core.is_closed() {
-            tracing::warn!(peer = %self.endpoint.peer_addr(), %error, "device failed");
+            tracing::warn!(peer = %self.info.peer_addr, %error, "device failed");
         }
         self.core.handle_device_failure(self.now());
         true
@@ -362,7 +396,9 @@ impl Inner {
                 Work::Message(request, bytes) => {
                     let start = request.local.offset as usize;
                     let slot = start..start + bytes.len();
-                    self.endpoint.fill(self.commands, slot, &mut |room| room.copy_from_slice(&bytes));
+                    if let Some(endpoint) = &mut self.endpoint {
+                        endpoint.fill(self.commands, slot, &mut |room| room.copy_from_slice(&bytes));
+                    }
                     self.sends.push(request);
                 }
                 Work::Data(request) => self.sends.push(request),
@@ -375,27 +411,28 @@ impl Inner {
         }
         self.receives.clear();
         self.sends.clear();
-        if disconnect {
-            self.endpoint.disconnect();
+        if disconnect && let Some(endpoint) = &mut self.endpoint {
+            endpoint.disconnect();
             // What had arrived before is still the application's.
             while self.drain(COMPLETION_BATCH) {}
         }
         while let Some(event) = self.core.poll_event() {
             if let Event::Closed { reason } = event {
-                tracing::debug!(peer = %self.endpoint.peer_addr(), %reason, "closed");
+                tracing::debug!(peer = %self.info.peer_addr, %reason, "closed");
                 self.end.get_or_insert(End::Closed(reason));
             }
         }
     }
 
     fn post(&mut self) -> Result<(), TransportError> {
+        let Some(endpoint) = &mut self.endpoint else { return Ok(()) };
         if !self.receives.is_empty() {
             self.device.receive_posts += 1;
-            self.endpoint.post_receives(&self.receives)?;
+            endpoint.post_receives(&self.receives)?;
         }
         if !self.sends.is_empty() {
             self.device.doorbells += 1;
-            self.endpoint.post_sends(&self.sends)?;
+            endpoint.post_sends(&self.sends)?;
         }
         Ok(())
     }

@@ -42,6 +42,8 @@ pub struct Stream {
     shared: Shared,
     local: SocketAddr,
     peer: SocketAddr,
+    /// Shutdown began while the connection was whole.
+    shutting_down: bool,
 }
 
 /// Looks at a connection from outside: cheap to clone, outlives the [`Stream`].
@@ -70,7 +72,7 @@ impl Stream {
         let (local, peer) = (endpoint.local_addr(), endpoint.peer_addr());
         let shared = Shared::new(Inner::establish(endpoint, role, config)?);
         tokio::spawn(Driver::new(shared.clone()));
-        Ok(Self { shared, local, peer })
+        Ok(Self { shared, local, peer, shutting_down: false })
     }
 
     /// This side's address.
@@ -120,6 +122,7 @@ impl Stream {
             End::Closed(CloseReason::Protocol(_)) => io::ErrorKind::InvalidData,
             End::Closed(
                 CloseReason::HandshakeTimeout
+                | CloseReason::IdleTimeout
                 | CloseReason::KeepaliveTimeout { .. }
                 | CloseReason::LocalUnfinished { .. }
                 | CloseReason::Failed(FailureStatus::RetryExceeded),
@@ -170,14 +173,18 @@ impl AsyncWrite for Stream {
         Poll::Ready(Ok(()))
     }
 
-    /// Delivers everything written, then disconnects.
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let end = ready!(self.shared.with(|inner| {
+    /// Delivers everything written, then disconnects. An error if the connection ended before everything was
+    /// acknowledged; a peer that had already left when this was called is none, unless bytes never left this side.
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.shutting_down |= self.shared.with(|inner| inner.end().is_none());
+        let (end, fate) = self.shared.with(|inner| {
             inner.close();
-            inner.poll_end(cx)
-        }));
-        Poll::Ready(match end {
-            End::Closed(CloseReason::Local | CloseReason::Peer) => Ok(()),
+            (inner.poll_end(cx), inner.fate())
+        });
+        let lost = fate.unsent + if self.shutting_down { fate.unknown } else { 0 };
+        Poll::Ready(match ready!(end) {
+            End::Closed(CloseReason::Local) => Ok(()),
+            End::Closed(CloseReason::Peer) if lost == 0 => Ok(()),
             end => Err(self.error(end, io::ErrorKind::BrokenPipe)),
         })
     }
@@ -185,7 +192,7 @@ impl AsyncWrite for Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.shared.with(|inner| inner.close());
+        self.shared.with(|inner| inner.discard());
     }
 }
 

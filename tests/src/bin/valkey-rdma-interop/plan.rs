@@ -116,7 +116,7 @@ impl Plan {
 /// Enough to go around a window many times, few enough for an emulated processor.
 fn requests(test: Test) -> usize {
     match test {
-        Test::Ping | Test::SetGet(..1024) => 2_000,
+        Test::Ping | Test::SetGet(..1024) => 1_000,
         Test::SetGet(..MIB) => 200,
         Test::SetGet(MIB..) => 20,
     }

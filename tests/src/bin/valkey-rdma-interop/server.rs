@@ -130,7 +130,8 @@ fn command(programs: &Programs, kind: ServerKind) -> Command {
     match programs.valkey(kind.program) {
         Some(dir) => {
             let mut command = Command::new(dir.join("valkey-server"));
-            command.args(["--protected-mode", "no", "--save", "", "--port", PORT]);
+            // Verbose, so that the story of a failure tells why the server closed a connection.
+            command.args(["--protected-mode", "no", "--save", "", "--port", PORT, "--loglevel", "verbose"]);
             command.arg("--loadmodule").arg(dir.join("valkey-rdma.so"));
             command.args(["--rdma-bind", ADDRESS, "--rdma-port", PORT]);
             command.args(rx_size.iter().flat_map(|len| ["--rdma-rx-size", len]));
