@@ -58,7 +58,8 @@ pub enum Event {
 /// What became of the bytes that the application committed. The three make up all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Fate {
-    /// In the peer's memory: its device has acknowledged them. Whether the peer has read them, it does not say.
+    /// Announced, and in the peer's memory: its device has acknowledged that. Whether the peer has read them, it
+    /// does not say.
     pub delivered: u64,
     /// Handed to the device and not acknowledged: they may have arrived or not.
     pub unknown: u64,

@@ -130,7 +130,9 @@ impl Connection {
     }
 
     fn send(&mut self, op: SendOp, local: Slice, want_signal: bool) -> SendRequest {
-        let (wr_id, signalled) = self.queue.push(self.staging.posted(), want_signal);
+        // Bytes that are not announced are of no use to the peer, even if they are in its memory.
+        let announced = self.staging.posted() - u64::from(self.unannounced);
+        let (wr_id, signalled) = self.queue.push(announced, want_signal);
         self.counters.work_requests += 1;
         self.counters.signalled += u64::from(signalled);
         SendRequest { wr_id, local, op, signalled }

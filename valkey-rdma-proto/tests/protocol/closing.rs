@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use valkey_rdma_proto::wire::ControlMessage;
+use valkey_rdma_proto::wire::{ControlMessage, XferMemory};
 use valkey_rdma_proto::work::{FailureStatus, SendOp};
-use valkey_rdma_proto::{CloseReason, Event, Fate, Role};
+use valkey_rdma_proto::{CloseReason, Config, Event, Fate, Role};
 
 use crate::pair::{End, Pair};
 use crate::scripted::{PEER_MEMORY, Scripted};
@@ -148,6 +148,27 @@ fn the_fate_of_every_byte_is_known_when_the_peer_is_gone_x4() {
     scripted.fail(FailureStatus::RetryExceeded);
     assert_eq!(scripted.close_reason(), Some(CloseReason::Failed(FailureStatus::RetryExceeded)));
     assert_eq!(scripted.core.fate(), Fate { delivered: 2048, unknown: 2048, unsent: 100 });
+}
+
+#[test]
+fn bytes_that_arrived_and_were_never_announced_are_not_delivered_x4() {
+    let mut scripted = Scripted::new(Role::Client, Config::new(Role::Client));
+    scripted.establish();
+    scripted.says(ControlMessage::RegisterXferMemory(XferMemory { len: 5000, ..PEER_MEMORY }));
+    scripted.write(5000);
+    scripted.says(ControlMessage::RegisterXferMemory(XferMemory { len: 8000, ..PEER_MEMORY }));
+    scripted.acknowledge();
+    // A piece around the end of the send buffer: a plain write, which is large enough to be signalled, and the
+    // announcement of both parts.
+    let end = scripted.core.reserve().len() as u32;
+    scripted.core.commit(scripted.now, end);
+    assert_eq!(scripted.write(100), 100);
+    let [.., plain, announcement] = &scripted.data[..] else { panic!("two parts") };
+    assert!(matches!(plain.op, SendOp::Write { .. }) && plain.signalled);
+    assert!(!announcement.signalled);
+    scripted.acknowledge();
+    scripted.fail(FailureStatus::RetryExceeded);
+    assert_eq!(scripted.core.fate(), Fate { delivered: 5000, unknown: u64::from(end) + 100, unsent: 0 });
 }
 
 #[test]

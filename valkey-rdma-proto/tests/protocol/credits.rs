@@ -180,7 +180,7 @@ fn a_piece_that_wraps_around_the_send_buffer_is_one_message_c1() {
     let now = pair.now();
     assert!(pair[End::Client].write(now, 60) >= 45);
     pair.pump(End::Client);
-    let ops: Vec<_> = pair[End::Client].sends.iter().map(|send| send.op).collect();
+    let ops: Vec<_> = pair[End::Client].sends.iter().map(|send| send.request.op).collect();
     let [SendOp::Write { .. }, SendOp::WriteWithImm { imm, .. }] = ops[..] else { panic!("{ops:?}") };
     assert!(imm >= 45);
     pair.settle();

@@ -11,6 +11,7 @@ mod handshake;
 mod hostile;
 mod keepalive;
 mod messages;
+mod model;
 mod pair;
 mod properties;
 mod scripted;

@@ -127,7 +127,7 @@ impl Played {
                 let len = rest.parse().unwrap();
                 assert_eq!(self.side.write(len), len);
             }
-            "read" => assert_eq!(self.side.read(), rest.parse().unwrap()),
+            "read" => assert_eq!(self.side.read(), rest.parse::<u32>().unwrap()),
             other => panic!("{other}"),
         }
         self.side.acknowledge();

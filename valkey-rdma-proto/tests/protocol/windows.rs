@@ -216,7 +216,7 @@ fn no_work_request_is_larger_than_the_device_takes_l2() {
     (client.max_message, client.staging) = (100, 4096);
     let mut pair = Pair::connected(&client, &Setup::new(Role::Server));
     pair.write(End::Client, 950);
-    assert!(pair[End::Client].sends.iter().all(|send| send.local.len <= 100));
+    assert!(pair[End::Client].sends.iter().all(|send| send.request.local.len <= 100));
     assert_eq!(pair[End::Client].sends.len(), 10);
     pair.transfer(End::Client, 5000);
 }

@@ -6,7 +6,8 @@ mod side;
 
 use std::time::Duration;
 
-use valkey_rdma_proto::work::{Completion, FailureStatus, Outcome};
+use valkey_rdma_proto::wire::{ControlMessage, XferMemory};
+use valkey_rdma_proto::work::{Completion, FailureStatus, Outcome, SendOp};
 use valkey_rdma_proto::{CloseReason, Event, Instant, Role};
 
 pub use self::side::{Executed, Setup, Side};
@@ -54,6 +55,8 @@ pub struct Pair {
     now: Instant,
     /// Ask the cores for work only when told to: asking late must cost nothing but time.
     pub lazy: bool,
+    /// Break clause W-4: every sender is told of a window one byte shorter than it is.
+    pub skip_tail: bool,
 }
 
 impl std::ops::Index<End> for Pair {
@@ -77,7 +80,7 @@ impl Pair {
     /// Two sides with their receives posted, not established.
     pub fn new(client: &Setup, server: &Setup) -> Self {
         let sides = [Side::new(Role::Client, client), Side::new(Role::Server, server)];
-        let mut pair = Self { sides, now: Instant::default(), lazy: false };
+        let mut pair = Self { sides, now: Instant::default(), lazy: false, skip_tail: false };
         End::BOTH.iter().for_each(|&end| pair.pump(end));
         pair
     }
@@ -104,6 +107,7 @@ impl Pair {
     /// `end` sees that it is established.
     pub fn establish(&mut self, end: End) {
         let now = self.now;
+        self[end].established = true;
         self[end].core.handle_established(now);
         self.after(end);
     }
@@ -130,15 +134,19 @@ impl Pair {
 
     /// The oldest send of `end` arrives. Returns whether anything happened.
     pub fn deliver(&mut self, end: End) -> bool {
-        let Some(&request) = self[end].sends.front() else { return false };
+        let Some(send) = self[end].sends.front().cloned() else { return false };
         if !self[end.other()].up {
-            let outcome = Outcome::Failed(FailureStatus::RetryExceeded);
-            self[end].completions.push_back(Completion { wr_id: request.wr_id, outcome });
+            self[end].fail(send.request.wr_id, FailureStatus::RetryExceeded);
             self.cut(end);
             return true;
         }
-        let bytes = self[end].slice(request.local).to_vec();
-        match self[end.other()].arrive(request.op, &bytes) {
+        let op = send.request.op;
+        let bytes = self[end].bytes(&send);
+        let mut arriving = bytes.clone();
+        if self.skip_tail {
+            shorten(op, &mut arriving);
+        }
+        match self[end.other()].arrive(op, &arriving) {
             // A server's queue pair retries for ever, a client's not once (clause H-5).
             None if end == End::Server => return false,
             None => return self.fault(end, Fault::ReceiverNotReady),
@@ -146,23 +154,27 @@ impl Pair {
             Some(Ok(())) => {}
         }
         self[end].sends.pop_front();
-        self[end].messages_out += u64::from(request.op.consumes_receive());
-        self[end].executed.push_back(Executed { request, bytes });
+        self[end].messages_out += u64::from(op.consumes_receive());
+        self[end].executed.push_back(Executed { sent: send, bytes });
         true
     }
 
     /// `end` learns that its sends arrived, up to the next one that is signalled.
     pub fn acknowledge(&mut self, end: End) -> bool {
         let mut any = false;
-        while let Some(Executed { request, bytes }) = self[end].executed.pop_front() {
+        while let Some(Executed { sent, bytes }) = self[end].executed.pop_front() {
             any = true;
             // The device might have had to send it again until now.
-            if self[end].slice(request.local) != bytes {
+            if self[end].bytes(&sent) != bytes {
                 self[end].faults.push(Fault::StagingOverwritten);
+            }
+            let request = sent.request;
+            if sent.message.is_none() {
+                self[end].clear(request.local);
             }
             if request.signalled {
                 let completion = Completion { wr_id: request.wr_id, outcome: Outcome::Sent };
-                self[end].completions.push_back(completion);
+                self[end].completions.push_back((completion, Vec::new()));
                 break;
             }
         }
@@ -221,13 +233,23 @@ impl Pair {
         panic!("{left} bytes are never taken");
     }
 
+    /// The client offers a fresh window early.
+    pub fn renew(&mut self) {
+        let now = self.now;
+        self[End::Client].core.renew_window(now);
+        self.after(End::Client);
+    }
+
+    /// When something is due.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.sides.iter().filter_map(|side| side.core.poll_timeout()).min()
+    }
+
     /// Time passes; deadlines are met when they come, and the link settles in between.
     pub fn elapse(&mut self, time: Duration) {
         let until = self.now + time;
         self.settle();
-        while let Some(deadline) =
-            self.sides.iter().filter_map(|side| side.core.poll_timeout()).min().filter(|&next| next <= until)
-        {
+        while let Some(deadline) = self.next_deadline().filter(|&next| next <= until) {
             self.now = self.now.max(deadline);
             for end in End::BOTH {
                 let now = self.now;
@@ -301,14 +323,23 @@ impl Pair {
         let side = &mut self[end];
         side.up = false;
         side.executed.clear();
-        let flushed = side
-            .sends
-            .drain(..)
-            .map(|send| send.wr_id)
-            .chain(side.posted.drain(..).map(|receive| receive.wr_id))
-            .map(|wr_id| Completion { wr_id, outcome: Outcome::Failed(FailureStatus::Flushed) });
-        side.completions.extend(flushed);
+        let sends: Vec<_> = side.sends.drain(..).map(|send| send.request.wr_id).collect();
+        let receives: Vec<_> = side.posted.drain(..).map(|receive| receive.wr_id).collect();
+        for wr_id in sends.into_iter().chain(receives) {
+            side.fail(wr_id, FailureStatus::Flushed);
+        }
         let other = end.other();
         self[other].hung_up |= self[other].up;
+    }
+}
+
+/// Takes one byte off the window that a Register offers.
+fn shorten(op: SendOp, bytes: &mut [u8]) {
+    if op != SendOp::Send {
+        return;
+    }
+    if let Ok(ControlMessage::RegisterXferMemory(memory)) = ControlMessage::decode(bytes) {
+        let shorter = XferMemory { len: memory.len - 1, ..memory };
+        bytes.copy_from_slice(&ControlMessage::RegisterXferMemory(shorter).encode());
     }
 }

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 
 use valkey_rdma_proto::wire::MESSAGE_LEN;
 use valkey_rdma_proto::work::{
-    Completion, FailureStatus, Outcome, ReceiveRequest, Region, RegionId, SendOp, SendRequest, Slice, WrKind,
+    Completion, FailureStatus, Outcome, ReceiveRequest, Region, RegionId, SendOp, SendRequest, Slice, WrId,
+    WrKind,
 };
 use valkey_rdma_proto::{Config, Connection, Event, Instant, Resources, Role, Work, command_region_len};
 
@@ -42,10 +43,17 @@ impl Setup {
     }
 }
 
+/// A send on its way. A control message's bytes travel with it, data is read from memory when it arrives.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Posted {
+    pub request: SendRequest,
+    pub message: Option<[u8; MESSAGE_LEN]>,
+}
+
 /// A send that the peer's device has carried out, with the bytes it saw.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Executed {
-    pub request: SendRequest,
+    pub sent: Posted,
     pub bytes: Vec<u8>,
 }
 
@@ -55,18 +63,21 @@ pub struct Side {
     role: Role,
     send_depth: usize,
     receives: usize,
+    /// Send buffer and windows, in the order of their numbers. What nobody will look at again is zero.
     memory: Vec<Vec<u8>>,
     windows: Vec<Region>,
     /// Receives the device holds.
     pub posted: VecDeque<ReceiveRequest>,
     /// Sends on their way to the peer.
-    pub sends: VecDeque<SendRequest>,
+    pub sends: VecDeque<Posted>,
     /// Sends that arrived there and are not acknowledged here.
     pub executed: VecDeque<Executed>,
     /// Send queue entries in use: numbers of sends that no polled completion vouches for.
     unretired: VecDeque<u64>,
-    /// What the device has reported and nobody has polled.
-    pub completions: VecDeque<Completion>,
+    /// What the device has reported and nobody has polled, with the message if it is one.
+    pub completions: VecDeque<(Completion, Vec<u8>)>,
+    /// The core was told that it is established.
+    pub established: bool,
     /// The queue pair works.
     pub up: bool,
     /// The peer disconnected, and the core has not been told.
@@ -104,8 +115,7 @@ impl Side {
             send_depth: setup.send_depth,
             max_message: setup.max_message,
         };
-        let mut memory =
-            vec![vec![0; command_region_len(setup.receives) as usize], vec![0; setup.staging as usize]];
+        let mut memory = vec![vec![0; setup.staging as usize]];
         memory.extend(windows.iter().map(|window| vec![0; window.len as usize]));
         Self {
             core: Connection::new(role, setup.config.clone(), resources),
@@ -119,6 +129,7 @@ impl Side {
             executed: VecDeque::new(),
             unretired: VecDeque::new(),
             completions: VecDeque::new(),
+            established: false,
             up: true,
             hung_up: false,
             events: Vec::new(),
@@ -141,14 +152,10 @@ impl Side {
                     }
                 }
                 Work::Message(request, bytes) => {
-                    let in_use = self.sends.iter().chain(self.executed.iter().map(|done| &done.request));
-                    if in_use.into_iter().any(|other| other.local == request.local) {
-                        self.faults.push(Fault::SlotInUse);
-                    }
-                    self.slice_mut(request.local).copy_from_slice(&bytes);
-                    self.post(request);
+                    self.check_slot(request.local);
+                    self.post(Posted { request, message: Some(bytes) });
                 }
-                Work::Data(request) => self.post(request),
+                Work::Data(request) => self.post(Posted { request, message: None }),
                 Work::Disconnect => disconnect = true,
             }
         }
@@ -158,18 +165,34 @@ impl Side {
         disconnect
     }
 
-    fn post(&mut self, request: SendRequest) {
-        let WrKind::Send(sequence) = request.wr_id.kind() else { panic!("a send") };
+    /// A message's slot lies in the command region, and its last message has left it.
+    fn check_slot(&mut self, slot: Slice) {
+        let mut in_use = self.sends.iter().chain(self.executed.iter().map(|done| &done.sent));
+        let len = command_region_len(self.receives as u32);
+        let first = (self.receives * MESSAGE_LEN) as u32;
+        let inside = slot.region == COMMANDS && (first..len).contains(&slot.offset);
+        if !inside || in_use.any(|other| other.request.local == slot) {
+            self.faults.push(Fault::SlotInUse);
+        }
+    }
+
+    fn post(&mut self, send: Posted) {
+        let WrKind::Send(sequence) = send.request.wr_id.kind() else { panic!("a send") };
         self.unretired.push_back(sequence);
         if self.unretired.len() > self.send_depth {
             self.faults.push(Fault::SendQueueOverflow);
         }
         if self.up {
-            self.sends.push_back(request);
+            self.sends.push_back(send);
         } else {
-            let outcome = Outcome::Failed(FailureStatus::Flushed);
-            self.completions.push_back(Completion { wr_id: request.wr_id, outcome });
+            self.fail(send.request.wr_id, FailureStatus::Flushed);
         }
+    }
+
+    /// The device reports a failure.
+    pub fn fail(&mut self, wr_id: WrId, status: FailureStatus) {
+        let completion = Completion { wr_id, outcome: Outcome::Failed(status) };
+        self.completions.push_back((completion, Vec::new()));
     }
 
     /// Writes up to `len` bytes of the stream. Returns how many went in.
@@ -182,7 +205,8 @@ impl Side {
                 return self.written - before;
             }
             for offset in room.start..room.start + now_len as u32 {
-                self.memory[STAGING.0 as usize][offset as usize] = stream_byte(self.role, self.written);
+                let byte = stream_byte(self.role, self.written);
+                self.slice_mut(Slice { region: STAGING, offset, len: 1 })[0] = byte;
                 self.written += 1;
             }
             self.core.commit(now, now_len as u32);
@@ -202,6 +226,7 @@ impl Side {
             if let Some((position, _)) = wrong {
                 self.faults.push(Fault::WrongByte { position });
             }
+            self.clear(slice);
             self.core.consume(now, slice.len);
         }
         self.read - before
@@ -209,31 +234,32 @@ impl Side {
 
     /// Hands the oldest completion to the core.
     pub fn poll(&mut self, now: Instant) -> bool {
-        let Some(completion) = self.completions.pop_front() else { return false };
-        let message = match (completion.wr_id.kind(), completion.outcome) {
-            (WrKind::Receive(slot), Outcome::Received { len }) => {
-                let start = slot as usize * MESSAGE_LEN;
-                self.memory[COMMANDS.0 as usize][start..start + len as usize].to_vec()
-            }
-            (WrKind::Send(sequence), _) => {
-                self.unretired.retain(|&number| number > sequence);
-                Vec::new()
-            }
-            _ => Vec::new(),
-        };
+        let Some((completion, message)) = self.completions.pop_front() else { return false };
+        if let WrKind::Send(sequence) = completion.wr_id.kind() {
+            self.unretired.retain(|&number| number > sequence);
+        }
         self.core.handle_completion(now, completion, &message);
         true
     }
 
     /// The bytes a send carries, read when the device reads them.
-    pub fn slice(&self, slice: Slice) -> &[u8] {
+    pub fn bytes(&self, send: &Posted) -> Vec<u8> {
+        send.message.map_or_else(|| self.slice(send.request.local).to_vec(), |message| message.to_vec())
+    }
+
+    /// Nobody will look at these bytes again.
+    pub fn clear(&mut self, slice: Slice) {
+        self.slice_mut(slice).fill(0);
+    }
+
+    fn slice(&self, slice: Slice) -> &[u8] {
         let start = slice.offset as usize;
-        &self.memory[slice.region.0 as usize][start..start + slice.len as usize]
+        &self.memory[(slice.region.0 - STAGING.0) as usize][start..start + slice.len as usize]
     }
 
     fn slice_mut(&mut self, slice: Slice) -> &mut [u8] {
         let start = slice.offset as usize;
-        &mut self.memory[slice.region.0 as usize][start..start + slice.len as usize]
+        &mut self.memory[(slice.region.0 - STAGING.0) as usize][start..start + slice.len as usize]
     }
 
     /// A send arrives from the peer. A WRITE outside of the windows is a fault; no receive is `None`.
@@ -242,11 +268,7 @@ impl Side {
             return None;
         }
         let outcome = match op {
-            SendOp::Send => {
-                let local = self.posted[0].local;
-                self.slice_mut(Slice { len: bytes.len() as u32, ..local }).copy_from_slice(bytes);
-                Some(Outcome::Received { len: bytes.len() as u32 })
-            }
+            SendOp::Send => Some(Outcome::Received { len: bytes.len() as u32 }),
             SendOp::Write { addr, rkey } => match self.store(addr, rkey, bytes) {
                 Ok(()) => None,
                 Err(fault) => return Some(Err(fault)),
@@ -258,7 +280,8 @@ impl Side {
         };
         if let Some(outcome) = outcome {
             let receive = self.posted.pop_front().expect("checked above");
-            self.completions.push_back(Completion { wr_id: receive.wr_id, outcome });
+            let message = if op == SendOp::Send { bytes.to_vec() } else { Vec::new() };
+            self.completions.push_back((Completion { wr_id: receive.wr_id, outcome }, message));
         }
         Some(Ok(()))
     }
