@@ -80,9 +80,7 @@ where
         }
         self.link.deliver_output().await?;
         self.link.stream.shutdown().await?;
-        if self.peer.is_closing() {
-            self.link.linger().await;
-        }
+        self.link.linger().await;
         Ok(())
     }
 
@@ -222,7 +220,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     }
 
     /// Waits for the peer to close its side too. A TCP socket that is closed with unread input resets the connection, and
-    /// a reset may overtake the reply to `QUIT` or the error that says what went wrong.
+    /// a reset may overtake the last replies. (RDMA has no half-close: there the peer's side is closed already.)
     async fn linger(&mut self) {
         let gone = async {
             while !self.at_end {
@@ -236,7 +234,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     }
 }
 
-/// How long a peer that was told to go may take.
+/// How long a peer may take to go, once our side is closed.
 const LINGER: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -221,7 +221,20 @@ async fn stopping_answers_what_has_arrived_and_closes() {
     served.handler.go.add_permits(1);
     served.expect(&[b"+OK\r\n$1000\r\n", &[b'x'; 1000][..], b"\r\n+OK\r\n"].concat()).await;
     served.expect_end().await;
+    drop(served.client);
     served.task.await.unwrap().unwrap();
+}
+
+/// Unread input would make a TCP socket reset the connection, and the reset might overtake the last replies.
+#[tokio::test(start_paused = true)]
+async fn what_a_client_sends_while_the_server_stops_is_taken_in() {
+    let mut served = serve(4096, &Config::default());
+    served.stopper.stop();
+    served.expect_end().await;
+    served.client.write_all(&b"PING\r\n".repeat(10_000)).await.unwrap();
+    drop(served.client);
+    served.task.await.unwrap().unwrap();
+    assert_eq!(served.handler.calls.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
@@ -229,5 +242,6 @@ async fn an_idle_connection_closes_when_the_server_stops() {
     let mut served = serve(4096, &Config::default());
     served.stopper.stop();
     served.expect_end().await;
+    drop(served.client);
     served.task.await.unwrap().unwrap();
 }
