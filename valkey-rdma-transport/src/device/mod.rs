@@ -185,7 +185,7 @@ pub enum CmEvent {
         /// The connection manager's status.
         status: i32,
     },
-    /// Connecting failed locally.
+    /// The peer answered, and the connection could not be completed: most often it has closed at once.
     ConnectError {
         /// The connection manager's status.
         status: i32,

@@ -67,9 +67,10 @@ pub(super) fn describe(end: End, shared: &Shared) -> TransportError {
             let (peer, device) = (info.peer_addr, info.device.kind);
             match event {
                 CmEvent::Rejected { .. } => TransportError::Refused { peer, device },
-                CmEvent::Unreachable { status } | CmEvent::ConnectError { status } => {
-                    TransportError::Unreachable { peer, device, status }
-                }
+                CmEvent::Unreachable { status } => TransportError::Unreachable { peer, device, status },
+                // A server that accepts and closes at once may be gone before this side has completed the
+                // connection (spec clause H-7).
+                CmEvent::ConnectError { .. } => TransportError::ClosedInHandshake { peer },
                 CmEvent::DeviceRemoved => TransportError::DeviceRemoved,
                 CmEvent::Established | CmEvent::Disconnected => TransportError::Closed,
             }
