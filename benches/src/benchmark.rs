@@ -45,7 +45,7 @@ pub enum RunError {
     #[error(transparent)]
     Demo(#[from] DemoError),
     /// Results could not be written.
-    #[error("the results could not be written: {0}")]
+    #[error("the results could not be written")]
     Output(#[from] io::Error),
 }
 

@@ -103,16 +103,12 @@ impl LostConnection {
 impl fmt::Display for LostConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fate = if self.may_have_run { "the command may have run" } else { "the command was not sent" };
-        write!(f, "connection to {} lost: {}; {fate}", self.peer, self.cause)
+        write!(f, "connection to {} lost: {}; {fate}", self.peer, Chain(&*self.cause))
     }
 }
 
-// The cause is part of our own text, so the chain goes on below it: nothing is said twice.
-impl std::error::Error for LostConnection {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        std::error::Error::source(&*self.cause)
-    }
-}
+// No source: the whole chain is in our own text, and nothing is said twice. `cause` has the errors themselves.
+impl std::error::Error for LostConnection {}
 
 /// What ended a connection.
 #[derive(Debug, thiserror::Error)]
@@ -157,19 +153,10 @@ impl fmt::Display for ConnectError {
     }
 }
 
-// As for `LostConnection`: our text holds the cause.
-impl std::error::Error for ConnectError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match &self.cause {
-            ConnectCause::Device(error) => std::error::Error::source(&**error),
-            ConnectCause::Lost(cause) => std::error::Error::source(&**cause),
-            ConnectCause::Resolve(error) | ConnectCause::Io(error) => std::error::Error::source(&**error),
-            ConnectCause::NoAddress | ConnectCause::Deadline { .. } | ConnectCause::Rejected(_) => None,
-        }
-    }
-}
+// As for `LostConnection`: no source.
+impl std::error::Error for ConnectError {}
 
-/// The step of a connect that failed. Its text ends with what to do about it.
+/// The step of a connect that failed. Its text has the errors below it too, and ends with what to do about it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ConnectCause {
@@ -197,13 +184,20 @@ pub enum ConnectCause {
 impl fmt::Display for ConnectCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Resolve(error) => write!(f, "the name does not resolve ({error}); check the host"),
+            Self::Resolve(error) => {
+                let advice = if out_of_files(&**error) { MORE_FILES } else { "check the host" };
+                write!(f, "the name does not resolve ({}); {advice}", Chain(&**error))
+            }
             Self::NoAddress => f.write_str("the name has no address; check the host"),
             Self::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 f.write_str("connection refused; is a server listening on this port?")
             }
-            Self::Io(error) => write!(f, "{error}; check host and port"),
-            Self::Device(error) => error.fmt(f),
+            Self::Io(error) => {
+                let advice = if out_of_files(&**error) { MORE_FILES } else { "check host and port" };
+                write!(f, "{}; {advice}", Chain(&**error))
+            }
+            Self::Device(error) if out_of_files(&**error) => write!(f, "{}; {MORE_FILES}", Chain(&**error)),
+            Self::Device(error) => Chain(&**error).fmt(f),
             Self::Deadline { limit, connected: false } => {
                 write!(f, "no answer within {limit:?}; check host and port, or raise the timeout")
             }
@@ -215,12 +209,42 @@ impl fmt::Display for ConnectCause {
             Self::Lost(cause) => {
                 write!(
                     f,
-                    "{cause} during the handshake; is it a Valkey server, and does it admit this address?"
+                    "{} during the handshake; is it a Valkey server, and does it admit this address?",
+                    Chain(&**cause)
                 )
             }
         }
     }
 }
+
+/// An error and its sources in one line.
+struct Chain<'a>(&'a (dyn std::error::Error + 'static));
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut source = self.0.source();
+        while let Some(error) = source {
+            write!(f, ": {error}")?;
+            source = error.source();
+        }
+        Ok(())
+    }
+}
+
+/// Whether the cause of `error` is that this process, or this machine, has too many files open.
+fn out_of_files(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source())
+        .filter_map(|error| error.downcast_ref::<io::Error>())
+        .any(|error| matches!(error.raw_os_error(), Some(EMFILE | ENFILE)))
+}
+
+/// The process's limit is reached. The same number on every Unix; `std` has no kind for it.
+const EMFILE: i32 = 24;
+/// The machine's limit is reached.
+const ENFILE: i32 = 23;
+
+const MORE_FILES: &str = "raise the limit of open files (ulimit -n), or open fewer connections";
 
 /// What a user can do about a server that refuses our login or setup.
 fn advice(error: &ServerError) -> &'static str {
@@ -245,4 +269,55 @@ pub struct RefusedCommand {
     pub command: String,
     /// Why, and what to use instead.
     pub reason: &'static str,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn too_many_files() -> io::Error {
+        io::Error::from_raw_os_error(EMFILE)
+    }
+
+    fn device(call: &'static str) -> TransportError {
+        TransportError::Device { call, source: too_many_files() }
+    }
+
+    fn text(error: impl Into<Error>) -> String {
+        let error = error.into();
+        assert!(std::error::Error::source(&error).is_none(), "the text has the whole chain");
+        error.to_string()
+    }
+
+    #[test]
+    fn a_failed_connect_tells_the_whole_story() {
+        let connect = |transport, cause| text(ConnectError { peer: "h:1".into(), transport, cause });
+        let system = too_many_files();
+        let files = "raise the limit of open files (ulimit -n), or open fewer connections";
+
+        let cause = ConnectCause::Device(Arc::new(device("rdma_create_event_channel")));
+        assert_eq!(
+            connect(Transport::Rdma, cause),
+            format!("cannot connect to h:1 over rdma: rdma_create_event_channel failed: {system}; {files}")
+        );
+        for (cause, transport) in [
+            (ConnectCause::Io(Arc::new(too_many_files())), Transport::Tcp),
+            (ConnectCause::Resolve(Arc::new(too_many_files())), Transport::Rdma),
+        ] {
+            let text = connect(transport, cause);
+            assert!(text.contains(&format!("{system}")) && text.ends_with(files), "{text}");
+        }
+        let lost = io::Error::other(device("ibv_poll_cq"));
+        let text = connect(Transport::Rdma, ConnectCause::Lost(Arc::new(LostCause::Io(lost))));
+        assert!(text.contains(&format!(": ibv_poll_cq failed: {system} during the handshake")), "{text}");
+    }
+
+    #[test]
+    fn a_lost_connection_tells_the_whole_story() {
+        let cause = Arc::new(LostCause::Io(io::Error::other(device("ibv_poll_cq"))));
+        let text = text(LostConnection { peer: "h:1".into(), cause, may_have_run: true });
+        let system = too_many_files();
+        let told = format!("connection to h:1 lost: ibv_poll_cq failed: {system}; the command may have run");
+        assert_eq!(text, told);
+    }
 }

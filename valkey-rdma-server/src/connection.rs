@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Buf;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::task::coop::consume_budget;
 use tracing::debug;
 
 use crate::command::Command;
@@ -27,14 +28,10 @@ use crate::shutdown::Stop;
 /// [`Config::output_high_water`].
 pub(crate) struct Connection<S, H: Handler> {
     link: Link<S>,
-    parser: Parser,
     handler: Arc<H>,
     session: H::Session,
     peer: Peer,
-    input_limit: usize,
     output_high_water: usize,
-    /// The peer will send nothing more.
-    at_end: bool,
 }
 
 /// Why a connection ended before its time.
@@ -57,14 +54,11 @@ where
 {
     pub(crate) fn new(stream: S, peer: Peer, handler: Arc<H>, config: &Config) -> Self {
         Self {
-            link: Link { stream, output: Output::default(), unflushed: false },
-            parser: Parser::new(config),
+            link: Link::new(stream, config),
             session: handler.session(&peer),
             handler,
             peer,
-            input_limit: config.input_limit,
             output_high_water: config.output_high_water,
-            at_end: false,
         }
     }
 
@@ -74,29 +68,34 @@ where
         let mut stop = pin!(async move { stop.requested().await });
         let mut stopping = false;
         loop {
-            let all_run = self.run_commands().await?;
-            if self.peer.is_closing() || (all_run && (stopping || self.at_end)) {
+            let turn = self.run_commands().await?;
+            let all_run = turn == Turn::AllRun;
+            if turn == Turn::Over || (all_run && (stopping || self.link.at_end)) {
                 break;
             }
             tokio::select! {
                 () = &mut stop, if !stopping => stopping = true,
-                moved = self.exchange() => moved?,
+                moved = self.link.exchange() => moved?,
             }
         }
-        self.deliver_replies().await?;
+        self.link.deliver_output().await?;
         self.link.stream.shutdown().await?;
-        if self.peer.is_closing() {
-            self.linger().await;
-        }
+        self.link.linger().await;
         Ok(())
     }
 
-    /// Runs commands until no complete one is left (`true`) or enough replies wait to be sent (`false`).
-    async fn run_commands(&mut self) -> Result<bool, ConnectionError> {
-        while self.link.output.remaining() < self.output_high_water && !self.peer.is_closing() {
-            let reply = match self.parser.next_command() {
-                Ok(Some(command)) => self.call(command).await?,
-                Ok(None) => return Ok(true),
+    /// Runs the commands that have arrived whole, as long as their replies are taken.
+    async fn run_commands(&mut self) -> Result<Turn, ConnectionError> {
+        while !self.peer.is_closing() {
+            if self.link.output.remaining() >= self.output_high_water {
+                return Ok(Turn::RepliesWait);
+            }
+            let reply = match self.link.parser.next_command() {
+                Ok(Some(command)) => match self.call(command).await? {
+                    Some(reply) => reply,
+                    None => return Ok(Turn::Over),
+                },
+                Ok(None) => return Ok(Turn::AllRun),
                 Err(error) => {
                     debug!(%error, "closing");
                     self.peer.close_after_reply();
@@ -105,88 +104,81 @@ where
             };
             encode(&reply, self.peer.protocol(), &mut self.link.output);
         }
-        Ok(false)
+        Ok(Turn::Over)
     }
 
-    /// Runs one command. Should it have to wait, the replies before it go out meanwhile.
-    async fn call(&mut self, command: Command) -> io::Result<Reply> {
-        let Self { handler, peer, session, link, .. } = self;
-        let mut call = pin!(handler.call(peer, session, command));
-        poll_fn(|cx| match call.as_mut().poll(cx) {
-            Poll::Ready(reply) => Poll::Ready(Ok(reply)),
-            Poll::Pending => match link.poll_send(cx) {
-                Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-                _ => Poll::Pending,
-            },
-        })
-        .await
+    /// Runs one command. Should it have to wait, the replies before it go out meanwhile, and input comes in.
+    /// `None`: the peer left before the reply.
+    async fn call(&mut self, command: Command) -> Result<Option<Reply>, ConnectionError> {
+        let Self { link, handler, session, peer, .. } = self;
+        tokio::select! {
+            biased;
+            reply = handler.call(peer, session, command) => Ok(Some(reply)),
+            ended = link.read_to_end() => ended.map(|()| None),
+        }
+    }
+}
+
+/// How a turn of running commands ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// No complete command is left.
+    AllRun,
+    /// Enough replies wait to be sent.
+    RepliesWait,
+    /// No command will be run any more.
+    Over,
+}
+
+/// The stream, what was read from it and what waits to be written to it.
+struct Link<S> {
+    stream: S,
+    parser: Parser,
+    input_limit: usize,
+    output: Output,
+    unflushed: bool,
+    /// The peer will send nothing more.
+    at_end: bool,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
+    fn new(stream: S, config: &Config) -> Self {
+        Self {
+            stream,
+            parser: Parser::new(config),
+            input_limit: config.input_limit,
+            output: Output::default(),
+            unflushed: false,
+            at_end: false,
+        }
     }
 
     /// Sends and receives until some bytes have moved.
     ///
     /// **Cancel safety**: bytes moved are accounted for in `self`; nothing is lost.
     async fn exchange(&mut self) -> Result<(), ConnectionError> {
-        poll_fn(|cx| {
-            let before = (self.link.output.remaining(), self.link.unflushed);
-            if let Poll::Ready(Err(error)) = self.link.poll_send(cx) {
-                return Poll::Ready(Err(error));
-            }
-            let mut moved = before != (self.link.output.remaining(), self.link.unflushed);
-            if !self.at_end
-                && let Poll::Ready(read) = self.parser.poll_read(&mut self.link.stream, cx)
-            {
-                match read {
-                    Ok(len) => self.at_end = len == 0,
-                    Err(error) => return Poll::Ready(Err(error)),
-                }
-                moved = true;
-            }
-            if moved { Poll::Ready(Ok(())) } else { Poll::Pending }
-        })
-        .await?;
+        poll_fn(|cx| self.poll_exchange(cx)).await?;
         let received = self.parser.pending();
         if received > self.input_limit {
-            let unsent = self.link.output.remaining();
+            let unsent = self.output.remaining();
             return Err(ConnectionError::InputLimit { received, limit: self.input_limit, unsent });
         }
         Ok(())
     }
 
-    /// Sends the last replies. What the peer still sends is thrown away, so that a peer that is
-    /// blocked in writing comes to read them.
-    async fn deliver_replies(&mut self) -> Result<(), ConnectionError> {
-        while self.link.has_unsent() && !self.at_end {
-            self.parser.discard();
-            self.exchange().await?;
+    fn poll_exchange(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let before = (self.output.remaining(), self.unflushed);
+        if let Poll::Ready(Err(error)) = self.poll_send(cx) {
+            return Poll::Ready(Err(error));
         }
-        Ok(poll_fn(|cx| self.link.poll_send(cx)).await?)
-    }
-
-    /// Waits for the peer to close its side too. A TCP socket that is closed with unread input resets the connection, and
-    /// a reset may overtake the reply to `QUIT` or the error that says what went wrong.
-    async fn linger(&mut self) {
-        let gone = async {
-            while !self.at_end {
-                self.parser.discard();
-                self.exchange().await?;
-            }
-            Ok::<_, ConnectionError>(())
-        };
-        // Whether it leaves, fails or takes too long: this connection is over.
-        let _ = tokio::time::timeout(LINGER, gone).await;
-    }
-}
-
-/// The stream and what waits to be written to it.
-struct Link<S> {
-    stream: S,
-    output: Output,
-    unflushed: bool,
-}
-
-impl<S: AsyncWrite + Unpin> Link<S> {
-    fn has_unsent(&self) -> bool {
-        self.output.has_remaining() || self.unflushed
+        let mut moved = before != (self.output.remaining(), self.unflushed);
+        if !self.at_end
+            && let Poll::Ready(read) = self.parser.poll_read(&mut self.stream, cx)
+        {
+            self.at_end = read? == 0;
+            moved = true;
+        }
+        if moved { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
     /// Ready when everything is written and flushed.
@@ -204,9 +196,45 @@ impl<S: AsyncWrite + Unpin> Link<S> {
         }
         Poll::Ready(Ok(()))
     }
+
+    /// Sends and receives until the peer has left.
+    ///
+    /// **Cancel safety**: as [`exchange`](Self::exchange).
+    async fn read_to_end(&mut self) -> Result<(), ConnectionError> {
+        while !self.at_end {
+            self.exchange().await?;
+            // A peer that never pauses must not keep the command it waits for from being run.
+            consume_budget().await;
+        }
+        Ok(())
+    }
+
+    /// Sends the last replies. What the peer still sends is thrown away, so that a peer that is
+    /// blocked in writing comes to read them.
+    async fn deliver_output(&mut self) -> Result<(), ConnectionError> {
+        while self.output.has_remaining() || self.unflushed {
+            self.parser.discard();
+            self.exchange().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the peer to close its side too. A TCP socket that is closed with unread input resets the connection, and
+    /// a reset may overtake the last replies. (RDMA has no half-close: there the peer's side is closed already.)
+    async fn linger(&mut self) {
+        let gone = async {
+            while !self.at_end {
+                self.parser.discard();
+                self.exchange().await?;
+            }
+            Ok::<_, ConnectionError>(())
+        };
+        // Whether it leaves, fails or takes too long: this connection is over.
+        let _ = tokio::time::timeout(LINGER, gone).await;
+    }
 }
 
-/// How long a peer that was told to go may take.
+/// How long a peer may take to go, once our side is closed.
 const LINGER: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

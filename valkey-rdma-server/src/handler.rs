@@ -44,10 +44,12 @@ pub trait Handler: Send + Sync + 'static {
     /// Runs one command and answers it.
     ///
     /// Commands of one connection run one after the other, in the order sent; those of different
-    /// connections run side by side. While the future is pending the replies before it are sent.
+    /// connections run side by side. While the future is pending the replies before it are sent, and the
+    /// commands after it are received, within [`Config::input_limit`](crate::Config::input_limit).
     ///
-    /// **Cancel safety**: the future is dropped in the middle if the connection breaks while it is pending, or when the
-    /// server stops and [`Config::drain_timeout`](crate::Config::drain_timeout) has passed.
+    /// **Cancel safety**: the future is dropped in the middle if the connection breaks or the peer closes it while the future
+    /// is pending, or when the server stops and [`Config::drain_timeout`](crate::Config::drain_timeout) has passed.
+    /// A TCP client that closes only its sending side looks like one that is gone, and is taken for one, as by Valkey.
     /// A panic ends this connection only.
     fn call(
         &self,

@@ -29,6 +29,10 @@ pub(crate) trait Accept: Send + 'static {
 
     fn local_addr(&self) -> SocketAddr;
 
+    /// Whether the next accept would fail in the same way, for want of something or because the listener is broken.
+    /// Otherwise the error is that of one client.
+    fn would_recur(error: &Self::Error) -> bool;
+
     fn accept(&mut self) -> impl Future<Output = Result<Accepted<Self::Stream>, Self::Error>> + Send;
 }
 
@@ -85,10 +89,15 @@ async fn accept<L: Accept>(listener: &mut L) -> Accepted<L::Stream> {
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,
-            Err(error) => warn!(error = &error as &dyn Error, addr = %listener.local_addr(), "accept failed"),
+            Err(error) if L::would_recur(&error) => {
+                warn!(error = &error as &dyn Error, addr = %listener.local_addr(), "cannot accept");
+                // The next try would fail at once, again and again.
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+            Err(error) => {
+                debug!(error = &error as &dyn Error, addr = %listener.local_addr(), "a client was not accepted");
+            }
         }
-        // Out of descriptors or memory: the next try would fail at once, again and again.
-        tokio::time::sleep(ACCEPT_PAUSE).await;
     }
 }
 
@@ -163,6 +172,10 @@ impl Accept for TcpListener {
         TcpListener::local_addr(self).expect("a bound socket has an address")
     }
 
+    fn would_recur(error: &io::Error) -> bool {
+        is_shortage(error)
+    }
+
     async fn accept(&mut self) -> io::Result<Accepted<TcpStream>> {
         let (stream, remote) = TcpListener::accept(self).await?;
         // Replies leave in one write per turn; waiting for more would only delay them. A peer that is gone already
@@ -193,6 +206,16 @@ impl Accept for RdmaListener {
         self.listener.local_addr()
     }
 
+    fn would_recur(error: &TransportError) -> bool {
+        match error {
+            // The calls that wait for the next request.
+            TransportError::Device { call: "epoll_wait" | "rdma_get_cm_event", .. } => true,
+            TransportError::Device { source, .. } => is_shortage(source),
+            TransportError::Memory { .. } | TransportError::DeviceRemoved | TransportError::Closed => true,
+            _ => false,
+        }
+    }
+
     async fn accept(&mut self) -> Result<Accepted<Self::Stream>, TransportError> {
         let stream = self.listener.accept().await?;
         let (remote, local, rdma) = (stream.peer_addr(), stream.local_addr(), Some(stream.monitor()));
@@ -200,8 +223,22 @@ impl Accept for RdmaListener {
     }
 }
 
-/// How long a listener rests after a failed accept.
+/// Whether the process or the machine is out of descriptors or memory.
+fn is_shortage(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(ENOMEM | ENFILE | EMFILE | ENOBUFS))
+}
+
+// Linux's numbers; the standard library has no names for all of them.
+const ENOMEM: i32 = 12;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
+const ENOBUFS: i32 = 105;
+
+/// How long a listener rests after an accept that would fail again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a peer that is turned away may take to hear it.
 const TURN_AWAY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;

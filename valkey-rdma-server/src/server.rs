@@ -84,8 +84,8 @@ impl Server {
     }
 
     /// Stops accepting, lets every connection run the commands that have arrived whole and deliver their
-    /// replies, and closes it. Connections that take longer than
-    /// [`Config::drain_timeout`] are cut.
+    /// replies, and closes it. A TCP client may take a second to close its side too, so that no reset overtakes
+    /// its last replies. Connections that take longer than [`Config::drain_timeout`] are cut.
     ///
     /// **Cancel safety**: dropping the future cuts what is left.
     pub async fn shutdown(mut self) {

@@ -77,8 +77,9 @@ fn interrupt_and_terminate_end_it_in_good_order() {
         let mut reply = [0; 7];
         stream.read_exact(&mut reply).unwrap();
         mock.signal(name);
-        assert!(mock.child.wait().unwrap().success(), "{name}");
         assert_eq!(stream.read(&mut reply).unwrap(), 0);
+        drop(stream);
+        assert!(mock.child.wait().unwrap().success(), "{name}");
         let mut complaints = String::new();
         mock.child.stderr.take().unwrap().read_to_string(&mut complaints).unwrap();
         assert_eq!(complaints, "");

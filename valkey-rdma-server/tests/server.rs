@@ -157,6 +157,7 @@ async fn shutdown_delivers_what_is_under_way() {
         wire.expect("+OK\r\n+OK\r\n").await;
         wire.expect_end().await;
     }
+    drop(wires);
     shutdown.await.unwrap();
     // Nobody listens any more.
     let tcp = endpoints.iter().find(|endpoint| endpoint.transport == Transport::Tcp).unwrap();

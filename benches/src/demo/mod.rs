@@ -52,10 +52,10 @@ impl Default for Pace {
 #[non_exhaustive]
 pub enum DemoError {
     /// The mock could not listen on loopback.
-    #[error("the mock server could not start: {0}")]
+    #[error("the mock server could not start")]
     Bind(#[from] BindError),
     /// A thread or runtime could not be had.
-    #[error("the mock server could not start: {0}")]
+    #[error("the mock server could not start")]
     Thread(#[from] io::Error),
     /// The mock's thread ended by itself.
     #[error("the mock server ended before it listened; this is a bug")]

@@ -4,6 +4,7 @@ mod csv;
 mod demo;
 mod faults;
 mod quiet;
+mod story;
 mod style;
 mod table;
 
@@ -13,6 +14,7 @@ use crate::result::{RunInfo, TestResult};
 
 pub use demo::{write_demo, write_demo_faults};
 pub use faults::write_faults;
+pub use story::story;
 pub use style::Style;
 
 /// The forms in which results can be written.

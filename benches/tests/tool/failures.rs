@@ -43,6 +43,18 @@ fn the_reach_of_the_emulated_device_is_told() {
     assert_one_line(&tool(&["--transport", "emulated", "-p", "1"]), 1, "in its own process only: try --demo");
 }
 
+#[test]
+fn running_out_of_files_is_told_with_its_cause() {
+    let server = Server::start(right);
+    // Enough for the tool itself, not for 50 connections.
+    let script = "ulimit -n 24; exec \"$0\" --url \"$1\"";
+    let url = format!("valkey://{}", server.addr);
+    let args = ["-c", script, env!("CARGO_BIN_EXE_valkey-rdma-benchmark"), &url];
+    let output = Command::new("sh").args(args).output().unwrap();
+    assert_one_line(&output, 1, "Too many open files");
+    assert!(stderr(&output).contains("ulimit -n"), "{}", stderr(&output));
+}
+
 fn hangs_up(_: &[Vec<u8>], _: &Keyspace) -> Option<Vec<u8>> {
     None
 }

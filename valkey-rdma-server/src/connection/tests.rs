@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt, DuplexStream, duplex};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::*;
 use crate::handler::Transport;
@@ -132,6 +133,35 @@ async fn a_slow_command_holds_up_only_the_replies_after_it() {
     served.expect(b"+OK\r\n+OK\r\n").await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_command_under_way_ends_with_its_connection() {
+    let mut served = serve(4096, &Config::default());
+    served.client.write_all(b"PING\r\nWAIT\r\nPING\r\n").await.unwrap();
+    served.expect(b"+OK\r\n").await;
+    drop(served.client);
+    // On a clock that stands still unless nothing else can happen, so only a failing test waits.
+    timeout(Duration::from_secs(60), served.task).await.expect("the end is noticed").unwrap().unwrap();
+    assert_eq!(served.handler.calls.load(Ordering::Relaxed), 2);
+    assert_eq!(Arc::strong_count(&served.handler), 1);
+}
+
+#[tokio::test]
+async fn input_is_taken_while_a_command_is_under_way() {
+    let mut served = serve(64, &Config::default());
+    served.client.write_all(b"WAIT\r\n").await.unwrap();
+    served.client.write_all(&b"PING\r\n".repeat(1000)).await.unwrap();
+    served.handler.go.add_permits(1);
+    served.expect(&b"+OK\r\n".repeat(1001)).await;
+}
+
+#[tokio::test]
+async fn the_input_limit_holds_while_a_command_is_under_way() {
+    let mut served = serve(4096, Config::default().input_limit(50_000));
+    served.client.write_all(b"WAIT\r\n").await.unwrap();
+    served.client.write_all(&b"PING\r\n".repeat(100_000)).await.unwrap_err();
+    assert!(matches!(served.task.await.unwrap(), Err(ConnectionError::InputLimit { limit: 50_000, .. })));
+}
+
 #[tokio::test]
 async fn nothing_runs_after_quit() {
     let mut served = serve(4096, &Config::default());
@@ -191,7 +221,20 @@ async fn stopping_answers_what_has_arrived_and_closes() {
     served.handler.go.add_permits(1);
     served.expect(&[b"+OK\r\n$1000\r\n", &[b'x'; 1000][..], b"\r\n+OK\r\n"].concat()).await;
     served.expect_end().await;
+    drop(served.client);
     served.task.await.unwrap().unwrap();
+}
+
+/// Unread input would make a TCP socket reset the connection, and the reset might overtake the last replies.
+#[tokio::test(start_paused = true)]
+async fn what_a_client_sends_while_the_server_stops_is_taken_in() {
+    let mut served = serve(4096, &Config::default());
+    served.stopper.stop();
+    served.expect_end().await;
+    served.client.write_all(&b"PING\r\n".repeat(10_000)).await.unwrap();
+    drop(served.client);
+    served.task.await.unwrap().unwrap();
+    assert_eq!(served.handler.calls.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
@@ -199,5 +242,6 @@ async fn an_idle_connection_closes_when_the_server_stops() {
     let mut served = serve(4096, &Config::default());
     served.stopper.stop();
     served.expect_end().await;
+    drop(served.client);
     served.task.await.unwrap().unwrap();
 }

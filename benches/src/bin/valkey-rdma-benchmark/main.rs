@@ -10,7 +10,7 @@ use valkey_rdma_benches::benchmark::{Outcome, RunError, benchmark};
 use valkey_rdma_benches::demo::{Pace, demo};
 use valkey_rdma_benches::interrupt::Interrupt;
 use valkey_rdma_benches::progress::Progress;
-use valkey_rdma_benches::report::{Format, Style, write_demo, write_demo_faults};
+use valkey_rdma_benches::report::{Format, Style, story, write_demo, write_demo_faults};
 use valkey_rdma_benches::target;
 
 /// Exit status if a reply was wrong, or the server could not be reached.
@@ -68,7 +68,7 @@ fn measure(args: &Args) -> Result<ExitCode, Instead> {
         // The reader has seen enough, as in `valkey-rdma-benchmark | head`.
         Err(RunError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(FAILED),
         Err(error) => {
-            complain(&error.to_string());
+            complain(&story(&error));
             ExitCode::from(FAILED)
         }
     })

@@ -72,13 +72,14 @@ async fn run_group(programs: &Programs, cases: &[Case], report: &mut Report) {
         };
         let result = match server {
             Ok(mut server) => {
-                let result = client::run(programs, case).await;
-                match result.and_then(|rates| server.check().map(|()| rates)) {
-                    Ok(rates) => {
+                // A server that has died is the better explanation of a client that failed.
+                match (client::run(programs, case).await, server.check()) {
+                    (Ok(rates), Ok(())) => {
                         running = Some(server);
                         Ok(rates)
                     }
-                    Err(story) => Err(server.abandon(story)),
+                    (Err(story), Ok(())) | (Ok(_), Err(story)) => Err(server.abandon(story)),
+                    (Err(story), Err(death)) => Err(server.abandon(format!("{death}\n  {story}"))),
                 }
             }
             Err(story) => Err(story),

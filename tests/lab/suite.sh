@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# The lab's whole suite, to be run inside it: the transport's tests on kernel verbs, then every client against every
+# server.
+#
+# usage: suite.sh INTEROP TEST_BINARY...
+set -uo pipefail
+interop=$1
+shift
+
+export VALKEY_RDMA_TEST_DEVICE=verbs VALKEY_RDMA_TEST_ADDR=10.0.0.1
+
+failed=0
+for test in "$@"; do
+    # Those that need a device are ignored elsewhere; here they are the point. One at a time: the device is slow.
+    "$test" --include-ignored --test-threads=1 || failed=1
+done
+"$interop" || failed=1
+exit "$failed"
