@@ -129,6 +129,17 @@ impl Scripted {
         }
     }
 
+    /// The peer's device acknowledges everything up to this send, which is signalled.
+    pub fn acknowledge_up_to(&mut self, last: WrId) {
+        while let Some(wr_id) = self.unacknowledged.pop_front() {
+            self.core.handle_completion(self.now, Completion { wr_id, outcome: Outcome::Sent }, &[]);
+            if wr_id == last {
+                break;
+            }
+        }
+        self.pump();
+    }
+
     /// The device fails the oldest send under way.
     pub fn fail(&mut self, status: FailureStatus) {
         let wr_id = self.unacknowledged.pop_front().unwrap_or(WrId::send(0));
