@@ -1,10 +1,13 @@
 //! A whole run: connect, then per test write the keys it reads, measure it, report it.
 
 use std::io::{self, Write};
+use std::pin::pin;
+use std::time::Duration;
 
 use valkey_rdma_client::{Client, Endpoint, Error, Transport};
 
 use crate::args::Args;
+use crate::background::Background;
 use crate::demo::DemoError;
 use crate::faults::{Fault, FaultKind};
 use crate::interrupt::Interrupt;
@@ -19,6 +22,11 @@ use crate::workload::{Keys, Test, Values};
 const POPULATE_BYTES: usize = 1 << 20;
 /// Largest number of commands that are under way on one connection while keys are written.
 const POPULATE_COMMANDS: usize = 64;
+
+/// How long the wait for connects that were given up goes without saying.
+const QUIET_WAIT: Duration = Duration::from_secs(1);
+/// How long it goes on after that. A server that accepts nothing for so long is stuck.
+const LONGEST_WAIT: Duration = Duration::from_secs(9);
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,11 +80,9 @@ pub async fn benchmark(
     interrupt: &Interrupt,
 ) -> Result<Outcome, RunError> {
     let bench = Bench::new(args);
-    let (clients, connect_time) = tokio::select! {
-        connected = target::connect(endpoint, bench.shape.connections) => {
-            connected.map_err(|error| RunError::connect(endpoint, error))?
-        }
-        () = interrupt.asked() => return Ok(Outcome::Interrupted),
+    let Some((clients, connect_time)) = connect(endpoint, bench.shape.connections, err, interrupt).await?
+    else {
+        return Ok(Outcome::Interrupted);
     };
     let run = RunInfo::new(endpoint, &clients[0], bench.shape, connect_time);
     format.write_head(out, &run)?;
@@ -109,6 +115,44 @@ pub async fn benchmark(
     } else {
         Outcome::Wrong
     })
+}
+
+/// Opens the connections. If that fails, or is interrupted (`None`), the process may end after it: nothing is under
+/// way then whose loss a server may not survive.
+async fn connect(
+    endpoint: &Endpoint,
+    count: usize,
+    err: &mut dyn Write,
+    interrupt: &Interrupt,
+) -> Result<Option<(Vec<Client>, Duration)>, RunError> {
+    let background = Background::from_now();
+    let mut connecting = pin!(target::connect(endpoint, count, interrupt));
+    let connected = tokio::select! {
+        biased;
+        connected = &mut connecting => connected,
+        () = interrupt.asked() => {
+            // From here on, nothing may end this before its time, not even that nobody reads.
+            let _ = writeln!(err, "interrupted: waiting for the connects under way; Ctrl-C again ends at once");
+            connecting.await
+        }
+    };
+    if endpoint.transport() != Transport::Tcp && !matches!(connected, Ok(Some(_))) {
+        complete(background, err, interrupt).await;
+    }
+    connected.map_err(|error| RunError::connect(endpoint, error))
+}
+
+/// Lets the transport complete the connects that were given up, within reason.
+async fn complete(background: Background, err: &mut dyn Write, interrupt: &Interrupt) {
+    if background.finish(QUIET_WAIT).await {
+        return;
+    }
+    let _ = writeln!(err, "waiting for the server to take the connects given up; Ctrl-C ends at once");
+    tokio::select! {
+        _ = background.finish(LONGEST_WAIT) => {}
+        // Once more, if there was one before: that ends the process.
+        () = interrupt.asked(), if !interrupt.is_asked() => {}
+    }
 }
 
 /// What all tests of a run share.

@@ -16,7 +16,8 @@ impl Interrupt {
         let (ask, asked) = watch::channel(false);
         tokio::spawn(async move {
             if tokio::signal::ctrl_c().await.is_err() {
-                return; // Signals cannot be had here; Ctrl-C then ends the process as usual.
+                // Signals cannot be had here; Ctrl-C then ends the process as usual.
+                return std::future::pending().await;
             }
             let _ = ask.send(true);
             if tokio::signal::ctrl_c().await.is_ok() {
@@ -32,6 +33,12 @@ impl Interrupt {
     /// Never interrupted; for tests.
     pub fn never() -> Interrupt {
         Interrupt { asked: watch::channel(false).1 }
+    }
+
+    /// Interrupted when `true` is sent; for tests.
+    pub fn by_hand() -> (watch::Sender<bool>, Interrupt) {
+        let (ask, asked) = watch::channel(false);
+        (ask, Interrupt { asked })
     }
 
     /// Whether the user has asked to stop.

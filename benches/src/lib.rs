@@ -7,6 +7,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a panic is how a test fails"))]
 
 pub mod args;
+pub mod background;
 pub mod benchmark;
 pub mod counters;
 pub mod demo;

@@ -6,6 +6,7 @@ use tokio::task::JoinSet;
 use valkey_rdma_client::{Client, Endpoint, Error, Protocol, Transport};
 
 use crate::args::{self, Args, Instead};
+use crate::interrupt::Interrupt;
 
 /// How many connects are under way at once. A server accepts one after the other, and pins memory for each: the last
 /// of many would spend its deadline waiting for the others.
@@ -52,12 +53,35 @@ fn from_flags(args: &Args) -> Endpoint {
     endpoint
 }
 
-/// Opens `count` connections concurrently and tells how long it took until the last one was open.
+/// Opens `count` connections concurrently and tells how long it took until the last one was open. `None`: the user
+/// interrupted.
+///
+/// After a failure or an interrupt no connect is begun, and those under way are awaited: a Valkey server does not
+/// survive a client that vanishes between request and accept (spec clause H-6). Over TCP, an interrupt drops them.
 ///
 /// # Errors
-/// The first connect that fails. Those under way are awaited first: a client that vanishes between request and
-/// accept crashes a Valkey server (spec clause H-6).
-pub async fn connect(endpoint: &Endpoint, count: usize) -> Result<(Vec<Client>, Duration), Error> {
+/// The first connect that fails. Those that met their deadline may still be completed by the transport then.
+pub async fn connect(
+    endpoint: &Endpoint,
+    count: usize,
+    interrupt: &Interrupt,
+) -> Result<Option<(Vec<Client>, Duration)>, Error> {
+    let connecting = connect_all(endpoint, count, interrupt);
+    let connected = match endpoint.transport() {
+        Transport::Tcp => tokio::select! {
+            connected = connecting => connected,
+            () = interrupt.asked() => return Ok(None),
+        },
+        _ => connecting.await,
+    };
+    if interrupt.is_asked() { Ok(None) } else { connected.map(Some) }
+}
+
+async fn connect_all(
+    endpoint: &Endpoint,
+    count: usize,
+    interrupt: &Interrupt,
+) -> Result<(Vec<Client>, Duration), Error> {
     let start = Instant::now();
     let mut clients = Vec::with_capacity(count);
     let mut failure = None;
@@ -66,7 +90,7 @@ pub async fn connect(endpoint: &Endpoint, count: usize) -> Result<(Vec<Client>, 
         if connects.len() == CONNECTS_AT_ONCE {
             take_one(&mut connects, &mut clients, &mut failure).await;
         }
-        if failure.is_some() {
+        if failure.is_some() || interrupt.is_asked() {
             break;
         }
         let endpoint = endpoint.clone();

@@ -111,8 +111,30 @@ fn bad_command_lines_are_refused_in_one_line_that_names_the_flag() {
 }
 
 #[test]
+fn the_readme_has_every_flag_of_the_help_and_no_other() {
+    let Err(Instead::Print(help)) = parse("--help") else { panic!("--help prints") };
+    let mut flags: Vec<&str> = help
+        .lines()
+        .filter(|line| line.trim_start().starts_with('-'))
+        .flat_map(|line| line.split_whitespace().take_while(|word| word.starts_with('-')))
+        .map(|flag| flag.trim_end_matches(','))
+        .collect();
+    let table = include_str!("../README.md").lines().filter(|line| line.starts_with("| `-"));
+    let mut told: Vec<&str> = table
+        .filter_map(|row| row.split(" | ").next())
+        .flat_map(|flags| flags.split([' ', '`', ',']))
+        .filter(|word| word.starts_with('-'))
+        .collect();
+    flags.sort_unstable();
+    told.sort_unstable();
+    assert_eq!(told, flags);
+}
+
+#[test]
 fn help_and_version_are_printed_and_h_is_the_host() {
-    assert!(matches!(parse("--help"), Err(Instead::Print(text)) if text.contains("--tasks-per-connection")));
+    let Err(Instead::Print(help)) = parse("--help") else { panic!("--help prints") };
+    assert!(help.contains("--tasks-per-connection"), "{help}");
+    assert!(help.contains("emulated reaches none outside this process: see --demo"), "{help}");
     assert!(
         matches!(parse("--version"), Err(Instead::Print(text)) if text.starts_with("valkey-rdma-benchmark "))
     );

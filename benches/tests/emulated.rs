@@ -2,17 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use tokio::time::sleep;
 use valkey_rdma_benches::args::Args;
-use valkey_rdma_benches::benchmark::{Outcome, benchmark};
+use valkey_rdma_benches::benchmark::{Outcome, RunError, benchmark};
 use valkey_rdma_benches::demo::{Comparison, Pace, demo};
 use valkey_rdma_benches::interrupt::Interrupt;
 use valkey_rdma_benches::progress::Progress;
 use valkey_rdma_benches::report::{Format, Style, write_demo};
 use valkey_rdma_benches::target;
 use valkey_rdma_server::{DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_transport::{Listener, Stream};
 
 /// Runs the tool with `flags` against a mock on the emulated device and returns what it printed.
 async fn run(flags: &str) -> String {
@@ -77,6 +80,81 @@ async fn the_table_says_that_the_device_is_software() {
     let table = run("-n 100 -c 2").await;
     assert!(table.contains("transport   emulated,") && table.contains("(software, not RDMA)"), "{table}");
     assert!(table.contains("doorbells") && table.contains("windows"), "{table}");
+}
+
+/// A listener, and what the tool needs to connect `connections` times to it.
+async fn unattended(connections: usize) -> (Listener, Args) {
+    let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let listener = Listener::bind(DeviceKind::Emulated, loopback, &TransportConfig::default()).await.unwrap();
+    let line = format!("valkey-rdma-benchmark -c {connections} --url emulated://{}", listener.local_addr());
+    (listener, Args::from_command_line(line.split(' ')).unwrap())
+}
+
+async fn connect_only(args: &Args, interrupt: &Interrupt) -> (Result<Outcome, RunError>, String) {
+    let (endpoint, mut err) = (target::endpoint(args).unwrap(), Vec::new());
+    let outcome =
+        benchmark(args, &endpoint, &mut Vec::new(), Format::Csv, &mut err, Style::Plain, interrupt).await;
+    (outcome, String::from_utf8(err).unwrap())
+}
+
+/// Clause H-6: the process ends after this, and what it has under way with it.
+#[tokio::test(start_paused = true)]
+async fn connects_given_up_are_completed_before_the_failure_is_told() {
+    let (mut listener, args) = unattended(3).await;
+    let taken = Cell::new(0);
+    let tool = async {
+        let (outcome, told) = connect_only(&args, &Interrupt::never()).await;
+        (outcome, told, taken.get())
+    };
+    let server = async {
+        sleep(valkey_rdma_client::Endpoint::DEFAULT_TIMEOUT * 2).await;
+        for _ in 0..3 {
+            listener.accept().await.unwrap();
+            taken.set(taken.get() + 1);
+        }
+    };
+    let ((outcome, told, taken), ()) = tokio::join!(tool, server);
+    let failure = outcome.unwrap_err().to_string();
+    assert!(failure.contains("no answer within 5s"), "{failure}");
+    assert!(told.contains("given up") && told.lines().count() == 1, "{told}");
+    assert_eq!(taken, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_never_accepts_is_not_waited_for_for_ever() {
+    let (_listener, args) = unattended(1).await;
+    let (outcome, told) = connect_only(&args, &Interrupt::never()).await;
+    assert!(outcome.is_err() && told.contains("Ctrl-C ends at once"), "{told}");
+}
+
+/// Clause H-6 again.
+#[tokio::test(start_paused = true)]
+async fn an_interrupt_begins_no_connects_and_awaits_those_under_way() {
+    let (mut listener, args) = unattended(50).await;
+    let (ask, interrupt) = Interrupt::by_hand();
+    let taken = Cell::new(0);
+    let tool = async {
+        let (outcome, told) = connect_only(&args, &interrupt).await;
+        (outcome, told, taken.get())
+    };
+    let server = async {
+        let mut streams: Vec<Stream> = Vec::new();
+        loop {
+            streams.push(listener.accept().await.unwrap());
+            taken.set(streams.len());
+            if streams.len() == 1 {
+                ask.send(true).unwrap();
+                sleep(Duration::from_secs(2)).await;
+            }
+        }
+    };
+    let (outcome, told, taken) = tokio::select! {
+        ended = tool => ended,
+        () = server => unreachable!("it accepts for ever"),
+    };
+    assert_eq!(outcome.unwrap(), Outcome::Interrupted);
+    assert!(told.contains("Ctrl-C again ends at once"), "{told}");
+    assert_eq!(taken, 8, "those under way, and no more");
 }
 
 #[tokio::test]

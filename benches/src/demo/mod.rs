@@ -146,8 +146,12 @@ pub async fn demo(
             keyspace: None,
         };
         let [emulated, tcp] = mock.endpoints();
-        let both =
-            Both { emulated: open(emulated, &shape).await?, tcp: open(tcp, &shape).await?, shape, pace };
+        let (Some(emulated), Some(tcp)) =
+            (open(emulated, &shape, interrupt).await?, open(tcp, &shape, interrupt).await?)
+        else {
+            break;
+        };
+        let both = Both { emulated, tcp, shape, pace };
         for test in Test::ALL {
             if let Some(comparison) = both.compare(test, &done, interrupt).await {
                 comparisons.push(comparison);
@@ -158,8 +162,13 @@ pub async fn demo(
     Ok(comparisons)
 }
 
-async fn open(endpoint: &Endpoint, shape: &Shape) -> Result<Vec<Client>, Error> {
-    Ok(target::connect(endpoint, shape.connections).await?.0)
+async fn open(
+    endpoint: &Endpoint,
+    shape: &Shape,
+    interrupt: &Interrupt,
+) -> Result<Option<Vec<Client>>, Error> {
+    let connected = target::connect(endpoint, shape.connections, interrupt).await?;
+    Ok(connected.map(|(clients, _)| clients))
 }
 
 /// Connections of one shape on both transports.

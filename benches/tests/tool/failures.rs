@@ -88,6 +88,22 @@ fn never_pongs(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
 }
 
 #[test]
+fn an_interrupt_ends_connecting_over_tcp_at_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("valkey://{}?timeout=60m", listener.local_addr().unwrap());
+    let run = Command::new(env!("CARGO_BIN_EXE_valkey-rdma-benchmark"))
+        .args(["--url", &url])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let _silent = listener.accept().unwrap();
+    Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap();
+    let output = run.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), stdout(&output), stderr(&output)), (Some(130), "", ""));
+}
+
+#[test]
 fn an_interrupt_ends_even_a_test_whose_server_hangs() {
     let server = Server::start(never_pongs);
     let url = format!("valkey://{}", server.addr);

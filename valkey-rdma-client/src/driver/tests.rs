@@ -274,6 +274,19 @@ async fn a_lost_connection_tells_what_may_have_run() {
     assert!(client.is_closed());
 }
 
+/// A program may keep its clients for long after.
+#[tokio::test]
+async fn a_lost_connection_frees_its_stream_though_clients_remain() {
+    let (client, peer, writes) = connection(1024);
+    let clone = client.clone();
+    settle().await;
+    assert_eq!(Arc::strong_count(&writes), 2, "ours and the stream's");
+    drop(peer);
+    settle().await;
+    assert_eq!(Arc::strong_count(&writes), 1);
+    assert!(client.is_closed() && clone.is_closed());
+}
+
 #[tokio::test]
 async fn a_pipeline_may_have_run_once_its_first_command_left() {
     let (client, peer, _) = connection(PING.len());
