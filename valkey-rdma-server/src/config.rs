@@ -17,9 +17,12 @@ pub struct Config {
 impl Config {
     /// Connections served at once, over all listeners. Default 10 000 (Valkey's `maxclients`).
     ///
-    /// One more is told `-ERR max number of clients reached` and closed. Over RDMA each connection pins
-    /// its receive window and as much again for sending (2 MiB with default windows), so the limit of
-    /// locked memory is usually met before this one.
+    /// One more is told `-ERR max number of clients reached` and closed; of more than 16 such at once, the others are closed
+    /// untold. A connection counts until its stream is closed.
+    ///
+    /// Over RDMA each one pins its receive windows, its send buffer and room for messages: 3 MiB and 33 KiB
+    /// with the default [`TransportConfig`](crate::TransportConfig). It does so when it is accepted, those that are then
+    /// turned away too. The limit of locked memory is usually met before this one.
     pub fn max_connections(&mut self, count: usize) -> &mut Self {
         self.max_connections = count;
         self

@@ -63,8 +63,17 @@ where
     }
 
     /// Serves until the peer leaves, `QUIT`s or breaks the protocol, or until the server is to stop: then
-    /// what has arrived whole is still run and answered.
-    pub(crate) async fn serve(mut self, mut stop: Stop) -> Result<(), ConnectionError> {
+    /// what has arrived whole is still run and answered. Returns when the stream is closed.
+    pub(crate) async fn serve(mut self, stop: Stop) -> Result<(), ConnectionError> {
+        let outcome = self.run(stop).await;
+        if outcome.is_err() {
+            // A second error would tell nothing new.
+            let _ = self.link.stream.shutdown().await;
+        }
+        outcome
+    }
+
+    async fn run(&mut self, mut stop: Stop) -> Result<(), ConnectionError> {
         let mut stop = pin!(async move { stop.requested().await });
         let mut stopping = false;
         loop {

@@ -2,13 +2,12 @@
 
 use std::error::Error;
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{self, AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, JoinSet};
@@ -50,13 +49,16 @@ pub(crate) struct Shared<H> {
     pub(crate) config: Config,
     /// One permit per connection that may still be opened.
     vacancies: Arc<Semaphore>,
+    /// One permit per connection that may still be told that there is no vacancy.
+    turnstile: Arc<Semaphore>,
     last_id: AtomicU64,
 }
 
 impl<H: Handler> Shared<H> {
     pub(crate) fn new(handler: Arc<H>, config: Config) -> Self {
         let vacancies = Arc::new(Semaphore::new(config.max_connections.min(Semaphore::MAX_PERMITS)));
-        Self { handler, config, vacancies, last_id: AtomicU64::new(0) }
+        let turnstile = Arc::new(Semaphore::new(TURNED_AWAY_AT_ONCE));
+        Self { handler, config, vacancies, turnstile, last_id: AtomicU64::new(0) }
     }
 
     fn peer<S>(&self, transport: Transport, accepted: &Accepted<S>) -> Peer {
@@ -115,7 +117,10 @@ fn admit<S, H>(
     let peer = shared.peer(transport, &accepted);
     let span = info_span!("connection", id = peer.id(), %transport, peer = %peer.addr());
     let Ok(vacancy) = shared.vacancies.clone().try_acquire_owned() else {
-        connections.spawn(turn_away(accepted.stream).instrument(span));
+        match shared.turnstile.clone().try_acquire_owned() {
+            Ok(place) => drop(connections.spawn(turn_away(accepted.stream, place).instrument(span))),
+            Err(_) => span.in_scope(|| debug!("dropped: too many connections, and too many being told so")),
+        }
         return;
     };
     let connection = Connection::new(accepted.stream, peer, shared.handler.clone(), &shared.config);
@@ -138,17 +143,25 @@ where
     }
 }
 
-async fn turn_away<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
+/// Says that there is no vacancy. `_place` is given back when the stream is closed.
+async fn turn_away<S>(mut stream: S, _place: OwnedSemaphorePermit)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     warn!("turned away: too many connections");
     let goodbye = async {
         stream.write_all(b"-ERR max number of clients reached\r\n").await?;
-        stream.shutdown().await
+        stream.shutdown().await?;
+        // A TCP socket that is closed with unread input resets the connection: nobody would read why.
+        io::copy(&mut stream, &mut io::sink()).await
     };
     match tokio::time::timeout(TURN_AWAY, goodbye).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => debug!(%error, "left before it was told"),
-        Err(_) => debug!("did not listen"),
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) => debug!(%error, "left early"),
+        Err(_) => debug!("did not leave in time"),
     }
+    // An error is the peer's: it is gone.
+    let _ = stream.shutdown().await;
 }
 
 /// A handler that panics ends its own connection only; say so where somebody can see it.
@@ -237,7 +250,10 @@ const ENOBUFS: i32 = 105;
 /// How long a listener rests after an accept that would fail again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a peer that is turned away may take to hear it.
+/// Connections being turned away at once, each of which has pinned its memory by then. Further ones are dropped.
+const TURNED_AWAY_AT_ONCE: usize = 16;
+
+/// How long a peer that is turned away may take to hear it and leave.
 const TURN_AWAY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

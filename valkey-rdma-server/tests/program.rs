@@ -35,6 +35,13 @@ impl Running {
         let status = Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap();
         assert!(status.success());
     }
+
+    /// What it wrote to standard error until its end.
+    fn complaints(&mut self) -> String {
+        let mut complaints = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut complaints).unwrap();
+        complaints
+    }
 }
 
 impl Drop for Running {
@@ -80,10 +87,37 @@ fn interrupt_and_terminate_end_it_in_good_order() {
         assert_eq!(stream.read(&mut reply).unwrap(), 0);
         drop(stream);
         assert!(mock.child.wait().unwrap().success(), "{name}");
-        let mut complaints = String::new();
-        mock.child.stderr.take().unwrap().read_to_string(&mut complaints).unwrap();
-        assert_eq!(complaints, "");
+        assert_eq!(mock.complaints(), "");
     }
+}
+
+#[test]
+fn a_second_signal_does_not_wait_for_replies() {
+    let mut mock = Running::start(&["--tcp-port", "0"], 1);
+    let addr = mock.urls[0].strip_prefix("valkey://").unwrap();
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.write_all(b"PING\r\nDEBUG SLEEP 1000\r\n").unwrap();
+    // It comes when the command after it has to wait.
+    stream.read_exact(&mut [0; 7]).unwrap();
+    mock.signal("-INT");
+    // The first signal has come through when nobody listens any more.
+    while TcpStream::connect(addr).is_ok() {
+        std::thread::yield_now();
+    }
+    mock.signal("-INT");
+    assert_eq!(mock.child.wait().unwrap().code(), Some(1));
+    assert_eq!(mock.complaints(), "error: stopped before all replies were delivered\n");
+}
+
+#[test]
+fn the_emulated_device_is_said_to_serve_no_other_process() {
+    let mut mock = Running::start(&["--port", "0", "--device", "emulated"], 1);
+    mock.signal("-TERM");
+    assert!(mock.child.wait().unwrap().success());
+    assert_eq!(
+        mock.complaints(),
+        "note: the emulated device is reachable from this process only; others can use --tcp-port N\n"
+    );
 }
 
 #[test]
@@ -128,6 +162,6 @@ fn a_missing_device_is_one_line_and_exit_status_1() {
     assert_eq!(
         stderr,
         "error: this build has no `verbs` device: rebuild with the cargo feature `verbs`; \
-         or try --device emulated, which needs no RDMA\n"
+         or serve TCP instead, with --tcp-port N alone\n"
     );
 }

@@ -16,7 +16,7 @@ use valkey_rdma_server::{BindError, DeviceKind, Mock, Server, TransportConfig, T
 /// Keeps strings with expiry in memory and answers as Valkey does: enough for clients and benchmarks to run.
 ///
 /// Prints `ready <url>` for each address once it accepts connections there. Ctrl-C or SIGTERM stops it after the replies
-/// under way. Logs go to standard error; RUST_LOG says how much (default: warn).
+/// under way, a second one at once. Logs go to standard error; RUST_LOG says how much (default: warn).
 #[derive(Parser)]
 #[command(name = "valkey-rdma-mock", version)]
 struct Options {
@@ -28,8 +28,8 @@ struct Options {
     #[arg(long, value_name = "N")]
     port: Option<u16>,
 
-    /// What to listen on for RDMA: `verbs` is a real RDMA device or soft-RoCE; `emulated` is software for
-    /// trials without one, and not RDMA. Default verbs
+    /// What to listen on for RDMA: `verbs` is a real RDMA device or soft-RoCE; `emulated` is software inside
+    /// this process, and reachable from this process only. Default verbs
     #[arg(long, value_name = "verbs|emulated")]
     device: Option<DeviceKind>,
 
@@ -104,6 +104,13 @@ async fn run(options: Options) -> Result<(), String> {
             config.rx_size(rx_size);
         }
         let device = options.device.unwrap_or(DeviceKind::Verbs);
+        if device == DeviceKind::Emulated {
+            // If standard error is gone there is nobody to tell.
+            let _ = writeln!(
+                io::stderr(),
+                "note: the emulated device is reachable from this process only; others can use --tcp-port N"
+            );
+        }
         server = server.rdma(device, SocketAddr::new(options.bind, port), &config);
     }
     if let Some(port) = options.tcp_port {
@@ -112,12 +119,17 @@ async fn run(options: Options) -> Result<(), String> {
     let server = server.start().await.map_err(|error| explain(&error))?;
     announce(&server).map_err(|error| format!("cannot write to standard output: {error}"))?;
 
+    let mut signalled = async || {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    };
+    signalled().await;
     tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+        () = server.shutdown() => Ok(()),
+        () = signalled() => Err("stopped before all replies were delivered".to_owned()),
     }
-    server.shutdown().await;
-    Ok(())
 }
 
 fn announce(server: &Server) -> io::Result<()> {
@@ -143,7 +155,7 @@ fn explain(error: &BindError) -> String {
         (_, Some(io::ErrorKind::AddrNotAvailable)) => "; --bind wants an address of this machine",
         (_, Some(io::ErrorKind::PermissionDenied)) => "; ports below 1024 are for root, choose another",
         (BindError::Rdma(TransportError::NotBuilt { .. } | TransportError::NoDevice), _) => {
-            "; or try --device emulated, which needs no RDMA"
+            "; or serve TCP instead, with --tcp-port N alone"
         }
         _ => "",
     };

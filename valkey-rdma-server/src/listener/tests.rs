@@ -1,9 +1,39 @@
-use std::pin::pin;
-use std::task::{Context, Waker};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 
-use tokio::io::{DuplexStream, duplex};
+use tokio::io::{AsyncReadExt, DuplexStream, ReadBuf, duplex};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::timeout;
 
 use super::*;
+use crate::mock::Mock;
+use crate::shutdown::Stopper;
+
+/// A server without a listener: the test admits the clients.
+struct Door {
+    shared: Arc<Shared<Mock>>,
+    stopper: Stopper,
+    connections: JoinSet<()>,
+}
+
+impl Door {
+    fn new(config: &Config) -> Self {
+        let shared = Arc::new(Shared::new(Arc::new(Mock::new()), config.clone()));
+        Self { shared, stopper: Stopper::new(), connections: JoinSet::new() }
+    }
+
+    /// A client that has just come in.
+    fn open(&mut self) -> DuplexStream {
+        let (client, stream) = duplex(4096);
+        self.admit(stream);
+        client
+    }
+
+    fn admit<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&mut self, stream: S) {
+        let stop = self.stopper.listener();
+        admit(accepted(stream), Transport::Tcp, &self.shared, &stop, &mut self.connections);
+    }
+}
 
 fn accepted<S>(stream: S) -> Accepted<S> {
     Accepted { stream, remote: nowhere(), local: nowhere(), rdma: None }
@@ -16,6 +46,88 @@ fn nowhere() -> SocketAddr {
 fn os_error(code: i32) -> io::Error {
     io::Error::from_raw_os_error(code)
 }
+
+async fn all_from(client: &mut DuplexStream) -> String {
+    let mut all = String::new();
+    client.read_to_string(&mut all).await.unwrap();
+    all
+}
+
+const FULL: &str = "-ERR max number of clients reached\r\n";
+
+#[tokio::test(start_paused = true)]
+async fn only_so_many_are_told_at_once_that_there_is_no_room() {
+    let mut door = Door::new(Config::default().max_connections(0));
+    let mut told: Vec<_> = (0..TURNED_AWAY_AT_ONCE).map(|_| door.open()).collect();
+    assert_eq!(all_from(&mut door.open()).await, "");
+    for client in &mut told {
+        assert_eq!(all_from(client).await, FULL);
+    }
+    // Whether they leave or not, soon there is time for others.
+    while door.connections.join_next().await.is_some() {}
+    assert_eq!(all_from(&mut door.open()).await, FULL);
+}
+
+#[tokio::test]
+async fn who_is_turned_away_may_finish_its_sentence() {
+    let mut door = Door::new(Config::default().max_connections(0));
+    let mut client = door.open();
+    assert_eq!(all_from(&mut client).await, FULL);
+    client.write_all(&b"PING\r\n".repeat(10_000)).await.unwrap();
+}
+
+/// A stream whose shutdown takes until the test says so, as it does on a device.
+struct SlowToClose {
+    stream: DuplexStream,
+    closing: Arc<Notify>,
+    closed: oneshot::Receiver<()>,
+}
+
+impl AsyncRead for SlowToClose {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for SlowToClose {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.closing.notify_one();
+        Pin::new(&mut self.closed).poll(cx).map(|_| Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn a_connection_counts_until_its_stream_is_closed() {
+    for (input, why) in [("QUIT\r\n", "it leaves"), ("PING PING PING", "it sent more than it may")] {
+        let mut door = Door::new(Config::default().max_connections(1).input_limit(10));
+        let (mut client, stream) = duplex(4096);
+        let closing = Arc::new(Notify::new());
+        let (close, closed) = oneshot::channel();
+        door.admit(SlowToClose { stream, closing: closing.clone(), closed });
+        client.write_all(input.as_bytes()).await.unwrap();
+        timeout(PATIENCE, closing.notified()).await.expect(why);
+        assert_eq!(door.shared.vacancies.available_permits(), 0, "{why}");
+        drop(client);
+        close.send(()).unwrap();
+        door.connections.join_next().await.unwrap().unwrap();
+        assert_eq!(door.shared.vacancies.available_permits(), 1, "{why}");
+    }
+}
+
+/// Long enough for a loaded machine; only a failing test waits for it.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An error of each kind, and who is to blame for it.
 #[test]
