@@ -151,7 +151,7 @@ fn the_fate_of_every_byte_is_known_when_the_peer_is_gone_x4() {
 }
 
 #[test]
-fn bytes_that_arrived_and_were_never_announced_are_not_delivered_x4() {
+fn bytes_that_arrived_and_were_never_announced_are_not_delivered_x5() {
     let mut scripted = Scripted::new(Role::Client, Config::new(Role::Client));
     scripted.establish();
     scripted.says(ControlMessage::RegisterXferMemory(XferMemory { len: 5000, ..PEER_MEMORY }));

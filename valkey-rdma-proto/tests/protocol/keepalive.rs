@@ -109,7 +109,7 @@ fn two_idle_hours_leave_every_receive_posted_k3() {
 }
 
 #[test]
-fn a_silent_peer_is_ended_only_when_an_idle_deadline_is_set_k1() {
+fn a_silent_peer_is_ended_only_when_an_idle_deadline_is_set_k4() {
     for role in [Role::Client, Role::Server] {
         let mut scripted = Scripted::new(role, Config { keepalive: None, ..Config::new(role) }).connect();
         scripted.elapse(Duration::from_secs(86_400));
@@ -132,7 +132,7 @@ fn a_silent_peer_is_ended_only_when_an_idle_deadline_is_set_k1() {
 }
 
 #[test]
-fn a_dead_server_is_found_by_an_idle_client_k1() {
+fn a_dead_server_is_found_by_an_idle_client_k4() {
     let mut client = Setup::new(Role::Client);
     client.config.idle_timeout = Some(PERIOD * 3);
     let mut pair = Pair::connected(&client, &Setup::new(Role::Server));
