@@ -11,6 +11,7 @@ pub struct Config {
     pub(crate) max_argument_len: usize,
     pub(crate) input_limit: usize,
     pub(crate) output_high_water: usize,
+    pub(crate) idle_timeout: Option<Duration>,
     pub(crate) drain_timeout: Duration,
 }
 
@@ -64,6 +65,18 @@ impl Config {
         self
     }
 
+    /// How long a connection may lie idle before it is closed, whatever it runs on. Default: for ever (Valkey's `timeout 0`).
+    ///
+    /// Idle is, as in Valkey, a client that neither sends commands nor takes replies and does not wait for a command
+    /// under way either. RDMA keepalives do not count.
+    ///
+    /// Lower, and clients with pauses between commands have to reconnect; higher, and those that vanished without a word
+    /// hold their place for longer.
+    pub fn idle_timeout(&mut self, limit: Option<Duration>) -> &mut Self {
+        self.idle_timeout = limit;
+        self
+    }
+
     /// How long a graceful shutdown waits for peers to take their last replies. Default 10 s
     /// (Valkey's `shutdown-timeout`). Afterwards the remaining connections are cut.
     pub fn drain_timeout(&mut self, timeout: Duration) -> &mut Self {
@@ -79,6 +92,7 @@ impl Default for Config {
             max_argument_len: 512 * 1024 * 1024,
             input_limit: 1024 * 1024 * 1024,
             output_high_water: 1024 * 1024,
+            idle_timeout: None,
             drain_timeout: Duration::from_secs(10),
         }
     }

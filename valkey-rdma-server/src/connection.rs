@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Buf;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::task::coop::consume_budget;
+use tokio::time::timeout;
 use tracing::debug;
 
 use crate::command::Command;
@@ -42,6 +43,9 @@ pub(crate) enum ConnectionError {
         "{received} bytes received and not yet run, limit {limit}, with {unsent} bytes of replies not taken"
     )]
     InputLimit { received: usize, limit: usize, unsent: usize },
+    /// The peer did nothing for so long.
+    #[error("idle for {limit:?}")]
+    Idle { limit: Duration },
     /// The stream failed; usually the peer is gone.
     #[error(transparent)]
     Stream(#[from] io::Error),
@@ -84,7 +88,7 @@ where
             }
             tokio::select! {
                 () = &mut stop, if !stopping => stopping = true,
-                moved = self.link.exchange() => moved?,
+                moved = self.link.exchange_in_time() => moved?,
             }
         }
         self.link.deliver_output().await?;
@@ -144,6 +148,7 @@ struct Link<S> {
     stream: S,
     parser: Parser,
     input_limit: usize,
+    idle_timeout: Option<Duration>,
     output: Output,
     unflushed: bool,
     /// The peer will send nothing more.
@@ -156,6 +161,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             stream,
             parser: Parser::new(config),
             input_limit: config.input_limit,
+            idle_timeout: config.idle_timeout,
             output: Output::default(),
             unflushed: false,
             at_end: false,
@@ -173,6 +179,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             return Err(ConnectionError::InputLimit { received, limit: self.input_limit, unsent });
         }
         Ok(())
+    }
+
+    /// As [`exchange`](Self::exchange), unless that takes longer than a peer may be idle.
+    async fn exchange_in_time(&mut self) -> Result<(), ConnectionError> {
+        let Some(limit) = self.idle_timeout else { return self.exchange().await };
+        timeout(limit, self.exchange()).await.unwrap_or(Err(ConnectionError::Idle { limit }))
     }
 
     fn poll_exchange(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -223,7 +235,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     async fn deliver_output(&mut self) -> Result<(), ConnectionError> {
         while self.output.has_remaining() || self.unflushed {
             self.parser.discard();
-            self.exchange().await?;
+            self.exchange_in_time().await?;
         }
         Ok(())
     }
@@ -239,7 +251,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             Ok::<_, ConnectionError>(())
         };
         // Whether it leaves, fails or takes too long: this connection is over.
-        let _ = tokio::time::timeout(LINGER, gone).await;
+        let _ = timeout(LINGER, gone).await;
     }
 }
 

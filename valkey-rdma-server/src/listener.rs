@@ -139,6 +139,7 @@ where
             warn!(error = &error as &dyn Error, "closed");
         }
         Err(ConnectionError::Stream(error)) => debug!(error = &error as &dyn Error, "lost"),
+        Err(error @ ConnectionError::Idle { .. }) => debug!(%error, "closed"),
         Err(error @ ConnectionError::InputLimit { .. }) => warn!(%error, "closed"),
     }
 }

@@ -188,3 +188,17 @@ async fn dropping_the_server_cuts_every_connection() {
         wire.expect_end().await;
     }
 }
+
+/// Keepalives go on meanwhile.
+#[tokio::test(start_paused = true)]
+async fn an_idle_rdma_connection_is_closed() {
+    let server = Server::builder(Mock::new())
+        .rdma(DeviceKind::Emulated, localhost(), &TransportConfig::default())
+        .config(Config::default().idle_timeout(Some(Duration::from_secs(20))).clone())
+        .start()
+        .await
+        .unwrap();
+    let mut wire = Wire::connect(&server.endpoints()[0]).await;
+    wire.dialogue(&[("PING", "+PONG\r\n")]).await;
+    wire.expect_end().await;
+}

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt, DuplexStream, duplex};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{advance, timeout};
 
 use super::*;
 use crate::handler::Transport;
@@ -244,4 +244,39 @@ async fn an_idle_connection_closes_when_the_server_stops() {
     served.expect_end().await;
     drop(served.client);
     served.task.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_client_is_closed_and_a_busy_one_is_not() {
+    let limit = Duration::from_secs(10);
+    let mut served = serve(4096, Config::default().idle_timeout(Some(limit)));
+    for _ in 0..3 {
+        served.client.write_all(b"PING\r\n").await.unwrap();
+        served.expect(b"+OK\r\n").await;
+        advance(limit * 2 / 3).await;
+    }
+    served.expect_end().await;
+    assert!(matches!(served.task.await.unwrap(), Err(ConnectionError::Idle { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_take_its_reply_is_idle() {
+    for input in ["SIZE 1000\r\n", "SIZE 1000\r\nQUIT\r\n"] {
+        let mut served = serve(64, Config::default().idle_timeout(Some(Duration::from_secs(10))));
+        served.client.write_all(input.as_bytes()).await.unwrap();
+        assert!(matches!(served.task.await.unwrap(), Err(ConnectionError::Idle { .. })), "{input}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_command_is_not_idle() {
+    let limit = Duration::from_secs(10);
+    let mut served = serve(4096, Config::default().idle_timeout(Some(limit)));
+    served.client.write_all(b"PING\r\nWAIT\r\n").await.unwrap();
+    served.expect(b"+OK\r\n").await;
+    advance(limit * 2).await;
+    tokio::task::yield_now().await;
+    served.handler.go.add_permits(1);
+    served.expect(b"+OK\r\n").await;
+    served.expect_end().await;
 }
