@@ -40,7 +40,8 @@ impl Config {
 
     /// Bytes one connection may have sent that no handler has taken yet: the command being received, and
     /// the commands waiting because [replies pile up](Self::output_high_water).
-    /// Default 1 GiB (Valkey's `client-query-buffer-limit`).
+    /// Default 1 GiB (Valkey's `client-query-buffer-limit`); 1 MiB at most for peers that the handler does not
+    /// [trust](crate::Handler::trusts).
     ///
     /// A connection that exceeds it is closed and the reason logged. This is therefore also the size of the
     /// largest command. Lower, and a client that writes a long pipeline before it reads is cut off sooner;

@@ -100,10 +100,11 @@ where
     /// Runs the commands that have arrived whole, as long as their replies are taken.
     async fn run_commands(&mut self) -> Result<Turn, ConnectionError> {
         while !self.peer.is_closing() {
+            self.link.trusted = self.handler.trusts(&self.session);
             if self.link.output.remaining() >= self.output_high_water {
                 return Ok(Turn::RepliesWait);
             }
-            let reply = match self.link.parser.next_command() {
+            let reply = match self.link.parser.next_command(self.link.trusted) {
                 Ok(Some(command)) => match self.call(command).await? {
                     Some(reply) => reply,
                     None => return Ok(Turn::Over),
@@ -147,6 +148,8 @@ enum Turn {
 struct Link<S> {
     stream: S,
     parser: Parser,
+    /// Whether the handler trusts the peer: see [`Handler::trusts`].
+    trusted: bool,
     input_limit: usize,
     idle_timeout: Option<Duration>,
     output: Output,
@@ -160,6 +163,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         Self {
             stream,
             parser: Parser::new(config),
+            trusted: false,
             input_limit: config.input_limit,
             idle_timeout: config.idle_timeout,
             output: Output::default(),
@@ -174,9 +178,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     async fn exchange(&mut self) -> Result<(), ConnectionError> {
         poll_fn(|cx| self.poll_exchange(cx)).await?;
         let received = self.parser.pending();
-        if received > self.input_limit {
+        let limit = if self.trusted { self.input_limit } else { self.input_limit.min(STRANGER_INPUT_LIMIT) };
+        if received > limit {
             let unsent = self.output.remaining();
-            return Err(ConnectionError::InputLimit { received, limit: self.input_limit, unsent });
+            return Err(ConnectionError::InputLimit { received, limit, unsent });
         }
         Ok(())
     }
@@ -254,6 +259,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         let _ = timeout(LINGER, gone).await;
     }
 }
+
+/// [`Config::input_limit`] of a peer that is not trusted (valkey `src/networking.c`, `readToQueryBuf`).
+const STRANGER_INPUT_LIMIT: usize = 1024 * 1024;
 
 /// How long a peer may take to go, once our side is closed.
 const LINGER: Duration = Duration::from_secs(1);

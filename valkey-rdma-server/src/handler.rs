@@ -57,6 +57,14 @@ pub trait Handler: Send + Sync + 'static {
         session: &mut Self::Session,
         command: Command,
     ) -> impl Future<Output = Reply> + Send;
+
+    /// Whether the peer may use the memory that [`Config`](crate::Config) allows. Asked before each command. Default: yes.
+    ///
+    /// A handler that wants a password says no until it was given. Until then Valkey's limits for clients that have not logged
+    /// in hold: 10 words in a command, 16 KiB in a word, 1 MiB of commands waiting. Who exceeds them is closed.
+    fn trusts(&self, _session: &Self::Session) -> bool {
+        true
+    }
 }
 
 /// For who wants to keep a hand on the handler while it serves.
@@ -74,6 +82,10 @@ impl<H: Handler> Handler for Arc<H> {
         command: Command,
     ) -> impl Future<Output = Reply> + Send {
         H::call(self, peer, session, command)
+    }
+
+    fn trusts(&self, session: &Self::Session) -> bool {
+        H::trusts(self, session)
     }
 }
 

@@ -57,12 +57,16 @@ pub(crate) enum ProtocolError {
     CountLineTooLong,
     #[error("Protocol error: invalid multibulk length")]
     InvalidCount,
+    #[error("Protocol error: unauthenticated multibulk length")]
+    StrangerCount,
     #[error("Protocol error: too big bulk count string")]
     BulkLineTooLong,
     #[error("Protocol error: expected '$', got '{}'", char::from(*found))]
     ExpectedBulk { found: u8 },
     #[error("Protocol error: invalid bulk length")]
     InvalidBulkLen,
+    #[error("Protocol error: unauthenticated bulk length")]
+    StrangerBulkLen,
 }
 
 impl Parser {
@@ -110,11 +114,11 @@ impl Parser {
         self.large = None;
     }
 
-    /// The next complete command. `None`: more input is needed.
-    pub(crate) fn next_command(&mut self) -> Result<Option<Command>, ProtocolError> {
+    /// The next complete command. `None`: more input is needed. A peer that is not `trusted` may not send large ones.
+    pub(crate) fn next_command(&mut self, trusted: bool) -> Result<Option<Command>, ProtocolError> {
         loop {
             if self.missing > 0 {
-                if !self.receive_arguments()? {
+                if !self.receive_arguments(trusted)? {
                     return Ok(None);
                 }
                 self.held = 0;
@@ -131,6 +135,9 @@ impl Parser {
                     let count = usize::try_from(count).unwrap_or(0);
                     if count > MAX_WORDS {
                         return Err(ProtocolError::InvalidCount);
+                    }
+                    if count > MAX_STRANGER_WORDS && !trusted {
+                        return Err(ProtocolError::StrangerCount);
                     }
                     self.buffer.advance(len + LINE_END);
                     self.missing = count;
@@ -152,12 +159,12 @@ impl Parser {
     }
 
     /// Moves complete arguments from the buffer to `words`. `false`: more input is needed.
-    fn receive_arguments(&mut self) -> Result<bool, ProtocolError> {
+    fn receive_arguments(&mut self, trusted: bool) -> Result<bool, ProtocolError> {
         while self.missing > 0 {
             let len = match self.bulk {
                 Some(len) => len,
                 None => {
-                    let Some(len) = self.take_bulk_header()? else { return Ok(false) };
+                    let Some(len) = self.take_bulk_header(trusted)? else { return Ok(false) };
                     *self.bulk.insert(len)
                 }
             };
@@ -170,7 +177,7 @@ impl Parser {
         Ok(true)
     }
 
-    fn take_bulk_header(&mut self) -> Result<Option<usize>, ProtocolError> {
+    fn take_bulk_header(&mut self, trusted: bool) -> Result<Option<usize>, ProtocolError> {
         let Some(line) = self.find_line(b"\r\n", ProtocolError::BulkLineTooLong)? else { return Ok(None) };
         if self.buffer[0] != b'$' {
             return Err(ProtocolError::ExpectedBulk { found: self.buffer[0] });
@@ -179,6 +186,9 @@ impl Parser {
             .and_then(|len| usize::try_from(len).ok())
             .filter(|len| *len <= self.max_argument_len)
             .ok_or(ProtocolError::InvalidBulkLen)?;
+        if len > MAX_STRANGER_WORD_LEN && !trusted {
+            return Err(ProtocolError::StrangerBulkLen);
+        }
         self.buffer.advance(line + LINE_END);
         Ok(Some(len))
     }
@@ -249,6 +259,10 @@ impl Large {
 
 /// Most words in one command: Valkey's documented limit.
 const MAX_WORDS: usize = 1024 * 1024;
+
+/// Most words in one command before the peer is trusted, and most bytes in one of them: enough to log in.
+const MAX_STRANGER_WORDS: usize = 10;
+const MAX_STRANGER_WORD_LEN: usize = 16 * 1024;
 
 /// Longest header or inline command: Valkey's `PROTO_INLINE_MAX_SIZE`.
 const MAX_LINE: usize = 64 * 1024;

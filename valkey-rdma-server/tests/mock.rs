@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::sync::Arc;
+
 use support::{mock, start, wires};
 use valkey_rdma_server::{Config, Mock};
 
@@ -253,6 +255,27 @@ async fn a_password_is_asked_for() {
         ])
         .await;
         wire.expect_end().await;
+    }
+}
+
+/// Through an `Arc`, which must hand on all that a handler says.
+#[tokio::test]
+async fn before_the_password_only_small_commands_are_taken() {
+    let server = start(Arc::new(Mock::new().requirepass("secret")), &Config::default()).await;
+    for (input, error) in
+        [("*11\r\n", "unauthenticated multibulk length"), ("*1\r\n$16385\r\n", "unauthenticated bulk length")]
+    {
+        for wire in &mut wires(&server).await {
+            wire.send(input).await;
+            wire.expect(format!("-ERR Protocol error: {error}\r\n")).await;
+            wire.expect_end().await;
+        }
+    }
+    // In one piece: the password counts from the next command on.
+    for wire in &mut wires(&server).await {
+        let value = "x".repeat(20_000);
+        wire.send(format!("AUTH secret\r\n*2\r\n$4\r\nECHO\r\n$20000\r\n{value}\r\n")).await;
+        wire.expect(format!("+OK\r\n$20000\r\n{value}\r\n")).await;
     }
 }
 

@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::io::{AsyncReadExt, DuplexStream, duplex};
 use tokio::sync::Semaphore;
@@ -13,6 +13,7 @@ use crate::shutdown::Stopper;
 struct TestHandler {
     calls: AtomicUsize,
     go: Semaphore,
+    trusting: AtomicBool,
 }
 
 impl Handler for TestHandler {
@@ -34,6 +35,10 @@ impl Handler for TestHandler {
         }
         Reply::OK
     }
+
+    fn trusts(&self, _session: &()) -> bool {
+        self.trusting.load(Ordering::Relaxed)
+    }
 }
 
 /// A connection being served, and the client's end of it.
@@ -47,7 +52,11 @@ struct Served {
 /// `in_flight`: bytes the stream holds in each direction.
 fn serve(in_flight: usize, config: &Config) -> Served {
     let (client, server) = duplex(in_flight);
-    let handler = Arc::new(TestHandler { calls: AtomicUsize::new(0), go: Semaphore::new(0) });
+    let handler = Arc::new(TestHandler {
+        calls: AtomicUsize::new(0),
+        go: Semaphore::new(0),
+        trusting: AtomicBool::new(true),
+    });
     let stopper = Stopper::new();
     let nowhere = "127.0.0.1:1".parse().unwrap();
     let peer = Peer::new(1, Transport::Tcp, nowhere, nowhere);
@@ -121,6 +130,15 @@ async fn a_command_larger_than_the_input_limit_is_refused() {
     served.client.write_all(b"*2\r\n$4\r\nPING\r\n$200000\r\n").await.unwrap();
     served.client.write_all(&vec![b'x'; 200_000]).await.unwrap_err();
     assert!(matches!(served.task.await.unwrap(), Err(ConnectionError::InputLimit { .. })));
+}
+
+#[tokio::test]
+async fn a_stranger_that_never_reads_is_cut_off_earlier() {
+    let mut served = serve(4096, Config::default().output_high_water(1000));
+    served.handler.trusting.store(false, Ordering::Relaxed);
+    served.client.write_all(&b"PING\r\n".repeat(400_000)).await.unwrap_err();
+    let outcome = served.task.await.unwrap();
+    assert!(matches!(outcome, Err(ConnectionError::InputLimit { limit: STRANGER_INPUT_LIMIT, .. })));
 }
 
 #[tokio::test]

@@ -109,6 +109,10 @@ impl Handler for Mock {
         }
         reply
     }
+
+    fn trusts(&self, session: &Session) -> bool {
+        session.authenticated
+    }
 }
 
 /// What a command may look at and change.

@@ -16,7 +16,7 @@ async fn parse(pieces: &[&[u8]], config: &Config) -> (Vec<Vec<Vec<u8>>>, Option<
             assert!(piece.len() < before, "the parser must take what there is");
         }
         loop {
-            match parser.next_command() {
+            match parser.next_command(true) {
                 Ok(Some(command)) => {
                     let mut words = vec![command.name().to_vec()];
                     words.extend(command.args().iter().map(|arg| arg.to_vec()));
@@ -75,7 +75,7 @@ async fn a_large_argument_wastes_no_memory_and_a_claimed_one_takes_none() {
     let mut parser = Parser::new(&config);
     let mut input: &[u8] = b"*1\r\n$536870912\r\nabc";
     poll_fn(|cx| parser.poll_read(&mut input, cx)).await.unwrap();
-    assert_eq!(parser.next_command(), Ok(None));
+    assert_eq!(parser.next_command(true), Ok(None));
     assert_eq!(parser.large.as_ref().unwrap().bytes.capacity(), GROWTH);
 
     let mut parser = Parser::new(&config);
@@ -83,11 +83,11 @@ async fn a_large_argument_wastes_no_memory_and_a_claimed_one_takes_none() {
     let text = [format!("*1\r\n${len}\r\n").as_bytes(), &vec![b'x'; len], b"\r\n"].concat();
     let mut input = &text[..];
     while !input.is_empty() {
-        assert_eq!(parser.next_command(), Ok(None));
+        assert_eq!(parser.next_command(true), Ok(None));
         poll_fn(|cx| parser.poll_read(&mut input, cx)).await.unwrap();
     }
     assert_eq!(parser.large.as_ref().unwrap().bytes.capacity(), len + LINE_END);
-    assert_eq!(parser.next_command().unwrap().unwrap().name().len(), len);
+    assert_eq!(parser.next_command(true).unwrap().unwrap().name().len(), len);
 }
 
 #[tokio::test]
@@ -100,13 +100,13 @@ async fn memory_of_a_burst_is_given_back() {
     }
     assert_eq!(parser.pending(), burst.len());
     for _ in 0..1_000_000 {
-        assert!(parser.next_command().unwrap().is_some());
+        assert!(parser.next_command(true).unwrap().is_some());
     }
     assert_eq!(parser.pending(), 0);
     for _ in 0..2 {
         let mut input: &[u8] = b"PING\r\n";
         poll_fn(|cx| parser.poll_read(&mut input, cx)).await.unwrap();
-        assert!(parser.next_command().unwrap().is_some());
+        assert!(parser.next_command(true).unwrap().is_some());
     }
     assert!(parser.buffer.capacity() <= 2 * READ_BUFFER, "{}", parser.buffer.capacity());
 }
@@ -149,4 +149,24 @@ async fn commands_before_the_error_are_found() {
     let (commands, error) = parse(&[b"PING\r\n*1\r\n:1\r\n"], &Config::default()).await;
     assert_eq!(commands, [words(&["PING"])]);
     assert_eq!(error, Some(ProtocolError::ExpectedBulk { found: b':' }));
+}
+
+#[test]
+fn who_is_not_trusted_may_send_what_it_takes_to_log_in() {
+    let words = |count: usize, len: usize| {
+        [format!("*{count}\r\n"), format!("${len}\r\n{}\r\n", "x".repeat(len)).repeat(count)].concat()
+    };
+    for (input, expected) in [
+        (words(10, 16_384), None),
+        (words(11, 1), Some(ProtocolError::StrangerCount)),
+        (words(1, 16_385), Some(ProtocolError::StrangerBulkLen)),
+        ("*1048577\r\n".to_owned(), Some(ProtocolError::InvalidCount)),
+        ("*1\r\n$536870913\r\n".to_owned(), Some(ProtocolError::InvalidBulkLen)),
+    ] {
+        let mut parser = Parser::new(&Config::default());
+        parser.buffer.extend_from_slice(input.as_bytes());
+        let outcome = parser.next_command(false);
+        assert_eq!(outcome.as_ref().err(), expected.as_ref());
+        assert_eq!(outcome.is_ok_and(|command| command.is_some()), expected.is_none());
+    }
 }
