@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
+use tokio::net::TcpSocket;
+
 use crate::scripted::{Keyspace, Server, right, stderr, stdout, tool, tool_at};
 
 fn assert_one_line(output: &std::process::Output, status: i32, said: &str) {
@@ -33,9 +35,10 @@ fn help_and_version_succeed() {
 
 #[test]
 fn nothing_listening_is_told() {
-    // Bound but not listening would accept nothing either; a closed port refuses at once.
-    let addr = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    assert_one_line(&tool_at(addr, ""), 1, "connection refused");
+    // Bound, so that nobody else gets the port, and not listening.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    assert_one_line(&tool_at(socket.local_addr().unwrap(), ""), 1, "connection refused");
 }
 
 #[test]

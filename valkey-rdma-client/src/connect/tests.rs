@@ -1,5 +1,5 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use valkey_rdma_transport::Listener;
 
 use super::*;
@@ -191,9 +191,10 @@ async fn tcp_connects_and_says_so() {
 
 #[tokio::test]
 async fn nothing_listening_and_bad_names_say_what_to_do() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("bound");
-    drop(listener);
+    // Bound, so that nobody else gets the port, and not listening.
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
+    let address = socket.local_addr().expect("bound");
     let refused = text(&Client::connect(format!("valkey://{address}").as_str()).await);
     assert_eq!(
         refused,
