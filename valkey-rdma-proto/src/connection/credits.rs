@@ -7,7 +7,7 @@
 //!
 //! - a Register: the server has read our bytes to the end of its window;
 //! - bytes in a window that we registered: the server has taken that Register, and all we sent before;
-//! - an answer to GetServerFeature, which is asked for no other reason.
+//! - an answer to GetServerFeature: the server has taken the question, and all we sent before.
 
 /// Credits that data leaves untouched.
 const RESERVE: u32 = 2;

@@ -176,11 +176,12 @@ impl AsyncWrite for Stream {
     /// Delivers everything written, then disconnects. An error if the connection ended before everything was
     /// acknowledged; a peer that had already left when this was called is none, unless bytes never left this side.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.shutting_down |= self.shared.with(|inner| inner.end().is_none());
-        let (end, fate) = self.shared.with(|inner| {
+        let (whole, end, fate) = self.shared.with(|inner| {
+            let whole = inner.end().is_none();
             inner.close();
-            (inner.poll_end(cx), inner.fate())
+            (whole, inner.poll_end(cx), inner.fate())
         });
+        self.shutting_down |= whole;
         let lost = fate.unsent + if self.shutting_down { fate.unknown } else { 0 };
         Poll::Ready(match ready!(end) {
             End::Closed(CloseReason::Local) => Ok(()),

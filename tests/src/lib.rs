@@ -1,1 +1,0 @@
-//! What the cross-crate tests share.
