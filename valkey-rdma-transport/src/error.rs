@@ -24,6 +24,15 @@ pub enum TransportError {
              `rdma link add rxe0 type rxe netdev NETDEV`"
     )]
     NoDevice,
+    /// No emulated device has this name.
+    #[error(
+        "no emulated device is called `{name}`: use `inprocess`, `tcp`, `unix:DIR`, or none to have the fitting \
+             one chosen"
+    )]
+    UnknownLink {
+        /// The name asked for.
+        name: String,
+    },
     /// The route leads to another device than the one asked for.
     #[error("the route to {peer} leads to device `{found}`, not `{wanted}`")]
     WrongDevice {

@@ -9,6 +9,9 @@ use valkey_rdma_transport::DeviceKind;
 
 mod device_peer;
 
+/// The device that the environment names.
+const LINK: Option<&str> = None;
+
 const CONNECTIONS: usize = 200;
 
 #[tokio::test]

@@ -25,7 +25,7 @@ pub async fn open(
         DeviceKind::Verbs => verbs::open(peer, options).await,
         #[cfg(not(feature = "verbs"))]
         DeviceKind::Verbs => Err(TransportError::NotBuilt { device: kind }),
-        DeviceKind::Emulated => emulated::open(peer, options),
+        DeviceKind::Emulated => emulated::open(peer, options).await,
     }
 }
 

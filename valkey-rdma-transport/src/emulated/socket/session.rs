@@ -1,0 +1,362 @@
+//! One end of a connection between processes, without its socket: what frames do, and which frames are due.
+
+use std::ops::Range;
+use std::task::Waker;
+
+use tokio::time::Instant;
+use valkey_rdma_proto::work::{ReceiveRequest, SendOp, SendRequest};
+
+use super::frame::Frame;
+use crate::device::CmEvent;
+use crate::emulated::memory::Memory;
+use crate::emulated::requester::NotAsked;
+use crate::emulated::responder::{Place, Refusal};
+use crate::emulated::side::{QueuePairState, Side};
+use crate::emulated::{REASON_CONSUMER, REASON_NO_LISTENER};
+use crate::error::TransportError;
+
+/// How far the connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Active end, nothing sent.
+    Fresh { port: u16 },
+    /// Active end that found nobody.
+    Nobody,
+    /// Active end, connect request sent.
+    Asked,
+    /// Passive end, request not answered.
+    Requested,
+    /// Passive end, acceptance sent.
+    Accepted,
+    /// Both know of the other's consent.
+    Connected,
+    /// Ended on this side: the peer is to be told, if it can be.
+    Leaving,
+    /// Ended by the peer, or by its bytes.
+    Gone,
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+pub(in crate::emulated) struct Session {
+    pub(super) side: Side,
+    phase: Phase,
+    /// Frames that are due, of which there is one of each sort at most: a peer cannot make them pile up.
+    opening: Option<Frame>,
+    done: Option<u64>,
+    not_ready: Option<Frame>,
+    resume: bool,
+    denied: Option<Frame>,
+    alive: bool,
+    probe: bool,
+    closing: Option<Frame>,
+    /// Sequence number of the peer's next request.
+    expected: u64,
+    /// The peer was told that no receive is posted. What comes before its next try is dropped.
+    awaiting_retry: bool,
+    /// Whether the peer was probed since it was last heard.
+    probed: bool,
+    /// Nothing passes any more.
+    cut: bool,
+    /// The task to wake when frames are due.
+    pub(super) driver: Option<Waker>,
+}
+
+/// The peer broke the rules of the frames.
+#[derive(Debug)]
+pub(super) struct Violation(pub(super) &'static str);
+
+/// Bytes of a request that are on their way here.
+#[derive(Debug)]
+pub(super) struct Landing {
+    pub(super) sequence: u64,
+    pub(super) op: SendOp,
+    pub(super) len: u32,
+    /// Where they go; nowhere if the request was not admitted.
+    pub(super) place: Place,
+    admitted: bool,
+}
+
+/// A frame to be sent, and the bytes after it.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) frame: Frame,
+    pub(super) bytes: Option<(Memory, Range<usize>)>,
+}
+
+impl Session {
+    pub(super) fn new(side: Side, phase: Phase) -> Self {
+        Self {
+            side,
+            phase,
+            opening: None,
+            done: None,
+            not_ready: None,
+            resume: false,
+            denied: None,
+            alive: false,
+            probe: false,
+            closing: None,
+            expected: 0,
+            awaiting_retry: false,
+            probed: false,
+            cut: false,
+            driver: None,
+        }
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    pub(super) fn is_cut(&self) -> bool {
+        self.cut
+    }
+
+    // --- The program's side ----------------------------------------------------------------------------------------
+
+    /// Asks the peer to connect, or agrees to its request.
+    pub(in crate::emulated) fn establish(&mut self) {
+        let rnr_retry_count = self.side.conditions.rnr_retry_count();
+        match self.phase {
+            Phase::Fresh { port } => {
+                self.opening = Some(Frame::Connect { port, rnr_retry_count });
+                self.phase = Phase::Asked;
+            }
+            Phase::Requested => {
+                self.opening = Some(Frame::Accept { rnr_retry_count });
+                self.side.state = QueuePairState::Ready;
+                self.phase = Phase::Accepted;
+            }
+            Phase::Nobody => self.side.push_cm_event(CmEvent::Rejected { reason: REASON_NO_LISTENER }),
+            Phase::Gone => self.side.push_disconnected(),
+            Phase::Asked | Phase::Accepted | Phase::Connected | Phase::Leaving => {}
+        }
+    }
+
+    pub(in crate::emulated) fn post_sends(&mut self, chain: &[SendRequest]) -> Result<(), TransportError> {
+        let posted = chain.iter().try_for_each(|request| self.side.post_send(*request));
+        if self.cut || self.phase == Phase::Gone {
+            self.side.sends.unanswered();
+        }
+        posted
+    }
+
+    pub(super) fn post_receives(&mut self, batch: &[ReceiveRequest]) -> Result<(), TransportError> {
+        let posted = batch.iter().try_for_each(|request| self.side.post_receive(*request));
+        self.receives_posted();
+        posted
+    }
+
+    /// Tells a peer that waits for receives.
+    pub(super) fn receives_posted(&mut self) {
+        self.resume |= self.awaiting_retry && self.side.has_receive();
+    }
+
+    /// Whether the peer is to be told that receives are posted.
+    pub(super) fn resumes(&self) -> bool {
+        self.resume
+    }
+
+    pub(in crate::emulated) fn disconnect(&mut self) {
+        self.side.fail();
+        let closing = match self.phase {
+            Phase::Requested => Frame::Reject { reason: REASON_CONSUMER },
+            Phase::Leaving | Phase::Gone => return,
+            _ => Frame::Disconnect,
+        };
+        self.closing = Some(closing);
+        self.phase = Phase::Leaving;
+    }
+
+    /// Ends the connection as an operator would. The peer sees the end of the socket.
+    pub(super) fn sever(&mut self) {
+        self.peer_gone();
+    }
+
+    /// From now on nothing passes, and nobody is told.
+    pub(super) fn cut(&mut self) {
+        self.cut = true;
+        self.side.sends.unanswered();
+    }
+
+    // --- The peer's side -------------------------------------------------------------------------------------------
+
+    /// Acts on a frame. `Some`: its bytes follow, unless it has none.
+    pub(super) fn handle(&mut self, frame: Frame) -> Result<Option<Landing>, Violation> {
+        match (self.phase, frame) {
+            // What was under way while this side left.
+            (Phase::Leaving, Frame::Request { sequence, op, len }) => {
+                return Ok(Some(Landing { sequence, op, len, place: None, admitted: false }));
+            }
+            (Phase::Leaving, _) => {}
+            (Phase::Asked, Frame::Accept { rnr_retry_count }) => {
+                self.side.sends.rnr_retry_count = rnr_retry_count;
+                self.side.state = QueuePairState::Ready;
+                self.side.push_cm_event(CmEvent::Established);
+                self.opening = Some(Frame::Ready);
+                self.phase = Phase::Connected;
+            }
+            (Phase::Asked, Frame::Reject { reason }) => {
+                self.side.push_cm_event(CmEvent::Rejected { reason });
+                self.phase = Phase::Gone;
+            }
+            (Phase::Accepted, Frame::Ready) => {
+                self.side.push_cm_event(CmEvent::Established);
+                self.phase = Phase::Connected;
+            }
+            (Phase::Requested | Phase::Accepted | Phase::Connected, Frame::Disconnect) => self.peer_gone(),
+            (Phase::Connected, Frame::Request { sequence, op, len }) => {
+                return self.request(sequence, op, len).map(Some);
+            }
+            // A passive end may send, and be answered, before it hears that the active end is ready.
+            (Phase::Accepted | Phase::Connected, frame) => self.answer(frame)?,
+            _ => return Err(Violation("a frame out of turn")),
+        }
+        Ok(None)
+    }
+
+    /// The bytes of a request are all there.
+    pub(super) fn landed(&mut self, landing: &Landing) {
+        if landing.admitted && self.side.settle(landing.op, landing.len) {
+            self.done = Some(landing.sequence);
+        }
+    }
+
+    /// Whether a request's bytes may still be put into memory.
+    pub(super) fn takes_bytes(&self) -> bool {
+        self.side.state == QueuePairState::Ready && !self.cut
+    }
+
+    /// The peer is gone, or as good as.
+    pub(super) fn peer_gone(&mut self) {
+        match self.phase {
+            Phase::Asked => self.side.push_cm_event(CmEvent::Rejected { reason: REASON_NO_LISTENER }),
+            Phase::Accepted | Phase::Connected => {
+                self.side.push_disconnected();
+                self.side.sends.unanswered();
+            }
+            // To be told when the program answers the request.
+            Phase::Requested => {}
+            Phase::Fresh { .. } => {
+                self.phase = Phase::Nobody;
+                return;
+            }
+            Phase::Nobody | Phase::Leaving | Phase::Gone => return,
+        }
+        self.phase = Phase::Gone;
+    }
+
+    fn request(&mut self, sequence: u64, op: SendOp, len: u32) -> Result<Landing, Violation> {
+        let dropped = Landing { sequence, op, len, place: None, admitted: false };
+        if sequence > self.expected && self.awaiting_retry || self.side.state != QueuePairState::Ready {
+            return Ok(dropped);
+        }
+        if sequence != self.expected {
+            return Err(Violation("a request out of sequence"));
+        }
+        match self.side.admit(op, len) {
+            Ok(place) => {
+                self.expected += 1;
+                self.awaiting_retry = false;
+                Ok(Landing { place, admitted: true, ..dropped })
+            }
+            Err(Refusal::NotReady) => {
+                self.not_ready = Some(Frame::NotReady { sequence, timer: self.side.conditions.rnr_timer() });
+                self.awaiting_retry = true;
+                self.resume = false;
+                Ok(dropped)
+            }
+            Err(Refusal::Denied(status)) => {
+                self.denied = Some(Frame::Denied { sequence, status });
+                Ok(dropped)
+            }
+        }
+    }
+
+    fn answer(&mut self, frame: Frame) -> Result<(), Violation> {
+        let answered = match frame {
+            Frame::Probe => {
+                self.alive = true;
+                Ok(())
+            }
+            Frame::Alive => Ok(()),
+            Frame::Resume => {
+                self.side.resume();
+                Ok(())
+            }
+            // In error everything was flushed, so no answer fits any more.
+            _ if self.side.state != QueuePairState::Ready => Ok(()),
+            Frame::Done { sequence } => self.side.acknowledged(sequence),
+            Frame::NotReady { sequence, timer } => self.side.not_ready(sequence, timer),
+            Frame::Denied { sequence, status } => self.side.denied(sequence, status),
+            _ => return Err(Violation("a frame out of turn")),
+        };
+        answered.map_err(|NotAsked| Violation("an answer to nothing"))
+    }
+
+    // --- The driver's side -----------------------------------------------------------------------------------------
+
+    /// The next frame to send.
+    pub(super) fn next_frame(&mut self) -> Option<Outgoing> {
+        let alone = |frame| Some(Outgoing { frame, bytes: None });
+        if let Some(frame) = self.opening.take() {
+            return alone(frame);
+        }
+        if let Some(sequence) = self.done.take() {
+            return alone(Frame::Done { sequence });
+        }
+        if let Some(frame) = self.not_ready.take() {
+            return alone(frame);
+        }
+        if std::mem::take(&mut self.resume) {
+            return alone(Frame::Resume);
+        }
+        if let Some(frame) = self.denied.take() {
+            return alone(frame);
+        }
+        if std::mem::take(&mut self.alive) {
+            return alone(Frame::Alive);
+        }
+        if std::mem::take(&mut self.probe) {
+            return alone(Frame::Probe);
+        }
+        if let Some(frame) = self.closing.take() {
+            return alone(frame);
+        }
+        if !matches!(self.phase, Phase::Accepted | Phase::Connected) {
+            return None;
+        }
+        let asked = self.side.ask()?;
+        self.side.sends.unanswered();
+        let (sequence, op, len) = (asked.sequence, asked.request.op, asked.request.local.len);
+        let bytes = (len > 0).then_some((asked.source, asked.range));
+        Some(Outgoing { frame: Frame::Request { sequence, op, len }, bytes })
+    }
+
+    /// Something passed over the socket.
+    pub(super) fn heard(&mut self) {
+        self.side.sends.heard();
+        self.probed = false;
+    }
+
+    /// When [`expire`](Self::expire) has something to do, or a frame falls due.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let retry_timeout = self.side.conditions.retry_timeout();
+        let probe = self.side.sends.unanswered_since().filter(|_| !self.probed);
+        let probe = probe.map(|since| since + retry_timeout / 2);
+        [probe, self.side.sends.deadline(retry_timeout)].into_iter().flatten().min()
+    }
+
+    /// Does what has become due.
+    pub(super) fn expire(&mut self) {
+        let patience = self.side.conditions.retry_timeout() / 2;
+        if !self.probed
+            && self.side.sends.unanswered_since().is_some_and(|since| since + patience <= Instant::now())
+        {
+            self.probed = true;
+            self.probe = true;
+        }
+        self.side.expire();
+    }
+}
