@@ -6,18 +6,19 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::unix::AsyncFd;
 
-use super::cm::{self, ConnectRequest, EventChannel, RawIdentifier};
+use super::cm::{self, EventChannel, Identifier, RawIdentifier};
 use super::endpoint::VerbsEndpoint;
 use super::sys;
 use super::translate::EventKind;
-use crate::device::{CmEvent, DeviceKind, Endpoint, EndpointOptions, PassiveEndpoint};
+use crate::device::{CmEvent, ConnectRequest, DeviceKind, Endpoint, EndpointOptions, PassiveEndpoint};
 use crate::error::TransportError;
 
 /// A listening identifier with its event channel.
 pub(super) struct VerbsListener {
     id: RawIdentifier,
     events: AsyncFd<Arc<EventChannel>>,
-    options: EndpointOptions,
+    /// Requests over any other device are rejected.
+    device: Option<String>,
     local_addr: SocketAddr,
 }
 
@@ -37,17 +38,15 @@ impl VerbsListener {
         // SAFETY: as above.
         let local_addr = unsafe { sys::local_addr(id.raw()) }.map_err(refused)?;
         let events = channel.watch()?;
-        Ok(Self { id, events, options: options.clone(), local_addr })
-    }
-
-    fn make_endpoint(&self, request: ConnectRequest) -> Result<Box<dyn Endpoint>, TransportError> {
-        let id = request.adopt(self.options.device.as_deref())?;
-        Ok(Box::new(VerbsEndpoint::new(id, &self.options)?))
+        Ok(Self { id, events, device: options.device.clone(), local_addr })
     }
 }
 
 impl PassiveEndpoint for VerbsListener {
-    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<dyn Endpoint>, TransportError>> {
+    fn poll_request(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Box<dyn ConnectRequest>, TransportError>> {
         loop {
             // SAFETY: the channel has the listening identifier, whose owner we are, and those of requests not
             // answered yet, which nobody else has.
@@ -56,8 +55,12 @@ impl PassiveEndpoint for VerbsListener {
                 (EventKind::ConnectRequest, Some(id)) => {
                     let channel = Arc::clone(self.events.get_ref());
                     // SAFETY: just taken from this channel, and in nobody's hands yet.
-                    let request = unsafe { ConnectRequest::new(id, channel) };
-                    return Poll::Ready(self.make_endpoint(request));
+                    let request = unsafe { cm::ConnectRequest::new(id, channel) };
+                    // On a channel of its own before it leaves our hands: from then on another thread may use it.
+                    let adopted = request.adopt(self.device.as_deref());
+                    return Poll::Ready(
+                        adopted.map(|id| Box::new(Request { id }) as Box<dyn ConnectRequest>),
+                    );
                 }
                 (EventKind::Contract(CmEvent::DeviceRemoved), id) if id == Some(self.id.raw()) => {
                     return Poll::Ready(Err(TransportError::DeviceRemoved));
@@ -69,5 +72,20 @@ impl PassiveEndpoint for VerbsListener {
 
     fn local_addr(&self) -> SocketAddr {
         self.local_addr
+    }
+}
+
+/// A request to connect. The identifier rejects it when it is dropped.
+struct Request {
+    id: Identifier,
+}
+
+impl ConnectRequest for Request {
+    fn peer_addr(&self) -> SocketAddr {
+        self.id.peer_addr()
+    }
+
+    fn accept(self: Box<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, TransportError> {
+        Ok(Box::new(VerbsEndpoint::new(self.id, options)?))
     }
 }
