@@ -155,6 +155,9 @@ pub struct DeviceInfo {
     pub name: String,
     /// The active path MTU in bytes, where there is one.
     pub mtu: Option<u32>,
+    /// Whether its work is done by the machine's own CPUs: the emulated device, soft-RoCE, soft-iWARP. Then spinning
+    /// for a completion takes the CPU away from what would bring it.
+    pub software: bool,
 }
 
 /// What the connection manager reports about one endpoint.

@@ -158,7 +158,7 @@ impl Endpoint for EmulatedEndpoint {
     }
 
     fn device(&self) -> DeviceInfo {
-        DeviceInfo { kind: DeviceKind::Emulated, name: super::NAME.to_owned(), mtu: None }
+        DeviceInfo { kind: DeviceKind::Emulated, name: super::NAME.to_owned(), mtu: None, software: true }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::path::Path;
 use std::task::{Context, Poll};
 
 use bytes::BufMut;
@@ -42,7 +43,9 @@ impl VerbsEndpoint {
         let port = unsafe { sys::query_port(id.device(), id.port()) }.map_err(failed("ibv_query_port"))?;
         // SAFETY: as above.
         let name = unsafe { sys::device_name(id.device()) };
-        let device = DeviceInfo { kind: DeviceKind::Verbs, name, mtu: translate::mtu_bytes(port.active_mtu) };
+        let software = is_software(&name);
+        let mtu = translate::mtu_bytes(port.active_mtu);
+        let device = DeviceInfo { kind: DeviceKind::Verbs, name, mtu, software };
         let depth = options.send_depth.saturating_add(options.receive_depth);
 
         // SAFETY: locals are dropped in reverse order, the parameter last; from the end of this function on, the
@@ -72,6 +75,13 @@ impl VerbsEndpoint {
     fn region(&self, region: RegionId) -> &MemoryRegion {
         &self.regions[region.0 as usize]
     }
+}
+
+/// Whether a device has no hardware of its own: the kernel then keeps it among its virtual devices. One that sysfs
+/// does not show counts as hardware.
+fn is_software(name: &str) -> bool {
+    std::fs::canonicalize(Path::new("/sys/class/infiniband").join(name))
+        .is_ok_and(|path| path.starts_with("/sys/devices/virtual"))
 }
 
 impl Endpoint for VerbsEndpoint {
