@@ -18,6 +18,12 @@ pub enum TransportError {
         /// The device asked for.
         device: DeviceKind,
     },
+    /// The emulated device was asked for something that only an RDMA device has.
+    #[error("the emulated device has no choice of {option}: leave that option out, or use an RDMA device")]
+    EmulatedOption {
+        /// What was asked for.
+        option: &'static str,
+    },
     /// There is no RDMA device on this machine.
     #[error(
         "no RDMA device on this machine: load its driver, or make a software one with \

@@ -152,15 +152,16 @@ impl Identifier {
         let channel = EventChannel::new()?;
         let mut id = RawIdentifier::new(Arc::clone(&channel))?;
         let events = channel.watch()?;
-        let timeout_ms = translate::timeout_ms(options.resolve_timeout);
         let unresolved = |source| TransportError::Resolve { peer, source };
 
         // SAFETY: the identifier is live.
-        unsafe { sys::resolve_addr(id.raw, peer, timeout_ms) }.map_err(unresolved)?;
+        unsafe { sys::resolve_addr(id.raw, peer, translate::timeout_ms(options.address_timeout)) }
+            .map_err(unresolved)?;
         resolved(&mut id, &events, EventKind::AddressResolved, peer).await?;
         id.check_device(options.device.as_deref(), peer)?;
         // SAFETY: the identifier is live, and bound, as the event said.
-        unsafe { sys::resolve_route(id.raw, timeout_ms) }.map_err(unresolved)?;
+        unsafe { sys::resolve_route(id.raw, translate::timeout_ms(options.route_timeout)) }
+            .map_err(unresolved)?;
         resolved(&mut id, &events, EventKind::RouteResolved, peer).await?;
         Self::bound(id, events, Phase::Fresh)
     }
