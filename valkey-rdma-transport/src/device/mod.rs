@@ -215,4 +215,30 @@ pub enum CmEvent {
     Disconnected,
     /// The device under the connection was removed.
     DeviceRemoved,
+    /// The device's port went down. The connection lives on until the device gives up repeating what is not
+    /// acknowledged; a link that comes back before that has lost nothing.
+    PortDown,
+    /// The device's port is up again.
+    PortUp,
+}
+
+/// What a device reports of itself and of queue pairs outside of any completion; each ends the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceFault {
+    /// The device as a whole failed, or is being removed.
+    #[error("the device has failed or is going away")]
+    Device,
+    /// The queue pair failed.
+    #[error("the queue pair has failed")]
+    QueuePair,
+    /// The peer sent what no queue pair may be sent.
+    #[error("the peer sent an invalid request")]
+    InvalidRequest,
+    /// The peer wrote, or tried to, where it may not.
+    #[error("the peer tried to access memory that it may not")]
+    AccessViolation,
+    /// The completion queue failed, most often because it overflowed.
+    #[error("the completion queue has failed")]
+    CompletionQueue,
 }

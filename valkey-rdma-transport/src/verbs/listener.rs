@@ -1,5 +1,6 @@
 //! The passive side: connect requests on one address.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -8,6 +9,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::cm::{self, ConnectRequest, EventChannel, RawIdentifier};
 use super::endpoint::VerbsEndpoint;
+use super::inventory::Inventory;
 use super::sys;
 use super::translate::EventKind;
 use crate::device::{CmEvent, DeviceKind, Endpoint, EndpointOptions, PassiveEndpoint};
@@ -23,6 +25,7 @@ pub(super) struct VerbsListener {
 
 impl VerbsListener {
     pub(super) fn bind(addr: SocketAddr, options: &EndpointOptions) -> Result<Self, TransportError> {
+        let (addr, options) = place(addr, options)?;
         let refused = |source| TransportError::Listen { addr, device: DeviceKind::Verbs, source };
         let channel = EventChannel::new()?;
         let id = RawIdentifier::new(Arc::clone(&channel))?;
@@ -37,17 +40,14 @@ impl VerbsListener {
         // SAFETY: as above.
         let local_addr = unsafe { sys::local_addr(id.raw()) }.map_err(refused)?;
         let events = channel.watch()?;
-        Ok(Self { id, events, options: options.clone(), local_addr })
+        Ok(Self { id, events, options, local_addr })
     }
 
-    fn make_endpoint(&self, request: ConnectRequest) -> Result<Box<dyn Endpoint>, TransportError> {
-        let id = request.adopt(self.options.device.as_deref())?;
-        Ok(Box::new(VerbsEndpoint::new(id, &self.options)?))
-    }
-}
-
-impl PassiveEndpoint for VerbsListener {
-    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<dyn Endpoint>, TransportError>> {
+    /// Waits for the next connect request that can be made an endpoint of.
+    pub(super) fn poll_request(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<VerbsEndpoint, TransportError>> {
         loop {
             // SAFETY: the channel has the listening identifier, whose owner we are, and those of requests not
             // answered yet, which nobody else has.
@@ -57,7 +57,8 @@ impl PassiveEndpoint for VerbsListener {
                     let channel = Arc::clone(self.events.get_ref());
                     // SAFETY: just taken from this channel, and in nobody's hands yet.
                     let request = unsafe { ConnectRequest::new(id, channel) };
-                    return Poll::Ready(self.make_endpoint(request));
+                    let id = request.adopt(self.options.device.as_deref());
+                    return Poll::Ready(id.and_then(|id| VerbsEndpoint::new(id, &self.options)));
                 }
                 (EventKind::Contract(CmEvent::DeviceRemoved), id) if id == Some(self.id.raw()) => {
                     return Poll::Ready(Err(TransportError::DeviceRemoved));
@@ -65,6 +66,33 @@ impl PassiveEndpoint for VerbsListener {
                 (other, _) => tracing::debug!(event = ?other, "connection manager event passed over"),
             }
         }
+    }
+}
+
+/// Where to listen, with the choice by GID index resolved into address and device.
+fn place(
+    addr: SocketAddr,
+    options: &EndpointOptions,
+) -> Result<(SocketAddr, EndpointOptions), TransportError> {
+    let mut options = options.clone();
+    if let Some(source) = options.source.filter(|source| *source != addr.ip()) {
+        let reason = format!("the source address {source} was chosen too: leave it out, or listen on it");
+        let source = io::Error::new(io::ErrorKind::InvalidInput, reason);
+        return Err(TransportError::Listen { addr, device: DeviceKind::Verbs, source });
+    }
+    let Some(index) = options.gid else { return Ok((addr, options)) };
+    let gid = Inventory::of_this_machine().gid(options.device.as_deref(), index)?;
+    if !addr.ip().is_unspecified() {
+        gid.must_stand_for(addr.ip())?;
+    }
+    let addr = gid.addr(addr.port());
+    options.device = Some(gid.device);
+    Ok((addr, options))
+}
+
+impl PassiveEndpoint for VerbsListener {
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<dyn Endpoint>, TransportError>> {
+        self.poll_request(cx).map_ok(|endpoint| Box::new(endpoint) as Box<dyn Endpoint>)
     }
 
     fn local_addr(&self) -> SocketAddr {

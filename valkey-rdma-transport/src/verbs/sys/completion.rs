@@ -39,15 +39,17 @@ pub(in crate::verbs) unsafe fn comp_channel_fd(channel: NonNull<ibv_comp_channel
     unsafe { channel.as_ref().fd }
 }
 
-/// Makes a completion queue of at least `depth` entries that reports to `channel`.
+/// Makes a completion queue of at least `depth` entries that reports to `channel`, by interrupts of `vector`.
 pub(in crate::verbs) unsafe fn create_cq(
     context: NonNull<ibv_context>,
     depth: i32,
     channel: NonNull<ibv_comp_channel>,
+    vector: i32,
 ) -> io::Result<NonNull<ibv_cq>> {
-    // SAFETY: both live, by the contract; the user context is for us alone and unused. Vector 0 always exists.
+    // SAFETY: both live, by the contract; the user context is for us alone and unused. The call
+    // checks the vector.
     non_null(unsafe {
-        rdma_sys::ibv_create_cq(context.as_ptr(), depth, ptr::null_mut(), channel.as_ptr(), 0)
+        rdma_sys::ibv_create_cq(context.as_ptr(), depth, ptr::null_mut(), channel.as_ptr(), vector)
     })
 }
 

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::ptr;
 use std::ptr::NonNull;
 
-use rdma_sys::{ibv_context, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_port_space};
+use rdma_sys::{
+    ibv_context, ibv_event_type, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_port_space,
+};
 
 use super::{non_null, or_errno};
 use crate::verbs::translate;
@@ -29,16 +31,20 @@ pub(in crate::verbs) unsafe fn destroy_id(id: NonNull<rdma_cm_id>) -> io::Result
     or_errno(unsafe { rdma_sys::rdma_destroy_id(id.as_ptr()) })
 }
 
+/// Finds the device that leads to `peer`: from the address `from`, or from the one the route has. Its port is
+/// not looked at.
 pub(in crate::verbs) unsafe fn resolve_addr(
     id: NonNull<rdma_cm_id>,
+    from: Option<SocketAddr>,
     peer: SocketAddr,
     timeout_ms: i32,
 ) -> io::Result<()> {
+    let mut from = from.map(translate::to_raw_addr);
+    let from = from.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
     let mut peer = translate::to_raw_addr(peer);
-    // SAFETY: the id is live; `peer` is a whole address of the family it names, copied by the call. No source
-    // address: the route decides.
+    // SAFETY: the id is live; both are whole addresses of the family they name, or null, copied by the call.
     or_errno(unsafe {
-        rdma_sys::rdma_resolve_addr(id.as_ptr(), ptr::null_mut(), (&raw mut peer).cast(), timeout_ms)
+        rdma_sys::rdma_resolve_addr(id.as_ptr(), from.cast(), (&raw mut peer).cast(), timeout_ms)
     })
 }
 
@@ -124,6 +130,13 @@ fn connection_parameters() -> rdma_conn_param {
         srq: 0,
         qp_num: 0,
     }
+}
+
+/// Tells the connection manager that the queue pair has received something, which says that the peer regards the
+/// connection as established even if its word for it was lost.
+pub(in crate::verbs) unsafe fn notify_established(id: NonNull<rdma_cm_id>) -> io::Result<()> {
+    // SAFETY: live, by the contract.
+    or_errno(unsafe { rdma_sys::rdma_notify(id.as_ptr(), ibv_event_type::IBV_EVENT_COMM_EST) })
 }
 
 pub(in crate::verbs) unsafe fn reject(id: NonNull<rdma_cm_id>) -> io::Result<()> {

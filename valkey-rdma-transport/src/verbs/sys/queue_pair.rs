@@ -6,7 +6,8 @@ use std::ptr;
 use std::ptr::NonNull;
 
 use rdma_sys::{
-    ibv_cq, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_type, ibv_recv_wr, ibv_send_wr, rdma_cm_id,
+    ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_type,
+    ibv_recv_wr, ibv_send_wr, rdma_cm_id,
 };
 
 use super::{non_null, or_errno, or_number};
@@ -35,6 +36,33 @@ pub(in crate::verbs) unsafe fn create_qp(
     // SAFETY: the id is live, and the call has just set the field.
     let qp = non_null(unsafe { id.as_ref().qp })?;
     Ok((qp, attr.cap))
+}
+
+/// Sets how long a sender who finds no receive posted is told to wait, by its code (InfiniBand specification, table
+/// "Encoding for RNR NAK Timer Field").
+///
+/// # Safety
+/// The queue pair is connected.
+pub(in crate::verbs) unsafe fn set_min_rnr_timer(qp: NonNull<ibv_qp>, code: u8) -> io::Result<()> {
+    // SAFETY: integers, for which all zeroes is a value.
+    let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
+    attr.min_rnr_timer = code;
+    let mask = ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER;
+    // SAFETY: the queue pair is live; the attributes are read during the call.
+    or_number(unsafe { rdma_sys::ibv_modify_qp(qp.as_ptr(), &mut attr, mask.0 as i32) })
+}
+
+/// The timer of [`set_min_rnr_timer`], and how often a send of ours that finds no receive is repeated.
+#[cfg(test)]
+pub(in crate::verbs) unsafe fn rnr_attributes(qp: NonNull<ibv_qp>) -> io::Result<(u8, u8)> {
+    // SAFETY: integers, for which all zeroes is a value.
+    let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
+    // SAFETY: integers and null pointers, for which all zeroes is a value.
+    let mut init: ibv_qp_init_attr = unsafe { mem::zeroed() };
+    let mask = ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER | ibv_qp_attr_mask::IBV_QP_RNR_RETRY;
+    // SAFETY: the queue pair is live; both are ours to write.
+    or_number(unsafe { rdma_sys::ibv_query_qp(qp.as_ptr(), &mut attr, mask.0 as i32, &mut init) })?;
+    Ok((attr.min_rnr_timer, attr.rnr_retry))
 }
 
 /// Destroys the identifier's queue pair. `rdma_destroy_qp` would do the same and hide the outcome.
