@@ -45,7 +45,7 @@ mod verbs;
 
 pub use config::Config;
 pub use device::DeviceKind;
-pub use error::TransportError;
+pub use error::{GidProblem, TransportError};
 pub use listener::{Listener, Request};
 pub use stats::{DeviceCounters, Info, ListenerStats, Stats};
 pub use stream::{Monitor, Stream};

@@ -35,13 +35,7 @@ pub(crate) fn any_port() -> SocketAddr {
 }
 
 pub(crate) fn options() -> EndpointOptions {
-    EndpointOptions {
-        send_depth: 64,
-        receive_depth: 64,
-        max_inline: 64,
-        resolve_timeout: Duration::from_secs(10),
-        device: None,
-    }
+    EndpointOptions { send_depth: 64, receive_depth: 64, max_inline: 64, ..EndpointOptions::default() }
 }
 
 pub(crate) async fn listen() -> Box<dyn PassiveEndpoint> {
