@@ -72,7 +72,7 @@ impl EmulatedEndpoint {
             Link::Unix(directory) => Some(directory.as_path()),
         };
         let side = Side::new(options, conditions.clone());
-        let (link, local) = socket::connect(side, to, directory, options.resolve_timeout).await?;
+        let (link, local) = socket::connect(side, to, directory, options.address_timeout).await?;
         Ok(Self::new(Carrier::Socket(link), "tcp", options, local, peer, &conditions))
     }
 
@@ -97,7 +97,7 @@ impl EmulatedEndpoint {
         conditions: Arc<Conditions>,
     ) -> Self {
         let (local, peer) = (request.to, request.from);
-        let link = request.accept(Side::new(options, conditions.clone()));
+        let link = request.take(Side::new(options, conditions.clone()));
         Self::new(Carrier::Socket(link), "tcp", options, local, peer, &conditions)
     }
 
@@ -215,7 +215,7 @@ impl Endpoint for EmulatedEndpoint {
     }
 
     fn device(&self) -> DeviceInfo {
-        DeviceInfo { kind: DeviceKind::Emulated, name: self.device.clone(), mtu: None }
+        DeviceInfo { kind: DeviceKind::Emulated, name: self.device.clone(), mtu: None, software: true }
     }
 }
 

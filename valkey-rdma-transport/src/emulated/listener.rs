@@ -2,13 +2,14 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use super::device::{Conditions, Link};
 use super::directory::{DirectRequest, Entry};
 use super::endpoint::EmulatedEndpoint;
+use super::side::Side;
 use super::socket::{SocketListener, SocketRequest};
-use crate::device::{DeviceKind, Endpoint, EndpointOptions, PassiveEndpoint};
+use crate::device::{ConnectRequest, DeviceKind, Endpoint, EndpointOptions, PassiveEndpoint};
 use crate::error::TransportError;
 
 /// Listens on one address, over what the device's [`Link`] says.
@@ -22,7 +23,14 @@ pub(super) struct EmulatedListener {
 }
 
 /// A connect request that nobody has answered. Dropping it rejects it.
-enum Request {
+struct Request {
+    came: Came,
+    to: SocketAddr,
+    conditions: Arc<Conditions>,
+}
+
+/// The ways a request can come.
+enum Came {
     Direct(DirectRequest),
     Socket(SocketRequest),
 }
@@ -46,35 +54,48 @@ impl EmulatedListener {
         Ok(Self { addr, options: options.clone(), conditions, entry, sockets })
     }
 
-    fn poll_request(&mut self, cx: &mut Context<'_>) -> Poll<Result<Request, TransportError>> {
+    fn poll_came(&mut self, cx: &mut Context<'_>) -> Poll<Result<Came, TransportError>> {
         if let Some(entry) = &mut self.entry
             && let Poll::Ready(request) = entry.poll_request(cx)
         {
-            return Poll::Ready(Ok(Request::Direct(request)));
+            return Poll::Ready(Ok(Came::Direct(request)));
         }
         let Some(sockets) = &mut self.sockets else { return Poll::Pending };
+        let (options, conditions) = (&self.options, &self.conditions);
         sockets
-            .poll_request(cx)
-            .map_ok(Request::Socket)
+            .poll_request(cx, || Side::new(options, conditions.clone()))
+            .map_ok(Came::Socket)
             .map_err(|source| TransportError::Device { call: "accept", source })
     }
 }
 
 impl PassiveEndpoint for EmulatedListener {
-    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<dyn Endpoint>, TransportError>> {
-        self.poll_request(cx).map_ok(|request| {
-            let (options, conditions) = (&self.options, self.conditions.clone());
-            let endpoint = match request {
-                Request::Direct(request) => {
-                    EmulatedEndpoint::accept_direct(request, self.addr, options, conditions)
-                }
-                Request::Socket(request) => EmulatedEndpoint::accept_socket(request, options, conditions),
-            };
-            Box::new(endpoint) as Box<dyn Endpoint>
-        })
+    fn poll_request(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Box<dyn ConnectRequest>, TransportError>> {
+        let came = ready!(self.poll_came(cx))?;
+        Poll::Ready(Ok(Box::new(Request { came, to: self.addr, conditions: self.conditions.clone() })))
     }
 
     fn local_addr(&self) -> SocketAddr {
         self.addr
+    }
+}
+
+impl ConnectRequest for Request {
+    fn peer_addr(&self) -> SocketAddr {
+        match &self.came {
+            Came::Direct(request) => request.from,
+            Came::Socket(request) => request.from,
+        }
+    }
+
+    fn accept(self: Box<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, TransportError> {
+        let Request { came, to, conditions } = *self;
+        Ok(Box::new(match came {
+            Came::Direct(request) => EmulatedEndpoint::accept_direct(request, to, options, conditions),
+            Came::Socket(request) => EmulatedEndpoint::accept_socket(request, options, conditions),
+        }))
     }
 }

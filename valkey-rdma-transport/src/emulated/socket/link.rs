@@ -35,6 +35,14 @@ impl SocketLink {
         Self::start(side, Phase::Requested, socket)
     }
 
+    /// Puts another side in place of one that nothing was posted to.
+    pub(super) fn replace_side(&self, mut side: Side) {
+        self.with(|session| {
+            side.sends.rnr_retry_count = session.side.sends.rnr_retry_count;
+            session.side = side;
+        });
+    }
+
     fn start(side: Side, phase: Phase, socket: Box<dyn Socket>) -> Self {
         let link = Self::new(side, phase);
         tokio::spawn(Driver::new(link.clone(), socket));

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ pub(in crate::emulated) struct SocketListener {
     /// Of a Unix socket: its name, for as long as it listens.
     _file: Option<SocketFile>,
     addr: SocketAddr,
-    greetings: JoinSet<Option<SocketRequest>>,
+    greetings: JoinSet<Option<Greeting>>,
 }
 
 #[derive(Debug)]
@@ -32,20 +33,29 @@ enum Listening {
     Unix(UnixListener),
 }
 
-/// A peer that asks to connect. Dropping it closes the socket, which rejects the request.
+/// A peer that asks to connect. Dropping it rejects the request.
 #[derive(Debug)]
 pub(in crate::emulated) struct SocketRequest {
-    socket: Box<dyn Socket>,
+    /// `None` once an endpoint has taken over.
+    link: Option<SocketLink>,
     pub(in crate::emulated) from: SocketAddr,
     pub(in crate::emulated) to: SocketAddr,
-    rnr_retry_count: u8,
 }
 
 impl SocketRequest {
-    /// Makes the passive end.
-    pub(in crate::emulated) fn accept(self, mut side: Side) -> SocketLink {
-        side.sends.rnr_retry_count = self.rnr_retry_count;
-        SocketLink::passive(side, self.socket)
+    /// Takes the link over, with `side` for the passive end: now the endpoint answers for the request.
+    pub(in crate::emulated) fn take(mut self, side: Side) -> SocketLink {
+        let link = self.link.take().expect("taken only here, by value");
+        link.replace_side(side);
+        link
+    }
+}
+
+impl Drop for SocketRequest {
+    fn drop(&mut self) {
+        if let Some(link) = &self.link {
+            link.ring(|session| session.disconnect());
+        }
     }
 }
 
@@ -85,10 +95,12 @@ impl SocketListener {
         self.addr
     }
 
-    /// Waits for the next connect request. A socket that says something else, or nothing, is closed.
+    /// Waits for the next connect request. A socket that says something else, or nothing, is closed. `side` stands in
+    /// for the passive end until it is made.
     pub(in crate::emulated) fn poll_request(
         &mut self,
         cx: &mut Context<'_>,
+        side: impl FnOnce() -> Side,
     ) -> Poll<io::Result<SocketRequest>> {
         loop {
             while self.greetings.len() < GREETINGS {
@@ -101,7 +113,7 @@ impl SocketListener {
                 }
             }
             match self.greetings.poll_join_next(cx) {
-                Poll::Ready(Some(Ok(Some(request)))) => return Poll::Ready(Ok(request)),
+                Poll::Ready(Some(Ok(Some(greeting)))) => return Poll::Ready(Ok(greeting.request(side()))),
                 // One that asked for nothing: there is room for another.
                 Poll::Ready(Some(_)) => {}
                 Poll::Ready(None) | Poll::Pending => return Poll::Pending,
@@ -142,14 +154,14 @@ struct Stranger {
 
 impl Stranger {
     /// Reads what it wants. `None`: nothing that concerns us.
-    async fn greet(mut self) -> Option<SocketRequest> {
+    async fn greet(mut self) -> Option<Greeting> {
         let mut header = [0; HEADER];
         tokio::time::timeout(GREETING, self.socket.read_exact(&mut header)).await.ok()?.ok()?;
         let Stranger { socket, from, to } = self;
         match Frame::decode(&header) {
             Ok(Frame::Connect { port, rnr_retry_count }) => {
                 let from = from.unwrap_or(SocketAddr::new(to.ip(), port));
-                Some(SocketRequest { socket, from, to, rnr_retry_count })
+                Some(Greeting { socket, from, to, rnr_retry_count })
             }
             _ => {
                 tracing::warn!(?from, %to, "a connection that is none of an emulated device was closed");
@@ -159,19 +171,53 @@ impl Stranger {
     }
 }
 
+/// A socket on which a connect request came.
+#[derive(Debug)]
+struct Greeting {
+    socket: Box<dyn Socket>,
+    from: SocketAddr,
+    to: SocketAddr,
+    rnr_retry_count: u8,
+}
+
+impl Greeting {
+    fn request(self, mut side: Side) -> SocketRequest {
+        side.sends.rnr_retry_count = self.rnr_retry_count;
+        let link = Some(SocketLink::passive(side, self.socket));
+        SocketRequest { link, from: self.from, to: self.to }
+    }
+}
+
 /// Listens on a Unix socket, in place of one that a process left behind.
+///
+/// The socket listens before it gets its name, so that a name that refuses connections is one left behind.
 fn claim(path: &Path) -> io::Result<UnixListener> {
-    match UnixListener::bind(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-        outcome => return outcome,
-    }
-    match std::os::unix::net::UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path)?;
-            UnixListener::bind(path)
+    static CLAIMS: AtomicU32 = AtomicU32::new(0);
+    let nonce = format!(".{}-{}", std::process::id(), CLAIMS.fetch_add(1, Ordering::Relaxed));
+    let nameless = path.with_file_name(nonce);
+    let listener = UnixListener::bind(&nameless)?;
+    let named = match std::fs::hard_link(&nameless, path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            discard_dead(path).and_then(|()| std::fs::hard_link(&nameless, path))
         }
-        _ => Err(io::ErrorKind::AddrInUse.into()),
+        outcome => outcome,
+    };
+    std::fs::remove_file(&nameless)?;
+    match named {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(io::ErrorKind::AddrInUse.into()),
+        outcome => outcome.map(|()| listener),
     }
+}
+
+/// Takes a name away on which nobody listens any more.
+fn discard_dead(path: &Path) -> io::Result<()> {
+    let found = identity(path)?;
+    match std::os::unix::net::UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+        _ => return Err(io::ErrorKind::AddrInUse.into()),
+    }
+    // Somebody else may have found it dead too, and be faster: then it is theirs that would go.
+    if identity(path)? == found { std::fs::remove_file(path) } else { Err(io::ErrorKind::AddrInUse.into()) }
 }
 
 /// A socket's name in the file system, which is taken away with it.
