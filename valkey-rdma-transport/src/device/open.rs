@@ -36,7 +36,6 @@ pub async fn open(
 /// Refuses choices that only an RDMA device offers.
 fn check_emulated(options: &EndpointOptions) -> Result<(), TransportError> {
     let chosen = [
-        ("device", options.device.is_some()),
         ("gid", options.gid.is_some()),
         ("source", options.source.is_some()),
         ("completion vector", options.completion_vector != 0),
@@ -80,7 +79,6 @@ mod tests {
         let refused = |options| check_emulated(&options).expect_err("a choice").to_string();
         let base = EndpointOptions::default;
         for (option, options) in [
-            ("device", EndpointOptions { device: Some("rxe0".to_owned()), ..base() }),
             ("gid", EndpointOptions { gid: Some(0), ..base() }),
             ("source", EndpointOptions { source: Some([127, 0, 0, 1].into()), ..base() }),
             ("completion vector", EndpointOptions { completion_vector: 1, ..base() }),
