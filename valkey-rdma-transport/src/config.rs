@@ -19,6 +19,8 @@ pub struct Config {
     idle_timeout: Option<Duration>,
     keepalive: Keepalive,
     device: Option<String>,
+    max_connections: Option<usize>,
+    max_pinned_bytes: Option<u64>,
     gid: Option<u32>,
     source: Option<IpAddr>,
     completion_vector: u32,
@@ -49,6 +51,8 @@ impl Default for Config {
             idle_timeout: None,
             keepalive: Keepalive::ByRole,
             device: None,
+            max_connections: None,
+            max_pinned_bytes: None,
             gid: None,
             source: None,
             completion_vector: 0,
@@ -122,6 +126,34 @@ impl Config {
     pub fn device(&mut self, name: impl Into<String>) -> &mut Self {
         self.device = Some(name.into());
         self
+    }
+
+    /// How many connections of one listener there may be at once. Default: any number, as far as the machine has
+    /// memory to pin and queue pairs. A request beyond it is rejected before anything is made for it. Connecting
+    /// ignores it.
+    pub fn max_connections(&mut self, limit: Option<usize>) -> &mut Self {
+        self.max_connections = limit;
+        self
+    }
+
+    /// How many bytes the connections of one listener may pin together, each [`pinned_bytes`](Self::pinned_bytes).
+    /// Default: any number, as far as the process may (`ulimit -l`). A request beyond it is rejected before anything
+    /// is made for it. Connecting ignores it.
+    pub fn max_pinned_bytes(&mut self, limit: Option<u64>) -> &mut Self {
+        self.max_pinned_bytes = limit;
+        self
+    }
+
+    /// Bytes that one connection registers with its device: windows, send buffer, and 33 KiB for messages. The
+    /// device pins whole pages, and memory of its own for the queues. 3 179 008 by default.
+    pub fn pinned_bytes(&self) -> u64 {
+        u64::from(proto::command_region_len(QUEUE_DEPTH))
+            + u64::from(self.send_buffer)
+            + u64::from(self.rx_buffers) * u64::from(self.rx_size)
+    }
+
+    pub(crate) fn listener_limits(&self) -> (Option<usize>, Option<u64>) {
+        (self.max_connections, self.max_pinned_bytes)
     }
 
     pub(crate) fn connect_limit(&self) -> Duration {

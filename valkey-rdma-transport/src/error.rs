@@ -180,6 +180,14 @@ pub enum TransportError {
         /// The device.
         device: DeviceKind,
     },
+    /// Somebody listens at the address, and rejected the connection.
+    #[error("{peer} rejected the connection ({device}): it may be at its limit of connections or memory")]
+    Rejected {
+        /// Who rejected.
+        peer: SocketAddr,
+        /// The device.
+        device: DeviceKind,
+    },
     /// The peer's host did not answer.
     #[error("{peer} is unreachable ({device}, connection manager status {status})")]
     Unreachable {

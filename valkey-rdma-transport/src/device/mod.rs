@@ -3,7 +3,7 @@
 //! An [`Endpoint`] is one queue pair with everything it needs: completion queue, event channels, memory
 //! regions, and its connection-manager identifier. Its life is always the same:
 //!
-//! 1. It is made, unconnected, by [`open()`] (active side) or by [`PassiveEndpoint::poll_accept`] (passive side).
+//! 1. It is made, unconnected, by [`open()`] (active side) or from a [`ConnectRequest`] (passive side).
 //! 2. Regions are registered and receives posted, so that nothing the peer sends can find it unprepared.
 //! 3. [`Endpoint::establish`] sends the connect request, or accepts the peer's.
 //! 4. [`CmEvent::Established`] arrives; work requests flow.
@@ -25,9 +25,11 @@ use crate::error::TransportError;
 
 mod kind;
 mod open;
+mod passive;
 
 pub use kind::DeviceKind;
 pub use open::{listen, open};
+pub use passive::{ConnectRequest, PassiveEndpoint};
 
 /// One queue pair with its completion queue, regions and connection-manager identifier.
 ///
@@ -108,20 +110,6 @@ pub trait Endpoint: Send {
     fn device(&self) -> DeviceInfo;
 }
 
-/// The passive side: waits for connect requests on one address.
-pub trait PassiveEndpoint: Send {
-    /// Waits for the next connect request and makes an unconnected [`Endpoint`] for it. Dropping that endpoint
-    /// rejects the request.
-    ///
-    /// # Errors
-    /// [`TransportError::Memory`] and [`TransportError::Device`] if the endpoint cannot be made: that request
-    /// was rejected, the listener goes on.
-    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<dyn Endpoint>, TransportError>>;
-
-    /// The address it listens on, with the real port.
-    fn local_addr(&self) -> SocketAddr;
-}
-
 /// Who may touch a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -188,6 +176,9 @@ pub struct DeviceInfo {
     pub name: String,
     /// The active path MTU in bytes, where there is one.
     pub mtu: Option<u32>,
+    /// Whether its work is done by the machine's own CPUs: the emulated device, soft-RoCE, soft-iWARP. Then spinning
+    /// for a completion takes the CPU away from what would bring it.
+    pub software: bool,
 }
 
 /// What the connection manager reports about one endpoint.

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::path::Path;
 use std::task::{Context, Poll, ready};
 
 use bytes::BufMut;
@@ -49,7 +50,9 @@ impl VerbsEndpoint {
         // SAFETY: as above.
         let most = unsafe { sys::query_device(id.device()) }.map_err(failed("ibv_query_device"))?;
         check_limits(&name, options, &most)?;
-        let device = DeviceInfo { kind: DeviceKind::Verbs, name, mtu: translate::mtu_bytes(port.active_mtu) };
+        let software = is_software(&name);
+        let mtu = translate::mtu_bytes(port.active_mtu);
+        let device = DeviceInfo { kind: DeviceKind::Verbs, name, mtu, software };
         let depth = options.send_depth.saturating_add(options.receive_depth);
 
         // SAFETY: locals are dropped in reverse order, the parameter last; from the end of this function on, the
@@ -82,6 +85,13 @@ impl VerbsEndpoint {
     fn region(&self, region: RegionId) -> &MemoryRegion {
         &self.regions[region.0 as usize]
     }
+}
+
+/// Whether a device has no hardware of its own: the kernel then keeps it among its virtual devices. One that sysfs
+/// does not show counts as hardware.
+fn is_software(name: &str) -> bool {
+    std::fs::canonicalize(Path::new("/sys/class/infiniband").join(name))
+        .is_ok_and(|path| path.starts_with("/sys/devices/virtual"))
 }
 
 impl Endpoint for VerbsEndpoint {

@@ -7,19 +7,20 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::unix::AsyncFd;
 
-use super::cm::{self, ConnectRequest, EventChannel, RawIdentifier};
+use super::cm::{self, EventChannel, Identifier, RawIdentifier};
 use super::endpoint::VerbsEndpoint;
 use super::inventory::Inventory;
 use super::sys;
 use super::translate::EventKind;
-use crate::device::{CmEvent, DeviceKind, Endpoint, EndpointOptions, PassiveEndpoint};
+use crate::device::{CmEvent, ConnectRequest, DeviceKind, Endpoint, EndpointOptions, PassiveEndpoint};
 use crate::error::TransportError;
 
 /// A listening identifier with its event channel.
 pub(super) struct VerbsListener {
     id: RawIdentifier,
     events: AsyncFd<Arc<EventChannel>>,
-    options: EndpointOptions,
+    /// Requests over any other device are rejected.
+    device: Option<String>,
     local_addr: SocketAddr,
 }
 
@@ -40,14 +41,14 @@ impl VerbsListener {
         // SAFETY: as above.
         let local_addr = unsafe { sys::local_addr(id.raw()) }.map_err(refused)?;
         let events = channel.watch()?;
-        Ok(Self { id, events, options, local_addr })
+        Ok(Self { id, events, device: options.device, local_addr })
     }
 
-    /// Waits for the next connect request that can be made an endpoint of.
-    pub(super) fn poll_request(
+    /// Waits for the next connect request, as the identifier made for it.
+    pub(super) fn poll_identifier(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<VerbsEndpoint, TransportError>> {
+    ) -> Poll<Result<Identifier, TransportError>> {
         loop {
             // SAFETY: the channel has the listening identifier, whose owner we are, and those of requests not
             // answered yet, which nobody else has.
@@ -56,9 +57,9 @@ impl VerbsListener {
                 (EventKind::ConnectRequest, Some(id)) => {
                     let channel = Arc::clone(self.events.get_ref());
                     // SAFETY: just taken from this channel, and in nobody's hands yet.
-                    let request = unsafe { ConnectRequest::new(id, channel) };
-                    let id = request.adopt(self.options.device.as_deref());
-                    return Poll::Ready(id.and_then(|id| VerbsEndpoint::new(id, &self.options)));
+                    let request = unsafe { cm::ConnectRequest::new(id, channel) };
+                    // On a channel of its own before it leaves our hands: from then on another thread may use it.
+                    return Poll::Ready(request.adopt(self.device.as_deref()));
                 }
                 (EventKind::Contract(CmEvent::DeviceRemoved), id) if id == Some(self.id.raw()) => {
                     return Poll::Ready(Err(TransportError::DeviceRemoved));
@@ -66,6 +67,19 @@ impl VerbsListener {
                 (other, _) => tracing::debug!(event = ?other, "connection manager event passed over"),
             }
         }
+    }
+}
+
+impl PassiveEndpoint for VerbsListener {
+    fn poll_request(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Box<dyn ConnectRequest>, TransportError>> {
+        self.poll_identifier(cx).map_ok(|id| Box::new(Request { id }) as Box<dyn ConnectRequest>)
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.local_addr
     }
 }
 
@@ -90,12 +104,17 @@ fn place(
     Ok((addr, options))
 }
 
-impl PassiveEndpoint for VerbsListener {
-    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<dyn Endpoint>, TransportError>> {
-        self.poll_request(cx).map_ok(|endpoint| Box::new(endpoint) as Box<dyn Endpoint>)
+/// A request to connect. The identifier rejects it when it is dropped.
+struct Request {
+    id: Identifier,
+}
+
+impl ConnectRequest for Request {
+    fn peer_addr(&self) -> SocketAddr {
+        self.id.peer_addr()
     }
 
-    fn local_addr(&self) -> SocketAddr {
-        self.local_addr
+    fn accept(self: Box<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, TransportError> {
+        Ok(Box::new(VerbsEndpoint::new(self.id, options)?))
     }
 }

@@ -47,7 +47,8 @@ pub(crate) async fn open(peer: SocketAddr) -> Peer {
 }
 
 pub(crate) async fn accept(listener: &mut dyn PassiveEndpoint) -> Peer {
-    Peer::new(bounded(poll_fn(|cx| listener.poll_accept(cx))).await.expect("a request"))
+    let request = bounded(poll_fn(|cx| listener.poll_request(cx))).await.expect("a request");
+    Peer::new(request.accept(&options()).expect("an endpoint"))
 }
 
 /// A connected pair: the active side, the passive side.

@@ -1,7 +1,7 @@
 use std::future::poll_fn;
 
 use super::*;
-use crate::device::PassiveEndpoint;
+use crate::device::PassiveEndpoint as _;
 use crate::verbs::listener::VerbsListener;
 
 const MOST: DeviceLimits = DeviceLimits { queue_depth: 100, completion_depth: 150, completion_vectors: 2 };
@@ -42,7 +42,8 @@ async fn a_sender_that_finds_no_receive_tries_again_soon_and_without_end() {
     let id = Identifier::resolve(listener.local_addr(), &options).await.expect("a path");
     let mut active = VerbsEndpoint::new(id, &options).expect("an endpoint");
     active.establish().expect("asks");
-    let mut passive = poll_fn(|cx| listener.poll_request(cx)).await.expect("a request");
+    let id = poll_fn(|cx| listener.poll_identifier(cx)).await.expect("a request");
+    let mut passive = VerbsEndpoint::new(id, &options).expect("an endpoint");
     passive.establish().expect("accepts");
     for side in [&mut active, &mut passive] {
         assert_eq!(poll_fn(|cx| side.poll_cm_event(cx)).await.expect("an event"), CmEvent::Established);
