@@ -44,12 +44,14 @@ port() {
 }
 
 start_machine() {
+    # tsc=reliable: an emulated processor's counters are one, but the kernel does not believe it, and would read the time
+    # through a device, five times slower than a system call.
     # shellcheck disable=SC2046 # the ports are several words on purpose
     exec timeout --foreground --kill-after=5 "$timeout" qemu-system-x86_64 \
         -accel "$accel" -smp 2 -cpu max -M q35 -m "$memory" \
         -nodefaults -no-user-config -display none -no-reboot \
         -kernel "$lab/kernel/vmlinuz" -initrd "$lab/initramfs" \
-        -append "console=ttyS0 panic=-1 quiet lab_scripts=\"$here\" lab_job=\"$run/job\" lab_out=\"$lab/out\" lab_modules=\"$modules\" lab_mtu=$mtu" \
+        -append "console=ttyS0 panic=-1 quiet tsc=reliable lab_scripts=\"$here\" lab_job=\"$run/job\" lab_out=\"$lab/out\" lab_modules=\"$modules\" lab_mtu=$mtu" \
         -serial "file:$run/console" \
         -device virtio-rng-pci \
         -virtfs local,path=/,security_model=none,readonly=on,multidevs=remap,mount_tag=host \
