@@ -13,7 +13,7 @@
 //!   2 *2|$1|f|$1|v|              the reply in RESP2
 //!   3 %1|$1|f|$1|v|              the reply in RESP3
 //! TTL k
-//!   = ~:#|                       `~` in front: every number is as good as `#`
+//!   =~ :#|                       every number is as good as `#`; also `2~` and `3~`
 //!   ! +why not|                  what the mock says instead, always with a comment that says why
 //! @b SUBSCRIBE news              on another connection than `a`
 //! @b/2                           reads two more replies or messages
@@ -71,14 +71,15 @@ impl Dialogue {
         let (mut before, mut fresh) = (Vec::new(), steps.is_empty());
         for line in text.lines() {
             if let Some(reply) = line.strip_prefix("  ") {
-                let step = steps.last_mut().unwrap_or_else(|| panic!("{}: a reply to nothing", path.display()));
+                let step =
+                    steps.last_mut().unwrap_or_else(|| panic!("{}: a reply to nothing", path.display()));
                 let (which, reply) = reply.split_once(' ').unwrap_or((reply, ""));
-                let reply = match reply.strip_prefix('~') {
-                    Some(reply) => {
+                let which = match which.strip_suffix('~') {
+                    Some(which) => {
                         step.masked = true;
-                        reply
+                        which
                     }
-                    None => reply,
+                    None => which,
                 };
                 let reply = Some(reply.to_owned());
                 match which {
@@ -113,7 +114,7 @@ impl Dialogue {
             let mask = if step.masked { "~" } else { "" };
             let mut reply = |mark: &str, reply: &Option<String>, mask: &str| {
                 if let Some(reply) = reply {
-                    writeln!(text, "  {mark} {mask}{reply}").unwrap();
+                    writeln!(text, "  {mark}{mask} {reply}").unwrap();
                 }
             };
             if step.resp2 == step.resp3 {
@@ -147,7 +148,7 @@ impl Step {
             "blocks" => Awaits::Blocking,
             count => Awaits::Replies(count.parse().unwrap_or_else(|_| panic!("{line:?}: how many replies?"))),
         };
-        // A command in front of `~` has a reply that differs each time.
+        // `~ ` in front of a new command: its reply differs each time. Recording moves that to the reply.
         let (command, masked) = match command.strip_prefix("~ ") {
             Some(command) => (command, true),
             None => (command, false),
@@ -233,7 +234,10 @@ fn frame_len(bytes: &[u8]) -> Option<usize> {
     let end = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
     let number = || str::from_utf8(&bytes[1..end - 2]).unwrap().parse::<i64>().unwrap();
     let items = match bytes[0] {
-        b'$' | b'=' => return Some(end + usize::try_from(number()).map_or(0, |len| len + 2)).filter(|len| bytes.len() >= *len),
+        b'$' | b'=' => {
+            return Some(end + usize::try_from(number()).map_or(0, |len| len + 2))
+                .filter(|len| bytes.len() >= *len);
+        }
         b'*' | b'~' | b'>' => number(),
         b'%' => 2 * number(),
         _ => 0,
@@ -314,7 +318,11 @@ fn run(dialogue: &mut Dialogue, addr: &str, protocol: u8, mut check: impl FnMut(
 fn finish(path: &Path, wires: BTreeMap<String, Wire>, protocol: u8) {
     for (name, wire) in wires {
         let rest = shown(&wire.quit());
-        assert!(rest == "+OK|" || rest.is_empty(), "{}, RESP{protocol}: @{name} also got {rest}", path.display());
+        assert!(
+            rest == "+OK|" || rest.is_empty(),
+            "{}, RESP{protocol}: @{name} also got {rest}",
+            path.display()
+        );
     }
 }
 
@@ -328,7 +336,8 @@ fn blocked_clients(addr: &str) -> u64 {
 
 fn dialogues() -> Vec<Dialogue> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dialogues");
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     // One family only, while writing it.
     let only = std::env::var("VALKEY_RDMA_DIALOGUE").unwrap_or_default();
@@ -363,7 +372,12 @@ async fn the_mock_answers_as_recorded_from_a_real_server() {
     })
     .await
     .unwrap();
-    assert!(differences.is_empty(), "{} of {steps} replies differ:\n{}", differences.len(), differences.join("\n"));
+    assert!(
+        differences.is_empty(),
+        "{} of {steps} replies differ:\n{}",
+        differences.len(),
+        differences.join("\n")
+    );
 }
 
 /// A real server: the one whose address was given, or one started from the path that was given.
@@ -386,7 +400,10 @@ impl Real {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        assert!(lines.any(|line| line.unwrap().contains("Ready to accept connections")), "{given} did not start");
+        assert!(
+            lines.any(|line| line.unwrap().contains("Ready to accept connections")),
+            "{given} did not start"
+        );
         // It must not find its log's pipe closed.
         std::thread::spawn(move || lines.for_each(drop));
         Self { addr: format!("127.0.0.1:{port}"), child: Some(child) }
@@ -405,7 +422,8 @@ impl Drop for Real {
 #[test]
 #[ignore = "wants a real valkey-server in VALKEY_RDMA_REAL_SERVER"]
 fn a_real_server_answers_as_recorded() {
-    let given = std::env::var("VALKEY_RDMA_REAL_SERVER").expect("VALKEY_RDMA_REAL_SERVER names a real valkey-server");
+    let given =
+        std::env::var("VALKEY_RDMA_REAL_SERVER").expect("VALKEY_RDMA_REAL_SERVER names a real valkey-server");
     let record = std::env::var("VALKEY_RDMA_RECORD").is_ok_and(|value| value == "1");
     let real = Real::start(&given);
     let (mut differences, mut steps) = (Vec::new(), 0);
@@ -418,7 +436,10 @@ fn a_real_server_answers_as_recorded() {
                 } else if step.expected(protocol).as_ref() != Some(&reply) {
                     let file = path.file_stem().unwrap().to_string_lossy();
                     let recorded = step.expected(protocol).clone().unwrap_or_default();
-                    differences.push(format!("{file}, RESP{protocol}: {}\n  recorded {recorded}\n  real     {reply}", step.line()));
+                    differences.push(format!(
+                        "{file}, RESP{protocol}: {}\n  recorded {recorded}\n  real     {reply}",
+                        step.line()
+                    ));
                 }
             });
         }
@@ -427,5 +448,10 @@ fn a_real_server_answers_as_recorded() {
         }
     }
     println!("{steps} replies of {given}");
-    assert!(differences.is_empty(), "{} of {steps} replies differ:\n{}", differences.len(), differences.join("\n"));
+    assert!(
+        differences.is_empty(),
+        "{} of {steps} replies differ:\n{}",
+        differences.len(),
+        differences.join("\n")
+    );
 }

@@ -46,15 +46,19 @@ fn fixed(text: &[u8]) -> Option<i128> {
         Some(digits) => (true, digits),
         None => (false, text),
     };
+    let (digits, power) = match digits.split_once(['e', 'E']) {
+        Some((digits, power)) => (digits, power.parse::<i32>().ok()?),
+        None => (digits, 0),
+    };
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if !plain(whole) || !plain(fraction) || whole.len() + fraction.len() == 0 || whole.len() > 18 {
+    let digits = [whole, fraction].concat();
+    if digits.is_empty() || digits.len() > 30 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    let scale = 10_i128.pow(DIGITS.checked_sub(u32::try_from(fraction.len()).ok()?)?);
-    let whole = if whole.is_empty() { 0 } else { i128::from(whole.parse::<i64>().ok()?) };
-    let fraction = if fraction.is_empty() { 0 } else { fraction.parse::<i128>().ok()? * scale };
-    let value = whole * ONE + fraction;
+    // What the last digit counts, in powers of ten of the unit.
+    let scale =
+        i32::try_from(DIGITS).ok()?.checked_add(power)?.checked_sub(i32::try_from(fraction.len()).ok()?)?;
+    let value = digits.parse::<i128>().ok()?.checked_mul(10_i128.checked_pow(u32::try_from(scale).ok()?)?)?;
     Some(if negative { -value } else { value })
 }
 

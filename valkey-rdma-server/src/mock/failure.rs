@@ -13,6 +13,9 @@ impl Failure {
         Self::new("WRONGTYPE Operation against a key holding the wrong kind of value");
     pub(super) const NO_SUCH_KEY: Self = Self::new("ERR no such key");
     pub(super) const OUT_OF_RANGE: Self = Self::new("ERR value is out of range");
+    pub(super) const NOT_NEGATABLE: Self = Self::new(
+        "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+    );
     pub(super) const NOT_POSITIVE: Self = Self::new("ERR value is out of range, must be positive");
     pub(super) const NOT_A_FLOAT: Self = Self::new("ERR value is not a valid float");
     pub(super) const OVERFLOW: Self = Self::new("ERR increment or decrement would overflow");

@@ -102,8 +102,7 @@ impl Tracking {
             if spared(client, options) {
                 continue;
             }
-            let concerned =
-                |key: &&Bytes| prefixes.is_empty() || prefixes.iter().any(|prefix| key.starts_with(prefix));
+            let concerned = |key: &&Bytes| prefixes.iter().any(|prefix| key.starts_with(prefix));
             let concerned: Vec<Bytes> = keys.iter().filter(concerned).cloned().collect();
             if !concerned.is_empty() {
                 tell(client, options, &concerned, clients);

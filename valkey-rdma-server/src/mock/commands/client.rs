@@ -155,7 +155,13 @@ impl Filter {
         while let Some(option) = options.next() {
             match lowercase(option).as_str() {
                 "id" => {
-                    filter.ids.push(client_id(options.value()?)?);
+                    let id = options.value()?;
+                    match client_id(id) {
+                        Err(_) if command == "kill" && crate::integer::parse(id).is_none() => {
+                            return Err(Failure::SYNTAX);
+                        }
+                        id => filter.ids.push(id?),
+                    }
                     // Several ids may follow each other.
                     while let Some(id) = options.rest().first().and_then(|id| client_id(id).ok()) {
                         filter.ids.push(id);
@@ -265,6 +271,10 @@ fn tracking(context: &mut Context<'_>, options: &[Bytes]) -> Outcome {
             "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it \
              with a different mode.",
         ));
+    }
+    if prefixes.is_empty() {
+        // All keys begin with nothing.
+        prefixes.push(Bytes::new());
     }
     parsed.broadcast = broadcast.then_some(prefixes);
     context.state.tracking.set(client, Some(parsed));

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::super::args::{Options, integer, lowercase, moment};
 use super::super::store::{Hash, keep};
 use super::expiry::ExpireIf;
-use super::strings::{deadline, is_unit};
+use super::strings::{deadline_or_now, is_unit};
 use super::{Context, Failure, Outcome, value_or_null};
 use crate::command::Command;
 use crate::reply::Reply;
@@ -157,7 +157,7 @@ pub(super) fn hgetex(context: &mut Context<'_>, command: &Command) -> Outcome {
             }
             unit if change.is_none() && is_unit(unit) => {
                 options.next();
-                change = Some(Some(deadline(unit, options.value()?, now, "hgetex")?));
+                change = Some(Some(deadline_or_now(unit, options.value()?, now, "hgetex")?));
             }
             _ => return Err(Failure::SYNTAX),
         }
@@ -208,7 +208,7 @@ pub(super) fn hsetex(context: &mut Context<'_>, command: &Command) -> Outcome {
             unit if until.is_none() && !keep_ttl && is_unit(unit) => {
                 options.next();
                 let amount = options.rest().first().ok_or(Failure::SYNTAX)?;
-                until = Some(deadline(unit, amount, now, "hsetex")?);
+                until = Some(deadline_or_now(unit, amount, now, "hsetex")?);
             }
             _ => return Err(Failure::SYNTAX),
         }

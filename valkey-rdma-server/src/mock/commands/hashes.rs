@@ -142,7 +142,9 @@ fn hincrby(context: &mut Context<'_>, command: &Command) -> Outcome {
 }
 
 fn hincrbyfloat(context: &mut Context<'_>, command: &Command) -> Outcome {
-    float(&command.args()[2])?;
+    if !float(&command.args()[2])?.is_finite() {
+        return Err(Failure::new("ERR value is NaN or Infinity"));
+    }
     let database = context.database();
     let old = hash(database, command)?.and_then(|hash| hash.get(&command.args()[1])).cloned();
     let old = old.unwrap_or(Bytes::from_static(b"0"));
@@ -178,6 +180,9 @@ fn hrandfield(context: &mut Context<'_>, command: &Command) -> Outcome {
         _ => return Err(Failure::SYNTAX),
     };
     let limit = options.first().map(|limit| integer(limit)).transpose()?;
+    if limit == Some(i64::MIN) {
+        return Err(Failure::NOT_NEGATABLE);
+    }
     if with_values && limit.is_some_and(|limit| limit.unsigned_abs() > i64::MAX as u64 / 2) {
         return Err(Failure::OUT_OF_RANGE);
     }
@@ -205,8 +210,9 @@ fn hrandfield(context: &mut Context<'_>, command: &Command) -> Outcome {
 fn hscan(context: &mut Context<'_>, command: &Command) -> Outcome {
     let (cursor, options) = ScanOptions::parse(&command.args()[1..], false)?;
     let Some(hash) = hash(context.database(), command)? else { return Ok(portion(0, vec![])) };
-    let (next, places) = options.portion(cursor, hash.len());
-    let found = places.filter_map(|index| hash.at(index)).filter(|(field, _)| options.matches(field));
+    let (next, places) = options.portion(cursor, hash.len(), 512);
+    let found =
+        places.into_iter().filter_map(|index| hash.at(index)).filter(|(field, _)| options.matches(field));
     let items = found.flat_map(|(field, value)| {
         let value = (!options.no_values).then(|| Reply::Bulk(value.clone()));
         std::iter::once(Reply::Bulk(field.clone())).chain(value)

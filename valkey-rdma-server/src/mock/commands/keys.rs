@@ -179,8 +179,8 @@ pub(super) fn database_index(text: &[u8]) -> Result<usize, Failure> {
 fn scan(context: &mut Context<'_>, command: &Command) -> Outcome {
     let (cursor, options) = ScanOptions::parse(command.args(), true)?;
     let database = context.database();
-    let (next, places) = options.portion(cursor, database.len());
-    let found = places.filter_map(|index| database.at(index)).filter(|(key, value)| {
+    let (next, places) = options.portion(cursor, database.len(), 0);
+    let found = places.into_iter().filter_map(|index| database.at(index)).filter(|(key, value)| {
         options.matches(key) && options.kind.as_ref().is_none_or(|kind| kind == value.type_name())
     });
     Ok(portion(next, found.map(|(key, _)| Reply::Bulk(key.clone())).collect()))
@@ -226,15 +226,15 @@ impl ScanOptions {
         Ok((usize::try_from(cursor).unwrap_or(usize::MAX), parsed))
     }
 
-    /// The places to look at now, and the cursor for the next time.
-    pub(super) fn portion(
-        &self,
-        cursor: usize,
-        len: usize,
-    ) -> (usize, std::iter::Rev<std::ops::Range<usize>>) {
+    /// The places to look at now, and the cursor for the next time. A collection of up to `small` items is shown at
+    /// once and in its order, as Valkey does with those it keeps in one piece.
+    pub(super) fn portion(&self, cursor: usize, len: usize, small: usize) -> (usize, Vec<usize>) {
+        if len <= small {
+            return (0, (0..len).collect());
+        }
         let end = if cursor == 0 { len } else { cursor.min(len) };
         let start = end.saturating_sub(self.count);
-        (start, (start..end).rev())
+        (start, (start..end).rev().collect())
     }
 
     pub(super) fn matches(&self, name: &[u8]) -> bool {

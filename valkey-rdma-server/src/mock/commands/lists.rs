@@ -186,9 +186,7 @@ fn lpos(context: &mut Context<'_>, command: &Command) -> Outcome {
                     ));
                 }
                 if rank == i64::MIN {
-                    return Err(Failure::new(
-                        "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
-                    ));
+                    return Err(Failure::NOT_NEGATABLE);
                 }
             }
             "count" => {
@@ -230,7 +228,10 @@ fn rpoplpush(context: &mut Context<'_>, command: &Command) -> Outcome {
 
 fn brpoplpush(context: &mut Context<'_>, command: &Command) -> Outcome {
     let timeout = seconds(&command.args()[2])?;
-    block(context, command, &command.args()[..1], timeout, Reply::Null, |database, command| {
+    if context.in_transaction {
+        return rpoplpush(context, command);
+    }
+    block(context, command, &command.args()[..1], timeout, Reply::NullArray, |database, command| {
         try_move(database, command, End::Right, End::Left)
     })
 }
@@ -243,7 +244,11 @@ fn lmove(context: &mut Context<'_>, command: &Command) -> Outcome {
 fn blmove(context: &mut Context<'_>, command: &Command) -> Outcome {
     ends(command)?;
     let timeout = seconds(&command.args()[4])?;
-    block(context, command, &command.args()[..1], timeout, Reply::Null, try_lmove)
+    if context.in_transaction {
+        // Which has another way to say that there is nothing.
+        return lmove(context, command);
+    }
+    block(context, command, &command.args()[..1], timeout, Reply::NullArray, try_lmove)
 }
 
 fn try_lmove(database: &mut Database, command: &Command) -> Result<Option<Reply>, Failure> {

@@ -130,7 +130,7 @@ const WHILE_LISTENING: [&str; 9] = [
 ];
 
 /// What is done at once after `MULTI`.
-const NOT_QUEUED: [&str; 6] = ["discard", "exec", "multi", "quit", "reset", "watch"];
+const NOT_QUEUED: [&str; 4] = ["discard", "exec", "quit", "reset"];
 
 /// Runs `command` or says why not.
 pub(super) fn run(context: &mut Context<'_>, command: &Command) -> Reply {
@@ -182,8 +182,9 @@ fn admit(context: &mut Context<'_>, command: &Command) -> Result<Admitted, Failu
         return Err(Failure::only_listening(&entry.full_name(command)));
     }
     if client.transaction.is_some() && !NOT_QUEUED.contains(&entry.name) {
-        if FORBIDDEN_IN_TRANSACTIONS.contains(&entry.name) {
-            return Err(Failure::new("ERR Command not allowed inside a transaction"));
+        let name = entry.full_name(command);
+        if NOT_IN_TRANSACTIONS.contains(&name.as_str()) {
+            return Err(format!("ERR Command '{name}' not allowed inside a transaction").into());
         }
         if let Some(transaction) = &mut client.transaction {
             transaction.bytes += len + 64 * command.args().len();
@@ -195,7 +196,7 @@ fn admit(context: &mut Context<'_>, command: &Command) -> Result<Admitted, Failu
 }
 
 /// What Valkey refuses between `MULTI` and `EXEC`.
-const FORBIDDEN_IN_TRANSACTIONS: [&str; 1] = ["waitaof"];
+const NOT_IN_TRANSACTIONS: [&str; 3] = ["client|reply", "multi", "watch"];
 
 /// Runs a command that was admitted, and remembers what it read for client-side caching.
 fn call(context: &mut Context<'_>, entry: &'static Entry, command: &Command) -> Reply {

@@ -151,8 +151,8 @@ const MAX_SAMPLE: usize = 1 << 20;
 fn sscan(context: &mut Context<'_>, command: &Command) -> Outcome {
     let (cursor, options) = ScanOptions::parse(&command.args()[1..], false)?;
     let Some(set) = set(context.database(), command)? else { return Ok(portion(0, vec![])) };
-    let (next, places) = options.portion(cursor, set.len());
-    let found = places.filter_map(|index| set.at(index)).filter(|member| options.matches(member));
+    let (next, places) = options.portion(cursor, set.len(), 128);
+    let found = places.into_iter().filter_map(|index| set.at(index)).filter(|member| options.matches(member));
     Ok(portion(next, found.cloned().map(Reply::Bulk).collect()))
 }
 

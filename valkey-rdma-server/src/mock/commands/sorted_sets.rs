@@ -361,10 +361,10 @@ fn zrandmember(context: &mut Context<'_>, command: &Command) -> Outcome {
 fn zscan(context: &mut Context<'_>, command: &Command) -> Outcome {
     let (cursor, options) = ScanOptions::parse(&command.args()[1..], false)?;
     let Some(set) = sorted(context.database(), &command.args()[0])? else { return Ok(portion(0, vec![])) };
-    let (next, places) = options.portion(cursor, set.len());
-    let found = set.iter().rev().skip(set.len() - places.len() - next).take(places.len());
+    let (next, places) = options.portion(cursor, set.len(), 128);
+    let members: Vec<(&Bytes, f64)> = set.iter().collect();
+    let found = places.into_iter().map(|index| members[index]).filter(|(member, _)| options.matches(member));
     let items = found
-        .filter(|(member, _)| options.matches(member))
         .flat_map(|(member, score)| [Reply::Bulk(member.clone()), Reply::bulk(crate::encode::double(score))]);
     Ok(portion(next, items.collect()))
 }

@@ -203,7 +203,7 @@ fn try_read(database: &mut Database, command: &Command) -> Result<Option<Reply>,
         let entries = edit(database, key, name, |stream, group| {
             consume(group, consumer, now);
             match history {
-                Some(after) => history_of(stream, group, consumer, after, plan.limit),
+                Some(after) => history_of(stream, group, consumer, after, plan.limit, now),
                 None => deliver(stream, group, consumer, plan.limit, plan.no_ack, now),
             }
         })?;
@@ -215,13 +215,25 @@ fn try_read(database: &mut Database, command: &Command) -> Result<Option<Reply>,
     Ok((!found.is_empty()).then(|| by_stream(found, command.is("xread3"))))
 }
 
-/// What the consumer has got already and not acknowledged. Entries deleted since have no fields.
-fn history_of(stream: &Stream, group: &Group, consumer: &Bytes, after: StreamId, limit: usize) -> Vec<Reply> {
+/// What the consumer has got already and not acknowledged; this counts as another delivery. Entries deleted since have no
+/// fields.
+fn history_of(
+    stream: &Stream,
+    group: &mut Group,
+    consumer: &Bytes,
+    after: StreamId,
+    limit: usize,
+    now: i64,
+) -> Vec<Reply> {
     let Some(start) = after.next() else { return Vec::new() };
-    let mine = group.pending.range(start..).filter(|(_, pending)| pending.consumer == *consumer);
+    let mine = group.pending.range_mut(start..).filter(|(_, pending)| pending.consumer == *consumer);
     mine.take(limit)
-        .map(|(id, _)| match stream.get(*id) {
-            Some(fields) => entry_reply(*id, fields),
+        .map(|(id, pending)| match stream.get(*id) {
+            Some(fields) => {
+                pending.delivered = now;
+                pending.times += 1;
+                entry_reply(*id, fields)
+            }
             None => Reply::Array(vec![id_reply(*id), Reply::NullArray]),
         })
         .collect()

@@ -269,10 +269,10 @@ fn entries(context: &mut Context<'_>, command: &Command, start: usize, end: usiz
         [] => usize::MAX,
         [word, limit] if lowercase(word).as_str() == "count" => {
             let limit = integer(limit)?;
-            if limit == 0 {
-                return Ok(Reply::NullArray);
+            match usize::try_from(limit) {
+                Ok(limit) if limit > 0 => limit,
+                _ => return Ok(Reply::NullArray),
             }
-            usize::try_from(limit).unwrap_or(0)
         }
         _ => return Err(Failure::SYNTAX),
     };
@@ -429,7 +429,7 @@ impl<'a> ReadPlan<'a> {
         if self.keys.is_empty() || self.keys.len() != self.ids.len() {
             return Err(Failure::from(format!(
                 "ERR Unbalanced '{name}' list of streams: for each stream key an ID{} must be specified.",
-                if name == "xread" { ", '+', or '$'" } else { " or '>'" }
+                if name == "xread" { " or '$'" } else { " or '>'" }
             )));
         }
         Ok(())

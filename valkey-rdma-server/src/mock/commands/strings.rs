@@ -141,11 +141,19 @@ pub(super) fn is_unit(option: &str) -> bool {
 
 /// The point in time that such an option means.
 pub(super) fn deadline(unit: &str, amount: &[u8], now: i64, command: &str) -> Result<i64, Failure> {
+    if integer(amount)? == 0 {
+        return Err(Failure::invalid_expire_time(command));
+    }
+    deadline_or_now(unit, amount, now, command)
+}
+
+/// As [`deadline`], and none left is no mistake.
+pub(super) fn deadline_or_now(unit: &str, amount: &[u8], now: i64, command: &str) -> Result<i64, Failure> {
     let amount = integer(amount)?;
     let unit_ms = if unit.starts_with('e') { 1000 } else { 1 };
     let base = if unit.ends_with("at") { 0 } else { now };
     Some(amount)
-        .filter(|amount| *amount > 0)
+        .filter(|amount| *amount >= 0)
         .and_then(|amount| moment(amount, unit_ms, base))
         .ok_or_else(|| Failure::invalid_expire_time(command))
 }

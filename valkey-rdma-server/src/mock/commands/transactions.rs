@@ -16,11 +16,7 @@ pub(super) const TABLE: &[Entry] = &[
 ];
 
 fn multi(context: &mut Context<'_>, _command: &Command) -> Outcome {
-    let client = context.client();
-    if client.transaction.is_some() {
-        return Err(Failure::new("ERR MULTI calls can not be nested"));
-    }
-    client.transaction = Some(Transaction::default());
+    context.client().transaction = Some(Transaction::default());
     Ok(Reply::OK)
 }
 
@@ -54,9 +50,6 @@ fn exec(context: &mut Context<'_>, _command: &Command) -> Outcome {
 }
 
 fn watch(context: &mut Context<'_>, command: &Command) -> Outcome {
-    if context.client().transaction.is_some() {
-        return Err(Failure::new("ERR WATCH inside MULTI is not allowed"));
-    }
     let client = context.client();
     let database = client.database;
     for key in command.args() {

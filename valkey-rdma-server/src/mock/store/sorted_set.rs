@@ -73,6 +73,8 @@ impl SortedSet {
 
     /// Sets a member's score, which is not NaN. `true`: the member is new.
     pub(in super::super) fn set(&mut self, member: &Bytes, score: f64) -> bool {
+        // Without the sign of zero.
+        let score = score + 0.0;
         if let Some(old) = self.scores.get_mut(member) {
             if *old != score {
                 let entry = (Score(*old), member.clone());

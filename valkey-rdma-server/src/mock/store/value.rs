@@ -111,8 +111,8 @@ impl Value {
     }
 }
 
-/// Longest string that Valkey keeps in one piece with its object, if its key is short.
-const EMBEDDED: usize = 44;
+/// Longest string that Valkey keeps in one piece with its object and its key, if the key is short.
+const EMBEDDED: usize = 110;
 
 impl Kind for Bytes {
     fn of(value: &Value) -> Option<&Self> {
