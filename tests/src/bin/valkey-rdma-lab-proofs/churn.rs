@@ -14,7 +14,7 @@ pub(crate) async fn prove(count: u64) -> Outcome {
     for number in 0..WARM_UP {
         connect_and_close(&server, number).await?;
     }
-    let before = Census::take().await?;
+    let before = Census::settled().await?;
     for number in 0..count / 2 {
         connect_and_close(&server, number).await?;
     }

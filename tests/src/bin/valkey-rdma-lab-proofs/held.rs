@@ -8,7 +8,7 @@ pub(crate) async fn prove(count: u64) -> Outcome {
     let server = EchoServer::start(peers::lab(), &peers::small()).await?;
     // Twice: from the second time on, the allocator has what it will keep.
     hold(&server, count).await?;
-    let before = Census::take().await?;
+    let before = Census::settled().await?;
     let peak = hold(&server, count).await?;
     let after = before.returned().await?;
     println!(
@@ -20,7 +20,7 @@ pub(crate) async fn prove(count: u64) -> Outcome {
 }
 
 async fn hold(server: &EchoServer, count: u64) -> Outcome<Census> {
-    let before = Census::take().await?;
+    let before = Census::settled().await?;
     let mut streams = Vec::new();
     for _ in 0..count {
         streams.push(bounded("a connection", peers::connect(server.addr)).await??);
