@@ -35,7 +35,7 @@
 
 mod config;
 pub mod device;
-mod emulated;
+pub mod emulated;
 mod error;
 mod listener;
 mod stats;

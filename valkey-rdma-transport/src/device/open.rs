@@ -13,6 +13,7 @@ use crate::verbs;
 /// # Errors
 /// [`TransportError::NotBuilt`] if this build lacks the device, [`TransportError::Resolve`] if no device leads
 /// to the peer, [`TransportError::EmulatedOption`] if the emulated device is asked for what only a real one has,
+/// [`TransportError::UnknownLink`] if it has none of that name,
 /// [`TransportError::Device`] and [`TransportError::Memory`] if an object cannot be made.
 ///
 /// Cancel safety: dropping the future frees everything it made.
@@ -28,7 +29,7 @@ pub async fn open(
         DeviceKind::Verbs => Err(TransportError::NotBuilt { device: kind }),
         DeviceKind::Emulated => {
             check_emulated(options)?;
-            emulated::open(peer, options)
+            emulated::open(peer, options).await
         }
     }
 }
@@ -36,7 +37,6 @@ pub async fn open(
 /// Refuses choices that only an RDMA device offers.
 fn check_emulated(options: &EndpointOptions) -> Result<(), TransportError> {
     let chosen = [
-        ("device", options.device.is_some()),
         ("gid", options.gid.is_some()),
         ("source", options.source.is_some()),
         ("completion vector", options.completion_vector != 0),
@@ -51,8 +51,8 @@ fn check_emulated(options: &EndpointOptions) -> Result<(), TransportError> {
 /// Listens for connect requests on `addr`; port 0 takes a free one.
 ///
 /// # Errors
-/// [`TransportError::NotBuilt`] if this build lacks the device, [`TransportError::EmulatedOption`] as for
-/// [`open()`], [`TransportError::Listen`] if the address cannot be listened on.
+/// [`TransportError::NotBuilt`] if this build lacks the device, [`TransportError::EmulatedOption`] and
+/// [`TransportError::UnknownLink`] as for [`open()`], [`TransportError::Listen`] if the address cannot be listened on.
 pub async fn listen(
     kind: DeviceKind,
     addr: SocketAddr,
@@ -80,7 +80,6 @@ mod tests {
         let refused = |options| check_emulated(&options).expect_err("a choice").to_string();
         let base = EndpointOptions::default;
         for (option, options) in [
-            ("device", EndpointOptions { device: Some("rxe0".to_owned()), ..base() }),
             ("gid", EndpointOptions { gid: Some(0), ..base() }),
             ("source", EndpointOptions { source: Some([127, 0, 0, 1].into()), ..base() }),
             ("completion vector", EndpointOptions { completion_vector: 1, ..base() }),
