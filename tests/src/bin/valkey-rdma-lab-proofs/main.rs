@@ -5,6 +5,7 @@
 //! limits and kills processes that it started.
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 
+mod cable;
 mod census;
 mod child;
 mod churn;
@@ -76,6 +77,10 @@ enum Role {
     Descriptors,
     /// Sees its device removed while it uses it
     Removed { doomed: SocketAddr },
+    /// Listens at the far end of a cable that will be cut
+    CableFar { listen: SocketAddr },
+    /// Connects over the cable to the far end, and cuts it
+    CableNear { far: SocketAddr, local: SocketAddr },
     /// Is refused, because the device is down, and says so
     Refused { addr: SocketAddr },
 }
