@@ -18,12 +18,13 @@ pub struct Config {
 impl Config {
     /// Connections served at once, over all listeners. Default 10 000 (Valkey's `maxclients`).
     ///
-    /// One more is told `-ERR max number of clients reached` and closed; of more than 16 such at once, the others are closed
-    /// untold. A connection counts until its stream is closed.
+    /// One more is told `-ERR max number of clients reached` and closed; of more than 16 such at once, the others are
+    /// sent away untold: closed over TCP, rejected over RDMA. A connection counts until its stream is closed.
     ///
-    /// Over RDMA each one pins its receive windows, its send buffer and room for messages: 3 MiB and 33 KiB
-    /// with the default [`TransportConfig`](crate::TransportConfig). It does so when it is accepted, those that are then
-    /// turned away too. The limit of locked memory is usually met before this one.
+    /// Over RDMA each one pins [`TransportConfig::pinned_bytes`](crate::TransportConfig::pinned_bytes), 3 MiB and
+    /// 33 KiB by default, and so do the 16 while they are told; who is rejected pins nothing. The limit of locked
+    /// memory is usually met before this one:
+    /// [`TransportConfig::max_pinned_bytes`](crate::TransportConfig::max_pinned_bytes) sets one below it.
     pub fn max_connections(&mut self, count: usize) -> &mut Self {
         self.max_connections = count;
         self

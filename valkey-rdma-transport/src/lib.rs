@@ -45,8 +45,8 @@ mod verbs;
 
 pub use config::Config;
 pub use device::DeviceKind;
-pub use error::TransportError;
-pub use listener::Listener;
-pub use stats::{DeviceCounters, Info, Stats};
+pub use error::{GidProblem, TransportError};
+pub use listener::{Listener, Request};
+pub use stats::{DeviceCounters, Info, ListenerStats, Stats};
 pub use stream::{Monitor, Stream};
 pub use valkey_rdma_proto::{CloseReason, Counters, ProtocolError};

@@ -8,7 +8,7 @@ use device_peer::{
 };
 use valkey_rdma_proto::work::{FailureStatus, Outcome, SendOp, SendRequest, Slice, WrId};
 use valkey_rdma_transport::TransportError;
-use valkey_rdma_transport::device::{self as devices, Access, CmEvent};
+use valkey_rdma_transport::device::{self as devices, Access, CmEvent, EndpointOptions};
 
 mod device_peer;
 
@@ -52,6 +52,40 @@ async fn connecting_where_nobody_listens_is_rejected() {
     active.endpoint.establish().expect("asks");
     let event = active.cm_event().await;
     assert!(matches!(event, CmEvent::Rejected { .. }), "{event:?}");
+}
+
+#[tokio::test]
+async fn who_asks_is_known_before_anything_is_made_and_is_rejected_by_a_drop() {
+    let mut listener = listen().await;
+    let mut active = open(listener.local_addr()).await;
+    active.endpoint.establish().expect("asks");
+    let request = bounded(poll_fn(|cx| listener.poll_request(cx))).await.expect("a request");
+    assert_eq!(request.peer_addr(), active.endpoint.local_addr());
+    drop(request);
+    let event = active.cm_event().await;
+    assert!(matches!(event, CmEvent::Rejected { reason: 28 }), "{event:?}");
+    connect(listener.as_mut()).await;
+}
+
+#[tokio::test]
+async fn a_request_outlives_its_listener() {
+    let mut listener = listen().await;
+    let mut active = open(listener.local_addr()).await;
+    active.endpoint.establish().expect("asks");
+    let request = bounded(poll_fn(|cx| listener.poll_request(cx))).await.expect("a request");
+    drop(listener);
+    let mut passive = Peer::new(request.accept(&options()).expect("an endpoint"));
+    passive.endpoint.establish().expect("accepts");
+    assert_eq!(active.cm_event().await, CmEvent::Established);
+}
+
+#[tokio::test]
+async fn a_device_of_another_name_is_not_used() {
+    let wanted = EndpointOptions { device: Some("no-such-device".to_owned()), ..options() };
+    let addr = listen().await.local_addr();
+    let outcome = bounded(devices::open(device(), addr, &wanted)).await;
+    let error = outcome.err().expect("an error");
+    assert!(matches!(error, TransportError::WrongDevice { .. }), "{error:?}");
 }
 
 #[tokio::test]

@@ -158,7 +158,7 @@ impl Endpoint for EmulatedEndpoint {
     }
 
     fn device(&self) -> DeviceInfo {
-        DeviceInfo { kind: DeviceKind::Emulated, name: "emulated0".to_owned(), mtu: None }
+        DeviceInfo { kind: DeviceKind::Emulated, name: super::NAME.to_owned(), mtu: None, software: true }
     }
 }
 
@@ -198,7 +198,7 @@ pub(super) fn next_port() -> u16 {
 static NEXT_KEY: AtomicU32 = AtomicU32::new(1);
 
 /// Nothing listens (IB CM reject reason "invalid service ID").
-const REASON_NO_LISTENER: i32 = 8;
+pub(super) const REASON_NO_LISTENER: i32 = 8;
 
 /// The listener's owner said no (IB CM reject reason "consumer defined").
-const REASON_CONSUMER: i32 = 28;
+pub(super) const REASON_CONSUMER: i32 = 28;

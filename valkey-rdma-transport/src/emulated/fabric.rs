@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use super::endpoint::{EmulatedEndpoint, next_port};
+use super::endpoint::{EmulatedEndpoint, REASON_CONSUMER, REASON_NO_LISTENER, next_port};
 use super::link::{End, Link};
-use crate::device::{CmEvent, DeviceKind, Endpoint, EndpointOptions, PassiveEndpoint};
+use crate::device::{CmEvent, ConnectRequest, DeviceKind, Endpoint, EndpointOptions, PassiveEndpoint};
 use crate::error::TransportError;
 
 static LISTENERS: Mutex<BTreeMap<SocketAddr, Arc<Mutex<Backlog>>>> = Mutex::new(BTreeMap::new());
@@ -16,16 +16,43 @@ static LISTENERS: Mutex<BTreeMap<SocketAddr, Arc<Mutex<Backlog>>>> = Mutex::new(
 /// Connect requests nobody has taken yet.
 #[derive(Debug, Default)]
 struct Backlog {
-    requests: VecDeque<Request>,
+    requests: VecDeque<(Link, SocketAddr)>,
     waker: Option<Waker>,
     /// The listener is gone: no more requests.
     closed: bool,
 }
 
+/// A connect request in its listener's hands.
 #[derive(Debug)]
 struct Request {
-    link: Link,
+    /// `None` once an endpoint has taken over.
+    link: Option<Link>,
+    to: SocketAddr,
     from: SocketAddr,
+}
+
+impl ConnectRequest for Request {
+    fn peer_addr(&self) -> SocketAddr {
+        self.from
+    }
+
+    fn accept(mut self: Box<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, TransportError> {
+        let link = self.link.take().expect("taken only here, by value");
+        Ok(Box::new(EmulatedEndpoint::passive(link, options, self.to, self.from)))
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        if let Some(link) = &self.link {
+            reject(link, REASON_CONSUMER);
+        }
+    }
+}
+
+/// Tells the active end that its request is turned down.
+fn reject(link: &Link, reason: i32) {
+    link.with(|sides| sides.side(End::Active).push_cm_event(CmEvent::Rejected { reason }));
 }
 
 /// Brings a connect request to the listener at `to`. `false`: nobody listens there.
@@ -41,7 +68,7 @@ pub(super) fn request(to: SocketAddr, link: Link, from: SocketAddr) -> bool {
         if backlog.closed {
             return false;
         }
-        backlog.requests.push_back(Request { link, from });
+        backlog.requests.push_back((link, from));
         backlog.waker.take()
     };
     if let Some(waker) = waker {
@@ -54,12 +81,11 @@ pub(super) fn request(to: SocketAddr, link: Link, from: SocketAddr) -> bool {
 #[derive(Debug)]
 pub(super) struct EmulatedListener {
     addr: SocketAddr,
-    options: EndpointOptions,
     backlog: Arc<Mutex<Backlog>>,
 }
 
 impl EmulatedListener {
-    pub(super) fn bind(addr: SocketAddr, options: &EndpointOptions) -> Result<Self, TransportError> {
+    pub(super) fn bind(addr: SocketAddr) -> Result<Self, TransportError> {
         let mut listeners = lock(&LISTENERS);
         let mut addr = addr;
         if addr.port() == 0 {
@@ -74,19 +100,21 @@ impl EmulatedListener {
         }
         let backlog = Arc::<Mutex<Backlog>>::default();
         listeners.insert(addr, backlog.clone());
-        Ok(Self { addr, options: options.clone(), backlog })
+        Ok(Self { addr, backlog })
     }
 }
 
 impl PassiveEndpoint for EmulatedListener {
-    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<dyn Endpoint>, TransportError>> {
+    fn poll_request(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Box<dyn ConnectRequest>, TransportError>> {
         let mut backlog = lock(&self.backlog);
-        let Some(request) = backlog.requests.pop_front() else {
+        let Some((link, from)) = backlog.requests.pop_front() else {
             backlog.waker = Some(cx.waker().clone());
             return Poll::Pending;
         };
-        let endpoint = EmulatedEndpoint::passive(request.link, &self.options, self.addr, request.from);
-        Poll::Ready(Ok(Box::new(endpoint)))
+        Poll::Ready(Ok(Box::new(Request { link: Some(link), to: self.addr, from })))
     }
 
     fn local_addr(&self) -> SocketAddr {
@@ -102,9 +130,8 @@ impl Drop for EmulatedListener {
             backlog.closed = true;
             std::mem::take(&mut backlog.requests)
         };
-        for request in requests {
-            let rejected = CmEvent::Rejected { reason: 0 };
-            request.link.with(|sides| sides.side(End::Active).push_cm_event(rejected));
+        for (link, _) in requests {
+            reject(&link, REASON_NO_LISTENER);
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::error::TransportError;
 
 /// Makes an unconnected endpoint towards `peer`.
 pub(crate) fn open(peer: SocketAddr, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, TransportError> {
+    check_device(peer, options)?;
     Ok(Box::new(endpoint::EmulatedEndpoint::active(peer, options)))
 }
 
@@ -28,5 +29,19 @@ pub(crate) fn listen(
     addr: SocketAddr,
     options: &EndpointOptions,
 ) -> Result<Box<dyn PassiveEndpoint>, TransportError> {
-    Ok(Box::new(fabric::EmulatedListener::bind(addr, options)?))
+    check_device(addr, options)?;
+    Ok(Box::new(fabric::EmulatedListener::bind(addr)?))
+}
+
+/// There is one device.
+const NAME: &str = "emulated0";
+
+/// Fails if another device was asked for.
+fn check_device(peer: SocketAddr, options: &EndpointOptions) -> Result<(), TransportError> {
+    match &options.device {
+        Some(wanted) if wanted != NAME => {
+            Err(TransportError::WrongDevice { peer, wanted: wanted.clone(), found: NAME.to_owned() })
+        }
+        _ => Ok(()),
+    }
 }

@@ -35,13 +35,7 @@ pub(crate) fn any_port() -> SocketAddr {
 }
 
 pub(crate) fn options() -> EndpointOptions {
-    EndpointOptions {
-        send_depth: 64,
-        receive_depth: 64,
-        max_inline: 64,
-        resolve_timeout: Duration::from_secs(10),
-        device: None,
-    }
+    EndpointOptions { send_depth: 64, receive_depth: 64, max_inline: 64, ..EndpointOptions::default() }
 }
 
 pub(crate) async fn listen() -> Box<dyn PassiveEndpoint> {
@@ -53,7 +47,8 @@ pub(crate) async fn open(peer: SocketAddr) -> Peer {
 }
 
 pub(crate) async fn accept(listener: &mut dyn PassiveEndpoint) -> Peer {
-    Peer::new(bounded(poll_fn(|cx| listener.poll_accept(cx))).await.expect("a request"))
+    let request = bounded(poll_fn(|cx| listener.poll_request(cx))).await.expect("a request");
+    Peer::new(request.accept(&options()).expect("an endpoint"))
 }
 
 /// A connected pair: the active side, the passive side.
