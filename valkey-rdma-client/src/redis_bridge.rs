@@ -30,7 +30,13 @@ use crate::value::Value;
 
 impl ConnectionLike for Client {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, RedisValue> {
-        Box::pin(async move { to_redis(self.execute(from_redis(cmd)).await?) })
+        Box::pin(async move {
+            match self.execute(from_redis(cmd)).await {
+                Ok(value) => to_redis(value),
+                Err(Error::Server(error)) => error_to_redis(&error),
+                Err(error) => Err(error.into()),
+            }
+        })
     }
 
     fn req_packed_commands<'a>(
@@ -50,7 +56,14 @@ impl ConnectionLike for Client {
             if pipeline.is_transaction() {
                 ours.push(Command::new("EXEC"));
             }
-            let replies = ours.send().await?;
+            let mut replies = ours.send().await?;
+            // To redis-rs an aborted transaction is a failure, not a reply.
+            if pipeline.is_transaction()
+                && let Some(Err(_)) = replies.last()
+                && let Some(Err(error)) = replies.pop()
+            {
+                return Err(Error::Server(error).into());
+            }
             // redis-rs asks for the last replies only: for a transaction, that of EXEC.
             let replies = replies.into_iter().skip(offset).take(count);
             replies.map(|reply| reply.map_or_else(|error| error_to_redis(&error), to_redis)).collect()
