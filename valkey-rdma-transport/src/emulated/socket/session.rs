@@ -160,12 +160,13 @@ impl Session {
 
     pub(in crate::emulated) fn disconnect(&mut self) {
         self.side.fail();
-        let closing = match self.phase {
-            Phase::Requested => Frame::Reject { reason: REASON_CONSUMER },
+        self.closing = match self.phase {
+            Phase::Requested => Some(Frame::Reject { reason: REASON_CONSUMER }),
+            // Nobody was asked, so nobody need be told.
+            Phase::Fresh { .. } | Phase::Nobody => None,
+            Phase::Asked | Phase::Accepted | Phase::Connected => Some(Frame::Disconnect),
             Phase::Leaving | Phase::Gone => return,
-            _ => Frame::Disconnect,
         };
-        self.closing = Some(closing);
         self.phase = Phase::Leaving;
     }
 
@@ -482,5 +483,74 @@ mod tests {
             let (mut active, _passive) = connected(&device);
             assert!(active.handle(frame).is_err(), "{frame:?}");
         }
+    }
+
+    /// Numbers that repeat, most of them small.
+    struct Numbers(u64);
+
+    impl Numbers {
+        fn below(&mut self, limit: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) % limit
+        }
+
+        /// A frame, as likely as not one in turn for a peer whose next request is number `expected`.
+        fn frame(&mut self, expected: u64) -> Frame {
+            let (sequence, answered) = (expected + self.below(8) / 7, self.below(4));
+            let len = [0, 8, 64, 65, crate::emulated::MAX_MESSAGE][self.below(5) as usize];
+            let (addr, rkey) = ((1 << 32) + self.below(3) * 32, 1 + (self.below(8) / 7) as u32);
+            match self.below(64) {
+                0 => Frame::Connect { port: 1, rnr_retry_count: 7 },
+                1 => Frame::Accept { rnr_retry_count: 7 },
+                2 => Frame::Reject { reason: 28 },
+                3 => Frame::Ready,
+                4 => Frame::Disconnect,
+                5 => Frame::Done { sequence: answered },
+                6 => Frame::NotReady { sequence: answered, timer: TIMEOUT },
+                7 => Frame::Denied { sequence: answered, status: FailureStatus::RemoteAccess },
+                8 => Frame::Resume,
+                9 => Frame::Probe,
+                10..=27 => Frame::Request { sequence, op: SendOp::Send, len },
+                28..=45 => Frame::Request { sequence, op: SendOp::Write { addr, rkey }, len },
+                _ => Frame::Request { sequence, op: SendOp::WriteWithImm { addr, rkey, imm: 7 }, len },
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_peer_brings_a_session_down_or_gets_bytes_out_of_bounds() {
+        let device = Device::new(Link::Tcp);
+        let mut numbers = Numbers(1);
+        let (mut admitted, mut violations) = (0, 0);
+        for _ in 0..5000 {
+            let (mut victim, _) = connected(&device);
+            victim.post_receives(&[receive(0), receive(1)]).expect("posts");
+            victim.post_sends(&[send(1), send(2), send(3)]).expect("posts");
+            for _ in 0..numbers.below(20) {
+                while numbers.below(2) > 0 && victim.next_frame().is_some() {}
+                match victim.handle(numbers.frame(victim.expected)) {
+                    Ok(Some(landing)) => {
+                        if let Some((memory, range)) = &landing.place {
+                            assert_eq!(range.len(), landing.len as usize);
+                            assert!(memory.lock().get(range.clone()).is_some(), "{landing:?}");
+                            admitted += 1;
+                        }
+                        victim.landed(&landing);
+                    }
+                    Ok(None) => {}
+                    Err(_) => {
+                        violations += 1;
+                        victim.peer_gone();
+                        break;
+                    }
+                }
+                victim.expire();
+            }
+            victim.disconnect();
+            while victim.next_frame().is_some() {}
+            // Everything posted has completed, once.
+            assert_eq!(outcomes(&mut victim).len(), 5);
+        }
+        assert!(admitted > 1000 && violations > 1000, "{admitted} admitted, {violations} violations");
     }
 }
