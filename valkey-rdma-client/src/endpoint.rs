@@ -65,7 +65,7 @@ impl fmt::Display for Protocol {
 /// | `protocol=` | `resp3` (default) or `resp2` |
 /// | `timeout=` | limit for resolving, connecting and logging in together, as `500ms`, `5s` or `1m`; 5 s unless given |
 /// | `rx_size=` | receive buffer in bytes that the server may fill before we answer, 65536 to 16777216; not on TCP |
-/// | `device=` | name of the RDMA device; not on TCP |
+/// | `device=` | name of the RDMA device, or of the emulated device; not on TCP |
 /// | `poll=` | `event`; not on TCP |
 /// | `fallback=` | `tcp`: if RDMA cannot be had, connect to the same host and port over TCP, and say so; not on TCP |
 ///

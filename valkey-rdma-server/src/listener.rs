@@ -172,8 +172,10 @@ where
             warn!(error = &error as &dyn Error, "closed");
         }
         Err(ConnectionError::Stream(error)) => debug!(error = &error as &dyn Error, "lost"),
-        Err(error @ ConnectionError::Idle { .. }) => debug!(%error, "closed"),
-        Err(error @ ConnectionError::InputLimit { .. }) => warn!(%error, "closed"),
+        Err(error @ (ConnectionError::Idle { .. } | ConnectionError::Closed)) => debug!(%error, "closed"),
+        Err(error @ (ConnectionError::InputLimit { .. } | ConnectionError::PushLimit { .. })) => {
+            warn!(%error, "closed");
+        }
     }
 }
 

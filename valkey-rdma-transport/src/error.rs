@@ -30,6 +30,15 @@ pub enum TransportError {
              `rdma link add rxe0 type rxe netdev NETDEV`"
     )]
     NoDevice,
+    /// No emulated device has this name.
+    #[error(
+        "no emulated device is called `{name}`: use `inprocess`, `tcp`, `unix:DIR`, or none to have the fitting \
+             one chosen"
+    )]
+    UnknownLink {
+        /// The name asked for.
+        name: String,
+    },
     /// The kernel has RDMA devices, and libibverbs does not know how to use them.
     #[error(
         "no driver in user space for RDMA device {devices}: install rdma-core's providers (ibverbs-providers)"

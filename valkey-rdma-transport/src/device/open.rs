@@ -13,6 +13,7 @@ use crate::verbs;
 /// # Errors
 /// [`TransportError::NotBuilt`] if this build lacks the device, [`TransportError::Resolve`] if no device leads
 /// to the peer, [`TransportError::EmulatedOption`] if the emulated device is asked for what only a real one has,
+/// [`TransportError::UnknownLink`] if it has none of that name,
 /// [`TransportError::Device`] and [`TransportError::Memory`] if an object cannot be made.
 ///
 /// Cancel safety: dropping the future frees everything it made.
@@ -28,7 +29,7 @@ pub async fn open(
         DeviceKind::Verbs => Err(TransportError::NotBuilt { device: kind }),
         DeviceKind::Emulated => {
             check_emulated(options)?;
-            emulated::open(peer, options)
+            emulated::open(peer, options).await
         }
     }
 }
@@ -50,8 +51,8 @@ fn check_emulated(options: &EndpointOptions) -> Result<(), TransportError> {
 /// Listens for connect requests on `addr`; port 0 takes a free one.
 ///
 /// # Errors
-/// [`TransportError::NotBuilt`] if this build lacks the device, [`TransportError::EmulatedOption`] as for
-/// [`open()`], [`TransportError::Listen`] if the address cannot be listened on.
+/// [`TransportError::NotBuilt`] if this build lacks the device, [`TransportError::EmulatedOption`] and
+/// [`TransportError::UnknownLink`] as for [`open()`], [`TransportError::Listen`] if the address cannot be listened on.
 pub async fn listen(
     kind: DeviceKind,
     addr: SocketAddr,
