@@ -5,6 +5,7 @@ use std::time::Duration;
 use valkey_rdma_proto as proto;
 
 use crate::device::EndpointOptions;
+use crate::polling::Polling;
 
 /// How connections are made. [`Config::default`] works unedited.
 #[derive(Clone, Debug)]
@@ -20,6 +21,9 @@ pub struct Config {
     device: Option<String>,
     max_connections: Option<usize>,
     max_pinned_bytes: Option<u64>,
+    linger: Option<Duration>,
+    polling: Polling,
+    spin_anyway: bool,
 }
 
 /// Whether keepalives are sent.
@@ -45,6 +49,9 @@ impl Default for Config {
             device: None,
             max_connections: None,
             max_pinned_bytes: None,
+            linger: None,
+            polling: Polling::Event,
+            spin_anyway: false,
         }
     }
 }
@@ -90,6 +97,30 @@ impl Config {
     /// How long closing waits until the peer's device has acknowledged what was written. Default 5 s.
     pub fn close_timeout(&mut self, limit: Duration) -> &mut Self {
         self.close_timeout = limit;
+        self
+    }
+
+    /// How long a closing connection waits for its peer to disconnect first, after everything written was
+    /// acknowledged. What arrives in the meantime can still be read. Default: 100 ms on accepted connections, because
+    /// libvalkey 0.4 may miss a reply that is followed by a disconnect at once; none on others. 0 disconnects at once.
+    ///
+    /// The wire has no half-close. Longer gives the replies to one's last requests time to arrive after a shutdown,
+    /// as they would over TCP, and makes a shutdown take as long unless the peer disconnects.
+    pub fn linger(&mut self, limit: Duration) -> &mut Self {
+        self.linger = Some(limit);
+        self
+    }
+
+    /// How connections wait for their device. Default [`Polling::Event`].
+    pub fn polling(&mut self, mode: Polling) -> &mut Self {
+        self.polling = mode;
+        self
+    }
+
+    /// Lets [`Polling::Adaptive`] spin where it would be [off](crate::AdaptiveOff) by itself. Default `false`. There it
+    /// takes the CPU away from the work it waits for: for tests and measurements.
+    pub fn danger_spin_anyway(&mut self, spin: bool) -> &mut Self {
+        self.spin_anyway = spin;
         self
     }
 
@@ -141,6 +172,10 @@ impl Config {
         (self.max_connections, self.max_pinned_bytes)
     }
 
+    pub(crate) fn polling_mode(&self) -> (Polling, bool) {
+        (self.polling, self.spin_anyway)
+    }
+
     pub(crate) fn connect_limit(&self) -> Duration {
         self.connect_timeout
     }
@@ -171,6 +206,9 @@ impl Config {
         };
         config.close_timeout = self.close_timeout;
         config.idle_timeout = self.idle_timeout;
+        if let Some(limit) = self.linger {
+            config.linger = limit;
+        }
         match self.keepalive {
             Keepalive::ByRole => {}
             Keepalive::Every(period) => config.keepalive = Some(period),
