@@ -23,6 +23,7 @@ pub struct Config {
     max_pinned_bytes: Option<u64>,
     linger: Option<Duration>,
     polling: Polling,
+    spin_limit: Duration,
     spin_anyway: bool,
 }
 
@@ -51,6 +52,7 @@ impl Default for Config {
             max_pinned_bytes: None,
             linger: None,
             polling: Polling::Event,
+            spin_limit: Duration::from_micros(50),
             spin_anyway: false,
         }
     }
@@ -117,6 +119,14 @@ impl Config {
         self
     }
 
+    /// How long [`Polling::Adaptive`] looks before it sleeps, at most; and what counts as soon after falling asleep.
+    /// Default 50 us, range 0 to 100 ms; values above are brought to that. Longer burns more CPU for fewer system calls;
+    /// 0 is [`Polling::Event`].
+    pub fn spin_limit(&mut self, limit: Duration) -> &mut Self {
+        self.spin_limit = limit.min(MAX_SPIN);
+        self
+    }
+
     /// Lets [`Polling::Adaptive`] spin where it would be [off](crate::AdaptiveOff) by itself. Default `false`. There it
     /// takes the CPU away from the work it waits for: for tests and measurements.
     pub fn danger_spin_anyway(&mut self, spin: bool) -> &mut Self {
@@ -172,8 +182,8 @@ impl Config {
         (self.max_connections, self.max_pinned_bytes)
     }
 
-    pub(crate) fn polling_mode(&self) -> (Polling, bool) {
-        (self.polling, self.spin_anyway)
+    pub(crate) fn polling_mode(&self) -> (Polling, Duration, bool) {
+        (self.polling, self.spin_limit, self.spin_anyway)
     }
 
     pub(crate) fn connect_limit(&self) -> Duration {
@@ -222,6 +232,8 @@ impl Config {
 const DEFAULT_RX_SIZE: u32 = 1 << 20;
 
 const MAX_RX_SIZE: u32 = 1 << 30;
+
+const MAX_SPIN: Duration = Duration::from_millis(100);
 
 /// Receives that the protocol's page asks both sides to post, and as many sends
 /// (valkey `src/rdma.c`, `VALKEY_RDMA_MAX_WQE`).

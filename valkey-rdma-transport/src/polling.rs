@@ -21,7 +21,7 @@ pub enum Polling {
     /// (tokio's `event_interval`). Two such connections on one runtime thread take turns. Under tokio's paused test
     /// clock time stands still, because the runtime is never idle.
     Busy,
-    /// Looks for a while before it sleeps. The while grows to 50 us when completions come soon after falling asleep,
+    /// Looks for a while before it sleeps. The while grows to [50 us](crate::Config::spin_limit) when completions come soon after falling asleep,
     /// and shrinks to nothing when they do not: under load it costs no system calls, and idle it costs nothing.
     ///
     /// It [switches itself off](AdaptiveOff) where looking would take the CPU away from what is waited for.

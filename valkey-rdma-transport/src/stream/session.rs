@@ -58,7 +58,7 @@ impl Session {
             max_message: granted.max_message,
         };
         let core = Connection::new(role, config.protocol(role), resources);
-        let (asked, always) = config.polling_mode();
+        let (asked, spin_limit, always) = config.polling_mode();
         let adaptive_off =
             if asked == Polling::Adaptive && !always { AdaptiveOff::on(&device) } else { None };
         if let Some(reason) = adaptive_off {
@@ -79,7 +79,7 @@ impl Session {
         let mut session = Self {
             core,
             port,
-            spin: Spin::new(polling),
+            spin: Spin::new(polling, spin_limit),
             waiters: Waiters::default(),
             end: None,
             shutting_down: false,

@@ -11,6 +11,8 @@ use crate::polling::Polling;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spin {
     mode: Polling,
+    /// Longest budget.
+    limit: Duration,
     /// How long to look on after the last completion.
     budget: Duration,
     /// When the last completion was found.
@@ -20,8 +22,8 @@ pub(super) struct Spin {
 }
 
 impl Spin {
-    pub(super) fn new(mode: Polling) -> Self {
-        Self { mode, budget: Duration::ZERO, found_at: Duration::ZERO, asleep_since: None }
+    pub(super) fn new(mode: Polling, limit: Duration) -> Self {
+        Self { mode, limit, budget: Duration::ZERO, found_at: Duration::ZERO, asleep_since: None }
     }
 
     /// Whether the time matters at all: reading a clock costs as much as a look.
@@ -58,8 +60,8 @@ impl Spin {
     }
 
     fn learn(&mut self, slept: Duration) {
-        self.budget = if slept <= LONGEST {
-            (self.budget * 2).clamp(SHORTEST, LONGEST)
+        self.budget = if slept <= self.limit {
+            (self.budget * 2).max(SHORTEST).min(self.limit)
         } else if self.budget > SHORTEST {
             self.budget / 2
         } else {
@@ -67,9 +69,6 @@ impl Spin {
         };
     }
 }
-
-/// Longest budget: what a sleep may cost in latency, many times over.
-const LONGEST: Duration = Duration::from_micros(50);
 
 /// Shortest budget that is not zero, about a round trip on hardware.
 const SHORTEST: Duration = Duration::from_micros(5);
@@ -91,7 +90,7 @@ mod tests {
 
     #[test]
     fn completions_that_come_soon_are_worth_looking_for() {
-        let (mut spin, mut now) = (Spin::new(Polling::Adaptive), us(1000));
+        let (mut spin, mut now) = (Spin::new(Polling::Adaptive, us(50)), us(1000));
         assert!(!spin.look_again(now, true), "nothing learnt yet");
         assert!(sleep_for(&mut spin, &mut now, us(10)));
         assert_eq!(spin.budget(), us(5));
@@ -106,7 +105,7 @@ mod tests {
 
     #[test]
     fn completions_that_come_late_are_slept_for() {
-        let (mut spin, mut now) = (Spin::new(Polling::Adaptive), us(0));
+        let (mut spin, mut now) = (Spin::new(Polling::Adaptive, us(50)), us(0));
         for _ in 0..10 {
             sleep_for(&mut spin, &mut now, us(1));
         }
@@ -120,7 +119,7 @@ mod tests {
 
     #[test]
     fn completions_found_while_looking_change_nothing_but_the_time_looked_on() {
-        let (mut spin, mut now) = (Spin::new(Polling::Adaptive), us(0));
+        let (mut spin, mut now) = (Spin::new(Polling::Adaptive, us(50)), us(0));
         sleep_for(&mut spin, &mut now, us(1));
         for _ in 0..100 {
             now += us(4);
@@ -131,7 +130,7 @@ mod tests {
 
     #[test]
     fn waking_up_for_nothing_teaches_nothing() {
-        let (mut spin, mut now) = (Spin::new(Polling::Adaptive), us(0));
+        let (mut spin, mut now) = (Spin::new(Polling::Adaptive, us(50)), us(0));
         sleep_for(&mut spin, &mut now, us(1));
         spin.sleep(now);
         assert!(!spin.look_again(now + us(30), false));
@@ -142,7 +141,7 @@ mod tests {
 
     #[test]
     fn the_other_modes_do_not_ask_for_the_time() {
-        let (mut event, mut busy) = (Spin::new(Polling::Event), Spin::new(Polling::Busy));
+        let (mut event, mut busy) = (Spin::new(Polling::Event, us(50)), Spin::new(Polling::Busy, us(50)));
         assert!(!event.needs_time() && !busy.needs_time());
         for found in [true, false] {
             assert!(!event.look_again(us(0), found) && busy.look_again(us(0), found));

@@ -1,31 +1,15 @@
-//! What a listener allows all of its connections together. Runs on the device that `VALKEY_RDMA_TEST_DEVICE` names,
-//! as `stream.rs` does.
+//! What a listener allows all of its connections together, and how it ends. See `stream_pair` for how a device is
+//! chosen.
 
-use std::net::{IpAddr, SocketAddr};
-
+use stream_pair::{any_port, connect, device, listen};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use valkey_rdma_transport::{Config, DeviceKind, Listener, Stream, TransportError};
+use valkey_rdma_transport::{Config, Listener, Stream, TransportError};
 
-fn device() -> DeviceKind {
-    let name = std::env::var("VALKEY_RDMA_TEST_DEVICE").unwrap_or_else(|_| "emulated".to_owned());
-    name.parse().expect("VALKEY_RDMA_TEST_DEVICE names a device")
-}
-
-fn any_port() -> SocketAddr {
-    let host = std::env::var("VALKEY_RDMA_TEST_ADDR").unwrap_or_else(|_| "127.0.0.1".to_owned());
-    SocketAddr::new(host.parse::<IpAddr>().expect("VALKEY_RDMA_TEST_ADDR is an IP address"), 0)
-}
-
-async fn listen(config: &Config) -> Listener {
-    Listener::bind(device(), any_port(), config).await.expect("listens")
-}
+mod stream_pair;
 
 /// A connection, while the listener is asked for one.
 async fn connected(listener: &mut Listener) -> (Stream, Stream) {
-    let addr = listener.local_addr();
-    let config = Config::default();
-    let (client, server) = tokio::join!(Stream::connect(device(), addr, &config), listener.accept());
-    (client.expect("connects"), server.expect("accepts"))
+    connect(listener, &Config::default()).await
 }
 
 /// The error of a connect, while the listener is asked for a connection that it does not get.
