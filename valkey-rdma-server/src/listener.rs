@@ -263,7 +263,10 @@ impl Accept for RdmaListener {
             // The calls that wait for the next request.
             TransportError::Device { call: "epoll_wait" | "rdma_get_cm_event", .. } => true,
             TransportError::Device { source, .. } => is_shortage(source),
-            TransportError::Memory { .. } | TransportError::DeviceRemoved | TransportError::Closed => true,
+            TransportError::Memory { .. }
+            | TransportError::Descriptors { .. }
+            | TransportError::DeviceRemoved
+            | TransportError::Closed => true,
             _ => false,
         }
     }

@@ -35,7 +35,7 @@
 
 mod config;
 pub mod device;
-mod emulated;
+pub mod emulated;
 mod error;
 mod listener;
 mod polling;
@@ -46,7 +46,7 @@ mod verbs;
 
 pub use config::Config;
 pub use device::DeviceKind;
-pub use error::TransportError;
+pub use error::{GidProblem, TransportError};
 pub use listener::{Listener, Request};
 pub use polling::{AdaptiveOff, Polling, UnknownPolling};
 pub use stats::{DeviceCounters, Info, ListenerStats, Stats};

@@ -147,13 +147,7 @@ impl Endpoint for Timed {
 
 /// A stream over a timed endpoint, with the other end of its connection in the schedule.
 async fn timed(config: &Config) -> (Stream, Arc<Mutex<Schedule>>) {
-    let options = EndpointOptions {
-        send_depth: 4096,
-        receive_depth: 4096,
-        max_inline: 0,
-        resolve_timeout: Duration::from_secs(1),
-        device: None,
-    };
+    let options = EndpointOptions { send_depth: 4096, receive_depth: 4096, ..EndpointOptions::default() };
     let any = "127.0.0.1:0".parse().expect("an address");
     let mut listener = device::listen(DeviceKind::Emulated, any, &options).await.expect("listens");
     let mut active =

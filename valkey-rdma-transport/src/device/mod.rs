@@ -12,7 +12,7 @@
 //!
 //! Requests and completions are the descriptors of [`valkey_rdma_proto::work`].
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -20,6 +20,7 @@ use std::time::Duration;
 use bytes::BufMut;
 use valkey_rdma_proto::work::{Completion, ReceiveRequest, Region, RegionId, SendRequest};
 
+use crate::config::Config;
 use crate::error::TransportError;
 
 mod kind;
@@ -118,19 +119,39 @@ pub enum Access {
     RemoteWrite,
 }
 
-/// What is asked of a device when an endpoint is made.
+/// What is asked of a device when an endpoint is made. `..Default::default()` is what [`Config`](crate::Config)'s
+/// default asks for.
 #[derive(Clone, Debug)]
 pub struct EndpointOptions {
     /// Depth of the send queue, in work requests.
     pub send_depth: u32,
     /// Depth of the receive queue, in work requests.
     pub receive_depth: u32,
-    /// Bytes that a send may carry inside the request. 0: none.
+    /// Bytes that a send may carry inside the request. 0: none. More than the device can is asked down.
     pub max_inline: u32,
-    /// How long address and route resolution may take, each.
-    pub resolve_timeout: Duration,
+    /// How long it may take to find the device that leads to the address, in whole milliseconds.
+    pub address_timeout: Duration,
+    /// How long it may take to find a path from that device, in whole milliseconds.
+    pub route_timeout: Duration,
     /// Use this device or fail. `None`: the one the route leads to.
     pub device: Option<String>,
+    /// Use this entry of the device's table of global identifiers, or fail. RoCE only, where each entry stands for
+    /// an address of the network interface. `None`: the one the route leads to.
+    pub gid: Option<u32>,
+    /// Connect from this address of this machine, or fail. `None`: the route decides. A listener is bound to its
+    /// own address, and refuses another one here.
+    pub source: Option<IpAddr>,
+    /// Which of the device's interrupt vectors announces completions.
+    pub completion_vector: u32,
+    /// Ask the system for huge pages for the regions that fill one at least. Where it has none left, ordinary
+    /// pages are used, and a warning logged.
+    pub huge_pages: bool,
+}
+
+impl Default for EndpointOptions {
+    fn default() -> Self {
+        Config::default().endpoint_options()
+    }
 }
 
 /// What a device granted when the endpoint was made.
@@ -185,4 +206,30 @@ pub enum CmEvent {
     Disconnected,
     /// The device under the connection was removed.
     DeviceRemoved,
+    /// The device's port went down. The connection lives on until the device gives up repeating what is not
+    /// acknowledged; a link that comes back before that has lost nothing.
+    PortDown,
+    /// The device's port is up again.
+    PortUp,
+}
+
+/// What a device reports of itself and of queue pairs outside of any completion; each ends the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceFault {
+    /// The device as a whole failed, or is being removed.
+    #[error("the device has failed or is going away")]
+    Device,
+    /// The queue pair failed.
+    #[error("the queue pair has failed")]
+    QueuePair,
+    /// The peer sent what no queue pair may be sent.
+    #[error("the peer sent an invalid request")]
+    InvalidRequest,
+    /// The peer wrote, or tried to, where it may not.
+    #[error("the peer tried to access memory that it may not")]
+    AccessViolation,
+    /// The completion queue failed, most often because it overflowed.
+    #[error("the completion queue has failed")]
+    CompletionQueue,
 }

@@ -168,6 +168,8 @@ impl Session {
                 self.core.handle_disconnected(self.now());
             }
             CmEvent::DeviceRemoved => self.core.handle_device_failure(self.now()),
+            // Logged above. The device repeats for a while what is not acknowledged; then it ends the connection.
+            CmEvent::PortDown | CmEvent::PortUp => {}
             CmEvent::Rejected { .. } | CmEvent::Unreachable { .. } | CmEvent::ConnectError { .. } => {
                 self.end = Some(End::NeverConnected(event));
                 self.core.handle_disconnected(self.now());

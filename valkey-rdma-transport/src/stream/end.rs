@@ -51,7 +51,9 @@ impl End {
                 // connection (spec clause H-7).
                 CmEvent::ConnectError { .. } => TransportError::ClosedInHandshake { peer },
                 CmEvent::DeviceRemoved => TransportError::DeviceRemoved,
-                CmEvent::Established | CmEvent::Disconnected => TransportError::Closed,
+                CmEvent::Established | CmEvent::Disconnected | CmEvent::PortDown | CmEvent::PortUp => {
+                    TransportError::Closed
+                }
             },
         }
     }

@@ -1,5 +1,6 @@
 //! The passive side: connect requests on one address.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -8,6 +9,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::cm::{self, EventChannel, Identifier, RawIdentifier};
 use super::endpoint::VerbsEndpoint;
+use super::inventory::Inventory;
 use super::sys;
 use super::translate::EventKind;
 use crate::device::{CmEvent, ConnectRequest, DeviceKind, Endpoint, EndpointOptions, PassiveEndpoint};
@@ -24,6 +26,7 @@ pub(super) struct VerbsListener {
 
 impl VerbsListener {
     pub(super) fn bind(addr: SocketAddr, options: &EndpointOptions) -> Result<Self, TransportError> {
+        let (addr, options) = place(addr, options)?;
         let refused = |source| TransportError::Listen { addr, device: DeviceKind::Verbs, source };
         let channel = EventChannel::new()?;
         let id = RawIdentifier::new(Arc::clone(&channel))?;
@@ -38,15 +41,14 @@ impl VerbsListener {
         // SAFETY: as above.
         let local_addr = unsafe { sys::local_addr(id.raw()) }.map_err(refused)?;
         let events = channel.watch()?;
-        Ok(Self { id, events, device: options.device.clone(), local_addr })
+        Ok(Self { id, events, device: options.device, local_addr })
     }
-}
 
-impl PassiveEndpoint for VerbsListener {
-    fn poll_request(
+    /// Waits for the next connect request, as the identifier made for it.
+    pub(super) fn poll_identifier(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Box<dyn ConnectRequest>, TransportError>> {
+    ) -> Poll<Result<Identifier, TransportError>> {
         loop {
             // SAFETY: the channel has the listening identifier, whose owner we are, and those of requests not
             // answered yet, which nobody else has.
@@ -57,10 +59,7 @@ impl PassiveEndpoint for VerbsListener {
                     // SAFETY: just taken from this channel, and in nobody's hands yet.
                     let request = unsafe { cm::ConnectRequest::new(id, channel) };
                     // On a channel of its own before it leaves our hands: from then on another thread may use it.
-                    let adopted = request.adopt(self.device.as_deref());
-                    return Poll::Ready(
-                        adopted.map(|id| Box::new(Request { id }) as Box<dyn ConnectRequest>),
-                    );
+                    return Poll::Ready(request.adopt(self.device.as_deref()));
                 }
                 (EventKind::Contract(CmEvent::DeviceRemoved), id) if id == Some(self.id.raw()) => {
                     return Poll::Ready(Err(TransportError::DeviceRemoved));
@@ -69,10 +68,40 @@ impl PassiveEndpoint for VerbsListener {
             }
         }
     }
+}
+
+impl PassiveEndpoint for VerbsListener {
+    fn poll_request(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Box<dyn ConnectRequest>, TransportError>> {
+        self.poll_identifier(cx).map_ok(|id| Box::new(Request { id }) as Box<dyn ConnectRequest>)
+    }
 
     fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
+}
+
+/// Where to listen, with the choice by GID index resolved into address and device.
+fn place(
+    addr: SocketAddr,
+    options: &EndpointOptions,
+) -> Result<(SocketAddr, EndpointOptions), TransportError> {
+    let mut options = options.clone();
+    if let Some(source) = options.source.filter(|source| *source != addr.ip()) {
+        let reason = format!("the source address {source} was chosen too: leave it out, or listen on it");
+        let source = io::Error::new(io::ErrorKind::InvalidInput, reason);
+        return Err(TransportError::Listen { addr, device: DeviceKind::Verbs, source });
+    }
+    let Some(index) = options.gid else { return Ok((addr, options)) };
+    let gid = Inventory::of_this_machine().gid(options.device.as_deref(), index)?;
+    if !addr.ip().is_unspecified() {
+        gid.must_stand_for(addr.ip())?;
+    }
+    let addr = gid.addr(addr.port());
+    options.device = Some(gid.device);
+    Ok((addr, options))
 }
 
 /// A request to connect. The identifier rejects it when it is dropped.

@@ -1,5 +1,6 @@
 //! A connected pair of streams. The device is the one that `VALKEY_RDMA_TEST_DEVICE` names (`emulated` by default),
-//! the address the one in `VALKEY_RDMA_TEST_ADDR` (`127.0.0.1` by default).
+//! the address the one in `VALKEY_RDMA_TEST_ADDR` (`127.0.0.1` by default). In the binaries `*_tcp` and `*_unix` it is
+//! the emulated device over these sockets.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::future::Future;
@@ -8,7 +9,31 @@ use std::time::Duration;
 
 use valkey_rdma_transport::{Config, DeviceKind, Listener, Polling, Stream};
 
+/// The emulated device's name, in the binaries for its sockets.
+fn device_name() -> Option<String> {
+    let binary = env!("CARGO_CRATE_NAME");
+    if binary.ends_with("_tcp") {
+        Some("tcp".to_owned())
+    } else if binary.ends_with("_unix") {
+        Some(format!("unix:{}/streams", env!("CARGO_TARGET_TMPDIR")))
+    } else {
+        None
+    }
+}
+
+/// The defaults, on the device under test.
+pub(crate) fn defaults() -> Config {
+    let mut config = Config::default();
+    if let Some(name) = device_name() {
+        config.device(name);
+    }
+    config
+}
+
 pub(crate) fn device() -> DeviceKind {
+    if device_name().is_some() {
+        return DeviceKind::Emulated;
+    }
     let name = std::env::var("VALKEY_RDMA_TEST_DEVICE").unwrap_or_else(|_| "emulated".to_owned());
     name.parse().expect("VALKEY_RDMA_TEST_DEVICE names a device")
 }
@@ -47,7 +72,7 @@ pub(crate) async fn bounded<T>(work: impl Future<Output = T>) -> T {
 /// Every way to wait; adaptive also where it would not pay, as on a machine so busy that nothing comes soon.
 pub(crate) fn polling_modes() -> [(Polling, Config); 3] {
     [Polling::Event, Polling::Adaptive, Polling::Busy].map(|mode| {
-        let mut config = Config::default();
+        let mut config = defaults();
         config.polling(mode).danger_spin_anyway(true).spin_limit(Duration::from_millis(50));
         (mode, config)
     })

@@ -1,0 +1,35 @@
+//! Many connections at once.
+
+use crate::census::Census;
+use crate::peers::{self, EchoServer};
+use crate::{Outcome, bounded};
+
+pub(crate) async fn prove(count: u64) -> Outcome {
+    let server = EchoServer::start(peers::lab(), &peers::small()).await?;
+    // Twice: from the second time on, the allocator has what it will keep.
+    hold(&server, count).await?;
+    let before = Census::take().await?;
+    let peak = hold(&server, count).await?;
+    let after = before.returned().await?;
+    println!(
+        "   {count} connections at once, both ends in this process, each with a number sent and read back"
+    );
+    println!("{}", before.beside(&[("held", &peak), ("after", &after)]));
+    server.stop().await;
+    Ok(())
+}
+
+async fn hold(server: &EchoServer, count: u64) -> Outcome<Census> {
+    let before = Census::take().await?;
+    let mut streams = Vec::new();
+    for _ in 0..count {
+        streams.push(bounded("a connection", peers::connect(server.addr)).await??);
+    }
+    for (stream, number) in streams.iter_mut().zip(0..) {
+        bounded("an exchange", peers::exchange(stream, number)).await??;
+    }
+    let peak = Census::take().await?;
+    drop(streams);
+    before.objects_returned().await?;
+    Ok(peak)
+}
