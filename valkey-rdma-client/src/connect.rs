@@ -61,6 +61,7 @@ async fn connect_device(
     if let Some(name) = endpoint.device() {
         config.device(name);
     }
+    config.polling(endpoint.polling());
     let config = &config;
     let connect = move |address| async move {
         Stream::connect(kind, address, config).await.map_err(|error| match error {

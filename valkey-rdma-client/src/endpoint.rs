@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use valkey_rdma_transport::Polling;
+
 mod error;
 mod url;
 
@@ -66,7 +68,7 @@ impl fmt::Display for Protocol {
 /// | `timeout=` | limit for resolving, connecting and logging in together, as `500ms`, `5s` or `1m`; 5 s unless given |
 /// | `rx_size=` | receive buffer in bytes that the server may fill before we answer, 65536 to 16777216; not on TCP |
 /// | `device=` | name of the RDMA device; not on TCP |
-/// | `poll=` | `event`; not on TCP |
+/// | `poll=` | `event` (default), `busy` or `adaptive`, see [`Polling`]; not on TCP |
 ///
 /// ```
 /// use valkey_rdma_client::{Endpoint, Transport};
@@ -92,6 +94,7 @@ pub struct Endpoint {
     timeout: Duration,
     rx_size: Option<u32>,
     device: Option<String>,
+    polling: Polling,
 }
 
 impl Endpoint {
@@ -118,6 +121,7 @@ impl Endpoint {
             timeout: Self::DEFAULT_TIMEOUT,
             rx_size: None,
             device: None,
+            polling: Polling::default(),
         }
     }
 
@@ -166,6 +170,13 @@ impl Endpoint {
     /// error.
     pub fn set_device(&mut self, name: impl Into<String>) -> &mut Self {
         self.device = Some(name.into());
+        self
+    }
+
+    /// Sets how the connection waits for its device. Default [`Polling::Event`]; `Busy` takes a CPU. Connecting over
+    /// TCP with another is an error.
+    pub fn set_polling(&mut self, mode: Polling) -> &mut Self {
+        self.polling = mode;
         self
     }
 
@@ -229,6 +240,12 @@ impl Endpoint {
         self.device.as_deref()
     }
 
+    /// How the connection is to wait for its device.
+    #[must_use]
+    pub fn polling(&self) -> Polling {
+        self.polling
+    }
+
     /// `host:port`, with brackets around an IPv6 address.
     pub(crate) fn authority(&self) -> String {
         if self.host.contains(':') {
@@ -249,6 +266,9 @@ impl Endpoint {
             }
             if self.device.is_some() {
                 return Err(EndpointError::NotOnTcp { option: "device" });
+            }
+            if self.polling != Polling::default() {
+                return Err(EndpointError::NotOnTcp { option: "poll" });
             }
         }
         match self.rx_size {
@@ -312,6 +332,7 @@ impl fmt::Debug for Endpoint {
             .field("timeout", &self.timeout)
             .field("rx_size", &self.rx_size)
             .field("device", &self.device)
+            .field("polling", &self.polling)
             .finish()
     }
 }

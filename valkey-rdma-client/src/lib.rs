@@ -87,3 +87,4 @@ pub use pipeline::Pipeline;
 pub use value::Value;
 
 pub use valkey_rdma_transport as transport;
+pub use valkey_rdma_transport::Polling;
