@@ -9,6 +9,9 @@ shift
 
 export VALKEY_RDMA_TEST_DEVICE=verbs VALKEY_RDMA_TEST_ADDR=10.0.0.1
 
+# Some tests need huge pages.
+echo 8 >/proc/sys/vm/nr_hugepages
+
 failed=0
 for test in "$@"; do
     # What is about the emulated device alone shows nothing new here.
