@@ -17,7 +17,9 @@ fn assert_one_line(output: &std::process::Output, status: i32, said: &str) {
 
 #[test]
 fn bad_flags_end_with_status_2() {
-    assert_one_line(&tool(&["-t", "ping_inline"]), 2, "use ping_mbulk");
+    assert_one_line(&tool(&["-t", "nothing"]), 2, "there is no test \"nothing\"");
+    assert_one_line(&tool(&["--json", "/nowhere/at/all.json"]), 2, "/nowhere/at/all.json cannot be written");
+    assert_one_line(&tool(&["--plot", "a.png"]), 2, "must end in .svg");
     assert_one_line(&tool(&["--url", "ftp://server"]), 2, "unknown URL scheme \"ftp\"");
     assert_one_line(&tool(&["--url", "rdma://server?colour=red"]), 2, "unknown URL option \"colour\"");
     assert_one_line(&tool(&["--url", "valkey://server", "--rx-size", "65536"]), 2, "--rx-size");
@@ -43,7 +45,7 @@ fn nothing_listening_is_told() {
 
 #[test]
 fn the_reach_of_the_emulated_device_is_told() {
-    assert_one_line(&tool(&["--transport", "emulated", "-p", "1"]), 1, "in its own process only: try --demo");
+    assert_one_line(&tool(&["--transport", "emulated", "-p", "1"]), 1, "try --demo");
 }
 
 #[test]
@@ -111,7 +113,7 @@ fn an_interrupt_ends_even_a_test_whose_server_hangs() {
     let server = Server::start(never_pongs);
     let url = format!("valkey://{}", server.addr);
     let mut run = Command::new(env!("CARGO_BIN_EXE_valkey-rdma-benchmark"))
-        .args(["--url", &url, "-t", "ping", "--csv"])
+        .args(["--url", &url, "-t", "ping_mbulk", "--csv"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
