@@ -71,7 +71,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "transport")]
     pub rdma: bool,
 
-    /// How to reach the server given by -h and -p
+    /// How to reach the server given by -h and -p; emulated is software, not RDMA
     #[arg(long, value_enum, value_name = "KIND", default_value_t = Transport::Tcp)]
     pub transport: Transport,
 

@@ -104,6 +104,7 @@ fn percentiles(area: &Area<'_>, curves: &[Curve<'_>]) -> Drawn {
     let mut chart = ChartBuilder::on(area)
         .caption("Latency by percentile", ("sans-serif", 20))
         .margin(12)
+        .margin_right(40)
         .x_label_area_size(44)
         .y_label_area_size(72)
         .build_cartesian_2d(0.0..NINES, (least * 0.8..most * 1.3).log_scale())?;
@@ -143,6 +144,7 @@ fn rates(area: &Area<'_>, curves: &[Curve<'_>]) -> Drawn {
     let mut chart = ChartBuilder::on(area)
         .caption("Requests per second over time", ("sans-serif", 20))
         .margin(12)
+        .margin_right(40)
         .x_label_area_size(44)
         .y_label_area_size(72)
         .build_cartesian_2d(0.0..end, 0.0..most * 1.1)?;
@@ -177,6 +179,7 @@ fn comparisons(area: &Area<'_>, found: &Found) -> Drawn {
     let mut chart = ChartBuilder::on(area)
         .caption(caption, ("sans-serif", 20))
         .margin(12)
+        .margin_right(40)
         .x_label_area_size(44)
         .y_label_area_size(72)
         .build_cartesian_2d(-0.5..list.len() as f64 - 0.5, 0.0..most * 1.15)?;

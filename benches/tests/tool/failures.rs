@@ -44,8 +44,24 @@ fn nothing_listening_is_told() {
 }
 
 #[test]
-fn the_reach_of_the_emulated_device_is_told() {
-    assert_one_line(&tool(&["--transport", "emulated", "-p", "1"]), 1, "try --demo");
+fn nothing_listening_on_the_emulated_device_is_told() {
+    // As above.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("emulated://{}", socket.local_addr().unwrap());
+    assert_one_line(&tool(&["--url", &url]), 1, "refused the connection (emulated)");
+}
+
+#[test]
+fn a_server_that_is_no_valkey_server_is_told_with_status_2() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let _ = std::io::Write::write_all(&mut stream.unwrap(), b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    assert_one_line(&tool(&["-p", &port, "-c", "1"]), 2, "is it a Valkey server");
 }
 
 #[test]
