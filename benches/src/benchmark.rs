@@ -158,10 +158,6 @@ impl Bench<'_, '_> {
         Ok(Session::open(target, plan, self.interrupt, &mut |text| console.say(text)).await?)
     }
 
-    fn polling(&self) -> &str {
-        self.args.poll.as_deref().unwrap_or("event")
-    }
-
     /// Runs the tests, at every point of the matrix if there is one.
     async fn tests(&mut self) -> Result<(), RunError> {
         let points = self.args.matrix.as_ref().map_or(vec![Vec::new()], Matrix::combinations);
@@ -190,7 +186,7 @@ impl Bench<'_, '_> {
 
     /// Runs the tests on the connections of one session.
     async fn tests_on(&mut self, session: &mut Session, again: bool) -> Result<(), RunError> {
-        let run = session.info(self.polling()).await;
+        let run = session.info().await;
         let format = self.console.format;
         if !again || matches!(format.form, report::Form::Table(_)) {
             if again {
@@ -268,7 +264,7 @@ impl Bench<'_, '_> {
             let target = self.target.clone();
             let Some(one) = self.session(target, plan.clone()).await? else { return Ok(()) };
             let Some(two) = self.session(other.clone(), plan).await? else { return Ok(()) };
-            let runs = vec![one.info(self.polling()).await, two.info(self.polling()).await];
+            let runs = vec![one.info().await, two.info().await];
             report::write_compare_head(self.console.out, &runs, self.console.style)?;
             self.console.out.flush()?;
             let mut sessions = [one, two];
@@ -309,7 +305,7 @@ impl Bench<'_, '_> {
     async fn sweep(&mut self) -> Result<(), RunError> {
         let (target, plan) = (self.target.clone(), self.plan.clone());
         let Some(mut session) = self.session(target, plan).await? else { return Ok(()) };
-        let run = session.info(self.polling()).await;
+        let run = session.info().await;
         self.console.format.write_head(self.console.out, &run)?;
         writeln!(self.console.out)?;
         let each = self.args.duration.unwrap_or(SWEEP_STEP);

@@ -45,7 +45,7 @@ impl Session {
     }
 
     /// What stays the same for all tests.
-    pub async fn info(&self, polling: &str) -> RunInfo {
+    pub async fn info(&self) -> RunInfo {
         let (target, opened) = (self.fleet.target(), self.fleet.opened());
         let link = &opened.link;
         let mut told = target.endpoint.protocol().to_string().to_uppercase();
@@ -68,7 +68,7 @@ impl Session {
             link: told,
             shape: self.plan.shape.clone(),
             connect_time: opened.time,
-            environment: Environment::look(link, server, polling),
+            environment: Environment::look(link, server, &target.endpoint.polling().to_string()),
         }
     }
 

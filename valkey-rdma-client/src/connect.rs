@@ -132,6 +132,7 @@ impl Connector {
         if let Some(name) = self.endpoint.device() {
             config.device(name);
         }
+        config.polling(self.endpoint.polling());
         let config = &config;
         let connect = move |address| async move {
             Stream::connect(kind, address, config).await.map_err(|error| match error {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use valkey_rdma_transport::Polling;
+
 mod error;
 mod url;
 
@@ -66,7 +68,7 @@ impl fmt::Display for Protocol {
 /// | `timeout=` | limit for resolving, connecting and logging in together, as `500ms`, `5s` or `1m`; 5 s unless given |
 /// | `rx_size=` | receive buffer in bytes that the server may fill before we answer, 65536 to 16777216; not on TCP |
 /// | `device=` | name of the RDMA device, or of the emulated device; not on TCP |
-/// | `poll=` | `event`; not on TCP |
+/// | `poll=` | `event` (default), `busy` or `adaptive`, see [`Polling`]; not on TCP |
 /// | `fallback=` | `tcp`: if RDMA cannot be had, connect to the same host and port over TCP, and say so; not on TCP |
 ///
 /// ```
@@ -94,6 +96,7 @@ pub struct Endpoint {
     rx_size: Option<u32>,
     device: Option<String>,
     fallback: bool,
+    polling: Polling,
 }
 
 impl Endpoint {
@@ -121,6 +124,7 @@ impl Endpoint {
             rx_size: None,
             device: None,
             fallback: false,
+            polling: Polling::default(),
         }
     }
 
@@ -177,6 +181,13 @@ impl Endpoint {
     /// the [timeout](Self::set_timeout). A server's refusal, such as of a password, is final either way.
     pub fn set_fallback(&mut self, to_tcp: bool) -> &mut Self {
         self.fallback = to_tcp;
+        self
+    }
+
+    /// Sets how the connection waits for its device. Default [`Polling::Event`]; `Busy` takes a CPU. Connecting over
+    /// TCP with another is an error.
+    pub fn set_polling(&mut self, mode: Polling) -> &mut Self {
+        self.polling = mode;
         self
     }
 
@@ -246,6 +257,12 @@ impl Endpoint {
         self.fallback
     }
 
+    /// How the connection is to wait for its device.
+    #[must_use]
+    pub fn polling(&self) -> Polling {
+        self.polling
+    }
+
     /// `host:port`, with brackets around an IPv6 address.
     pub(crate) fn authority(&self) -> String {
         if self.host.contains(':') {
@@ -269,6 +286,9 @@ impl Endpoint {
             }
             if self.fallback {
                 return Err(EndpointError::NotOnTcp { option: "fallback" });
+            }
+            if self.polling != Polling::default() {
+                return Err(EndpointError::NotOnTcp { option: "poll" });
             }
         }
         match self.rx_size {
@@ -333,6 +353,7 @@ impl fmt::Debug for Endpoint {
             .field("rx_size", &self.rx_size)
             .field("device", &self.device)
             .field("fallback", &self.fallback)
+            .field("polling", &self.polling)
             .finish()
     }
 }

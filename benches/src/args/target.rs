@@ -1,6 +1,6 @@
 //! The servers that the flags name.
 
-use valkey_rdma_client::{Endpoint, Protocol, Transport};
+use valkey_rdma_client::{Endpoint, Polling, Protocol, Transport};
 
 use super::{Args, Instead, ServerUrl};
 use crate::generator::Target;
@@ -43,6 +43,16 @@ impl Args {
                 return refuse("--rx-size contradicts the URL's rx_size");
             }
             endpoint.set_rx_size(bytes);
+        }
+        if let Some(mode) = &self.poll {
+            if endpoint.transport() == Transport::Tcp {
+                return refuse("--poll is about RDMA completions, and this server is reached over TCP");
+            }
+            if self.url.as_ref().is_some_and(|url| url.as_str().contains("poll=")) {
+                return refuse("--poll contradicts the URL's poll");
+            }
+            let mode = mode.parse::<Polling>();
+            endpoint.set_polling(mode.map_err(|error| Instead::Refuse(format!("--poll: {error}")))?);
         }
         let mut target = Target::new(endpoint);
         target.tracking = self.enable_tracking;

@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout, timeout_at};
-use valkey_rdma_client::{Client, Config as ClientConfig, ConnectCause, Endpoint, Error, LostCause, Transport};
+use valkey_rdma_client::{
+    Client, Config as ClientConfig, ConnectCause, Endpoint, Error, LostCause, Transport,
+};
 use valkey_rdma_transport::{Config, DeviceKind, Stream, TransportError};
 
 use super::wire::{Lent, Wire};
@@ -196,6 +198,7 @@ async fn over_device(
     if let Some(name) = endpoint.device() {
         config.device(name);
     }
+    config.polling(endpoint.polling());
     let config = &config;
     try_each(deadline, addresses, |address| async move {
         Stream::connect(kind, address, config).await.map(Wire::Device).map_err(|error| match error {
