@@ -8,11 +8,13 @@ interop=$1
 shift
 
 export VALKEY_RDMA_TEST_DEVICE=verbs VALKEY_RDMA_TEST_ADDR=10.0.0.1
+export VALKEY_RDMA_REAL_SERVER=$VALKEY_RDMA_LAB_DIR/valkey/9.1/valkey-server
 
 failed=0
 for test in "$@"; do
     # Those that need a device are ignored elsewhere; here they are the point. One at a time: the device is slow.
     "$test" --include-ignored --test-threads=1 || failed=1
 done
+"$(dirname "$0")/mock.sh" || failed=1
 "$interop" || failed=1
 exit "$failed"
