@@ -87,7 +87,7 @@ pub(super) fn xgroup(context: &mut Context<'_>, command: &Command) -> Outcome {
 /// Makes sure there is a consumer of this name. `true`: it is new.
 fn consume(group: &mut Group, consumer: &Bytes, now: i64) -> bool {
     let new = !group.consumers.contains_key(consumer);
-    let entry = group.consumers.entry(keep(consumer)).or_insert_with(Consumer::default);
+    let entry = group.consumers.entry(keep(consumer)).or_default();
     entry.seen = now;
     new
 }
