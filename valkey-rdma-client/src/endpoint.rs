@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use valkey_rdma_transport::Polling;
+
 mod error;
 mod url;
 
@@ -65,8 +67,9 @@ impl fmt::Display for Protocol {
 /// | `protocol=` | `resp3` (default) or `resp2` |
 /// | `timeout=` | limit for resolving, connecting and logging in together, as `500ms`, `5s` or `1m`; 5 s unless given |
 /// | `rx_size=` | receive buffer in bytes that the server may fill before we answer, 65536 to 16777216; not on TCP |
-/// | `device=` | name of the RDMA device; not on TCP |
-/// | `poll=` | `event`; not on TCP |
+/// | `device=` | name of the RDMA device, or of the emulated device; not on TCP |
+/// | `poll=` | `event` (default), `busy` or `adaptive`, see [`Polling`]; not on TCP |
+/// | `fallback=` | `tcp`: if RDMA cannot be had, connect to the same host and port over TCP, and say so; not on TCP |
 ///
 /// ```
 /// use valkey_rdma_client::{Endpoint, Transport};
@@ -92,6 +95,8 @@ pub struct Endpoint {
     timeout: Duration,
     rx_size: Option<u32>,
     device: Option<String>,
+    fallback: bool,
+    polling: Polling,
 }
 
 impl Endpoint {
@@ -118,6 +123,8 @@ impl Endpoint {
             timeout: Self::DEFAULT_TIMEOUT,
             rx_size: None,
             device: None,
+            fallback: false,
+            polling: Polling::default(),
         }
     }
 
@@ -169,7 +176,22 @@ impl Endpoint {
         self
     }
 
-    /// What carries the bytes.
+    /// Whether to connect to the same host and port over TCP if RDMA cannot be had. Default: no, the connect fails.
+    /// Never in silence: [`info`](crate::Client::info) has the reason, and a warning is logged. RDMA gets half of
+    /// the [timeout](Self::set_timeout). A server's refusal, such as of a password, is final either way.
+    pub fn set_fallback(&mut self, to_tcp: bool) -> &mut Self {
+        self.fallback = to_tcp;
+        self
+    }
+
+    /// Sets how the connection waits for its device. Default [`Polling::Event`]; `Busy` takes a CPU. Connecting over
+    /// TCP with another is an error.
+    pub fn set_polling(&mut self, mode: Polling) -> &mut Self {
+        self.polling = mode;
+        self
+    }
+
+    /// What carries the bytes, or is tried first.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.transport
@@ -229,6 +251,18 @@ impl Endpoint {
         self.device.as_deref()
     }
 
+    /// Whether TCP is tried after RDMA.
+    #[must_use]
+    pub fn fallback(&self) -> bool {
+        self.fallback
+    }
+
+    /// How the connection is to wait for its device.
+    #[must_use]
+    pub fn polling(&self) -> Polling {
+        self.polling
+    }
+
     /// `host:port`, with brackets around an IPv6 address.
     pub(crate) fn authority(&self) -> String {
         if self.host.contains(':') {
@@ -249,6 +283,12 @@ impl Endpoint {
             }
             if self.device.is_some() {
                 return Err(EndpointError::NotOnTcp { option: "device" });
+            }
+            if self.fallback {
+                return Err(EndpointError::NotOnTcp { option: "fallback" });
+            }
+            if self.polling != Polling::default() {
+                return Err(EndpointError::NotOnTcp { option: "poll" });
             }
         }
         match self.rx_size {
@@ -312,6 +352,8 @@ impl fmt::Debug for Endpoint {
             .field("timeout", &self.timeout)
             .field("rx_size", &self.rx_size)
             .field("device", &self.device)
+            .field("fallback", &self.fallback)
+            .field("polling", &self.polling)
             .finish()
     }
 }
