@@ -22,6 +22,7 @@ mod sorted_algebra;
 mod sorted_ranges;
 mod sorted_sets;
 mod stream_groups;
+mod stream_info;
 mod streams;
 mod strings;
 mod transactions;
