@@ -1,6 +1,7 @@
 //! [`Endpoint`]: where to connect, how, and as whom; from a URL or built in code.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -66,6 +67,7 @@ impl fmt::Display for Protocol {
 /// | `timeout=` | limit for resolving, connecting and logging in together, as `500ms`, `5s` or `1m`; 5 s unless given |
 /// | `rx_size=` | receive buffer in bytes that the server may fill before we answer, 65536 to 16777216; not on TCP |
 /// | `device=` | name of the RDMA device, or of the emulated device; not on TCP |
+/// | `source=` | address of this machine to connect from |
 /// | `poll=` | `event`; not on TCP |
 /// | `fallback=` | `tcp`: if RDMA cannot be had, connect to the same host and port over TCP, and say so; not on TCP |
 ///
@@ -94,6 +96,7 @@ pub struct Endpoint {
     rx_size: Option<u32>,
     device: Option<String>,
     fallback: bool,
+    source: Option<IpAddr>,
 }
 
 impl Endpoint {
@@ -121,6 +124,7 @@ impl Endpoint {
             rx_size: None,
             device: None,
             fallback: false,
+            source: None,
         }
     }
 
@@ -177,6 +181,12 @@ impl Endpoint {
     /// the [timeout](Self::set_timeout). A server's refusal, such as of a password, is final either way.
     pub fn set_fallback(&mut self, to_tcp: bool) -> &mut Self {
         self.fallback = to_tcp;
+        self
+    }
+
+    /// Connects from this address of the machine, and so through its interface. Default: what the route says.
+    pub fn set_source(&mut self, address: IpAddr) -> &mut Self {
+        self.source = Some(address);
         self
     }
 
@@ -238,6 +248,12 @@ impl Endpoint {
     #[must_use]
     pub fn device(&self) -> Option<&str> {
         self.device.as_deref()
+    }
+
+    /// The address to connect from, if set.
+    #[must_use]
+    pub fn source(&self) -> Option<IpAddr> {
+        self.source
     }
 
     /// Whether TCP is tried after RDMA.
@@ -333,6 +349,7 @@ impl fmt::Debug for Endpoint {
             .field("rx_size", &self.rx_size)
             .field("device", &self.device)
             .field("fallback", &self.fallback)
+            .field("source", &self.source)
             .finish()
     }
 }

@@ -41,7 +41,9 @@ pub enum EndpointError {
         path: String,
     },
     /// An option that does not exist.
-    #[error("unknown URL option \"{name}\": use protocol, timeout, rx_size, device, poll or fallback")]
+    #[error(
+        "unknown URL option \"{name}\": use protocol, timeout, rx_size, device, source, poll or fallback"
+    )]
     UnknownOption {
         /// As given.
         name: String,

@@ -95,6 +95,7 @@ fn bad_urls_are_refused_with_what_is_allowed() {
         ("rdma://h?poll=never", "use event"),
         ("valkey://h?fallback=tcp", "option fallback makes no sense over TCP"),
         ("rdma://h?fallback=rdma", "use tcp"),
+        ("rdma://h?source=eth0", "bad value \"eth0\" for option source: use an IP address"),
         ("valkey://h?rx_size=65536", "rx_size makes no sense over TCP"),
         ("redis://h?device=rxe0", "device makes no sense over TCP"),
         ("valkey://h?poll=event", "poll makes no sense over TCP"),
