@@ -1,4 +1,4 @@
-//! From an [`Endpoint`] to a [`Client`]: resolve, connect, log in, under one deadline.
+//! [`Connector`]: from an [`Endpoint`] to a [`Wire`]: resolve, connect, log in, under one deadline.
 
 use std::future::Future;
 use std::io;
