@@ -135,6 +135,7 @@ impl Connector {
         if let Some(address) = self.endpoint.source() {
             config.source(address);
         }
+        config.polling(self.endpoint.polling());
         let config = &config;
         let connect = move |address| async move {
             Stream::connect(kind, address, config).await.map_err(|error| match error {

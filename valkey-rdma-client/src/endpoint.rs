@@ -5,6 +5,8 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use valkey_rdma_transport::Polling;
+
 mod error;
 mod url;
 
@@ -68,7 +70,7 @@ impl fmt::Display for Protocol {
 /// | `rx_size=` | receive buffer in bytes that the server may fill before we answer, 65536 to 16777216; not on TCP |
 /// | `device=` | name of the RDMA device, or of the emulated device; not on TCP |
 /// | `source=` | address of this machine to connect from |
-/// | `poll=` | `event`; not on TCP |
+/// | `poll=` | `event` (default), `busy` or `adaptive`, see [`Polling`]; not on TCP |
 /// | `fallback=` | `tcp`: if RDMA cannot be had, connect to the same host and port over TCP, and say so; not on TCP |
 ///
 /// ```
@@ -97,6 +99,7 @@ pub struct Endpoint {
     device: Option<String>,
     fallback: bool,
     source: Option<IpAddr>,
+    polling: Polling,
 }
 
 impl Endpoint {
@@ -125,6 +128,7 @@ impl Endpoint {
             device: None,
             fallback: false,
             source: None,
+            polling: Polling::default(),
         }
     }
 
@@ -187,6 +191,13 @@ impl Endpoint {
     /// Connects from this address of the machine, and so through its interface. Default: what the route says.
     pub fn set_source(&mut self, address: IpAddr) -> &mut Self {
         self.source = Some(address);
+        self
+    }
+
+    /// Sets how the connection waits for its device. Default [`Polling::Event`]; `Busy` takes a CPU. Connecting over
+    /// TCP with another is an error.
+    pub fn set_polling(&mut self, mode: Polling) -> &mut Self {
+        self.polling = mode;
         self
     }
 
@@ -262,6 +273,12 @@ impl Endpoint {
         self.fallback
     }
 
+    /// How the connection is to wait for its device.
+    #[must_use]
+    pub fn polling(&self) -> Polling {
+        self.polling
+    }
+
     /// `host:port`, with brackets around an IPv6 address.
     pub(crate) fn authority(&self) -> String {
         if self.host.contains(':') {
@@ -285,6 +302,9 @@ impl Endpoint {
             }
             if self.fallback {
                 return Err(EndpointError::NotOnTcp { option: "fallback" });
+            }
+            if self.polling != Polling::default() {
+                return Err(EndpointError::NotOnTcp { option: "poll" });
             }
         }
         match self.rx_size {
@@ -350,6 +370,7 @@ impl fmt::Debug for Endpoint {
             .field("device", &self.device)
             .field("fallback", &self.fallback)
             .field("source", &self.source)
+            .field("polling", &self.polling)
             .finish()
     }
 }

@@ -73,10 +73,4 @@ pub enum EndpointError {
     /// A cache over RESP2.
     #[error("a cache needs RESP3: leave protocol=resp2 out")]
     NeedsResp3,
-    /// An option that is reserved and not built yet.
-    #[error("{option} is not supported yet: leave it out")]
-    Unsupported {
-        /// Option and value.
-        option: String,
-    },
 }

@@ -91,13 +91,7 @@ impl Endpoint {
             "poll" if self.transport == Transport::Tcp => {
                 return Err(EndpointError::NotOnTcp { option: "poll" });
             }
-            "poll" => match value {
-                "event" => {}
-                "busy" | "adaptive" => {
-                    return Err(EndpointError::Unsupported { option: format!("poll={value}") });
-                }
-                _ => return Err(bad("event")),
-            },
+            "poll" => self.polling = value.parse().map_err(|_| bad("event, busy or adaptive"))?,
             "fallback" => match value {
                 "tcp" => self.fallback = true,
                 _ => return Err(bad("tcp")),

@@ -31,6 +31,7 @@ pub(super) struct State {
     pub(super) watchers: BTreeSet<u64>,
     pub(super) clients_seen: u64,
     pub(super) commands_run: u64,
+    pub(super) errors: u64,
 }
 
 /// The time of day that cannot jump: that of the start, and what has passed since.
@@ -71,6 +72,7 @@ impl State {
             watchers: BTreeSet::new(),
             clients_seen: 0,
             commands_run: 0,
+            errors: 0,
         }
     }
 

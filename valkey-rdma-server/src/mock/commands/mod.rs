@@ -147,6 +147,7 @@ pub(super) fn run(context: &mut Context<'_>, command: &Command) -> Reply {
             failure.into()
         }
     };
+    context.state.errors += u64::from(matches!(reply, Reply::Error(_)));
     let author = context.client;
     context.state.settle(Some(author));
     reply
