@@ -12,7 +12,8 @@ server=$VALKEY_RDMA_LAB_DIR/valkey/$line
 log=/tmp/client-server.log
 
 "$server/valkey-server" --protected-mode no --save "" --port 6379 --logfile "$log" --enable-debug-command yes \
-    --loadmodule "$server/valkey-rdma.so" --rdma-bind 10.0.0.1 --rdma-port 6379 &
+    --loadmodule "$server/valkey-rdma.so" --rdma-bind 10.0.0.1 --rdma-port 6379 > /dev/null &
+valkey=$!
 
 until grep -q "Ready to accept connections rdma" "$log" 2>/dev/null; do
     [ "$SECONDS" -lt 60 ] || { cat "$log"; echo "the server did not come up"; exit 1; }
@@ -21,4 +22,6 @@ done
 status=0
 VALKEY_RDMA_TEST_SERVER=rdma://10.0.0.1:6379 "$@" || status=$?
 grep -iE "crash|assert|panic|warning" "$log" | tail -5 || true
+kill "$valkey"
+wait "$valkey" || true
 exit "$status"

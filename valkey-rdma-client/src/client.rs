@@ -29,7 +29,7 @@ use crate::value::Value;
 /// Commands of different tasks leave together when they wait at the same time, and every task gets its own replies.
 /// The server answers in order, so a slow command delays all that come after it on its connection: give blocking
 /// commands (BLPOP, XREAD BLOCK, WAIT) a [connection of their own](Self::dedicated), and large values
-/// [theirs](Self::value).
+/// [theirs](Self::stream_reply).
 ///
 /// # State that tasks share
 /// Commands that would change the connection for the others, or break it, are refused ([`Error::Refused`]), and the

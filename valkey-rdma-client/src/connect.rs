@@ -1,4 +1,4 @@
-//! From an [`Endpoint`] to a [`Client`]: resolve, connect, log in, under one deadline.
+//! [`Connector`]: from an [`Endpoint`] to a [`Wire`]: resolve, connect, log in, under one deadline.
 
 use std::future::Future;
 use std::io;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
 use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, Stream, TransportError};
@@ -108,9 +108,9 @@ impl Connector {
     }
 
     async fn dial_tcp(&self, addresses: &[SocketAddr], deadline: &Deadline) -> Result<Wire, ConnectCause> {
-        let limit = self.config.peer_timeout;
+        let (limit, source) = (self.config.peer_timeout, self.endpoint.source());
         let connect = move |address| async move {
-            connect_tcp(address, limit).await.map_err(|error| ConnectCause::Io(Arc::new(error)))
+            connect_tcp(address, source, limit).await.map_err(|error| ConnectCause::Io(Arc::new(error)))
         };
         let (stream, peer) = dial(deadline, addresses, connect).await?;
         let info = ConnectionInfo { peer: Some(peer), ..self.plain_info(Transport::Tcp) };
@@ -255,8 +255,19 @@ where
     Err(failure)
 }
 
-async fn connect_tcp(address: SocketAddr, limit: Option<Duration>) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect(address).await?;
+async fn connect_tcp(
+    address: SocketAddr,
+    source: Option<IpAddr>,
+    limit: Option<Duration>,
+) -> io::Result<TcpStream> {
+    let stream = match source {
+        None => TcpStream::connect(address).await?,
+        Some(source) => {
+            let socket = if source.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+            socket.bind(SocketAddr::new(source, 0))?;
+            socket.connect(address).await?
+        }
+    };
     // Batches are ours to form; the kernel must not wait for more.
     stream.set_nodelay(true)?;
     if let Some(limit) = limit {

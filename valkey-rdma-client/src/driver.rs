@@ -229,12 +229,13 @@ impl<'a> Driver<'a> {
                 value => Ok(value),
             };
             replies += 1;
+            // Before the reply is handed out: who has it sees itself counted out.
+            self.shared.tally.in_flight(self.in_flight.commands().saturating_sub(1));
             if !self.in_flight.answer(reply) {
                 return Err(ProtocolError::Unasked);
             }
         }
         self.shared.tally.replies(replies);
-        self.shared.tally.in_flight(self.in_flight.commands());
         Ok(())
     }
 

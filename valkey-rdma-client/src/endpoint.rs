@@ -70,7 +70,7 @@ impl fmt::Display for Protocol {
 /// | `rx_size=` | receive buffer in bytes that the server may fill before we answer, 65536 to 16777216; not on TCP |
 /// | `device=` | name of the RDMA device, or of the emulated device; not on TCP |
 /// | `gid=` | index into the RDMA device's table of GIDs, which chooses the address to connect from; `rdma` only |
-/// | `source=` | address of this machine to connect from; `rdma` only |
+/// | `source=` | address of this machine to connect from; not on the emulated device |
 /// | `poll=` | `event` (default), `busy` or `adaptive`, see [`Polling`]; not on TCP |
 /// | `fallback=` | `tcp`: if RDMA cannot be had, connect to the same host and port over TCP, and say so; not on TCP |
 ///
@@ -99,8 +99,8 @@ pub struct Endpoint {
     rx_size: Option<u32>,
     device: Option<String>,
     gid: Option<u32>,
-    source: Option<IpAddr>,
     fallback: bool,
+    source: Option<IpAddr>,
     polling: Polling,
 }
 
@@ -129,8 +129,8 @@ impl Endpoint {
             rx_size: None,
             device: None,
             gid: None,
-            source: None,
             fallback: false,
+            source: None,
             polling: Polling::default(),
         }
     }
@@ -198,10 +198,9 @@ impl Endpoint {
         self
     }
 
-    /// Connects from this address of this machine, which chooses the RDMA device and its port. Default: the route
-    /// decides. Connecting over anything but `rdma` with it is an error.
-    pub fn set_source(&mut self, addr: IpAddr) -> &mut Self {
-        self.source = Some(addr);
+    /// Connects from this address of the machine, and so through its interface. Default: what the route says.
+    pub fn set_source(&mut self, address: IpAddr) -> &mut Self {
+        self.source = Some(address);
         self
     }
 
@@ -272,6 +271,12 @@ impl Endpoint {
         self.device.as_deref()
     }
 
+    /// The address to connect from, if set.
+    #[must_use]
+    pub fn source(&self) -> Option<IpAddr> {
+        self.source
+    }
+
     /// Whether TCP is tried after RDMA.
     #[must_use]
     pub fn fallback(&self) -> bool {
@@ -282,12 +287,6 @@ impl Endpoint {
     #[must_use]
     pub fn gid(&self) -> Option<u32> {
         self.gid
-    }
-
-    /// Address to connect from, if set.
-    #[must_use]
-    pub fn source(&self) -> Option<IpAddr> {
-        self.source
     }
 
     /// How the connection is to wait for its device.
@@ -310,13 +309,11 @@ impl Endpoint {
         if self.host.is_empty() {
             return Err(EndpointError::MissingHost);
         }
-        if self.transport != Transport::Rdma {
-            if self.gid.is_some() {
-                return Err(EndpointError::OnlyOnRdma { option: "gid" });
-            }
-            if self.source.is_some() {
-                return Err(EndpointError::OnlyOnRdma { option: "source" });
-            }
+        if self.transport != Transport::Rdma && self.gid.is_some() {
+            return Err(EndpointError::OnlyOnRdma { option: "gid" });
+        }
+        if self.transport == Transport::Emulated && self.source.is_some() {
+            return Err(EndpointError::NotOnEmulated { option: "source" });
         }
         if self.transport == Transport::Tcp {
             if self.rx_size.is_some() {
@@ -394,8 +391,8 @@ impl fmt::Debug for Endpoint {
             .field("rx_size", &self.rx_size)
             .field("device", &self.device)
             .field("gid", &self.gid)
-            .field("source", &self.source)
             .field("fallback", &self.fallback)
+            .field("source", &self.source)
             .field("polling", &self.polling)
             .finish()
     }

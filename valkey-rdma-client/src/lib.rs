@@ -17,7 +17,8 @@
 //! # Where to connect
 //! A URL says over what: `rdma://` is RDMA through kernel verbs (feature `verbs`), `valkey://` and `redis://` are TCP,
 //! and `emulated://` is a software device for tests and trials on machines without RDMA. [`Endpoint`] lists the
-//! options and can be built in code. Nothing falls back to anything by itself.
+//! options and can be built in code. Nothing falls back to anything by itself: `fallback=tcp` allows it, and
+//! [`Client::info`] then says why it was needed.
 //!
 //! # Many tasks, one connection
 //! Clone the [`Client`] into as many tasks as you like. Commands that wait at the same time leave together, which is
@@ -40,28 +41,63 @@
 //! # }
 //! ```
 //!
-//! A task with several commands at hand puts them into a [`Pipeline`].
+//! A task with several commands at hand puts them into a [`Pipeline`], or into a [`Transaction`] if they belong
+//! together. [`Config::connections`] makes it more connections than one.
 //!
-//! # When something fails
-//! An error reply is [`Error::Server`] and leaves the connection as it was. [`Error::Lost`] ends it for every clone,
-//! and [`Error::may_have_run`] answers what matters before a retry:
+//! # Replies and types
+//! A reply is a [`Value`], which converts to what the caller wants ([`FromValue`]):
 //!
 //! ```no_run
-//! # use valkey_rdma_client::{Client, Error};
+//! # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
+//! let visits: i64 = client.command(["INCR", "visits"]).await?.try_into()?;
+//! let name: Option<String> = client.command(["GET", "name"]).await?.try_into()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! With feature `redis`, redis-rs's typed commands, scripts and pipelines run on a [`Client`] as they are.
+//!
+//! # When something fails
+//! An error reply is [`Error::Server`] and leaves the connection as it was. A lost connection comes back by itself;
+//! commands wait for it for a while. What was under way is sent again only if that is safe. [`Error::fate`] answers what
+//! matters before a retry:
+//!
+//! ```no_run
+//! # use valkey_rdma_client::{Client, Error, Fate};
 //! # async fn example(client: Client) {
 //! match client.command(["INCR", "visits"]).await {
 //!     Ok(count) => println!("{:?}", count.as_int()),
 //!     Err(Error::Server(error)) => println!("the server said no: {error}"),
-//!     Err(error) if error.may_have_run() => println!("counted or not, nobody knows: {error}"),
-//!     Err(error) => println!("not counted, safe to try again: {error}"),
+//!     Err(error) if error.fate() == Fate::NotSent => println!("not counted, safe to try again: {error}"),
+//!     Err(error) => println!("counted or not, nobody knows: {error}"),
 //! }
 //! # }
 //! ```
 //!
+//! # What needs a connection of its own
+//! | for | use |
+//! |---|---|
+//! | subscriptions | [`Client::subscriber`] |
+//! | WATCH | [`Client::watch`] |
+//! | commands that block | [`Client::blocking_command`] |
+//! | values of many megabytes | [`Client::get_into`], [`Client::stream_reply`], [`Client::stream_argument`] |
+//! | anything else that changes a connection | [`Client::dedicated`] |
+//!
+//! [`Cache`] keeps values on this side for as long as the server says that they hold.
+//!
+//! # Features
+//! | feature | what it adds |
+//! |---|---|
+//! | `verbs` (default) | `rdma://` over kernel verbs; links rdma-core |
+//! | `redis` | redis-rs's `ConnectionLike` for [`Client`] |
+//! | `blocking` | `blocking`, the client for programs without an async runtime |
+//! | `metrics` | counters through the `metrics` facade: `valkey_client_commands_total`, `_batches_total`, `_replies_total`, `_reconnects_total`, `_retries_total`, `_timeouts_total` |
+//!
 //! # How it works
-//! One task per connection, the driver, owns the stream. Calls hand it encoded commands through a bounded queue; it
-//! writes what waits in batches, reads at the same time, and gives each reply to the oldest request without one. A
-//! caller that has gone away keeps its place in that order.
+//! One task per connection owns the stream. Calls hand it encoded commands through a bounded queue; it writes what
+//! waits in batches, reads at the same time, and gives each reply to the oldest request without one. A caller that has
+//! gone away keeps its place in that order. When the connection is lost, the same task makes the next one, and the queue
+//! outlives both.
 #![forbid(unsafe_code)]
 
 mod backlog;

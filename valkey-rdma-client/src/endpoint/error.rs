@@ -76,13 +76,13 @@ pub enum EndpointError {
         /// The option.
         option: &'static str,
     },
+    /// An option of real networks on the emulated device.
+    #[error("option {option} makes no sense on the emulated device: leave it out")]
+    NotOnEmulated {
+        /// The option.
+        option: &'static str,
+    },
     /// A cache over RESP2.
     #[error("a cache needs RESP3: leave protocol=resp2 out")]
     NeedsResp3,
-    /// An option that is reserved and not built yet.
-    #[error("{option} is not supported yet: leave it out")]
-    Unsupported {
-        /// Option and value.
-        option: String,
-    },
 }

@@ -99,11 +99,12 @@ fn bad_urls_are_refused_with_what_is_allowed() {
         ("rdma://h?poll=", "use event, busy or adaptive"),
         ("valkey://h?fallback=tcp", "option fallback makes no sense over TCP"),
         ("rdma://h?fallback=rdma", "use tcp"),
+        ("rdma://h?source=eth0", "bad value \"eth0\" for option source: use an IP address"),
         ("valkey://h?rx_size=65536", "rx_size makes no sense over TCP"),
         ("rdma://h?gid=first", "use the index of a GID"),
         ("rdma://h?source=localhost", "use an IP address of this machine"),
         ("valkey://h?gid=1", "option gid makes sense with rdma:// only"),
-        ("emulated://h?source=127.0.0.1", "option source makes sense with rdma:// only"),
+        ("emulated://h?source=127.0.0.1", "option source makes no sense on the emulated device"),
         ("redis://h?device=rxe0", "device makes no sense over TCP"),
         ("valkey://h?poll=event", "poll makes no sense over TCP"),
     ];

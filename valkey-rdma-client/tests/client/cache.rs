@@ -6,7 +6,6 @@ use valkey_rdma_client::{Cache, Config, Invalidation};
 use crate::target::target;
 
 #[tokio::test]
-#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn a_value_is_asked_for_once_until_it_changes() {
     let target = target().await;
     let cache = Cache::connect(target.url.as_str(), &Config::default(), 100).await.expect("connected");
@@ -36,7 +35,6 @@ async fn a_value_is_asked_for_once_until_it_changes() {
 }
 
 #[tokio::test]
-#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn a_lost_connection_forgets_everything() {
     let target = target().await;
     let cache = Cache::connect(target.url.as_str(), &Config::default(), 100).await.expect("connected");
@@ -59,7 +57,6 @@ async fn a_lost_connection_forgets_everything() {
 }
 
 #[tokio::test]
-#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn it_keeps_no_more_than_it_may() {
     let target = target().await;
     let cache = Cache::connect(target.url.as_str(), &Config::default(), 10).await.expect("connected");

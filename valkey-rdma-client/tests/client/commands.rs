@@ -87,7 +87,6 @@ async fn an_error_in_the_middle_of_a_pipeline_leaves_the_others() {
 }
 
 #[tokio::test]
-#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn exec_without_multi_is_an_error_reply() {
     let target = target().await;
     let client = target.client().await;
@@ -155,4 +154,16 @@ async fn connections_carry_the_name_they_were_given() {
     config.name("two words");
     let refused = valkey_rdma_client::Client::connect_with(target.url.as_str(), &config).await;
     assert!(refused.expect_err("refused").server().is_some());
+}
+
+#[tokio::test]
+async fn a_connection_comes_from_the_address_that_was_asked_for() {
+    let target = target().await;
+    if !target.is_mock() {
+        return; // its machine's addresses are not ours to know
+    }
+    let url = format!("{}?source=127.0.0.77", target.tcp);
+    let client = valkey_rdma_client::Client::connect(url.as_str()).await.expect("connected");
+    let info: String = client.command(["CLIENT", "INFO"]).await.expect("info").try_into().expect("text");
+    assert!(info.contains("addr=127.0.0.77:"), "{info}");
 }

@@ -59,7 +59,6 @@ async fn a_dropped_call_ends_the_connection() {
 }
 
 #[tokio::test]
-#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn a_blocking_command_does_not_hold_up_the_others() {
     let target = target().await;
     let client = named(&target).await;
@@ -75,7 +74,6 @@ async fn a_blocking_command_does_not_hold_up_the_others() {
 }
 
 #[tokio::test]
-#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn a_dropped_blocking_command_takes_nothing_later() {
     let target = target().await;
     let client = named(&target).await;

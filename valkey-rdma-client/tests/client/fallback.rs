@@ -9,7 +9,7 @@ use crate::target::target;
 async fn with_leave_to_fall_back_tcp_is_used_and_the_reason_told() {
     let target = target().await;
     // Only TCP listens on this port.
-    let url = target.tcp.replace("valkey://", "emulated://") + "?fallback=tcp";
+    let url = target.tcp.replace("valkey://", "emulated://") + "?device=inprocess&fallback=tcp";
     let client = Client::connect(url.as_str()).await.expect("connected");
     assert_eq!(client.transport(), Transport::Tcp);
     let info = client.info();
@@ -17,7 +17,7 @@ async fn with_leave_to_fall_back_tcp_is_used_and_the_reason_told() {
     assert!(info.to_string().contains(", instead of rdma: "), "{info}");
     assert_eq!(client.command(["PING"]).await.expect("alive").as_str(), Some("PONG"));
 
-    let strict = target.tcp.replace("valkey://", "emulated://");
+    let strict = target.tcp.replace("valkey://", "emulated://") + "?device=inprocess";
     assert!(Client::connect(strict.as_str()).await.is_err());
 }
 

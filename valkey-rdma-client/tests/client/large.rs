@@ -8,7 +8,12 @@ use crate::target::target;
 const LEN: usize = (24 << 20) + 12_345;
 
 fn pattern(len: usize) -> Vec<u8> {
-    (0..len as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+    (0..len as u32).map(byte).collect()
+}
+
+/// The byte of the pattern at this place.
+fn byte(at: u32) -> u8 {
+    (at.wrapping_mul(2_654_435_761) >> 24) as u8
 }
 
 #[tokio::test]
@@ -78,4 +83,40 @@ async fn a_reply_that_is_no_string_is_told() {
     assert!(matches!(error, Error::Unexpected(_) | Error::Server(_)), "{error:?}");
     let error = client.stream_reply(Command::new("NOSUCHCOMMAND")).await.expect_err("unknown");
     assert!(matches!(error, Error::Server(_)), "{error:?}");
+}
+
+/// The most memory this process ever had, in bytes.
+fn peak() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") * 1024
+}
+
+/// The server must not be this process, and both need the memory; run it alone.
+#[tokio::test]
+#[ignore = "needs a real server and 2 GiB: VALKEY_RDMA_TEST_SERVER"]
+async fn half_a_gibibyte_is_in_memory_once_on_its_way_out_and_once_on_its_way_in() {
+    const HALF: usize = 512 << 20;
+    let target = target().await;
+    assert!(!target.is_mock(), "a mock would share our memory");
+    let client = target.client().await;
+    let key = target.key("half");
+    let mut buffer = pattern(HALF);
+    let before = peak();
+
+    let mut writer = client.stream_argument(Command::new("SET").arg(&key), HALF).await.expect("connected");
+    for piece in buffer.chunks(4 << 20) {
+        writer.write(piece).await.expect("written");
+    }
+    assert!(writer.finish().await.expect("set").is_ok());
+    buffer.fill(0);
+    assert_eq!(client.get_into(&key, &mut buffer).await.expect("get"), Some(HALF));
+    assert!(buffer.chunks(1 << 20).zip(0..).all(|(chunk, at)| {
+        let from = at << 20;
+        chunk[0] == byte(from) && chunk[chunk.len() - 1] == byte(from + (1 << 20) - 1)
+    }));
+    // Beside the one buffer: windows, and what the tests' own program needs.
+    let more = peak() - before;
+    assert!(more < 32 << 20, "{more} bytes more");
+    client.command(["DEL", &key]).await.expect("deleted");
 }

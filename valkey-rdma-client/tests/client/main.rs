@@ -1,5 +1,5 @@
 //! The client against a server: a mock in the same process, or a real one that `VALKEY_RDMA_TEST_SERVER` names.
-//! Tests that the mock knows too little for are ignored unless asked for (`--include-ignored`).
+//! Lua needs a real one: those tests are ignored unless asked for (`--include-ignored`).
 
 #[cfg(feature = "blocking")]
 mod blocking;

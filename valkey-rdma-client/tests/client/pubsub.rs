@@ -32,7 +32,6 @@ async fn both_protocols(target: &Target) -> [Client; 2] {
 }
 
 #[tokio::test]
-#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn channels_patterns_and_shards_deliver_in_order() {
     let target = target().await;
     for client in both_protocols(&target).await {
@@ -58,7 +57,6 @@ async fn channels_patterns_and_shards_deliver_in_order() {
 }
 
 #[tokio::test]
-#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn subscriptions_come_back_with_the_connection() {
     let target = target().await;
     let mut config = Config::default();
@@ -78,7 +76,6 @@ async fn subscriptions_come_back_with_the_connection() {
 }
 
 #[tokio::test]
-#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn a_slow_subscriber_is_told_what_it_missed() {
     let target = target().await;
     let client = target.client().await;
@@ -100,7 +97,6 @@ async fn a_slow_subscriber_is_told_what_it_missed() {
 }
 
 #[tokio::test]
-#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn a_slow_subscriber_is_disconnected_if_so_asked() {
     let target = target().await;
     let client = target.client().await;

@@ -99,7 +99,6 @@ async fn what_would_break_the_shared_connection_is_refused() {
 }
 
 #[tokio::test]
-#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn hashes() {
     let target = target().await;
     same_over_both!(target, |con, key| {
@@ -118,7 +117,6 @@ async fn hashes() {
 }
 
 #[tokio::test]
-#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn lists() {
     let target = target().await;
     same_over_both!(target, |con, key| {
@@ -133,7 +131,6 @@ async fn lists() {
 }
 
 #[tokio::test]
-#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn sets() {
     let target = target().await;
     same_over_both!(target, |con, key| {
@@ -153,7 +150,6 @@ async fn sets() {
 }
 
 #[tokio::test]
-#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn long_scans_send_their_cursor() {
     let target = target().await;
     same_over_both!(target, |con, key| {
@@ -172,7 +168,6 @@ async fn long_scans_send_their_cursor() {
 }
 
 #[tokio::test]
-#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn sorted_sets() {
     let target = target().await;
     same_over_both!(target, |con, key| {
@@ -188,7 +183,6 @@ async fn sorted_sets() {
 }
 
 #[tokio::test]
-#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn streams() {
     let target = target().await;
     same_over_both!(target, |con, key| {
@@ -206,7 +200,7 @@ async fn streams() {
 }
 
 #[tokio::test]
-#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
+#[ignore = "the mock has no Lua; needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn scripts() {
     let target = target().await;
     same_over_both!(target, |con, key| {
@@ -223,7 +217,6 @@ async fn scripts() {
 }
 
 #[tokio::test]
-#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn transactions() {
     let target = target().await;
     same_over_both!(target, |con, key| {

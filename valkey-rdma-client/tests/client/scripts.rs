@@ -5,7 +5,7 @@ use valkey_rdma_client::{Function, Script};
 use crate::target::target;
 
 #[tokio::test]
-#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
+#[ignore = "the mock has no Lua; needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn a_script_runs_by_its_digest_and_survives_being_forgotten() {
     let target = target().await;
     let client = target.client().await;
@@ -23,7 +23,7 @@ async fn a_script_runs_by_its_digest_and_survives_being_forgotten() {
 }
 
 #[tokio::test]
-#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
+#[ignore = "the mock has no Lua; needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn a_function_of_a_loaded_library_is_called() {
     let target = target().await;
     let client = target.client().await;

@@ -5,7 +5,6 @@ use valkey_rdma_client::{AbortedTransaction, Error, Fate};
 use crate::target::target;
 
 #[tokio::test]
-#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn a_transaction_returns_each_reply() {
     let target = target().await;
     let client = target.client().await;
@@ -24,7 +23,6 @@ async fn a_transaction_returns_each_reply() {
 }
 
 #[tokio::test]
-#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn a_refused_command_aborts_the_transaction_and_is_named() {
     let target = target().await;
     let client = target.client().await;
@@ -38,7 +36,6 @@ async fn a_refused_command_aborts_the_transaction_and_is_named() {
 }
 
 #[tokio::test]
-#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn a_watched_key_that_changes_aborts_the_transaction() {
     let target = target().await;
     let client = target.client().await;
