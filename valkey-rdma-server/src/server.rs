@@ -55,7 +55,7 @@ pub struct Builder<H> {
 #[derive(Debug)]
 enum Address {
     Tcp(SocketAddr),
-    Rdma(DeviceKind, SocketAddr, TransportConfig),
+    Rdma(DeviceKind, SocketAddr, Box<TransportConfig>),
 }
 
 /// An address a server listens on. `Display` is the URL of a client: `valkey://127.0.0.1:6379`.
@@ -112,7 +112,7 @@ impl<H: Handler> Builder<H> {
 
     /// Listens on `addr` over RDMA, on a device of this kind. Port 0 takes a free one; the ports of TCP are others.
     pub fn rdma(mut self, device: DeviceKind, addr: SocketAddr, config: &TransportConfig) -> Self {
-        self.listen_on.push(Address::Rdma(device, addr, config.clone()));
+        self.listen_on.push(Address::Rdma(device, addr, Box::new(config.clone())));
         self
     }
 
