@@ -67,8 +67,9 @@ impl fmt::Display for Protocol {
 /// | `protocol=` | `resp3` (default) or `resp2` |
 /// | `timeout=` | limit for resolving, connecting and logging in together, as `500ms`, `5s` or `1m`; 5 s unless given |
 /// | `rx_size=` | receive buffer in bytes that the server may fill before we answer, 65536 to 16777216; not on TCP |
-/// | `device=` | name of the RDMA device; not on TCP |
+/// | `device=` | name of the RDMA device, or of the emulated device; not on TCP |
 /// | `poll=` | `event` (default), `busy` or `adaptive`, see [`Polling`]; not on TCP |
+/// | `fallback=` | `tcp`: if RDMA cannot be had, connect to the same host and port over TCP, and say so; not on TCP |
 ///
 /// ```
 /// use valkey_rdma_client::{Endpoint, Transport};
@@ -95,6 +96,7 @@ pub struct Endpoint {
     rx_size: Option<u32>,
     device: Option<String>,
     polling: Polling,
+    fallback: bool,
 }
 
 impl Endpoint {
@@ -122,6 +124,7 @@ impl Endpoint {
             rx_size: None,
             device: None,
             polling: Polling::default(),
+            fallback: false,
         }
     }
 
@@ -180,7 +183,15 @@ impl Endpoint {
         self
     }
 
-    /// What carries the bytes.
+    /// Whether to connect to the same host and port over TCP if RDMA cannot be had. Default: no, the connect fails.
+    /// Never in silence: [`info`](crate::Client::info) has the reason, and a warning is logged. RDMA gets half of
+    /// the [timeout](Self::set_timeout). A server's refusal, such as of a password, is final either way.
+    pub fn set_fallback(&mut self, to_tcp: bool) -> &mut Self {
+        self.fallback = to_tcp;
+        self
+    }
+
+    /// What carries the bytes, or is tried first.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.transport
@@ -246,6 +257,12 @@ impl Endpoint {
         self.polling
     }
 
+    /// Whether TCP is tried after RDMA.
+    #[must_use]
+    pub fn fallback(&self) -> bool {
+        self.fallback
+    }
+
     /// `host:port`, with brackets around an IPv6 address.
     pub(crate) fn authority(&self) -> String {
         if self.host.contains(':') {
@@ -269,6 +286,9 @@ impl Endpoint {
             }
             if self.polling != Polling::default() {
                 return Err(EndpointError::NotOnTcp { option: "poll" });
+            }
+            if self.fallback {
+                return Err(EndpointError::NotOnTcp { option: "fallback" });
             }
         }
         match self.rx_size {
@@ -333,6 +353,7 @@ impl fmt::Debug for Endpoint {
             .field("rx_size", &self.rx_size)
             .field("device", &self.device)
             .field("polling", &self.polling)
+            .field("fallback", &self.fallback)
             .finish()
     }
 }

@@ -11,6 +11,7 @@ pub struct Config {
     pub(crate) max_argument_len: usize,
     pub(crate) input_limit: usize,
     pub(crate) output_high_water: usize,
+    pub(crate) push_limit: usize,
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) drain_timeout: Duration,
 }
@@ -67,6 +68,16 @@ impl Config {
         self
     }
 
+    /// Bytes of messages from a [`Pusher`](crate::Pusher) that may wait for one connection. Default 32 MiB (Valkey's
+    /// `client-output-buffer-limit pubsub`).
+    ///
+    /// A connection whose peer lets more pile up is closed. So one connection never holds more than this,
+    /// [`output_high_water`](Self::output_high_water), one reply and [`input_limit`](Self::input_limit).
+    pub fn push_limit(&mut self, len: usize) -> &mut Self {
+        self.push_limit = len;
+        self
+    }
+
     /// How long a connection may lie idle before it is closed, whatever it runs on. Default: for ever (Valkey's `timeout 0`).
     ///
     /// Idle is, as in Valkey, a client that neither sends commands nor takes replies and does not wait for a command
@@ -94,6 +105,7 @@ impl Default for Config {
             max_argument_len: 512 * 1024 * 1024,
             input_limit: 1024 * 1024 * 1024,
             output_high_water: 1024 * 1024,
+            push_limit: 32 * 1024 * 1024,
             idle_timeout: None,
             drain_timeout: Duration::from_secs(10),
         }

@@ -163,7 +163,8 @@ impl Config {
         self
     }
 
-    /// Uses this RDMA device or fails. Default: the one that the route leads to.
+    /// Uses this RDMA device or fails. Default: the one that the route leads to. On the emulated device, the name
+    /// chooses a [link](crate::emulated).
     pub fn device(&mut self, name: impl Into<String>) -> &mut Self {
         self.device = Some(name.into());
         self

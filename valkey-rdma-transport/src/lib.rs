@@ -1,7 +1,7 @@
 //! Devices and the async byte stream of Valkey over RDMA.
 //!
 //! [`Stream`] is to an RDMA connection what `TcpStream` is to TCP; [`Listener`] accepts them. Below lies a
-//! [device contract](device) with two implementations: kernel verbs, and an emulated device in software that
+//! [device contract](device) with two implementations: kernel verbs, and an [emulated device](emulated) in software that
 //! runs anywhere. Nothing above the device can tell which one it has, except by [asking](Stream::info).
 //!
 //! ```

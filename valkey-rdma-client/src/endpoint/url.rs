@@ -90,7 +90,7 @@ impl Endpoint {
             }
             "poll" => self.polling = value.parse().map_err(|_| bad("event, busy or adaptive"))?,
             "fallback" => match value {
-                "tcp" => return Err(EndpointError::Unsupported { option: format!("fallback={value}") }),
+                "tcp" => self.fallback = true,
                 _ => return Err(bad("tcp")),
             },
             _ => return Err(EndpointError::UnknownOption { name: name.to_owned() }),

@@ -87,6 +87,12 @@ impl Wire {
         rest
     }
 
+    /// Reads until the server cuts the connection, in good order or not.
+    pub(crate) async fn rest_or_reset(&mut self) {
+        let mut rest = Vec::new();
+        let _ = timeout(PATIENCE, self.stream.read_to_end(&mut rest)).await.expect("the server closes");
+    }
+
     pub(crate) async fn expect_end(&mut self) {
         assert_eq!(shown(&self.rest().await), "", "{}", self.transport);
     }

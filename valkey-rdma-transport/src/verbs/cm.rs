@@ -15,7 +15,7 @@ use tokio::io::unix::AsyncFd;
 use super::inventory::Inventory;
 use super::sys::{self, CmNotice};
 use super::translate::{self, EventKind};
-use super::{failed, log_teardown};
+use super::{failed, log_teardown, removal};
 use crate::device::{CmEvent, EndpointOptions};
 use crate::error::TransportError;
 
@@ -74,7 +74,17 @@ pub(super) unsafe fn poll_notice(
         // events away, and no thread uses them, by the contract.
         match unsafe { sys::get_cm_event(events.get_ref().raw) } {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
-            outcome => return Poll::Ready(outcome.map_err(failed("rdma_get_cm_event"))),
+            Err(error) => return Poll::Ready(Err(failed("rdma_get_cm_event")(error))),
+            Ok(notice) => {
+                if let (EventKind::Contract(CmEvent::DeviceRemoved), Some(id)) = (notice.kind, notice.id) {
+                    // SAFETY: as above, and the identifier's device with it.
+                    if let Some(device) = unsafe { sys::id_device(id).map(|device| sys::device_name(device)) }
+                    {
+                        removal::let_go(device);
+                    }
+                }
+                return Poll::Ready(Ok(notice));
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ use super::async_events::{AsyncEvents, Word};
 use super::cm::Identifier;
 use super::completion::CompletionQueue;
 use super::domain::ProtectionDomain;
+use super::inventory::Inventory;
 use super::memory::MemoryRegion;
 use super::queue_pair::QueuePair;
 use super::sys::{self, DeviceLimits};
@@ -50,6 +51,9 @@ impl VerbsEndpoint {
         // SAFETY: as above.
         let most = unsafe { sys::query_device(id.device()) }.map_err(failed("ibv_query_device"))?;
         check_limits(&name, options, &most)?;
+        if !translate::port_is_up(port.state) {
+            return Err(Inventory::of_this_machine().down(name, id.port()));
+        }
         let software = is_software(&name);
         let mtu = translate::mtu_bytes(port.active_mtu);
         let device = DeviceInfo { kind: DeviceKind::Verbs, name, mtu, software };

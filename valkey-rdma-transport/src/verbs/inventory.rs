@@ -45,12 +45,11 @@ impl Gid {
 }
 
 /// One port of a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Port {
-    pub(super) device: String,
-    pub(super) number: u8,
+struct Port {
+    device: String,
+    number: u8,
     /// As the kernel names it: `ACTIVE`, `DOWN`, `INIT`, ...
-    pub(super) state: String,
+    state: String,
 }
 
 impl Port {
@@ -82,6 +81,12 @@ impl Inventory {
         ports.filter_map(|(device, number)| self.port(device, number)).collect()
     }
 
+    /// The error that a port is down.
+    pub(super) fn down(&self, device: String, port: u8) -> TransportError {
+        let state = self.port(device.clone(), port).map_or_else(|| "not up".to_owned(), |port| port.state);
+        TransportError::PortDown { device, port, state }
+    }
+
     fn port(&self, device: String, number: u8) -> Option<Port> {
         // Such as `4: ACTIVE`.
         let state = read(&self.devices.join(&device).join("ports").join(number.to_string()).join("state"))?;
@@ -93,12 +98,14 @@ impl Inventory {
         names_in(&self.devices.join(device).join("ports"))
     }
 
-    /// The port that is down, if no port is up that could serve: of the device `wanted`, or of any.
-    pub(super) fn port_down(&self, wanted: Option<&str>) -> Option<Port> {
+    /// The error that a port is down, if no port is up that could serve: of the device `wanted`, or of any.
+    pub(super) fn all_down(&self, wanted: Option<&str>) -> Option<TransportError> {
         let ports = self.ports();
         let mut ports = ports.into_iter().filter(|port| wanted.is_none_or(|name| name == port.device));
         let first = ports.next()?;
-        (!first.is_active() && ports.all(|port| !port.is_active())).then_some(first)
+        let down = !first.is_active() && ports.all(|port| !port.is_active());
+        let Port { device, number, state } = first;
+        down.then_some(TransportError::PortDown { device, port: number, state })
     }
 
     /// Entry `index` of a device's table of global identifiers. `device` may be left out where there is only one.

@@ -9,7 +9,7 @@
 //! - `cm`: connection-manager identifiers and their event channels.
 //! - `domain`: the protection domain. `memory`: pages with guards, and their registration.
 //! - `completion`: completion queue and completion channel. `queue_pair`: posting.
-//! - `async_events`: what a device reports outside of any completion.
+//! - `async_events`: what a device reports outside of any completion. `removal`: letting go of one that is gone.
 //! - `endpoint`, `listener`: the contract, put together from these.
 //!
 //! Every connection has objects of its own, shared with no other: nothing that happens to one can reach another,
@@ -20,7 +20,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use self::inventory::{Inventory, Port};
+use self::inventory::Inventory;
 use crate::device::{Endpoint, EndpointOptions, PassiveEndpoint};
 use crate::error::TransportError;
 
@@ -33,6 +33,7 @@ mod inventory;
 mod listener;
 mod memory;
 mod queue_pair;
+mod removal;
 mod sys;
 mod translate;
 
@@ -80,10 +81,7 @@ fn diagnosed(error: TransportError, options: &EndpointOptions) -> TransportError
             TransportError::NoProvider { devices }
         };
     }
-    match inventory.port_down(options.device.as_deref()) {
-        Some(Port { device, number, state }) => TransportError::PortDown { device, port: number, state },
-        None => error,
-    }
+    inventory.all_down(options.device.as_deref()).unwrap_or(error)
 }
 
 /// Turns an OS error into the [`TransportError`] of the `call` that failed.

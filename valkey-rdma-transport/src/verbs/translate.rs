@@ -5,8 +5,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::time::Duration;
 
 use rdma_sys::{
-    ibv_access_flags, ibv_event_type, ibv_mtu, ibv_send_flags, ibv_send_wr, ibv_wc, ibv_wc_opcode,
-    ibv_wc_status, ibv_wr_opcode, imm_data_invalidated_rkey_union_t, rdma_cm_event_type, rdma_t, wr_t,
+    ibv_access_flags, ibv_event_type, ibv_mtu, ibv_port_state, ibv_send_flags, ibv_send_wr, ibv_wc,
+    ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode, imm_data_invalidated_rkey_union_t, rdma_cm_event_type,
+    rdma_t, wr_t,
 };
 use valkey_rdma_proto::work::{Completion, FailureStatus, Outcome, SendOp, SendRequest, WrId};
 
@@ -119,6 +120,11 @@ pub(super) fn access_flags(access: Access) -> i32 {
         Access::RemoteWrite => local | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE,
     };
     flags.0 as i32
+}
+
+/// Whether messages can leave by a port in this state. One that waits for its link to come back counts as up.
+pub(super) fn port_is_up(state: ibv_port_state::Type) -> bool {
+    matches!(state, ibv_port_state::IBV_PORT_ACTIVE | ibv_port_state::IBV_PORT_ACTIVE_DEFER)
 }
 
 /// An `ibv_mtu` number in bytes, if it is one.

@@ -46,6 +46,32 @@ impl Census {
         Ok(Self { objects, resident: number("VmRSS:")? })
     }
 
+    /// Counts once nothing changes any more: what ended just before is then gone.
+    pub(crate) async fn settled() -> Outcome<Self> {
+        let counting = async {
+            let (mut last, mut same) = (Self::take().await?, 0);
+            while same < 5 {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                let next = Self::take().await?;
+                same = if next.objects == last.objects { same + 1 } else { 0 };
+                last = next;
+            }
+            Ok(last)
+        };
+        bounded("a count that does not change", counting).await?
+    }
+
+    /// The same without a device.
+    pub(crate) fn without(mut self, device: &str) -> Self {
+        self.objects.retain(|name, _| !name.starts_with(&format!("{device} ")));
+        self
+    }
+
+    /// How many objects or descriptors of a kind there are.
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        self.objects.get(name).copied().unwrap_or(0)
+    }
+
     /// Waits until exactly the objects of `self` are there again: the kernel frees some a moment later.
     pub(crate) async fn objects_returned(&self) -> Outcome<Self> {
         let mut last = Self::take().await?;
@@ -83,7 +109,7 @@ impl Census {
             columns.iter().for_each(|(_, census)| table += &format!("{:>12}", count(census)));
         };
         for name in names {
-            row(name, &|census| census.objects.get(name).copied().unwrap_or(0));
+            row(name, &|census| census.count(name));
         }
         row("resident memory, KiB", &|census| census.resident);
         table

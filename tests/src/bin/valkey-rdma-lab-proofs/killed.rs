@@ -13,7 +13,7 @@ pub(crate) async fn prove() -> Outcome {
     let bystander = Bystander::start(server.addr).await?;
     // Once for what stays from first use.
     for round in 0..2 {
-        let before = Census::take().await?;
+        let before = Census::settled().await?;
 
         let mut child = Child::start(&[], &["serve", &peers::lab().to_string()])?;
         let stream = peers::connect(child.ready().await?).await?;

@@ -31,7 +31,7 @@ pub(crate) async fn run_into_memlock() -> Outcome {
     large.rx_size(64 << 20);
     let mut greedy = Listener::bind(DeviceKind::Verbs, peers::lab(), &large).await?;
     for round in 0..2 {
-        let before = Census::take().await?;
+        let before = Census::settled().await?;
         let client = error_of(Stream::connect(DeviceKind::Verbs, server.addr, &large).await)?;
         let caller = tokio::spawn(refused_caller(greedy.local_addr()));
         let listener = error_of(bounded("a request", greedy.accept()).await?)?;
@@ -60,7 +60,7 @@ pub(crate) async fn run_into_descriptors() -> Outcome {
     let server = EchoServer::start(peers::lab(), &peers::small()).await?;
     let bystander = Bystander::start(server.addr).await?;
     for round in 0..2 {
-        let before = Census::take().await?;
+        let before = Census::settled().await?;
         let mut held = Vec::new();
         let error = loop {
             match bounded("a connection", peers::connect(server.addr)).await? {

@@ -16,7 +16,7 @@ pub(crate) async fn prove() -> Outcome {
     let bystander = Bystander::start(other.addr).await?;
     // Once for what stays from first use.
     round(&bystander).await?;
-    let before = Census::take().await?;
+    let before = Census::settled().await?;
     let (served, refused) = round(&bystander).await?;
     let after = before.returned().await?;
     println!(

@@ -5,6 +5,7 @@
 //! limits and kills processes that it started.
 #![allow(clippy::print_stdout, reason = "its output is the table")]
 
+mod cable;
 mod census;
 mod child;
 mod churn;
@@ -76,7 +77,11 @@ enum Role {
     Descriptors,
     /// Sees its device removed while it uses it
     Removed { doomed: SocketAddr },
-    /// Is refused, because the device is down or is not there, and says so
+    /// Listens at the far end of a cable that will be cut
+    CableFar { listen: SocketAddr },
+    /// Connects over the cable to the far end, and cuts it
+    CableNear { far: SocketAddr, local: SocketAddr },
+    /// Is refused, because the device is down, and says so
     Refused { addr: SocketAddr },
 }
 
@@ -88,7 +93,7 @@ const PROOFS: [&str; 8] = [
     "memlock exhausted",
     "descriptors exhausted",
     "device removed under traffic",
-    "device down, no device",
+    "device down",
 ];
 
 fn main() -> ExitCode {
@@ -150,7 +155,7 @@ async fn run(name: &str, scale: Scale) -> Outcome {
         "memlock exhausted" => limits::memlock().await,
         "descriptors exhausted" => limits::descriptors().await,
         "device removed under traffic" => device::removed().await,
-        "device down, no device" => device::refused().await,
+        "device down" => device::refused().await,
         other => Err(format!("no proof is called {other:?}").into()),
     }
 }

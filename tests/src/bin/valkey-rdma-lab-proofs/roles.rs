@@ -2,7 +2,7 @@
 
 use valkey_rdma_transport::{DeviceKind, Listener};
 
-use crate::{Outcome, Role, device, limits, peers};
+use crate::{Outcome, Role, cable, device, limits, peers};
 
 pub(crate) async fn play(role: Role) -> Outcome {
     match role {
@@ -16,6 +16,8 @@ pub(crate) async fn play(role: Role) -> Outcome {
         Role::Memlock => limits::run_into_memlock().await,
         Role::Descriptors => limits::run_into_descriptors().await,
         Role::Removed { doomed } => device::see_removal(doomed).await,
+        Role::CableFar { listen } => cable::far(listen).await,
+        Role::CableNear { far, local } => cable::near(far, local).await,
         Role::Refused { addr } => device::be_refused(addr).await,
     }
 }

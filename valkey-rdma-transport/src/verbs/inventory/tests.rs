@@ -102,17 +102,16 @@ fn a_gid_index_that_cannot_be_used_says_why_and_what_can_be() {
 
 #[test]
 fn a_port_is_to_blame_only_if_no_other_could_serve() {
-    let down = |device: &str| {
-        let (device, state) = (device.to_owned(), "DOWN".to_owned());
-        Some(Port { device, number: 1, state })
-    };
+    let blamed =
+        |machine: &Machine, device| machine.inventory.all_down(device).map(|error| error.to_string());
     let machine = Machine::new();
-    assert_eq!(machine.inventory.port_down(None), None);
+    assert_eq!(blamed(&machine, None), None);
     let machine = machine.with_port("rxe0", 1, "1: DOWN\n");
-    assert_eq!(machine.inventory.port_down(None), down("rxe0"));
+    let text = blamed(&machine, None).expect("the only port is down");
+    assert!(text.contains("port 1 of RDMA device rxe0 is DOWN"), "{text}");
     let machine = machine.with_port("rxe1", 1, "4: ACTIVE\n");
-    assert_eq!(machine.inventory.port_down(None), None);
-    assert_eq!(machine.inventory.port_down(Some("rxe0")), down("rxe0"));
-    assert_eq!(machine.inventory.port_down(Some("rxe1")), None);
-    assert_eq!(machine.inventory.port_down(Some("rxe9")), None);
+    assert_eq!(blamed(&machine, None), None);
+    assert_eq!(blamed(&machine, Some("rxe0")), Some(text));
+    assert_eq!(blamed(&machine, Some("rxe1")), None);
+    assert_eq!(blamed(&machine, Some("rxe9")), None);
 }

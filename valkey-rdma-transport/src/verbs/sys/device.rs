@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::io;
 use std::mem;
 use std::os::fd::BorrowedFd;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Once;
 
 use rdma_sys::{ibv_async_event, ibv_context, ibv_device_attr, ibv_port_attr};
@@ -49,6 +49,16 @@ pub(in crate::verbs) fn device_count() -> usize {
     // SAFETY: the list just made, freed once. We kept no pointer out of it.
     unsafe { rdma_sys::ibv_free_device_list(list) };
     usize::try_from(count).unwrap_or(0)
+}
+
+/// Makes librdmacm look for devices: it closes those that are gone, as soon as nothing uses them.
+pub(in crate::verbs) fn look_for_devices() {
+    // SAFETY: the count may be left out.
+    let list = unsafe { rdma_sys::rdma_get_devices(ptr::null_mut()) };
+    if !list.is_null() {
+        // SAFETY: the list just made, freed once. We kept no pointer out of it.
+        unsafe { rdma_sys::rdma_free_devices(list) };
+    }
 }
 
 /// The name of a device, such as `rxe0`.
