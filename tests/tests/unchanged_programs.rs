@@ -169,6 +169,9 @@ async fn replies_reach_a_tcp_client_that_has_half_closed() {
 #[tokio::test]
 async fn a_url_says_how_the_client_waits() {
     let peer = peer().await;
+    let url = format!("{}?poll=adaptive", peer.url);
+    let text = Client::connect(&*url).await.expect("connects").info().to_string();
+    assert!(text.contains(", adaptive polling is off: "), "neither device here is for spinning: {text}");
     for mode in [Polling::Event, Polling::Busy] {
         let url = format!("{}?poll={mode}", peer.url);
         let client = Client::connect(&*url).await.expect("connects");

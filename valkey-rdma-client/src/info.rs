@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use valkey_rdma_transport::Stats;
+use valkey_rdma_transport::{AdaptiveOff, Polling, Stats};
 
 use crate::endpoint::{Protocol, Transport};
 
@@ -24,6 +24,10 @@ pub struct ConnectionInfo {
     pub rx_window: Option<u32>,
     /// The server's receive buffer in bytes, which we write to; none on TCP.
     pub tx_window: Option<u32>,
+    /// How it waits for its device; none on TCP.
+    pub polling: Option<Polling>,
+    /// Why adaptive polling, which was asked for, is off.
+    pub adaptive_off: Option<AdaptiveOff>,
     /// The protocol version agreed on.
     pub protocol: Protocol,
     /// Why this is TCP although RDMA was asked for first (`fallback=tcp`).
@@ -43,6 +47,12 @@ impl fmt::Display for ConnectionInfo {
         }
         if let (Some(rx), Some(tx)) = (self.rx_window, self.tx_window) {
             write!(f, ", windows {rx} in and {tx} out")?;
+        }
+        if let Some(polling) = self.polling.filter(|mode| *mode != Polling::default()) {
+            write!(f, ", {polling} polling")?;
+        }
+        if let Some(off) = &self.adaptive_off {
+            write!(f, ", {off}")?;
         }
         f.write_str(")")?;
         match &self.fallback {

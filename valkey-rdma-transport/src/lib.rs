@@ -2,7 +2,8 @@
 //!
 //! [`Stream`] is to an RDMA connection what `TcpStream` is to TCP; [`Listener`] accepts them. Below lies a
 //! [device contract](device) with two implementations: kernel verbs, and an [emulated device](emulated) in software that
-//! runs anywhere. Nothing above the device can tell which one it has, except by [asking](Stream::info).
+//! runs anywhere. Nothing above the device can tell which one it has, except by [asking](Stream::info). How a connection
+//! waits for its device is a [choice](Polling) per connection.
 //!
 //! ```
 //! use tokio::io::{AsyncReadExt, AsyncWriteExt};

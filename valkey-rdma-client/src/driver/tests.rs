@@ -56,6 +56,8 @@ fn info() -> ConnectionInfo {
         mtu: None,
         rx_window: None,
         tx_window: None,
+        polling: None,
+        adaptive_off: None,
         protocol: Protocol::Resp3,
         fallback: None,
     }

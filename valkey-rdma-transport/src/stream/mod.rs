@@ -1,13 +1,14 @@
 //! The async byte stream over one RDMA connection.
 //!
-//! From the outside in: [`Stream`] and its [halves](half) lock the [session](session) that they share with the
-//! [driver](driver); the session joins the protocol core to its [port](port) on the device.
+//! From the outside in: [`Stream`] and its [halves](half) lock the [session] that they share with the
+//! [driver]; the session joins the protocol core to its [port] on the device.
 
 mod connect;
 mod crank;
 mod driver;
 mod end;
 mod half;
+mod io;
 mod port;
 mod reading;
 mod session;
@@ -18,17 +19,15 @@ mod writing;
 
 use std::fmt;
 use std::future::poll_fn;
-use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use valkey_rdma_proto::{CloseReason, Role};
+use valkey_rdma_proto::Role;
 
 use self::driver::Driver;
-use self::end::End;
 pub use self::half::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 use self::session::Session;
 use self::shared::Shared;
@@ -135,7 +134,7 @@ impl Stream {
     /// As of reading, after everything that arrived was taken.
     ///
     /// Cancel safety: nothing is lost if the future is dropped.
-    pub async fn read_bytes(&mut self, max: usize) -> io::Result<Bytes> {
+    pub async fn read_bytes(&mut self, max: usize) -> std::io::Result<Bytes> {
         poll_fn(|cx| self.poll_read_bytes_shared(cx, max)).await
     }
 
@@ -143,7 +142,7 @@ impl Stream {
     ///
     /// # Errors
     /// As there.
-    pub fn poll_read_bytes(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<io::Result<Bytes>> {
+    pub fn poll_read_bytes(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<std::io::Result<Bytes>> {
         self.poll_read_bytes_shared(cx, max)
     }
 
@@ -166,7 +165,7 @@ impl Stream {
         &mut self,
         len: usize,
         fill: impl FnOnce(&mut [u8]) -> usize,
-    ) -> io::Result<usize> {
+    ) -> std::io::Result<usize> {
         self.write_with_shared(len, fill).await
     }
 
@@ -182,7 +181,7 @@ impl Stream {
         cx: &mut Context<'_>,
         len: usize,
         fill: &mut dyn FnMut(&mut [u8]) -> usize,
-    ) -> Poll<io::Result<usize>> {
+    ) -> Poll<std::io::Result<usize>> {
         self.poll_write_with_shared(cx, len, fill)
     }
 
@@ -226,121 +225,30 @@ impl Stream {
     pub fn monitor(&self) -> Monitor {
         Monitor(self.shared.clone())
     }
-
-    // What follows takes `&self`, for the halves: one of them reads, the other writes.
-
-    fn poll_read_shared(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let (more, end) = self.shared.with(|session| (session.poll_read(cx, buf), session.end));
-        Poll::Ready(if ready!(more) { Ok(()) } else { self.end_of_file(end) })
-    }
-
-    fn poll_read_bytes_shared(&self, cx: &mut Context<'_>, max: usize) -> Poll<io::Result<Bytes>> {
-        let (bytes, end) = self.shared.with(|session| (session.poll_read_bytes(cx, max), session.end));
-        Poll::Ready(match ready!(bytes) {
-            Some(bytes) => Ok(bytes),
-            None => self.end_of_file(end).map(|()| Bytes::new()),
-        })
-    }
-
-    /// What the end is to a reader: the peer's disconnect and our own shutdown are ends of file.
-    fn end_of_file(&self, end: Option<End>) -> io::Result<()> {
-        match end {
-            None | Some(End::Closed(CloseReason::Peer | CloseReason::Local)) => Ok(()),
-            Some(end) => Err(end.io_error(&self.info(), io::ErrorKind::ConnectionReset)),
-        }
-    }
-
-    fn poll_write_shared(&self, cx: &mut Context<'_>, bufs: &[&[u8]]) -> Poll<io::Result<usize>> {
-        if bufs.iter().all(|buf| buf.is_empty()) {
-            return Poll::Ready(Ok(0));
-        }
-        let (written, end) = self.shared.with(|session| (session.poll_write(cx, bufs), session.end));
-        Poll::Ready(match ready!(written) {
-            0 => Err(self.broken_pipe(end)),
-            written => Ok(written),
-        })
-    }
-
-    fn poll_vectored_shared(
-        &self,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        // A fixed number on the stack; the caller writes the rest next.
-        let mut slices = [&[][..]; 64];
-        let taken = slices.len().min(bufs.len());
-        for (slice, buf) in slices.iter_mut().zip(bufs) {
-            *slice = buf;
-        }
-        self.poll_write_shared(cx, &slices[..taken])
-    }
-
-    async fn write_with_shared(
-        &self,
-        len: usize,
-        fill: impl FnOnce(&mut [u8]) -> usize,
-    ) -> io::Result<usize> {
-        let mut fill = Some(fill);
-        poll_fn(|cx| {
-            self.poll_write_with_shared(cx, len, &mut |room| fill.take().map_or(0, |fill| fill(room)))
-        })
-        .await
-    }
-
-    fn poll_write_with_shared(
-        &self,
-        cx: &mut Context<'_>,
-        len: usize,
-        fill: &mut dyn FnMut(&mut [u8]) -> usize,
-    ) -> Poll<io::Result<usize>> {
-        let most = self.max_reservation();
-        let Some(wanted) = u32::try_from(len).ok().filter(|_| len <= most) else {
-            let text = format!("{len} bytes are more than half of the send buffer, {most} bytes");
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidInput, text)));
-        };
-        let (written, end) =
-            self.shared.with(|session| (session.poll_write_with(cx, wanted, fill), session.end));
-        Poll::Ready(ready!(written).ok_or_else(|| self.broken_pipe(end)))
-    }
-
-    /// What the end is to a writer.
-    fn broken_pipe(&self, end: Option<End>) -> io::Error {
-        match end {
-            None | Some(End::Closed(CloseReason::Local)) => {
-                io::Error::new(io::ErrorKind::BrokenPipe, TransportError::Closed)
-            }
-            Some(end) => end.io_error(&self.info(), io::ErrorKind::BrokenPipe),
-        }
-    }
-
-    fn poll_shutdown_shared(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let (end, lost) = ready!(self.shared.with(|session| session.poll_shutdown(cx)));
-        Poll::Ready(match end {
-            End::Closed(CloseReason::Local) => Ok(()),
-            End::Closed(CloseReason::Peer) if lost == 0 => Ok(()),
-            end => Err(end.io_error(&self.info(), io::ErrorKind::BrokenPipe)),
-        })
-    }
 }
 
 impl AsyncRead for Stream {
     /// Reads announced bytes. End of file is the peer's disconnect, or our own shutdown; any other end is an
     /// error, told after everything that arrived has been read.
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
         self.poll_read_shared(cx, buf)
     }
 }
 
 impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
         self.poll_write_shared(cx, &[buf])
     }
 
     fn poll_write_vectored(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
+        bufs: &[std::io::IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
         self.poll_vectored_shared(cx, bufs)
     }
 
@@ -349,13 +257,13 @@ impl AsyncWrite for Stream {
     }
 
     /// Ready at once: what was written is on its way already.
-    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
     /// Delivers everything written, then disconnects. An error if the connection ended before everything was
     /// acknowledged; a peer that had already left when this was called is none, unless bytes never left this side.
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         self.poll_shutdown_shared(cx)
     }
 }
