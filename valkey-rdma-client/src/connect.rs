@@ -154,6 +154,8 @@ impl Connector {
             mtu: seen.device.mtu,
             rx_window: Some(seen.window),
             tx_window: Some(seen.peer_window),
+            polling: Some(seen.polling),
+            adaptive_off: seen.adaptive_off,
             ..self.plain_info(transport)
         };
         let monitor = stream.monitor();
@@ -208,6 +210,8 @@ impl Connector {
             mtu: None,
             rx_window: None,
             tx_window: None,
+            polling: None,
+            adaptive_off: None,
             protocol: self.endpoint.protocol(),
             fallback: None,
         }
