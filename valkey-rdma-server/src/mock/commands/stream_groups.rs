@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::super::args::{Options, integer, lowercase};
-use super::super::store::{Consumer, Database, Group, Pending, Stream, StreamId, keep};
+use super::super::store::{Database, Group, Pending, Stream, StreamId, keep};
 use super::blocking::block;
 use super::streams::{
     INVALID_ID, ReadPlan, by_stream, entry_reply, id_reply, range_end, range_start, stream,
