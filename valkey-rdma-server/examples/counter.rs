@@ -27,12 +27,12 @@ impl Handler for Visits {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut server = Server::builder(Visits::default()).tcp("127.0.0.1:6380".parse()?);
+    let mut server = Server::builder(Visits::default());
     if let Some(address) = std::env::args().nth(1) {
         server =
             server.rdma(DeviceKind::Verbs, format!("{address}:6380").parse()?, &TransportConfig::default());
     }
-    let server = server.start().await?;
+    let server = server.tcp("127.0.0.1:6380".parse()?).start().await?;
     tokio::signal::ctrl_c().await?;
     server.shutdown().await;
     Ok(())
