@@ -21,7 +21,8 @@ const NINES: f64 = 4.0;
 struct Curve<'a> {
     name: String,
     latencies: &'a Latencies,
-    series: &'a Series,
+    /// Replies per second, step by step.
+    rates: Vec<f64>,
     color: RGBColor,
 }
 
@@ -40,7 +41,7 @@ pub(crate) fn draw(found: &Found) -> Result<String, String> {
             root.fill(&WHITE)?;
             let areas = root.split_evenly((panels as usize, 1));
             percentiles(&areas[0], &curves)?;
-            rates(&areas[1], &curves)?;
+            rates(&areas[1], &curves, bars)?;
             if bars {
                 comparisons(&areas[2], found)?;
             }
@@ -68,31 +69,36 @@ fn curves(found: &Found) -> Vec<Curve<'_>> {
     let tests = found.tests.iter().flat_map(|(run, result)| {
         let shape =
             if found.tests.len() > 24 { format!(" c={}", run.shape.connections) } else { String::new() };
-        let felt = (format!("{}{shape}", result.title), result.latencies(), &result.tally.series);
-        let service =
-            result.tally.corrected.as_ref().map(|_| {
-                (format!("{} service time", result.title), &result.tally.service, &result.tally.series)
-            });
+        let felt = (format!("{}{shape}", result.title), result.latencies(), whole(&result.tally.series));
+        let service = result.tally.corrected.as_ref().map(|_| {
+            (format!("{} service time", result.title), &result.tally.service, whole(&result.tally.series))
+        });
         std::iter::once(felt).chain(service)
     });
     let compared = found.comparisons.iter().flat_map(|comparison| {
         comparison.sides.iter().zip(&found.compared).map(|(side, run)| {
-            let total = &side.total;
-            (format!("{} {}", comparison.title, run.transport), total.latencies(), &total.tally.series)
+            let rates = side.rounds.iter().map(|round| round.rate).collect();
+            (format!("{} {}", comparison.title, run.transport), side.total.latencies(), rates)
         })
     });
     let swept = found.sweeps.iter().flat_map(|(_, sweep)| {
         sweep.steps.iter().map(|step| {
             let result = &step.result;
-            (format!("{} {:.0}/s", sweep.title, step.rate), result.latencies(), &result.tally.series)
+            (format!("{} {:.0}/s", sweep.title, step.rate), result.latencies(), whole(&result.tally.series))
         })
     });
     tests
         .chain(compared)
         .chain(swept)
         .zip(COLORS.iter().cycle())
-        .map(|((name, latencies, series), &color)| Curve { name, latencies, series, color })
+        .map(|((name, latencies, rates), &color)| Curve { name, latencies, rates, color })
         .collect()
+}
+
+/// The rate in each whole step; the last one hardly ever is.
+fn whole(series: &Series) -> Vec<f64> {
+    let steps = series.rates().count();
+    series.rates().take(steps.saturating_sub(1).max(1)).collect()
 }
 
 /// Latency against percentile, which is spread so that every nine has the same width.
@@ -135,14 +141,17 @@ fn percentiles(area: &Area<'_>, curves: &[Curve<'_>]) -> Drawn {
     legend(&mut chart, SeriesLabelPosition::UpperLeft)
 }
 
-/// Replies per second over time.
-fn rates(area: &Area<'_>, curves: &[Curve<'_>]) -> Drawn {
-    let step = Series::STEP.as_secs_f64();
-    let longest = curves.iter().map(|curve| curve.series.rates().count()).max().unwrap_or(0);
-    let most = curves.iter().flat_map(|curve| curve.series.rates()).fold(1.0, f64::max);
+/// Replies per second over time, or from round to round.
+fn rates(area: &Area<'_>, curves: &[Curve<'_>], rounds: bool) -> Drawn {
+    let (caption, unit, step) = match rounds {
+        true => ("Requests per second in each round", "round", 1.0),
+        false => ("Requests per second over time", "s", Series::STEP.as_secs_f64()),
+    };
+    let longest = curves.iter().map(|curve| curve.rates.len()).max().unwrap_or(0);
+    let most = curves.iter().flat_map(|curve| curve.rates.iter().copied()).fold(1.0, f64::max);
     let end = (longest as f64 * step).max(step);
     let mut chart = ChartBuilder::on(area)
-        .caption("Requests per second over time", ("sans-serif", 20))
+        .caption(caption, ("sans-serif", 20))
         .margin(12)
         .margin_right(40)
         .x_label_area_size(44)
@@ -150,17 +159,15 @@ fn rates(area: &Area<'_>, curves: &[Curve<'_>]) -> Drawn {
         .build_cartesian_2d(0.0..end, 0.0..most * 1.1)?;
     chart
         .configure_mesh()
-        .x_desc("s")
+        .x_desc(unit)
         .y_label_formatter(&|rate| {
             if *rate >= 10_000.0 { format!("{:.0} k", rate / 1e3) } else { format!("{rate:.0}") }
         })
         .light_line_style(WHITE)
         .draw()?;
     for curve in curves {
-        // The last step is not whole.
-        let whole = curve.series.rates().count().saturating_sub(1).max(1);
-        let points = curve.series.rates().take(whole).enumerate();
-        let points = points.map(|(number, rate)| ((number as f64 + 0.5) * step, rate));
+        let points = curve.rates.iter().enumerate();
+        let points = points.map(|(number, rate)| ((number as f64 + 0.5) * step, *rate));
         chart.draw_series(LineSeries::new(points, curve.color.stroke_width(2)))?;
     }
     Ok(())
@@ -192,7 +199,13 @@ fn comparisons(area: &Area<'_>, found: &Found) -> Drawn {
             String::new()
         }
     };
-    chart.configure_mesh().disable_x_mesh().x_labels(list.len() * 2 + 1).x_label_formatter(&label).draw()?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(WHITE)
+        .x_labels(list.len() * 2 + 1)
+        .x_label_formatter(&label)
+        .draw()?;
     for (number, comparison) in list.iter().enumerate() {
         let (x, ratio) = (number as f64, ratio(comparison));
         let color = COLORS[number % COLORS.len()];
