@@ -69,7 +69,8 @@ impl fmt::Display for Protocol {
 /// | `timeout=` | limit for resolving, connecting and logging in together, as `500ms`, `5s` or `1m`; 5 s unless given |
 /// | `rx_size=` | receive buffer in bytes that the server may fill before we answer, 65536 to 16777216; not on TCP |
 /// | `device=` | name of the RDMA device, or of the emulated device; not on TCP |
-/// | `source=` | address of this machine to connect from |
+/// | `gid=` | index into the RDMA device's table of GIDs, which chooses the address to connect from; `rdma` only |
+/// | `source=` | address of this machine to connect from; not on the emulated device |
 /// | `poll=` | `event` (default), `busy` or `adaptive`, see [`Polling`]; not on TCP |
 /// | `fallback=` | `tcp`: if RDMA cannot be had, connect to the same host and port over TCP, and say so; not on TCP |
 ///
@@ -97,8 +98,9 @@ pub struct Endpoint {
     timeout: Duration,
     rx_size: Option<u32>,
     device: Option<String>,
-    fallback: bool,
+    gid: Option<u32>,
     source: Option<IpAddr>,
+    fallback: bool,
     polling: Polling,
 }
 
@@ -126,8 +128,9 @@ impl Endpoint {
             timeout: Self::DEFAULT_TIMEOUT,
             rx_size: None,
             device: None,
-            fallback: false,
+            gid: None,
             source: None,
+            fallback: false,
             polling: Polling::default(),
         }
     }
@@ -188,9 +191,17 @@ impl Endpoint {
         self
     }
 
-    /// Connects from this address of the machine, and so through its interface. Default: what the route says.
-    pub fn set_source(&mut self, address: IpAddr) -> &mut Self {
-        self.source = Some(address);
+    /// Connects from the address behind this entry of the RDMA device's table of GIDs (`ibv_devinfo -v`). Default: the
+    /// route decides. RoCE only; connecting over anything but `rdma` with it is an error.
+    pub fn set_gid(&mut self, index: u32) -> &mut Self {
+        self.gid = Some(index);
+        self
+    }
+
+    /// Connects from this address of this machine, which chooses the RDMA device and its port. Default: the route
+    /// decides. Connecting over the emulated device with it is an error.
+    pub fn set_source(&mut self, addr: IpAddr) -> &mut Self {
+        self.source = Some(addr);
         self
     }
 
@@ -261,16 +272,22 @@ impl Endpoint {
         self.device.as_deref()
     }
 
-    /// The address to connect from, if set.
-    #[must_use]
-    pub fn source(&self) -> Option<IpAddr> {
-        self.source
-    }
-
     /// Whether TCP is tried after RDMA.
     #[must_use]
     pub fn fallback(&self) -> bool {
         self.fallback
+    }
+
+    /// GID index to connect from, if set.
+    #[must_use]
+    pub fn gid(&self) -> Option<u32> {
+        self.gid
+    }
+
+    /// Address to connect from, if set.
+    #[must_use]
+    pub fn source(&self) -> Option<IpAddr> {
+        self.source
     }
 
     /// How the connection is to wait for its device.
@@ -292,6 +309,14 @@ impl Endpoint {
     pub(crate) fn check(&self) -> Result<(), EndpointError> {
         if self.host.is_empty() {
             return Err(EndpointError::MissingHost);
+        }
+        if self.transport != Transport::Rdma {
+            if self.gid.is_some() {
+                return Err(EndpointError::OnlyOnRdma { option: "gid" });
+            }
+            if self.source.is_some() && self.transport == Transport::Emulated {
+                return Err(EndpointError::OnlyOnRdma { option: "source" });
+            }
         }
         if self.transport == Transport::Tcp {
             if self.rx_size.is_some() {
@@ -368,8 +393,9 @@ impl fmt::Debug for Endpoint {
             .field("timeout", &self.timeout)
             .field("rx_size", &self.rx_size)
             .field("device", &self.device)
-            .field("fallback", &self.fallback)
+            .field("gid", &self.gid)
             .field("source", &self.source)
+            .field("fallback", &self.fallback)
             .field("polling", &self.polling)
             .finish()
     }

@@ -61,7 +61,7 @@ pub struct Builder<H> {
 #[derive(Debug)]
 enum Address {
     Tcp(SocketAddr),
-    Rdma(DeviceKind, SocketAddr, TransportConfig),
+    Rdma(DeviceKind, SocketAddr, Box<TransportConfig>),
 }
 
 /// An address a server listens on. `Display` is the URL of a client: `valkey://127.0.0.1:6379`.
@@ -128,7 +128,7 @@ impl Server {
         addr: SocketAddr,
         config: &TransportConfig,
     ) -> Result<Endpoint, BindError> {
-        self.listen(Address::Rdma(device, addr, config.clone())).await
+        self.listen(Address::Rdma(device, addr, Box::new(config.clone()))).await
     }
 
     /// Accepts no more connections on `endpoint`; those it has accepted go on. `false`: there is no such endpoint.
@@ -212,7 +212,7 @@ impl<H: Handler> Builder<H> {
     /// Listens on `addr` over RDMA, on a device of this kind. Port 0 takes a free one. A real
     /// device's ports are not those of TCP; the emulated device's are.
     pub fn rdma(mut self, device: DeviceKind, addr: SocketAddr, config: &TransportConfig) -> Self {
-        self.listen_on.push(Address::Rdma(device, addr, config.clone()));
+        self.listen_on.push(Address::Rdma(device, addr, Box::new(config.clone())));
         self
     }
 

@@ -42,7 +42,7 @@ pub enum EndpointError {
     },
     /// An option that does not exist.
     #[error(
-        "unknown URL option \"{name}\": use protocol, timeout, rx_size, device, source, poll or fallback"
+        "unknown URL option \"{name}\": use protocol, timeout, rx_size, device, gid, source, poll or fallback"
     )]
     UnknownOption {
         /// As given.
@@ -67,6 +67,12 @@ pub enum EndpointError {
     /// An option of RDMA on a TCP endpoint.
     #[error("option {option} makes no sense over TCP: use it with rdma:// or emulated://")]
     NotOnTcp {
+        /// The option.
+        option: &'static str,
+    },
+    /// An option of kernel verbs on another endpoint.
+    #[error("option {option} makes sense with rdma:// only: leave it out")]
+    OnlyOnRdma {
         /// The option.
         option: &'static str,
     },
