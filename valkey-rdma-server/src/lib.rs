@@ -28,6 +28,8 @@
 //! # }).unwrap();
 //! ```
 //!
+//! `examples/counter.rs` is a whole server with a command and a state of its own, over TCP and RDMA.
+//!
 //! [`Mock`] is a handler that behaves like a small Valkey; the program `valkey-rdma-mock` serves it.
 
 #![forbid(unsafe_code)]

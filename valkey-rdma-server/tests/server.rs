@@ -13,6 +13,7 @@ use valkey_rdma_server::{
     BindError, Command, Config, DeviceKind, Handler, Mock, Password, Peer, Protocol, Pusher, Reply, Server,
     Transport, TransportConfig,
 };
+use valkey_rdma_transport::Stream;
 
 #[tokio::test]
 async fn urls_tell_the_real_ports() {
@@ -219,7 +220,7 @@ impl Handler for News {
         if command.is("LISTEN") {
             let pusher = peer.pusher();
             pusher.push(Reply::Push(vec![Reply::bulk("during")]));
-            self.listeners.lock().unwrap().push(pusher);
+            self.listeners.lock().expect("no test panics with it").push(pusher);
         }
         if command.is("RESP3") {
             peer.set_protocol(Protocol::Resp3);
@@ -230,7 +231,7 @@ impl Handler for News {
 
 impl News {
     fn pusher(&self, index: usize) -> Pusher {
-        self.listeners.lock().unwrap()[index].clone()
+        self.listeners.lock().expect("no test panics with it")[index].clone()
     }
 }
 
@@ -362,4 +363,25 @@ async fn a_password_stands_before_any_handler() {
     let mut wire = Wire::connect(&server.endpoints()[0]).await;
     wire.send("*11\r\n").await;
     wire.expect("-ERR Protocol error: unauthenticated multibulk length\r\n").await;
+}
+
+#[tokio::test]
+async fn memory_pinned_by_all_connections_is_limited() {
+    let mut config = TransportConfig::default();
+    let each = config.pinned_bytes();
+    config.max_pinned_bytes(Some(2 * each - 1));
+    let server =
+        Server::builder(Mock::new()).rdma(DeviceKind::Emulated, localhost(), &config).start().await.unwrap();
+    let endpoint = server.endpoints()[0];
+    let mut first = Wire::connect(&endpoint).await;
+    first.dialogue(&[("PING", "+PONG\r\n")]).await;
+    let second = Stream::connect(DeviceKind::Emulated, endpoint.addr, &TransportConfig::default()).await;
+    assert!(second.is_err(), "no memory is left for it");
+    first.dialogue(&[("QUIT", "+OK\r\n")]).await;
+    first.expect_end().await;
+    drop(first);
+    // Its memory is free again a moment later.
+    while Stream::connect(DeviceKind::Emulated, endpoint.addr, &TransportConfig::default()).await.is_err() {
+        tokio::task::yield_now().await;
+    }
 }

@@ -85,6 +85,8 @@ impl Endpoint {
             },
             "device" if value.is_empty() => return Err(bad("the name of an RDMA device")),
             "device" => self.device = Some(value.to_owned()),
+            "gid" => self.gid = Some(value.parse().map_err(|_| bad("the index of a GID, such as 1"))?),
+            "source" => self.source = Some(value.parse().map_err(|_| bad("an IP address of this machine"))?),
             "poll" if self.transport == Transport::Tcp => {
                 return Err(EndpointError::NotOnTcp { option: "poll" });
             }

@@ -13,7 +13,7 @@ use valkey_rdma_server::{BindError, DeviceKind, Mock, Server, TransportConfig, T
 
 /// A mock Valkey server on RDMA and TCP
 ///
-/// Keeps strings with expiry in memory and answers as Valkey does: enough for clients and benchmarks to run.
+/// Keeps all of Valkey's types in memory and answers as Valkey does: enough for clients and benchmarks to run.
 ///
 /// Prints `ready <url>` for each address once it accepts connections there. Ctrl-C or SIGTERM stops it after the replies
 /// under way, a second one at once. Logs go to standard error; RUST_LOG says how much (default: warn).
@@ -40,6 +40,10 @@ struct Options {
     /// Bytes of the RDMA window offered to each client, 1 to 1073741824. Default 1048576
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     rx_size: Option<u32>,
+
+    /// Bytes of keys and values from which on nothing more is stored; 0: no limit. Default 1073741824
+    #[arg(long, value_name = "BYTES")]
+    maxmemory: Option<usize>,
 
     /// Password clients must give
     #[arg(long, value_name = "PASSWORD")]
@@ -93,10 +97,13 @@ async fn run(options: Options) -> Result<(), String> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| describe(&error))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| describe(&error))?;
 
-    let mock = match options.requirepass.clone() {
-        Some(password) => Mock::new().requirepass(password),
-        None => Mock::new(),
-    };
+    let mut mock = Mock::new();
+    if let Some(password) = options.requirepass.clone() {
+        mock = mock.requirepass(password);
+    }
+    if let Some(bytes) = options.maxmemory {
+        mock = mock.maxmemory(bytes);
+    }
     let mut server = Server::builder(mock);
     if let Some(port) = options.rdma_port() {
         let mut config = TransportConfig::default();

@@ -47,7 +47,8 @@ use store::Database;
 /// - There is no Lua: `EVAL` is refused, `EVALSHA` finds no script, and a function may only return a constant, a key or an
 ///   argument. No modules, no cluster, no replication, no persistence, no geographic, bit field or HyperLogLog commands.
 /// - `INCRBYFLOAT` and `HINCRBYFLOAT` add decimal numbers, Valkey binary ones of 80 bits: sums that those cannot express
-///   come out rounder here (0.3 + 1000 is 1000.3, not 1000.29999999999999999). Hexadecimal numbers are refused.
+///   come out rounder here (0.3 + 1000 is 1000.3, not 1000.29999999999999999). Numbers of other forms, or beyond
+///   the range of an `f64`, are refused.
 /// - `SCAN` and its kin show items in another order, and their cursors are small numbers. Sets and hashes too large for
 ///   Valkey's compact form, whose order has no meaning there, come out in another order as well.
 /// - `OBJECT ENCODING` tells how Valkey would keep a value that was stored at once.

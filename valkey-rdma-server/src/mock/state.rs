@@ -97,6 +97,11 @@ impl State {
 
     /// After a command: those who watch, track or wait for a key that has changed get to know. `author` changed it.
     pub(super) fn settle(&mut self, author: Option<u64>) {
+        self.tell(author);
+        self.tracking.settled();
+    }
+
+    fn tell(&mut self, author: Option<u64>) {
         if self.watchers.is_empty() && self.waiters.is_empty() && self.tracking.is_idle() {
             for database in &mut self.databases {
                 database.take_changed();
@@ -115,7 +120,7 @@ impl State {
             self.tracking.changed(&keys, author, &self.clients);
             for watcher in &self.watchers {
                 if let Some(client) = self.clients.get_mut(watcher) {
-                    client.watched_changed |= client.watched.iter().any(|watched| changed.contains(watched));
+                    client.watched_changed |= changed.iter().any(|key| client.watched.contains(key));
                 }
             }
             if self.waiters.is_empty() {

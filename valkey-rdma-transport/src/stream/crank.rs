@@ -167,7 +167,10 @@ impl Session {
                 self.look_to_the_end();
                 self.core.handle_disconnected(self.now());
             }
-            CmEvent::DeviceRemoved => self.core.handle_device_failure(self.now()),
+            CmEvent::DeviceRemoved => {
+                self.end.get_or_insert(End::DeviceRemoved);
+                self.core.handle_device_failure(self.now());
+            }
             // Logged above. The device repeats for a while what is not acknowledged; then it ends the connection.
             CmEvent::PortDown | CmEvent::PortUp => {}
             CmEvent::Rejected { .. } | CmEvent::Unreachable { .. } | CmEvent::ConnectError { .. } => {
@@ -182,6 +185,9 @@ impl Session {
     fn device_failed(&mut self, error: &TransportError) -> bool {
         if !self.core.is_closed() {
             tracing::warn!(peer = %self.info().peer_addr, %error, "device failed");
+        }
+        if let TransportError::Fault { fault, .. } = error {
+            self.end.get_or_insert(End::Fault(*fault));
         }
         self.core.handle_device_failure(self.now());
         true

@@ -5,7 +5,7 @@ use std::io;
 use valkey_rdma_proto::CloseReason;
 use valkey_rdma_proto::work::FailureStatus;
 
-use crate::device::CmEvent;
+use crate::device::{CmEvent, DeviceFault};
 use crate::error::TransportError;
 use crate::stats::Info;
 
@@ -14,6 +14,10 @@ use crate::stats::Info;
 pub(super) enum End {
     /// The connection manager refused or failed before the queue pair was connected.
     NeverConnected(CmEvent),
+    /// The device under the connection was removed.
+    DeviceRemoved,
+    /// The device reported a fault of itself or of the connection's queues.
+    Fault(DeviceFault),
     /// The connection ended.
     Closed(CloseReason),
 }
@@ -23,6 +27,7 @@ impl End {
     pub(super) fn io_error(self, info: &Info, peer_gone: io::ErrorKind) -> io::Error {
         let kind = match self {
             End::NeverConnected(_) => io::ErrorKind::NotConnected,
+            End::DeviceRemoved | End::Fault(_) => io::ErrorKind::ConnectionReset,
             End::Closed(CloseReason::Peer) => peer_gone,
             End::Closed(CloseReason::Protocol(_)) => io::ErrorKind::InvalidData,
             End::Closed(
@@ -43,6 +48,8 @@ impl End {
         match self {
             End::Closed(CloseReason::Protocol(error)) => TransportError::Protocol(error),
             End::Closed(reason) => TransportError::Lost(reason),
+            End::DeviceRemoved => TransportError::DeviceRemoved,
+            End::Fault(fault) => TransportError::Fault { device: info.device.name.clone(), fault },
             End::NeverConnected(event) => match event {
                 CmEvent::Rejected { reason: REASON_CONSUMER } => TransportError::Rejected { peer, device },
                 CmEvent::Rejected { .. } => TransportError::Refused { peer, device },
