@@ -37,6 +37,7 @@ mod config;
 mod connection;
 mod encode;
 mod error;
+pub mod faults;
 mod handler;
 mod inline;
 mod integer;

@@ -56,6 +56,7 @@ pub struct Builder<H> {
 enum Address {
     Tcp(SocketAddr),
     Rdma(DeviceKind, SocketAddr, TransportConfig),
+    Made(RdmaListener),
 }
 
 /// An address a server listens on. `Display` is the URL of a client: `valkey://127.0.0.1:6379`.
@@ -116,6 +117,13 @@ impl<H: Handler> Builder<H> {
         self
     }
 
+    /// Serves whoever connects to a listener made elsewhere, on a device of this kind: one over a device that
+    /// [lies](crate::faults), for example.
+    pub fn listener(mut self, device: DeviceKind, listener: Listener) -> Self {
+        self.listen_on.push(Address::Made(RdmaListener { listener, device }));
+        self
+    }
+
     /// Replaces the limits.
     pub fn config(mut self, config: Config) -> Self {
         self.config = config;
@@ -149,6 +157,7 @@ impl<H: Handler> Builder<H> {
                     let listener = Listener::bind(device, addr, &config).await?;
                     server.spawn(RdmaListener { listener, device }, &shared);
                 }
+                Address::Made(listener) => server.spawn(listener, &shared),
             }
         }
         Ok(server)

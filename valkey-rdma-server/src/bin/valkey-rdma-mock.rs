@@ -9,7 +9,9 @@ use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+use valkey_rdma_server::faults::{self, Faults};
 use valkey_rdma_server::{BindError, DeviceKind, Mock, Server, TransportConfig, TransportError};
+use valkey_rdma_transport::{Listener, device};
 
 /// A mock Valkey server on RDMA and TCP
 ///
@@ -41,6 +43,10 @@ struct Options {
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     rx_size: Option<u32>,
 
+    /// Misbehave towards RDMA clients as this script says: `register-late=500@2`, `imm-over@1/100,seed=7`, ...
+    #[arg(long, value_name = "SPEC", long_help = faults_help())]
+    faults: Option<Faults>,
+
     /// Password clients must give
     #[arg(long, value_name = "PASSWORD")]
     requirepass: Option<String>,
@@ -54,11 +60,16 @@ impl Options {
 
     /// What only makes sense together.
     fn check(&self) -> Result<(), &'static str> {
-        if self.rdma_port().is_none() && (self.device.is_some() || self.rx_size.is_some()) {
-            return Err("--device and --rx-size are for RDMA: add --port N");
+        let of_rdma = self.device.is_some() || self.rx_size.is_some() || self.faults.is_some();
+        if self.rdma_port().is_none() && of_rdma {
+            return Err("--device, --rx-size and --faults are for RDMA: add --port N");
         }
         Ok(())
     }
+}
+
+fn faults_help() -> String {
+    format!("Misbehave towards RDMA clients as this script says\n\n{}", faults::help())
 }
 
 const DEFAULT_PORT: u16 = 6379;
@@ -111,7 +122,17 @@ async fn run(options: Options) -> Result<(), String> {
                 "note: the emulated device is reachable from this process only; others can use --tcp-port N"
             );
         }
-        server = server.rdma(device, SocketAddr::new(options.bind, port), &config);
+        let addr = SocketAddr::new(options.bind, port);
+        server = match &options.faults {
+            None => server.rdma(device, addr, &config),
+            Some(faults) => {
+                let _ = writeln!(io::stderr(), "note: misbehaves on purpose: --faults {faults}");
+                let options = config.endpoint_options();
+                let honest =
+                    device::listen(device, addr, &options).await.map_err(|error| explain(&error.into()))?;
+                server.listener(device, Listener::over(faults.listener(honest), &config))
+            }
+        };
     }
     if let Some(port) = options.tcp_port {
         server = server.tcp(SocketAddr::new(options.bind, port));

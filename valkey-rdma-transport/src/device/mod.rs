@@ -27,6 +27,7 @@ mod open;
 
 pub use kind::DeviceKind;
 pub use open::{listen, open};
+pub use valkey_rdma_proto::{wire, work};
 
 /// One queue pair with its completion queue, regions and connection-manager identifier.
 ///
