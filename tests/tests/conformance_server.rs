@@ -20,7 +20,7 @@ async fn suite(config: &TransportConfig) -> Vec<Record> {
     records
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_mock_passes_every_case_and_takes_commands_while_replies_wait_c4() {
     let mut config = TransportConfig::default();
     config.keepalive(Some(Duration::from_millis(200)));

@@ -36,13 +36,13 @@ impl Transcript {
     }
 
     /// The number of a connection whose lines are to be told apart from those of others.
-    pub(super) fn next_connection(&self) -> u32 {
+    pub(crate) fn next_connection(&self) -> u32 {
         let mut record = self.record();
         record.connections += 1;
         record.connections
     }
 
-    pub(super) fn note(&self, connection: u32, what: &str) {
+    pub(crate) fn note(&self, connection: u32, what: &str) {
         let mut record = self.record();
         let at = record.start.elapsed().as_secs_f64();
         if record.lines.len() == MOST_LINES {
@@ -58,7 +58,7 @@ impl Transcript {
 }
 
 /// A control message in words, or in hex if it is none.
-pub(super) fn describe_message(bytes: &[u8]) -> String {
+pub(crate) fn describe_message(bytes: &[u8]) -> String {
     match ControlMessage::decode(bytes) {
         Ok(ControlMessage::RegisterXferMemory(memory)) => {
             format!("Register addr={:#x} length={} key={:#x}", memory.addr, memory.len, memory.key)

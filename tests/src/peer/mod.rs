@@ -10,7 +10,8 @@ mod raw;
 mod session;
 
 pub use evidence::Transcript;
+pub(crate) use evidence::describe_message;
 pub use finding::Finding;
 pub use raw::{Passive, Peer, PeerOptions, Seen};
-pub(crate) use session::expect_reply;
 pub use session::{Session, request};
+pub(crate) use session::{expect_reply, reserved};

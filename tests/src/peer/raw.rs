@@ -212,7 +212,10 @@ impl Peer {
     /// # Errors
     /// [`Finding::Failed`] if nothing comes in time.
     pub async fn next(&mut self) -> Result<Seen, Finding> {
-        let deadline = Instant::now() + self.patience;
+        self.next_before(Instant::now() + self.patience).await
+    }
+
+    pub(super) async fn next_before(&mut self, deadline: Instant) -> Result<Seen, Finding> {
         loop {
             if let Some(seen) = self.inbox.pop_front() {
                 return Ok(seen);

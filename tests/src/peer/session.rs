@@ -2,6 +2,7 @@
 
 use redis_protocol::resp2::decode::decode;
 use redis_protocol::resp2::types::OwnedFrame;
+use tokio::time::Instant;
 use valkey_rdma_transport::device::wire::{ControlMessage, Features, MESSAGE_LEN, XferMemory};
 use valkey_rdma_transport::device::work::Region;
 
@@ -263,11 +264,27 @@ impl Session {
         Ok(std::mem::take(&mut self.answers).len())
     }
 
-    /// Takes whatever comes next.
+    /// Takes what comes, up to and including the first that is no keepalive. Keepalives do not prolong the wait.
     ///
     /// # Errors
-    /// [`Finding::Failed`] if nothing comes, or something that breaks the specification.
+    /// [`Finding::Failed`] if nothing else comes, or something that breaks the specification.
     pub async fn take_next(&mut self) -> Result<(), Finding> {
+        let deadline = Instant::now() + self.peer.patience();
+        loop {
+            let seen = self.peer.next_before(deadline).await?;
+            let keepalives = self.keepalives;
+            self.take(seen).await?;
+            if self.keepalives == keepalives {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes what comes next, be it a keepalive.
+    ///
+    /// # Errors
+    /// As [`take_next`](Self::take_next).
+    pub async fn take_anything(&mut self) -> Result<(), Finding> {
         let seen = self.peer.next().await?;
         self.take(seen).await
     }
@@ -386,7 +403,7 @@ pub(crate) fn expect_reply(found: &OwnedFrame, expected: &OwnedFrame) -> Result<
 }
 
 /// The bytes of a message that say nothing.
-fn reserved(message: &mut [u8; MESSAGE_LEN]) -> &mut [u8] {
+pub(crate) fn reserved(message: &mut [u8; MESSAGE_LEN]) -> &mut [u8] {
     match message[1] {
         3 => &mut message[2..16],
         2 => &mut message[2..],

@@ -180,7 +180,7 @@ impl FaultyEndpoint {
         };
         let mut pieces = 1;
         let mut erased = false;
-        let mut after = Vec::new();
+        let mut keepalives = 0;
         for (fault, value) in self.script.strike(Occasion::Data) {
             match fault {
                 Fault::ImmOver => imm = BEYOND_ANY_WINDOW,
@@ -207,15 +207,19 @@ impl FaultyEndpoint {
                         rkey = first.key;
                     }
                 }
-                Fault::RegisterEarly => after.extend(self.last_register.map(|message| message.to_vec())),
-                Fault::KeepaliveFlood => {
-                    after.extend(std::iter::repeat_n(wire::keepalive().to_vec(), value as usize));
+                Fault::RegisterEarly => {
+                    if let Some(message) = self.last_register {
+                        self.add_message(chain, &message);
+                    }
                 }
-                Fault::Opcode => after.push(wire::bare(value as u16).to_vec()),
+                Fault::KeepaliveFlood => {
+                    keepalives = value;
+                }
+                Fault::Opcode => self.add_message(chain, &wire::bare(value as u16)),
                 Fault::MessageLength => {
                     let mut bytes = wire::keepalive().to_vec();
                     bytes.resize(value as usize, 0);
-                    after.push(bytes);
+                    self.add_message(chain, &bytes);
                 }
                 Fault::Garbage => {
                     let Slice { region, offset, len } = request.local;
@@ -243,8 +247,8 @@ impl FaultyEndpoint {
             self.erase(&mut request);
         }
         chain.push(request);
-        for message in after {
-            self.add_message(chain, &message);
+        for _ in 0..keepalives {
+            self.add_message(chain, &wire::keepalive());
         }
     }
 

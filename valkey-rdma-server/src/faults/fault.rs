@@ -155,7 +155,7 @@ pub(super) const TABLE: &[Entry] = &[
     entry(F::RegisterMissing, "register-missing", On::Register, "does not send it"),
     with("MS", 0..=DAY_MS, entry(F::RegisterLate, "register-late", On::Register, "sends it so much later")),
     entry(F::RegisterTwice, "register-twice", On::Register, "sends it twice"),
-    entry(F::RegisterEarly, "register-early", On::Data, "repeats the last Register after it"),
+    entry(F::RegisterEarly, "register-early", On::Data, "repeats the last Register before it"),
     with(
         "BYTES",
         0..=u32::MAX,
@@ -186,11 +186,11 @@ pub(super) const TABLE: &[Entry] = &[
         entry(F::KeepaliveFlood, "keepalive-flood", On::Data, "sends so many keepalives after it"),
     ),
     entry(F::KeepaliveMissing, "keepalive-missing", On::Keepalive, "does not send it"),
-    with("OPCODE", 0..=65535, entry(F::Opcode, "opcode", On::Data, "sends this opcode, unasked, after it")),
+    with("OPCODE", 0..=65535, entry(F::Opcode, "opcode", On::Data, "sends this opcode, unasked, before it")),
     with(
         "BYTES",
         0..=64,
-        entry(F::MessageLength, "message-length", On::Data, "sends a message of this length after it"),
+        entry(F::MessageLength, "message-length", On::Data, "sends a message of this length before it"),
     ),
     entry(F::Reserved, "reserved", On::Message, "fills its reserved bytes with noise (legal)"),
     with("OPCODE", 0..=65535, entry(F::AnswerOpcode, "answer-opcode", On::Answer, "gives it this opcode")),

@@ -1,9 +1,11 @@
 //! The command line.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use valkey_rdma_transport::DeviceKind;
 
 /// Tests any server or client of Valkey over RDMA from outside, rule by rule
 ///
@@ -21,6 +23,8 @@ pub(crate) struct Args {
 pub(crate) enum Mode {
     /// Test a server
     Server(ServerArgs),
+    /// Test a client: a command that is run once per case, against a server that misbehaves by a script
+    Client(ClientArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -39,6 +43,29 @@ pub(crate) struct ServerArgs {
 
     /// How long to wait for anything that must come, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    pub(crate) patience: Duration,
+
+    #[command(flatten)]
+    pub(crate) report: ReportArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ClientArgs {
+    /// The client and its arguments, in which {host}, {port} and {url} are replaced. It should do some work, end with
+    /// status 0 if all of it was answered, and with another status if not
+    #[arg(last = true, value_name = "CMD", required_unless_present = "list")]
+    pub(crate) command: Vec<String>,
+
+    /// What the servers listen on: `verbs`, or `emulated` for a client built on this project's emulated device
+    #[arg(long, value_name = "verbs|emulated", default_value = "verbs")]
+    pub(crate) device: DeviceKind,
+
+    /// The address they listen on; the port is a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
+    pub(crate) bind: IpAddr,
+
+    /// How long the client may take per case, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = seconds)]
     pub(crate) patience: Duration,
 
     #[command(flatten)]

@@ -8,15 +8,17 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use args::{Args, Mode, ReportArgs, ServerArgs};
+use args::{Args, ClientArgs, Mode, ReportArgs, ServerArgs};
+use valkey_rdma_tests::conformance::client::Subject;
 use valkey_rdma_tests::conformance::report::{self, Table};
-use valkey_rdma_tests::conformance::server::{self, Target};
-use valkey_rdma_tests::conformance::{Case, Record};
+use valkey_rdma_tests::conformance::server::Target;
+use valkey_rdma_tests::conformance::{Case, Record, client, server};
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let outcome = match Args::parse().mode {
         Mode::Server(args) => test_server(&args).await,
+        Mode::Client(args) => test_client(&args).await,
     };
     outcome.unwrap_or_else(|error| {
         // If standard error is gone there is nobody left to tell.
@@ -42,6 +44,22 @@ async fn test_server(args: &ServerArgs) -> Result<ExitCode, String> {
     }
     let records = server::run(cases, &options, |record| table.print(&table.line(record))).await;
     finish(url, &records, &table, &args.report)
+}
+
+async fn test_client(args: &ClientArgs) -> Result<ExitCode, String> {
+    let cases = select(client::CASES.iter(), &args.report.only)?;
+    let table = table(&cases);
+    if args.report.list {
+        return Ok(list(&table, &cases));
+    }
+    let options = client::Options {
+        device: args.device,
+        bind: args.bind,
+        subject: Subject::Command(args.command.clone()),
+        patience: args.patience,
+    };
+    let records = client::run(cases, &options, |record| table.print(&table.line(record))).await;
+    finish(&args.command.join(" "), &records, &table, &args.report)
 }
 
 fn select<C>(

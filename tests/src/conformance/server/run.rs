@@ -100,17 +100,17 @@ impl<'a> Runner<'a> {
         let unharmed = self.context.unharmed().await;
         if unharmed.is_err() {
             self.context.bystander = None;
-            if let Some(server) = &mut self.server {
-                // A process that aborts takes a moment to die.
-                for _ in 0..50 {
-                    if server.death().is_some() {
-                        break;
-                    }
+            if let Some(mut server) = self.server.take() {
+                // A process that aborts takes a while to die if it tells its story first.
+                let patience = Instant::now() + self.options.patience;
+                while server.death().is_none() && Instant::now() < patience {
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
                 if let Some(death) = server.death() {
                     return Err(Finding::failed(format!("the server {death}")));
                 }
+                // It is of no use to the next case.
+                server.stop().await;
             }
         }
         match (result, unharmed) {
