@@ -49,7 +49,7 @@ pub struct Args {
     #[arg(short = '3')]
     pub resp3: bool,
 
-    /// How to reach the server given by -h and -p; emulated reaches none outside this process: see --demo
+    /// How to reach the server given by -h and -p; emulated is software, not RDMA
     #[arg(long, value_enum, value_name = "KIND", default_value_t = Transport::Rdma)]
     pub transport: Transport,
 

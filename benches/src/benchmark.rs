@@ -46,24 +46,12 @@ pub enum RunError {
     /// The server could not be reached, or refused us.
     #[error(transparent)]
     Connect(Error),
-    /// As [`RunError::Connect`], over the emulated device, which reaches less than its URL suggests.
-    #[error("{0}; the emulated device reaches servers in its own process only: try --demo")]
-    ConnectEmulated(Error),
     /// The demo could not be set up.
     #[error(transparent)]
     Demo(#[from] DemoError),
     /// Results could not be written.
     #[error("the results could not be written")]
     Output(#[from] io::Error),
-}
-
-impl RunError {
-    fn connect(endpoint: &Endpoint, error: Error) -> RunError {
-        match endpoint.transport() {
-            Transport::Emulated => RunError::ConnectEmulated(error),
-            _ => RunError::Connect(error),
-        }
-    }
 }
 
 /// Measures `endpoint` as `args` say, writing results to `out` and what went wrong to `err`.
@@ -139,7 +127,7 @@ async fn connect(
     if endpoint.transport() != Transport::Tcp && !matches!(connected, Ok(Some(_))) {
         complete(background, err, interrupt).await;
     }
-    connected.map_err(|error| RunError::connect(endpoint, error))
+    connected.map_err(RunError::Connect)
 }
 
 /// Lets the transport complete the connects that were given up, within reason.

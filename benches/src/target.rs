@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use valkey_rdma_client::{Client, Endpoint, Error, Protocol, Transport};
+use valkey_rdma_client::{Client, Config, Endpoint, Error, Protocol, Transport};
 
 use crate::args::{self, Args, Instead};
 use crate::interrupt::Interrupt;
@@ -94,7 +94,7 @@ async fn connect_all(
             break;
         }
         let endpoint = endpoint.clone();
-        connects.spawn(async move { Client::connect(&endpoint).await });
+        connects.spawn(async move { Client::connect_with(&endpoint, &config()).await });
     }
     while !connects.is_empty() {
         take_one(&mut connects, &mut clients, &mut failure).await;
@@ -103,6 +103,13 @@ async fn connect_all(
         None => Ok((clients, start.elapsed())),
         Some(error) => Err(error),
     }
+}
+
+/// A measurement ends with its connection: one that came back would hide what was lost meanwhile.
+fn config() -> Config {
+    let mut config = Config::default();
+    config.reconnect(None).command_timeout(None);
+    config
 }
 
 async fn take_one(

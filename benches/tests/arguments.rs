@@ -134,7 +134,7 @@ fn the_readme_has_every_flag_of_the_help_and_no_other() {
 fn help_and_version_are_printed_and_h_is_the_host() {
     let Err(Instead::Print(help)) = parse("--help") else { panic!("--help prints") };
     assert!(help.contains("--tasks-per-connection"), "{help}");
-    assert!(help.contains("emulated reaches none outside this process: see --demo"), "{help}");
+    assert!(help.contains("emulated is software, not RDMA"), "{help}");
     assert!(
         matches!(parse("--version"), Err(Instead::Print(text)) if text.starts_with("valkey-rdma-benchmark "))
     );

@@ -1,4 +1,4 @@
-//! The tool's parts against the mock over the emulated device, which lives within one process.
+//! The tool's parts against the mock over the emulated device, within this process.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 

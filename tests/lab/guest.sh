@@ -43,10 +43,14 @@ mount_the_rest() {
 
 start_device() {
     ip link set lo up
-    ip link add d0 type dummy || fail "cannot make the dummy interface"
+    if [ -n "$lab_end" ]; then
+        until_true 10 ip link set eth0 name d0 || fail "cannot find the cable"
+    else
+        ip link add d0 type dummy || fail "cannot make the dummy interface"
+    fi
     ip link set d0 mtu "$lab_mtu"
-    ip address add 10.0.0.1/24 dev d0
-    ip -6 address add fd00::1/64 dev d0 nodad
+    ip address add "10.0.0.${lab_end:-1}/24" dev d0
+    ip -6 address add "fd00::${lab_end:-1}/64" dev d0 nodad
     ip link set d0 up
     rdma link add rxe0 type rxe netdev d0 || fail "cannot make rxe0"
     until_true 10 test -c /dev/infiniband/uverbs0 || fail "/dev/infiniband/uverbs0 did not appear"

@@ -7,8 +7,8 @@ here=$(dirname "$(readlink -f "$0")")
 . "$here/packages.sh"
 lab=$1
 
-# The host's file system, the ports that carry output, and soft-RoCE on a dummy interface.
-modules=(virtio_pci virtio_rng virtio_console 9p 9pnet_virtio overlay
+# The host's file system, the ports that carry output, and soft-RoCE on a dummy interface or a cable.
+modules=(virtio_pci virtio_rng virtio_console virtio_net 9p 9pnet_virtio overlay
     dummy rdma_rxe rdma_ucm ib_uverbs rdma_cm crc32_generic)
 
 # Module files in the order they must be loaded, each once.

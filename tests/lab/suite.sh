@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The lab's whole suite, to be run inside it: the transport's tests on kernel verbs, then every client against every
-# server.
+# The lab's whole suite, to be run inside it: the transport's tests on kernel verbs, the proofs that connections leave
+# nothing behind, then every client against every server.
 #
-# usage: suite.sh INTEROP TEST_BINARY...
+# usage: suite.sh PROGRAMS TEST_BINARY...     PROGRAMS is the folder of the workspace's built programs
 set -uo pipefail
-interop=$1
+programs=$1
 shift
 
 export VALKEY_RDMA_TEST_DEVICE=verbs VALKEY_RDMA_TEST_ADDR=10.0.0.1
@@ -14,5 +14,7 @@ for test in "$@"; do
     # Those that need a device are ignored elsewhere; here they are the point. One at a time: the device is slow.
     "$test" --include-ignored --test-threads=1 || failed=1
 done
-"$interop" || failed=1
+"$programs/valkey-rdma-lab-proofs" || failed=1
+# Last, because it ends by removing the device.
+"$programs/valkey-rdma-interop" || failed=1
 exit "$failed"

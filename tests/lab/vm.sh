@@ -9,6 +9,8 @@
 # VALKEY_RDMA_LAB_TIMEOUT  seconds until the machine is stopped (3600)
 # VALKEY_RDMA_LAB_MEMORY   its memory in MiB (10240, or what this machine can spare)
 # VALKEY_RDMA_LAB_MTU      the interface's MTU (1500: an RDMA MTU of 1024; 4500 gives 4096)
+# VALKEY_RDMA_LAB_CABLE    END:SOCKET: the interface is no dummy but one end (1 or 2) of a cable to another machine,
+#                          which is 10.0.0.END; end 1 makes the socket and has to be started first
 # VALKEY_RDMA_LAB_ACCEL    QEMU's accelerator (tcg,thread=multi: runs anywhere)
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
@@ -19,6 +21,17 @@ shift
 timeout=${VALKEY_RDMA_LAB_TIMEOUT:-3600}
 mtu=${VALKEY_RDMA_LAB_MTU:-1500}
 accel=${VALKEY_RDMA_LAB_ACCEL:-tcg,thread=multi}
+
+cable=${VALKEY_RDMA_LAB_CABLE:-}
+end=${cable%%:*}
+nic=()
+case $end in
+    "") ;;
+    1) nic=(-netdev "stream,id=cable,server=on,addr.type=unix,addr.path=${cable#*:}") ;;
+    2) nic=(-netdev "stream,id=cable,server=off,addr.type=unix,addr.path=${cable#*:}") ;;
+    *) die "VALKEY_RDMA_LAB_CABLE=$cable is not 1:SOCKET or 2:SOCKET" ;;
+esac
+[ -z "$end" ] || nic+=(-device "virtio-net-pci,netdev=cable,mac=52:54:00:00:00:0$end")
 
 spare_memory() {
     awk '$1 == "MemAvailable:" { spare = int($2 / 1024) - 1024; print (spare < 10240 ? spare : 10240) }' /proc/meminfo
@@ -44,14 +57,16 @@ port() {
 }
 
 start_machine() {
+    # tsc=reliable: an emulated processor's counters are one, but the kernel does not believe it, and would read the time
+    # through a device, five times slower than a system call.
     # shellcheck disable=SC2046 # the ports are several words on purpose
     exec timeout --foreground --kill-after=5 "$timeout" qemu-system-x86_64 \
         -accel "$accel" -smp 2 -cpu max -M q35 -m "$memory" \
         -nodefaults -no-user-config -display none -no-reboot \
         -kernel "$lab/kernel/vmlinuz" -initrd "$lab/initramfs" \
-        -append "console=ttyS0 panic=-1 quiet lab_scripts=\"$here\" lab_job=\"$run/job\" lab_out=\"$lab/out\" lab_modules=\"$modules\" lab_mtu=$mtu" \
+        -append "console=ttyS0 panic=-1 quiet tsc=reliable lab_scripts=\"$here\" lab_job=\"$run/job\" lab_out=\"$lab/out\" lab_modules=\"$modules\" lab_mtu=$mtu lab_end=$end" \
         -serial "file:$run/console" \
-        -device virtio-rng-pci \
+        -device virtio-rng-pci "${nic[@]}" \
         -virtfs local,path=/,security_model=none,readonly=on,multidevs=remap,mount_tag=host \
         -virtfs "local,path=$lab/out,security_model=none,mount_tag=out" \
         -device virtio-serial-pci $(port stdout) $(port stderr) $(port status) \

@@ -24,11 +24,11 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ("imm-over", "honest", "clause I-2"),
     ("imm-short", "honest", "clause I-3"),
     ("imm-swapped", "honest", "clause I-2"),
-    ("tail-missing", "window-of-64-KiB", "hung"),
+    ("tail-missing", "window-of-64-KiB", "no reply"),
     ("lenient-opcode", "opcode-9", "ended well"),
     ("lenient-length", "message-of-31", "ended well"),
     ("lenient-imm", "imm-short", "clause W-5"),
-    ("receives-missing", "keepalive-flood", "hung"),
+    ("receives-missing", "keepalive-flood", "no reply"),
     ("garbage", "honest", "the client failed"),
 ];
 

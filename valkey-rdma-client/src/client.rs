@@ -1,83 +1,69 @@
 //! [`Client`]: the handle that tasks share.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{mpsc, oneshot};
-use valkey_rdma_transport::{Monitor, Stats};
+use tokio::sync::oneshot;
+use valkey_rdma_transport::Stats;
 
 use crate::command::{Command, Kind};
-use crate::connect;
-use crate::driver::{Driver, QUEUE, Request};
-use crate::endpoint::Endpoint;
-use crate::error::{Error, LostCause, LostConnection, RefusedCommand};
-use crate::in_flight::Reply;
-use crate::info::{ConnectionInfo, Counters, Tally};
+use crate::config::Config;
+use crate::connect::Connector;
+use crate::dedicated::Pool;
+use crate::endpoint::{Endpoint, Transport};
+use crate::error::{Error, RefusedCommand};
+use crate::info::{ConnectionInfo, ConnectionStatus, Counters, State};
+use crate::link::{Link, Revival};
 use crate::pipeline::Pipeline;
+use crate::request::{Commands, Reply, Request, Waiter};
+use crate::shared::PushHook;
+use crate::socket::Io;
 use crate::value::Value;
 
-/// A connection that any number of tasks share. Cloning is cheap; every clone is the same connection.
+/// A connection that any number of tasks share, or a few of them. Cloning is cheap; every clone is the same client.
 ///
 /// Commands of different tasks leave together when they wait at the same time, and every task gets its own replies.
-/// The server answers in order, so a slow command delays all that come after it on this connection: give blocking
-/// commands (BLPOP, XREAD BLOCK, WAIT) a client of their own.
+/// The server answers in order, so a slow command delays all that come after it on its connection: give blocking
+/// commands (BLPOP, XREAD BLOCK, WAIT) a [connection of their own](Self::dedicated), and large values
+/// [theirs](Self::value).
 ///
 /// # State that tasks share
-/// SELECT and AUTH are sent like any command and then hold for every task; better put them in the URL.
-/// Commands that would break the connection for the others are refused ([`Error::Refused`]): subscriptions, MONITOR,
-/// CLIENT REPLY, HELLO with arguments, QUIT, RESET, WATCH, SYNC, and MULTI outside a [`pipeline`](Self::pipeline) that
-/// also ends it.
+/// Commands that would change the connection for the others, or break it, are refused ([`Error::Refused`]), and the
+/// text says what to use instead: SELECT, AUTH, HELLO with arguments, subscriptions, CLIENT TRACKING, MONITOR,
+/// CLIENT REPLY, QUIT, RESET, WATCH, SYNC, and MULTI outside a [`pipeline`](Self::pipeline) that also ends it.
+///
+/// # Lost connections
+/// The client connects again by itself, with growing waits ([`Config::reconnect`]). What was under way is told apart:
+/// - a command that cannot have run is sent on the next connection, and so is one marked
+///   [`idempotent`](Command::idempotent), a few times ([`Config::retries`]);
+/// - any other fails with [`Error::Lost`], and [`Error::fate`] says that it may have run.
+///
+/// New commands wait for the next connection, for [`Config::patience`] at most; then they fail with the reason why
+/// there is none.
 ///
 /// # End
 /// Dropping the last clone ends the connection at once; [`close`](Self::close) first waits for what is under way.
-/// A lost connection stays lost: every later call fails, and a new client has to be connected.
 #[derive(Clone)]
 pub struct Client {
-    requests: mpsc::Sender<Request>,
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
 }
 
-/// What clients and driver both know.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) peer: Arc<str>,
-    pub(crate) info: ConnectionInfo,
-    pub(crate) tally: Tally,
-    /// Looks at the transport's counters, where the transport is ours.
-    monitor: Option<Monitor>,
-    /// Whether `close` was called: requests are turned away although the connection still lives.
-    pub(crate) closing: AtomicBool,
-    /// What ended the connection.
-    cause: OnceLock<Arc<LostCause>>,
-}
-
-impl Shared {
-    pub(crate) fn new(monitor: Option<Monitor>, peer: Arc<str>, info: ConnectionInfo) -> Self {
-        Self {
-            peer,
-            info,
-            tally: Tally::default(),
-            monitor,
-            closing: AtomicBool::new(false),
-            cause: OnceLock::new(),
-        }
-    }
-
-    /// Notes the end of the connection. The first cause stands.
-    pub(crate) fn end(&self, cause: LostCause) -> Arc<LostCause> {
-        self.cause.get_or_init(|| Arc::new(cause)).clone()
-    }
-
-    pub(crate) fn lost(&self, cause: &Arc<LostCause>, may_have_run: bool) -> Error {
-        LostConnection { peer: self.peer.clone(), cause: cause.clone(), may_have_run }.into()
-    }
+struct Inner {
+    links: Vec<Link>,
+    /// Whose turn it is, if there are several.
+    turn: AtomicUsize,
+    connector: Arc<Connector>,
+    pool: Pool,
 }
 
 impl Client {
-    /// Connects to a URL or an [`Endpoint`]: resolves the name, tries its addresses in turn, logs in and selects the
-    /// database, all within the endpoint's timeout. Must run inside a tokio runtime, which then drives the connection.
+    /// Connects to a URL or an [`Endpoint`], with the default [`Config`]: resolves the name, tries its addresses in
+    /// turn, logs in and selects the database, all within the endpoint's timeout. Must run inside a tokio runtime,
+    /// which then drives the connection.
     ///
     /// # Errors
     /// [`Error::Endpoint`] if the URL makes no sense; [`Error::Connect`] otherwise, with the step that failed.
@@ -85,11 +71,65 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future gives the attempt up and closes what was opened.
     pub async fn connect(endpoint: impl TryInto<Endpoint, Error: Into<Error>>) -> Result<Self, Error> {
-        connect::connect(&endpoint.try_into().map_err(Into::into)?).await
+        Self::connect_with(endpoint, &Config::default()).await
     }
 
-    /// Logs in over a stream that is connected already: a Unix socket, TLS, a test double. Of the endpoint, only
-    /// login, database, protocol and timeout count, and its host and port in messages.
+    /// As [`connect`](Self::connect), with another [`Config`].
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect). With several connections, the first failure is told, and none is kept.
+    ///
+    /// # Cancel safety
+    /// As [`connect`](Self::connect).
+    pub async fn connect_with(
+        endpoint: impl TryInto<Endpoint, Error: Into<Error>>,
+        config: &Config,
+    ) -> Result<Self, Error> {
+        let endpoint = endpoint.try_into().map_err(Into::into)?;
+        endpoint.check()?;
+        Self::start(Connector::new(endpoint, config.clone()), None).await
+    }
+
+    /// As [`connect_with`](Self::connect_with), over streams that `dialer` makes: Unix sockets, TLS, a tunnel. It is
+    /// called for every connection, those after a lost one included. Of the endpoint, only login, database, protocol
+    /// and timeout count, and its host and port in messages.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), valkey_rdma_client::Error> {
+    /// use tokio::net::UnixStream;
+    /// use valkey_rdma_client::{Client, Config};
+    ///
+    /// let connect = || UnixStream::connect("/run/valkey.sock");
+    /// let client = Client::dial("valkey://localhost", &Config::default(), connect).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    /// As [`connect`](Self::connect).
+    pub async fn dial<S, F>(
+        endpoint: impl TryInto<Endpoint, Error: Into<Error>>,
+        config: &Config,
+        dialer: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Result<Self, Error>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        F: Future<Output = io::Result<S>> + Send + 'static,
+    {
+        let endpoint = endpoint.try_into().map_err(Into::into)?;
+        endpoint.check()?;
+        let dialer = Box::new(move || {
+            let stream = dialer();
+            Box::pin(async move { stream.await.map(|stream| Box::new(stream) as Box<dyn Io>) }) as _
+        });
+        Self::start(Connector::dialing(endpoint, config.clone(), dialer), None).await
+    }
+
+    /// Logs in over a stream that is connected already. It cannot be made again: once lost, it stays lost.
+    /// Of the endpoint, only login, database, protocol and timeout count, and its host and port in messages.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -100,7 +140,34 @@ impl Client {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        connect::over(stream, endpoint).await
+        let connector = Arc::new(Connector::once(endpoint.clone(), Config::default()));
+        let wire = connector.log_in(Box::new(stream)).await?;
+        let link = Link::start(wire, endpoint.authority().into(), None, None);
+        Ok(Self::assemble(vec![link], connector))
+    }
+
+    /// Makes all connections, one after the other: a server has one thread to accept them, and memory to pin.
+    pub(crate) async fn start(connector: Connector, pushes: Option<PushHook>) -> Result<Self, Error> {
+        let connector = Arc::new(connector);
+        let config = &connector.config;
+        let revival = config.reconnect.map(|backoff| Revival {
+            connector: connector.clone(),
+            backoff,
+            patience: config.patience,
+            retries: config.retries,
+        });
+        let peer: Arc<str> = connector.endpoint.authority().into();
+        let mut links = Vec::with_capacity(config.connections);
+        for _ in 0..config.connections {
+            let wire = connector.connect().await?;
+            links.push(Link::start(wire, peer.clone(), revival.clone(), pushes.clone()));
+        }
+        Ok(Self::assemble(links, connector))
+    }
+
+    pub(crate) fn assemble(links: Vec<Link>, connector: Arc<Connector>) -> Self {
+        let inner = Inner { links, turn: AtomicUsize::new(0), connector, pool: Pool::default() };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Sends a command, given as its name and arguments, and waits for its reply.
@@ -115,8 +182,9 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Server`] if the reply is an error, [`Error::Lost`] if none came, [`Error::Refused`] if the command
-    /// cannot be shared or has no name.
+    /// [`Error::Server`] if the reply is an error, [`Error::Lost`] or [`Error::TimedOut`] if none came,
+    /// [`Error::Connect`] if there was no connection for too long, [`Error::Refused`] if the command cannot be shared
+    /// or has no name.
     ///
     /// # Cancel safety
     /// Dropping the future drops the reply, never shifts those of others. The command may or may not run.
@@ -139,8 +207,10 @@ impl Client {
             return Err(RefusedCommand { command: command.name(), reason: LONE_MULTI }.into());
         }
         let (sender, reply) = oneshot::channel();
-        self.send(Request::Command(command, sender)).await?;
-        Ok(self.receive(reply).await??)
+        let limit = command.limit().or(self.config().command_timeout);
+        let link = self.link();
+        link.send(Request::new(Commands::One(command), Waiter::One(sender), limit)).await?;
+        Ok(link.receive(reply).await??)
     }
 
     /// Begins a pipeline: commands that leave together and stay together.
@@ -148,28 +218,65 @@ impl Client {
         Pipeline::new(self.clone())
     }
 
-    /// What this connection runs on.
+    /// What the (first) connection runs on. After a reconnect it may be another.
     #[must_use]
-    pub fn info(&self) -> &ConnectionInfo {
-        &self.shared.info
+    pub fn info(&self) -> Arc<ConnectionInfo> {
+        self.first().shared.info()
     }
 
-    /// What the multiplexer has done so far.
+    /// What carries the bytes of the (first) connection.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.info().transport
+    }
+
+    /// Whether there is a connection: the best that one of them can say.
+    #[must_use]
+    pub fn state(&self) -> State {
+        let mut states = self.inner.links.iter().map(|link| link.shared.state());
+        let first = states.next().unwrap_or(State::Closed);
+        states.fold(first, |best, state| match (best, state) {
+            (State::Connected, _) | (_, State::Connected) => State::Connected,
+            (State::Reconnecting, _) | (_, State::Reconnecting) => State::Reconnecting,
+            _ => State::Closed,
+        })
+    }
+
+    /// What the multiplexer has done so far, on all connections.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.shared.tally.read()
+        let mut sum = Counters::default();
+        for link in &self.inner.links {
+            sum.add(&link.shared.tally.read());
+        }
+        sum
     }
 
-    /// What the transport has done so far: work requests, doorbells, windows, bytes. None on TCP.
+    /// What the transport has done so far on the (first) connection: work requests, doorbells, windows, bytes. None on
+    /// TCP.
     #[must_use]
     pub fn stats(&self) -> Option<Stats> {
-        self.shared.monitor.as_ref().map(Monitor::stats)
+        self.first().shared.transport_stats()
     }
 
-    /// Whether the connection has ended, for whatever reason.
+    /// All that is known of each connection. Printed, it reads like the reply to INFO:
+    ///
+    /// ```no_run
+    /// # fn example(client: valkey_rdma_client::Client) {
+    /// for connection in client.status() {
+    ///     println!("{connection}");
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn status(&self) -> Vec<ConnectionStatus> {
+        self.inner.links.iter().map(|link| link.shared.status()).collect()
+    }
+
+    /// Whether the client is at its end: closed, or lost without leave to reconnect.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.requests.is_closed()
+        self.inner.links.iter().all(Link::is_closed)
     }
 
     /// Ends the connection for all clones, after the replies to everything sent so far. Returns when it is done, at
@@ -179,70 +286,53 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future does not stop the closing.
     pub async fn close(&self) {
-        let (done, ended) = oneshot::channel();
-        if self.requests.send(Request::Close(done)).await.is_ok() {
-            // Never sent to: dropped at the end.
-            drop(ended.await);
+        for link in &self.inner.links {
+            link.close().await;
         }
     }
 
     pub(crate) async fn run_pipeline(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Error> {
+        let own = commands.iter().filter_map(Command::limit).max();
+        let limit = own.or(self.config().command_timeout);
         let (sender, replies) = oneshot::channel();
-        self.send(Request::Pipeline(commands, sender)).await?;
-        self.receive(replies).await
+        let waiter = Waiter::Many(sender, Vec::with_capacity(commands.len()));
+        let link = self.link();
+        link.send(Request::new(Commands::Many(commands), waiter, limit)).await?;
+        link.receive(replies).await
     }
 
-    async fn send(&self, request: Request) -> Result<(), Error> {
-        self.requests.send(request).await.map_err(|_| self.dropped(false))
+    pub(crate) fn connector(&self) -> &Arc<Connector> {
+        &self.inner.connector
     }
 
-    async fn receive<T>(&self, answer: oneshot::Receiver<Result<T, Error>>) -> Result<T, Error> {
-        answer.await.unwrap_or_else(|_| Err(self.dropped(true)))
+    pub(crate) fn config(&self) -> &Config {
+        &self.inner.connector.config
     }
 
-    /// The error for a request that the driver did not take, or dropped without a word. Once it has ended in good
-    /// order, with a cause, whatever it had taken is answered.
-    fn dropped(&self, handed_over: bool) -> Error {
-        match self.shared.cause.get() {
-            Some(cause) => self.shared.lost(cause, false),
-            None if !handed_over && self.shared.closing.load(Ordering::Relaxed) => {
-                self.shared.lost(&Arc::new(LostCause::Closed), false)
-            }
-            None => self.shared.lost(&Arc::new(LostCause::Stopped), handed_over),
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.inner.pool
+    }
+
+    fn first(&self) -> &Link {
+        &self.inner.links[0]
+    }
+
+    /// The connection for the next request: each in turn, but one that is there before one that is not.
+    fn link(&self) -> &Link {
+        let links = &self.inner.links;
+        if let [only] = &links[..] {
+            return only;
         }
+        let turn = self.inner.turn.fetch_add(1, Ordering::Relaxed);
+        let in_turn = (0..links.len()).map(|step| &links[turn.wrapping_add(step) % links.len()]);
+        in_turn.clone().find(|link| link.shared.is_online()).unwrap_or(&links[turn % links.len()])
     }
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("info", &self.shared.info).field("closed", &self.is_closed()).finish()
+        f.debug_struct("Client").field("info", &self.info()).field("state", &self.state()).finish()
     }
 }
 
-const LONE_MULTI: &str =
-    "commands of other tasks would get into the transaction; send MULTI to EXEC in one pipeline";
-
-/// A client and the driver it talks to, which is not running yet, and a way to queue the first requests.
-pub(crate) struct Unstarted<S> {
-    pub(crate) client: Client,
-    pub(crate) driver: Driver<S>,
-}
-
-impl<S: AsyncRead + AsyncWrite + Unpin> Unstarted<S> {
-    pub(crate) fn new(stream: S, monitor: Option<Monitor>, peer: Arc<str>, info: ConnectionInfo) -> Self {
-        let (sender, requests) = mpsc::channel(QUEUE);
-        let protocol = info.protocol;
-        let shared = Arc::new(Shared::new(monitor, peer, info));
-        let driver = Driver::new(stream, protocol, requests, shared.clone());
-        Self { client: Client { requests: sender, shared }, driver }
-    }
-
-    /// Queues a command, whatever it is. The first few always fit.
-    pub(crate) fn queue(&self, command: Command) -> impl Future<Output = Result<Reply, Error>> + use<S> {
-        let (sender, reply) = oneshot::channel();
-        let queued = self.client.requests.try_send(Request::Command(command, sender));
-        debug_assert!(queued.is_ok(), "the queue is longer than a handshake");
-        let client = self.client.clone();
-        async move { client.receive(reply).await }
-    }
-}
+const LONE_MULTI: &str = "commands of other tasks would get into the transaction; use Client::transaction, or MULTI to EXEC in one pipeline";

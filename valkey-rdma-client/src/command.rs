@@ -1,6 +1,7 @@
 //! [`Command`]: arguments to RESP bytes, encoded once and ready to leave.
 
 use std::fmt;
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -31,6 +32,8 @@ pub struct Command {
     /// Encoded arguments after `parts`.
     tail: BytesMut,
     kind: Kind,
+    idempotent: bool,
+    timeout: Option<Duration>,
 }
 
 /// What the multiplexer must know about a command.
@@ -60,7 +63,14 @@ impl Command {
     }
 
     pub(crate) fn empty() -> Self {
-        Self { arguments: 0, parts: Vec::new(), tail: BytesMut::new(), kind: Kind::Empty }
+        Self {
+            arguments: 0,
+            parts: Vec::new(),
+            tail: BytesMut::new(),
+            kind: Kind::Empty,
+            idempotent: false,
+            timeout: None,
+        }
     }
 
     /// Encodes a name and its arguments.
@@ -69,6 +79,24 @@ impl Command {
         for arg in args {
             command.push(arg.as_ref());
         }
+        command
+    }
+
+    /// Takes over a whole command in RESP, well formed, as another library has encoded it.
+    #[cfg(feature = "redis")]
+    pub(crate) fn from_packed(packed: Vec<u8>) -> Self {
+        let mut command = Self::empty();
+        let mut rest = Bytes::from(packed);
+        let count = take_number(&mut rest);
+        let mut args = rest.clone();
+        // The first two say what kind of command it is.
+        for _ in 0..count.min(2) {
+            let len = take_number(&mut args).min(args.len());
+            command.note(&args.split_to(len));
+            let _crlf = args.split_to(args.len().min(2));
+        }
+        command.arguments = count;
+        command.parts.push(rest);
         command
     }
 
@@ -94,8 +122,46 @@ impl Command {
         self
     }
 
+    /// Declares that running the command twice is as good as once, so that the client may send it again when the
+    /// connection is lost before its reply. GET is such a command, and SET without options; INCR is not.
+    ///
+    /// ```no_run
+    /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
+    /// use valkey_rdma_client::Command;
+    ///
+    /// let value = client.execute(Command::new("GET").arg("key").idempotent()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn idempotent(mut self) -> Self {
+        self.idempotent = true;
+        self
+    }
+
+    /// Limits how long this command may take, from the call to its reply, instead of the client's
+    /// [`command_timeout`](crate::Config::command_timeout). In a pipeline, the longest limit counts.
+    #[must_use]
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
+        self
+    }
+
+    pub(crate) fn is_idempotent(&self) -> bool {
+        self.idempotent
+    }
+
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        self.timeout
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// The refusal of a command without even a name.
+    pub(crate) fn without_name(&self) -> Option<RefusedCommand> {
+        if self.kind == Kind::Empty { self.refusal() } else { None }
     }
 
     /// The reason not to send this command on a shared connection, if there is one.
@@ -118,8 +184,8 @@ impl Command {
     }
 
     /// The bytes for the wire, in order: how many arguments, then the encoded arguments in pieces.
-    pub(crate) fn into_wire(self) -> (usize, Vec<Bytes>, BytesMut) {
-        (self.arguments, self.parts, self.tail)
+    pub(crate) fn wire(&self) -> (usize, &[Bytes], &[u8]) {
+        (self.arguments, &self.parts, &self.tail)
     }
 
     fn push(&mut self, arg: &[u8]) {
@@ -128,6 +194,9 @@ impl Command {
         put_header(&mut self.tail, b'$', arg.len());
         self.tail.put_slice(arg);
         self.tail.put_slice(b"\r\n");
+        if self.tail.len() >= SHARED_FROM {
+            self.parts.push(self.tail.split().freeze());
+        }
     }
 
     /// Counts an argument and learns from the first two what kind of command this is.
@@ -135,6 +204,7 @@ impl Command {
         self.kind = match (self.arguments, self.kind) {
             (0, _) => kind_of(arg),
             (1, Kind::Client) if arg.eq_ignore_ascii_case(b"REPLY") => Kind::Refused(SILENCES),
+            (1, Kind::Client) if arg.eq_ignore_ascii_case(b"TRACKING") => Kind::Refused(TRACKS),
             (1, Kind::Hello) => Kind::Refused(CHANGES_PROTOCOL),
             (_, kind) => kind,
         };
@@ -171,14 +241,28 @@ pub(crate) fn put_header(buffer: &mut BytesMut, kind: u8, mut number: usize) {
     buffer.put_slice(&digits[at..]);
 }
 
-const SUBSCRIBES: &str =
-    "its messages would mix with the replies of other tasks; pub/sub is not supported yet";
+/// Takes `*3\r\n` and the like.
+#[cfg(feature = "redis")]
+fn take_number(bytes: &mut Bytes) -> usize {
+    let end = bytes.iter().position(|&byte| byte == b'\n').map_or(bytes.len(), |at| at + 1);
+    let digits = bytes.split_to(end);
+    digits
+        .iter()
+        .filter(|byte| byte.is_ascii_digit())
+        .fold(0, |number, digit| number * 10 + usize::from(digit - b'0'))
+}
+
+const SUBSCRIBES: &str = "its messages would mix with the replies of other tasks; use Client::subscriber";
 const MONITORS: &str = "its output would mix with the replies of other tasks";
 const SILENCES: &str = "without replies nobody can tell which command an answer belongs to";
 const CHANGES_PROTOCOL: &str = "the protocol is fixed when connecting; use the endpoint's protocol and login";
 const QUITS: &str = "the connection is shared; use Client::close";
 const RESETS: &str = "it would undo the login and the protocol for every task; connect anew instead";
-const WATCHES: &str = "another task could spend it; transactions with WATCH need a connection of their own";
+const WATCHES: &str = "another task could spend it; use Client::watch";
+const SELECTS: &str =
+    "it would hold for other tasks, and only until a reconnect; put the database into the URL";
+const LOGS_IN: &str = "it would hold for other tasks, and only until a reconnect; put the login into the URL";
+const TRACKS: &str = "it would hold only until a reconnect; use Cache::connect";
 const REPLICATES: &str = "it turns the connection into a replication link";
 
 /// Looks a command's name up among those that are more than one request and one reply.
@@ -195,6 +279,8 @@ fn kind_of(name: &[u8]) -> Kind {
         b"SUBSCRIBE" | b"PSUBSCRIBE" | b"SSUBSCRIBE" | b"UNSUBSCRIBE" | b"PUNSUBSCRIBE" | b"SUNSUBSCRIBE" => {
             Kind::Refused(SUBSCRIBES)
         }
+        b"SELECT" => Kind::Refused(SELECTS),
+        b"AUTH" => Kind::Refused(LOGS_IN),
         b"MONITOR" => Kind::Refused(MONITORS),
         b"QUIT" => Kind::Refused(QUITS),
         b"RESET" => Kind::Refused(RESETS),
@@ -209,13 +295,13 @@ mod tests {
     use super::*;
 
     fn wire(command: Command) -> Vec<u8> {
-        let (arguments, parts, tail) = command.into_wire();
+        let (arguments, parts, tail) = command.wire();
         let mut bytes = BytesMut::new();
         put_header(&mut bytes, b'*', arguments);
         for part in parts {
-            bytes.extend_from_slice(&part);
+            bytes.extend_from_slice(part);
         }
-        bytes.extend_from_slice(&tail);
+        bytes.extend_from_slice(tail);
         bytes.to_vec()
     }
 

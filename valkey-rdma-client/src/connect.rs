@@ -1,85 +1,220 @@
 //! From an [`Endpoint`] to a [`Client`]: resolve, connect, log in, under one deadline.
 
+use std::future::Future;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
-use tracing::{Instrument, debug, debug_span};
-use valkey_rdma_transport::{Config, DeviceKind, Monitor, Stream, TransportError};
+use tracing::{debug, warn};
+use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, Stream, TransportError};
 
-use crate::client::{Client, Unstarted};
 use crate::command::Command;
+use crate::config::Config;
 use crate::endpoint::{Endpoint, Protocol, Transport};
-use crate::error::{ConnectCause, ConnectError, Error, LostCause, ServerError};
+use crate::error::{ConnectCause, ConnectError};
 use crate::info::ConnectionInfo;
+use crate::server_error::{ServerError, ServerErrorKind};
+use crate::socket::{Io, Socket};
+use crate::wire::Wire;
 
-/// Connects by name.
-pub(crate) async fn connect(endpoint: &Endpoint) -> Result<Client, Error> {
-    endpoint.check()?;
-    establish(endpoint).await.map_err(|cause| failure(endpoint, cause))
+/// Makes connections to one server, all alike.
+pub(crate) struct Connector {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) config: Config,
+    source: Source,
 }
 
-/// Logs in over a stream that the caller has connected.
-pub(crate) async fn over<S>(stream: S, endpoint: &Endpoint) -> Result<Client, Error>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let deadline = Deadline::of(endpoint);
-    let client = log_in(stream, None, endpoint, plain_info(endpoint), &deadline).await;
-    client.map_err(|cause| failure(endpoint, cause))
+/// Where streams come from.
+enum Source {
+    Endpoint,
+    /// The program makes them.
+    Dialer(Dialer),
+    /// The program has made one, and no other can be had.
+    Once,
 }
 
-async fn establish(endpoint: &Endpoint) -> Result<Client, ConnectCause> {
-    let deadline = Deadline::of(endpoint);
-    let addresses = timeout_at(deadline.at, resolve(endpoint)).await;
-    let addresses = addresses.map_err(|_| deadline.passed(false))??;
-    match endpoint.transport() {
-        Transport::Tcp => {
-            let (stream, peer) = dial(&deadline, &addresses, connect_tcp).await?;
-            let info = ConnectionInfo { peer: Some(peer), ..plain_info(endpoint) };
-            log_in(stream, None, endpoint, info, &deadline).await
+pub(crate) type Dialer = Box<dyn Fn() -> Dialing + Send + Sync>;
+type Dialing = Pin<Box<dyn Future<Output = io::Result<Box<dyn Io>>> + Send>>;
+
+impl Connector {
+    pub(crate) fn new(endpoint: Endpoint, config: Config) -> Self {
+        Self { endpoint, config, source: Source::Endpoint }
+    }
+
+    pub(crate) fn dialing(endpoint: Endpoint, config: Config, dialer: Dialer) -> Self {
+        Self { endpoint, config, source: Source::Dialer(dialer) }
+    }
+
+    pub(crate) fn once(endpoint: Endpoint, config: Config) -> Self {
+        Self { endpoint, config, source: Source::Once }
+    }
+
+    /// Connects and logs in, within the endpoint's timeout.
+    pub(crate) async fn connect(&self) -> Result<Wire, ConnectError> {
+        let deadline = Deadline::of(&self.endpoint);
+        let transport = self.endpoint.transport();
+        let wire = match self.establish(transport, &deadline).await {
+            Err(cause) if self.endpoint.fallback() && worth_a_fallback(&cause) => {
+                warn!(peer = %self.endpoint.authority(), %cause, "no connection over {transport}, falling back to tcp");
+                let wire = self.establish(Transport::Tcp, &deadline).await;
+                wire.map(|mut wire| {
+                    Arc::make_mut(&mut wire.info).fallback = Some(cause.to_string());
+                    wire
+                })
+            }
+            other => other,
+        };
+        let wire = wire.map_err(|cause| self.failure(cause))?;
+        debug!(info = %wire.info, "connected");
+        Ok(wire)
+    }
+
+    /// Logs in over a stream that is there already.
+    pub(crate) async fn log_in(&self, stream: Box<dyn Io>) -> Result<Wire, ConnectError> {
+        let deadline = Deadline::of(&self.endpoint);
+        let wire = Wire::new(Socket::Other(stream), self.plain_info(self.endpoint.transport()), None);
+        self.set_up(wire, &deadline).await.map_err(|cause| self.failure(cause))
+    }
+
+    async fn establish(&self, transport: Transport, deadline: &Deadline) -> Result<Wire, ConnectCause> {
+        match &self.source {
+            Source::Endpoint => {}
+            Source::Once => return Err(ConnectCause::OnlyOneStream),
+            Source::Dialer(dial) => {
+                let stream = timeout_at(deadline.at, dial()).await.map_err(|_| deadline.passed(false))?;
+                let stream = stream.map_err(|error| ConnectCause::Io(Arc::new(error)))?;
+                let wire = Wire::new(Socket::Other(stream), self.plain_info(transport), None);
+                return self.set_up(wire, deadline).await;
+            }
         }
-        Transport::Rdma => connect_device(DeviceKind::Verbs, endpoint, &addresses, &deadline).await,
-        Transport::Emulated => connect_device(DeviceKind::Emulated, endpoint, &addresses, &deadline).await,
+        let addresses = timeout_at(deadline.at, resolve(&self.endpoint)).await;
+        let addresses = addresses.map_err(|_| deadline.passed(false))??;
+        // What comes after must have time left.
+        let halved = self.endpoint.fallback() && transport != Transport::Tcp;
+        let deadline = if halved { &deadline.half() } else { deadline };
+        let wire = match transport {
+            Transport::Tcp => self.dial_tcp(&addresses, deadline).await?,
+            Transport::Rdma => self.dial_device(DeviceKind::Verbs, transport, &addresses, deadline).await?,
+            Transport::Emulated => {
+                self.dial_device(DeviceKind::Emulated, transport, &addresses, deadline).await?
+            }
+        };
+        self.set_up(wire, deadline).await
+    }
+
+    async fn dial_tcp(&self, addresses: &[SocketAddr], deadline: &Deadline) -> Result<Wire, ConnectCause> {
+        let limit = self.config.peer_timeout;
+        let connect = move |address| async move {
+            connect_tcp(address, limit).await.map_err(|error| ConnectCause::Io(Arc::new(error)))
+        };
+        let (stream, peer) = dial(deadline, addresses, connect).await?;
+        let info = ConnectionInfo { peer: Some(peer), ..self.plain_info(Transport::Tcp) };
+        Ok(Wire::new(Socket::Tcp(stream), info, None))
+    }
+
+    async fn dial_device(
+        &self,
+        kind: DeviceKind,
+        transport: Transport,
+        addresses: &[SocketAddr],
+        deadline: &Deadline,
+    ) -> Result<Wire, ConnectCause> {
+        let mut config = TransportConfig::default();
+        config.connect_timeout(deadline.left());
+        if let Some(bytes) = self.endpoint.rx_size() {
+            config.rx_size(bytes);
+        }
+        if let Some(name) = self.endpoint.device() {
+            config.device(name);
+        }
+        let config = &config;
+        let connect = move |address| async move {
+            Stream::connect(kind, address, config).await.map_err(|error| match error {
+                TransportError::ConnectTimeout { .. } => deadline.passed(false),
+                error => ConnectCause::Device(Arc::new(error)),
+            })
+        };
+        let (stream, peer) = dial(deadline, addresses, connect).await?;
+        let seen = stream.info();
+        let info = ConnectionInfo {
+            peer: Some(peer),
+            device: Some(seen.device.name),
+            mtu: seen.device.mtu,
+            rx_window: Some(seen.window),
+            tx_window: Some(seen.peer_window),
+            ..self.plain_info(transport)
+        };
+        let monitor = stream.monitor();
+        Ok(Wire::new(Socket::Device(stream), info, Some(monitor)))
+    }
+
+    /// Brings a connection into the state that endpoint and config ask for. All commands leave in one write; the
+    /// first refusal that matters is the failure, even if the peer hangs up after it.
+    async fn set_up(&self, mut wire: Wire, deadline: &Deadline) -> Result<Wire, ConnectCause> {
+        let (commands, steps): (Vec<_>, Vec<_>) = self.steps().unzip();
+        let mut replies = Vec::with_capacity(commands.len());
+        let outcome = timeout_at(deadline.at, wire.exchange_into(&commands, &mut replies)).await;
+        for (reply, step) in replies.into_iter().zip(steps) {
+            match reply {
+                Ok(_) => {}
+                Err(error) if step == Step::Courtesy && error.kind() != ServerErrorKind::NoAuth => {
+                    debug!(%error, "ignored");
+                }
+                Err(error) => return Err(ConnectCause::Rejected(without_arguments(error))),
+            }
+        }
+        match outcome {
+            Ok(Ok(())) => Ok(wire),
+            Ok(Err(cause)) => Err(ConnectCause::Lost(Arc::new(cause))),
+            Err(_) => Err(deadline.passed(true)),
+        }
+    }
+
+    /// The handshake, in order.
+    fn steps(&self) -> impl Iterator<Item = (Command, Step)> {
+        let endpoint = &self.endpoint;
+        let login = login(endpoint);
+        // Without it, nothing below would tell that the server wants a login: SETINFO is allowed before one.
+        let probe = login.is_none().then(|| Command::new("PING"));
+        let database = endpoint.database();
+        let select = (database != 0).then(|| Command::new("SELECT").arg(database.to_string()));
+        let name = self.config.name.as_deref().map(|name| Command::from_args(["CLIENT", "SETNAME", name]));
+        let tracking = self.config.tracking.then(|| Command::from_args(["CLIENT", "TRACKING", "ON"]));
+        let library = Command::from_args(["CLIENT", "SETINFO", "LIB-NAME", env!("CARGO_PKG_NAME")]);
+        let version = Command::from_args(["CLIENT", "SETINFO", "LIB-VER", env!("CARGO_PKG_VERSION")]);
+        let needed = login.into_iter().chain(select).chain(name).chain(tracking);
+        needed
+            .map(|command| (command, Step::Needed))
+            .chain(probe.into_iter().chain([library, version]).map(|command| (command, Step::Courtesy)))
+    }
+
+    fn plain_info(&self, transport: Transport) -> ConnectionInfo {
+        ConnectionInfo {
+            transport,
+            peer: None,
+            device: None,
+            mtu: None,
+            rx_window: None,
+            tx_window: None,
+            protocol: self.endpoint.protocol(),
+            fallback: None,
+        }
+    }
+
+    fn failure(&self, cause: ConnectCause) -> ConnectError {
+        let transport = self.endpoint.transport();
+        ConnectError { peer: self.endpoint.authority().into(), transport, cause }
     }
 }
 
-async fn connect_device(
-    kind: DeviceKind,
-    endpoint: &Endpoint,
-    addresses: &[SocketAddr],
-    deadline: &Deadline,
-) -> Result<Client, ConnectCause> {
-    let mut config = Config::default();
-    config.connect_timeout(deadline.left());
-    if let Some(bytes) = endpoint.rx_size() {
-        config.rx_size(bytes);
-    }
-    if let Some(name) = endpoint.device() {
-        config.device(name);
-    }
-    let config = &config;
-    let connect = move |address| async move {
-        Stream::connect(kind, address, config).await.map_err(|error| match error {
-            TransportError::ConnectTimeout { .. } => deadline.passed(false),
-            error => ConnectCause::Device(Arc::new(error)),
-        })
-    };
-    let (stream, peer) = dial(deadline, addresses, connect).await?;
-    let seen = stream.info();
-    let info = ConnectionInfo {
-        peer: Some(peer),
-        device: Some(seen.device.name),
-        mtu: seen.device.mtu,
-        rx_window: Some(seen.window),
-        tx_window: Some(seen.peer_window),
-        ..plain_info(endpoint)
-    };
-    let monitor = stream.monitor();
-    log_in(stream, Some(monitor), endpoint, info, deadline).await
+/// Whether TCP may succeed where RDMA did not: not where the name is unknown or the server has said no.
+fn worth_a_fallback(cause: &ConnectCause) -> bool {
+    matches!(cause, ConnectCause::Device(_) | ConnectCause::Deadline { .. } | ConnectCause::Lost(_))
 }
 
 async fn resolve(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, ConnectCause> {
@@ -113,50 +248,24 @@ where
     Err(failure)
 }
 
-async fn connect_tcp(address: SocketAddr) -> Result<TcpStream, ConnectCause> {
-    let stream = TcpStream::connect(address).await.map_err(|error| ConnectCause::Io(Arc::new(error)))?;
+async fn connect_tcp(address: SocketAddr, limit: Option<Duration>) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
     // Batches are ours to form; the kernel must not wait for more.
-    stream.set_nodelay(true).map_err(|error| ConnectCause::Io(Arc::new(error)))?;
+    stream.set_nodelay(true)?;
+    if let Some(limit) = limit {
+        let socket = SockRef::from(&stream);
+        // Three probes within the second half of the limit.
+        let probes =
+            TcpKeepalive::new().with_time((limit / 2).max(SECOND)).with_interval((limit / 6).max(SECOND));
+        socket.set_tcp_keepalive(&probes)?;
+        #[cfg(target_os = "linux")]
+        socket.set_tcp_user_timeout(Some(limit))?;
+    }
     Ok(stream)
 }
 
-/// Starts the driver and brings the connection into the state that the endpoint asks for. All commands leave in one
-/// write; the first refusal that matters is the failure, even if the peer hangs up after it.
-async fn log_in<S>(
-    stream: S,
-    monitor: Option<Monitor>,
-    endpoint: &Endpoint,
-    info: ConnectionInfo,
-    deadline: &Deadline,
-) -> Result<Client, ConnectCause>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let peer: Arc<str> = endpoint.authority().into();
-    let span = debug_span!("connection", %peer, transport = %info.transport);
-    let connection = Unstarted::new(stream, monitor, peer, info);
-    let steps: Vec<_> = steps(endpoint).map(|(command, step)| (connection.queue(command), step)).collect();
-    let Unstarted { client, driver } = connection;
-    tokio::spawn(driver.instrument(span));
-
-    let replies = async {
-        for (reply, step) in steps {
-            match reply.await {
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) if step == Step::Courtesy && error.code != "NOAUTH" => {
-                    debug!(%error, "ignored");
-                }
-                Ok(Err(error)) => return Err(ConnectCause::Rejected(without_arguments(error))),
-                Err(Error::Lost(lost)) => return Err(ConnectCause::Lost(lost.cause)),
-                Err(_) => return Err(ConnectCause::Lost(Arc::new(LostCause::Stopped))),
-            }
-        }
-        Ok(())
-    };
-    timeout_at(deadline.at, replies).await.map_err(|_| deadline.passed(true))??;
-    debug!(info = %client.info(), "connected");
-    Ok(client)
-}
+/// The shortest time that keepalive probes know.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Takes away what a server quotes of a command that it does not know: a login's arguments hold the password.
 fn without_arguments(mut error: ServerError) -> ServerError {
@@ -175,10 +284,10 @@ enum Step {
     Courtesy,
 }
 
-/// The handshake, in order.
-fn steps(endpoint: &Endpoint) -> impl Iterator<Item = (Command, Step)> {
+/// The command that logs in and chooses the protocol, if one is needed.
+fn login(endpoint: &Endpoint) -> Option<Command> {
     let password = endpoint.password();
-    let login = match (endpoint.protocol(), password) {
+    match (endpoint.protocol(), password) {
         (Protocol::Resp3, None) => Some(Command::from_args(["HELLO", "3"])),
         (Protocol::Resp3, Some(password)) => {
             let user = endpoint.user().unwrap_or("default");
@@ -190,15 +299,7 @@ fn steps(endpoint: &Endpoint) -> impl Iterator<Item = (Command, Step)> {
             None => Command::from_args(["AUTH", password]),
             Some(user) => Command::from_args(["AUTH", user, password]),
         }),
-    };
-    // Without it, nothing below would tell that the server wants a login: SETINFO is allowed before one.
-    let probe = login.is_none().then(|| Command::new("PING"));
-    let database = endpoint.database();
-    let select = (database != 0).then(|| Command::new("SELECT").arg(database.to_string()));
-    let name = Command::from_args(["CLIENT", "SETINFO", "LIB-NAME", env!("CARGO_PKG_NAME")]);
-    let version = Command::from_args(["CLIENT", "SETINFO", "LIB-VER", env!("CARGO_PKG_VERSION")]);
-    let needed = login.into_iter().chain(select).map(|command| (command, Step::Needed));
-    needed.chain(probe.into_iter().chain([name, version]).map(|command| (command, Step::Courtesy)))
+    }
 }
 
 /// The end of an endpoint's timeout.
@@ -216,6 +317,11 @@ impl Deadline {
         Self { limit, at: Instant::now() + limit }
     }
 
+    /// As if half the time left were all.
+    fn half(&self) -> Self {
+        Self { limit: self.limit / 2, at: Instant::now() + self.left() / 2 }
+    }
+
     fn left(&self) -> Duration {
         self.at.saturating_duration_since(Instant::now())
     }
@@ -223,22 +329,6 @@ impl Deadline {
     fn passed(&self, connected: bool) -> ConnectCause {
         ConnectCause::Deadline { limit: self.limit, connected }
     }
-}
-
-fn plain_info(endpoint: &Endpoint) -> ConnectionInfo {
-    ConnectionInfo {
-        transport: endpoint.transport(),
-        peer: None,
-        device: None,
-        mtu: None,
-        rx_window: None,
-        tx_window: None,
-        protocol: endpoint.protocol(),
-    }
-}
-
-fn failure(endpoint: &Endpoint, cause: ConnectCause) -> Error {
-    ConnectError { peer: endpoint.authority().into(), transport: endpoint.transport(), cause }.into()
 }
 
 #[cfg(test)]

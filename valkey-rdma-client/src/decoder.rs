@@ -12,7 +12,7 @@ use redis_protocol::resp3::decode::complete::decode_bytes as decode_resp3;
 use redis_protocol::resp3::types::BytesFrame as Resp3;
 
 use crate::endpoint::Protocol;
-use crate::error::ServerError;
+use crate::server_error::ServerError;
 use crate::value::Value;
 
 /// What a peer sent instead of RESP.
@@ -83,6 +83,14 @@ const MAX_AHEAD: usize = 16 * 1024 * 1024;
 /// The most members a mere announcement of an aggregate can make us set aside.
 const MAX_MEMBERS_AHEAD: usize = 256;
 
+/// How a reply begins, for those who read a string themselves.
+pub(crate) enum Header {
+    /// A string of so many bytes, which come next, and CRLF after them.
+    String(usize),
+    /// Anything else, whole.
+    Other(Value),
+}
+
 /// Holds received bytes until they are values.
 pub(crate) struct Decoder {
     protocol: Protocol,
@@ -98,6 +106,11 @@ pub(crate) struct Decoder {
 impl Decoder {
     pub(crate) fn new(protocol: Protocol) -> Self {
         Self { protocol, buffer: BytesMut::new(), searched: 0, scalar: None, open: Vec::new() }
+    }
+
+    /// Whether nothing was received that has not become a value.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.buffer.is_empty() && self.open.is_empty()
     }
 
     /// The buffer to append received bytes to, with room to read into: all that a large string still needs, or a
@@ -134,6 +147,31 @@ impl Decoder {
                 }
             }
         }
+    }
+
+    /// How the next reply begins, if enough of it is here. After [`Header::String`], its bytes are
+    /// [taken](Self::take_into) out of here and then read from the stream.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub(crate) fn header(&mut self) -> Result<Option<Header>, ProtocolError> {
+        if self.buffer.first() != Some(&b'$') || !self.open.is_empty() {
+            return Ok(self.next()?.map(Header::Other));
+        }
+        let Some(line) = self.line()? else { return Ok(None) };
+        let header = self.take(line);
+        let text = &header[1..line - 2];
+        if text == b"-1" && self.protocol == Protocol::Resp2 {
+            return Ok(Some(Header::Other(Value::Nil)));
+        }
+        parse_length(text, MAX_STRING).map(|len| Some(Header::String(len)))
+    }
+
+    /// Moves received bytes out as they are, as many as there are and fit.
+    pub(crate) fn take_into(&mut self, target: &mut [u8]) -> usize {
+        let count = self.buffer.len().min(target.len());
+        target[..count].copy_from_slice(&self.take(count));
+        count
     }
 
     /// The next scalar or empty aggregate; opens the others on the way.

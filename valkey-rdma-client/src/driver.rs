@@ -10,26 +10,25 @@
 
 use std::future::Future;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
-use tokio::sync::{mpsc, oneshot};
+use tokio::io::AsyncWrite;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tracing::debug;
 
-use crate::client::Shared;
-use crate::command::Command;
-use crate::decoder::{Decoder, ProtocolError};
-use crate::endpoint::Protocol;
-use crate::error::{Error, LostCause};
-use crate::in_flight::{InFlight, Reply, Waiter};
-use crate::outbox::Outbox;
+use crate::backlog::Backlog;
+use crate::decoder::ProtocolError;
+use crate::error::LostCause;
+use crate::in_flight::InFlight;
+use crate::request::{Alarm, Message, Request, Waiter};
+use crate::shared::{Push, Shared};
 use crate::value::Value;
-
-/// Requests that may wait for the driver. Beyond it, callers wait before handing theirs over.
-pub(crate) const QUEUE: usize = 512;
+use crate::wire::Wire;
 
 /// Batches that may be unanswered before smaller ones are held back: one on its way to the server, one on its way
 /// back. With a single one, the link would idle for a round trip after each.
@@ -44,26 +43,20 @@ const MAX_IN_FLIGHT: usize = 8 * 1024;
 /// Reads after which other tasks get their turn.
 const READS_PER_TURN: usize = 32;
 
-/// What a [`Client`](crate::Client) asks of the driver.
-pub(crate) enum Request {
-    Command(Command, oneshot::Sender<Result<Reply, Error>>),
-    Pipeline(Vec<Command>, oneshot::Sender<Result<Vec<Reply>, Error>>),
-    /// Finish what is under way, then end. The sender is dropped when that is done.
-    Close(oneshot::Sender<()>),
-}
-
-/// Owns the stream. As a future, it ends with the connection, every waiter told.
-pub(crate) struct Driver<S> {
-    stream: S,
-    requests: mpsc::Receiver<Request>,
-    decoder: Decoder,
+/// Owns a connection. As a future, it ends with it; what can go on on another connection is in the backlog then, and
+/// every other waiter was told.
+pub(crate) struct Driver<'a> {
+    wire: Wire,
+    backlog: &'a mut Backlog,
     in_flight: InFlight,
-    outbox: Outbox,
     batch: Batch,
     /// Whether a batch is being handed to the stream; until it is, no other is begun.
     writing: bool,
     stopping: Stopping,
+    alarm: Alarm,
     shared: Arc<Shared>,
+    /// How often a request may be sent again on other connections; none: there will be none.
+    retries: Option<u32>,
 }
 
 /// The batch that is being filled.
@@ -88,23 +81,23 @@ enum Stopping {
     Closing(Vec<oneshot::Sender<()>>),
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
+impl<'a> Driver<'a> {
     pub(crate) fn new(
-        stream: S,
-        protocol: Protocol,
-        requests: mpsc::Receiver<Request>,
+        wire: Wire,
+        backlog: &'a mut Backlog,
         shared: Arc<Shared>,
+        retries: Option<u32>,
     ) -> Self {
         Self {
-            stream,
-            requests,
-            decoder: Decoder::new(protocol),
+            wire,
+            backlog,
             in_flight: InFlight::default(),
-            outbox: Outbox::new(),
             batch: Batch::default(),
             writing: false,
             stopping: Stopping::No,
+            alarm: Alarm::default(),
             shared,
+            retries,
         }
     }
 
@@ -116,6 +109,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             }
             if let Poll::Ready(cause) = self.poll_stopped(cx) {
                 return Poll::Ready(cause);
+            }
+            if self.alarm.poll(cx).is_ready() {
+                self.expire();
+                // What was turned away has made room.
+                continue;
             }
             if let Err(cause) = ready!(self.poll_read(cx)) {
                 return Poll::Ready(cause);
@@ -136,13 +134,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                 }
                 self.end_batch();
             }
-            match self.outbox.poll_write_all(cx, &mut self.stream)? {
-                Poll::Ready(()) => {}
-                Poll::Pending => return Ok(()),
-            }
-            match Pin::new(&mut self.stream).poll_flush(cx)? {
+            match self.wire.poll_flush(cx)? {
                 Poll::Ready(()) => self.writing = false,
-                Poll::Pending => return Ok(()),
+                Poll::Pending => {
+                    self.backlog.hold(cx, &mut self.alarm);
+                    return Ok(());
+                }
             }
         }
     }
@@ -150,8 +147,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
     /// Takes waiting requests until none waits or the batch is full.
     fn fill_batch(&mut self, cx: &mut Context<'_>) {
         while !self.batch.is_full() && self.in_flight.commands() < MAX_IN_FLIGHT {
-            match self.requests.poll_recv(cx) {
-                Poll::Ready(Some(request)) => self.take(request),
+            match self.backlog.poll_next(cx) {
+                Poll::Ready(Some(message)) => self.take(message),
                 Poll::Ready(None) => {
                     if let Stopping::No = self.stopping {
                         self.stopping = Stopping::Abandoned;
@@ -161,77 +158,103 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
                 Poll::Pending => return,
             }
         }
+        if !self.batch.is_full() {
+            self.backlog.hold(cx, &mut self.alarm);
+        }
     }
 
     /// Encodes a request into the batch, unless nobody waits for it any more.
-    fn take(&mut self, request: Request) {
-        match (&mut self.stopping, request) {
-            (Stopping::Closing(waiting), Request::Close(done)) => waiting.push(done),
-            (_, Request::Close(done)) => {
+    fn take(&mut self, message: Message) {
+        match (&mut self.stopping, message) {
+            (Stopping::Closing(waiting), Message::Close(done)) => waiting.push(done),
+            (_, Message::Close(done)) => {
                 self.shared.closing.store(true, Ordering::Relaxed);
-                self.requests.close();
+                self.backlog.refuse();
                 self.stopping = Stopping::Closing(vec![done]);
             }
-            (Stopping::Closing(_), request) => fail(request, &self.shared, &Arc::new(LostCause::Closed)),
-            (_, Request::Command(command, sender)) if !sender.is_closed() => {
-                self.encode(Waiter::One(sender), vec![command]);
+            (Stopping::Closing(_), Message::Request(request)) => {
+                let error = self.shared.lost(&Arc::new(LostCause::Closed), request.may_have_run);
+                request.fail(error);
             }
-            (_, Request::Pipeline(commands, sender)) if !sender.is_closed() => {
-                let expected = commands.len();
-                let replies = Vec::with_capacity(expected);
-                self.encode(Waiter::Many { sender, replies, expected }, commands);
-            }
-            (_, Request::Command(..) | Request::Pipeline(..)) => {}
+            (_, Message::Request(request)) if request.is_wanted() => self.encode(request),
+            (_, Message::Request(_)) => {}
         }
     }
 
-    fn encode(&mut self, waiter: Waiter, commands: Vec<Command>) {
-        let begin = self.outbox.pushed();
-        self.batch.commands += commands.len();
+    fn encode(&mut self, mut request: Request) {
+        let commands = request.commands.as_slice();
+        let begin = self.wire.outbox.pushed();
         let mut first_end = None;
         for command in commands {
-            self.outbox.push(command);
-            first_end.get_or_insert(self.outbox.pushed());
+            self.wire.outbox.push(command);
+            first_end.get_or_insert(self.wire.outbox.pushed());
         }
-        self.batch.bytes += self.outbox.pushed() - begin;
-        self.in_flight.push(waiter, first_end.unwrap_or(begin));
+        self.batch.commands += commands.len();
+        self.batch.bytes += self.wire.outbox.pushed() - begin;
+        if let Some(deadline) = request.deadline {
+            self.alarm.note(deadline.at);
+        }
+        request.give_up = None;
+        request.sends += 1;
+        self.in_flight.push(request, first_end.unwrap_or(begin));
     }
 
     fn end_batch(&mut self) {
         let batch = std::mem::take(&mut self.batch);
         self.in_flight.end_batch();
         self.writing = true;
-        self.shared.tally.commands.fetch_add(batch.commands as u64, Ordering::Relaxed);
-        self.shared.tally.batches.fetch_add(1, Ordering::Relaxed);
+        self.shared.tally.batch(batch.commands);
+        self.shared.tally.in_flight(self.in_flight.commands());
     }
 
     /// Reads once and hands out the replies that are complete.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LostCause>> {
-        let read = pin!(self.stream.read_buf(self.decoder.room())).poll(cx);
-        Poll::Ready(match ready!(read) {
-            Ok(0) => Err(LostCause::PeerClosed),
-            Ok(_) => self.hand_out().map_err(LostCause::Protocol),
-            Err(error) => Err(LostCause::Io(error)),
-        })
+        ready!(self.wire.poll_fill(cx))?;
+        Poll::Ready(self.hand_out().map_err(LostCause::Protocol))
     }
 
     fn hand_out(&mut self) -> Result<(), ProtocolError> {
-        while let Some(value) = self.decoder.next()? {
+        let mut replies = 0;
+        while let Some(value) = self.wire.decoder.next()? {
             let reply = match value {
                 Value::Push(message) => {
-                    debug!(kind = ?message.first(), "push message ignored");
-                    self.shared.tally.pushes.fetch_add(1, Ordering::Relaxed);
+                    self.shared.tally.push();
+                    match &self.shared.pushes {
+                        Some(hook) => hook(Push::Message(&message)),
+                        None => debug!(kind = ?message.first(), "push message ignored"),
+                    }
                     continue;
                 }
                 Value::Error(error) => Err(error),
                 value => Ok(value),
             };
-            self.shared.tally.replies.fetch_add(1, Ordering::Relaxed);
+            replies += 1;
             if !self.in_flight.answer(reply) {
                 return Err(ProtocolError::Unasked);
             }
         }
+        self.shared.tally.replies(replies);
+        self.shared.tally.in_flight(self.in_flight.commands());
         Ok(())
+    }
+
+    /// Tells those whose time is up. What was encoded leaves nevertheless, and its reply keeps its place.
+    fn expire(&mut self) {
+        let now = Instant::now();
+        let shared = &self.shared;
+        let next = self.in_flight.expire(now, |waiter: Waiter, deadline| {
+            shared.tally.timed_out();
+            waiter.fail(shared.timed_out(deadline.limit, true));
+        });
+        if let Some(next) = next {
+            self.alarm.note(next);
+        }
+        self.backlog.expire(now, &mut self.alarm, |request| {
+            shared.tally.timed_out();
+            let limit = request.deadline.map_or(Duration::ZERO, |deadline| deadline.limit);
+            let may_have_run = request.may_have_run;
+            request.fail(shared.timed_out(limit, may_have_run));
+        });
     }
 
     /// A peer that will not be written to may have said why, such as "max number of clients reached".
@@ -253,7 +276,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
             Stopping::Abandoned => ready!(self.in_flight.poll_abandoned(cx)),
             Stopping::Closing(_) if !self.in_flight.is_empty() => return Poll::Pending,
             Stopping::Closing(_) => {
-                if let Err(error) = ready!(Pin::new(&mut self.stream).poll_shutdown(cx)) {
+                if let Err(error) = ready!(Pin::new(&mut self.wire.socket).poll_shutdown(cx)) {
                     debug!(%error, "shutdown failed");
                 }
             }
@@ -261,35 +284,38 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Driver<S> {
         Poll::Ready(LostCause::Closed)
     }
 
-    /// Tells everybody who waits.
-    fn end(&mut self, cause: LostCause) {
+    /// Puts back what another connection may take over, and tells everybody else who waits.
+    fn end(&mut self, cause: LostCause) -> Arc<LostCause> {
         debug!(%cause, "connection ended");
-        let cause = self.shared.end(cause);
-        self.in_flight.fail_all(self.outbox.written(), |may_have_run| self.shared.lost(&cause, may_have_run));
-        self.requests.close();
-        while let Ok(request) = self.requests.try_recv() {
-            fail(request, &self.shared, &cause);
+        let cause = Arc::new(cause);
+        let retries = if matches!(*cause, LostCause::Closed) { None } else { self.retries };
+        let mut again = Vec::new();
+        for (mut request, ran) in self.in_flight.drain(self.wire.outbox.written()) {
+            request.may_have_run |= ran;
+            let harmless = !request.may_have_run || request.is_idempotent();
+            if harmless && retries.is_some_and(|retries| request.sends <= retries) && request.is_wanted() {
+                if let Waiter::Many(_, replies) = &mut request.waiter {
+                    replies.clear();
+                }
+                again.push(request);
+            } else {
+                let error = self.shared.lost(&cause, request.may_have_run);
+                request.fail(error);
+            }
         }
+        self.shared.tally.retried(again.len());
+        self.backlog.put_back(again.into_iter());
+        cause
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Future for Driver<S> {
-    type Output = ();
+impl Future for Driver<'_> {
+    type Output = Arc<LostCause>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Arc<LostCause>> {
         let this = self.get_mut();
         let cause = ready!(this.poll_connection(cx));
-        this.end(cause);
-        Poll::Ready(())
-    }
-}
-
-/// Fails a request of which nothing was written.
-fn fail(request: Request, shared: &Shared, cause: &Arc<LostCause>) {
-    match request {
-        Request::Command(_, sender) => drop(sender.send(Err(shared.lost(cause, false)))),
-        Request::Pipeline(_, sender) => drop(sender.send(Err(shared.lost(cause, false)))),
-        Request::Close(done) => drop(done),
+        Poll::Ready(this.end(cause))
     }
 }
 

@@ -65,8 +65,9 @@ impl fmt::Display for Protocol {
 /// | `protocol=` | `resp3` (default) or `resp2` |
 /// | `timeout=` | limit for resolving, connecting and logging in together, as `500ms`, `5s` or `1m`; 5 s unless given |
 /// | `rx_size=` | receive buffer in bytes that the server may fill before we answer, 65536 to 16777216; not on TCP |
-/// | `device=` | name of the RDMA device; not on TCP |
+/// | `device=` | name of the RDMA device, or of the emulated device; not on TCP |
 /// | `poll=` | `event`; not on TCP |
+/// | `fallback=` | `tcp`: if RDMA cannot be had, connect to the same host and port over TCP, and say so; not on TCP |
 ///
 /// ```
 /// use valkey_rdma_client::{Endpoint, Transport};
@@ -92,6 +93,7 @@ pub struct Endpoint {
     timeout: Duration,
     rx_size: Option<u32>,
     device: Option<String>,
+    fallback: bool,
 }
 
 impl Endpoint {
@@ -118,6 +120,7 @@ impl Endpoint {
             timeout: Self::DEFAULT_TIMEOUT,
             rx_size: None,
             device: None,
+            fallback: false,
         }
     }
 
@@ -169,7 +172,15 @@ impl Endpoint {
         self
     }
 
-    /// What carries the bytes.
+    /// Whether to connect to the same host and port over TCP if RDMA cannot be had. Default: no, the connect fails.
+    /// Never in silence: [`info`](crate::Client::info) has the reason, and a warning is logged. RDMA gets half of
+    /// the [timeout](Self::set_timeout). A server's refusal, such as of a password, is final either way.
+    pub fn set_fallback(&mut self, to_tcp: bool) -> &mut Self {
+        self.fallback = to_tcp;
+        self
+    }
+
+    /// What carries the bytes, or is tried first.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.transport
@@ -229,6 +240,12 @@ impl Endpoint {
         self.device.as_deref()
     }
 
+    /// Whether TCP is tried after RDMA.
+    #[must_use]
+    pub fn fallback(&self) -> bool {
+        self.fallback
+    }
+
     /// `host:port`, with brackets around an IPv6 address.
     pub(crate) fn authority(&self) -> String {
         if self.host.contains(':') {
@@ -249,6 +266,9 @@ impl Endpoint {
             }
             if self.device.is_some() {
                 return Err(EndpointError::NotOnTcp { option: "device" });
+            }
+            if self.fallback {
+                return Err(EndpointError::NotOnTcp { option: "fallback" });
             }
         }
         match self.rx_size {
@@ -312,6 +332,7 @@ impl fmt::Debug for Endpoint {
             .field("timeout", &self.timeout)
             .field("rx_size", &self.rx_size)
             .field("device", &self.device)
+            .field("fallback", &self.fallback)
             .finish()
     }
 }

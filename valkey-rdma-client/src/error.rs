@@ -8,6 +8,7 @@ use valkey_rdma_transport::TransportError;
 
 use crate::decoder::ProtocolError;
 use crate::endpoint::{EndpointError, Transport};
+use crate::server_error::{ServerError, ServerErrorKind};
 
 /// Why a call of this crate failed.
 ///
@@ -27,23 +28,39 @@ pub enum Error {
     /// The connection ended before the reply arrived.
     #[error(transparent)]
     Lost(#[from] LostConnection),
+    /// The command's time was up before its reply arrived. The connection is kept; a reply that still comes is dropped.
+    #[error(transparent)]
+    TimedOut(#[from] TimedOut),
+    /// A transaction was not executed, none of its commands.
+    #[error(transparent)]
+    Aborted(#[from] AbortedTransaction),
+    /// The reply is not of the type it was to be converted to. The command ran.
+    #[error(transparent)]
+    Unexpected(#[from] UnexpectedReply),
     /// The command cannot travel on a connection shared by many tasks. It was not sent.
     #[error(transparent)]
     Refused(#[from] RefusedCommand),
 }
 
 impl Error {
-    /// Whether the server may have executed the command, or some command of the pipeline.
-    ///
-    /// `false` is certain: the last byte of the command never left, so a retry cannot run it twice.
-    /// `true` means unknown for [`Error::Lost`], and "the server saw it and said no" for [`Error::Server`].
+    /// What became of the command, or of the pipeline that it was part of: what matters before a retry.
+    #[must_use]
+    pub fn fate(&self) -> Fate {
+        match self {
+            Self::Server(_) | Self::Unexpected(_) | Self::Aborted(_) => Fate::Answered,
+            Self::Lost(LostConnection { may_have_run: true, .. })
+            | Self::TimedOut(TimedOut { may_have_run: true, .. }) => Fate::MayHaveRun,
+            Self::Endpoint(_) | Self::Connect(_) | Self::Refused(_) | Self::Lost(_) | Self::TimedOut(_) => {
+                Fate::NotSent
+            }
+        }
+    }
+
+    /// Whether the server may have executed the command, or some command of the pipeline: any fate but
+    /// [`Fate::NotSent`].
     #[must_use]
     pub fn may_have_run(&self) -> bool {
-        match self {
-            Self::Server(_) => true,
-            Self::Lost(lost) => lost.may_have_run,
-            Self::Endpoint(_) | Self::Connect(_) | Self::Refused(_) => false,
-        }
+        self.fate() != Fate::NotSent
     }
 
     /// The server's own error, where the failure is one: an error reply, or a login it refused.
@@ -57,29 +74,30 @@ impl Error {
     }
 }
 
-impl From<std::convert::Infallible> for Error {
-    fn from(never: std::convert::Infallible) -> Self {
-        match never {}
+/// What became of a command that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fate {
+    /// The last byte of it never left, or nobody was there to take it. It did not run; a retry cannot run it twice.
+    NotSent,
+    /// It left, or was about to, and no reply came. Whether it ran is unknown.
+    MayHaveRun,
+    /// The server answered it, with an error or with something else that is not what was wanted.
+    Answered,
+}
+
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotSent => "the command was not sent",
+            Self::MayHaveRun => "the command may have run",
+            Self::Answered => "the command was answered",
+        })
     }
 }
 
-/// An error reply: a valid answer that says no.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("{code} {message}")]
-#[non_exhaustive]
-pub struct ServerError {
-    /// The first word of the reply, such as `ERR`, `WRONGTYPE`, `NOAUTH` or `LOADING`.
-    pub code: String,
-    /// The rest of the reply. Bytes that are not UTF-8 are replaced.
-    pub message: String,
-}
-
-impl ServerError {
-    /// Splits the text of an error reply, without its leading `-`, into code and message.
-    pub(crate) fn from_reply(text: &[u8]) -> Self {
-        let text = String::from_utf8_lossy(text);
-        let (code, message) = text.split_once(' ').unwrap_or((&text, ""));
-        Self { code: code.to_owned(), message: message.to_owned() }
+impl From<std::convert::Infallible> for Error {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
     }
 }
 
@@ -102,13 +120,66 @@ impl LostConnection {
 
 impl fmt::Display for LostConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fate = if self.may_have_run { "the command may have run" } else { "the command was not sent" };
+        let fate = if self.may_have_run { Fate::MayHaveRun } else { Fate::NotSent };
         write!(f, "connection to {} lost: {}; {fate}", self.peer, Chain(&*self.cause))
     }
 }
 
 // No source: the whole chain is in our own text, and nothing is said twice. `cause` has the errors themselves.
 impl std::error::Error for LostConnection {}
+
+/// A command whose time was up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TimedOut {
+    pub(crate) peer: Arc<str>,
+    pub(crate) limit: Duration,
+    pub(crate) may_have_run: bool,
+}
+
+impl TimedOut {
+    /// How long the command was allowed to take.
+    #[must_use]
+    pub fn limit(&self) -> Duration {
+        self.limit
+    }
+}
+
+impl fmt::Display for TimedOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fate = if self.may_have_run { Fate::MayHaveRun } else { Fate::NotSent };
+        write!(f, "no reply from {} within {:?}; {fate}", self.peer, self.limit)
+    }
+}
+
+impl std::error::Error for TimedOut {}
+
+/// A transaction that was not executed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AbortedTransaction {
+    /// A watched key changed. Read again and try again.
+    #[error("the transaction was not executed: a watched key changed")]
+    Watched,
+    /// The server refused one of its commands, and so all of them.
+    #[error("the transaction was not executed: the server refused command {index}: {error}")]
+    Refused {
+        /// Which command, counted from 0.
+        index: usize,
+        /// Why.
+        error: ServerError,
+    },
+}
+
+/// A reply of another type than asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected {wanted}, got {got}")]
+#[non_exhaustive]
+pub struct UnexpectedReply {
+    /// What it was to be converted to.
+    pub wanted: &'static str,
+    /// What it was, with its value if short.
+    pub got: String,
+}
 
 /// What ended a connection.
 #[derive(Debug, thiserror::Error)]
@@ -126,6 +197,12 @@ pub enum LostCause {
     /// [`Client::close`](crate::Client::close) was called.
     #[error("it was closed by this program")]
     Closed,
+    /// A call on a connection of one's own was dropped before its reply; nobody knows what comes next on it.
+    #[error("a call on it was dropped before its reply")]
+    Cancelled,
+    /// A subscriber did not take its messages in time, and was to be disconnected for it.
+    #[error("the subscriber was too slow")]
+    SlowConsumer,
     /// The task that drives the connection was dropped, as when its runtime shuts down.
     #[error("its task was stopped, has the runtime shut down?")]
     Stopped,
@@ -179,6 +256,8 @@ pub enum ConnectCause {
     Rejected(ServerError),
     /// The connection was accepted and then ended during login and setup.
     Lost(Arc<LostCause>),
+    /// The client runs on a stream that the program brought along, and needs another connection.
+    OnlyOneStream,
 }
 
 impl fmt::Display for ConnectCause {
@@ -205,6 +284,7 @@ impl fmt::Display for ConnectCause {
                 f,
                 "the peer accepted but did not answer within {limit:?}; is it a Valkey server? else raise the timeout"
             ),
+            Self::OnlyOneStream => f.write_str("only its program can make another stream; use Client::dial"),
             Self::Rejected(error) => write!(f, "the server said \"{error}\"; {}", advice(error)),
             Self::Lost(cause) => {
                 write!(
@@ -218,7 +298,7 @@ impl fmt::Display for ConnectCause {
 }
 
 /// An error and its sources in one line.
-struct Chain<'a>(&'a (dyn std::error::Error + 'static));
+pub(crate) struct Chain<'a>(pub(crate) &'a (dyn std::error::Error + 'static));
 
 impl fmt::Display for Chain<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -248,12 +328,17 @@ const MORE_FILES: &str = "raise the limit of open files (ulimit -n), or open few
 
 /// What a user can do about a server that refuses our login or setup.
 fn advice(error: &ServerError) -> &'static str {
-    match error.code.as_str() {
-        "NOAUTH" => "give the password as user:password@ before the host",
-        "WRONGPASS" => "check user and password",
-        "NOPROTO" => "it does not speak RESP3: use protocol=resp2",
-        "DENIED" => "its protected mode admits local clients only: set a password or protected-mode no there",
-        "LOADING" | "MASTERDOWN" => "it is not ready yet: try again later",
+    match error.kind() {
+        ServerErrorKind::NoAuth => "give the password as user:password@ before the host",
+        ServerErrorKind::WrongPass => "check user and password",
+        ServerErrorKind::NoProto => "it does not speak RESP3: use protocol=resp2",
+        ServerErrorKind::ProtectedMode => {
+            "its protected mode admits local clients only: set a password or protected-mode no there"
+        }
+        ServerErrorKind::MaxClients => "raise maxclients there, or open fewer connections",
+        ServerErrorKind::Loading | ServerErrorKind::MasterDown | ServerErrorKind::Busy => {
+            "it is not ready yet: try again later"
+        }
         _ if error.message.starts_with("unknown command") => "an old server: use protocol=resp2",
         _ if error.message.contains("DB index") => "check the database number after the port",
         _ => "check the server's configuration",

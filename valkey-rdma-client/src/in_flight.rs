@@ -3,42 +3,15 @@
 use std::collections::VecDeque;
 use std::task::{Context, Poll, ready};
 
-use tokio::sync::oneshot;
+use tokio::time::Instant;
 
-use crate::error::{Error, ServerError};
-use crate::value::Value;
-
-/// A reply: a value, or the server's refusal.
-pub(crate) type Reply = Result<Value, ServerError>;
-
-/// Who waits for the replies of a request. Whether it still does changes nothing about the order.
-pub(crate) enum Waiter {
-    /// One command.
-    One(oneshot::Sender<Result<Reply, Error>>),
-    /// A pipeline, with the replies so far.
-    Many { sender: oneshot::Sender<Result<Vec<Reply>, Error>>, replies: Vec<Reply>, expected: usize },
-}
-
-impl Waiter {
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match self {
-            Self::One(sender) => sender.poll_closed(cx),
-            Self::Many { sender, .. } => sender.poll_closed(cx),
-        }
-    }
-
-    /// Ends the wait without a reply. A caller that is gone does not mind.
-    pub(crate) fn fail(self, error: Error) {
-        match self {
-            Self::One(sender) => drop(sender.send(Err(error))),
-            Self::Many { sender, .. } => drop(sender.send(Err(error))),
-        }
-    }
-}
+use crate::request::{Commands, Deadline, Reply, Request, Waiter};
 
 /// A request that was encoded.
-struct Request {
-    waiter: Waiter,
+struct Sent {
+    request: Request,
+    /// Replies still to come.
+    missing: usize,
     /// Position in the stream where its first command ends: once written so far, it may run.
     runs_from: u64,
     /// Whether it is the last of its batch.
@@ -48,7 +21,7 @@ struct Request {
 /// First in, first answered.
 #[derive(Default)]
 pub(crate) struct InFlight {
-    requests: VecDeque<Request>,
+    requests: VecDeque<Sent>,
     /// Commands without a reply.
     commands: usize,
     /// Batches that left and are not answered in full.
@@ -56,12 +29,10 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    pub(crate) fn push(&mut self, waiter: Waiter, runs_from: u64) {
-        self.commands += match &waiter {
-            Waiter::One(_) => 1,
-            Waiter::Many { expected, .. } => *expected,
-        };
-        self.requests.push_back(Request { waiter, runs_from, ends_batch: false });
+    pub(crate) fn push(&mut self, request: Request, runs_from: u64) {
+        let missing = request.commands.as_slice().len();
+        self.commands += missing;
+        self.requests.push_back(Sent { request, missing, runs_from, ends_batch: false });
     }
 
     /// Ends a batch after the newest request.
@@ -88,38 +59,56 @@ impl InFlight {
     pub(crate) fn answer(&mut self, reply: Reply) -> bool {
         let Some(oldest) = self.requests.front_mut() else { return false };
         self.commands -= 1;
-        if let Waiter::Many { replies, expected, .. } = &mut oldest.waiter
-            && replies.len() + 1 < *expected
-        {
-            replies.push(reply);
+        oldest.missing -= 1;
+        if oldest.missing > 0 {
+            if let Waiter::Many(_, replies) = &mut oldest.request.waiter {
+                replies.push(reply);
+            }
             return true;
         }
-        if let Some(request) = self.requests.pop_front() {
-            self.batches -= usize::from(request.ends_batch);
-            match request.waiter {
+        if let Some(oldest) = self.requests.pop_front() {
+            self.batches -= usize::from(oldest.ends_batch);
+            match oldest.request.waiter {
                 Waiter::One(sender) => drop(sender.send(Ok(reply))),
-                Waiter::Many { sender, mut replies, .. } => {
+                Waiter::Many(sender, mut replies) => {
                     replies.push(reply);
                     drop(sender.send(Ok(replies)));
                 }
+                Waiter::Gone => {}
             }
         }
         true
     }
 
-    /// Fails every request; `error` is told whether the request may have run, given how much was written.
-    pub(crate) fn fail_all(&mut self, written: u64, error: impl Fn(bool) -> Error) {
+    /// Hands the waiters of requests that are past their deadline to `tell`; their places in the order stay. Returns
+    /// the earliest deadline left.
+    pub(crate) fn expire(&mut self, now: Instant, mut tell: impl FnMut(Waiter, Deadline)) -> Option<Instant> {
+        let mut next = None;
+        for sent in &mut self.requests {
+            let Some(deadline) = sent.request.deadline else { continue };
+            if deadline.at > now {
+                next = Some(next.map_or(deadline.at, |next: Instant| next.min(deadline.at)));
+                continue;
+            }
+            sent.request.deadline = None;
+            sent.request.commands = Commands::Many(Vec::new());
+            tell(std::mem::replace(&mut sent.request.waiter, Waiter::Gone), deadline);
+        }
+        next
+    }
+
+    /// Empties it, oldest first, each request with whether this connection may have run it, given how much was
+    /// written.
+    pub(crate) fn drain(&mut self, written: u64) -> impl DoubleEndedIterator<Item = (Request, bool)> + '_ {
         self.commands = 0;
         self.batches = 0;
-        for request in self.requests.drain(..) {
-            request.waiter.fail(error(request.runs_from <= written));
-        }
+        self.requests.drain(..).map(move |sent| (sent.request, sent.runs_from <= written))
     }
 
     /// Ready once every caller has dropped its future.
     pub(crate) fn poll_abandoned(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        for request in &mut self.requests {
-            ready!(request.waiter.poll_gone(cx));
+        for sent in &mut self.requests {
+            ready!(sent.request.waiter.poll_gone(cx));
         }
         Poll::Ready(())
     }

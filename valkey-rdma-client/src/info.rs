@@ -1,8 +1,10 @@
-//! What a connection is and what it has done: [`ConnectionInfo`] and [`Counters`].
+//! What a connection is and what it has done: [`ConnectionInfo`], [`Counters`] and [`ConnectionStatus`].
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+use valkey_rdma_transport::Stats;
 
 use crate::endpoint::{Protocol, Transport};
 
@@ -24,6 +26,8 @@ pub struct ConnectionInfo {
     pub tx_window: Option<u32>,
     /// The protocol version agreed on.
     pub protocol: Protocol,
+    /// Why this is TCP although RDMA was asked for first (`fallback=tcp`).
+    pub fallback: Option<String>,
 }
 
 /// One line, such as `rdma to 10.0.0.7:6379 (resp3, device mlx5_0, windows 1048576 in and 1048576 out)`.
@@ -40,41 +44,104 @@ impl fmt::Display for ConnectionInfo {
         if let (Some(rx), Some(tx)) = (self.rx_window, self.tx_window) {
             write!(f, ", windows {rx} in and {tx} out")?;
         }
-        f.write_str(")")
+        f.write_str(")")?;
+        match &self.fallback {
+            Some(reason) => write!(f, ", instead of rdma: {reason}"),
+            None => Ok(()),
+        }
     }
 }
 
-/// What the multiplexer has done on a connection, since it was made.
+/// Whether there is a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum State {
+    /// There is one.
+    Connected,
+    /// The last one was lost, and the client tries to connect again; commands wait.
+    Reconnecting,
+    /// There will be none: it was closed, or lost without leave to reconnect.
+    Closed,
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Connected => "connected",
+            Self::Reconnecting => "reconnecting",
+            Self::Closed => "closed",
+        })
+    }
+}
+
+/// What the multiplexer has done since the client was made, over all its connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Commands handed to the transport, those of pipelines included.
+    /// Commands handed to the transport, those of pipelines included, each time they were.
     pub commands: u64,
     /// Batches they left in. Commands per batch tell what sharing the connection saves.
     pub batches: u64,
     /// Replies received.
     pub replies: u64,
-    /// Push messages received and ignored.
+    /// Push messages received.
     pub pushes: u64,
+    /// Commands without a reply right now.
+    pub in_flight: u64,
+    /// Connections made after a lost one.
+    pub reconnects: u64,
+    /// Requests sent again, or for the first time, on another connection than first meant.
+    pub retries: u64,
+    /// Requests whose time was up.
+    pub timeouts: u64,
 }
 
-/// [`Counters`] while they count. Each is written by the driver alone.
-#[derive(Debug, Default)]
-pub(crate) struct Tally {
-    pub(crate) commands: AtomicU64,
-    pub(crate) batches: AtomicU64,
-    pub(crate) replies: AtomicU64,
-    pub(crate) pushes: AtomicU64,
+impl Counters {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.commands += other.commands;
+        self.batches += other.batches;
+        self.replies += other.replies;
+        self.pushes += other.pushes;
+        self.in_flight += other.in_flight;
+        self.reconnects += other.reconnects;
+        self.retries += other.retries;
+        self.timeouts += other.timeouts;
+    }
 }
 
-impl Tally {
-    pub(crate) fn read(&self) -> Counters {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Counters {
-            commands: read(&self.commands),
-            batches: read(&self.batches),
-            replies: read(&self.replies),
-            pushes: read(&self.pushes),
+/// One of a client's connections, seen from outside.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ConnectionStatus {
+    /// Whether it is there.
+    pub state: State,
+    /// What it runs on, or what the last one ran on.
+    pub info: Arc<ConnectionInfo>,
+    /// What was done on it and on those before it.
+    pub counters: Counters,
+    /// What the transport has counted on this connection: work requests, doorbells, window stalls, pinned bytes.
+    /// None on TCP.
+    pub transport: Option<Stats>,
+}
+
+/// Some lines of `name:value`, as in the reply to INFO.
+impl fmt::Display for ConnectionStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { state, info, counters, transport } = self;
+        writeln!(f, "state:{state}")?;
+        writeln!(f, "connection:{info}")?;
+        writeln!(f, "commands:{}", counters.commands)?;
+        writeln!(f, "batches:{}", counters.batches)?;
+        writeln!(f, "replies:{}", counters.replies)?;
+        writeln!(f, "in_flight:{}", counters.in_flight)?;
+        writeln!(f, "reconnects:{}", counters.reconnects)?;
+        writeln!(f, "retries:{}", counters.retries)?;
+        writeln!(f, "timeouts:{}", counters.timeouts)?;
+        if let Some(stats) = transport {
+            writeln!(f, "doorbells:{}", stats.device.doorbells)?;
+            writeln!(f, "wake_ups:{}", stats.device.events)?;
+            writeln!(f, "pinned_bytes:{}", stats.pinned_bytes)?;
         }
+        Ok(())
     }
 }

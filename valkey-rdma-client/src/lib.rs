@@ -64,26 +64,60 @@
 //! caller that has gone away keeps its place in that order.
 #![forbid(unsafe_code)]
 
+mod backlog;
+#[cfg(feature = "blocking")]
+pub mod blocking;
+mod cache;
 mod client;
 mod command;
+mod config;
 mod connect;
+mod convert;
 mod decoder;
+mod dedicated;
 mod driver;
 mod endpoint;
 mod error;
 mod in_flight;
 mod info;
+mod large;
+mod link;
 mod outbox;
 mod pipeline;
+pub mod pubsub;
+mod reconnect;
+#[cfg(feature = "redis")]
+mod redis_bridge;
+mod request;
+mod script;
+mod server_error;
+mod shared;
+mod socket;
+mod tally;
+mod transaction;
 mod value;
+mod wire;
 
+pub use cache::{Cache, CacheStats, Invalidation, Invalidations};
 pub use client::Client;
 pub use command::Command;
+pub use config::Config;
+pub use convert::FromValue;
 pub use decoder::ProtocolError;
+pub use dedicated::Dedicated;
 pub use endpoint::{Endpoint, EndpointError, Protocol, Transport};
-pub use error::{ConnectCause, ConnectError, Error, LostCause, LostConnection, RefusedCommand, ServerError};
-pub use info::{ConnectionInfo, Counters};
+pub use error::{
+    AbortedTransaction, ConnectCause, ConnectError, Error, Fate, LostCause, LostConnection, RefusedCommand,
+    TimedOut, UnexpectedReply,
+};
+pub use info::{ConnectionInfo, ConnectionStatus, Counters, State};
+pub use large::{ValueReader, ValueWriter};
 pub use pipeline::Pipeline;
+pub use pubsub::Subscriber;
+pub use reconnect::Backoff;
+pub use script::{Function, Script};
+pub use server_error::{ServerError, ServerErrorKind};
+pub use transaction::{Transaction, Watch};
 pub use value::Value;
 
 pub use valkey_rdma_transport as transport;

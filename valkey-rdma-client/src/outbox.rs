@@ -29,32 +29,42 @@ impl Outbox {
         Self { parts: VecDeque::new(), tail: BytesMut::new(), pushed: 0, written: 0 }
     }
 
-    /// Appends a command.
-    pub(crate) fn push(&mut self, command: Command) {
-        let (arguments, parts, tail) = command.into_wire();
+    /// Appends a command. Its large pieces are shared, not copied.
+    pub(crate) fn push(&mut self, command: &Command) {
+        let (arguments, parts, tail) = command.wire();
         let before = self.tail.len();
         put_header(&mut self.tail, b'*', arguments);
         self.pushed += (self.tail.len() - before) as u64;
         for part in parts {
             self.push_bytes(part);
         }
-        if tail.len() < SHARED_FROM {
-            self.pushed += tail.len() as u64;
-            self.tail.extend_from_slice(&tail);
-        } else {
-            self.push_bytes(tail.freeze());
-        }
+        self.pushed += tail.len() as u64;
+        self.tail.extend_from_slice(tail);
     }
 
-    fn push_bytes(&mut self, bytes: Bytes) {
+    /// Appends a command without its last argument, of so many bytes. They and a CRLF are to follow.
+    pub(crate) fn push_open(&mut self, command: &Command, len: usize) {
+        let (arguments, parts, tail) = command.wire();
+        let mut begin = BytesMut::new();
+        put_header(&mut begin, b'*', arguments + 1);
+        for part in parts {
+            begin.extend_from_slice(part);
+        }
+        begin.extend_from_slice(tail);
+        put_header(&mut begin, b'$', len);
+        self.push_bytes(&begin.freeze());
+    }
+
+    /// Appends bytes as they are.
+    pub(crate) fn push_bytes(&mut self, bytes: &Bytes) {
         self.pushed += bytes.len() as u64;
         if bytes.len() < SHARED_FROM {
-            self.tail.extend_from_slice(&bytes);
+            self.tail.extend_from_slice(bytes);
         } else {
             if !self.tail.is_empty() {
                 self.parts.push_back(self.tail.split().freeze());
             }
-            self.parts.push_back(bytes);
+            self.parts.push_back(bytes.clone());
         }
     }
 
@@ -66,6 +76,11 @@ impl Outbox {
     /// Position in the stream up to which it has accepted bytes.
     pub(crate) fn written(&self) -> u64 {
         self.written
+    }
+
+    /// Whether all was accepted.
+    pub(crate) fn is_written(&self) -> bool {
+        self.written == self.pushed
     }
 
     /// Writes until nothing is left.

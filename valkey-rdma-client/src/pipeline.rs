@@ -2,7 +2,8 @@
 
 use crate::client::Client;
 use crate::command::{Command, Kind};
-use crate::error::{Error, RefusedCommand, ServerError};
+use crate::error::{Error, RefusedCommand};
+use crate::server_error::ServerError;
 use crate::value::Value;
 
 /// Commands sent as one, without waiting for replies in between. No command of another task comes between them,
@@ -60,7 +61,7 @@ impl Pipeline {
     /// says nothing about the others, so it is an element, not a failure. Without commands, nothing is sent.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the connection ended before the last reply, [`Error::Refused`] if some command cannot be
+    /// [`Error::Lost`] if the connection ended before the last reply, [`Error::TimedOut`] if it did not come in time, [`Error::Refused`] if some command cannot be
     /// shared; then none was sent.
     ///
     /// # Cancel safety

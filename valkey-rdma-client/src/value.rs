@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::error::ServerError;
+use crate::server_error::ServerError;
 
 /// A reply, or a part of one.
 ///

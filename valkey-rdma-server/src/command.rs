@@ -42,6 +42,14 @@ impl Command {
         &self.words[1..]
     }
 
+    /// The whole command in a form that may be stored for long: see [`keep`](Self::keep).
+    pub(crate) fn kept(&self) -> Self {
+        let keep = |word: &Bytes| {
+            if word.len() >= Self::LARGE { word.clone() } else { Bytes::copy_from_slice(word) }
+        };
+        Self { words: self.words.iter().map(keep).collect() }
+    }
+
     /// Argument `index` (0 is the first after the name) in a form that may be stored for long: without a copy if it is
     /// [`LARGE`](Self::LARGE), else as a copy that pins nothing else. `None` if there are fewer arguments.
     pub fn keep(&self, index: usize) -> Option<Bytes> {

@@ -11,6 +11,7 @@ pub struct Config {
     pub(crate) max_argument_len: usize,
     pub(crate) input_limit: usize,
     pub(crate) output_high_water: usize,
+    pub(crate) push_limit: usize,
     pub(crate) idle_timeout: Option<Duration>,
     pub(crate) drain_timeout: Duration,
 }
@@ -18,12 +19,13 @@ pub struct Config {
 impl Config {
     /// Connections served at once, over all listeners. Default 10 000 (Valkey's `maxclients`).
     ///
-    /// One more is told `-ERR max number of clients reached` and closed; of more than 16 such at once, the others are closed
-    /// untold. A connection counts until its stream is closed.
+    /// One more is told `-ERR max number of clients reached` and closed; of more than 16 such at once, the others are
+    /// sent away untold: closed over TCP, rejected over RDMA. A connection counts until its stream is closed.
     ///
-    /// Over RDMA each one pins its receive windows, its send buffer and room for messages: 3 MiB and 33 KiB
-    /// with the default [`TransportConfig`](crate::TransportConfig). It does so when it is accepted, those that are then
-    /// turned away too. The limit of locked memory is usually met before this one.
+    /// Over RDMA each one pins [`TransportConfig::pinned_bytes`](crate::TransportConfig::pinned_bytes), 3 MiB and
+    /// 33 KiB by default, and so do the 16 while they are told; who is rejected pins nothing. The limit of locked
+    /// memory is usually met before this one:
+    /// [`TransportConfig::max_pinned_bytes`](crate::TransportConfig::max_pinned_bytes) sets one below it.
     pub fn max_connections(&mut self, count: usize) -> &mut Self {
         self.max_connections = count;
         self
@@ -66,6 +68,16 @@ impl Config {
         self
     }
 
+    /// Bytes of messages from a [`Pusher`](crate::Pusher) that may wait for one connection. Default 32 MiB (Valkey's
+    /// `client-output-buffer-limit pubsub`).
+    ///
+    /// A connection whose peer lets more pile up is closed. So one connection never holds more than this,
+    /// [`output_high_water`](Self::output_high_water), one reply and [`input_limit`](Self::input_limit).
+    pub fn push_limit(&mut self, len: usize) -> &mut Self {
+        self.push_limit = len;
+        self
+    }
+
     /// How long a connection may lie idle before it is closed, whatever it runs on. Default: for ever (Valkey's `timeout 0`).
     ///
     /// Idle is, as in Valkey, a client that neither sends commands nor takes replies and does not wait for a command
@@ -93,6 +105,7 @@ impl Default for Config {
             max_argument_len: 512 * 1024 * 1024,
             input_limit: 1024 * 1024 * 1024,
             output_high_water: 1024 * 1024,
+            push_limit: 32 * 1024 * 1024,
             idle_timeout: None,
             drain_timeout: Duration::from_secs(10),
         }

@@ -16,9 +16,10 @@ use tracing::debug;
 use crate::command::Command;
 use crate::config::Config;
 use crate::encode::encode;
-use crate::handler::{Handler, Peer};
+use crate::handler::{Handler, Peer, Protocol};
 use crate::output::Output;
 use crate::parser::Parser;
+use crate::push::{End, Pusher};
 use crate::reply::Reply;
 use crate::shutdown::Stop;
 
@@ -32,7 +33,6 @@ pub(crate) struct Connection<S, H: Handler> {
     handler: Arc<H>,
     session: H::Session,
     peer: Peer,
-    output_high_water: usize,
 }
 
 /// Why a connection ended before its time.
@@ -43,6 +43,12 @@ pub(crate) enum ConnectionError {
         "{received} bytes received and not yet run, limit {limit}, with {unsent} bytes of replies not taken"
     )]
     InputLimit { received: usize, limit: usize, unsent: usize },
+    /// The peer does not take the messages sent to it.
+    #[error("messages of more than {limit} bytes wait to be taken")]
+    PushLimit { limit: usize },
+    /// The handler closed the connection from outside.
+    #[error("closed by the server")]
+    Closed,
     /// The peer did nothing for so long.
     #[error("idle for {limit:?}")]
     Idle { limit: Duration },
@@ -58,17 +64,17 @@ where
 {
     pub(crate) fn new(stream: S, peer: Peer, handler: Arc<H>, config: &Config) -> Self {
         Self {
-            link: Link::new(stream, config),
+            link: Link::new(stream, peer.pusher(), config),
             session: handler.session(&peer),
             handler,
             peer,
-            output_high_water: config.output_high_water,
         }
     }
 
     /// Serves until the peer leaves, `QUIT`s or breaks the protocol, or until the server is to stop: then
     /// what has arrived whole is still run and answered. Returns when the stream is closed.
     pub(crate) async fn serve(mut self, stop: Stop) -> Result<(), ConnectionError> {
+        self.link.pusher.set_limit(self.link.push_limit);
         let outcome = self.run(stop).await;
         if outcome.is_err() {
             // A second error would tell nothing new.
@@ -101,7 +107,9 @@ where
     async fn run_commands(&mut self) -> Result<Turn, ConnectionError> {
         while !self.peer.is_closing() {
             self.link.trusted = self.handler.trusts(&self.session);
-            if self.link.output.remaining() >= self.output_high_water {
+            // What was sent before the command goes out before its reply.
+            self.link.take_messages()?;
+            if !self.link.has_room() {
                 return Ok(Turn::RepliesWait);
             }
             let reply = match self.link.parser.next_command(self.link.trusted) {
@@ -116,7 +124,9 @@ where
                     Reply::error(format!("ERR {error}"))
                 }
             };
-            encode(&reply, self.peer.protocol(), &mut self.link.output);
+            self.link.protocol = self.peer.protocol();
+            self.link.never_idle = self.peer.is_never_idle();
+            encode(&reply, self.link.protocol, &mut self.link.output);
         }
         Ok(Turn::Over)
     }
@@ -153,13 +163,19 @@ struct Link<S> {
     input_limit: usize,
     idle_timeout: Option<Duration>,
     output: Output,
+    output_high_water: usize,
+    pusher: Pusher,
+    push_limit: usize,
+    /// What messages are sent in.
+    protocol: Protocol,
+    never_idle: bool,
     unflushed: bool,
     /// The peer will send nothing more.
     at_end: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
-    fn new(stream: S, config: &Config) -> Self {
+    fn new(stream: S, pusher: Pusher, config: &Config) -> Self {
         Self {
             stream,
             parser: Parser::new(config),
@@ -167,6 +183,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             input_limit: config.input_limit,
             idle_timeout: config.idle_timeout,
             output: Output::default(),
+            output_high_water: config.output_high_water,
+            pusher,
+            push_limit: config.push_limit,
+            protocol: Protocol::Resp2,
+            never_idle: false,
             unflushed: false,
             at_end: false,
         }
@@ -188,14 +209,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
 
     /// As [`exchange`](Self::exchange), unless that takes longer than a peer may be idle.
     async fn exchange_in_time(&mut self) -> Result<(), ConnectionError> {
-        let Some(limit) = self.idle_timeout else { return self.exchange().await };
+        let Some(limit) = self.idle_timeout.filter(|_| !self.never_idle) else {
+            return self.exchange().await;
+        };
         timeout(limit, self.exchange()).await.unwrap_or(Err(ConnectionError::Idle { limit }))
     }
 
-    fn poll_exchange(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_exchange(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
+        self.take_messages()?;
         let before = (self.output.remaining(), self.unflushed);
         if let Poll::Ready(Err(error)) = self.poll_send(cx) {
-            return Poll::Ready(Err(error));
+            return Poll::Ready(Err(error.into()));
         }
         let mut moved = before != (self.output.remaining(), self.unflushed);
         if !self.at_end
@@ -204,7 +228,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             self.at_end = read? == 0;
             moved = true;
         }
-        if moved { Poll::Ready(Ok(())) } else { Poll::Pending }
+        let told = if self.has_room() { self.pusher.poll_ready(cx) } else { self.pusher.poll_end(cx) };
+        if moved || told.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    fn has_room(&self) -> bool {
+        self.output.remaining() < self.output_high_water
+    }
+
+    /// Puts the messages that were sent to this connection behind its replies, as far as there is room.
+    fn take_messages(&mut self) -> Result<(), ConnectionError> {
+        match self.pusher.end() {
+            Some(End::Closed) => return Err(ConnectionError::Closed),
+            Some(End::TooManyMessages) => {
+                return Err(ConnectionError::PushLimit { limit: self.push_limit });
+            }
+            None => {}
+        }
+        while self.has_room()
+            && let Some(message) = self.pusher.take()
+        {
+            encode(&message, self.protocol, &mut self.output);
+        }
+        Ok(())
     }
 
     /// Ready when everything is written and flushed.

@@ -26,6 +26,7 @@ pub(crate) fn encode(reply: &Reply, protocol: Protocol, output: &mut Output) {
         Reply::Array(items) => list(b"*", items, protocol, output),
         Reply::Set(items) => list(if resp3 { b"~" } else { b"*" }, items, protocol, output),
         Reply::Push(items) => list(if resp3 { b">" } else { b"*" }, items, protocol, output),
+        Reply::Sequence(items) => items.iter().for_each(|item| encode(item, protocol, output)),
         Reply::Map(pairs) => {
             if resp3 {
                 length(b"%", pairs.len(), output);
@@ -88,8 +89,28 @@ fn header(prefix: &[u8], number: i64, output: &mut Output) {
     output.put(b"\r\n");
 }
 
-fn double(number: f64) -> String {
-    if number.is_nan() { "nan".to_owned() } else { number.to_string() }
+/// A number as Valkey writes it: the shortest digits that mean it, with an exponent if it is very large or small.
+///
+/// Source: valkey `deps/fpconv/fpconv_dtoa.c`, `emit_digits`.
+pub(crate) fn double(number: f64) -> String {
+    if number.is_nan() {
+        return "nan".to_owned();
+    }
+    if number.is_infinite() {
+        return number.to_string();
+    }
+    // Digits, and the power of ten of the first.
+    let scientific = format!("{number:e}");
+    let (digits, power) = scientific.split_once('e').expect("that is the format");
+    let power: i32 = power.parse().expect("that is the format");
+    let count = i32::try_from(digits.bytes().filter(u8::is_ascii_digit).count()).expect("17 at most");
+    let last = power - count + 1;
+    let plain = if last >= 0 { power < count + 7 } else { last > -7 || power.abs() < 4 };
+    if plain {
+        return number.to_string();
+    }
+    let sign = if power < 0 { '-' } else { '+' };
+    format!("{digits}e{sign}{}", power.abs())
 }
 
 #[cfg(test)]
@@ -127,6 +148,8 @@ mod tests {
                 ">2\r\n$7\r\nmessage\r\n:1\r\n",
             ),
             (Reply::Double(1.5), "$3\r\n1.5\r\n", ",1.5\r\n"),
+            (Reply::Double(1e21), "$5\r\n1e+21\r\n", ",1e+21\r\n"),
+            (Reply::Double(1.5e-9), "$6\r\n1.5e-9\r\n", ",1.5e-9\r\n"),
             (Reply::Double(f64::NEG_INFINITY), "$4\r\n-inf\r\n", ",-inf\r\n"),
             (Reply::Bool(true), ":1\r\n", "#t\r\n"),
             (Reply::Bool(false), ":0\r\n", "#f\r\n"),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use valkey_rdma_transport::{DeviceKind, Monitor};
 
 use crate::command::Command;
+use crate::push::Pusher;
 use crate::reply::Reply;
 
 /// Answers commands. One handler serves all connections; what belongs to one of them lives in its `Session`.
@@ -98,11 +99,23 @@ pub struct Peer {
     rdma: Option<Monitor>,
     protocol: Protocol,
     closing: bool,
+    never_idle: bool,
+    pusher: Pusher,
 }
 
 impl Peer {
     pub(crate) fn new(id: u64, transport: Transport, remote: SocketAddr, local: SocketAddr) -> Self {
-        Self { id, transport, remote, local, rdma: None, protocol: Protocol::Resp2, closing: false }
+        Self {
+            id,
+            transport,
+            remote,
+            local,
+            rdma: None,
+            protocol: Protocol::Resp2,
+            closing: false,
+            never_idle: false,
+            pusher: Pusher::new(),
+        }
     }
 
     pub(crate) fn with_rdma(self, rdma: Option<Monitor>) -> Self {
@@ -147,6 +160,31 @@ impl Peer {
     /// Closes the connection once the reply to this command has been delivered. Later commands are not run.
     pub fn close_after_reply(&mut self) {
         self.closing = true;
+    }
+
+    /// Whether [`Config::idle_timeout`](crate::Config::idle_timeout) is not for this connection: for peers that wait for
+    /// messages and have nothing to say. `false` until the handler changes it.
+    pub fn set_never_idle(&mut self, never: bool) {
+        self.never_idle = never;
+    }
+
+    /// A handle that sends messages to this connection, from anywhere and at any time.
+    ///
+    /// ```
+    /// # use valkey_rdma_server::{Peer, Reply};
+    /// # fn example(peer: &Peer) {
+    /// let pusher = peer.pusher();
+    /// tokio::spawn(async move {
+    ///     pusher.push(Reply::Push(vec![Reply::bulk("news"), Reply::Integer(1)]));
+    /// });
+    /// # }
+    /// ```
+    pub fn pusher(&self) -> Pusher {
+        self.pusher.clone()
+    }
+
+    pub(crate) fn is_never_idle(&self) -> bool {
+        self.never_idle
     }
 
     pub(crate) fn is_closing(&self) -> bool {

@@ -22,6 +22,8 @@ use crate::shutdown::Stop;
 /// A bound listener of some kind.
 pub(crate) trait Accept: Send + 'static {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+    /// A client that has knocked. Dropping it sends the client away.
+    type Arrival: Send;
     type Error: Error + Send + 'static;
 
     fn transport(&self) -> Transport;
@@ -32,7 +34,11 @@ pub(crate) trait Accept: Send + 'static {
     /// Otherwise the error is that of one client.
     fn would_recur(error: &Self::Error) -> bool;
 
-    fn accept(&mut self) -> impl Future<Output = Result<Accepted<Self::Stream>, Self::Error>> + Send;
+    /// Waits for the next client.
+    fn arrival(&mut self) -> impl Future<Output = Result<Self::Arrival, Self::Error>> + Send;
+
+    /// Lets it in: from here on the connection costs memory.
+    fn open(arrival: Self::Arrival) -> Result<Accepted<Self::Stream>, Self::Error>;
 }
 
 /// A stream and its two ends.
@@ -61,10 +67,26 @@ impl<H: Handler> Shared<H> {
         Self { handler, config, vacancies, turnstile, last_id: AtomicU64::new(0) }
     }
 
+    /// What may become of one more client. `None`: nothing.
+    fn room(&self) -> Option<Room> {
+        if let Ok(vacancy) = self.vacancies.clone().try_acquire_owned() {
+            return Some(Room::Vacancy(vacancy));
+        }
+        self.turnstile.clone().try_acquire_owned().ok().map(Room::Turnstile)
+    }
+
     fn peer<S>(&self, transport: Transport, accepted: &Accepted<S>) -> Peer {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         Peer::new(id, transport, accepted.remote, accepted.local).with_rdma(accepted.rdma.clone())
     }
+}
+
+/// Where a client goes, and the permit for that.
+enum Room {
+    /// It is served.
+    Vacancy(OwnedSemaphorePermit),
+    /// It is told that there is no vacancy.
+    Turnstile(OwnedSemaphorePermit),
 }
 
 /// Accepts until the server is to stop, then stops listening and waits for the connections to end.
@@ -75,8 +97,8 @@ pub(crate) async fn listen<H: Handler>(mut listener: impl Accept, shared: Arc<Sh
         tokio::select! {
             () = stop.requested() => break,
             Some(ended) = connections.join_next() => report(ended),
-            accepted = accept(&mut listener) => {
-                admit(accepted, listener.transport(), &shared, &stop, &mut connections);
+            (accepted, room) = accept(&mut listener, &shared) => {
+                admit(accepted, room, listener.transport(), &shared, &stop, &mut connections);
             }
         }
     }
@@ -86,10 +108,20 @@ pub(crate) async fn listen<H: Handler>(mut listener: impl Accept, shared: Arc<Sh
     }
 }
 
-/// Accepts the next connection, however long that takes.
-async fn accept<L: Accept>(listener: &mut L) -> Accepted<L::Stream> {
+/// Accepts the next connection that there is room for, however long that takes.
+async fn accept<L: Accept, H: Handler>(listener: &mut L, shared: &Shared<H>) -> (Accepted<L::Stream>, Room) {
     loop {
-        match listener.accept().await {
+        let accepted = match listener.arrival().await {
+            Ok(arrival) => {
+                let Some(room) = shared.room() else {
+                    debug!(addr = %listener.local_addr(), "sent away: too many connections, and too many being told so");
+                    continue;
+                };
+                L::open(arrival).map(|accepted| (accepted, room))
+            }
+            Err(error) => Err(error),
+        };
+        match accepted {
             Ok(accepted) => return accepted,
             Err(error) if L::would_recur(&error) => {
                 warn!(error = &error as &dyn Error, addr = %listener.local_addr(), "cannot accept");
@@ -103,9 +135,10 @@ async fn accept<L: Accept>(listener: &mut L) -> Accepted<L::Stream> {
     }
 }
 
-/// Starts a connection, or turns it away if there are too many.
+/// Starts a connection, or turns it away.
 fn admit<S, H>(
     accepted: Accepted<S>,
+    room: Room,
     transport: Transport,
     shared: &Arc<Shared<H>>,
     stop: &Stop,
@@ -116,15 +149,15 @@ fn admit<S, H>(
 {
     let peer = shared.peer(transport, &accepted);
     let span = info_span!("connection", id = peer.id(), %transport, peer = %peer.addr());
-    let Ok(vacancy) = shared.vacancies.clone().try_acquire_owned() else {
-        match shared.turnstile.clone().try_acquire_owned() {
-            Ok(place) => drop(connections.spawn(turn_away(accepted.stream, place).instrument(span))),
-            Err(_) => span.in_scope(|| debug!("dropped: too many connections, and too many being told so")),
+    match room {
+        Room::Vacancy(vacancy) => {
+            let connection = Connection::new(accepted.stream, peer, shared.handler.clone(), &shared.config);
+            connections.spawn(serve(connection, stop.clone(), vacancy).instrument(span));
         }
-        return;
-    };
-    let connection = Connection::new(accepted.stream, peer, shared.handler.clone(), &shared.config);
-    connections.spawn(serve(connection, stop.clone(), vacancy).instrument(span));
+        Room::Turnstile(place) => {
+            connections.spawn(turn_away(accepted.stream, place).instrument(span));
+        }
+    }
 }
 
 async fn serve<S, H>(connection: Connection<S, H>, stop: Stop, _vacancy: OwnedSemaphorePermit)
@@ -139,8 +172,10 @@ where
             warn!(error = &error as &dyn Error, "closed");
         }
         Err(ConnectionError::Stream(error)) => debug!(error = &error as &dyn Error, "lost"),
-        Err(error @ ConnectionError::Idle { .. }) => debug!(%error, "closed"),
-        Err(error @ ConnectionError::InputLimit { .. }) => warn!(%error, "closed"),
+        Err(error @ (ConnectionError::Idle { .. } | ConnectionError::Closed)) => debug!(%error, "closed"),
+        Err(error @ (ConnectionError::InputLimit { .. } | ConnectionError::PushLimit { .. })) => {
+            warn!(%error, "closed");
+        }
     }
 }
 
@@ -176,6 +211,7 @@ fn report(ended: Result<(), JoinError>) {
 
 impl Accept for TcpListener {
     type Stream = TcpStream;
+    type Arrival = (TcpStream, SocketAddr);
     type Error = io::Error;
 
     fn transport(&self) -> Transport {
@@ -190,8 +226,11 @@ impl Accept for TcpListener {
         is_shortage(error)
     }
 
-    async fn accept(&mut self) -> io::Result<Accepted<TcpStream>> {
-        let (stream, remote) = TcpListener::accept(self).await?;
+    async fn arrival(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
+        self.accept().await
+    }
+
+    fn open((stream, remote): (TcpStream, SocketAddr)) -> io::Result<Accepted<TcpStream>> {
         // Replies leave in one write per turn; waiting for more would only delay them. A peer that is gone already
         // makes this fail; its connection will notice.
         if let Err(error) = stream.set_nodelay(true) {
@@ -211,6 +250,7 @@ pub(crate) struct RdmaListener {
 
 impl Accept for RdmaListener {
     type Stream = valkey_rdma_transport::Stream;
+    type Arrival = valkey_rdma_transport::Request;
     type Error = TransportError;
 
     fn transport(&self) -> Transport {
@@ -226,13 +266,20 @@ impl Accept for RdmaListener {
             // The calls that wait for the next request.
             TransportError::Device { call: "epoll_wait" | "rdma_get_cm_event", .. } => true,
             TransportError::Device { source, .. } => is_shortage(source),
-            TransportError::Memory { .. } | TransportError::DeviceRemoved | TransportError::Closed => true,
+            TransportError::Memory { .. }
+            | TransportError::Descriptors { .. }
+            | TransportError::DeviceRemoved
+            | TransportError::Closed => true,
             _ => false,
         }
     }
 
-    async fn accept(&mut self) -> Result<Accepted<Self::Stream>, TransportError> {
-        let stream = self.listener.accept().await?;
+    async fn arrival(&mut self) -> Result<Self::Arrival, TransportError> {
+        self.listener.request().await
+    }
+
+    fn open(request: Self::Arrival) -> Result<Accepted<Self::Stream>, TransportError> {
+        let stream = request.accept()?;
         let (remote, local, rdma) = (stream.peer_addr(), stream.local_addr(), Some(stream.monitor()));
         Ok(Accepted { stream, remote, local, rdma })
     }
@@ -252,7 +299,8 @@ const ENOBUFS: i32 = 105;
 /// How long a listener rests after an accept that would fail again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Connections being turned away at once, each of which has pinned its memory by then. Further ones are dropped.
+/// Connections being told at once that there is no room for them, each of which pins its memory for that. Further
+/// ones are sent away untold, before they pin any.
 const TURNED_AWAY_AT_ONCE: usize = 16;
 
 /// How long a peer that is turned away may take to hear it and leave.

@@ -41,9 +41,25 @@ pub enum Reply {
     },
     /// An out-of-band message. RESP2: an array.
     Push(Vec<Reply>),
+    /// Several replies to one command, one after the other. Empty: no reply at all, which few clients expect.
+    Sequence(Vec<Reply>),
 }
 
 impl Reply {
+    /// Bytes this takes in memory and on the wire, roughly.
+    pub(crate) fn weight(&self) -> usize {
+        size_of::<Self>()
+            + match self {
+                Self::Simple(text) | Self::Error(text) | Self::BigNumber(text) => text.len(),
+                Self::Bulk(bytes) | Self::Verbatim { text: bytes, .. } => bytes.len(),
+                Self::Array(items) | Self::Set(items) | Self::Push(items) | Self::Sequence(items) => {
+                    items.iter().map(Self::weight).sum()
+                }
+                Self::Map(pairs) => pairs.iter().map(|(key, value)| key.weight() + value.weight()).sum(),
+                Self::Integer(_) | Self::Null | Self::NullArray | Self::Double(_) | Self::Bool(_) => 0,
+            }
+    }
+
     /// `OK`.
     pub const OK: Self = Self::Simple(Cow::Borrowed("OK"));
 

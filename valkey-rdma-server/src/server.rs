@@ -111,7 +111,8 @@ impl<H: Handler> Builder<H> {
         self
     }
 
-    /// Listens on `addr` over RDMA, on a device of this kind. Port 0 takes a free one; the ports of TCP are others.
+    /// Listens on `addr` over RDMA, on a device of this kind. Port 0 takes a free one. A real
+    /// device's ports are not those of TCP; the emulated device's are.
     pub fn rdma(mut self, device: DeviceKind, addr: SocketAddr, config: &TransportConfig) -> Self {
         self.listen_on.push(Address::Rdma(device, addr, config.clone()));
         self

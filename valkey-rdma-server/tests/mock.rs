@@ -166,7 +166,7 @@ async fn tools_are_told_the_settings_they_ask_for() {
         ("CONFIG GET nosuch", "*0\r\n"),
         (
             "CONFIG GET maxmem*",
-            "*4\r\n$9\r\nmaxmemory\r\n$1\r\n0\r\n$16\r\nmaxmemory-policy\r\n$10\r\nnoeviction\r\n",
+            "*4\r\n$9\r\nmaxmemory\r\n$10\r\n1073741824\r\n$16\r\nmaxmemory-policy\r\n$10\r\nnoeviction\r\n",
         ),
         ("CONFIG SET hz 20 timeout 5", "+OK\r\n"),
         ("CONFIG GET hz", "*2\r\n$2\r\nhz\r\n$2\r\n20\r\n"),
@@ -177,10 +177,9 @@ async fn tools_are_told_the_settings_they_ask_for() {
         ("CONFIG GET hz", "*2\r\n$2\r\nhz\r\n$2\r\n20\r\n"),
         ("CONFIG SET hz 10 timeout 0", "+OK\r\n"),
         ("CONFIG SET hz 10 timeout", "-ERR syntax error\r\n"),
-        ("COMMAND COUNT", ":28\r\n"),
         (
             "COMMAND INFO get nosuch",
-            "*2\r\n*10\r\n$3\r\nget\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*0\r\n*-1\r\n",
+            "*2\r\n*10\r\n$3\r\nget\r\n:2\r\n*1\r\n+readonly\r\n:1\r\n:1\r\n:1\r\n*0\r\n*0\r\n*0\r\n*0\r\n*-1\r\n",
         ),
         (
             "COMMAND DOCS get nosuch",

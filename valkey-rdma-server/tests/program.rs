@@ -110,14 +110,18 @@ fn a_second_signal_does_not_wait_for_replies() {
 }
 
 #[test]
-fn the_emulated_device_is_said_to_serve_no_other_process() {
+fn the_emulated_device_has_a_port_of_this_machine_that_nobody_else_gets() {
     let mut mock = Running::start(&["--port", "0", "--device", "emulated"], 1);
+    let addr = mock.urls[0].strip_prefix("emulated://").unwrap().to_owned();
+    let port = addr.strip_prefix("127.0.0.1:").unwrap();
+    let output = run(&["--port", port, "--device", "emulated"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr.starts_with(&format!("error: cannot listen on {addr} (emulated): ")), "{stderr}");
+    assert!(stderr.ends_with("; stop the program that listens there, or choose another port\n"), "{stderr}");
     mock.signal("-TERM");
     assert!(mock.child.wait().unwrap().success());
-    assert_eq!(
-        mock.complaints(),
-        "note: the emulated device is reachable from this process only; others can use --tcp-port N\n"
-    );
+    assert_eq!(mock.complaints(), "");
 }
 
 #[test]

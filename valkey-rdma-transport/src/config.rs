@@ -1,5 +1,6 @@
 //! The knobs of a stream and of a listener's streams.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use valkey_rdma_proto as proto;
@@ -18,6 +19,15 @@ pub struct Config {
     idle_timeout: Option<Duration>,
     keepalive: Keepalive,
     device: Option<String>,
+    max_connections: Option<usize>,
+    max_pinned_bytes: Option<u64>,
+    gid: Option<u32>,
+    source: Option<IpAddr>,
+    completion_vector: u32,
+    max_inline: u32,
+    address_timeout: Option<Duration>,
+    route_timeout: Option<Duration>,
+    huge_pages: bool,
 }
 
 /// Whether keepalives are sent.
@@ -41,6 +51,15 @@ impl Default for Config {
             idle_timeout: None,
             keepalive: Keepalive::ByRole,
             device: None,
+            max_connections: None,
+            max_pinned_bytes: None,
+            gid: None,
+            source: None,
+            completion_vector: 0,
+            max_inline: MAX_INLINE,
+            address_timeout: None,
+            route_timeout: None,
+            huge_pages: false,
         }
     }
 }
@@ -103,10 +122,39 @@ impl Config {
         self
     }
 
-    /// Uses this RDMA device or fails. Default: the one that the route leads to.
+    /// Uses this RDMA device or fails. Default: the one that the route leads to. On the emulated device, the name
+    /// chooses a [link](crate::emulated).
     pub fn device(&mut self, name: impl Into<String>) -> &mut Self {
         self.device = Some(name.into());
         self
+    }
+
+    /// How many connections of one listener there may be at once. Default: any number, as far as the machine has
+    /// memory to pin and queue pairs. A request beyond it is rejected before anything is made for it. Connecting
+    /// ignores it.
+    pub fn max_connections(&mut self, limit: Option<usize>) -> &mut Self {
+        self.max_connections = limit;
+        self
+    }
+
+    /// How many bytes the connections of one listener may pin together, each [`pinned_bytes`](Self::pinned_bytes).
+    /// Default: any number, as far as the process may (`ulimit -l`). A request beyond it is rejected before anything
+    /// is made for it. Connecting ignores it.
+    pub fn max_pinned_bytes(&mut self, limit: Option<u64>) -> &mut Self {
+        self.max_pinned_bytes = limit;
+        self
+    }
+
+    /// Bytes that one connection registers with its device: windows, send buffer, and 33 KiB for messages. The
+    /// device pins whole pages, and memory of its own for the queues. 3 179 008 by default.
+    pub fn pinned_bytes(&self) -> u64 {
+        u64::from(proto::command_region_len(QUEUE_DEPTH))
+            + u64::from(self.send_buffer)
+            + u64::from(self.rx_buffers) * u64::from(self.rx_size)
+    }
+
+    pub(crate) fn listener_limits(&self) -> (Option<usize>, Option<u64>) {
+        (self.max_connections, self.max_pinned_bytes)
     }
 
     pub(crate) fn connect_limit(&self) -> Duration {
@@ -127,9 +175,14 @@ impl Config {
         EndpointOptions {
             send_depth: QUEUE_DEPTH,
             receive_depth: QUEUE_DEPTH,
-            max_inline: MAX_INLINE,
-            resolve_timeout: self.connect_timeout,
+            max_inline: self.max_inline,
+            address_timeout: self.address_timeout.unwrap_or(self.connect_timeout),
+            route_timeout: self.route_timeout.unwrap_or(self.connect_timeout),
             device: self.device.clone(),
+            gid: self.gid,
+            source: self.source,
+            completion_vector: self.completion_vector,
+            huge_pages: self.huge_pages,
         }
     }
 
@@ -147,6 +200,56 @@ impl Config {
             Keepalive::Never => config.keepalive = None,
         }
         config
+    }
+
+    /// Uses this entry of the device's table of global identifiers (`ibv_devinfo -v`, `GID[N]`), or fails. Default:
+    /// the one that the route leads to. RoCE only: on InfiniBand choose by [`source`](Self::source). On a listener,
+    /// the entry must be the address that it listens on, or that address the unspecified one.
+    pub fn gid_index(&mut self, index: u32) -> &mut Self {
+        self.gid = Some(index);
+        self
+    }
+
+    /// Connects from this address of this machine, which picks device and port, or fails. Default: the route
+    /// decides. A listener refuses another address than its own here.
+    pub fn source(&mut self, addr: IpAddr) -> &mut Self {
+        self.source = Some(addr);
+        self
+    }
+
+    /// Which of the device's interrupt vectors announces completions. Default 0; range: below the number that the
+    /// device has, else connecting fails. Spread busy connections over several.
+    pub fn completion_vector(&mut self, vector: u32) -> &mut Self {
+        self.completion_vector = vector;
+        self
+    }
+
+    /// Bytes that a send may carry inside the work request, so that the device need not fetch them. Default 220,
+    /// which fills a 256-byte entry of the common adapters; 0 for none. What the device cannot is left out.
+    pub fn max_inline(&mut self, bytes: u32) -> &mut Self {
+        self.max_inline = bytes;
+        self
+    }
+
+    /// How long finding the device that leads to the peer's address may take. Default: as long as
+    /// [`connect_timeout`](Self::connect_timeout), within which it happens in any case.
+    pub fn address_timeout(&mut self, limit: Duration) -> &mut Self {
+        self.address_timeout = Some(limit);
+        self
+    }
+
+    /// How long finding a path from that device may take; on InfiniBand that asks the subnet manager. Default: as
+    /// long as [`connect_timeout`](Self::connect_timeout), within which it happens in any case.
+    pub fn route_timeout(&mut self, limit: Duration) -> &mut Self {
+        self.route_timeout = Some(limit);
+        self
+    }
+
+    /// Asks for huge pages for windows and send buffers of 2 MiB and more. Default: no. The system must have some
+    /// (`vm.nr_hugepages`); where it has none left, ordinary pages are used and a warning is logged.
+    pub fn huge_pages(&mut self, wanted: bool) -> &mut Self {
+        self.huge_pages = wanted;
+        self
     }
 }
 

@@ -1,12 +1,12 @@
 //! What can go wrong between this process and the peer's queue pair.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use valkey_rdma_proto::{CloseReason, ProtocolError};
 
-use crate::device::DeviceKind;
+use crate::device::{DeviceFault, DeviceKind};
 
 /// A failure of the device, the path or the peer's conduct, on one connection or listener.
 #[derive(Debug, thiserror::Error)]
@@ -18,12 +18,118 @@ pub enum TransportError {
         /// The device asked for.
         device: DeviceKind,
     },
+    /// The emulated device was asked for something that only an RDMA device has.
+    #[error("the emulated device has no choice of {option}: leave that option out, or use an RDMA device")]
+    EmulatedOption {
+        /// What was asked for.
+        option: &'static str,
+    },
     /// There is no RDMA device on this machine.
     #[error(
         "no RDMA device on this machine: load its driver, or make a software one with \
              `rdma link add rxe0 type rxe netdev NETDEV`"
     )]
     NoDevice,
+    /// No emulated device has this name.
+    #[error(
+        "no emulated device is called `{name}`: use `inprocess`, `tcp`, `unix:DIR`, or none to have the fitting \
+             one chosen"
+    )]
+    UnknownLink {
+        /// The name asked for.
+        name: String,
+    },
+    /// The kernel has RDMA devices, and libibverbs does not know how to use them.
+    #[error(
+        "no driver in user space for RDMA device {devices}: install rdma-core's providers (ibverbs-providers)"
+    )]
+    NoProvider {
+        /// The kernel's devices, separated by commas.
+        devices: String,
+    },
+    /// The device that would serve is down.
+    #[error(
+        "port {port} of RDMA device {device} is {state}: bring its link up (`ip link set NETDEV up`; cable; switch)"
+    )]
+    PortDown {
+        /// The device.
+        device: String,
+        /// Its port.
+        port: u8,
+        /// The port's state, as the kernel names it.
+        state: String,
+    },
+    /// A GID index that cannot be used.
+    #[error("GID index {index} of RDMA device {device} cannot be used: {problem}")]
+    Gid {
+        /// The device.
+        device: String,
+        /// The index asked for.
+        index: u32,
+        /// Why not.
+        problem: GidProblem,
+    },
+    /// A source address that cannot be used.
+    #[error(
+        "no RDMA path from {from} to {peer}: is it an address of an RDMA device of this machine (`rdma link`, \
+             `ip address`), in the network that leads there?"
+    )]
+    Source {
+        /// The source address asked for.
+        from: IpAddr,
+        /// Where the connection was to go.
+        peer: SocketAddr,
+        /// What the connection manager said.
+        #[source]
+        source: io::Error,
+    },
+    /// A queue deeper than the device can have.
+    #[error(
+        "a {queue} of {asked} entries is beyond RDMA device {device}, which has at most {limit}: ask for fewer"
+    )]
+    QueueDepth {
+        /// The device.
+        device: String,
+        /// Which queue.
+        queue: &'static str,
+        /// The depth asked for.
+        asked: u32,
+        /// The device's limit.
+        limit: u32,
+    },
+    /// A completion vector that the device does not have.
+    #[error("RDMA device {device} has no completion vector {asked}: it has {count}, counted from 0")]
+    CompletionVector {
+        /// The device.
+        device: String,
+        /// The vector asked for.
+        asked: u32,
+        /// How many there are.
+        count: u32,
+    },
+    /// The process may open no more descriptors.
+    #[error(
+        "no file descriptor left for {call} (limit: {}); raise it with `ulimit -n` or LimitNOFILE=, or hold fewer \
+             connections: each takes two",
+        .limit.map_or_else(|| "none".to_owned(), |count| count.to_string())
+    )]
+    Descriptors {
+        /// The call that needed one, by the name its manual page has.
+        call: &'static str,
+        /// The process's soft `RLIMIT_NOFILE`, where there is one.
+        limit: Option<u64>,
+        /// The OS error.
+        #[source]
+        source: io::Error,
+    },
+    /// The device reported a fault of itself or of the connection's queues.
+    #[error("RDMA device {device} reported: {fault}")]
+    Fault {
+        /// The device.
+        device: String,
+        /// What it reported.
+        fault: DeviceFault,
+    },
     /// The route leads to another device than the one asked for.
     #[error("the route to {peer} leads to device `{found}`, not `{wanted}`")]
     WrongDevice {
@@ -83,6 +189,14 @@ pub enum TransportError {
         /// The device.
         device: DeviceKind,
     },
+    /// Somebody listens at the address, and rejected the connection.
+    #[error("{peer} rejected the connection ({device}): it may be at its limit of connections or memory")]
+    Rejected {
+        /// Who rejected.
+        peer: SocketAddr,
+        /// The device.
+        device: DeviceKind,
+    },
     /// The peer's host did not answer.
     #[error("{peer} is unreachable ({device}, connection manager status {status})")]
     Unreachable {
@@ -122,6 +236,57 @@ pub enum TransportError {
     /// The connection or listener was closed on this side.
     #[error("closed on this side")]
     Closed,
+}
+
+/// Why a GID index cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GidProblem {
+    /// The table is shorter.
+    #[error("its table has {entries} entries, of which these are in use: {used}")]
+    OutOfRange {
+        /// The length of the table.
+        entries: usize,
+        /// The entries in use, separated by commas.
+        used: String,
+    },
+    /// The entry stands for no address.
+    #[error("the entry is empty; these are in use: {used}")]
+    Empty {
+        /// The entries in use, separated by commas.
+        used: String,
+    },
+    /// The entry stands for another address than the one asked for as well.
+    #[error("it stands for {gid}, and {wanted} was asked for too: leave one of the two out")]
+    OtherAddress {
+        /// What the entry stands for.
+        gid: IpAddr,
+        /// The source address, or the address to listen on.
+        wanted: IpAddr,
+    },
+    /// The entry is for version 1 of RoCE.
+    #[error("the entry is not for RoCE v2, which connections use: choose one that is (`ibv_devinfo -v`)")]
+    NotVersion2,
+    /// The link is InfiniBand.
+    #[error(
+        "its link is not Ethernet, so that no entry stands for an address: choose by source address instead"
+    )]
+    NotRoce,
+    /// There are several devices, and none was named.
+    #[error("name the one of these devices that is meant")]
+    WhichDevice,
+    /// There is no such device.
+    #[error("there is no such device; there are: {known}")]
+    NoSuchDevice {
+        /// The devices there are, separated by commas.
+        known: String,
+    },
+    /// There are several ports.
+    #[error("it has {ports} ports, each with a table of its own: choose by source address instead")]
+    SeveralPorts {
+        /// How many there are.
+        ports: usize,
+    },
 }
 
 fn limit_text(limit: Option<u64>) -> String {

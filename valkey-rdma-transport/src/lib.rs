@@ -1,7 +1,7 @@
 //! Devices and the async byte stream of Valkey over RDMA.
 //!
 //! [`Stream`] is to an RDMA connection what `TcpStream` is to TCP; [`Listener`] accepts them. Below lies a
-//! [device contract](device) with two implementations: kernel verbs, and an emulated device in software that
+//! [device contract](device) with two implementations: kernel verbs, and an [emulated device](emulated) in software that
 //! runs anywhere. Nothing above the device can tell which one it has, except by [asking](Stream::info).
 //!
 //! ```
@@ -35,7 +35,7 @@
 
 mod config;
 pub mod device;
-mod emulated;
+pub mod emulated;
 mod error;
 mod listener;
 mod stats;
@@ -45,8 +45,8 @@ mod verbs;
 
 pub use config::Config;
 pub use device::DeviceKind;
-pub use error::TransportError;
-pub use listener::Listener;
-pub use stats::{DeviceCounters, Info, Stats};
+pub use error::{GidProblem, TransportError};
+pub use listener::{Listener, Request};
+pub use stats::{DeviceCounters, Info, ListenerStats, Stats};
 pub use stream::{Monitor, Stream};
 pub use valkey_rdma_proto::{CloseReason, Counters, ProtocolError};

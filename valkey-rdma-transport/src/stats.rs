@@ -38,6 +38,25 @@ pub struct DeviceCounters {
     pub copied_out: u64,
 }
 
+/// What a listener has counted, and what its connections take now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ListenerStats {
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Requests that could not be taken or accepted for want of something, or because they came over another
+    /// device than the one asked for.
+    pub failed: u64,
+    /// Requests refused because as many connections as allowed were open.
+    pub refused_connections: u64,
+    /// Requests refused because their memory would have been more than may be pinned.
+    pub refused_memory: u64,
+    /// Connections there are now, requests in the caller's hands included.
+    pub connections: usize,
+    /// Bytes that they pin, or are about to.
+    pub pinned_bytes: u64,
+}
+
 /// What a connection runs on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -1,63 +1,7 @@
-//! Nothing of a connection is left when its endpoints are dropped. A binary with one test, because it counts what
-//! the whole process has open, and on an RDMA device what the machine has.
-
-use std::collections::BTreeMap;
-use std::process::Command;
-
-use device_peer::{accept, connect, device, listen, open};
-use valkey_rdma_transport::DeviceKind;
+//! What connections leave behind on the device that `VALKEY_RDMA_TEST_DEVICE` names, `emulated` within this process by default: nothing.
 
 mod device_peer;
+mod leaks;
 
-const CONNECTIONS: usize = 200;
-
-#[tokio::test]
-async fn connections_leave_nothing_behind() {
-    let mut listener = listen().await;
-    // Once for what libraries open on first use and keep.
-    drop(connect(listener.as_mut()).await);
-    let before = in_use();
-    for round in 0..CONNECTIONS {
-        let (mut active, mut passive) = connect(listener.as_mut()).await;
-        active.send(1, b"on the way while it ends");
-        // Every way to end.
-        match round % 4 {
-            0 => drop((active, passive)),
-            1 => drop((passive, active)),
-            2 => {
-                active.endpoint.disconnect();
-                passive.cm_event().await;
-                passive.endpoint.disconnect();
-            }
-            _ => {
-                let mut unanswered = open(listener.local_addr()).await;
-                unanswered.endpoint.establish().expect("asks");
-                drop(accept(listener.as_mut()).await);
-            }
-        }
-    }
-    assert_eq!(in_use(), before, "after {CONNECTIONS} connections");
-}
-
-/// How many descriptors this process has open, and how many objects of each kind its RDMA devices have.
-fn in_use() -> BTreeMap<String, usize> {
-    let descriptors = std::fs::read_dir("/proc/self/fd").expect("the list of descriptors").count();
-    let mut counts = BTreeMap::from([("descriptors".to_owned(), descriptors)]);
-    if device() == DeviceKind::Verbs {
-        let output = Command::new("rdma").args(["resource", "show"]).output().expect("iproute2's `rdma`");
-        let text = String::from_utf8(output.stdout).expect("text");
-        // One line per device: `0: rxe0: pd 1 cq 1 qp 1 cm_id 0 mr 0 ctx 0 srq 0`.
-        for line in text.lines() {
-            let words = line.split_whitespace().collect::<Vec<_>>();
-            for pair in words[2..].chunks_exact(2) {
-                counts.insert(format!("{} {}", words[1], pair[0]), pair[1].parse().expect("a count"));
-            }
-        }
-        assert!(counts.len() > 1, "`rdma resource show` lists no device");
-    }
-    #[expect(clippy::print_stderr, reason = "the figures are worth seeing")]
-    {
-        eprintln!("{counts:?}");
-    }
-    counts
-}
+/// The emulated device's link under test. None: the device that the environment names.
+const LINK: Option<&str> = None;

@@ -20,8 +20,7 @@ async fn a_flood_of_keepalives_does_not_put_off_the_handshake_deadline_h4() {
         send_depth: 2 * FLOOD as u32,
         receive_depth: 16,
         max_inline: 0,
-        resolve_timeout: Duration::from_secs(1),
-        device: None,
+        ..EndpointOptions::default()
     };
     let mut peer = device::open(DeviceKind::Emulated, listener.local_addr(), &options).await.expect("opens");
     let memory = peer.register(MESSAGE_LEN as u32, Access::Local).expect("registers");

@@ -1,5 +1,6 @@
 //! What a user of `Stream` and `Listener` relies on. Runs on the device that `VALKEY_RDMA_TEST_DEVICE` names
-//! (`emulated` by default) at the address in `VALKEY_RDMA_TEST_ADDR` (`127.0.0.1` by default).
+//! (`emulated` by default) at the address in `VALKEY_RDMA_TEST_ADDR` (`127.0.0.1` by default); as part of `stream_tcp`
+//! and `stream_unix`, on the emulated device over these sockets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -7,7 +8,28 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use valkey_rdma_transport::{CloseReason, Config, DeviceKind, Listener, Stream, TransportError};
 
+/// The emulated device's name, in the binaries for its sockets.
+fn device_name() -> Option<String> {
+    match env!("CARGO_CRATE_NAME") {
+        "stream_tcp" => Some("tcp".to_owned()),
+        "stream_unix" => Some(format!("unix:{}/streams", env!("CARGO_TARGET_TMPDIR"))),
+        _ => None,
+    }
+}
+
+/// The defaults, on the device under test.
+fn defaults() -> Config {
+    let mut config = Config::default();
+    if let Some(name) = device_name() {
+        config.device(name);
+    }
+    config
+}
+
 fn device() -> DeviceKind {
+    if device_name().is_some() {
+        return DeviceKind::Emulated;
+    }
     let name = std::env::var("VALKEY_RDMA_TEST_DEVICE").unwrap_or_else(|_| "emulated".to_owned());
     name.parse().expect("VALKEY_RDMA_TEST_DEVICE names a device")
 }
@@ -45,7 +67,7 @@ async fn send_and_check(stream: Stream, mine: Vec<u8>, theirs: Vec<u8>) -> Strea
 }
 
 async fn both_ways(rx_size: u32, rx_buffers: u32, send_buffer: u32, len: usize) {
-    let mut config = Config::default();
+    let mut config = defaults();
     config.rx_size(rx_size).rx_buffers(rx_buffers).send_buffer(send_buffer);
     let (client, server) = pair(&config, &config).await;
     let (up, down) = (pattern(1, len), pattern(2, len));
@@ -79,7 +101,7 @@ async fn windows_smaller_than_a_message_work_w2() {
 
 #[tokio::test]
 async fn a_small_write_is_one_work_request_and_one_doorbell() {
-    let (mut client, mut server) = pair(&Config::default(), &Config::default()).await;
+    let (mut client, mut server) = pair(&defaults(), &defaults()).await;
     let before = client.stats();
     client.write_all(b"PING\r\n").await.expect("writes");
     let mut received = [0; 6];
@@ -91,7 +113,7 @@ async fn a_small_write_is_one_work_request_and_one_doorbell() {
 
 #[tokio::test]
 async fn a_vectored_write_leaves_as_one_message() {
-    let (mut client, mut server) = pair(&Config::default(), &Config::default()).await;
+    let (mut client, mut server) = pair(&defaults(), &defaults()).await;
     let parts = [&b"$5\r\n"[..], b"value", b"\r\n"].map(std::io::IoSlice::new);
     assert_eq!(client.write_vectored(&parts).await.expect("writes"), 11);
     let mut received = [0; 11];
@@ -102,7 +124,7 @@ async fn a_vectored_write_leaves_as_one_message() {
 
 #[tokio::test]
 async fn shutdown_delivers_what_was_written_x1() {
-    let (client, mut server) = pair(&Config::default(), &Config::default()).await;
+    let (client, mut server) = pair(&defaults(), &defaults()).await;
     let sent = pattern(3, 3_000_000);
     let expected = sent.clone();
     let writing = tokio::spawn(async move {
@@ -121,7 +143,7 @@ async fn shutdown_delivers_what_was_written_x1() {
 
 #[tokio::test]
 async fn drop_delivers_what_was_written_x1() {
-    let (mut client, mut server) = pair(&Config::default(), &Config::default()).await;
+    let (mut client, mut server) = pair(&defaults(), &defaults()).await;
     client.write_all(b"last words").await.expect("writes");
     drop(client);
     let mut received = Vec::new();
@@ -132,7 +154,7 @@ async fn drop_delivers_what_was_written_x1() {
 #[tokio::test]
 async fn a_server_that_closes_after_its_reply_is_read_to_the_end_x2() {
     for _ in 0..20 {
-        let (mut client, mut server) = pair(&Config::default(), &Config::default()).await;
+        let (mut client, mut server) = pair(&defaults(), &defaults()).await;
         server.write_all(b"+OK\r\n").await.expect("writes");
         let closing = tokio::spawn(async move { server.shutdown().await });
         let mut received = Vec::new();
@@ -145,9 +167,9 @@ async fn a_server_that_closes_after_its_reply_is_read_to_the_end_x2() {
 
 #[tokio::test]
 async fn shutdown_tells_of_bytes_that_the_peer_did_not_take_x1() {
-    let mut config = Config::default();
+    let mut config = defaults();
     config.rx_size(4096).rx_buffers(1);
-    let (mut client, server) = pair(&Config::default(), &config).await;
+    let (mut client, server) = pair(&defaults(), &config).await;
     client.write_all(&pattern(6, 100_000)).await.expect("fits into the send buffer");
     let (outcome, ()) = tokio::join!(client.shutdown(), async { drop(server) });
     let error = outcome.expect_err("the peer's window held 4096 of the bytes");
@@ -156,9 +178,9 @@ async fn shutdown_tells_of_bytes_that_the_peer_did_not_take_x1() {
 
 #[tokio::test]
 async fn a_connection_that_ended_keeps_no_resources_whoever_looks_at_its_counts() {
-    let mut listener = Listener::bind(device(), any_port(), &Config::default()).await.expect("listens");
+    let mut listener = Listener::bind(device(), any_port(), &defaults()).await.expect("listens");
     let addr = listener.local_addr();
-    let config = Config::default();
+    let config = defaults();
     let (client, server) = tokio::join!(Stream::connect(device(), addr, &config), listener.accept());
     let (mut client, mut server) = (client.expect("connects"), server.expect("accepts"));
     let monitor = client.monitor();
@@ -173,16 +195,16 @@ async fn a_connection_that_ended_keeps_no_resources_whoever_looks_at_its_counts(
 
 #[tokio::test]
 async fn a_deadline_beyond_the_end_of_the_clock_never_comes() {
-    let mut config = Config::default();
+    let mut config = defaults();
     config.handshake_timeout(Duration::MAX).keepalive(Some(Duration::MAX)).idle_timeout(Some(Duration::MAX));
-    let (mut client, mut server) = pair(&Config::default(), &config).await;
+    let (mut client, mut server) = pair(&defaults(), &config).await;
     client.write_all(b"x").await.expect("writes");
     assert_eq!(server.read_u8().await.expect("reads"), b'x');
 }
 
 #[tokio::test]
 async fn writing_after_the_peer_left_is_a_broken_pipe() {
-    let (mut client, server) = pair(&Config::default(), &Config::default()).await;
+    let (mut client, server) = pair(&defaults(), &defaults()).await;
     drop(server);
     let mut end = [0];
     assert_eq!(client.read(&mut end).await.expect("end of file"), 0);
@@ -196,21 +218,21 @@ async fn writing_after_the_peer_left_is_a_broken_pipe() {
 async fn connecting_where_nobody_listens_is_refused() {
     let mut nobody = any_port();
     nobody.set_port(9);
-    let error = Stream::connect(device(), nobody, &Config::default()).await.expect_err("nobody listens");
+    let error = Stream::connect(device(), nobody, &defaults()).await.expect_err("nobody listens");
     assert!(matches!(error, TransportError::Refused { peer, .. } if peer == nobody), "{error:?}");
 }
 
 #[tokio::test]
 async fn an_address_is_listened_on_once() {
-    let first = Listener::bind(device(), any_port(), &Config::default()).await.expect("listens");
-    let error = Listener::bind(device(), first.local_addr(), &Config::default()).await.expect_err("taken");
+    let first = Listener::bind(device(), any_port(), &defaults()).await.expect("listens");
+    let error = Listener::bind(device(), first.local_addr(), &defaults()).await.expect_err("taken");
     assert!(matches!(error, TransportError::Listen { .. }), "{error:?}");
 }
 
 #[tokio::test]
 async fn a_listener_that_never_accepts_ends_in_the_connect_deadline() {
-    let listener = Listener::bind(device(), any_port(), &Config::default()).await.expect("listens");
-    let mut config = Config::default();
+    let listener = Listener::bind(device(), any_port(), &defaults()).await.expect("listens");
+    let mut config = defaults();
     config.connect_timeout(Duration::from_millis(300));
     let error = Stream::connect(device(), listener.local_addr(), &config).await.expect_err("nobody accepts");
     assert!(matches!(error, TransportError::ConnectTimeout { .. }), "{error:?}");
@@ -218,7 +240,7 @@ async fn a_listener_that_never_accepts_ends_in_the_connect_deadline() {
 
 #[tokio::test]
 async fn a_full_window_holds_the_writer_back_until_the_reader_reads_w5() {
-    let mut config = Config::default();
+    let mut config = defaults();
     config.rx_size(4096).rx_buffers(1).send_buffer(4096);
     let (mut client, mut server) = pair(&config, &config).await;
     let sent = pattern(4, 50_000);
@@ -237,7 +259,7 @@ async fn a_full_window_holds_the_writer_back_until_the_reader_reads_w5() {
 
 #[tokio::test]
 async fn a_client_stays_within_its_credits_c1() {
-    let (mut client, mut server) = pair(&Config::default(), &Config::default()).await;
+    let (mut client, mut server) = pair(&defaults(), &defaults()).await;
     let echo = tokio::spawn(async move {
         let mut received = vec![0; 5000];
         server.read_exact(&mut received).await.expect("reads");

@@ -42,8 +42,12 @@ fn nothing_listening_is_told() {
 }
 
 #[test]
-fn the_reach_of_the_emulated_device_is_told() {
-    assert_one_line(&tool(&["--transport", "emulated", "-p", "1"]), 1, "in its own process only: try --demo");
+fn nothing_listening_on_the_emulated_device_is_told() {
+    // As above.
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("emulated://{}", socket.local_addr().unwrap());
+    assert_one_line(&tool(&["--url", &url]), 1, "refused the connection (emulated)");
 }
 
 #[test]

@@ -455,10 +455,10 @@ impl Passive {
     /// [`Finding::Failed`] if none comes in time.
     pub async fn accept(&mut self, transcript: &Transcript) -> Result<Peer, Finding> {
         let deadline = Instant::now() + self.options.patience;
-        let endpoint =
-            timeout_at(deadline, poll_fn(|cx| self.listener.poll_accept(cx))).await.map_err(|_| {
-                Finding::failed(format!("no connect request within {:?}", self.options.patience))
-            })??;
+        let request = timeout_at(deadline, poll_fn(|cx| self.listener.poll_request(cx)))
+            .await
+            .map_err(|_| Finding::failed(format!("no connect request within {:?}", self.options.patience)))??;
+        let endpoint = request.accept(&endpoint_options(&self.options))?;
         Ok(Peer::new(endpoint, &self.options, transcript)?)
     }
 }
@@ -468,8 +468,10 @@ fn endpoint_options(options: &PeerOptions) -> EndpointOptions {
         send_depth: DEPTH,
         receive_depth: DEPTH,
         max_inline: 0,
-        resolve_timeout: options.patience,
+        address_timeout: options.patience,
+        route_timeout: options.patience,
         device: options.device.clone(),
+        ..EndpointOptions::default()
     }
 }
 

@@ -3,6 +3,8 @@ use tokio::net::{TcpListener, TcpSocket};
 use valkey_rdma_transport::Listener;
 
 use super::*;
+use crate::client::Client;
+use crate::error::Error;
 
 const PING: &str = "*1\r\n$4\r\nPING\r\n";
 
@@ -27,7 +29,7 @@ async fn shake(url: &str, expected: &str, answer: &str) -> (Result<Client, Error
         }
         peer
     };
-    tokio::join!(over(ours, &endpoint), script)
+    tokio::join!(Client::over(ours, &endpoint), script)
 }
 
 fn text(result: &Result<Client, Error>) -> String {
@@ -137,7 +139,7 @@ async fn a_peer_that_never_answers_meets_the_deadline() {
     let endpoint: Endpoint = "valkey://h:7?timeout=3s".parse().expect("a good URL");
     let (ours, mut peer) = duplex(4096);
     let begin = Instant::now();
-    let result = over(ours, &endpoint).await;
+    let result = Client::over(ours, &endpoint).await;
     assert_eq!(begin.elapsed(), Duration::from_secs(3));
     let text = text(&result);
     assert!(text.contains("h:7") && text.contains("did not answer within 3s"), "{text}");
@@ -215,7 +217,7 @@ async fn nothing_listening_and_bad_names_say_what_to_do() {
 #[tokio::test]
 async fn the_emulated_device_connects_and_says_so() {
     let any = "127.0.0.1:0".parse().expect("an address");
-    let mut config = Config::default();
+    let mut config = TransportConfig::default();
     config.rx_size(65_536);
     let mut listener = Listener::bind(DeviceKind::Emulated, any, &config).await.expect("a free port");
     let address = listener.local_addr();

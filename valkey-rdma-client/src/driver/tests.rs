@@ -1,14 +1,20 @@
+use std::pin::pin;
 use std::sync::atomic::AtomicUsize;
-use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::io::{AsyncWriteExt, DuplexStream, ReadBuf, duplex};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::time::timeout;
 
 use super::*;
-use crate::client::{Client, Unstarted};
-use crate::endpoint::Transport;
+use crate::client::Client;
+use crate::command::Command;
+use crate::config::Config;
+use crate::connect::Connector;
+use crate::endpoint::{Endpoint, Protocol, Transport};
+use crate::error::Error;
 use crate::info::ConnectionInfo;
+use crate::link::Link;
+use crate::socket::Socket;
 
 /// Counts the writes that a stream accepts, and the bytes.
 struct Counted<S> {
@@ -51,7 +57,15 @@ fn info() -> ConnectionInfo {
         rx_window: None,
         tx_window: None,
         protocol: Protocol::Resp3,
+        fallback: None,
     }
+}
+
+fn client(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Client {
+    let endpoint = Endpoint::new(Transport::Tcp, "test", 1);
+    let wire = Wire::new(Socket::Other(Box::new(stream)), info(), None);
+    let link = Link::start(wire, "test:1".into(), None, None);
+    Client::assemble(vec![link], Arc::new(Connector::once(endpoint, Config::default())))
 }
 
 /// A client without handshake, its peer, and the count of its writes. `room` bytes fit between them each way.
@@ -59,9 +73,7 @@ fn connection(room: usize) -> (Client, DuplexStream, Arc<AtomicUsize>) {
     let (ours, peer) = duplex(room);
     let writes = Arc::new(AtomicUsize::new(0));
     let stream = Counted { stream: ours, writes: writes.clone() };
-    let Unstarted { client, driver } = Unstarted::new(stream, None, "test:1".into(), info());
-    tokio::spawn(driver);
-    (client, peer, writes)
+    (client(stream), peer, writes)
 }
 
 /// Lets every task run until none can go on.
@@ -176,13 +188,12 @@ async fn a_dropped_future_keeps_its_place_among_the_replies() {
 #[tokio::test]
 async fn a_future_dropped_before_its_command_left_sends_nothing() {
     let (ours, mut peer) = duplex(1024);
-    let Unstarted { client, driver } = Unstarted::new(ours, None, "test:1".into(), info());
+    let client = client(ours);
     {
         let mut command = pin!(client.command(["GET", "a"]));
         assert!(command.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())).is_pending());
     }
     let kept = start(&client, &["GET", "b"]);
-    tokio::spawn(driver);
     expect(&mut peer, b"*2\r\n$3\r\nGET\r\n$1\r\nb\r\n").await;
     peer.write_all(b"$1\r\nB\r\n").await.expect("open");
     assert_eq!(kept.await.expect("no panic").expect("a value"), bulk("B"));

@@ -41,7 +41,7 @@ pub enum EndpointError {
         path: String,
     },
     /// An option that does not exist.
-    #[error("unknown URL option \"{name}\": use protocol, timeout, rx_size, device or poll")]
+    #[error("unknown URL option \"{name}\": use protocol, timeout, rx_size, device, poll or fallback")]
     UnknownOption {
         /// As given.
         name: String,
@@ -68,6 +68,9 @@ pub enum EndpointError {
         /// The option.
         option: &'static str,
     },
+    /// A cache over RESP2.
+    #[error("a cache needs RESP3: leave protocol=resp2 out")]
+    NeedsResp3,
     /// An option that is reserved and not built yet.
     #[error("{option} is not supported yet: leave it out")]
     Unsupported {

@@ -96,7 +96,7 @@ impl Endpoint {
                 _ => return Err(bad("event")),
             },
             "fallback" => match value {
-                "tcp" => return Err(EndpointError::Unsupported { option: format!("fallback={value}") }),
+                "tcp" => self.fallback = true,
                 _ => return Err(bad("tcp")),
             },
             _ => return Err(EndpointError::UnknownOption { name: name.to_owned() }),

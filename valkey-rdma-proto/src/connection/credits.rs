@@ -120,6 +120,16 @@ mod tests {
     }
 
     #[test]
+    fn a_renewed_window_proves_the_data_that_filled_it_and_nothing_later_c2() {
+        let mut credits = Credits::new(Some(8));
+        credits.spend(Kind::Data);
+        credits.spend(Kind::Register);
+        credits.spend(Kind::Other);
+        credits.handle_window_renewed();
+        assert_eq!(credits.left(), 6);
+    }
+
+    #[test]
     fn the_first_bytes_in_a_window_prove_that_its_register_was_taken_c2() {
         let mut credits = Credits::new(Some(8));
         credits.spend(Kind::Data);

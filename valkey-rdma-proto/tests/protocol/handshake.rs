@@ -38,6 +38,16 @@ fn each_side_registers_once_it_is_established_h2() {
 }
 
 #[test]
+fn the_sizes_agreed_on_are_told_h2() {
+    let mut scripted = Scripted::new(Role::Client, Config::new(Role::Client));
+    assert_eq!(scripted.core.peer_window(), 0, "not known yet");
+    scripted = scripted.connect();
+    assert_eq!(scripted.core.peer_window(), PEER_MEMORY.len);
+    assert_eq!(scripted.core.window(), crate::scripted::WINDOW);
+    assert_eq!(scripted.core.send_buffer(), 8192);
+}
+
+#[test]
 fn registers_may_cross_in_any_order_h2() {
     // Which side sees ESTABLISHED first, and whether a Register arrives before that, is a matter of luck.
     for first in End::BOTH {

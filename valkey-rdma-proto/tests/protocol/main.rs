@@ -6,6 +6,7 @@
 mod closing;
 mod credits;
 mod early_register;
+mod errors;
 mod features;
 mod handshake;
 mod hostile;

@@ -30,8 +30,8 @@ struct Options {
     #[arg(long, value_name = "N")]
     port: Option<u16>,
 
-    /// What to listen on for RDMA: `verbs` is a real RDMA device or soft-RoCE; `emulated` is software inside
-    /// this process, and reachable from this process only. Default verbs
+    /// What to listen on for RDMA: `verbs` is a real RDMA device or soft-RoCE; `emulated` is software, which
+    /// clients of this project reach over TCP, with emulated:// URLs. Default verbs
     #[arg(long, value_name = "verbs|emulated")]
     device: Option<DeviceKind>,
 
@@ -115,13 +115,6 @@ async fn run(options: Options) -> Result<(), String> {
             config.rx_size(rx_size);
         }
         let device = options.device.unwrap_or(DeviceKind::Verbs);
-        if device == DeviceKind::Emulated {
-            // If standard error is gone there is nobody to tell.
-            let _ = writeln!(
-                io::stderr(),
-                "note: the emulated device is reachable from this process only; others can use --tcp-port N"
-            );
-        }
         let addr = SocketAddr::new(options.bind, port);
         server = match &options.faults {
             None => server.rdma(device, addr, &config),

@@ -4,17 +4,18 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll, ready};
 
 use valkey_rdma_transport::TransportError;
-use valkey_rdma_transport::device::{Endpoint, PassiveEndpoint};
+use valkey_rdma_transport::device::{ConnectRequest, Endpoint, EndpointOptions, PassiveEndpoint};
 
 use super::endpoint::FaultyEndpoint;
 use super::fault::Occasion;
+use super::script::Script;
 use super::spec::Faults;
 
 pub(super) struct FaultyListener {
     passive: Box<dyn PassiveEndpoint>,
     faults: Faults,
     /// Counts the listener's connect requests.
-    requests: super::script::Script,
+    requests: Script,
 }
 
 impl FaultyListener {
@@ -25,18 +26,37 @@ impl FaultyListener {
 }
 
 impl PassiveEndpoint for FaultyListener {
-    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<dyn Endpoint>, TransportError>> {
+    fn poll_request(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Box<dyn ConnectRequest>, TransportError>> {
         loop {
-            let endpoint = ready!(self.passive.poll_accept(cx))?;
+            let request = ready!(self.passive.poll_request(cx))?;
             if self.requests.strike(Occasion::Request).is_empty() {
-                let endpoint = FaultyEndpoint::new(endpoint, self.faults.script())?;
-                return Poll::Ready(Ok(Box::new(endpoint)));
+                return Poll::Ready(Ok(Box::new(FaultyRequest { request, script: self.faults.script() })));
             }
-            // Dropping it rejects the request.
+            // Dropping it rejects it.
         }
     }
 
     fn local_addr(&self) -> SocketAddr {
         self.passive.local_addr()
+    }
+}
+
+/// A request whose connection will misbehave.
+struct FaultyRequest {
+    request: Box<dyn ConnectRequest>,
+    script: Script,
+}
+
+impl ConnectRequest for FaultyRequest {
+    fn peer_addr(&self) -> SocketAddr {
+        self.request.peer_addr()
+    }
+
+    fn accept(self: Box<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, TransportError> {
+        let endpoint = self.request.accept(options)?;
+        Ok(Box::new(FaultyEndpoint::new(endpoint, self.script)?))
     }
 }

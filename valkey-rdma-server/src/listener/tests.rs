@@ -30,8 +30,9 @@ impl Door {
     }
 
     fn admit<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&mut self, stream: S) {
+        let Some(room) = self.shared.room() else { return };
         let stop = self.stopper.listener();
-        admit(accepted(stream), Transport::Tcp, &self.shared, &stop, &mut self.connections);
+        admit(accepted(stream), room, Transport::Tcp, &self.shared, &stop, &mut self.connections);
     }
 }
 
@@ -150,6 +151,7 @@ struct Scripted(Vec<io::Result<Accepted<DuplexStream>>>);
 
 impl Accept for Scripted {
     type Stream = DuplexStream;
+    type Arrival = Accepted<DuplexStream>;
     type Error = io::Error;
 
     fn transport(&self) -> Transport {
@@ -164,8 +166,12 @@ impl Accept for Scripted {
         TcpListener::would_recur(error)
     }
 
-    async fn accept(&mut self) -> io::Result<Accepted<DuplexStream>> {
+    async fn arrival(&mut self) -> io::Result<Accepted<DuplexStream>> {
         self.0.pop().unwrap()
+    }
+
+    fn open(arrival: Accepted<DuplexStream>) -> io::Result<Accepted<DuplexStream>> {
+        Ok(arrival)
     }
 }
 
@@ -173,7 +179,8 @@ impl Accept for Scripted {
 async fn a_client_that_vanished_does_not_keep_the_next_one_waiting() {
     for (error, keeps) in [(io::ErrorKind::ConnectionAborted.into(), false), (os_error(EMFILE), true)] {
         let mut listener = Scripted(vec![Ok(accepted(duplex(1).0)), Err(error)]);
-        let mut next = pin!(accept(&mut listener));
+        let shared = Shared::new(Arc::new(Mock::new()), Config::default());
+        let mut next = pin!(accept(&mut listener, &shared));
         assert_eq!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), keeps);
     }
 }

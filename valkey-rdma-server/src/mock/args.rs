@@ -1,9 +1,8 @@
 //! Arguments read one after the other.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use bytes::Bytes;
 
+use super::decimal;
 use super::failure::Failure;
 use crate::integer;
 
@@ -23,6 +22,20 @@ impl<'a> Options<'a> {
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
+
+    /// What has not been taken yet.
+    pub(super) fn rest(&self) -> &'a [Bytes] {
+        self.0
+    }
+
+    /// Takes the next word if it is `word`, in any case.
+    pub(super) fn take_word(&mut self, word: &str) -> bool {
+        let found = self.0.first().is_some_and(|next| next.eq_ignore_ascii_case(word.as_bytes()));
+        if found {
+            self.0 = &self.0[1..];
+        }
+        found
+    }
 }
 
 impl<'a> Iterator for Options<'a> {
@@ -40,13 +53,35 @@ pub(super) fn integer(text: &[u8]) -> Result<i64, Failure> {
     integer::parse(text).ok_or(Failure::NOT_AN_INTEGER)
 }
 
-/// `amount` units as milliseconds. `None` if Valkey, which counts milliseconds since 1970 in an `i64`, could not express
-/// that time from now.
-pub(super) fn milliseconds(amount: i64, unit_ms: i64) -> Option<i64> {
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let milliseconds = amount.checked_mul(unit_ms)?;
-    milliseconds.checked_add(i64::try_from(since_1970.as_millis()).ok()?)?;
-    Some(milliseconds)
+/// The number in an argument.
+pub(super) fn float(text: &[u8]) -> Result<f64, Failure> {
+    decimal::parse(text).ok_or(Failure::NOT_A_FLOAT)
+}
+
+/// The items that Valkey means by `start` and `stop`, which count from the end if negative. Empty if there are none.
+pub(super) fn range(start: i64, stop: i64, len: usize) -> std::ops::Range<usize> {
+    let signed = i64::try_from(len).unwrap_or(i64::MAX);
+    let from_end = |index: i64| if index < 0 { index.saturating_add(signed).max(-1) } else { index };
+    let (start, stop) = (from_end(start).max(0), from_end(stop).min(signed - 1));
+    if start > stop {
+        return 0..0;
+    }
+    // Both lie between 0 and `len`.
+    start as usize..stop as usize + 1
+}
+
+/// The item that Valkey means by `index`, which counts from the end if negative.
+pub(super) fn position(index: i64, len: usize) -> Option<usize> {
+    match usize::try_from(index) {
+        Ok(index) => Some(index).filter(|index| *index < len),
+        Err(_) => len.checked_sub(usize::try_from(index.unsigned_abs()).ok()?),
+    }
+}
+
+/// A point in time in milliseconds since 1970, from an amount of units, counted from `base`. `None` if Valkey, which keeps it
+/// in an `i64`, could not.
+pub(super) fn moment(amount: i64, unit_ms: i64, base: i64) -> Option<i64> {
+    amount.checked_mul(unit_ms)?.checked_add(base)
 }
 
 /// A word in lower case, for matching. Too long for any we know: an empty one.
@@ -74,3 +109,35 @@ impl Lowercase {
 
 /// Longer than any command or option of Valkey.
 const LONGEST: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_valkeys() {
+        for (start, stop, expected) in [
+            (0, -1, 0..5),
+            (1, 2, 1..3),
+            (-2, -1, 3..5),
+            (-100, 100, 0..5),
+            (3, 1, 0..0),
+            (5, 10, 0..0),
+            (0, -6, 0..0),
+            (i64::MIN, i64::MAX, 0..5),
+            (i64::MIN, i64::MIN, 0..0),
+        ] {
+            assert_eq!(range(start, stop, 5), expected, "{start} {stop}");
+        }
+        assert_eq!(range(0, -1, 0), 0..0);
+    }
+
+    #[test]
+    fn positions_count_from_either_end() {
+        assert_eq!(position(0, 3), Some(0));
+        assert_eq!(position(-3, 3), Some(0));
+        assert_eq!(position(3, 3), None);
+        assert_eq!(position(-4, 3), None);
+        assert_eq!(position(i64::MIN, 3), None);
+    }
+}

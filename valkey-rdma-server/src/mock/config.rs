@@ -29,6 +29,16 @@ impl Settings {
         self.0.iter().filter(move |(name, _)| wanted(name)).map(|(name, value)| (*name, value))
     }
 
+    /// Bytes the keys and values may take; 0: any number.
+    pub(super) fn max_memory(&self) -> usize {
+        self.0.get("maxmemory").and_then(|limit| memory(limit)).unwrap_or(0)
+    }
+
+    /// Longest string value.
+    pub(super) fn max_value_len(&self) -> usize {
+        self.0.get("proto-max-bulk-len").and_then(|limit| memory(limit)).unwrap_or(0)
+    }
+
     /// The password of the only user, if there is one.
     pub(super) fn password(&self) -> Option<&Bytes> {
         self.0.get("requirepass").filter(|password| !password.is_empty())
@@ -39,6 +49,23 @@ impl Default for Settings {
     fn default() -> Self {
         Self(DEFAULTS.iter().map(|(name, value)| (*name, Bytes::from_static(value.as_bytes()))).collect())
     }
+}
+
+/// An amount of memory: `100`, `1kb`, `1mb`, `1gb` (and `1k`, `1m`, `1g`, by thousands), as Valkey reads it.
+pub(super) fn memory(text: &[u8]) -> Option<usize> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit.to_ascii_lowercase().as_slice() {
+        b"" | b"b" => 1,
+        b"k" => 1000,
+        b"kb" => 1 << 10,
+        b"m" => 1_000_000,
+        b"mb" => 1 << 20,
+        b"g" => 1_000_000_000,
+        b"gb" => 1 << 30,
+        _ => return None,
+    };
+    str::from_utf8(number).ok()?.parse::<usize>().ok()?.checked_mul(unit)
 }
 
 const DEFAULTS: &[(&str, &str)] = &[
@@ -52,7 +79,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("latency-monitor-threshold", "0"),
     ("loglevel", "notice"),
     ("maxclients", "10000"),
-    ("maxmemory", "0"),
+    ("maxmemory", "1073741824"),
     ("maxmemory-policy", "noeviction"),
     ("notify-keyspace-events", ""),
     ("proto-max-bulk-len", "536870912"),

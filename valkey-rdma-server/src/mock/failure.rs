@@ -9,6 +9,18 @@ use crate::reply::Reply;
 pub(super) struct Failure(Cow<'static, str>);
 
 impl Failure {
+    pub(super) const WRONG_TYPE: Self =
+        Self::new("WRONGTYPE Operation against a key holding the wrong kind of value");
+    pub(super) const NO_SUCH_KEY: Self = Self::new("ERR no such key");
+    pub(super) const OUT_OF_RANGE: Self = Self::new("ERR value is out of range");
+    pub(super) const NOT_NEGATABLE: Self = Self::new(
+        "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+    );
+    pub(super) const NOT_POSITIVE: Self = Self::new("ERR value is out of range, must be positive");
+    pub(super) const NOT_A_FLOAT: Self = Self::new("ERR value is not a valid float");
+    pub(super) const OVERFLOW: Self = Self::new("ERR increment or decrement would overflow");
+    pub(super) const OUT_OF_MEMORY: Self =
+        Self::new("OOM command not allowed when used memory > 'maxmemory'.");
     pub(super) const SYNTAX: Self = Self::new("ERR syntax error");
     pub(super) const NOT_AN_INTEGER: Self = Self::new("ERR value is not an integer or out of range");
     pub(super) const NOT_AUTHENTICATED: Self = Self::new("NOAUTH Authentication required.");
@@ -21,6 +33,16 @@ impl Failure {
 
     pub(super) fn wrong_arity(command: &str) -> Self {
         Self(format!("ERR wrong number of arguments for '{command}' command").into())
+    }
+
+    pub(super) fn only_listening(command: &str) -> Self {
+        Self(
+            format!(
+                "ERR Can't execute '{command}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed \
+                 in this context"
+            )
+            .into(),
+        )
     }
 
     pub(super) fn invalid_expire_time(command: &str) -> Self {

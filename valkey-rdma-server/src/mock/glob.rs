@@ -1,10 +1,16 @@
-//! Patterns as in `CONFIG GET save*`.
+//! Patterns as in `KEYS user:*`.
 
 /// Whether `text` matches: `*` any bytes, `?` one, `[a-c]` and `[^a]` one of a set, `\` takes the next literally.
-/// Letters match in any case.
+/// Letters match in any case, as in `CONFIG GET`.
+pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    // Names of settings are short.
+    matches_exactly(&pattern.to_ascii_lowercase(), &text.to_ascii_lowercase())
+}
+
+/// As [`matches()`], but letters match in their own case only, as in `KEYS`.
 ///
 /// A `*` that fails is widened from the last one only, so no pattern takes more than their product of steps.
-pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
+pub(super) fn matches_exactly(pattern: &[u8], text: &[u8]) -> bool {
     let (mut pattern, mut text) = (pattern, text);
     // Where to go on if the rest does not match: behind the last `*`, and one byte further in the text.
     let mut retry: Option<(&[u8], &[u8])> = None;
@@ -39,9 +45,7 @@ fn match_one(pattern: &[u8], byte: u8) -> Option<&[u8]> {
     match pattern {
         [b'?', rest @ ..] => Some(rest),
         [b'[', rest @ ..] => match_set(rest, byte),
-        [b'\\', literal, rest @ ..] | [literal, rest @ ..] => {
-            literal.eq_ignore_ascii_case(&byte).then_some(rest)
-        }
+        [b'\\', literal, rest @ ..] | [literal, rest @ ..] => (*literal == byte).then_some(rest),
         [] => None,
     }
 }
@@ -52,23 +56,21 @@ fn match_set(set: &[u8], byte: u8) -> Option<&[u8]> {
         [b'^', rest @ ..] => (true, rest),
         rest => (false, rest),
     };
-    let byte = byte.to_ascii_lowercase();
     let mut found = false;
     loop {
         match set {
             [b']', rest @ ..] => return (found != negated).then_some(rest),
             [] => return (found != negated).then_some(set),
             [b'\\', literal, rest @ ..] => {
-                found |= literal.eq_ignore_ascii_case(&byte);
+                found |= *literal == byte;
                 set = rest;
             }
             [from, b'-', to, rest @ ..] => {
-                let (from, to) = (from.to_ascii_lowercase(), to.to_ascii_lowercase());
-                found |= (from.min(to)..=from.max(to)).contains(&byte);
+                found |= (*from.min(to)..=*from.max(to)).contains(&byte);
                 set = rest;
             }
             [literal, rest @ ..] => {
-                found |= literal.eq_ignore_ascii_case(&byte);
+                found |= *literal == byte;
                 set = rest;
             }
         }
@@ -77,7 +79,7 @@ fn match_set(set: &[u8], byte: u8) -> Option<&[u8]> {
 
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use super::*;
 
     #[test]
     fn patterns_match_what_they_say() {
@@ -101,6 +103,13 @@ mod tests {
         ] {
             assert_eq!(matches(pattern.as_bytes(), text.as_bytes()), expected, "{pattern} {text}");
         }
+    }
+
+    #[test]
+    fn keys_match_in_their_own_case() {
+        assert!(matches_exactly(b"[a-c]X*", b"bXy"));
+        assert!(!matches_exactly(b"[a-c]X*", b"BXy"));
+        assert!(!matches_exactly(b"x*", b"X"));
     }
 
     #[test]

@@ -1,77 +1,94 @@
 //! A small Valkey in memory, for tests, trials and benchmarks.
 
 mod args;
+mod client;
 mod commands;
 mod config;
-mod database;
+mod decimal;
 mod failure;
+mod functions;
 mod glob;
-mod session;
+mod state;
+mod store;
+mod subscriptions;
+mod tracking;
+mod waiters;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::RwLock;
-use tokio::time::Instant;
+use tokio::sync::{RwLock, oneshot};
+use tokio::time::{Instant, timeout_at};
 
 use crate::command::Command;
 use crate::handler::{Handler, Peer};
 use crate::reply::Reply;
-use config::Settings;
-use database::Database;
-use session::Session;
+use client::{Client, Session};
+use state::State;
+use store::Database;
 
-/// A [`Handler`] that keeps strings with expiry in 16 databases and answers as Valkey does, to the letter where clients
-/// may look at the letters.
+/// A [`Handler`] that keeps Valkey's types in 16 databases and answers as Valkey does, to the letter where clients
+/// may look at the letters: see [`differences`](#differences).
 ///
-/// Enough for clients to connect (`HELLO`, `AUTH`, `CLIENT`, `COMMAND`, `CONFIG`, `INFO`), and for the ping, set, get, incr and
-/// mset tests of `valkey-benchmark`. `COMMAND` lists what it knows. Nothing is evicted and nothing is written to disk.
+/// It knows strings, counters, bits, lists, hashes, sets, sorted sets and streams, expiry, transactions, publish and
+/// subscribe, blocking commands and client-side caching: `COMMAND` lists all. Nothing is evicted and nothing is
+/// written to disk. What it stores is limited, see [`maxmemory`](Self::maxmemory).
 ///
 /// `DEBUG SLEEP` stalls the commands of **all** connections, as it does in a real, single-threaded server;
 /// connections are still accepted and their bytes taken in.
+///
+/// # Differences
 pub struct Mock {
-    databases: [Mutex<Database>; DATABASES],
-    settings: Mutex<Settings>,
+    /// Each session has a clone, to take its client out when it ends.
+    state: Arc<Mutex<State>>,
     /// Commands hold it shared while they run; `DEBUG SLEEP` holds it alone.
     stall: RwLock<()>,
-    started: Instant,
-    sessions_started: AtomicU64,
-    commands_run: AtomicU64,
-    /// Each session has a clone, so that the count of them is the count of sessions.
-    connected: Arc<()>,
 }
 
 impl Mock {
     /// An empty one, without password.
     pub fn new() -> Self {
-        Self {
-            databases: Default::default(),
-            settings: Mutex::default(),
-            stall: RwLock::new(()),
-            started: Instant::now(),
-            sessions_started: AtomicU64::new(0),
-            commands_run: AtomicU64::new(0),
-            connected: Arc::new(()),
-        }
+        Self { state: Arc::new(Mutex::new(State::new())), stall: RwLock::new(()) }
     }
 
     /// Wants `AUTH password` before anything else. An empty password turns that off.
     pub fn requirepass(self, password: impl Into<Bytes>) -> Self {
-        self.settings().set("requirepass", password.into());
+        self.state().settings.set("requirepass", password.into());
         self
     }
 
-    fn settings(&self) -> MutexGuard<'_, Settings> {
-        lock(&self.settings)
+    /// Bytes of keys and values, with what keeping them costs, from which on commands that store are answered with Valkey's
+    /// `OOM` error. 0: no limit. Default 1 GiB; `CONFIG SET maxmemory` changes it too.
+    ///
+    /// Looked at before each command, which may then go beyond it once.
+    pub fn maxmemory(self, bytes: usize) -> Self {
+        self.state().settings.set("maxmemory", bytes.to_string().into());
+        self
     }
 
-    fn database(&self, index: usize) -> MutexGuard<'_, Database> {
-        let mut database = lock(&self.databases[index]);
-        database.forget_expired();
-        database
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Waits for the answer to a command that blocks, or for its time to be up.
+    async fn wait(&self, client: u64, mut wait: Wait) -> Reply {
+        let answer = match wait.deadline {
+            Some(deadline) => timeout_at(deadline, &mut wait.answer).await.ok(),
+            None => Some((&mut wait.answer).await),
+        };
+        if let Some(Ok(reply)) = answer {
+            return reply;
+        }
+        let mut state = self.state();
+        // Answered in the moment between?
+        let reply = wait.answer.try_recv().ok();
+        let waiter = state.waiters.remove(client);
+        if let Some(client) = state.clients.get_mut(&client) {
+            client.blocked = false;
+        }
+        reply.or(waiter.map(|waiter| waiter.in_vain)).unwrap_or(Reply::Null)
     }
 }
 
@@ -91,43 +108,74 @@ impl fmt::Debug for Mock {
 impl Handler for Mock {
     type Session = Session;
 
-    fn session(&self, _peer: &Peer) -> Session {
-        self.sessions_started.fetch_add(1, Ordering::Relaxed);
-        Session::new(self.settings().password().is_none(), self.connected.clone())
+    fn session(&self, peer: &Peer) -> Session {
+        let mut state = self.state();
+        state.clients_seen += 1;
+        let client = Client::new(peer, state.settings.password().is_none());
+        state.clients.insert(peer.id(), client);
+        Session::new(peer.id(), self.state.clone())
     }
 
     async fn call(&self, peer: &mut Peer, session: &mut Session, command: Command) -> Reply {
-        let mut context = Context { mock: self, peer, session, stall_for: None };
-        let reply = {
+        let (reply, wait, stall_for) = {
             let _not_stalled = self.stall.read().await;
-            self.commands_run.fetch_add(1, Ordering::Relaxed);
-            commands::run(&mut context, &command)
+            let mut state = self.state();
+            let mut context = Context {
+                state: &mut state,
+                peer,
+                client: session.id,
+                in_transaction: false,
+                wait: None,
+                stall_for: None,
+            };
+            let reply = commands::run(&mut context, &command);
+            (reply, context.wait, context.stall_for)
         };
-        if let Some(duration) = context.stall_for {
+        if let Some(duration) = stall_for {
             let _alone = self.stall.write().await;
             tokio::time::sleep(duration).await;
         }
-        reply
+        let reply = match wait {
+            Some(wait) => self.wait(session.id, wait).await,
+            None => reply,
+        };
+        commands::suppress(&mut self.state(), session.id, reply)
     }
 
     fn trusts(&self, session: &Session) -> bool {
-        session.authenticated
+        self.state().clients.get(&session.id).is_none_or(|client| client.authenticated)
     }
 }
 
 /// What a command may look at and change.
 struct Context<'a> {
-    mock: &'a Mock,
+    state: &'a mut State,
     peer: &'a mut Peer,
-    session: &'a mut Session,
+    /// Who runs it.
+    client: u64,
+    /// Between `MULTI` and `EXEC` nothing waits.
+    in_transaction: bool,
+    /// Set by a command that has to wait; its reply does not count then.
+    wait: Option<Wait>,
     /// Set by a command that wants the whole server to stand still before its reply.
     stall_for: Option<Duration>,
 }
 
+/// How long a command waits for its answer.
+struct Wait {
+    answer: oneshot::Receiver<Reply>,
+    deadline: Option<Instant>,
+}
+
 impl Context<'_> {
+    fn client(&mut self) -> &mut Client {
+        self.state.clients.get_mut(&self.client).expect("a client is known as long as its session lives")
+    }
+
     /// The database selected by this connection.
-    fn database(&self) -> MutexGuard<'_, Database> {
-        self.mock.database(self.session.database)
+    fn database(&mut self) -> &mut Database {
+        let index = self.client().database;
+        &mut self.state.databases[index]
     }
 }
 

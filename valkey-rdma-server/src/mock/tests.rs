@@ -14,7 +14,8 @@ struct Caller {
 impl Caller {
     fn new(mock: &Arc<Mock>) -> Self {
         let nowhere = "127.0.0.1:1".parse().unwrap();
-        let peer = Peer::new(1, Transport::Tcp, nowhere, nowhere);
+        let id = mock.state().clients_seen + 1;
+        let peer = Peer::new(id, Transport::Tcp, nowhere, nowhere);
         Self { mock: mock.clone(), session: mock.session(&peer), peer }
     }
 

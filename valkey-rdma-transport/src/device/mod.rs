@@ -3,7 +3,7 @@
 //! An [`Endpoint`] is one queue pair with everything it needs: completion queue, event channels, memory
 //! regions, and its connection-manager identifier. Its life is always the same:
 //!
-//! 1. It is made, unconnected, by [`open()`] (active side) or by [`PassiveEndpoint::poll_accept`] (passive side).
+//! 1. It is made, unconnected, by [`open()`] (active side) or from a [`ConnectRequest`] (passive side).
 //! 2. Regions are registered and receives posted, so that nothing the peer sends can find it unprepared.
 //! 3. [`Endpoint::establish`] sends the connect request, or accepts the peer's.
 //! 4. [`CmEvent::Established`] arrives; work requests flow.
@@ -12,7 +12,7 @@
 //!
 //! Requests and completions are the descriptors of [`valkey_rdma_proto::work`].
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -20,13 +20,16 @@ use std::time::Duration;
 use bytes::BufMut;
 use valkey_rdma_proto::work::{Completion, ReceiveRequest, Region, RegionId, SendRequest};
 
+use crate::config::Config;
 use crate::error::TransportError;
 
 mod kind;
 mod open;
+mod passive;
 
 pub use kind::DeviceKind;
 pub use open::{listen, open};
+pub use passive::{ConnectRequest, PassiveEndpoint};
 pub use valkey_rdma_proto::{wire, work};
 
 /// One queue pair with its completion queue, regions and connection-manager identifier.
@@ -108,20 +111,6 @@ pub trait Endpoint: Send {
     fn device(&self) -> DeviceInfo;
 }
 
-/// The passive side: waits for connect requests on one address.
-pub trait PassiveEndpoint: Send {
-    /// Waits for the next connect request and makes an unconnected [`Endpoint`] for it. Dropping that endpoint
-    /// rejects the request.
-    ///
-    /// # Errors
-    /// [`TransportError::Memory`] and [`TransportError::Device`] if the endpoint cannot be made: that request
-    /// was rejected, the listener goes on.
-    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<dyn Endpoint>, TransportError>>;
-
-    /// The address it listens on, with the real port.
-    fn local_addr(&self) -> SocketAddr;
-}
-
 /// Who may touch a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -131,19 +120,39 @@ pub enum Access {
     RemoteWrite,
 }
 
-/// What is asked of a device when an endpoint is made.
+/// What is asked of a device when an endpoint is made. `..Default::default()` is what [`Config`](crate::Config)'s
+/// default asks for.
 #[derive(Clone, Debug)]
 pub struct EndpointOptions {
     /// Depth of the send queue, in work requests.
     pub send_depth: u32,
     /// Depth of the receive queue, in work requests.
     pub receive_depth: u32,
-    /// Bytes that a send may carry inside the request. 0: none.
+    /// Bytes that a send may carry inside the request. 0: none. More than the device can is asked down.
     pub max_inline: u32,
-    /// How long address and route resolution may take, each.
-    pub resolve_timeout: Duration,
+    /// How long it may take to find the device that leads to the address, in whole milliseconds.
+    pub address_timeout: Duration,
+    /// How long it may take to find a path from that device, in whole milliseconds.
+    pub route_timeout: Duration,
     /// Use this device or fail. `None`: the one the route leads to.
     pub device: Option<String>,
+    /// Use this entry of the device's table of global identifiers, or fail. RoCE only, where each entry stands for
+    /// an address of the network interface. `None`: the one the route leads to.
+    pub gid: Option<u32>,
+    /// Connect from this address of this machine, or fail. `None`: the route decides. A listener is bound to its
+    /// own address, and refuses another one here.
+    pub source: Option<IpAddr>,
+    /// Which of the device's interrupt vectors announces completions.
+    pub completion_vector: u32,
+    /// Ask the system for huge pages for the regions that fill one at least. Where it has none left, ordinary
+    /// pages are used, and a warning logged.
+    pub huge_pages: bool,
+}
+
+impl Default for EndpointOptions {
+    fn default() -> Self {
+        Config::default().endpoint_options()
+    }
 }
 
 /// What a device granted when the endpoint was made.
@@ -168,6 +177,9 @@ pub struct DeviceInfo {
     pub name: String,
     /// The active path MTU in bytes, where there is one.
     pub mtu: Option<u32>,
+    /// Whether its work is done by the machine's own CPUs: the emulated device, soft-RoCE, soft-iWARP. Then spinning
+    /// for a completion takes the CPU away from what would bring it.
+    pub software: bool,
 }
 
 /// What the connection manager reports about one endpoint.
@@ -195,4 +207,30 @@ pub enum CmEvent {
     Disconnected,
     /// The device under the connection was removed.
     DeviceRemoved,
+    /// The device's port went down. The connection lives on until the device gives up repeating what is not
+    /// acknowledged; a link that comes back before that has lost nothing.
+    PortDown,
+    /// The device's port is up again.
+    PortUp,
+}
+
+/// What a device reports of itself and of queue pairs outside of any completion; each ends the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceFault {
+    /// The device as a whole failed, or is being removed.
+    #[error("the device has failed or is going away")]
+    Device,
+    /// The queue pair failed.
+    #[error("the queue pair has failed")]
+    QueuePair,
+    /// The peer sent what no queue pair may be sent.
+    #[error("the peer sent an invalid request")]
+    InvalidRequest,
+    /// The peer wrote, or tried to, where it may not.
+    #[error("the peer tried to access memory that it may not")]
+    AccessViolation,
+    /// The completion queue failed, most often because it overflowed.
+    #[error("the completion queue has failed")]
+    CompletionQueue,
 }

@@ -12,7 +12,9 @@ use crate::verbs;
 ///
 /// # Errors
 /// [`TransportError::NotBuilt`] if this build lacks the device, [`TransportError::Resolve`] if no device leads
-/// to the peer, [`TransportError::Device`] and [`TransportError::Memory`] if an object cannot be made.
+/// to the peer, [`TransportError::EmulatedOption`] if the emulated device is asked for what only a real one has,
+/// [`TransportError::UnknownLink`] if it has none of that name,
+/// [`TransportError::Device`] and [`TransportError::Memory`] if an object cannot be made.
 ///
 /// Cancel safety: dropping the future frees everything it made.
 pub async fn open(
@@ -25,15 +27,32 @@ pub async fn open(
         DeviceKind::Verbs => verbs::open(peer, options).await,
         #[cfg(not(feature = "verbs"))]
         DeviceKind::Verbs => Err(TransportError::NotBuilt { device: kind }),
-        DeviceKind::Emulated => emulated::open(peer, options),
+        DeviceKind::Emulated => {
+            check_emulated(options)?;
+            emulated::open(peer, options).await
+        }
+    }
+}
+
+/// Refuses choices that only an RDMA device offers.
+fn check_emulated(options: &EndpointOptions) -> Result<(), TransportError> {
+    let chosen = [
+        ("gid", options.gid.is_some()),
+        ("source", options.source.is_some()),
+        ("completion vector", options.completion_vector != 0),
+        ("huge pages", options.huge_pages),
+    ];
+    match chosen.into_iter().find(|(_, chosen)| *chosen) {
+        Some((option, _)) => Err(TransportError::EmulatedOption { option }),
+        None => Ok(()),
     }
 }
 
 /// Listens for connect requests on `addr`; port 0 takes a free one.
 ///
 /// # Errors
-/// [`TransportError::NotBuilt`] if this build lacks the device, [`TransportError::Listen`] if the address
-/// cannot be listened on.
+/// [`TransportError::NotBuilt`] if this build lacks the device, [`TransportError::EmulatedOption`] and
+/// [`TransportError::UnknownLink`] as for [`open()`], [`TransportError::Listen`] if the address cannot be listened on.
 pub async fn listen(
     kind: DeviceKind,
     addr: SocketAddr,
@@ -44,6 +63,29 @@ pub async fn listen(
         DeviceKind::Verbs => verbs::listen(addr, options),
         #[cfg(not(feature = "verbs"))]
         DeviceKind::Verbs => Err(TransportError::NotBuilt { device: kind }),
-        DeviceKind::Emulated => emulated::listen(addr, options),
+        DeviceKind::Emulated => {
+            check_emulated(options)?;
+            emulated::listen(addr, options)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_emulated_device_refuses_choices_that_only_a_real_one_offers() {
+        check_emulated(&EndpointOptions::default()).expect("no choices");
+        let refused = |options| check_emulated(&options).expect_err("a choice").to_string();
+        let base = EndpointOptions::default;
+        for (option, options) in [
+            ("gid", EndpointOptions { gid: Some(0), ..base() }),
+            ("source", EndpointOptions { source: Some([127, 0, 0, 1].into()), ..base() }),
+            ("completion vector", EndpointOptions { completion_vector: 1, ..base() }),
+            ("huge pages", EndpointOptions { huge_pages: true, ..base() }),
+        ] {
+            assert!(refused(options).contains(option));
+        }
     }
 }

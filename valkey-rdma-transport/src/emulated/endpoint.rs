@@ -1,62 +1,126 @@
-//! The emulated [`Endpoint`]: one end of a [`Link`].
+//! The emulated [`Endpoint`]: one end of a link.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::BufMut;
 use valkey_rdma_proto::work::{Completion, ReceiveRequest, Region, RegionId, SendRequest};
 
-use super::fabric;
-use super::link::{End, Link};
+use super::device::{Conditions, Link};
+use super::direct::{DirectLink, End};
+use super::directory::{self, DirectRequest};
 use super::memory::Memory;
-use super::side::{Side, Signal};
+use super::side::Side;
+use super::socket::{self, SocketLink, SocketRequest};
+use super::{MAX_MESSAGE, REASON_CONSUMER};
 use crate::device::{Access, CmEvent, DeviceInfo, DeviceKind, Endpoint, EndpointOptions, Limits};
 use crate::error::TransportError;
 
 /// One end of a link.
 #[derive(Debug)]
 pub(super) struct EmulatedEndpoint {
-    link: Link,
-    end: End,
+    carrier: Carrier,
     limits: Limits,
     local: SocketAddr,
     peer: SocketAddr,
+    device: String,
     /// This end's regions, for access without the link's lock.
     memories: Vec<Memory>,
     established: bool,
 }
 
+/// The two links.
+#[derive(Debug)]
+enum Carrier {
+    Direct(DirectLink, End),
+    Socket(SocketLink),
+}
+
+impl Carrier {
+    /// Runs `step` on this end's side, for what concerns nobody else.
+    fn side<R>(&self, step: impl FnOnce(&mut Side) -> R) -> R {
+        match self {
+            Carrier::Direct(link, end) => link.with(|sides| step(sides.side(*end))),
+            Carrier::Socket(link) => link.side(step),
+        }
+    }
+}
+
 impl EmulatedEndpoint {
     /// An end that will ask the listener at `peer`.
-    pub(super) fn active(peer: SocketAddr, options: &EndpointOptions) -> Self {
-        let host = match peer.ip() {
-            ip if ip.is_unspecified() => loopback_like(ip),
-            ip => ip,
+    pub(super) async fn open(peer: SocketAddr, options: &EndpointOptions) -> Result<Self, TransportError> {
+        let conditions = Conditions::named(options.device.as_deref())?;
+        // What the unspecified address stands for, as in TCP.
+        let to = specific(peer);
+        let directory = match &conditions.link {
+            Link::Any if !directory::listens(to) => None,
+            Link::Any | Link::InProcess => {
+                let link = DirectLink::new(
+                    Side::new(options, conditions.clone()),
+                    // Until the passive end brings its own.
+                    Side::new(options, conditions.clone()),
+                );
+                conditions.watch_direct(&link);
+                let local = SocketAddr::new(to.ip(), next_port());
+                let carrier = Carrier::Direct(link, End::Active);
+                return Ok(Self::new(carrier, "inprocess", options, local, peer, &conditions));
+            }
+            Link::Tcp => None,
+            Link::Unix(directory) => Some(directory.as_path()),
         };
-        Self::new(Link::new(options), End::Active, options, SocketAddr::new(host, next_port()), peer)
+        let side = Side::new(options, conditions.clone());
+        let (link, local) = socket::connect(side, to, directory, options.address_timeout).await?;
+        Ok(Self::new(Carrier::Socket(link), "tcp", options, local, peer, &conditions))
     }
 
-    /// The end at a listener, for a request that came over `link`.
-    pub(super) fn passive(
-        link: Link,
+    /// The end at a listener, for a request from this process.
+    pub(super) fn accept_direct(
+        request: DirectRequest,
+        local: SocketAddr,
+        options: &EndpointOptions,
+        conditions: Arc<Conditions>,
+    ) -> Self {
+        let peer = request.from;
+        let link = request.take();
+        conditions.watch_direct(&link);
+        link.with(|sides| *sides.side(End::Passive) = Side::new(options, conditions.clone()));
+        Self::new(Carrier::Direct(link, End::Passive), "inprocess", options, local, peer, &conditions)
+    }
+
+    /// The end at a listener, for a request that came over a socket.
+    pub(super) fn accept_socket(
+        request: SocketRequest,
+        options: &EndpointOptions,
+        conditions: Arc<Conditions>,
+    ) -> Self {
+        let (local, peer) = (request.to, request.from);
+        let link = request.take(Side::new(options, conditions.clone()));
+        Self::new(Carrier::Socket(link), "tcp", options, local, peer, &conditions)
+    }
+
+    fn new(
+        carrier: Carrier,
+        taken: &str,
         options: &EndpointOptions,
         local: SocketAddr,
         peer: SocketAddr,
+        conditions: &Conditions,
     ) -> Self {
-        link.with(|sides| *sides.side(End::Passive) = Side::new(options));
-        Self::new(link, End::Passive, options, local, peer)
-    }
-
-    fn new(link: Link, end: End, options: &EndpointOptions, local: SocketAddr, peer: SocketAddr) -> Self {
         let limits = Limits {
             send_depth: options.send_depth,
             receive_depth: options.receive_depth,
             max_inline: options.max_inline,
-            max_message: 1 << 30,
+            max_message: MAX_MESSAGE,
         };
-        Self { link, end, limits, local, peer, memories: Vec::new(), established: false }
+        // The name by which the same can be had again, except that it says which of two ways was taken.
+        let device = match (&options.device, &conditions.link) {
+            (Some(name), _) => name.clone(),
+            (None, _) => taken.to_owned(),
+        };
+        Self { carrier, limits, local, peer, device, memories: Vec::new(), established: false }
     }
 
     fn memory(&self, region: RegionId) -> &Memory {
@@ -72,7 +136,7 @@ impl Endpoint for EmulatedEndpoint {
         let region = Region { id: RegionId(self.memories.len() as u32), addr, rkey: number, len };
         let memory = Memory::new(region, access);
         self.memories.push(memory.clone());
-        self.link.with(|sides| sides.side(self.end).memories.push(memory));
+        self.carrier.side(|side| side.memories.push(memory));
         Ok(region)
     }
 
@@ -85,15 +149,21 @@ impl Endpoint for EmulatedEndpoint {
     }
 
     fn post_sends(&mut self, chain: &[SendRequest]) -> Result<(), TransportError> {
-        self.link.with(|sides| sides.post_sends(self.end, chain))
+        match &self.carrier {
+            Carrier::Direct(link, end) => link.with(|sides| sides.post_sends(*end, chain)),
+            Carrier::Socket(link) => link.ring(|session| session.post_sends(chain)),
+        }
     }
 
     fn post_receives(&mut self, batch: &[ReceiveRequest]) -> Result<(), TransportError> {
-        self.link.with(|sides| sides.post_receives(self.end, batch))
+        match &self.carrier {
+            Carrier::Direct(link, end) => link.with(|sides| sides.post_receives(*end, batch)),
+            Carrier::Socket(link) => link.post_receives(batch),
+        }
     }
 
     fn poll(&mut self, out: &mut Vec<Completion>, limit: usize) -> Result<(), TransportError> {
-        if self.link.with(|sides| sides.side(self.end).poll(out, limit)) {
+        if self.carrier.side(|side| side.poll(out, limit)) {
             return Ok(());
         }
         let source = std::io::Error::other("the completion queue was overrun");
@@ -101,48 +171,35 @@ impl Endpoint for EmulatedEndpoint {
     }
 
     fn arm(&mut self) -> Result<(), TransportError> {
-        self.link.with(|sides| sides.side(self.end).arm());
+        self.carrier.side(Side::arm);
         Ok(())
     }
 
     fn poll_completion_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
-        self.link.with(|sides| {
-            let signal = &mut sides.side(self.end).completion_event;
-            if std::mem::take(&mut signal.raised) {
-                return Poll::Ready(Ok(()));
-            }
-            wait_for(signal, cx)
-        })
+        self.carrier.side(|side| side.poll_completion_event(cx)).map(Ok)
     }
 
     fn establish(&mut self) -> Result<(), TransportError> {
         self.established = true;
-        match self.end {
-            End::Active => {
-                if !fabric::request(self.peer, self.link.clone(), self.local) {
-                    let rejected = CmEvent::Rejected { reason: REASON_NO_LISTENER };
-                    self.link.with(|sides| sides.side(End::Active).push_cm_event(rejected));
-                }
+        match &self.carrier {
+            Carrier::Direct(link, End::Active) => {
+                directory::request(specific(self.peer), link.clone(), self.local);
             }
-            End::Passive => self.link.with(|sides| sides.connect()),
+            Carrier::Direct(link, End::Passive) => link.with(|sides| sides.connect()),
+            Carrier::Socket(link) => link.ring(|session| session.establish()),
         }
         Ok(())
     }
 
     fn poll_cm_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CmEvent, TransportError>> {
-        self.link.with(|sides| {
-            let side = sides.side(self.end);
-            let event = side.cm_events.pop_front();
-            side.cm_signal.raised = !side.cm_events.is_empty();
-            match event {
-                Some(event) => Poll::Ready(Ok(event)),
-                None => wait_for(&mut side.cm_signal, cx),
-            }
-        })
+        self.carrier.side(|side| side.poll_cm_event(cx)).map(Ok)
     }
 
     fn disconnect(&mut self) {
-        self.link.with(|sides| sides.disconnect(self.end));
+        match &self.carrier {
+            Carrier::Direct(link, end) => link.with(|sides| sides.disconnect(*end)),
+            Carrier::Socket(link) => link.ring(|session| session.disconnect()),
+        }
     }
 
     fn limits(&self) -> Limits {
@@ -158,36 +215,33 @@ impl Endpoint for EmulatedEndpoint {
     }
 
     fn device(&self) -> DeviceInfo {
-        DeviceInfo { kind: DeviceKind::Emulated, name: "emulated0".to_owned(), mtu: None }
+        DeviceInfo { kind: DeviceKind::Emulated, name: self.device.clone(), mtu: None, software: true }
     }
 }
 
 impl Drop for EmulatedEndpoint {
     fn drop(&mut self) {
-        if self.end == End::Passive && !self.established {
-            let rejected = CmEvent::Rejected { reason: REASON_CONSUMER };
-            self.link.with(|sides| sides.side(End::Active).push_cm_event(rejected));
+        if let Carrier::Direct(link, End::Passive) = &self.carrier
+            && !self.established
+        {
+            directory::reject(link, REASON_CONSUMER);
         }
         self.disconnect();
+        self.carrier.side(Side::release);
     }
 }
 
-fn wait_for<T>(signal: &mut Signal, cx: &mut Context<'_>) -> Poll<T> {
-    match &mut signal.waker {
-        Some(waker) => waker.clone_from(cx.waker()),
-        None => signal.waker = Some(cx.waker().clone()),
-    }
-    Poll::Pending
+/// The address that an unspecified one stands for.
+fn specific(addr: SocketAddr) -> SocketAddr {
+    let ip = match addr.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        specified => specified,
+    };
+    SocketAddr::new(ip, addr.port())
 }
 
-fn loopback_like(ip: IpAddr) -> IpAddr {
-    match ip {
-        IpAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
-    }
-}
-
-/// A port of the dynamic range, for an active end or a listener that asks for any.
+/// A port of the dynamic range, for an end or a listener that has no socket's.
 pub(super) fn next_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const DYNAMIC: u16 = 49_152;
@@ -196,9 +250,3 @@ pub(super) fn next_port() -> u16 {
 
 /// Keys count up over the process, so that a stale one never fits.
 static NEXT_KEY: AtomicU32 = AtomicU32::new(1);
-
-/// Nothing listens (IB CM reject reason "invalid service ID").
-const REASON_NO_LISTENER: i32 = 8;
-
-/// The listener's owner said no (IB CM reject reason "consumer defined").
-const REASON_CONSUMER: i32 = 28;

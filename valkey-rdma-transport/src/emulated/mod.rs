@@ -1,32 +1,71 @@
-//! The emulated device: an RDMA device in software, inside this process. A device for tests and trials.
+//! The emulated device: an RDMA device in software. A device for tests and trials; it is not RDMA, and its speed says
+//! nothing of RDMA's.
 //!
 //! It is as strict as hardware where hardware is strict: keys, bounds and access rights are checked, a message
-//! that finds no posted receive waits for one, queues have depths, an error flushes everything behind it.
-//! Nothing is lost or reordered, because a reliable connection loses and reorders nothing.
+//! that finds no posted receive waits for one as often as the receiver has granted, queues have depths, an error
+//! flushes everything behind it, and a send completes when the peer's device has acknowledged it. Nothing is lost or
+//! reordered, because a reliable connection loses and reorders nothing.
 //!
-//! The two ends of a connection share one [`Link`](link::Link); posting a send carries it out at once, by copying from one
-//! side's region into the other's.
+//! Connections take one of two links. Within one process, posting a send carries it out at once, by copying from one
+//! side's region into the other's. Between processes a socket carries requests and answers, TCP or Unix. Which one is
+//! [the device's](Link): by default the first if the listener is in this process, and TCP otherwise.
+//!
+//! | device name | link |
+//! |---|---|
+//! | none | [`Link::Any`] |
+//! | `inprocess` | [`Link::InProcess`] |
+//! | `tcp` | [`Link::Tcp`] |
+//! | `unix:DIR` | [`Link::Unix`] |
+//! | [`Device::name`] | that device's, with its delays and faults |
+//!
+//! Sockets are neither authenticated nor encrypted: listen on loopback, or where everybody is trusted.
 
+mod device;
+mod direct;
+mod directory;
 mod endpoint;
-mod fabric;
-mod link;
+mod listener;
 mod memory;
+mod requester;
+mod responder;
 mod side;
+mod socket;
 
+use std::io;
 use std::net::SocketAddr;
 
+pub use self::device::{Device, Link};
 use crate::device::{Endpoint, EndpointOptions, PassiveEndpoint};
 use crate::error::TransportError;
 
 /// Makes an unconnected endpoint towards `peer`.
-pub(crate) fn open(peer: SocketAddr, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, TransportError> {
-    Ok(Box::new(endpoint::EmulatedEndpoint::active(peer, options)))
+pub(crate) async fn open(
+    peer: SocketAddr,
+    options: &EndpointOptions,
+) -> Result<Box<dyn Endpoint>, TransportError> {
+    Ok(Box::new(endpoint::EmulatedEndpoint::open(peer, options).await?))
 }
 
-/// Listens on `addr` within this process.
+/// Listens on `addr`.
 pub(crate) fn listen(
     addr: SocketAddr,
     options: &EndpointOptions,
 ) -> Result<Box<dyn PassiveEndpoint>, TransportError> {
-    Ok(Box::new(fabric::EmulatedListener::bind(addr, options)?))
+    Ok(Box::new(listener::EmulatedListener::bind(addr, options)?))
 }
+
+fn refused(call: &'static str, kind: io::ErrorKind) -> TransportError {
+    TransportError::Device { call, source: kind.into() }
+}
+
+/// Largest message in bytes, as with most adapters.
+const MAX_MESSAGE: u32 = 1 << 30;
+
+/// The RNR retry count that means without end (InfiniBand specification, 9.7.5.2.8).
+const RNR_RETRY_FOREVER: u8 = 7;
+
+/// Nothing listens (IB CM reject reason "invalid service ID").
+const REASON_NO_LISTENER: i32 = 8;
+
+/// The listener's owner said no (IB CM reject reason "consumer defined").
+const REASON_CONSUMER: i32 = 28;

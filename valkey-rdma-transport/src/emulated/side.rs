@@ -1,13 +1,17 @@
-//! One side of a link: its queues, its regions, its events.
+//! One side of a connection: a queue pair with its completion queue, its regions and its connection-manager events.
+//!
+//! What the two links share. [`requester`](super::requester) is the half that sends, [`responder`](super::responder)
+//! the half that is sent to; a link carries what the one asks to the other of the peer, and the answer back.
 
 use std::collections::VecDeque;
-use std::task::Waker;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
-use valkey_rdma_proto::work::{
-    Completion, FailureStatus, Outcome, ReceiveRequest, RegionId, SendRequest, WrId,
-};
+use valkey_rdma_proto::work::{Completion, FailureStatus, Outcome, ReceiveRequest, RegionId, WrId};
 
+use super::device::Conditions;
 use super::memory::Memory;
+use super::requester::SendQueue;
 use crate::device::{CmEvent, EndpointOptions};
 
 /// The state of a queue pair, as far as it matters here.
@@ -21,55 +25,66 @@ pub(super) enum QueuePairState {
     Error,
 }
 
-/// One side of a link.
+/// One side of a connection.
 #[derive(Debug)]
 pub(super) struct Side {
     pub(super) state: QueuePairState,
     pub(super) memories: Vec<Memory>,
     pub(super) receives: VecDeque<ReceiveRequest>,
-    /// Sends that found no receive posted at the peer, oldest first. They wait for ever: both sides connect
-    /// with a retry count of 7.
-    pub(super) stalled: VecDeque<SendRequest>,
+    pub(super) sends: SendQueue,
+    /// What was asked of the device under this side.
+    pub(super) conditions: Arc<Conditions>,
     send_depth: u32,
     receive_depth: u32,
     /// Send queue entries in use. An entry is free again once a completion at or past it was polled.
-    sends: u32,
+    entries: u32,
     /// Entries used since the last one that completes.
     uncompleted: u32,
     /// Completions, each with the number of send queue entries that polling it frees.
     completions: VecDeque<(Completion, u32)>,
     overrun: bool,
     armed: bool,
-    pub(super) completion_event: Signal,
-    pub(super) cm_events: VecDeque<CmEvent>,
-    pub(super) cm_signal: Signal,
+    completion_event: Signal,
+    cm_events: VecDeque<CmEvent>,
+    cm_signal: Signal,
 }
 
 /// Something to wake a task for.
 #[derive(Debug, Default)]
-pub(super) struct Signal {
-    pub(super) raised: bool,
-    pub(super) waker: Option<Waker>,
+struct Signal {
+    raised: bool,
+    waker: Option<Waker>,
 }
 
 impl Signal {
-    /// The task to wake, if the signal is raised and one waits. Wake it without holding the link's lock: a
-    /// waker may drop its task, and the task this link.
-    pub(super) fn take_waker(&mut self) -> Option<Waker> {
+    /// Takes the signal if it is raised; keeps the waker otherwise.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if std::mem::take(&mut self.raised) {
+            return Poll::Ready(());
+        }
+        match &mut self.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => self.waker = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+
+    fn take_waker(&mut self) -> Option<Waker> {
         if self.raised { self.waker.take() } else { None }
     }
 }
 
 impl Side {
-    pub(super) fn new(options: &EndpointOptions) -> Self {
+    pub(super) fn new(options: &EndpointOptions, conditions: Arc<Conditions>) -> Self {
         Self {
             state: QueuePairState::Init,
             memories: Vec::new(),
             receives: VecDeque::new(),
-            stalled: VecDeque::new(),
+            sends: SendQueue::default(),
+            conditions,
             send_depth: options.send_depth,
             receive_depth: options.receive_depth,
-            sends: 0,
+            entries: 0,
             uncompleted: 0,
             completions: VecDeque::new(),
             overrun: false,
@@ -82,9 +97,9 @@ impl Side {
 
     /// Takes a send queue entry. `false`: the queue is full.
     pub(super) fn take_send_entry(&mut self) -> bool {
-        let free = self.sends < self.send_depth;
+        let free = self.entries < self.send_depth;
         if free {
-            self.sends += 1;
+            self.entries += 1;
             self.uncompleted += 1;
         }
         free
@@ -96,9 +111,9 @@ impl Side {
     }
 
     /// A send ended well.
-    pub(super) fn complete_send(&mut self, request: &SendRequest) {
-        if request.signalled {
-            self.push_send_completion(request.wr_id, Outcome::Sent);
+    pub(super) fn complete_send(&mut self, wr_id: WrId, signalled: bool) {
+        if signalled {
+            self.push_send_completion(wr_id, Outcome::Sent);
         }
     }
 
@@ -118,8 +133,8 @@ impl Side {
             return;
         }
         self.state = QueuePairState::Error;
-        for request in std::mem::take(&mut self.stalled) {
-            self.fail_send(request.wr_id, FailureStatus::Flushed);
+        for wr_id in self.sends.take_all() {
+            self.fail_send(wr_id, FailureStatus::Flushed);
         }
         for request in std::mem::take(&mut self.receives) {
             self.complete_receive(request.wr_id, Outcome::Failed(FailureStatus::Flushed));
@@ -129,7 +144,7 @@ impl Side {
     /// Appends up to `limit` completions to `out`. `false`: the queue was overrun, its content is worthless.
     pub(super) fn poll(&mut self, out: &mut Vec<Completion>, limit: usize) -> bool {
         for (completion, freed) in self.completions.drain(..limit.min(self.completions.len())) {
-            self.sends -= freed;
+            self.entries -= freed;
             out.push(completion);
         }
         !self.overrun
@@ -140,15 +155,52 @@ impl Side {
         self.armed = true;
     }
 
+    /// Takes a completion event.
+    pub(super) fn poll_completion_event(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.completion_event.poll(cx)
+    }
+
     /// Reports a connection-manager event.
     pub(super) fn push_cm_event(&mut self, event: CmEvent) {
         self.cm_events.push_back(event);
         self.cm_signal.raised = true;
     }
 
+    /// Reports that the peer is gone, once.
+    pub(super) fn push_disconnected(&mut self) {
+        if !self.cm_events.contains(&CmEvent::Disconnected) {
+            self.push_cm_event(CmEvent::Disconnected);
+        }
+    }
+
+    /// Takes a connection-manager event.
+    pub(super) fn poll_cm_event(&mut self, cx: &mut Context<'_>) -> Poll<CmEvent> {
+        let event = self.cm_events.pop_front();
+        self.cm_signal.raised = event.is_some();
+        let signalled = self.cm_signal.poll(cx);
+        self.cm_signal.raised = !self.cm_events.is_empty();
+        match event {
+            Some(event) => signalled.map(|()| event),
+            None => Poll::Pending,
+        }
+    }
+
     /// The region with this name.
     pub(super) fn memory(&self, id: RegionId) -> Option<&Memory> {
         self.memories.get(id.0 as usize)
+    }
+
+    /// The endpoint is gone: nobody looks at the regions any more, and the peer may not write them.
+    pub(super) fn release(&mut self) {
+        self.memories = Vec::new();
+        self.receives = VecDeque::new();
+        self.completions = VecDeque::new();
+    }
+
+    /// The tasks that have something to look at now. Wake them without holding the link's lock: a waker may drop its
+    /// task, and the task this link.
+    pub(super) fn take_wakers(&mut self) -> [Option<Waker>; 2] {
+        [self.completion_event.take_waker(), self.cm_signal.take_waker()]
     }
 
     fn push_send_completion(&mut self, wr_id: WrId, outcome: Outcome) {
@@ -157,13 +209,14 @@ impl Side {
     }
 
     fn push(&mut self, completion: Completion, freed: u32) {
-        if self.completions.len() == (self.send_depth + self.receive_depth) as usize {
+        let armed = std::mem::take(&mut self.armed);
+        self.completion_event.raised |= armed && !self.conditions.drops_event();
+        if self.completions.len() < (self.send_depth + self.receive_depth) as usize {
+            self.completions.push_back((completion, freed));
+        } else if !self.overrun {
+            // A queue that lost a completion is of no use to anyone, nor is the queue pair that feeds it.
             self.overrun = true;
-            return;
-        }
-        self.completions.push_back((completion, freed));
-        if std::mem::take(&mut self.armed) {
-            self.completion_event.raised = true;
+            self.fail();
         }
     }
 }

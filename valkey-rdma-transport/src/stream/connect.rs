@@ -15,7 +15,8 @@ impl Stream {
     /// Connects to a server and waits until both sides know each other's memory.
     ///
     /// # Errors
-    /// [`TransportError::Refused`] if nothing listens there, [`TransportError::Unreachable`] and
+    /// [`TransportError::Refused`] if nothing listens there, [`TransportError::Rejected`] if the listener said no,
+    /// [`TransportError::Unreachable`] and
     /// [`TransportError::Resolve`] if there is no way, [`TransportError::ClosedInHandshake`] if the server
     /// accepted and then closed, [`TransportError::ConnectTimeout`] after
     /// [`Config::connect_timeout`], [`TransportError::Memory`] if the windows cannot be pinned, and those of
@@ -58,7 +59,7 @@ impl Stream {
 
     async fn connected(endpoint: Box<dyn Endpoint>, config: &Config) -> Result<Stream, TransportError> {
         let peer = endpoint.peer_addr();
-        let stream = Stream::establish(endpoint, Role::Client, config)?;
+        let stream = Stream::establish(endpoint, Role::Client, config, None)?;
         let connected =
             std::future::poll_fn(|cx| stream.shared.with(|inner| inner.poll_connected(cx))).await;
         if connected {
@@ -85,14 +86,20 @@ pub(super) fn describe(end: End, shared: &Shared) -> TransportError {
             let info = shared.with(|inner| inner.info());
             let (peer, device) = (info.peer_addr, info.device.kind);
             match event {
+                CmEvent::Rejected { reason: REASON_CONSUMER } => TransportError::Rejected { peer, device },
                 CmEvent::Rejected { .. } => TransportError::Refused { peer, device },
                 CmEvent::Unreachable { status } => TransportError::Unreachable { peer, device, status },
                 // A server that accepts and closes at once may be gone before this side has completed the
                 // connection (spec clause H-7).
                 CmEvent::ConnectError { .. } => TransportError::ClosedInHandshake { peer },
                 CmEvent::DeviceRemoved => TransportError::DeviceRemoved,
-                CmEvent::Established | CmEvent::Disconnected => TransportError::Closed,
+                CmEvent::Established | CmEvent::Disconnected | CmEvent::PortDown | CmEvent::PortUp => {
+                    TransportError::Closed
+                }
             }
         }
     }
 }
+
+/// The listener's owner said no (IB CM reject reason "consumer defined"; Linux `IB_CM_REJ_CONSUMER_DEFINED`).
+const REASON_CONSUMER: i32 = 28;

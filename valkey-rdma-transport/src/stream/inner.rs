@@ -12,6 +12,7 @@ use valkey_rdma_proto::{
 use crate::config::{Config, QUEUE_DEPTH};
 use crate::device::{Access, CmEvent, Endpoint};
 use crate::error::TransportError;
+use crate::listener::Place;
 use crate::stats::{DeviceCounters, Info, Stats};
 
 /// Why there will be no more bytes.
@@ -29,6 +30,8 @@ pub(super) struct Inner {
     /// `None` once the connection has ended and everything that arrived was read: then the device's objects and
     /// the pinned memory are freed, whoever still looks at the counts.
     endpoint: Option<Box<dyn Endpoint>>,
+    /// Given back together with the endpoint.
+    place: Option<Place>,
     info: Info,
     /// Nobody will read any more.
     discarded: bool,
@@ -56,6 +59,7 @@ impl Inner {
         mut endpoint: Box<dyn Endpoint>,
         role: Role,
         config: &Config,
+        place: Option<Place>,
     ) -> Result<Self, TransportError> {
         let limits = endpoint.limits();
         let receives = limits.receive_depth.min(QUEUE_DEPTH);
@@ -87,6 +91,7 @@ impl Inner {
         let mut inner = Self {
             core,
             endpoint: Some(endpoint),
+            place,
             info,
             discarded: false,
             commands: commands.id,
@@ -230,10 +235,11 @@ impl Inner {
         self.close();
     }
 
-    /// The endpoint, once it has nothing more to do. Drop it without holding the lock.
-    pub(super) fn take_finished(&mut self) -> Option<Box<dyn Endpoint>> {
+    /// The endpoint and its place, once it has nothing more to do. Drop it without holding the lock.
+    pub(super) fn take_finished(&mut self) -> Option<(Box<dyn Endpoint>, Option<Place>)> {
         let finished = self.end.is_some() && (self.discarded || self.core.readable().is_none());
-        self.endpoint.take_if(|_| finished)
+        let endpoint = self.endpoint.take_if(|_| finished)?;
+        Some((endpoint, self.place.take()))
     }
 
     /// What became of the bytes written.
@@ -371,6 +377,8 @@ impl Inner {
                 self.core.handle_disconnected(self.now());
             }
             CmEvent::DeviceRemoved => self.core.handle_device_failure(self.now()),
+            // Logged above. The device repeats for a while what is not acknowledged; then it ends the connection.
+            CmEvent::PortDown | CmEvent::PortUp => {}
             CmEvent::Rejected { .. } | CmEvent::Unreachable { .. } | CmEvent::ConnectError { .. } => {
                 self.end = Some(End::NeverConnected(event));
                 self.core.handle_disconnected(self.now());

@@ -21,6 +21,7 @@ use self::shared::Shared;
 use crate::config::Config;
 use crate::device::Endpoint;
 use crate::error::TransportError;
+use crate::listener::Place;
 use crate::stats::{Info, Stats};
 
 /// An ordered, reliable byte stream over one RDMA connection: what a `TcpStream` is over TCP.
@@ -68,9 +69,10 @@ impl Stream {
         endpoint: Box<dyn Endpoint>,
         role: Role,
         config: &Config,
+        place: Option<Place>,
     ) -> Result<Self, TransportError> {
         let (local, peer) = (endpoint.local_addr(), endpoint.peer_addr());
-        let shared = Shared::new(Inner::establish(endpoint, role, config)?);
+        let shared = Shared::new(Inner::establish(endpoint, role, config, place)?);
         tokio::spawn(Driver::new(shared.clone()));
         Ok(Self { shared, local, peer, shutting_down: false })
     }

@@ -12,9 +12,10 @@ use rdma_sys::{ibv_context, rdma_cm_id, rdma_event_channel};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
+use super::inventory::Inventory;
 use super::sys::{self, CmNotice};
 use super::translate::{self, EventKind};
-use super::{failed, log_teardown};
+use super::{failed, log_teardown, removal};
 use crate::device::{CmEvent, EndpointOptions};
 use crate::error::TransportError;
 
@@ -73,7 +74,17 @@ pub(super) unsafe fn poll_notice(
         // events away, and no thread uses them, by the contract.
         match unsafe { sys::get_cm_event(events.get_ref().raw) } {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
-            outcome => return Poll::Ready(outcome.map_err(failed("rdma_get_cm_event"))),
+            Err(error) => return Poll::Ready(Err(failed("rdma_get_cm_event")(error))),
+            Ok(notice) => {
+                if let (EventKind::Contract(CmEvent::DeviceRemoved), Some(id)) = (notice.kind, notice.id) {
+                    // SAFETY: as above, and the identifier's device with it.
+                    if let Some(device) = unsafe { sys::id_device(id).map(|device| sys::device_name(device)) }
+                    {
+                        removal::let_go(device);
+                    }
+                }
+                return Poll::Ready(Ok(notice));
+            }
         }
     }
 }
@@ -149,19 +160,24 @@ impl Identifier {
     ///
     /// Cancel safety: dropping the future frees everything it made.
     pub(super) async fn resolve(peer: SocketAddr, options: &EndpointOptions) -> Result<Self, TransportError> {
+        let (from, device) = source(options)?;
         let channel = EventChannel::new()?;
         let mut id = RawIdentifier::new(Arc::clone(&channel))?;
         let events = channel.watch()?;
-        let timeout_ms = translate::timeout_ms(options.resolve_timeout);
-        let unresolved = |source| TransportError::Resolve { peer, source };
+        let unresolved = |source| match from {
+            Some(from) => TransportError::Source { from: from.ip(), peer, source },
+            None => TransportError::Resolve { peer, source },
+        };
 
+        let timeout_ms = translate::timeout_ms(options.address_timeout);
         // SAFETY: the identifier is live.
-        unsafe { sys::resolve_addr(id.raw, peer, timeout_ms) }.map_err(unresolved)?;
-        resolved(&mut id, &events, EventKind::AddressResolved, peer).await?;
-        id.check_device(options.device.as_deref(), peer)?;
+        unsafe { sys::resolve_addr(id.raw, from, peer, timeout_ms) }.map_err(unresolved)?;
+        resolved(&mut id, &events, EventKind::AddressResolved, unresolved).await?;
+        id.check_device(device.as_deref(), peer)?;
+        let timeout_ms = translate::timeout_ms(options.route_timeout);
         // SAFETY: the identifier is live, and bound, as the event said.
         unsafe { sys::resolve_route(id.raw, timeout_ms) }.map_err(unresolved)?;
-        resolved(&mut id, &events, EventKind::RouteResolved, peer).await?;
+        resolved(&mut id, &events, EventKind::RouteResolved, unresolved).await?;
         Self::bound(id, events, Phase::Fresh)
     }
 
@@ -245,6 +261,16 @@ impl Identifier {
         }
     }
 
+    /// The queue pair has received something: the peer regards the connection as established. Where its word for it
+    /// was lost, the connection manager now reports the event all the same.
+    pub(super) fn received_something(&mut self) {
+        // SAFETY: the identifier is live.
+        if let Err(error) = unsafe { sys::notify_established(self.id.raw) } {
+            // Usual: its word was not lost after all.
+            tracing::debug!(%error, "rdma_notify");
+        }
+    }
+
     /// Ends the connection in the way that fits its phase. Repeated calls do nothing.
     pub(super) fn end(&mut self) {
         let (call, outcome) = match std::mem::replace(&mut self.phase, Phase::Over) {
@@ -271,12 +297,23 @@ impl Drop for Identifier {
 // that keeps the device open moves along with it.
 unsafe impl Send for Identifier {}
 
+/// Where to connect from, and over which device: as asked for, by address or by GID index.
+fn source(options: &EndpointOptions) -> Result<(Option<SocketAddr>, Option<String>), TransportError> {
+    let device = options.device.clone();
+    let Some(index) = options.gid else {
+        return Ok((options.source.map(|ip| SocketAddr::new(ip, 0)), device));
+    };
+    let gid = Inventory::of_this_machine().gid(device.as_deref(), index)?;
+    options.source.map_or(Ok(()), |wanted| gid.must_stand_for(wanted))?;
+    Ok((Some(gid.addr(0)), Some(gid.device)))
+}
+
 /// Waits for one step of resolution.
 async fn resolved(
     id: &mut RawIdentifier,
     events: &AsyncFd<Arc<EventChannel>>,
     step: EventKind,
-    peer: SocketAddr,
+    unresolved: impl FnOnce(io::Error) -> TransportError,
 ) -> Result<(), TransportError> {
     loop {
         // SAFETY: the channel has this identifier only, and the future that borrows it is polled by one thread
@@ -286,7 +323,7 @@ async fn resolved(
             _ if notice.id != Some(id.raw) => {}
             kind if kind == step => return Ok(()),
             EventKind::ResolveFailed(errno) => {
-                return Err(TransportError::Resolve { peer, source: io::Error::from_raw_os_error(errno) });
+                return Err(unresolved(io::Error::from_raw_os_error(errno)));
             }
             EventKind::Contract(CmEvent::DeviceRemoved) => return Err(TransportError::DeviceRemoved),
             other => tracing::debug!(event = ?other, "connection manager event passed over"),

@@ -55,11 +55,12 @@ pub(super) struct CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// Makes a queue of at least `depth` entries on the device that `id` is bound to.
+    /// Makes a queue of at least `depth` entries on the device that `id` is bound to, announced by interrupts of
+    /// `vector`.
     ///
     /// # Safety
     /// The identifier outlives the queue: it keeps the device open.
-    pub(super) unsafe fn new(id: &Identifier, depth: u32) -> Result<Self, TransportError> {
+    pub(super) unsafe fn new(id: &Identifier, depth: u32, vector: u32) -> Result<Self, TransportError> {
         // SAFETY: the identifier keeps its device open, and the channel dies first, by the contract.
         let channel =
             unsafe { sys::create_comp_channel(id.device()) }.map_err(failed("ibv_create_comp_channel"))?;
@@ -67,9 +68,9 @@ impl CompletionQueue {
         // SAFETY: the descriptor is the channel's for life, and the channel is handed over.
         let channel = unsafe { AsyncFd::register_with_interest(channel, Interest::READABLE) }
             .map_err(|error| failed("epoll_ctl")(error.into()))?;
-        let depth = i32::try_from(depth).unwrap_or(i32::MAX);
+        let [depth, vector] = [depth, vector].map(|number| i32::try_from(number).unwrap_or(i32::MAX));
         // SAFETY: as above; the queue dies before its channel.
-        let raw = unsafe { sys::create_cq(id.device(), depth, channel.get_ref().raw) }
+        let raw = unsafe { sys::create_cq(id.device(), depth, channel.get_ref().raw, vector) }
             .map_err(failed("ibv_create_cq"))?;
         Ok(Self { raw, unacknowledged: 0, due: 0, channel })
     }

@@ -2,26 +2,31 @@
 
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::task::{Context, Poll};
+use std::path::Path;
+use std::task::{Context, Poll, ready};
 
 use bytes::BufMut;
 use valkey_rdma_proto::work::{Completion, ReceiveRequest, Region, RegionId, SendRequest};
 
+use super::async_events::{AsyncEvents, Word};
 use super::cm::Identifier;
 use super::completion::CompletionQueue;
 use super::domain::ProtectionDomain;
+use super::inventory::Inventory;
 use super::memory::MemoryRegion;
 use super::queue_pair::QueuePair;
-use super::{failed, sys, translate};
+use super::sys::{self, DeviceLimits};
+use super::{failed, translate};
 use crate::device::{Access, CmEvent, DeviceInfo, DeviceKind, Endpoint, EndpointOptions, Limits};
 use crate::error::TransportError;
 
 /// An endpoint over kernel verbs.
 ///
-/// The order of the fields is the order in which they are freed, and the only one that works: a queue pair uses
-/// its completion queue and its regions, these use the domain, and all of them the device, which the identifier
-/// keeps open.
+/// The order of the fields is the order in which they are freed, and the only one that works: events are told apart
+/// by the address of the queue pair, a queue pair uses its completion queue and its regions, these use the domain, and
+/// all of them the device, which the identifier keeps open.
 pub(super) struct VerbsEndpoint {
+    events: AsyncEvents,
     queue_pair: QueuePair,
     completions: CompletionQueue,
     /// Indexed by [`RegionId`].
@@ -30,6 +35,7 @@ pub(super) struct VerbsEndpoint {
     id: Identifier,
     limits: Limits,
     device: DeviceInfo,
+    huge_pages: bool,
 }
 
 impl VerbsEndpoint {
@@ -42,17 +48,27 @@ impl VerbsEndpoint {
         let port = unsafe { sys::query_port(id.device(), id.port()) }.map_err(failed("ibv_query_port"))?;
         // SAFETY: as above.
         let name = unsafe { sys::device_name(id.device()) };
-        let device = DeviceInfo { kind: DeviceKind::Verbs, name, mtu: translate::mtu_bytes(port.active_mtu) };
+        // SAFETY: as above.
+        let most = unsafe { sys::query_device(id.device()) }.map_err(failed("ibv_query_device"))?;
+        check_limits(&name, options, &most)?;
+        if !translate::port_is_up(port.state) {
+            return Err(Inventory::of_this_machine().down(name, id.port()));
+        }
+        let software = is_software(&name);
+        let mtu = translate::mtu_bytes(port.active_mtu);
+        let device = DeviceInfo { kind: DeviceKind::Verbs, name, mtu, software };
         let depth = options.send_depth.saturating_add(options.receive_depth);
 
         // SAFETY: locals are dropped in reverse order, the parameter last; from the end of this function on, the
         // order of the fields holds. Either way the identifier outlives the domain.
         let domain = unsafe { ProtectionDomain::new(&id) }?;
         // SAFETY: as above, for the completion queue.
-        let completions = unsafe { CompletionQueue::new(&id, depth) }?;
+        let completions = unsafe { CompletionQueue::new(&id, depth, options.completion_vector) }?;
         // SAFETY: as above, for the queue pair: it goes first. The identifier is new, so it has no other; the
         // domain and the queue were made on its device.
         let queue_pair = unsafe { QueuePair::new(&id, &domain, &completions, options) }?;
+        // SAFETY: as above, for the events: they go before the queue pair.
+        let events = unsafe { AsyncEvents::new(id.device(), id.port(), &queue_pair, &completions) }?;
 
         let granted = queue_pair.granted();
         // A device may round depths up. Use that only as far as the completion queue has room for everything,
@@ -66,7 +82,8 @@ impl VerbsEndpoint {
             max_message: port.max_msg_sz,
         };
         tracing::debug!(device = device.name, mtu = device.mtu, ?limits, peer = %id.peer_addr(), "endpoint made");
-        Ok(Self { queue_pair, completions, regions: Vec::new(), domain, id, limits, device })
+        let (regions, huge_pages) = (Vec::new(), options.huge_pages);
+        Ok(Self { events, queue_pair, completions, regions, domain, id, limits, device, huge_pages })
     }
 
     fn region(&self, region: RegionId) -> &MemoryRegion {
@@ -74,12 +91,19 @@ impl VerbsEndpoint {
     }
 }
 
+/// Whether a device has no hardware of its own: the kernel then keeps it among its virtual devices. One that sysfs
+/// does not show counts as hardware.
+fn is_software(name: &str) -> bool {
+    std::fs::canonicalize(Path::new("/sys/class/infiniband").join(name))
+        .is_ok_and(|path| path.starts_with("/sys/devices/virtual"))
+}
+
 impl Endpoint for VerbsEndpoint {
     fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError> {
         let id =
             RegionId(u32::try_from(self.regions.len()).expect("far fewer regions than that fit in memory"));
         // SAFETY: the domain outlives the regions (field order).
-        let region = unsafe { MemoryRegion::new(&self.domain, len, access) }?;
+        let region = unsafe { MemoryRegion::new(&self.domain, len, access, self.huge_pages) }?;
         let described = Region { id, addr: region.addr(), rkey: region.rkey(), len };
         self.regions.push(region);
         Ok(described)
@@ -119,7 +143,24 @@ impl Endpoint for VerbsEndpoint {
     }
 
     fn poll_cm_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CmEvent, TransportError>> {
-        self.id.poll_event(cx)
+        loop {
+            if let Poll::Ready(event) = self.id.poll_event(cx)? {
+                if event == CmEvent::Established {
+                    self.queue_pair.shorten_receiver_not_ready();
+                }
+                return Poll::Ready(Ok(event));
+            }
+            let event = match ready!(self.events.poll(cx)) {
+                Word::Fault(fault) => Err(TransportError::Fault { device: self.device.name.clone(), fault }),
+                Word::PortDown => Ok(CmEvent::PortDown),
+                Word::PortUp => Ok(CmEvent::PortUp),
+                Word::Established => {
+                    self.id.received_something();
+                    continue;
+                }
+            };
+            return Poll::Ready(event);
+        }
     }
 
     fn disconnect(&mut self) {
@@ -149,3 +190,25 @@ impl Drop for VerbsEndpoint {
         self.id.end();
     }
 }
+
+/// Refuses what the device cannot: by itself it would only say that an argument is invalid.
+fn check_limits(name: &str, options: &EndpointOptions, most: &DeviceLimits) -> Result<(), TransportError> {
+    let both = options.send_depth.saturating_add(options.receive_depth);
+    for (queue, asked, limit) in [
+        ("send queue", options.send_depth, most.queue_depth),
+        ("receive queue", options.receive_depth, most.queue_depth),
+        ("completion queue", both, most.completion_depth),
+    ] {
+        if asked > limit {
+            return Err(TransportError::QueueDepth { device: name.to_owned(), queue, asked, limit });
+        }
+    }
+    let (asked, count) = (options.completion_vector, most.completion_vectors);
+    if asked >= count {
+        return Err(TransportError::CompletionVector { device: name.to_owned(), asked, count });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,28 +1,32 @@
 //! The passive side: connect requests on one address.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::unix::AsyncFd;
 
-use super::cm::{self, ConnectRequest, EventChannel, RawIdentifier};
+use super::cm::{self, EventChannel, Identifier, RawIdentifier};
 use super::endpoint::VerbsEndpoint;
+use super::inventory::Inventory;
 use super::sys;
 use super::translate::EventKind;
-use crate::device::{CmEvent, DeviceKind, Endpoint, EndpointOptions, PassiveEndpoint};
+use crate::device::{CmEvent, ConnectRequest, DeviceKind, Endpoint, EndpointOptions, PassiveEndpoint};
 use crate::error::TransportError;
 
 /// A listening identifier with its event channel.
 pub(super) struct VerbsListener {
     id: RawIdentifier,
     events: AsyncFd<Arc<EventChannel>>,
-    options: EndpointOptions,
+    /// Requests over any other device are rejected.
+    device: Option<String>,
     local_addr: SocketAddr,
 }
 
 impl VerbsListener {
     pub(super) fn bind(addr: SocketAddr, options: &EndpointOptions) -> Result<Self, TransportError> {
+        let (addr, options) = place(addr, options)?;
         let refused = |source| TransportError::Listen { addr, device: DeviceKind::Verbs, source };
         let channel = EventChannel::new()?;
         let id = RawIdentifier::new(Arc::clone(&channel))?;
@@ -37,17 +41,14 @@ impl VerbsListener {
         // SAFETY: as above.
         let local_addr = unsafe { sys::local_addr(id.raw()) }.map_err(refused)?;
         let events = channel.watch()?;
-        Ok(Self { id, events, options: options.clone(), local_addr })
+        Ok(Self { id, events, device: options.device, local_addr })
     }
 
-    fn make_endpoint(&self, request: ConnectRequest) -> Result<Box<dyn Endpoint>, TransportError> {
-        let id = request.adopt(self.options.device.as_deref())?;
-        Ok(Box::new(VerbsEndpoint::new(id, &self.options)?))
-    }
-}
-
-impl PassiveEndpoint for VerbsListener {
-    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<dyn Endpoint>, TransportError>> {
+    /// Waits for the next connect request, as the identifier made for it.
+    pub(super) fn poll_identifier(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Identifier, TransportError>> {
         loop {
             // SAFETY: the channel has the listening identifier, whose owner we are, and those of requests not
             // answered yet, which nobody else has.
@@ -56,8 +57,9 @@ impl PassiveEndpoint for VerbsListener {
                 (EventKind::ConnectRequest, Some(id)) => {
                     let channel = Arc::clone(self.events.get_ref());
                     // SAFETY: just taken from this channel, and in nobody's hands yet.
-                    let request = unsafe { ConnectRequest::new(id, channel) };
-                    return Poll::Ready(self.make_endpoint(request));
+                    let request = unsafe { cm::ConnectRequest::new(id, channel) };
+                    // On a channel of its own before it leaves our hands: from then on another thread may use it.
+                    return Poll::Ready(request.adopt(self.device.as_deref()));
                 }
                 (EventKind::Contract(CmEvent::DeviceRemoved), id) if id == Some(self.id.raw()) => {
                     return Poll::Ready(Err(TransportError::DeviceRemoved));
@@ -66,8 +68,53 @@ impl PassiveEndpoint for VerbsListener {
             }
         }
     }
+}
+
+impl PassiveEndpoint for VerbsListener {
+    fn poll_request(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Box<dyn ConnectRequest>, TransportError>> {
+        self.poll_identifier(cx).map_ok(|id| Box::new(Request { id }) as Box<dyn ConnectRequest>)
+    }
 
     fn local_addr(&self) -> SocketAddr {
         self.local_addr
+    }
+}
+
+/// Where to listen, with the choice by GID index resolved into address and device.
+fn place(
+    addr: SocketAddr,
+    options: &EndpointOptions,
+) -> Result<(SocketAddr, EndpointOptions), TransportError> {
+    let mut options = options.clone();
+    if let Some(source) = options.source.filter(|source| *source != addr.ip()) {
+        let reason = format!("the source address {source} was chosen too: leave it out, or listen on it");
+        let source = io::Error::new(io::ErrorKind::InvalidInput, reason);
+        return Err(TransportError::Listen { addr, device: DeviceKind::Verbs, source });
+    }
+    let Some(index) = options.gid else { return Ok((addr, options)) };
+    let gid = Inventory::of_this_machine().gid(options.device.as_deref(), index)?;
+    if !addr.ip().is_unspecified() {
+        gid.must_stand_for(addr.ip())?;
+    }
+    let addr = gid.addr(addr.port());
+    options.device = Some(gid.device);
+    Ok((addr, options))
+}
+
+/// A request to connect. The identifier rejects it when it is dropped.
+struct Request {
+    id: Identifier,
+}
+
+impl ConnectRequest for Request {
+    fn peer_addr(&self) -> SocketAddr {
+        self.id.peer_addr()
+    }
+
+    fn accept(self: Box<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, TransportError> {
+        Ok(Box::new(VerbsEndpoint::new(self.id, options)?))
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct MemoryRegion {
 }
 
 impl MemoryRegion {
-    /// Maps and registers `len` bytes, zeroed.
+    /// Maps and registers `len` bytes, zeroed; in huge pages if they are `huge`, fill one and are to be had.
     ///
     /// # Safety
     /// The domain outlives the region.
@@ -33,11 +33,12 @@ impl MemoryRegion {
         domain: &ProtectionDomain,
         len: u32,
         access: Access,
+        huge: bool,
     ) -> Result<Self, TransportError> {
         let refused =
             |source| TransportError::Memory { bytes: u64::from(len), limit: sys::memlock_limit(), source };
         let len = len as usize;
-        let pages = Pages::map(len).map_err(refused)?;
+        let pages = if huge { Pages::map_huge(len) } else { Pages::map(len) }.map_err(refused)?;
         // SAFETY: the domain is live and outlives the region, by the contract; the pages are owned by the same
         // value and unmapped only after the deregistration.
         let raw = unsafe { sys::reg_mr(domain.raw(), pages.usable(), len, translate::access_flags(access)) }
@@ -113,34 +114,76 @@ impl Drop for MemoryRegion {
 // SAFETY: the pointers are this value's alone, and libibverbs ties no object to a thread.
 unsafe impl Send for MemoryRegion {}
 
-/// A mapping of whole pages with one unusable page on either side.
+/// A huge page of the common size. Others exist, and are not asked for.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// A mapping of whole pages with one unusable page at least on either side.
 struct Pages {
     start: NonNull<u8>,
     /// Of the whole mapping, guards included.
     len: usize,
+    /// Of the part before the usable pages.
     guard: usize,
 }
 
 impl Pages {
     /// Maps room for at least `len` bytes, zeroed.
     fn map(len: usize) -> io::Result<Self> {
-        let page = sys::page_size();
-        let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
-        let usable = len.max(1).checked_next_multiple_of(page).ok_or_else(too_large)?;
-        let len = usable.checked_add(2 * page).ok_or_else(too_large)?;
-        let pages = Self { start: sys::reserve(len)?, len, guard: page };
+        let (pages, usable) = Self::reserve(len, sys::page_size())?;
         // SAFETY: the pages between the guards of the mapping just made.
         unsafe { sys::make_usable(pages.usable(), usable) }?;
-        // SAFETY: as above.
-        if let Err(error) = unsafe { sys::leave_out_of_dumps(pages.usable(), usable) } {
+        pages.leave_out_of_dumps(usable);
+        Ok(pages)
+    }
+
+    /// The same in huge pages, where there are any left and `len` fills at least one.
+    fn map_huge(len: usize) -> io::Result<Self> {
+        if len < HUGE_PAGE {
+            return Self::map(len);
+        }
+        let (mut pages, usable) = Self::reserve(len, HUGE_PAGE)?;
+        let start = pages.usable();
+        // SAFETY: between the guards of the mapping just made, from huge page to huge page.
+        match unsafe { sys::replace_with_huge(start, usable) } {
+            Ok(()) => {
+                pages.leave_out_of_dumps(usable);
+                Ok(pages)
+            }
+            Err(error) => {
+                tracing::warn!(%error, bytes = len, "no huge pages left (vm.nr_hugepages); using ordinary ones");
+                // Between the guards there is nothing any more, or by now something of somebody else's.
+                // SAFETY: less than the length of the mapping.
+                let start = unsafe { start.add(usable) };
+                let behind = Self { start, len: pages.len - pages.guard - usable, guard: 0 };
+                pages.len = pages.guard;
+                drop((pages, behind));
+                Self::map(len)
+            }
+        }
+    }
+
+    /// Reserves a multiple of `page`, at least `len`, aligned to `page` and between guards. Returns with it how much
+    /// is usable.
+    fn reserve(len: usize, page: usize) -> io::Result<(Self, usize)> {
+        let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let usable = len.max(1).checked_next_multiple_of(page).ok_or_else(too_large)?;
+        // Wherever the mapping starts, `page` bytes more have room for the alignment and a guard before it.
+        let len = usable.checked_add(2 * page).ok_or_else(too_large)?;
+        let start = sys::reserve(len)?;
+        let guard = page - start.as_ptr() as usize % page;
+        Ok((Self { start, len, guard }, usable))
+    }
+
+    fn leave_out_of_dumps(&self, usable: usize) {
+        // SAFETY: the usable part of the caller's own mapping, as `reserve` returned it.
+        if let Err(error) = unsafe { sys::leave_out_of_dumps(self.usable(), usable) } {
             tracing::debug!(%error, "registered memory will be part of core dumps");
         }
-        Ok(pages)
     }
 
     /// The first byte between the guards.
     fn usable(&self) -> NonNull<u8> {
-        // SAFETY: one page into a mapping of three or more.
+        // SAFETY: at most one page of its kind into a mapping of three or more.
         unsafe { self.start.add(self.guard) }
     }
 }
@@ -154,22 +197,4 @@ impl Drop for Pages {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pages_are_zeroed_writable_and_as_long_as_asked() {
-        for len in [0, 1, 4096, 100_001] {
-            let pages = Pages::map(len).expect("memory");
-            let start = pages.usable();
-            assert_eq!(start.as_ptr() as usize % sys::page_size(), 0);
-            for offset in 0..len {
-                // SAFETY: inside of the pages; nobody else has them.
-                unsafe {
-                    assert_eq!(start.add(offset).read(), 0);
-                    start.add(offset).write(0xff);
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -5,29 +5,35 @@
 //!
 //! - `sys`: the C functions, one thin wrapper each, with C's error conventions turned into [`std::io::Result`].
 //! - `translate`: C's numbers, unions and addresses to ours and back; no pointers.
+//! - `inventory`: what devices and addresses there are, from sysfs.
 //! - `cm`: connection-manager identifiers and their event channels.
 //! - `domain`: the protection domain. `memory`: pages with guards, and their registration.
 //! - `completion`: completion queue and completion channel. `queue_pair`: posting.
+//! - `async_events`: what a device reports outside of any completion. `removal`: letting go of one that is gone.
 //! - `endpoint`, `listener`: the contract, put together from these.
 //!
 //! Every connection has objects of its own, shared with no other: nothing that happens to one can reach another,
 //! and no thread but the one that holds the endpoint touches them. The `unsafe impl Send` of the owner types rest
-//! on that.
+//! on that. The one thing shared is a device's stream of asynchronous events, which `async_events` takes apart.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::net::SocketAddr;
 
+use self::inventory::Inventory;
 use crate::device::{Endpoint, EndpointOptions, PassiveEndpoint};
 use crate::error::TransportError;
 
+mod async_events;
 mod cm;
 mod completion;
 mod domain;
 mod endpoint;
+mod inventory;
 mod listener;
 mod memory;
 mod queue_pair;
+mod removal;
 mod sys;
 mod translate;
 
@@ -38,7 +44,8 @@ pub(crate) async fn open(
     peer: SocketAddr,
     options: &EndpointOptions,
 ) -> Result<Box<dyn Endpoint>, TransportError> {
-    let id = cm::Identifier::resolve(peer, options).await.map_err(or_no_device)?;
+    let diagnosed = |error| diagnosed(error, options);
+    let id = cm::Identifier::resolve(peer, options).await.map_err(diagnosed)?;
     Ok(Box::new(endpoint::VerbsEndpoint::new(id, options)?))
 }
 
@@ -47,26 +54,71 @@ pub(crate) fn listen(
     addr: SocketAddr,
     options: &EndpointOptions,
 ) -> Result<Box<dyn PassiveEndpoint>, TransportError> {
-    Ok(Box::new(listener::VerbsListener::bind(addr, options).map_err(or_no_device)?))
+    let listener = listener::VerbsListener::bind(addr, options).map_err(|error| diagnosed(error, options))?;
+    Ok(Box::new(listener))
 }
 
-/// Names the cause behind any failure to set out: with no device at all, the calls fail in many ways.
-fn or_no_device(error: TransportError) -> TransportError {
-    match error {
-        TransportError::WrongDevice { .. } => error,
-        _ if sys::device_count() == 0 => TransportError::NoDevice,
-        _ => error,
+/// Names the cause behind a failure to set out, where the machine shows one: with no device at all, or none that is
+/// up, the calls fail in many ways.
+fn diagnosed(error: TransportError, options: &EndpointOptions) -> TransportError {
+    let vague = matches!(
+        error,
+        TransportError::Resolve { .. }
+            | TransportError::Source { .. }
+            | TransportError::Listen { .. }
+            | TransportError::Device { .. }
+            | TransportError::Gid { .. }
+    );
+    if !vague {
+        return error;
     }
+    let inventory = Inventory::of_this_machine();
+    if sys::device_count() == 0 {
+        let devices = inventory.devices().join(", ");
+        return if devices.is_empty() {
+            TransportError::NoDevice
+        } else {
+            TransportError::NoProvider { devices }
+        };
+    }
+    inventory.all_down(options.device.as_deref()).unwrap_or(error)
 }
 
-/// Turns an OS error into [`TransportError::Device`] naming the `call`.
+/// Turns an OS error into the [`TransportError`] of the `call` that failed.
 fn failed(call: &'static str) -> impl FnOnce(io::Error) -> TransportError {
-    move |source| TransportError::Device { call, source }
+    move |source| match source.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => {
+            TransportError::Descriptors { call, limit: sys::descriptor_limit(), source }
+        }
+        _ => TransportError::Device { call, source },
+    }
 }
 
 /// Reports a teardown that failed: `Drop` has nobody to return it to.
 fn log_teardown(call: &'static str, result: io::Result<()>) {
     if let Err(error) = result {
         tracing::warn!(call, %error, "an RDMA object could not be freed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shortage_of_descriptors_names_the_limit_and_the_remedy() {
+        let error = failed("rdma_create_event_channel")(io::Error::from_raw_os_error(libc::EMFILE));
+        let limit = sys::descriptor_limit().expect("a limit").to_string();
+        let text = error.to_string();
+        assert!(matches!(error, TransportError::Descriptors { .. }), "{error:?}");
+        for part in ["rdma_create_event_channel", &limit, "ulimit -n"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn any_other_failure_names_its_call() {
+        let error = failed("ibv_create_cq")(io::Error::from_raw_os_error(libc::EINVAL));
+        assert!(matches!(error, TransportError::Device { call: "ibv_create_cq", .. }), "{error:?}");
     }
 }

@@ -13,6 +13,10 @@ use super::{failed, log_teardown, sys, translate};
 use crate::device::EndpointOptions;
 use crate::error::TransportError;
 
+/// 0.64 ms, by the code of the InfiniBand specification's table of RNR NAK timers: about as long as a process takes to
+/// wake up and post receives.
+const MIN_RNR_TIMER: u8 = 12;
+
 /// A reliable connected queue pair, made on an identifier.
 pub(super) struct QueuePair {
     raw: NonNull<ibv_qp>,
@@ -64,6 +68,21 @@ impl QueuePair {
     /// Depths and inline size as granted: at least what was asked for, except for inline, which may be 0.
     pub(super) fn granted(&self) -> &ibv_qp_cap {
         &self.granted
+    }
+
+    /// Its address, by which the device's asynchronous events name it.
+    pub(super) fn address(&self) -> u64 {
+        self.raw.as_ptr() as u64
+    }
+
+    /// Shortens the wait that a peer's device is told when it finds no receive posted. The connection manager's own
+    /// setting is the longest there is, 655 ms for each time. A device that cannot change it keeps that.
+    pub(super) fn shorten_receiver_not_ready(&mut self) {
+        // SAFETY: the queue pair is live; the caller has just learnt that it is connected, and if it is no more, the
+        // device refuses.
+        if let Err(error) = unsafe { sys::set_min_rnr_timer(self.raw, MIN_RNR_TIMER) } {
+            tracing::debug!(%error, "the receiver-not-ready timer stays as it is");
+        }
     }
 
     /// Posts a chain of sends with one doorbell.
@@ -153,6 +172,15 @@ fn scatter_list(entries: *mut ibv_sge, position: usize, len: u32) -> (*mut ibv_s
 /// The link from the request at `position` to the next, in a chain of `count` that starts at `first`.
 fn following<T>(first: *mut T, position: usize, count: usize) -> *mut T {
     if position + 1 < count { first.wrapping_add(position + 1) } else { ptr::null_mut() }
+}
+
+#[cfg(test)]
+impl QueuePair {
+    /// The receiver-not-ready timer's code, and how often a send that finds no receive is repeated.
+    pub(super) fn receiver_not_ready(&self) -> (u8, u8) {
+        // SAFETY: the queue pair is live.
+        unsafe { sys::rnr_attributes(self.raw) }.expect("the queue pair's attributes")
+    }
 }
 
 impl Drop for QueuePair {

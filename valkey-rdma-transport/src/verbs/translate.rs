@@ -5,12 +5,13 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::time::Duration;
 
 use rdma_sys::{
-    ibv_access_flags, ibv_mtu, ibv_send_flags, ibv_send_wr, ibv_wc, ibv_wc_opcode, ibv_wc_status,
-    ibv_wr_opcode, imm_data_invalidated_rkey_union_t, rdma_cm_event_type, rdma_t, wr_t,
+    ibv_access_flags, ibv_event_type, ibv_mtu, ibv_port_state, ibv_send_flags, ibv_send_wr, ibv_wc,
+    ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode, imm_data_invalidated_rkey_union_t, rdma_cm_event_type,
+    rdma_t, wr_t,
 };
 use valkey_rdma_proto::work::{Completion, FailureStatus, Outcome, SendOp, SendRequest, WrId};
 
-use crate::device::{Access, CmEvent};
+use crate::device::{Access, CmEvent, DeviceFault};
 
 /// What a connection-manager event means to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,52 @@ pub(super) fn event_kind(event: rdma_cm_event_type::Type, status: i32) -> EventK
     }
 }
 
+/// What an asynchronous event says. Objects go by their address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AsyncNotice {
+    /// The device failed, or goes away.
+    Device,
+    /// A queue pair failed.
+    QueuePair { address: u64, fault: DeviceFault },
+    /// A completion queue failed.
+    CompletionQueue { address: u64 },
+    /// A queue pair received something before it was told that the peer is connected.
+    Established { address: u64 },
+    /// A port cannot be used any more.
+    PortDown { port: u8 },
+    /// A port can be used.
+    PortUp { port: u8 },
+    /// Nothing that concerns a connection.
+    Other { number: u32 },
+}
+
+/// Reads an asynchronous event's number and element (`ibv_get_async_event(3)`).
+pub(super) fn async_notice(number: u32, element: u64) -> AsyncNotice {
+    use ibv_event_type as event;
+    const QP_FATAL: u32 = event::IBV_EVENT_QP_FATAL as u32;
+    const QP_REQ_ERR: u32 = event::IBV_EVENT_QP_REQ_ERR as u32;
+    const QP_ACCESS_ERR: u32 = event::IBV_EVENT_QP_ACCESS_ERR as u32;
+    const CQ_ERR: u32 = event::IBV_EVENT_CQ_ERR as u32;
+    const COMM_EST: u32 = event::IBV_EVENT_COMM_EST as u32;
+    const DEVICE_FATAL: u32 = event::IBV_EVENT_DEVICE_FATAL as u32;
+    const PORT_ERR: u32 = event::IBV_EVENT_PORT_ERR as u32;
+    const PORT_ACTIVE: u32 = event::IBV_EVENT_PORT_ACTIVE as u32;
+    let queue_pair = |fault| AsyncNotice::QueuePair { address: element, fault };
+    // A port is a C `int` in the first bytes of the element; no device has more than 255.
+    let port = element.to_ne_bytes()[if cfg!(target_endian = "little") { 0 } else { 3 }];
+    match number {
+        QP_FATAL => queue_pair(DeviceFault::QueuePair),
+        QP_REQ_ERR => queue_pair(DeviceFault::InvalidRequest),
+        QP_ACCESS_ERR => queue_pair(DeviceFault::AccessViolation),
+        CQ_ERR => AsyncNotice::CompletionQueue { address: element },
+        COMM_EST => AsyncNotice::Established { address: element },
+        DEVICE_FATAL => AsyncNotice::Device,
+        PORT_ERR => AsyncNotice::PortDown { port },
+        PORT_ACTIVE => AsyncNotice::PortUp { port },
+        number => AsyncNotice::Other { number },
+    }
+}
+
 /// The kernel reports `-errno`. The library puts a bare -1 when it finds no device behind the address
 /// (librdmacm `ucma_process_addr_resolved`), which must not be read as `EPERM`.
 fn resolve_errno(status: i32) -> i32 {
@@ -73,6 +120,11 @@ pub(super) fn access_flags(access: Access) -> i32 {
         Access::RemoteWrite => local | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE,
     };
     flags.0 as i32
+}
+
+/// Whether messages can leave by a port in this state. One that waits for its link to come back counts as up.
+pub(super) fn port_is_up(state: ibv_port_state::Type) -> bool {
+    matches!(state, ibv_port_state::IBV_PORT_ACTIVE | ibv_port_state::IBV_PORT_ACTIVE_DEFER)
 }
 
 /// An `ibv_mtu` number in bytes, if it is one.
@@ -267,6 +319,26 @@ mod tests {
         ] {
             assert_eq!(event_kind(event, 0), EventKind::Unrelated);
         }
+    }
+
+    #[test]
+    fn asynchronous_events_say_what_they_are_about() {
+        let number = |event: ibv_event_type| event as u32;
+        let qp = 0x7f00_1234_5678;
+        let fault = DeviceFault::AccessViolation;
+        assert_eq!(
+            async_notice(number(ibv_event_type::IBV_EVENT_QP_ACCESS_ERR), qp),
+            AsyncNotice::QueuePair { address: qp, fault }
+        );
+        // C writes the port's four bytes and leaves the rest of the element as it was.
+        let mut element = 0xaaaa_aaaa_aaaa_aaaa_u64.to_ne_bytes();
+        element[..4].copy_from_slice(&2_i32.to_ne_bytes());
+        assert_eq!(
+            async_notice(number(ibv_event_type::IBV_EVENT_PORT_ERR), u64::from_ne_bytes(element)),
+            AsyncNotice::PortDown { port: 2 }
+        );
+        assert_eq!(async_notice(number(ibv_event_type::IBV_EVENT_DEVICE_FATAL), 0), AsyncNotice::Device);
+        assert_eq!(async_notice(4711, 0), AsyncNotice::Other { number: 4711 });
     }
 
     #[test]

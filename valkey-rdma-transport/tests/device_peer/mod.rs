@@ -1,6 +1,7 @@
 //! One side of a connection for the tests of the device contract: an endpoint with a window, message slots, and
-//! ways to wait. The device is the one that `VALKEY_RDMA_TEST_DEVICE` names (`emulated` by default), the address
-//! the one in `VALKEY_RDMA_TEST_ADDR` (`127.0.0.1` by default).
+//! ways to wait. The device is the emulated one with the link in the binary's `LINK`, if there is one. Otherwise it is
+//! the one that `VALKEY_RDMA_TEST_DEVICE` names (`emulated` by default), at the address in `VALKEY_RDMA_TEST_ADDR`
+//! (`127.0.0.1` by default).
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::collections::VecDeque;
@@ -25,11 +26,25 @@ pub(crate) const WINDOW: u32 = 1 << 16;
 pub(crate) const RECEIVES: u32 = 16;
 
 pub(crate) fn device() -> DeviceKind {
+    if crate::LINK.is_some() {
+        return DeviceKind::Emulated;
+    }
     let name = std::env::var("VALKEY_RDMA_TEST_DEVICE").unwrap_or_else(|_| "emulated".to_owned());
     name.parse().expect("VALKEY_RDMA_TEST_DEVICE names a device")
 }
 
+/// The name of the emulated device under test.
+pub(crate) fn device_name() -> Option<String> {
+    match crate::LINK? {
+        "unix" => Some(format!("unix:{}/sockets", env!("CARGO_TARGET_TMPDIR"))),
+        link => Some(link.to_owned()),
+    }
+}
+
 pub(crate) fn any_port() -> SocketAddr {
+    if crate::LINK.is_some() {
+        return SocketAddr::from(([127, 0, 0, 1], 0));
+    }
     let host = std::env::var("VALKEY_RDMA_TEST_ADDR").unwrap_or_else(|_| "127.0.0.1".to_owned());
     SocketAddr::new(host.parse::<IpAddr>().expect("VALKEY_RDMA_TEST_ADDR is an IP address"), 0)
 }
@@ -39,8 +54,8 @@ pub(crate) fn options() -> EndpointOptions {
         send_depth: 64,
         receive_depth: 64,
         max_inline: 64,
-        resolve_timeout: Duration::from_secs(10),
-        device: None,
+        device: device_name(),
+        ..EndpointOptions::default()
     }
 }
 
@@ -53,7 +68,8 @@ pub(crate) async fn open(peer: SocketAddr) -> Peer {
 }
 
 pub(crate) async fn accept(listener: &mut dyn PassiveEndpoint) -> Peer {
-    Peer::new(bounded(poll_fn(|cx| listener.poll_accept(cx))).await.expect("a request"))
+    let request = bounded(poll_fn(|cx| listener.poll_request(cx))).await.expect("a request");
+    Peer::new(request.accept(&options()).expect("an endpoint"))
 }
 
 /// A connected pair: the active side, the passive side.

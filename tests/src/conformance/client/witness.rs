@@ -12,7 +12,9 @@ use valkey_rdma_transport::device::wire::{ControlMessage, MESSAGE_LEN, XferMemor
 use valkey_rdma_transport::device::work::{
     Completion, Outcome, ReceiveRequest, Region, RegionId, SendOp, SendRequest, Slice, WrKind,
 };
-use valkey_rdma_transport::device::{Access, CmEvent, DeviceInfo, Endpoint, Limits, PassiveEndpoint};
+use valkey_rdma_transport::device::{
+    Access, CmEvent, ConnectRequest, DeviceInfo, Endpoint, EndpointOptions, Limits, PassiveEndpoint,
+};
 
 use crate::peer::{Transcript, describe_message, reserved};
 
@@ -59,13 +61,36 @@ struct WatchedListener {
 }
 
 impl PassiveEndpoint for WatchedListener {
-    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<dyn Endpoint>, TransportError>> {
-        let device = ready!(self.passive.poll_accept(cx))?;
+    fn poll_request(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Box<dyn ConnectRequest>, TransportError>> {
+        let request = ready!(self.passive.poll_request(cx))?;
         self.witnesses.seen().connections += 1;
+        Poll::Ready(Ok(Box::new(WatchedRequest { request, witnesses: self.witnesses.clone() })))
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.passive.local_addr()
+    }
+}
+
+struct WatchedRequest {
+    request: Box<dyn ConnectRequest>,
+    witnesses: Witnesses,
+}
+
+impl ConnectRequest for WatchedRequest {
+    fn peer_addr(&self) -> SocketAddr {
+        self.request.peer_addr()
+    }
+
+    fn accept(self: Box<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, TransportError> {
+        let device = self.request.accept(options)?;
         let connection = self.witnesses.transcript.next_connection();
-        Poll::Ready(Ok(Box::new(Watched {
+        Ok(Box::new(Watched {
             device,
-            witnesses: self.witnesses.clone(),
+            witnesses: self.witnesses,
             connection,
             receives: HashMap::new(),
             window: None,
@@ -73,11 +98,7 @@ impl PassiveEndpoint for WatchedListener {
             announced: 0,
             written: 0,
             unproven: 0,
-        })))
-    }
-
-    fn local_addr(&self) -> SocketAddr {
-        self.passive.local_addr()
+        }))
     }
 }
 

@@ -39,19 +39,24 @@ pub(super) const CASES: &[Case<Context>] = &[
     }),
     Case::new("opcode-4", "M-2", "a message with opcode 4", "the connection ends", |c| {
         Box::pin(opcode(c, 4))
-    }),
+    })
+    .hostile(),
     Case::new("opcode-9", "M-2", "a message with opcode 9", "the connection ends", |c| {
         Box::pin(opcode(c, 9))
-    }),
+    })
+    .hostile(),
     Case::new("opcode-ffff", "M-2", "a message with opcode 0xffff", "the connection ends", |c| {
         Box::pin(opcode(c, 0xffff))
-    }),
+    })
+    .hostile(),
     Case::new("message-of-0", "M-1", "a message of 0 bytes", "the connection ends", |c| {
         Box::pin(message_of(c, 0))
-    }),
+    })
+    .hostile(),
     Case::new("message-of-31", "M-1", "a message of 31 bytes", "the connection ends", |c| {
         Box::pin(message_of(c, 31))
-    }),
+    })
+    .hostile(),
     Case::new("message-of-33", "M-1", "a message of 33 bytes", "the connection ends", |c| {
         Box::pin(message_of(c, 33))
     }),

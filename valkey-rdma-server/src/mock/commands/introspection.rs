@@ -1,52 +1,65 @@
 //! What the mock tells about itself.
 
 use std::fmt::{self, Write};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
 use super::super::args::lowercase;
-use super::super::{DATABASES, REDIS_VERSION, VALKEY_VERSION};
-use super::{Context, Entry, Failure, Group, Keys, Outcome, TABLE};
+use super::super::{REDIS_VERSION, VALKEY_VERSION};
+use super::{COMMANDS, Context, Entry, Failure, Kind, Outcome, count};
 use crate::command::Command;
 use crate::reply::Reply;
 
 /// `COMMAND`, `COMMAND COUNT`, `COMMAND LIST`, `COMMAND INFO [name ...]`, `COMMAND DOCS [name ...]`
 pub(super) fn command(_context: &mut Context<'_>, command: &Command) -> Outcome {
+    let entries = || COMMANDS.values().map(|(_, entry)| *entry);
     let Some((subcommand, names)) = command.args().split_first() else {
-        return Ok(Reply::Array(TABLE.iter().map(Entry::describe).collect()));
+        return Ok(Reply::Array(entries().map(Entry::describe).collect()));
     };
     match (lowercase(subcommand).as_str(), names) {
-        ("count", []) => Ok(Reply::Integer(TABLE.len() as i64)),
-        ("list", []) => Ok(Reply::Array(TABLE.iter().map(|entry| Reply::bulk(entry.name)).collect())),
-        ("info", []) => Ok(Reply::Array(TABLE.iter().map(Entry::describe).collect())),
+        ("count", []) => Ok(count(COMMANDS.len())),
+        ("list", []) => Ok(Reply::Array(COMMANDS.keys().map(|name| Reply::bulk(*name)).collect())),
+        ("info", []) => Ok(Reply::Array(entries().map(Entry::describe).collect())),
         ("info", names) => Ok(Reply::Array(
             names.iter().map(|name| Entry::find(name).map_or(Reply::NullArray, Entry::describe)).collect(),
         )),
-        ("docs", []) => Ok(Reply::Map(TABLE.iter().map(Entry::document).collect())),
+        ("docs", []) => Ok(Reply::Map(COMMANDS.values().map(document).collect())),
         ("docs", names) => {
-            Ok(Reply::Map(names.iter().filter_map(|name| Entry::find(name)).map(Entry::document).collect()))
+            let known = names.iter().filter_map(|name| COMMANDS.get(lowercase(name).as_str()));
+            Ok(Reply::Map(known.map(document).collect()))
         }
-        (known @ ("count" | "list"), _) => Err(Failure::wrong_arity(&format!("command|{known}"))),
+        ("getkeys", [name, args @ ..]) => {
+            let words = Command::new(name.clone(), args.to_vec());
+            let entry = Entry::find(name).ok_or(Failure::new("ERR Invalid command specified"))?;
+            if !entry.takes(&words) {
+                return Err(Failure::new("ERR Invalid number of arguments specified for command"));
+            }
+            let keys = entry.keys.of(&words);
+            if keys.is_empty() {
+                return Err(Failure::new("ERR The command has no key arguments"));
+            }
+            Ok(super::bulks(keys))
+        }
+        (known @ ("count" | "list" | "getkeys"), _) => Err(Failure::wrong_arity(&format!("command|{known}"))),
         _ => Err(Failure::unknown_subcommand("COMMAND", subcommand)),
     }
 }
 
 impl Entry {
-    /// The entry of `COMMAND INFO`. What nobody asks a mock for (flags, ACL categories, tips, key specifications,
+    /// The entry of `COMMAND INFO`. What nobody asks a mock for (ACL categories, tips, key specifications,
     /// subcommands) is there, but empty.
     fn describe(&self) -> Reply {
-        let (first, last, step) = match self.keys {
-            Keys::None => (0, 0, 0),
-            Keys::First => (1, 1, 1),
-            Keys::All => (1, -1, 1),
-            Keys::EverySecond => (1, -1, 2),
+        let (first, last, step) = self.keys.span();
+        let flags: &[&str] = match self.kind {
+            Kind::Admin => &[],
+            Kind::Read => &["readonly"],
+            Kind::Write => &["write"],
+            Kind::Store => &["write", "denyoom"],
         };
         Reply::Array(vec![
             Reply::bulk(self.name),
             Reply::Integer(self.arity),
-            Reply::Set(vec![]),
+            Reply::Set(flags.iter().map(|flag| Reply::simple(*flag)).collect()),
             Reply::Integer(first),
             Reply::Integer(last),
             Reply::Integer(step),
@@ -56,22 +69,16 @@ impl Entry {
             Reply::Array(vec![]),
         ])
     }
+}
 
-    /// The pair of `COMMAND DOCS`. Without `arguments` valkey-cli would print `(null)` in its help.
-    fn document(&self) -> (Reply, Reply) {
-        let group = match self.group {
-            Group::Connection => "connection",
-            Group::Generic => "generic",
-            Group::Server => "server",
-            Group::String => "string",
-        };
-        let fields = vec![
-            (Reply::bulk("summary"), Reply::bulk(self.summary)),
-            (Reply::bulk("group"), Reply::bulk(group)),
-            (Reply::bulk("arguments"), Reply::Array(vec![])),
-        ];
-        (Reply::bulk(self.name), Reply::Map(fields))
-    }
+/// The pair of `COMMAND DOCS`. Without `arguments` valkey-cli would print `(null)` in its help.
+fn document((group, entry): &(&'static str, &'static Entry)) -> (Reply, Reply) {
+    let fields = vec![
+        (Reply::bulk("summary"), Reply::bulk(entry.summary)),
+        (Reply::bulk("group"), Reply::bulk(*group)),
+        (Reply::bulk("arguments"), Reply::Array(vec![])),
+    ];
+    (Reply::bulk(entry.name), Reply::Map(fields))
 }
 
 /// `INFO [section ...]`
@@ -98,8 +105,14 @@ fn wants(asked: &[Bytes], section: &str) -> bool {
 
 type Section = fn(&Context<'_>, &mut String) -> fmt::Result;
 
-const SECTIONS: [(&str, Section); 4] =
-    [("Server", server), ("Clients", clients), ("Stats", stats), ("Keyspace", keyspace)];
+const SECTIONS: [(&str, Section); 6] = [
+    ("Server", server),
+    ("Clients", clients),
+    ("Memory", memory),
+    ("Stats", stats),
+    ("Replication", replication),
+    ("Keyspace", keyspace),
+];
 
 fn server(context: &Context<'_>, text: &mut String) -> fmt::Result {
     write!(
@@ -110,23 +123,36 @@ fn server(context: &Context<'_>, text: &mut String) -> fmt::Result {
     write!(text, "os:{}\r\narch_bits:{}\r\n", std::env::consts::OS, usize::BITS)?;
     write!(text, "process_id:{}\r\n", std::process::id())?;
     write!(text, "transport:{}\r\n", context.peer.transport())?;
-    write!(text, "uptime_in_seconds:{}\r\n", context.mock.started.elapsed().as_secs())
+    write!(text, "uptime_in_seconds:{}\r\n", context.state.clock.started.elapsed().as_secs())
 }
 
 fn clients(context: &Context<'_>, text: &mut String) -> fmt::Result {
-    // The mock itself holds the first reference.
-    write!(text, "connected_clients:{}\r\n", Arc::strong_count(&context.mock.connected) - 1)
+    let tracking = context.state.clients.values().filter(|client| client.tracking.is_some()).count();
+    let listening = context.state.clients.values().filter(|client| client.listens()).count();
+    write!(text, "connected_clients:{}\r\n", context.state.clients.len())?;
+    write!(text, "blocked_clients:{}\r\n", context.state.waiters.len())?;
+    write!(text, "tracking_clients:{tracking}\r\npubsub_clients:{listening}\r\n")
+}
+
+fn memory(context: &Context<'_>, text: &mut String) -> fmt::Result {
+    let (used, limit) = (context.state.used_memory(), context.state.settings.max_memory());
+    write!(text, "used_memory:{used}\r\nused_memory_dataset:{used}\r\nmaxmemory:{limit}\r\n")?;
+    write!(text, "maxmemory_policy:noeviction\r\n")
 }
 
 fn stats(context: &Context<'_>, text: &mut String) -> fmt::Result {
-    let sessions = context.mock.sessions_started.load(Ordering::Relaxed);
-    let commands = context.mock.commands_run.load(Ordering::Relaxed);
-    write!(text, "total_connections_received:{sessions}\r\ntotal_commands_processed:{commands}\r\n")
+    let state = &context.state;
+    write!(text, "total_connections_received:{}\r\n", state.clients_seen)?;
+    write!(text, "total_commands_processed:{}\r\n", state.commands_run)?;
+    write!(text, "tracking_total_keys:{}\r\n", state.tracking.keys())
+}
+
+fn replication(_context: &Context<'_>, text: &mut String) -> fmt::Result {
+    write!(text, "role:master\r\nconnected_slaves:0\r\n")
 }
 
 fn keyspace(context: &Context<'_>, text: &mut String) -> fmt::Result {
-    for index in 0..DATABASES {
-        let database = context.mock.database(index);
+    for (index, database) in context.state.databases.iter().enumerate() {
         if database.len() > 0 {
             let (keys, expires) = (database.len(), database.expiring());
             write!(text, "db{index}:keys={keys},expires={expires},avg_ttl=0\r\n")?;

@@ -1,0 +1,93 @@
+//! Our client and our server beside the ones there are, in interleaved rounds: who is how many times faster, and what
+//! each costs.
+//!
+//! `./dev bench` builds everything and starts this, in the lab for RDMA and on the host for the rest. Times differ from
+//! machine to machine; what counts are ratios within one run, and their spread over the rounds.
+
+mod contender;
+mod host;
+mod matrix;
+mod measure;
+mod report;
+mod server;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use contender::Programs;
+use matrix::{Place, Row};
+
+/// Runs workloads side by side: this project's programs and the reference's, in turn, several rounds.
+///
+/// Exit status: 0 if every program did its work, whatever the ratios; 1 if one failed; 2 for a wrong flag.
+#[derive(Debug, Parser)]
+#[command(name = "valkey-rdma-side-by-side", version)]
+struct Args {
+    /// Print the rows, run nothing
+    #[arg(long)]
+    list: bool,
+
+    /// Run only the rows whose line in --list contains this text
+    #[arg(long, value_name = "SUBSTRING", default_value = "", hide_default_value = true)]
+    only: String,
+
+    /// Where this is: `lab` has an RDMA device, `host` needs none
+    #[arg(long, value_enum, default_value_t = Place::Host)]
+    place: Place,
+
+    /// Rounds, each running every program of a row once
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+
+    /// Requests of one run, in percent of what the row asks for
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    percent: u32,
+
+    /// Write the results here too, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    #[command(flatten)]
+    programs: Programs,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let rows: Vec<Row> = matrix::rows(args.place)
+        .into_iter()
+        .filter(|row| row.to_string().contains(&args.only))
+        .map(|row| row.scaled(args.percent))
+        .collect();
+    if args.list {
+        rows.iter().for_each(report::list);
+        return ExitCode::SUCCESS;
+    }
+    match run(&args, &rows) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(story) => {
+            report::failure(&story);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args, rows: &[Row]) -> Result<(), String> {
+    if rows.is_empty() {
+        return Err(format!("no row contains {:?}: --list shows them", args.only));
+    }
+    let mut json = args.json.as_deref().map(report::JsonFile::create).transpose()?;
+    let environment = host::Environment::read();
+    report::head(&environment, args.rounds);
+    let mut results = Vec::new();
+    for row in rows {
+        let result = measure::row(&args.programs, args.place, row, args.rounds)?;
+        report::row(row, &result);
+        results.push((row, result));
+    }
+    match &mut json {
+        Some(file) => file.write(&environment, &results),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,238 @@
+//! What is measured: one row a workload, several programs a row, ours first.
+
+use std::fmt;
+
+use clap::ValueEnum;
+
+use crate::contender::{Contender, Transport};
+use crate::server::ServerKind;
+
+/// Where the programs run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Place {
+    /// In the lab, on kernel verbs.
+    Lab,
+    /// On any machine: TCP over loopback and the emulated device.
+    Host,
+}
+
+/// One workload.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) requests: u64,
+    pub(crate) value_len: u32,
+    /// Ours first: the others are compared with it.
+    pub(crate) contenders: Vec<Contender>,
+    /// What we want to reach, in the order told.
+    pub(crate) targets: Vec<Target>,
+}
+
+/// A ratio that we want to reach.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    /// Which contender it is against, by place in the row.
+    pub(crate) against: usize,
+    pub(crate) figure: Figure,
+    pub(crate) bound: Bound,
+}
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Figure {
+    Rate,
+    P50,
+    P99,
+    ClientCpu,
+    ServerCpu,
+}
+
+/// On which side of a ratio we want to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Bound {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Row {
+    fn new(name: impl Into<String>, requests: u64, value_len: u32, contenders: Vec<Contender>) -> Self {
+        Self { name: name.into(), requests, value_len, contenders, targets: Vec::new() }
+    }
+
+    fn want(mut self, against: usize, figure: Figure, bound: Bound) -> Self {
+        self.targets.push(Target { against, figure, bound });
+        self
+    }
+
+    /// The same with more or fewer requests.
+    pub(crate) fn scaled(mut self, percent: u32) -> Self {
+        self.requests = (self.requests * u64::from(percent) / 100).max(1);
+        self
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} requests of {} B", self.name, self.requests, self.value_len)
+    }
+}
+
+/// All rows of a place.
+pub(crate) fn rows(place: Place) -> Vec<Row> {
+    match place {
+        Place::Lab => lab(),
+        Place::Host => host(),
+    }
+}
+
+fn lab() -> Vec<Row> {
+    use Bound::{AtLeast, AtMost};
+    use Figure::{ClientCpu, P50, P99, Rate, ServerCpu};
+    use Transport::{Rdma, Tcp};
+    let mut rows = Vec::new();
+    for test in ["set", "get"] {
+        rows.push(
+            Row::new(
+                format!("{test}, 50 callers"),
+                40_000,
+                3,
+                vec![
+                    Contender::ours(Rdma, test, 1, 50, 1),
+                    Contender::valkey_benchmark(Rdma, test, 50, 1),
+                    Contender::valkey_benchmark(Tcp, test, 50, 1),
+                    Contender::redis_rs(test, 50),
+                ],
+            )
+            .want(1, Rate, AtLeast(4.0))
+            .want(2, Rate, AtLeast(2.0))
+            .want(3, Rate, AtLeast(1.5))
+            .want(1, ClientCpu, AtMost(0.25)),
+        );
+        rows.push(
+            Row::new(
+                format!("{test}, 50 connections"),
+                20_000,
+                3,
+                vec![Contender::ours(Rdma, test, 50, 1, 1), Contender::valkey_benchmark(Rdma, test, 50, 1)],
+            )
+            .want(1, Rate, AtLeast(1.3))
+            .want(1, P99, AtMost(0.8)),
+        );
+        rows.push(
+            Row::new(
+                format!("{test}, 1 caller"),
+                10_000,
+                3,
+                vec![Contender::ours(Rdma, test, 1, 1, 1), Contender::valkey_benchmark(Rdma, test, 1, 1)],
+            )
+            .want(1, P50, AtMost(0.9))
+            .want(1, ClientCpu, AtMost(0.5)),
+        );
+        rows.push(
+            Row::new(
+                format!("{test}, 1 caller, pipelines of 16"),
+                80_000,
+                3,
+                vec![Contender::ours(Rdma, test, 1, 1, 16), Contender::valkey_benchmark(Rdma, test, 1, 16)],
+            )
+            .want(1, Rate, AtLeast(1.3))
+            .want(1, ClientCpu, AtMost(0.5)),
+        );
+        rows.push(
+            Row::new(
+                format!("{test}, 50 callers, pipelines of 16"),
+                160_000,
+                3,
+                vec![Contender::ours(Rdma, test, 1, 50, 16), Contender::valkey_benchmark(Rdma, test, 50, 16)],
+            )
+            .want(1, Rate, AtLeast(1.0))
+            .want(1, ClientCpu, AtMost(0.3)),
+        );
+        for (len, requests) in [(65_536, 2_000), (1 << 20, 200)] {
+            rows.push(
+                Row::new(
+                    format!("{test}, 1 caller, {} KiB values", len / 1024),
+                    requests,
+                    len,
+                    vec![
+                        Contender::ours(Rdma, test, 1, 1, 1),
+                        Contender::write_bandwidth(len),
+                        Contender::valkey_benchmark(Rdma, test, 1, 1),
+                    ],
+                )
+                .want(1, Rate, AtLeast(0.85)),
+            );
+        }
+    }
+    rows.push(
+        Row::new(
+            "get, 50 reference clients, our server",
+            20_000,
+            3,
+            vec![
+                Contender::valkey_benchmark(Rdma, "get", 50, 1).at(ServerKind::Mock),
+                Contender::valkey_benchmark(Rdma, "get", 50, 1),
+            ],
+        )
+        .want(1, ServerCpu, AtMost(0.6)),
+    );
+    rows
+}
+
+fn host() -> Vec<Row> {
+    use Transport::{Emulated, Tcp};
+    let mut rows = Vec::new();
+    for test in ["set", "get"] {
+        rows.push(Row::new(
+            format!("{test}, 50 callers over TCP"),
+            400_000,
+            3,
+            vec![
+                Contender::ours(Tcp, test, 1, 50, 1),
+                Contender::valkey_benchmark(Tcp, test, 50, 1),
+                Contender::redis_rs(test, 50),
+            ],
+        ));
+        rows.push(Row::new(
+            format!("{test}, 50 connections over TCP"),
+            200_000,
+            3,
+            vec![Contender::ours(Tcp, test, 50, 1, 1), Contender::valkey_benchmark(Tcp, test, 50, 1)],
+        ));
+        rows.push(Row::new(
+            format!("{test}, 50 callers, our server"),
+            400_000,
+            3,
+            vec![
+                Contender::ours(Emulated, test, 1, 50, 1).at(ServerKind::Mock),
+                Contender::ours(Tcp, test, 1, 50, 1).at(ServerKind::Mock),
+            ],
+        ));
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_is_against_another_program_of_its_row() {
+        for row in rows(Place::Lab).iter().chain(&rows(Place::Host)) {
+            for target in &row.targets {
+                assert!((1..row.contenders.len()).contains(&target.against), "{row}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_two_rows_share_a_name() {
+        for place in [Place::Lab, Place::Host] {
+            let mut names: Vec<String> = rows(place).into_iter().map(|row| row.name).collect();
+            let all = names.len();
+            names.sort();
+            names.dedup();
+            assert_eq!(names.len(), all);
+        }
+    }
+}

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# The client's tests against a real server over RDMA, to be run inside the lab.
+#
+# usage: ./dev lab tests/lab/client.sh LINE TEST_BINARY [ARGUMENTS...]     LINE is 9.1 or 8.1
+#
+# The binary is the client's test "client", as `cargo test -p valkey-rdma-client --all-features --no-run` names it, or
+# any other program: it finds the server's URL in VALKEY_RDMA_TEST_SERVER.
+set -euo pipefail
+line=$1
+shift
+server=$VALKEY_RDMA_LAB_DIR/valkey/$line
+log=/tmp/client-server.log
+
+"$server/valkey-server" --protected-mode no --save "" --port 6379 --logfile "$log" --enable-debug-command yes \
+    --loadmodule "$server/valkey-rdma.so" --rdma-bind 10.0.0.1 --rdma-port 6379 &
+
+until grep -q "Ready to accept connections rdma" "$log" 2>/dev/null; do
+    [ "$SECONDS" -lt 60 ] || { cat "$log"; echo "the server did not come up"; exit 1; }
+done
+"$server/valkey-server" --version
+status=0
+VALKEY_RDMA_TEST_SERVER=rdma://10.0.0.1:6379 "$@" || status=$?
+grep -iE "crash|assert|panic|warning" "$log" | tail -5 || true
+exit "$status"

@@ -1,0 +1,108 @@
+//! Devices that go: removed under traffic, or down. On a device of the proofs' own, beside the lab's.
+
+use std::net::SocketAddr;
+
+use valkey_rdma_transport::{DeviceKind, Listener, Stream};
+
+use crate::census::Census;
+use crate::child::{self, Child};
+use crate::peers::{self, Bystander, EchoServer};
+use crate::{Outcome, bounded, ensure, story};
+
+/// The proofs' own device, and the interface below it.
+const DEVICE: &str = "rxeproof";
+const INTERFACE: &str = "dproof";
+const ADDRESS: &str = "10.0.9.1";
+
+async fn add_device() -> Outcome {
+    child::run(&["ip", "link", "add", INTERFACE, "type", "dummy"]).await?;
+    child::run(&["ip", "address", "add", &format!("{ADDRESS}/24"), "dev", INTERFACE]).await?;
+    child::run(&["ip", "link", "set", INTERFACE, "up"]).await?;
+    child::run(&["rdma", "link", "add", DEVICE, "type", "rxe", "netdev", INTERFACE]).await
+}
+
+async fn remove_interface() -> Outcome {
+    child::run(&["ip", "link", "delete", INTERFACE]).await
+}
+
+/// Removes a device that a process uses on both sides of a connection, and that this one uses.
+pub(crate) async fn removed() -> Outcome {
+    let server = EchoServer::start(peers::lab(), &peers::small()).await?;
+    let bystander = Bystander::start(server.addr).await?;
+    let before = Census::settled().await?;
+    add_device().await?;
+    let mut other = Child::start(&[], &["removed", &format!("{ADDRESS}:0")])?;
+    ensure(other.line().await? == "in traffic", "the other process did not start")?;
+    child::run(&["rdma", "link", "delete", DEVICE]).await?;
+    // That has waited until the other process let go of the device.
+    let said = other.finish().await?;
+    said.iter().for_each(|line| println!("{line}"));
+    bystander.goes_on().await?;
+    remove_interface().await?;
+    let after = before.objects_returned().await?;
+    println!("{}", before.beside(&[("after", &after)]));
+    println!("   the bystander made {} exchanges meanwhile", bystander.finish().await?);
+    server.stop().await;
+    Ok(())
+}
+
+/// The role: traffic over the doomed device and over the lab's. The first ends, the second does not.
+pub(crate) async fn see_removal(doomed: SocketAddr) -> Outcome {
+    let safe = EchoServer::start(peers::lab(), &peers::small()).await?;
+    let bystander = Bystander::start(safe.addr).await?;
+    // The kernel's own objects on the device go with it. This process has not opened it yet.
+    let before = Census::settled().await?.without(DEVICE);
+    let mut listener = Listener::bind(DeviceKind::Verbs, doomed, &peers::small()).await?;
+    let addr = listener.local_addr();
+    let connecting = tokio::spawn(async move { peers::connect(addr).await });
+    let passive = bounded("a request", listener.accept()).await??;
+    let active = bounded("a connection", connecting).await???;
+    let accepting = tokio::spawn(async move { listener.accept().await.map(drop) });
+    let (echoing, pumping) = (tokio::spawn(peers::echo(passive)), tokio::spawn(peers::pump(active)));
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    println!("in traffic");
+
+    let ends = [
+        ("client", bounded("the client's end", pumping).await??.to_string()),
+        (
+            "server",
+            bounded("the server's end", echoing)
+                .await??
+                .err()
+                .map_or("end of file".to_owned(), |error| error.to_string()),
+        ),
+        (
+            "listener",
+            bounded("the listener's end", accepting)
+                .await??
+                .err()
+                .map_or("a connection".to_owned(), |error| error.to_string()),
+        ),
+    ];
+    ends.iter().for_each(|(who, end)| println!("   {who:<9} {end}"));
+    bystander.goes_on().await?;
+    let after = before.objects_returned().await?;
+    println!("{}", before.beside(&[("after", &after)]));
+    println!("   the other device's connection made {} exchanges meanwhile", bystander.finish().await?);
+    Ok(())
+}
+
+pub(crate) async fn refused() -> Outcome {
+    add_device().await?;
+    let addr = format!("{ADDRESS}:6379");
+    child::run(&["ip", "link", "set", INTERFACE, "down"]).await?;
+    let said = Child::start(&[], &["refused", &addr])?.finish().await?;
+    let down = format!("port 1 of RDMA device {DEVICE} is DOWN");
+    child::run(&["rdma", "link", "delete", DEVICE]).await?;
+    remove_interface().await?;
+    said.iter().for_each(|line| println!("{line}"));
+    ensure(said.iter().any(|line| line.contains(&down)), format!("nothing says: {down}"))
+}
+
+/// The role: says why it cannot connect.
+pub(crate) async fn be_refused(addr: SocketAddr) -> Outcome {
+    let outcome = Stream::connect(DeviceKind::Verbs, addr, &peers::small()).await;
+    let error = outcome.err().ok_or("connecting succeeded")?;
+    println!("   {}", story(&error));
+    Ok(())
+}

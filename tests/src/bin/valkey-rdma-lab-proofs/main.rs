@@ -1,0 +1,184 @@
+//! Proofs on kernel verbs that a connection's end, however it comes, leaves nothing behind and harms no other
+//! connection: each counts what process and device hold before, during and after.
+//!
+//! Runs inside the lab (`./dev lab` builds it and starts it there), as root: it makes and removes devices, sets
+//! limits and kills processes that it started.
+#![allow(clippy::print_stdout, reason = "its output is the table")]
+
+mod cable;
+mod census;
+mod child;
+mod churn;
+mod device;
+mod held;
+mod killed;
+mod limits;
+mod listener;
+mod peers;
+mod roles;
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Parser, Subcommand};
+
+/// What a proof returns: nothing, or why it failed.
+type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Longer than every deadline of ours, so that only a hang exceeds it.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Shows on a real kernel's RDMA device that connections leave nothing behind.
+///
+/// Exit status: 0 if every proof held, 1 if not, 2 for a wrong flag.
+#[derive(Debug, Parser)]
+#[command(name = "valkey-rdma-lab-proofs", version)]
+struct Args {
+    /// Print the names of the proofs, run nothing
+    #[arg(long)]
+    list: bool,
+
+    /// Run only the proofs whose name contains this text
+    #[arg(long, value_name = "SUBSTRING", default_value = "", hide_default_value = true)]
+    only: String,
+
+    #[command(flatten)]
+    scale: Scale,
+
+    #[command(subcommand)]
+    role: Option<Role>,
+}
+
+/// How much of it.
+#[derive(Clone, Copy, Debug, clap::Args)]
+struct Scale {
+    /// Connections made and closed one after the other
+    #[arg(long, env = "VALKEY_RDMA_LAB_CHURN", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    churn: u64,
+
+    /// Connections held at once
+    #[arg(long, env = "VALKEY_RDMA_LAB_HELD", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
+    held: u64,
+}
+
+/// What a process started by a proof does.
+#[derive(Clone, Copy, Debug, Subcommand)]
+#[command(hide = true)]
+enum Role {
+    /// Sends every byte back to whoever connects
+    Serve { addr: SocketAddr },
+    /// Connects, and sends and reads back without end
+    Pump { addr: SocketAddr },
+    /// Runs into the limit on locked memory
+    Memlock,
+    /// Runs into the limit on descriptors
+    Descriptors,
+    /// Sees its device removed while it uses it
+    Removed { doomed: SocketAddr },
+    /// Listens at the far end of a cable that will be cut
+    CableFar { listen: SocketAddr },
+    /// Connects over the cable to the far end, and cuts it
+    CableNear { far: SocketAddr, local: SocketAddr },
+    /// Is refused, because the device is down, and says so
+    Refused { addr: SocketAddr },
+}
+
+const PROOFS: [&str; 8] = [
+    "connect and close",
+    "held at once",
+    "peer killed",
+    "listener closed under load",
+    "memlock exhausted",
+    "descriptors exhausted",
+    "device removed under traffic",
+    "device down",
+];
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            println!("error: no tokio runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    if let Some(role) = args.role {
+        return match runtime.block_on(roles::play(role)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                println!("{}", story(error.as_ref()));
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let chosen = PROOFS.into_iter().filter(|name| name.contains(&args.only)).collect::<Vec<_>>();
+    if args.list {
+        chosen.iter().for_each(|name| println!("{name}"));
+        return ExitCode::SUCCESS;
+    }
+    runtime.block_on(run_all(&chosen, args.scale))
+}
+
+async fn run_all(chosen: &[&str], scale: Scale) -> ExitCode {
+    let mut failed = Vec::new();
+    for name in chosen {
+        let began = Instant::now();
+        println!("== {name}");
+        let outcome = run(name, scale).await;
+        let seconds = began.elapsed().as_secs_f64();
+        match outcome {
+            Ok(()) => println!("== {name}: holds ({seconds:.1} s)"),
+            Err(error) => {
+                println!("== {name}: FAILED ({seconds:.1} s)\n   {}", story(error.as_ref()));
+                failed.push(*name);
+            }
+        }
+    }
+    println!("{} of {} proofs hold", chosen.len() - failed.len(), chosen.len());
+    failed.iter().for_each(|name| println!("FAILED  {name}"));
+    // Nothing run is nothing shown.
+    if failed.is_empty() && !chosen.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+async fn run(name: &str, scale: Scale) -> Outcome {
+    match name {
+        "connect and close" => churn::prove(scale.churn).await,
+        "held at once" => held::prove(scale.held).await,
+        "peer killed" => killed::prove().await,
+        "listener closed under load" => listener::prove().await,
+        "memlock exhausted" => limits::memlock().await,
+        "descriptors exhausted" => limits::descriptors().await,
+        "device removed under traffic" => device::removed().await,
+        "device down" => device::refused().await,
+        other => Err(format!("no proof is called {other:?}").into()),
+    }
+}
+
+/// An error with its causes.
+fn story(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let _ = write!(text, ": {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// Fails with `what` unless it is `true`.
+fn ensure(condition: bool, what: impl Into<String>) -> Outcome {
+    if condition { Ok(()) } else { Err(what.into().into()) }
+}
+
+/// Fails instead of hanging.
+async fn bounded<T>(what: &str, work: impl Future<Output = T>) -> Outcome<T> {
+    tokio::time::timeout(LIMIT, work)
+        .await
+        .map_err(|_| format!("{what}: still not there after {} s", LIMIT.as_secs()).into())
+}

@@ -1,0 +1,144 @@
+//! Servers and clients within this process.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use valkey_rdma_transport::{Config, DeviceKind, Listener, Stream};
+
+use crate::{Outcome, bounded, ensure};
+
+/// Windows as small as they are useful, so that many fit.
+pub(crate) fn small() -> Config {
+    let mut config = Config::default();
+    config.rx_size(4096).rx_buffers(2).send_buffer(4096);
+    config.connect_timeout(std::time::Duration::from_secs(60));
+    config
+}
+
+/// The lab's address, any port.
+pub(crate) fn lab() -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], 0))
+}
+
+/// A listener that sends every byte back, until dropped.
+pub(crate) struct EchoServer {
+    pub(crate) addr: SocketAddr,
+    task: JoinHandle<()>,
+}
+
+impl EchoServer {
+    pub(crate) async fn start(addr: SocketAddr, config: &Config) -> Outcome<Self> {
+        let listener = Listener::bind(DeviceKind::Verbs, addr, config).await?;
+        let addr = listener.local_addr();
+        Ok(Self { addr, task: tokio::spawn(serve(listener)) })
+    }
+
+    /// Stops listening. Accepted connections go on.
+    pub(crate) async fn stop(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+}
+
+/// Accepts and echoes for ever.
+pub(crate) async fn serve(mut listener: Listener) {
+    loop {
+        // A request that could not be accepted is the business of the one who made it.
+        if let Ok(stream) = listener.accept().await {
+            tokio::spawn(echo(stream));
+        }
+    }
+}
+
+/// Sends every byte back until the client leaves (`Ok`), or the connection fails.
+pub(crate) async fn echo(mut stream: Stream) -> std::io::Result<()> {
+    let mut buffer = vec![0; 4096];
+    loop {
+        let len = stream.read(&mut buffer).await?;
+        if len == 0 {
+            return stream.shutdown().await;
+        }
+        stream.write_all(&buffer[..len]).await?;
+    }
+}
+
+pub(crate) async fn connect(addr: SocketAddr) -> Outcome<Stream> {
+    Ok(Stream::connect(DeviceKind::Verbs, addr, &small()).await?)
+}
+
+/// Sends `number` and reads it back.
+pub(crate) async fn exchange(stream: &mut Stream, number: u64) -> std::io::Result<()> {
+    let mut answer = [0; 8];
+    stream.write_all(&number.to_le_bytes()).await?;
+    stream.read_exact(&mut answer).await?;
+    if u64::from_le_bytes(answer) == number {
+        Ok(())
+    } else {
+        Err(std::io::Error::other(format!("{number} came back as {}", u64::from_le_bytes(answer))))
+    }
+}
+
+/// Exchanges numbers until the connection ends, and says how it did.
+pub(crate) async fn pump(mut stream: Stream) -> std::io::Error {
+    let mut number = 0;
+    loop {
+        number += 1;
+        if let Err(error) = exchange(&mut stream, number).await {
+            return error;
+        }
+    }
+}
+
+/// A connection that is none of the others' business: it goes on exchanging numbers, and must never notice
+/// anything.
+pub(crate) struct Bystander {
+    exchanges: Arc<AtomicU64>,
+    stop: watch::Sender<bool>,
+    task: JoinHandle<Outcome>,
+}
+
+impl Bystander {
+    pub(crate) async fn start(addr: SocketAddr) -> Outcome<Self> {
+        let mut stream = connect(addr).await?;
+        let exchanges = Arc::new(AtomicU64::new(0));
+        let (stop, stopped) = watch::channel(false);
+        let counted = Arc::clone(&exchanges);
+        let task = tokio::spawn(async move {
+            while !*stopped.borrow() {
+                let number = counted.load(Ordering::Relaxed) + 1;
+                exchange(&mut stream, number).await?;
+                counted.store(number, Ordering::Relaxed);
+            }
+            stream.shutdown().await?;
+            Ok(())
+        });
+        let bystander = Self { exchanges, stop, task };
+        bystander.goes_on().await?;
+        Ok(bystander)
+    }
+
+    /// Waits until another exchange that began after this call has succeeded.
+    pub(crate) async fn goes_on(&self) -> Outcome {
+        let now = self.exchanges.load(Ordering::Relaxed);
+        bounded("an exchange of the bystander", async {
+            while self.exchanges.load(Ordering::Relaxed) < now + 2 {
+                ensure(!self.task.is_finished(), "the bystander's connection ended")?;
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
+            Ok(())
+        })
+        .await?
+    }
+
+    /// Ends it in order. Returns how many exchanges it made.
+    pub(crate) async fn finish(self) -> Outcome<u64> {
+        self.goes_on().await?;
+        let _ = self.stop.send(true);
+        bounded("the bystander's end", self.task).await???;
+        Ok(self.exchanges.load(Ordering::Relaxed))
+    }
+}

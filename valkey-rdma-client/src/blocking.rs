@@ -1,0 +1,164 @@
+//! The client for programs without an async runtime.
+//!
+//! ```no_run
+//! use valkey_rdma_client::blocking::Client;
+//!
+//! let client = Client::connect("rdma://10.0.0.7")?;
+//! client.command(["SET", "greeting", "hello"])?;
+//! let greeting: String = client.command(["GET", "greeting"])?.try_into()?;
+//! # Ok::<(), valkey_rdma_client::Error>(())
+//! ```
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::command::Command;
+use crate::config::Config;
+use crate::endpoint::Endpoint;
+use crate::error::{ConnectCause, ConnectError, Error, RefusedCommand};
+use crate::server_error::ServerError;
+use crate::value::Value;
+
+/// As the async [`Client`](crate::Client), each call waiting for its reply. Clone it into as many threads as you like:
+/// they share a connection, and commands that wait at the same time leave together. One thread of its own drives it.
+#[derive(Clone)]
+pub struct Client {
+    client: crate::Client,
+    runtime: Arc<Background>,
+}
+
+/// A runtime that may be dropped anywhere.
+struct Background(Option<Runtime>);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Client {
+    /// As [`Client::connect`](crate::Client::connect).
+    ///
+    /// # Errors
+    /// As there. [`Error::Refused`] within an async runtime, which this would stall; use the async client there.
+    pub fn connect(endpoint: impl TryInto<Endpoint, Error: Into<Error>>) -> Result<Self, Error> {
+        Self::connect_with(endpoint, &Config::default())
+    }
+
+    /// As [`Client::connect_with`](crate::Client::connect_with).
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_with(
+        endpoint: impl TryInto<Endpoint, Error: Into<Error>>,
+        config: &Config,
+    ) -> Result<Self, Error> {
+        let endpoint = endpoint.try_into().map_err(Into::into)?;
+        check()?;
+        let runtime =
+            Builder::new_multi_thread().worker_threads(1).thread_name("valkey-client").enable_all().build();
+        let runtime = runtime.map_err(|error| ConnectError {
+            peer: endpoint.authority().into(),
+            transport: endpoint.transport(),
+            cause: ConnectCause::Io(Arc::new(error)),
+        })?;
+        let client = runtime.block_on(crate::Client::connect_with(endpoint, config))?;
+        Ok(Self { client, runtime: Arc::new(Background(Some(runtime))) })
+    }
+
+    /// As [`Client::command`](crate::Client::command).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn command(&self, args: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<Value, Error> {
+        self.execute(Command::from_args(args))
+    }
+
+    /// As [`Client::execute`](crate::Client::execute).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn execute(&self, command: Command) -> Result<Value, Error> {
+        self.wait(self.client.execute(command))
+    }
+
+    /// As [`Pipeline::send`](crate::Pipeline::send), for commands built before.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn pipeline(
+        &self,
+        commands: impl IntoIterator<Item = Command>,
+    ) -> Result<Vec<Result<Value, ServerError>>, Error> {
+        let mut pipeline = self.client.pipeline();
+        for command in commands {
+            pipeline.push(command);
+        }
+        self.wait(pipeline.send())
+    }
+
+    /// As [`Client::get_into`](crate::Client::get_into).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
+        self.wait(self.client.get_into(key, buffer))
+    }
+
+    /// Waits for anything that the async client does: transactions, scripts, subscriptions.
+    ///
+    /// ```no_run
+    /// # fn example(client: valkey_rdma_client::blocking::Client) -> Result<(), valkey_rdma_client::Error> {
+    /// let job = client.wait(client.client().blocking_command(["BLPOP", "jobs", "0"]))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The future's own; [`Error::Refused`] within an async runtime.
+    pub fn wait<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        check()?;
+        match &self.runtime.0 {
+            Some(runtime) => runtime.block_on(work),
+            None => unreachable!("only dropping takes the runtime"),
+        }
+    }
+
+    /// The async client below.
+    #[must_use]
+    pub fn client(&self) -> &crate::Client {
+        &self.client
+    }
+
+    /// As [`Client::close`](crate::Client::close).
+    ///
+    /// # Errors
+    /// [`Error::Refused`] within an async runtime.
+    pub fn close(&self) -> Result<(), Error> {
+        self.wait(async {
+            self.client.close().await;
+            Ok(())
+        })
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.client.fmt(f)
+    }
+}
+
+/// Refuses to stall a runtime.
+fn check() -> Result<(), RefusedCommand> {
+    match Handle::try_current() {
+        Ok(_) => Err(RefusedCommand { command: "a blocking call".to_owned(), reason: STALLS }),
+        Err(_) => Ok(()),
+    }
+}
+
+const STALLS: &str = "it would stall the async runtime around it; use the async client here";

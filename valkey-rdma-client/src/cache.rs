@@ -1,0 +1,265 @@
+//! [`Cache`]: values kept here for as long as the server says that they have not changed.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::broadcast;
+
+use crate::client::Client;
+use crate::command::Command;
+use crate::config::Config;
+use crate::connect::Connector;
+use crate::endpoint::{Endpoint, EndpointError, Protocol};
+use crate::error::Error;
+use crate::shared::Push;
+use crate::value::Value;
+
+/// Invalidations that wait for a receiver that does not take them.
+const WAITING: usize = 1024;
+
+/// A client that remembers what it has read, and forgets it when the server says that it has changed (CLIENT
+/// TRACKING). Only [`get`](Self::get) is remembered.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), valkey_rdma_client::Error> {
+/// use valkey_rdma_client::{Cache, Config};
+///
+/// let cache = Cache::connect("rdma://10.0.0.7", &Config::default(), 10_000).await?;
+/// let price = cache.get("price:17").await?; // asks the server
+/// let price = cache.get("price:17").await?; // does not, unless it has changed
+/// cache.client().command(["SET", "price:17", "99"]).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # How stale a value can be
+/// A value can be returned for as long as the server's message about its change is under way. Once any reply is here
+/// that the server sent after that message on the same connection, the old value is not returned any more: messages
+/// are looked at before later replies. After a lost connection everything is forgotten. A key that expires counts as
+/// changed when the server removes it.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    client: Client,
+    store: Arc<Store>,
+}
+
+/// A change on the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Invalidation {
+    /// These keys have changed.
+    Keys(Vec<Bytes>),
+    /// Anything may have: the database was flushed, the connection was lost, or this receiver was too slow and
+    /// messages were dropped.
+    All,
+}
+
+/// A stream of [`Invalidation`]s: [`Cache::invalidations`].
+#[derive(Debug)]
+pub struct Invalidations {
+    receiver: broadcast::Receiver<Invalidation>,
+}
+
+/// What a cache has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CacheStats {
+    /// Values that were here.
+    pub hits: u64,
+    /// Values that the server was asked for.
+    pub misses: u64,
+    /// Keys that the server said had changed, and whole flushes.
+    pub invalidations: u64,
+    /// Values here now.
+    pub entries: usize,
+}
+
+impl Cache {
+    /// Connects a client of its own, and keeps at most `capacity` values, at least 1; one more pushes any other out.
+    ///
+    /// # Errors
+    /// As [`Client::connect_with`]; an endpoint with RESP2 is refused, which has no messages beside the replies.
+    ///
+    /// # Cancel safety
+    /// As [`Client::connect`].
+    pub async fn connect(
+        endpoint: impl TryInto<Endpoint, Error: Into<Error>>,
+        config: &Config,
+        capacity: usize,
+    ) -> Result<Self, Error> {
+        let endpoint = endpoint.try_into().map_err(Into::into)?;
+        endpoint.check()?;
+        if endpoint.protocol() != Protocol::Resp3 {
+            return Err(EndpointError::NeedsResp3.into());
+        }
+        let mut config = config.clone();
+        config.tracking(true);
+        let store = Arc::new(Store::new(capacity.max(1)));
+        let hook = {
+            let store = store.clone();
+            Arc::new(move |push: Push<'_>| store.take(&push))
+        };
+        let client = Client::start(Connector::new(endpoint, config), Some(hook)).await?;
+        Ok(Self { client, store })
+    }
+
+    /// The value of a key, as GET returns it.
+    ///
+    /// # Errors
+    /// As for any command.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>, Error> {
+        let key = key.as_ref();
+        let ticket = match self.store.look_up(key) {
+            Ok(value) => return Ok(value),
+            Err(ticket) => ticket,
+        };
+        let value: Option<Bytes> =
+            self.client.execute(Command::new("GET").arg(key).idempotent()).await?.try_into()?;
+        // A copy of its own: a slice would keep the whole receive buffer.
+        let value = value.map(|bytes| Bytes::copy_from_slice(&bytes));
+        self.store.keep(key, ticket, &value);
+        Ok(value)
+    }
+
+    /// The client below, for everything else. What it writes is forgotten here as what others write is.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// What changes on the server from now on, of the keys that were read through [`get`](Self::get) or the client.
+    #[must_use]
+    pub fn invalidations(&self) -> Invalidations {
+        Invalidations { receiver: self.store.told.subscribe() }
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn stats(&self) -> CacheStats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let store = &self.store;
+        let entries = store.entries().values().filter(|entry| matches!(entry, Entry::Value(_))).count();
+        CacheStats {
+            hits: read(&store.hits),
+            misses: read(&store.misses),
+            invalidations: read(&store.invalidations),
+            entries,
+        }
+    }
+}
+
+impl Invalidations {
+    /// The next one. None once the cache is gone.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Option<Invalidation> {
+        match self.receiver.recv().await {
+            Ok(invalidation) => Some(invalidation),
+            Err(broadcast::error::RecvError::Lagged(_)) => {
+                // What is still queued says no more than this does.
+                self.receiver = self.receiver.resubscribe();
+                Some(Invalidation::All)
+            }
+            Err(broadcast::error::RecvError::Closed) => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Store {
+    entries: Mutex<HashMap<Bytes, Entry>>,
+    capacity: usize,
+    tickets: AtomicU64,
+    hits: AtomicU64,
+    misses: AtomicU64,
+    invalidations: AtomicU64,
+    told: broadcast::Sender<Invalidation>,
+}
+
+#[derive(Debug)]
+enum Entry {
+    /// The server was asked; a change before the answer is here takes this away, and the answer is not kept.
+    Asked(u64),
+    /// The answer; none for a key that does not exist.
+    Value(Option<Bytes>),
+}
+
+impl Store {
+    fn new(capacity: usize) -> Self {
+        Self {
+            entries: Mutex::default(),
+            capacity,
+            tickets: AtomicU64::new(0),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+            invalidations: AtomicU64::new(0),
+            told: broadcast::Sender::new(WAITING),
+        }
+    }
+
+    /// The value, or a ticket for whoever asks the server now.
+    fn look_up(&self, key: &[u8]) -> Result<Option<Bytes>, u64> {
+        let mut entries = self.entries();
+        if let Some(Entry::Value(value)) = entries.get(key) {
+            self.hits.fetch_add(1, Ordering::Relaxed);
+            return Ok(value.clone());
+        }
+        self.misses.fetch_add(1, Ordering::Relaxed);
+        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
+        if !entries.contains_key(key)
+            && entries.len() >= self.capacity
+            && let Some(any) = entries.keys().next().cloned()
+        {
+            entries.remove(&any);
+        }
+        entries.insert(Bytes::copy_from_slice(key), Entry::Asked(ticket));
+        Err(ticket)
+    }
+
+    fn keep(&self, key: &[u8], ticket: u64, value: &Option<Bytes>) {
+        if let Some(entry) = self.entries().get_mut(key)
+            && matches!(entry, Entry::Asked(asked) if *asked == ticket)
+        {
+            *entry = Entry::Value(value.clone());
+        }
+    }
+
+    fn take(&self, push: &Push<'_>) {
+        let invalidation = match push {
+            Push::Gap => Invalidation::All,
+            Push::Message([kind, Value::Nil, ..]) if kind.as_str() == Some("invalidate") => Invalidation::All,
+            Push::Message([kind, Value::Array(keys), ..]) if kind.as_str() == Some("invalidate") => {
+                Invalidation::Keys(
+                    keys.iter().filter_map(Value::as_bytes).map(Bytes::copy_from_slice).collect(),
+                )
+            }
+            Push::Message(_) => return,
+        };
+        match &invalidation {
+            Invalidation::All => {
+                self.entries().clear();
+                self.invalidations.fetch_add(1, Ordering::Relaxed);
+            }
+            Invalidation::Keys(keys) => {
+                let mut entries = self.entries();
+                for key in keys {
+                    entries.remove(key);
+                }
+                self.invalidations.fetch_add(keys.len() as u64, Ordering::Relaxed);
+            }
+        }
+        // Nobody may be listening.
+        let _listeners = self.told.send(invalidation);
+    }
+
+    fn entries(&self) -> MutexGuard<'_, HashMap<Bytes, Entry>> {
+        // Valid after every step, so a panic elsewhere does not spoil it.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

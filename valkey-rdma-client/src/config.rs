@@ -1,0 +1,112 @@
+//! [`Config`]: how a client behaves, whatever it is connected to.
+
+use std::time::Duration;
+
+use crate::reconnect::Backoff;
+
+/// How a client behaves. [`Config::default`] works unedited; where it connects to is the
+/// [`Endpoint`](crate::Endpoint)'s matter.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use valkey_rdma_client::{Client, Config};
+///
+/// # async fn example() -> Result<(), valkey_rdma_client::Error> {
+/// let mut config = Config::default();
+/// config.name("kv-writer").command_timeout(Duration::from_secs(2)).connections(2);
+/// let client = Client::connect_with("rdma://10.0.0.7", &config).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub(crate) reconnect: Option<Backoff>,
+    pub(crate) patience: Option<Duration>,
+    pub(crate) retries: u32,
+    pub(crate) command_timeout: Option<Duration>,
+    pub(crate) connections: usize,
+    pub(crate) name: Option<String>,
+    pub(crate) peer_timeout: Option<Duration>,
+    pub(crate) tracking: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            reconnect: Some(Backoff::default()),
+            patience: Some(Duration::from_secs(10)),
+            retries: 3,
+            command_timeout: Some(Duration::from_secs(30)),
+            connections: 1,
+            name: None,
+            peer_timeout: Some(Duration::from_secs(20)),
+            tracking: false,
+        }
+    }
+}
+
+impl Config {
+    /// The most connections of one client.
+    pub const MAX_CONNECTIONS: usize = 64;
+
+    /// How to come back after a lost connection; `None`: it stays lost, and every later call fails. Default: come
+    /// back, with [`Backoff`]'s defaults, for as long as a client exists. The *first* connect is tried once either
+    /// way, so that a wrong URL is told at once.
+    pub fn reconnect(&mut self, backoff: impl Into<Option<Backoff>>) -> &mut Self {
+        self.reconnect = backoff.into();
+        self
+    }
+
+    /// How long a command waits for a connection while there is none; then it fails as not sent. Default 10 s.
+    /// `None`: as long as its timeout lets it. Shorter tells callers of an outage sooner, longer hides longer ones.
+    pub fn patience(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
+        self.patience = limit.into();
+        self
+    }
+
+    /// How often a command is sent again after lost connections, if it cannot have run or is
+    /// [idempotent](crate::Command::idempotent). Default 3. It keeps a command that ends connections from ending
+    /// all of them.
+    pub fn retries(&mut self, times: u32) -> &mut Self {
+        self.retries = times;
+        self
+    }
+
+    /// How long a command may take, from the call to its reply, waiting included. Default 30 s; `None`: for ever.
+    /// Kept to within some milliseconds. [`Command::timeout`](crate::Command::timeout) sets it for one command.
+    pub fn command_timeout(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
+        self.command_timeout = limit.into();
+        self
+    }
+
+    /// Connections to share the commands out to, in turn. Default 1, range 1 to 64; values outside are brought to
+    /// the nearest end. One carries more than a server's thread answers; more keep small commands from waiting
+    /// behind large values, and cost pinned memory at both ends.
+    pub fn connections(&mut self, count: usize) -> &mut Self {
+        self.connections = count.clamp(1, Self::MAX_CONNECTIONS);
+        self
+    }
+
+    /// The name of the connections in the server's CLIENT LIST (CLIENT SETNAME). Default: none. A server refuses
+    /// names with blanks, and connecting then fails.
+    pub fn name(&mut self, name: impl Into<String>) -> &mut Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// How long a server's machine may be silent while it owes an answer on the lowest level, before the connection
+    /// counts as lost. Default 20 s; `None`: as the system has it, which for TCP can be hours.
+    ///
+    /// On TCP it sets keepalive probes and the limit for data that is not acknowledged. On RDMA the device gives up
+    /// on data that is not acknowledged by itself, within seconds; this has no effect there. A server that is alive
+    /// and busy is no dead machine on either.
+    pub fn peer_timeout(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
+        self.peer_timeout = limit.into();
+        self
+    }
+
+    pub(crate) fn tracking(&mut self, on: bool) -> &mut Self {
+        self.tracking = on;
+        self
+    }
+}

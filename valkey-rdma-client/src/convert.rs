@@ -1,0 +1,310 @@
+//! [`FromValue`]: from replies to Rust's types.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::Hash;
+
+use bytes::Bytes;
+
+use crate::error::UnexpectedReply;
+use crate::server_error::ServerError;
+use crate::value::Value;
+
+/// A type that replies convert to, with [`Value::convert`] or `try_into`.
+///
+/// ```no_run
+/// use std::collections::HashMap;
+///
+/// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
+/// let visits: i64 = client.command(["INCR", "visits"]).await?.try_into()?;
+/// let name: Option<String> = client.command(["GET", "name"]).await?.try_into()?;
+/// let user: HashMap<String, String> = client.command(["HGETALL", "user:1"]).await?.convert()?;
+/// let best: Vec<(String, f64)> = client.command(["ZRANGE", "best", "0", "9", "WITHSCORES"]).await?.convert()?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// | to | from |
+/// |---|---|
+/// | integers | an integer in range, or its digits in a string |
+/// | `f64` | a double, an integer, or a number in a string |
+/// | `bool` | a boolean, `1` and `0`, the status `OK` |
+/// | `()` | the status `OK`, as a check that there is one |
+/// | `Bytes`, `Vec<u8>`, `String` | a string of any kind; an integer as its digits |
+/// | `Option<T>` | nothing, or what `T` takes |
+/// | `Vec<T>`, sets | an array or set |
+/// | maps, `Vec<(K, V)>` | a map, an array of pairs, or keys and values in turn: RESP2 has no maps |
+/// | tuples | an array of that length |
+pub trait FromValue: Sized {
+    /// Converts, or says what the value was instead.
+    ///
+    /// # Errors
+    /// [`UnexpectedReply`] if the value is of another type, or out of range.
+    fn from_value(value: Value) -> Result<Self, UnexpectedReply>;
+
+    /// Converts the members of an array or set. Only pairs do it otherwise than one by one.
+    ///
+    /// # Errors
+    /// As [`from_value`](Self::from_value), for the first member that does not convert.
+    #[doc(hidden)]
+    fn from_members(value: Value) -> Result<Vec<Self>, UnexpectedReply> {
+        members(value, "an array")?.into_iter().map(Self::from_value).collect()
+    }
+}
+
+impl Value {
+    /// Converts to any type that [`FromValue`] knows, collections included.
+    ///
+    /// # Errors
+    /// [`UnexpectedReply`] if the value is of another type, or out of range.
+    pub fn convert<T: FromValue>(self) -> Result<T, UnexpectedReply> {
+        T::from_value(self)
+    }
+}
+
+fn unexpected<T>(wanted: &'static str, got: &Value) -> Result<T, UnexpectedReply> {
+    Err(UnexpectedReply { wanted, got: told(got) })
+}
+
+/// The longest string quoted in an error.
+const QUOTED: usize = 40;
+
+/// A value in few words.
+fn told(value: &Value) -> String {
+    match value {
+        Value::Nil => "nothing".to_owned(),
+        Value::Int(number) => format!("the integer {number}"),
+        Value::Double(number) => format!("the double {number}"),
+        Value::Bool(truth) => format!("the boolean {truth}"),
+        Value::Array(items) => format!("an array of {}", items.len()),
+        Value::Set(items) => format!("a set of {}", items.len()),
+        Value::Push(items) => format!("a push message of {}", items.len()),
+        Value::Map(pairs) => format!("a map of {}", pairs.len()),
+        Value::Error(error) => format!("the error \"{error}\""),
+        Value::Simple(bytes) | Value::Bulk(bytes) | Value::Verbatim(bytes) | Value::BigNumber(bytes) => {
+            match std::str::from_utf8(bytes) {
+                Ok(text) if text.len() <= QUOTED => format!("the string \"{text}\""),
+                _ => format!("a string of {} bytes", bytes.len()),
+            }
+        }
+    }
+}
+
+fn members(value: Value, wanted: &'static str) -> Result<Vec<Value>, UnexpectedReply> {
+    match value {
+        Value::Array(items) | Value::Set(items) | Value::Push(items) => Ok(items),
+        other => unexpected(wanted, &other),
+    }
+}
+
+/// Pairs, from whatever form a server gives them in.
+fn pairs<K: FromValue, V: FromValue>(value: Value) -> Result<Vec<(K, V)>, UnexpectedReply> {
+    let wanted = "keys and values";
+    let items = match value {
+        Value::Map(pairs) => {
+            return pairs.into_iter().map(|(key, value)| Ok((key.convert()?, value.convert()?))).collect();
+        }
+        other => members(other, wanted)?,
+    };
+    if items.iter().all(|item| matches!(item, Value::Array(pair) if pair.len() == 2)) {
+        return items.into_iter().map(Value::convert).collect();
+    }
+    if items.len() % 2 == 1 {
+        return unexpected(wanted, &Value::Array(items));
+    }
+    let mut pairs = Vec::with_capacity(items.len() / 2);
+    let mut items = items.into_iter();
+    while let (Some(key), Some(value)) = (items.next(), items.next()) {
+        pairs.push((key.convert()?, value.convert()?));
+    }
+    Ok(pairs)
+}
+
+impl FromValue for Value {
+    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+        Ok(value)
+    }
+}
+
+macro_rules! integers {
+    ($($type:ident: $wanted:literal),*) => { $(
+        impl FromValue for $type {
+            fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+                let number = match &value {
+                    Value::Int(number) => Self::try_from(*number).ok(),
+                    _ => value.as_str().and_then(|digits| digits.parse().ok()),
+                };
+                number.map_or_else(|| unexpected($wanted, &value), Ok)
+            }
+        }
+    )* };
+}
+
+integers!(
+    i8: "an integer of 8 bits",
+    i16: "an integer of 16 bits", u16: "an unsigned integer of 16 bits",
+    i32: "an integer of 32 bits", u32: "an unsigned integer of 32 bits",
+    i64: "an integer of 64 bits", u64: "an unsigned integer of 64 bits",
+    i128: "an integer of 128 bits", u128: "an unsigned integer of 128 bits",
+    isize: "an integer", usize: "an unsigned integer"
+);
+
+impl FromValue for u8 {
+    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+        let wanted = "an unsigned integer of 8 bits";
+        let number: u64 = value.clone().convert()?;
+        Self::try_from(number).or_else(|_| unexpected(wanted, &value))
+    }
+
+    /// `Vec<u8>` is the bytes of a string.
+    fn from_members(value: Value) -> Result<Vec<Self>, UnexpectedReply> {
+        match value {
+            Value::Array(_) | Value::Set(_) => {
+                members(value, "an array")?.into_iter().map(Value::convert).collect()
+            }
+            string => Ok(string.convert::<Bytes>()?.to_vec()),
+        }
+    }
+}
+
+impl FromValue for f64 {
+    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+        let number = match &value {
+            Value::Double(number) => Some(*number),
+            // Exact up to 2^53; what a server counts in scores is a double there too.
+            Value::Int(number) => Some(*number as Self),
+            _ => value.as_str().and_then(|digits| digits.parse().ok()),
+        };
+        number.map_or_else(|| unexpected("a number", &value), Ok)
+    }
+}
+
+impl FromValue for bool {
+    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+        match &value {
+            Value::Bool(truth) => Ok(*truth),
+            Value::Int(0) => Ok(false),
+            Value::Int(1) => Ok(true),
+            status if status.is_ok() => Ok(true),
+            other => unexpected("a truth value", other),
+        }
+    }
+}
+
+impl FromValue for () {
+    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+        if value.is_ok() { Ok(()) } else { unexpected("OK", &value) }
+    }
+}
+
+impl FromValue for Bytes {
+    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+        match value {
+            Value::Simple(bytes) | Value::Bulk(bytes) | Value::Verbatim(bytes) | Value::BigNumber(bytes) => {
+                Ok(bytes)
+            }
+            Value::Int(number) => Ok(number.to_string().into()),
+            other => unexpected("a string", &other),
+        }
+    }
+}
+
+impl FromValue for String {
+    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+        let bytes: Bytes = value.convert()?;
+        match std::str::from_utf8(&bytes) {
+            Ok(text) => Ok(text.to_owned()),
+            Err(_) => unexpected("text in UTF-8", &Value::Bulk(bytes)),
+        }
+    }
+}
+
+impl<T: FromValue> FromValue for Option<T> {
+    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+        if value.is_nil() { Ok(None) } else { value.convert().map(Some) }
+    }
+}
+
+impl FromValue for Result<Value, ServerError> {
+    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+        Ok(match value {
+            Value::Error(error) => Err(error),
+            value => Ok(value),
+        })
+    }
+}
+
+/// `Vec<u8>` is the bytes of a string, all others are members.
+impl<T: FromValue> FromValue for Vec<T> {
+    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+        T::from_members(value)
+    }
+}
+
+impl<T: FromValue + Eq + Hash> FromValue for HashSet<T> {
+    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+        members(value, "a set")?.into_iter().map(Value::convert).collect()
+    }
+}
+
+impl<T: FromValue + Ord> FromValue for BTreeSet<T> {
+    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+        members(value, "a set")?.into_iter().map(Value::convert).collect()
+    }
+}
+
+impl<K: FromValue + Eq + Hash, V: FromValue> FromValue for HashMap<K, V> {
+    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+        Ok(pairs(value)?.into_iter().collect())
+    }
+}
+
+impl<K: FromValue + Ord, V: FromValue> FromValue for BTreeMap<K, V> {
+    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+        Ok(pairs(value)?.into_iter().collect())
+    }
+}
+
+impl<A: FromValue, B: FromValue> FromValue for (A, B) {
+    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+        match <[Value; 2]>::try_from(members(value, "a pair")?) {
+            Ok([a, b]) => Ok((a.convert()?, b.convert()?)),
+            Err(items) => unexpected("a pair", &Value::Array(items)),
+        }
+    }
+
+    fn from_members(value: Value) -> Result<Vec<Self>, UnexpectedReply> {
+        pairs(value)
+    }
+}
+
+impl<A: FromValue, B: FromValue, C: FromValue> FromValue for (A, B, C) {
+    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+        match <[Value; 3]>::try_from(members(value, "an array of 3")?) {
+            Ok([a, b, c]) => Ok((a.convert()?, b.convert()?, c.convert()?)),
+            Err(items) => unexpected("an array of 3", &Value::Array(items)),
+        }
+    }
+}
+
+/// `try_into` for the types that replies most often are. A blanket implementation is not possible in Rust: use
+/// [`Value::convert`] for the others.
+macro_rules! try_from {
+    ($($type:ty),* $(,)?) => { $(
+        impl TryFrom<Value> for $type {
+            type Error = UnexpectedReply;
+
+            fn try_from(value: Value) -> Result<Self, UnexpectedReply> {
+                Self::from_value(value)
+            }
+        }
+    )* };
+}
+
+try_from!(
+    (), bool, i64, u64, i32, u32, usize, f64, Bytes, String, Option<i64>, Option<u64>, Option<f64>, Option<Bytes>,
+    Option<String>, Option<(String, String)>, Vec<String>, Vec<Bytes>, Vec<Option<Bytes>>, Vec<Option<String>>,
+    Vec<i64>, Vec<Value>, HashMap<String, String>,
+);
+
+#[cfg(test)]
+mod tests;

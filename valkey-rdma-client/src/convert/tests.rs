@@ -1,0 +1,101 @@
+use super::*;
+
+fn bulk(text: &str) -> Value {
+    Value::Bulk(Bytes::copy_from_slice(text.as_bytes()))
+}
+
+fn ok<T: FromValue + std::fmt::Debug>(value: Value) -> T {
+    value.convert().expect("converts")
+}
+
+fn wrong<T: FromValue + std::fmt::Debug>(value: Value) -> String {
+    value.convert::<T>().expect_err("does not convert").to_string()
+}
+
+#[test]
+fn integers_come_from_integers_and_digits_in_range() {
+    assert_eq!(ok::<i64>(Value::Int(-7)), -7);
+    assert_eq!(ok::<u8>(Value::Int(255)), 255);
+    assert_eq!(ok::<u64>(bulk("18446744073709551615")), u64::MAX);
+    assert_eq!(
+        ok::<i128>(Value::BigNumber(Bytes::from_static(b"170141183460469231731687303715884105727"))),
+        i128::MAX
+    );
+    assert_eq!(wrong::<u8>(Value::Int(256)), "expected an unsigned integer of 8 bits, got the integer 256");
+    assert_eq!(wrong::<u32>(Value::Int(-1)), "expected an unsigned integer of 32 bits, got the integer -1");
+    assert_eq!(wrong::<i64>(bulk("seven")), "expected an integer of 64 bits, got the string \"seven\"");
+    assert_eq!(wrong::<i64>(Value::Nil), "expected an integer of 64 bits, got nothing");
+}
+
+#[test]
+fn doubles_and_truth() {
+    assert_eq!(ok::<f64>(Value::Double(1.5)), 1.5);
+    assert_eq!(ok::<f64>(bulk("inf")), f64::INFINITY);
+    assert!(ok::<bool>(Value::Bool(true)) && ok::<bool>(Value::Int(1)) && !ok::<bool>(Value::Int(0)));
+    assert!(ok::<bool>(Value::Simple(Bytes::from_static(b"OK"))));
+    assert_eq!(wrong::<bool>(Value::Int(2)), "expected a truth value, got the integer 2");
+    assert_eq!(wrong::<()>(Value::Nil), "expected OK, got nothing");
+}
+
+#[test]
+fn strings_are_binary_safe() {
+    let bytes = Bytes::from_static(b"\xff\0\r\n");
+    assert_eq!(ok::<Bytes>(Value::Bulk(bytes.clone())), bytes);
+    assert_eq!(ok::<Vec<u8>>(Value::Bulk(bytes.clone())), bytes);
+    assert_eq!(ok::<String>(Value::Int(5)), "5");
+    assert_eq!(wrong::<String>(Value::Bulk(bytes)), "expected text in UTF-8, got a string of 4 bytes");
+}
+
+#[test]
+fn nothing_is_none_and_not_the_empty_string() {
+    assert_eq!(ok::<Option<String>>(Value::Nil), None);
+    assert_eq!(ok::<Option<String>>(bulk("")), Some(String::new()));
+    assert_eq!(wrong::<String>(Value::Nil), "expected a string, got nothing");
+}
+
+#[test]
+fn maps_come_in_every_form_a_server_gives_them() {
+    let wanted = HashMap::from([("a".to_owned(), 1), ("b".to_owned(), 2)]);
+    let pair = |key: &str, number| Value::Array(vec![bulk(key), Value::Int(number)]);
+    assert_eq!(
+        ok::<HashMap<String, i64>>(Value::Map(vec![(bulk("a"), Value::Int(1)), (bulk("b"), bulk("2"))])),
+        wanted
+    );
+    assert_eq!(
+        ok::<HashMap<String, i64>>(Value::Array(vec![bulk("a"), bulk("1"), bulk("b"), bulk("2")])),
+        wanted
+    );
+    assert_eq!(ok::<HashMap<String, i64>>(Value::Array(vec![pair("a", 1), pair("b", 2)])), wanted);
+    assert_eq!(
+        ok::<Vec<(String, f64)>>(Value::Array(vec![bulk("x"), bulk("0.5"), bulk("x"), bulk("2")])),
+        [("x".to_owned(), 0.5), ("x".to_owned(), 2.0)]
+    );
+    assert_eq!(
+        wrong::<HashMap<String, i64>>(Value::Array(vec![bulk("a")])),
+        "expected keys and values, got an array of 1"
+    );
+}
+
+#[test]
+fn members_convert_one_by_one() {
+    let items = || Value::Set(vec![bulk("1"), Value::Int(2)]);
+    assert_eq!(ok::<Vec<i64>>(items()), [1, 2]);
+    assert_eq!(ok::<HashSet<String>>(items()), HashSet::from(["1".to_owned(), "2".to_owned()]));
+    assert_eq!(ok::<(i64, String)>(items()), (1, "2".to_owned()));
+    assert_eq!(wrong::<(i64, i64, i64)>(items()), "expected an array of 3, got an array of 2");
+    assert_eq!(wrong::<Vec<i64>>(bulk("1")), "expected an array, got the string \"1\"");
+    assert_eq!(
+        ok::<Vec<Option<String>>>(Value::Array(vec![bulk("a"), Value::Nil])),
+        [Some("a".to_owned()), None]
+    );
+}
+
+#[test]
+fn errors_inside_a_reply_are_told_with_their_text() {
+    let error = ServerError::from_reply(b"WRONGTYPE no");
+    assert_eq!(ok::<Result<Value, ServerError>>(Value::Error(error.clone())), Err(error.clone()));
+    assert_eq!(
+        wrong::<i64>(Value::Error(error)),
+        "expected an integer of 64 bits, got the error \"WRONGTYPE no\""
+    );
+}

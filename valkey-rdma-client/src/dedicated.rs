@@ -1,0 +1,219 @@
+//! [`Dedicated`]: a connection with one owner, for commands that hold it or change it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::client::Client;
+use crate::command::Command;
+use crate::error::{Error, LostCause, LostConnection, TimedOut};
+use crate::info::ConnectionInfo;
+use crate::request::Reply;
+use crate::value::Value;
+use crate::wire::Wire;
+
+/// Idle connections kept for the next use. Over RDMA each pins memory at both ends.
+const MAX_IDLE: usize = 2;
+
+/// A connection that only its owner uses: [`Client::dedicated`]. No command is refused on it, and none of other tasks
+/// comes in between. Commands have no time limit unless [they bring one](Command::timeout).
+///
+/// ```no_run
+/// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
+/// let mut connection = client.dedicated().await?;
+/// connection.command(["CLIENT", "NO-EVICT", "ON"]).await?;
+/// let id: i64 = connection.command(["CLIENT", "ID"]).await?.try_into()?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # End
+/// Dropping it closes the connection. So does dropping a call before its reply: a server that was to block for it
+/// stops, and what it had popped for a reply under way is lost, as with any connection. Later calls then fail.
+#[derive(Debug)]
+pub struct Dedicated {
+    client: Client,
+    /// None while a call is under way, and once the connection is useless.
+    wire: Option<Wire>,
+    info: Arc<ConnectionInfo>,
+    cause: Arc<LostCause>,
+    /// Whether the connection is as good as new.
+    reusable: bool,
+}
+
+impl Client {
+    /// Makes a connection of your own, to the same server and with the same login as this client's.
+    ///
+    /// # Errors
+    /// [`Error::Connect`], as for [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    /// As for [`connect`](Self::connect).
+    pub async fn dedicated(&self) -> Result<Dedicated, Error> {
+        let mut connection = self.pooled().await?;
+        connection.set_reusable(false);
+        Ok(connection)
+    }
+
+    /// Sends a command that blocks until something happens (BLPOP, BLMOVE, BZPOPMIN, XREAD BLOCK, WAIT) on a
+    /// connection of its own, and waits for its reply without a time limit but its own.
+    ///
+    /// ```no_run
+    /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
+    /// let job: Option<(String, String)> = client.blocking_command(["BLPOP", "jobs", "0"]).await?.try_into()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Connect`] if no connection could be made, [`Error::Server`] and [`Error::Lost`] as for any command.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection, and so ends the wait on the server too. An element that the server
+    /// had taken by then is lost; use BLMOVE where that matters.
+    pub async fn blocking_command(
+        &self,
+        args: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) -> Result<Value, Error> {
+        let command = Command::from_args(args);
+        if let Some(refusal) = command.refusal() {
+            return Err(refusal.into());
+        }
+        self.pooled().await?.execute(command).await
+    }
+
+    /// A connection from the pool, or a new one. Goes back to the pool when dropped idle.
+    pub(crate) async fn pooled(&self) -> Result<Dedicated, Error> {
+        let idle =
+            std::iter::from_fn(|| self.pool().take()).find_map(|mut wire| wire.is_quiet().then_some(wire));
+        let wire = match idle {
+            Some(wire) => wire,
+            None => self.connector().connect().await?,
+        };
+        let (client, info) = (self.clone(), wire.info.clone());
+        Ok(Dedicated {
+            client,
+            wire: Some(wire),
+            info,
+            cause: Arc::new(LostCause::Cancelled),
+            reusable: true,
+        })
+    }
+}
+
+impl Dedicated {
+    /// Sends a command, given as its name and arguments, and waits for its reply.
+    ///
+    /// # Errors
+    /// [`Error::Server`], [`Error::Lost`], [`Error::TimedOut`] if the command brings a limit.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection.
+    pub async fn command(
+        &mut self,
+        args: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) -> Result<Value, Error> {
+        self.execute(Command::from_args(args)).await
+    }
+
+    /// As [`command`](Self::command), for a [`Command`] built before.
+    ///
+    /// # Errors
+    /// As [`command`](Self::command).
+    ///
+    /// # Cancel safety
+    /// As [`command`](Self::command).
+    pub async fn execute(&mut self, command: Command) -> Result<Value, Error> {
+        let limit = command.limit();
+        let mut replies = self.exchange(&[command], limit).await?;
+        Ok(replies.pop().unwrap_or(Ok(Value::Nil))?)
+    }
+
+    /// What the connection runs on.
+    #[must_use]
+    pub fn info(&self) -> &ConnectionInfo {
+        &self.info
+    }
+
+    /// Sends commands together and waits for all replies.
+    pub(crate) async fn exchange(
+        &mut self,
+        commands: &[Command],
+        limit: Option<Duration>,
+    ) -> Result<Vec<Reply>, Error> {
+        if let Some(empty) = commands.iter().find_map(Command::without_name) {
+            return Err(empty.into());
+        }
+        self.with_wire(limit, async |wire| wire.exchange(commands).await).await
+    }
+
+    /// Lends the connection out. It is gone unless `work` returns in time and without failure.
+    pub(crate) async fn with_wire<T>(
+        &mut self,
+        limit: Option<Duration>,
+        work: impl AsyncFnOnce(&mut Wire) -> Result<T, LostCause>,
+    ) -> Result<T, Error> {
+        let Some(mut wire) = self.wire.take() else { return Err(self.lost(false)) };
+        let outcome = match limit {
+            None => work(&mut wire).await,
+            Some(limit) => match timeout(limit, work(&mut wire)).await {
+                Ok(outcome) => outcome,
+                Err(_) => return Err(TimedOut { peer: self.peer(), limit, may_have_run: true }.into()),
+            },
+        };
+        match outcome {
+            Ok(value) => {
+                self.wire = Some(wire);
+                Ok(value)
+            }
+            Err(cause) => {
+                let may_have_run = wire.outbox.is_written();
+                self.cause = Arc::new(cause);
+                Err(self.lost(may_have_run))
+            }
+        }
+    }
+
+    /// Says that the connection is no longer as good as new, or is again.
+    pub(crate) fn set_reusable(&mut self, reusable: bool) {
+        self.reusable = reusable;
+    }
+
+    pub(crate) fn lost(&self, may_have_run: bool) -> Error {
+        LostConnection { peer: self.peer(), cause: self.cause.clone(), may_have_run }.into()
+    }
+
+    fn peer(&self) -> Arc<str> {
+        self.client.connector().endpoint.authority().into()
+    }
+}
+
+impl Drop for Dedicated {
+    fn drop(&mut self) {
+        if self.reusable
+            && let Some(wire) = self.wire.take()
+        {
+            self.client.pool().put(wire);
+        }
+    }
+}
+
+/// Connections that wait for their next use.
+#[derive(Default)]
+pub(crate) struct Pool {
+    idle: Mutex<Vec<Wire>>,
+}
+
+impl Pool {
+    fn take(&self) -> Option<Wire> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    fn put(&self, wire: Wire) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < MAX_IDLE {
+            idle.push(wire);
+        }
+    }
+}

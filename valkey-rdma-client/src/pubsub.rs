@@ -1,0 +1,240 @@
+//! [`Subscriber`]: published messages as a stream.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_core::Stream;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use crate::client::Client;
+use crate::error::{Error, LostCause, LostConnection, TimedOut};
+
+mod task;
+
+use task::{Order, Task};
+
+/// How many events wait for a subscriber unless told otherwise.
+pub const DEFAULT_CAPACITY: usize = 1024;
+
+/// What becomes of a subscriber that does not take its messages as fast as they come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SlowConsumer {
+    /// Messages that find the queue full are dropped, and an [`Event::Missed`] tells how many. The default.
+    #[default]
+    Drop,
+    /// The connection is closed and the subscriber fails with [`LostCause::SlowConsumer`].
+    Disconnect,
+}
+
+/// What a subscriber sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A message.
+    Message(Message),
+    /// So many messages were dropped here, because this subscriber was too slow.
+    Missed(u64),
+    /// The connection was lost, and all subscriptions hold again on a new one. What was published in between is lost.
+    Reconnected,
+}
+
+/// A published message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Message {
+    /// Where it was published.
+    pub channel: Bytes,
+    /// The pattern that let it through, for a subscription to a pattern.
+    pub pattern: Option<Bytes>,
+    /// What was published.
+    pub payload: Bytes,
+}
+
+/// What can be subscribed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Subscription {
+    /// A channel by name: SUBSCRIBE.
+    Channel,
+    /// All channels that match a pattern: PSUBSCRIBE.
+    Pattern,
+    /// A channel of a cluster's shard: SSUBSCRIBE.
+    Shard,
+}
+
+/// Subscriptions, on a connection of their own: [`Client::subscriber`].
+///
+/// ```no_run
+/// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
+/// use valkey_rdma_client::pubsub::{Event, Subscription};
+///
+/// let mut subscriber = client.subscriber().await?;
+/// subscriber.subscribe(Subscription::Channel, ["news"]).await?;
+/// subscriber.subscribe(Subscription::Pattern, ["weather.*"]).await?;
+/// loop {
+///     match subscriber.next().await? {
+///         Event::Message(message) => println!("{:?}: {:?}", message.channel, message.payload),
+///         Event::Missed(count) => println!("{count} messages dropped: too slow"),
+///         Event::Reconnected => println!("messages may be missing"),
+///         _ => {}
+///     }
+/// }
+/// # }
+/// ```
+///
+/// It is a [`Stream`] too. After a lost connection it subscribes again by itself, if the client may
+/// [reconnect](crate::Config::reconnect). RESP2 and RESP3 alike.
+///
+/// # Slow consumers
+/// Events wait in a queue of bounded length ([`DEFAULT_CAPACITY`]); what happens when it is full is a
+/// [`SlowConsumer`]. The connection is read on either way, so that the server's own limit
+/// (`client-output-buffer-limit pubsub`) is not met.
+///
+/// # End
+/// Dropping it closes the connection.
+#[derive(Debug)]
+pub struct Subscriber {
+    orders: mpsc::Sender<Order>,
+    events: mpsc::Receiver<Event>,
+    shared: Arc<Shared>,
+    limit: Option<std::time::Duration>,
+}
+
+/// What subscriber and task both know.
+#[derive(Debug)]
+struct Shared {
+    peer: Arc<str>,
+    missed: AtomicU64,
+    end: OnceLock<Arc<LostCause>>,
+}
+
+impl Shared {
+    fn lost(&self) -> Error {
+        let cause = self.end.get().cloned().unwrap_or_else(|| Arc::new(LostCause::Stopped));
+        LostConnection { peer: self.peer.clone(), cause, may_have_run: false }.into()
+    }
+}
+
+impl Client {
+    /// Makes a connection for subscriptions, with the same login as this client's.
+    ///
+    /// # Errors
+    /// [`Error::Connect`], as for [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    /// As for [`connect`](Self::connect).
+    pub async fn subscriber(&self) -> Result<Subscriber, Error> {
+        self.subscriber_with(DEFAULT_CAPACITY, SlowConsumer::default()).await
+    }
+
+    /// As [`subscriber`](Self::subscriber), with room for so many events, at least 1, and a policy for more.
+    ///
+    /// # Errors
+    /// As [`subscriber`](Self::subscriber).
+    ///
+    /// # Cancel safety
+    /// As [`subscriber`](Self::subscriber).
+    pub async fn subscriber_with(&self, capacity: usize, slow: SlowConsumer) -> Result<Subscriber, Error> {
+        let connector = self.connector().clone();
+        let wire = connector.connect().await?;
+        let peer = connector.endpoint.authority().into();
+        let shared = Arc::new(Shared { peer, missed: AtomicU64::new(0), end: OnceLock::new() });
+        let (order_sender, orders) = mpsc::channel(16);
+        let (event_sender, events) = mpsc::channel(capacity.max(1));
+        tokio::spawn(Task::new(wire, connector, orders, event_sender, shared.clone(), slow).run());
+        let limit = self.config().command_timeout;
+        Ok(Subscriber { orders: order_sender, events, shared, limit })
+    }
+}
+
+impl Subscriber {
+    /// Subscribes, and returns when the server has confirmed.
+    ///
+    /// # Errors
+    /// [`Error::Server`] if it refuses, [`Error::Lost`] if the subscriber is at its end, [`Error::TimedOut`] after
+    /// the client's command timeout; the subscription is still wanted then.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not undo the subscription.
+    pub async fn subscribe(
+        &self,
+        to: Subscription,
+        names: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) -> Result<(), Error> {
+        self.order(to, true, names).await
+    }
+
+    /// Ends subscriptions, and returns when the server has confirmed. Messages that came before are still delivered.
+    ///
+    /// # Errors
+    /// As [`subscribe`](Self::subscribe).
+    ///
+    /// # Cancel safety
+    /// As [`subscribe`](Self::subscribe).
+    pub async fn unsubscribe(
+        &self,
+        from: Subscription,
+        names: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) -> Result<(), Error> {
+        self.order(from, false, names).await
+    }
+
+    /// The next event.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] at the end: the connection was lost without leave to reconnect, or this subscriber was too
+    /// slow and [so it was asked for](SlowConsumer::Disconnect).
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Result<Event, Error> {
+        match self.events.recv().await {
+            Some(event) => Ok(event),
+            None => Err(self.shared.lost()),
+        }
+    }
+
+    /// How many messages were dropped so far because this subscriber was too slow.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.shared.missed.load(Ordering::Relaxed)
+    }
+
+    async fn order(
+        &self,
+        kind: Subscription,
+        subscribe: bool,
+        names: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) -> Result<(), Error> {
+        let names: Vec<_> = names.into_iter().map(|name| Bytes::copy_from_slice(name.as_ref())).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let (done, confirmed) = oneshot::channel();
+        let order = Order { kind, subscribe, names, done };
+        let exchange = async {
+            self.orders.send(order).await.map_err(|_| self.shared.lost())?;
+            confirmed.await.unwrap_or_else(|_| Err(self.shared.lost()))
+        };
+        match self.limit {
+            None => exchange.await,
+            Some(limit) => timeout(limit, exchange).await.map_err(|_| TimedOut {
+                peer: self.shared.peer.clone(),
+                limit,
+                may_have_run: true,
+            })?,
+        }
+    }
+}
+
+/// Ends after the first error.
+impl Stream for Subscriber {
+    type Item = Event;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
+        self.events.poll_recv(cx)
+    }
+}

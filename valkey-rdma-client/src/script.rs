@@ -1,0 +1,150 @@
+//! [`Script`] and [`Function`]: Lua on the server.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+
+use crate::client::Client;
+use crate::command::Command;
+use crate::error::Error;
+use crate::server_error::ServerErrorKind;
+use crate::value::Value;
+
+/// A script. The server is sent its text once; then its digest does.
+///
+/// ```no_run
+/// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
+/// use valkey_rdma_client::Script;
+///
+/// let add = Script::new("return redis.call('INCRBY', KEYS[1], ARGV[1])");
+/// let sum: i64 = add.call(&client, ["counter"], ["5"]).await?.try_into()?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A server that has forgotten the script, as after a restart, is sent the text again. Clones share what is known of
+/// it.
+#[derive(Clone, Debug)]
+pub struct Script {
+    text: Bytes,
+    digest: Arc<OnceLock<Bytes>>,
+}
+
+impl Script {
+    /// A script with this text.
+    #[must_use]
+    pub fn new(text: impl Into<Bytes>) -> Self {
+        Self { text: text.into(), digest: Arc::default() }
+    }
+
+    /// Runs it with keys and arguments.
+    ///
+    /// # Errors
+    /// [`Error::Server`] if the script fails, and as for any command.
+    ///
+    /// # Cancel safety
+    /// As [`Client::command`].
+    pub async fn call(
+        &self,
+        client: &Client,
+        keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
+        args: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) -> Result<Value, Error> {
+        let call = Call::new(keys, args);
+        let digest = match self.digest.get() {
+            Some(digest) => digest.clone(),
+            None => {
+                let load = Command::new("SCRIPT").arg("LOAD").arg_bytes(self.text.clone());
+                let digest: Bytes = client.execute(load.idempotent()).await?.try_into()?;
+                self.digest.get_or_init(|| digest).clone()
+            }
+        };
+        match client.execute(call.command("EVALSHA", digest)).await {
+            // Unknown means that it did not run.
+            Err(Error::Server(error)) if error.kind() == ServerErrorKind::NoScript => {
+                client.execute(call.command("EVAL", self.text.clone())).await
+            }
+            other => other,
+        }
+    }
+}
+
+/// A function of a library that the server has loaded (FUNCTION LOAD).
+///
+/// ```no_run
+/// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
+/// use valkey_rdma_client::Function;
+///
+/// let library = "#!lua name=numbers\nserver.register_function('add', function(keys, args)
+///     return server.call('INCRBY', keys[1], args[1]) end)";
+/// client.command(["FUNCTION", "LOAD", "REPLACE", library]).await?;
+/// let sum: i64 = Function::new("add").call(&client, ["counter"], ["5"]).await?.try_into()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Function {
+    name: Bytes,
+    read_only: bool,
+}
+
+impl Function {
+    /// The function with this name.
+    #[must_use]
+    pub fn new(name: impl Into<Bytes>) -> Self {
+        Self { name: name.into(), read_only: false }
+    }
+
+    /// Calls it as one that writes nothing (FCALL_RO): replicas run it too, and it may be sent again after a lost
+    /// connection.
+    #[must_use]
+    pub fn read_only(mut self) -> Self {
+        self.read_only = true;
+        self
+    }
+
+    /// Runs it with keys and arguments.
+    ///
+    /// # Errors
+    /// [`Error::Server`] if the function fails or does not exist, and as for any command.
+    ///
+    /// # Cancel safety
+    /// As [`Client::command`].
+    pub async fn call(
+        &self,
+        client: &Client,
+        keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
+        args: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) -> Result<Value, Error> {
+        let call = Call::new(keys, args);
+        let command = match self.read_only {
+            true => call.command("FCALL_RO", self.name.clone()).idempotent(),
+            false => call.command("FCALL", self.name.clone()),
+        };
+        client.execute(command).await
+    }
+}
+
+/// Keys and arguments, for a second try too.
+struct Call {
+    keys: usize,
+    words: Vec<Bytes>,
+}
+
+impl Call {
+    fn new(
+        keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
+        args: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) -> Self {
+        let copy = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
+        let mut words: Vec<_> = keys.into_iter().map(|key| copy(key.as_ref())).collect();
+        let keys = words.len();
+        words.extend(args.into_iter().map(|arg| copy(arg.as_ref())));
+        Self { keys, words }
+    }
+
+    fn command(&self, name: &str, what: Bytes) -> Command {
+        let command = Command::new(name).arg_bytes(what).arg(self.keys.to_string());
+        self.words.iter().fold(command, |command, word| command.arg_bytes(word.clone()))
+    }
+}

@@ -1,0 +1,147 @@
+//! [`ServerError`]: what a server says when it says no.
+
+/// An error reply: a valid answer that says no.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("{code} {message}")]
+#[non_exhaustive]
+pub struct ServerError {
+    /// The first word of the reply, such as `ERR`, `WRONGTYPE`, `NOAUTH` or `LOADING`.
+    pub code: String,
+    /// The rest of the reply. Bytes that are not UTF-8 are replaced.
+    pub message: String,
+}
+
+/// What an error reply means, as far as its first word tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ServerErrorKind {
+    /// NOAUTH: the connection has to log in first.
+    NoAuth,
+    /// WRONGPASS: user or password is wrong.
+    WrongPass,
+    /// NOPERM: the user may not do this.
+    NoPerm,
+    /// NOPROTO: the server does not speak the wanted protocol version.
+    NoProto,
+    /// LOADING: the server is reading its data from disk.
+    Loading,
+    /// READONLY: a write on a replica; after a failover, the address is no longer that of the primary.
+    ReadOnly,
+    /// MASTERDOWN: a replica that has lost its primary.
+    MasterDown,
+    /// BUSY: a script runs too long.
+    Busy,
+    /// The server has as many clients as it accepts.
+    MaxClients,
+    /// DENIED: protected mode; only clients on the server's own machine are let in. Over RDMA such a server closes
+    /// the connection without a word, which [`ConnectCause`](crate::ConnectCause) tells as a device error.
+    ProtectedMode,
+    /// MISCONF: it cannot write its data to disk.
+    Misconfigured,
+    /// OOM: no memory left for the command.
+    OutOfMemory,
+    /// NOREPLICAS: too few replicas for a write.
+    NoReplicas,
+    /// CLUSTERDOWN: the cluster does not serve this slot.
+    ClusterDown,
+    /// MOVED: another node serves this slot.
+    Moved,
+    /// ASK: another node serves this key for now.
+    Ask,
+    /// TRYAGAIN: the slot is on the move.
+    TryAgain,
+    /// CROSSSLOT: the keys belong to different slots.
+    CrossSlot,
+    /// WRONGTYPE: the key holds a value of another type.
+    WrongType,
+    /// NOSCRIPT: the server does not know the script.
+    NoScript,
+    /// EXECABORT: the transaction was not executed.
+    ExecAbort,
+    /// UNBLOCKED: CLIENT UNBLOCK ended a blocking command.
+    Unblocked,
+    /// Anything else; `code` and `message` tell.
+    Other,
+}
+
+impl ServerError {
+    /// Splits the text of an error reply, without its leading `-`, into code and message.
+    pub(crate) fn from_reply(text: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(text);
+        let (code, message) = text.split_once(' ').unwrap_or((&text, ""));
+        Self { code: code.to_owned(), message: message.to_owned() }
+    }
+
+    /// What kind of error this is.
+    #[must_use]
+    pub fn kind(&self) -> ServerErrorKind {
+        use ServerErrorKind as Kind;
+        match self.code.as_str() {
+            "NOAUTH" => Kind::NoAuth,
+            "WRONGPASS" => Kind::WrongPass,
+            "NOPERM" => Kind::NoPerm,
+            "NOPROTO" => Kind::NoProto,
+            "LOADING" => Kind::Loading,
+            "READONLY" => Kind::ReadOnly,
+            "MASTERDOWN" => Kind::MasterDown,
+            "BUSY" => Kind::Busy,
+            "DENIED" => Kind::ProtectedMode,
+            "MISCONF" => Kind::Misconfigured,
+            "OOM" => Kind::OutOfMemory,
+            "NOREPLICAS" => Kind::NoReplicas,
+            "CLUSTERDOWN" => Kind::ClusterDown,
+            "MOVED" => Kind::Moved,
+            "ASK" => Kind::Ask,
+            "TRYAGAIN" => Kind::TryAgain,
+            "CROSSSLOT" => Kind::CrossSlot,
+            "WRONGTYPE" => Kind::WrongType,
+            "NOSCRIPT" => Kind::NoScript,
+            "EXECABORT" => Kind::ExecAbort,
+            "UNBLOCKED" => Kind::Unblocked,
+            "ERR" if self.message.starts_with("max number of clients") => Kind::MaxClients,
+            _ => Kind::Other,
+        }
+    }
+
+    /// Whether the same command to the same server may well succeed a little later, without anybody's doing.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        use ServerErrorKind as Kind;
+        matches!(
+            self.kind(),
+            Kind::Loading
+                | Kind::MasterDown
+                | Kind::Busy
+                | Kind::MaxClients
+                | Kind::TryAgain
+                | Kind::ClusterDown
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_going_away_says_is_told_apart() {
+        let kind = |text: &str| ServerError::from_reply(text.as_bytes()).kind();
+        assert_eq!(kind("NOAUTH Authentication required."), ServerErrorKind::NoAuth);
+        assert_eq!(kind("LOADING Valkey is loading the dataset in memory"), ServerErrorKind::Loading);
+        assert_eq!(kind("READONLY You can't write against a read only replica."), ServerErrorKind::ReadOnly);
+        assert_eq!(kind("MASTERDOWN Link with MASTER is down"), ServerErrorKind::MasterDown);
+        assert_eq!(kind("ERR max number of clients reached"), ServerErrorKind::MaxClients);
+        assert_eq!(kind("DENIED Valkey is running in protected mode"), ServerErrorKind::ProtectedMode);
+        assert_eq!(kind("ERR unknown command"), ServerErrorKind::Other);
+        assert_eq!(kind(""), ServerErrorKind::Other);
+    }
+
+    #[test]
+    fn only_what_passes_by_itself_is_transient() {
+        let transient = |text: &str| ServerError::from_reply(text.as_bytes()).is_transient();
+        assert!(
+            transient("LOADING x") && transient("BUSY x") && transient("ERR max number of clients reached")
+        );
+        assert!(!transient("WRONGPASS x") && !transient("READONLY x") && !transient("ERR x"));
+    }
+}

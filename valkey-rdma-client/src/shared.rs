@@ -1,0 +1,143 @@
+//! [`Shared`]: what clients, a link and its drivers all know.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use valkey_rdma_transport::{Monitor, Stats};
+
+use crate::error::{Error, LostCause, LostConnection, TimedOut};
+use crate::info::{ConnectionInfo, ConnectionStatus, State};
+use crate::tally::Tally;
+use crate::value::Value;
+use crate::wire::Wire;
+
+/// Looks at push messages, on the driver's task: before any later reply is handed out.
+pub(crate) type PushHook = Arc<dyn Fn(Push<'_>) + Send + Sync>;
+
+/// What a [`PushHook`] is told.
+pub(crate) enum Push<'a> {
+    Message(&'a [Value]),
+    /// Messages may have been missed: the connection was lost.
+    Gap,
+}
+
+pub(crate) struct Shared {
+    pub(crate) peer: Arc<str>,
+    pub(crate) tally: Tally,
+    pub(crate) pushes: Option<PushHook>,
+    /// Whether `close` was called: requests are turned away although the connection may still live.
+    pub(crate) closing: AtomicBool,
+    /// Whether there is a connection right now.
+    online: AtomicBool,
+    current: Mutex<Current>,
+    /// What ended the link for good.
+    cause: OnceLock<Arc<LostCause>>,
+}
+
+/// The connection in use, or the last one.
+struct Current {
+    info: Arc<ConnectionInfo>,
+    /// Looks at the transport's counters, where the transport is ours.
+    monitor: Option<Monitor>,
+}
+
+impl Shared {
+    pub(crate) fn new(peer: Arc<str>, wire: &Wire, pushes: Option<PushHook>) -> Self {
+        Self {
+            peer,
+            tally: Tally::default(),
+            pushes,
+            closing: AtomicBool::new(false),
+            online: AtomicBool::new(true),
+            current: Mutex::new(Current { info: wire.info.clone(), monitor: wire.monitor.clone() }),
+            cause: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn connected(&self, wire: &Wire) {
+        *self.current() = Current { info: wire.info.clone(), monitor: wire.monitor.clone() };
+        self.tally.reconnected();
+        self.online.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn disconnected(&self) {
+        self.online.store(false, Ordering::Relaxed);
+        self.tally.in_flight(0);
+        if let Some(hook) = &self.pushes {
+            hook(Push::Gap);
+        }
+    }
+
+    pub(crate) fn is_online(&self) -> bool {
+        self.online.load(Ordering::Relaxed)
+    }
+
+    /// Notes the end of the link. The first cause stands.
+    pub(crate) fn end(&self, cause: Arc<LostCause>) -> Arc<LostCause> {
+        self.online.store(false, Ordering::Relaxed);
+        self.cause.get_or_init(|| cause).clone()
+    }
+
+    pub(crate) fn info(&self) -> Arc<ConnectionInfo> {
+        self.current().info.clone()
+    }
+
+    pub(crate) fn transport_stats(&self) -> Option<Stats> {
+        self.current().monitor.as_ref().map(Monitor::stats)
+    }
+
+    pub(crate) fn state(&self) -> State {
+        if self.cause.get().is_some() {
+            State::Closed
+        } else if self.is_online() {
+            State::Connected
+        } else {
+            State::Reconnecting
+        }
+    }
+
+    pub(crate) fn status(&self) -> ConnectionStatus {
+        ConnectionStatus {
+            state: self.state(),
+            info: self.info(),
+            counters: self.tally.read(),
+            transport: self.transport_stats(),
+        }
+    }
+
+    pub(crate) fn lost(&self, cause: &Arc<LostCause>, may_have_run: bool) -> Error {
+        LostConnection { peer: self.peer.clone(), cause: cause.clone(), may_have_run }.into()
+    }
+
+    pub(crate) fn timed_out(&self, limit: Duration, may_have_run: bool) -> Error {
+        TimedOut { peer: self.peer.clone(), limit, may_have_run }.into()
+    }
+
+    /// The error for a request that the link did not take, or dropped without a word. Once it has ended in good
+    /// order, with a cause, whatever it had taken is answered.
+    pub(crate) fn dropped(&self, handed_over: bool) -> Error {
+        match self.cause.get() {
+            Some(cause) => self.lost(cause, false),
+            None if !handed_over && self.closing.load(Ordering::Relaxed) => {
+                self.lost(&Arc::new(LostCause::Closed), false)
+            }
+            None => self.lost(&Arc::new(LostCause::Stopped), handed_over),
+        }
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        // Valid after every step, so a panic elsewhere does not spoil it.
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("peer", &self.peer)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

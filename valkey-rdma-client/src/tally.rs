@@ -1,0 +1,83 @@
+//! [`Tally`]: [`Counters`] while they count, and the same through the `metrics` facade.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::info::Counters;
+
+#[cfg(feature = "metrics")]
+#[path = "tally/facade.rs"]
+mod meters;
+#[cfg(not(feature = "metrics"))]
+#[path = "tally/no_meters.rs"]
+mod meters;
+
+use meters::Meters;
+
+/// Each number is written by the link's task alone.
+#[derive(Default)]
+pub(crate) struct Tally {
+    commands: AtomicU64,
+    batches: AtomicU64,
+    replies: AtomicU64,
+    pushes: AtomicU64,
+    in_flight: AtomicU64,
+    reconnects: AtomicU64,
+    retries: AtomicU64,
+    timeouts: AtomicU64,
+    meters: Meters,
+}
+
+impl Tally {
+    /// A batch of so many commands leaves.
+    pub(crate) fn batch(&self, commands: usize) {
+        add(&self.commands, commands as u64);
+        add(&self.batches, 1);
+        self.meters.batch(commands as u64);
+    }
+
+    pub(crate) fn replies(&self, count: u64) {
+        add(&self.replies, count);
+        self.meters.replies(count);
+    }
+
+    pub(crate) fn push(&self) {
+        add(&self.pushes, 1);
+    }
+
+    pub(crate) fn in_flight(&self, commands: usize) {
+        self.in_flight.store(commands as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn reconnected(&self) {
+        add(&self.reconnects, 1);
+        self.meters.reconnected();
+    }
+
+    pub(crate) fn retried(&self, requests: usize) {
+        add(&self.retries, requests as u64);
+        self.meters.retried(requests as u64);
+    }
+
+    pub(crate) fn timed_out(&self) {
+        add(&self.timeouts, 1);
+        self.meters.timed_out();
+    }
+
+    pub(crate) fn read(&self) -> Counters {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counters {
+            commands: read(&self.commands),
+            batches: read(&self.batches),
+            replies: read(&self.replies),
+            pushes: read(&self.pushes),
+            in_flight: read(&self.in_flight),
+            reconnects: read(&self.reconnects),
+            retries: read(&self.retries),
+            timeouts: read(&self.timeouts),
+        }
+    }
+}
+
+fn add(counter: &AtomicU64, count: u64) {
+    counter.fetch_add(count, Ordering::Relaxed);
+}

@@ -1,0 +1,191 @@
+//! [`Transaction`]: MULTI to EXEC, and [`Watch`] before it.
+
+use crate::client::Client;
+use crate::command::{Command, Kind};
+use crate::dedicated::Dedicated;
+use crate::error::{AbortedTransaction, Error, RefusedCommand};
+use crate::request::Reply;
+use crate::value::Value;
+
+/// Commands that the server runs with none of another client's in between, all or none.
+///
+/// ```no_run
+/// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
+/// let results = client
+///     .transaction()
+///     .command(["DECRBY", "account:1", "10"])
+///     .command(["INCRBY", "account:2", "10"])
+///     .execute()
+///     .await?;
+/// let second: i64 = results[1].clone()?.try_into()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "a transaction does nothing until executed"]
+pub struct Transaction {
+    place: Place,
+    commands: Vec<Command>,
+}
+
+/// Where a transaction runs.
+#[derive(Debug)]
+enum Place {
+    /// On the shared connection: it leaves in one piece.
+    Shared(Client),
+    /// On the connection that watches.
+    Watching(Box<Dedicated>),
+}
+
+impl Client {
+    /// Begins a transaction. It is sent in one piece, so it may share the connection.
+    pub fn transaction(&self) -> Transaction {
+        Transaction { place: Place::Shared(self.clone()), commands: vec![Command::new("MULTI")] }
+    }
+
+    /// Watches keys, on a connection of its own: a transaction begun from here is not executed if one of them
+    /// changes before.
+    ///
+    /// ```no_run
+    /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
+    /// use valkey_rdma_client::{AbortedTransaction, Error};
+    ///
+    /// loop {
+    ///     let mut watch = client.watch(["stock"]).await?;
+    ///     let stock: i64 = watch.command(["GET", "stock"]).await?.try_into()?;
+    ///     let half = (stock / 2).to_string();
+    ///     match watch.transaction().command(["SET", "stock", &half]).execute().await {
+    ///         Err(Error::Aborted(AbortedTransaction::Watched)) => {} // somebody was faster
+    ///         other => break other.map(drop),
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Connect`] if no connection could be made, and as for any command.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection it was to watch on.
+    pub async fn watch(&self, keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<Watch, Error> {
+        let mut command = Command::new("WATCH");
+        for key in keys {
+            command = command.arg(key);
+        }
+        let mut connection = self.pooled().await?;
+        connection.set_reusable(false);
+        connection.execute(command).await?;
+        Ok(Watch { connection })
+    }
+}
+
+/// A connection that watches keys: [`Client::watch`]. Dropping it forgets them.
+#[derive(Debug)]
+pub struct Watch {
+    connection: Dedicated,
+}
+
+impl Watch {
+    /// Runs a command at once, outside the transaction: reads what the transaction will depend on.
+    ///
+    /// # Errors
+    /// As for any command; [`Error::Refused`] for MULTI, which is what [`transaction`](Self::transaction) is for.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection, and the watch is over.
+    pub async fn command(
+        &mut self,
+        args: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) -> Result<Value, Error> {
+        let command = Command::from_args(args);
+        check(&command)?;
+        self.connection.execute(command).await
+    }
+
+    /// Begins the transaction that depends on the watched keys.
+    pub fn transaction(self) -> Transaction {
+        Transaction {
+            place: Place::Watching(Box::new(self.connection)),
+            commands: vec![Command::new("MULTI")],
+        }
+    }
+}
+
+impl Transaction {
+    /// Adds a command, given as its name and arguments.
+    pub fn command(mut self, args: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
+        self.commands.push(Command::from_args(args));
+        self
+    }
+
+    /// Adds a command built before; for loops.
+    pub fn push(&mut self, command: Command) -> &mut Self {
+        self.commands.push(command);
+        self
+    }
+
+    /// Executes the commands and returns their replies, in order. An error among them is an element: the others ran.
+    ///
+    /// # Errors
+    /// [`Error::Aborted`] if nothing was executed: a watched key changed, or the server refused one of the commands
+    /// beforehand, such as one it does not know. [`Error::Lost`] and [`Error::TimedOut`] if no reply came.
+    /// [`Error::Refused`] for commands that make no sense in a transaction; nothing was sent then.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the replies. The transaction may run or not, as a whole.
+    pub async fn execute(mut self) -> Result<Vec<Reply>, Error> {
+        for command in &self.commands[1..] {
+            check(command)?;
+        }
+        self.commands.push(Command::new("EXEC"));
+        let replies = match self.place {
+            Place::Shared(client) => client.run_pipeline(self.commands).await?,
+            Place::Watching(mut connection) => {
+                let replies = connection.exchange(&self.commands, None).await?;
+                // EXEC ends every watch, executed or not.
+                connection.set_reusable(true);
+                replies
+            }
+        };
+        results(replies)
+    }
+}
+
+/// What EXEC said, given all replies from MULTI on.
+fn results(mut replies: Vec<Reply>) -> Result<Vec<Reply>, Error> {
+    match replies.pop() {
+        Some(Ok(Value::Array(items))) => Ok(items
+            .into_iter()
+            .map(|item| match item {
+                Value::Error(error) => Err(error),
+                value => Ok(value),
+            })
+            .collect()),
+        Some(Ok(Value::Nil)) => Err(AbortedTransaction::Watched.into()),
+        Some(Ok(other)) => Ok(other.convert::<Vec<Value>>()?.into_iter().map(Ok).collect()),
+        Some(Err(error)) => {
+            // The first is MULTI's own.
+            let refused = replies.into_iter().enumerate().find_map(|(at, reply)| Some((at, reply.err()?)));
+            match refused {
+                Some((at, error)) if at > 0 => {
+                    Err(AbortedTransaction::Refused { index: at - 1, error }.into())
+                }
+                Some((_, error)) => Err(error.into()),
+                None => Err(error.into()),
+            }
+        }
+        None => Ok(Vec::new()),
+    }
+}
+
+fn check(command: &Command) -> Result<(), RefusedCommand> {
+    if let Some(refusal) = command.refusal() {
+        return Err(refusal);
+    }
+    match command.kind() {
+        Kind::Multi | Kind::EndMulti => Err(RefusedCommand { command: command.name(), reason: NESTED }),
+        _ => Ok(()),
+    }
+}
+
+const NESTED: &str = "Transaction sends MULTI and EXEC itself; to discard one, drop it";

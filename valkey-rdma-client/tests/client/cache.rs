@@ -1,0 +1,74 @@
+//! Values kept on this side, and their invalidation.
+
+use bytes::Bytes;
+use valkey_rdma_client::{Cache, Config, Invalidation};
+
+use crate::target::target;
+
+#[tokio::test]
+#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
+async fn a_value_is_asked_for_once_until_it_changes() {
+    let target = target().await;
+    let cache = Cache::connect(target.url.as_str(), &Config::default(), 100).await.expect("connected");
+    let writer = target.client().await;
+    let mut told = cache.invalidations();
+    let key = target.key("price");
+    writer.command(["SET", &key, "1"]).await.expect("set");
+    for _ in 0..3 {
+        assert_eq!(cache.get(&key).await.expect("a value"), Some(Bytes::from_static(b"1")));
+    }
+    assert_eq!((cache.stats().hits, cache.stats().misses), (2, 1));
+
+    writer.command(["SET", &key, "2"]).await.expect("set");
+    assert_eq!(told.next().await, Some(Invalidation::Keys(vec![Bytes::from(key.clone())])));
+    assert_eq!(cache.get(&key).await.expect("a value"), Some(Bytes::from_static(b"2")));
+    assert_eq!(cache.stats().misses, 2);
+
+    // What goes through the cache's own client counts too, and is gone before its reply is here.
+    for n in 0..100 {
+        cache.client().command(["SET", &key, &n.to_string()]).await.expect("set");
+        assert_eq!(cache.get(&key).await.expect("a value"), Some(Bytes::from(n.to_string())));
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
+async fn a_lost_connection_forgets_everything() {
+    let target = target().await;
+    let cache = Cache::connect(target.url.as_str(), &Config::default(), 100).await.expect("connected");
+    let other = target.client().await;
+    let key = target.key("k");
+    assert_eq!(cache.get(&key).await.expect("a reply"), None);
+    assert_eq!(cache.stats().entries, 1);
+    let mut told = cache.invalidations();
+    let id: i64 =
+        cache.client().command(["CLIENT", "ID"]).await.expect("a reply").try_into().expect("a number");
+    other.command(["CLIENT", "KILL", "ID", &id.to_string()]).await.expect("killed");
+    assert_eq!(told.next().await, Some(Invalidation::All));
+    assert_eq!(cache.stats().entries, 0);
+
+    // Tracking is on again.
+    assert_eq!(cache.get(&key).await.expect("a reply"), None);
+    other.command(["SET", &key, "new"]).await.expect("set");
+    assert_eq!(told.next().await, Some(Invalidation::Keys(vec![Bytes::from(key.clone())])));
+    assert_eq!(cache.get(&key).await.expect("a reply"), Some(Bytes::from_static(b"new")));
+}
+
+#[tokio::test]
+#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
+async fn it_keeps_no_more_than_it_may() {
+    let target = target().await;
+    let cache = Cache::connect(target.url.as_str(), &Config::default(), 10).await.expect("connected");
+    for n in 0..50 {
+        cache.get(target.key(&n.to_string())).await.expect("a reply");
+    }
+    assert_eq!(cache.stats().entries, 10);
+}
+
+#[tokio::test]
+async fn a_cache_needs_resp3() {
+    let target = target().await;
+    let url = format!("{}?protocol=resp2", target.url);
+    let refused = Cache::connect(url.as_str(), &Config::default(), 10).await.expect_err("refused");
+    assert!(refused.to_string().contains("RESP3"), "{refused}");
+}

@@ -1,0 +1,158 @@
+//! Commands, their arguments and their typed replies.
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+use valkey_rdma_client::{Command, Config, Error, Fate, State};
+
+use crate::target::target;
+
+#[tokio::test]
+async fn arguments_are_binary_safe() {
+    let target = target().await;
+    let client = target.client().await;
+    let all: Vec<u8> = (0..=255).chain(*b"\r\n$3\r\n\0*1\r\n").collect();
+    for value in [&all[..], b"", b"\0", b"\r\n", b"*3\r\n$3\r\nSET\r\n"] {
+        let key = [target.key("binary").as_bytes(), value].concat();
+        client.command([&b"SET"[..], &key, value]).await.expect("set");
+        let back: Bytes =
+            client.command([&b"GET"[..], &key]).await.expect("get").try_into().expect("a string");
+        assert_eq!(back, value);
+    }
+}
+
+#[tokio::test]
+async fn replies_convert_to_what_the_caller_wants() {
+    let target = target().await;
+    let client = target.client().await;
+    let key = target.key("n");
+    let count: i64 =
+        client.command(["INCRBY", &key, "41"]).await.expect("a reply").try_into().expect("a number");
+    assert_eq!(count, 41);
+    let text: String = client.command(["GET", &key]).await.expect("a reply").try_into().expect("text");
+    let number: u8 = client.command(["GET", &key]).await.expect("a reply").convert().expect("in range");
+    assert_eq!((text.as_str(), number), ("41", 41));
+    let none: Option<String> =
+        client.command(["GET", &target.key("none")]).await.expect("a reply").try_into().expect("none");
+    assert_eq!(none, None);
+    let () = client.command(["SET", &key, "text"]).await.expect("a reply").try_into().expect("OK");
+    let wrong = client.command(["GET", &key]).await.expect("a reply");
+    let error = Error::from(i64::try_from(wrong).expect_err("not a number"));
+    assert_eq!(error.fate(), Fate::Answered);
+    assert_eq!(error.to_string(), "expected an integer of 64 bits, got the string \"text\"");
+    let settings: HashMap<String, String> =
+        client.command(["CONFIG", "GET", "maxclients"]).await.expect("a reply").try_into().expect("a map");
+    assert!(settings.contains_key("maxclients"));
+}
+
+/// RESP allows all of it, so the connection stays.
+#[tokio::test]
+async fn what_makes_no_sense_is_a_typed_error_and_the_connection_stays() {
+    let target = target().await;
+    let client = target.client().await;
+    let refused = client.command([""; 0]).await.expect_err("empty").fate();
+    assert_eq!(refused, Fate::NotSent);
+    let nameless = client.command([""]).await.expect_err("no such command");
+    assert!(matches!(nameless, Error::Server(_)), "{nameless:?}");
+    let split = client.command(["SET k v\r\nFLUSHALL"]).await.expect_err("no such command");
+    assert!(matches!(split, Error::Server(_)), "{split:?}");
+    let wrong = client.command(["GET"]).await.expect_err("too few arguments");
+    assert!(wrong.to_string().contains("wrong number of arguments"), "{wrong}");
+    for command in
+        [&["SELECT", "1"][..], &["AUTH", "x"], &["WATCH", "k"], &["MULTI"], &["CLIENT", "TRACKING", "ON"]]
+    {
+        let error = client.command(command).await.expect_err("refused");
+        assert!(matches!(error, Error::Refused(_)), "{error:?}");
+    }
+    assert_eq!(client.counters().reconnects, 0);
+    assert_eq!(client.command(["PING"]).await.expect("alive").as_str(), Some("PONG"));
+}
+
+#[tokio::test]
+async fn an_error_in_the_middle_of_a_pipeline_leaves_the_others() {
+    let target = target().await;
+    let client = target.client().await;
+    let key = target.key("text");
+    let replies = client
+        .pipeline()
+        .command(["SET", &key, "x"])
+        .command(["INCR", &key])
+        .command(["GET", &key])
+        .send()
+        .await
+        .expect("replies");
+    assert!(replies[0].is_ok());
+    assert!(replies[1].as_ref().is_err_and(|error| error.code == "ERR"));
+    assert_eq!(replies[2].as_ref().expect("a value").as_str(), Some("x"));
+}
+
+#[tokio::test]
+#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
+async fn exec_without_multi_is_an_error_reply() {
+    let target = target().await;
+    let client = target.client().await;
+    let error = client.command(["EXEC"]).await.expect_err("no MULTI");
+    assert_eq!(error.server().expect("an error reply").message, "EXEC without MULTI");
+    assert_eq!(client.command(["PING"]).await.expect("alive").as_str(), Some("PONG"));
+}
+
+#[tokio::test]
+async fn many_tasks_on_several_connections_each_get_their_own_replies() {
+    let target = target().await;
+    let mut config = Config::default();
+    config.connections(3);
+    let client = target.client_with(&config).await;
+    let tasks: Vec<_> = (0..500)
+        .map(|n| {
+            let (client, key) = (client.clone(), target.key(&format!("own:{n}")));
+            tokio::spawn(async move {
+                client.execute(Command::new("SET").arg(&key).arg(&key)).await.expect("set");
+                let value: String =
+                    client.command(["GET", &key]).await.expect("get").try_into().expect("text");
+                assert_eq!(value, key);
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("the right value");
+    }
+    let status = client.status();
+    assert_eq!(status.len(), 3);
+    assert!(status.iter().all(|connection| connection.counters.commands > 100), "{status:?}");
+    assert_eq!(client.counters().in_flight, 0);
+    assert!(status[0].to_string().contains("reconnects:0\n"));
+    client.close().await;
+    assert_eq!(client.state(), State::Closed);
+}
+
+/// A wish of spawned tasks: everything is Send.
+#[tokio::test]
+async fn every_future_can_be_spawned() {
+    let target = target().await;
+    let client = target.client().await;
+    let key = target.key("k");
+    tokio::spawn(async move {
+        client.command(["SET", &key, "v"]).await.expect("set");
+        client.pipeline().command(["GET", &key]).send().await.expect("get");
+        let mut own = client.dedicated().await.expect("connected");
+        own.command(["GET", &key]).await.expect("get");
+        let mut buffer = [0; 8];
+        assert_eq!(client.get_into(&key, &mut buffer).await.expect("get"), Some(1));
+    })
+    .await
+    .expect("no panic");
+}
+
+#[tokio::test]
+async fn connections_carry_the_name_they_were_given() {
+    let target = target().await;
+    let mut config = Config::default();
+    config.name("kv-writer");
+    let client = target.client_with(&config).await;
+    let info: String = client.command(["CLIENT", "INFO"]).await.expect("info").try_into().expect("text");
+    assert!(info.contains("name=kv-writer ") && info.contains("lib-name=valkey-rdma-client "), "{info}");
+
+    config.name("two words");
+    let refused = valkey_rdma_client::Client::connect_with(target.url.as_str(), &config).await;
+    assert!(refused.expect_err("refused").server().is_some());
+}

@@ -1,0 +1,86 @@
+//! Connections of one's own: blocking commands, and what a dropped call means.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use valkey_rdma_client::{Client, Command, Error, Fate, LostCause};
+
+use crate::target::target;
+
+/// Waits until so many clients are blocked on the server.
+async fn blocked(client: &Client, count: usize) {
+    let wanted = format!("blocked_clients:{count}\r\n");
+    loop {
+        let info: String = client.command(["INFO", "clients"]).await.expect("info").try_into().expect("text");
+        if info.contains(&wanted) {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_connection_of_ones_own_takes_what_the_shared_one_refuses() {
+    let target = target().await;
+    let client = target.client().await;
+    let key = target.key("k");
+    client.command(["SET", &key, "in database 0"]).await.expect("set");
+    let mut own = client.dedicated().await.expect("connected");
+    own.command(["SELECT", "1"]).await.expect("selected");
+    assert!(own.command(["GET", &key]).await.expect("a reply").is_nil());
+    drop(own);
+    let mut next = client.dedicated().await.expect("connected");
+    assert!(!next.command(["GET", &key]).await.expect("a reply").is_nil(), "a changed one is not reused");
+}
+
+#[tokio::test]
+async fn a_dropped_call_ends_the_connection() {
+    let target = target().await;
+    let client = target.client().await;
+    let mut own = client.dedicated().await.expect("connected");
+    let slow = Command::new("DEBUG").arg("SLEEP").arg("0.05").timeout(Duration::from_millis(1));
+    let error = own.execute(slow).await.expect_err("too slow, or not allowed");
+    if let Error::Server(_) = error {
+        return; // DEBUG is off by default in a real server
+    }
+    assert_eq!(error.fate(), Fate::MayHaveRun);
+    let error = own.command(["PING"]).await.expect_err("nobody knows what comes next");
+    assert!(matches!(&error, Error::Lost(lost) if matches!(lost.cause(), LostCause::Cancelled)), "{error:?}");
+    assert_eq!(error.fate(), Fate::NotSent);
+    assert_eq!(client.command(["PING"]).await.expect("alive").as_str(), Some("PONG"));
+}
+
+#[tokio::test]
+#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
+async fn a_blocking_command_does_not_hold_up_the_others() {
+    let target = target().await;
+    let client = target.client().await;
+    let key = target.key("jobs");
+    let waiting = {
+        let (client, key) = (client.clone(), key.clone());
+        tokio::spawn(async move { client.blocking_command(["BLPOP", &key, "0"]).await })
+    };
+    blocked(&client, 1).await;
+    client.command(["RPUSH", &key, "job"]).await.expect("pushed");
+    let job: (String, String) = waiting.await.expect("no panic").expect("popped").convert().expect("a pair");
+    assert_eq!(job, (key, "job".to_owned()));
+}
+
+#[tokio::test]
+#[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
+async fn a_dropped_blocking_command_takes_nothing_later() {
+    let target = target().await;
+    let client = target.client().await;
+    let key = target.key("jobs");
+    let waiting = {
+        let (client, key) = (client.clone(), key.clone());
+        tokio::spawn(async move { client.blocking_command(["BLPOP", &key, "0"]).await })
+    };
+    blocked(&client, 1).await;
+    waiting.abort();
+    drop(waiting.await);
+    timeout(Duration::from_secs(60), blocked(&client, 0)).await.expect("the server sees it go");
+    client.command(["RPUSH", &key, "job"]).await.expect("pushed");
+    let left: usize = client.command(["LLEN", &key]).await.expect("a reply").try_into().expect("a number");
+    assert_eq!(left, 1);
+}

@@ -1,0 +1,45 @@
+//! `fallback=tcp`: never in silence.
+
+use tokio::net::TcpSocket;
+use valkey_rdma_client::{Client, Transport};
+
+use crate::target::target;
+
+#[tokio::test]
+async fn with_leave_to_fall_back_tcp_is_used_and_the_reason_told() {
+    let target = target().await;
+    // Only TCP listens on this port.
+    let url = target.tcp.replace("valkey://", "emulated://") + "?fallback=tcp";
+    let client = Client::connect(url.as_str()).await.expect("connected");
+    assert_eq!(client.transport(), Transport::Tcp);
+    let info = client.info();
+    assert!(info.fallback.as_ref().is_some_and(|reason| reason.contains("nothing listens there")), "{info}");
+    assert!(info.to_string().contains(", instead of rdma: "), "{info}");
+    assert_eq!(client.command(["PING"]).await.expect("alive").as_str(), Some("PONG"));
+
+    let strict = target.tcp.replace("valkey://", "emulated://");
+    assert!(Client::connect(strict.as_str()).await.is_err());
+}
+
+#[tokio::test]
+async fn where_rdma_works_there_is_no_fallback() {
+    let target = target().await;
+    if !target.is_mock() {
+        return assert!(Client::connect(target.url.as_str()).await.is_ok());
+    }
+    let client = Client::connect(format!("{}?fallback=tcp", target.url).as_str()).await.expect("connected");
+    assert_eq!(client.transport(), Transport::Emulated);
+    assert_eq!(client.info().fallback, None);
+}
+
+#[tokio::test]
+async fn a_fallback_that_fails_too_is_told() {
+    // Bound, so that nobody else gets the port, and not listening.
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
+    let address = socket.local_addr().expect("bound");
+    let error = Client::connect(format!("emulated://{address}?fallback=tcp").as_str())
+        .await
+        .expect_err("nothing there");
+    assert!(error.to_string().contains("connection refused"), "{error}");
+}

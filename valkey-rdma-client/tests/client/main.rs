@@ -1,0 +1,16 @@
+//! The client against a server: a mock in the same process, or a real one that `VALKEY_RDMA_TEST_SERVER` names.
+//! Tests that the mock knows too little for are ignored unless asked for (`--include-ignored`).
+
+#[cfg(feature = "blocking")]
+mod blocking;
+mod cache;
+mod commands;
+mod dedicated;
+mod fallback;
+mod large;
+mod pubsub;
+#[cfg(feature = "redis")]
+mod redis_rs;
+mod scripts;
+mod target;
+mod transactions;

@@ -1,0 +1,62 @@
+//! What a person reads when a connection ends.
+
+use std::collections::HashSet;
+
+use valkey_rdma_proto::work::FailureStatus;
+use valkey_rdma_proto::{CloseReason, ProtocolError};
+
+const PROTOCOL_ERRORS: [(ProtocolError, &str); 8] = [
+    (ProtocolError::MessageLength { len: 31 }, "M-1"),
+    (ProtocolError::Opcode { opcode: 9 }, "M-2"),
+    (ProtocolError::EmptyWindow, "W-2"),
+    (ProtocolError::WindowTooLarge { addr: u64::MAX, len: 2, limit: 1 << 30 }, "W-2"),
+    (ProtocolError::WindowReplaced { written: 1, len: 2 }, "W-5"),
+    (ProtocolError::ImmediateBeyondWindow { announced: 3, room: 2 }, "I-2"),
+    (ProtocolError::ImmediateTooSmall { announced: 1, written: 2 }, "I-3"),
+    (ProtocolError::TooManyRequests { limit: 1024 }, "F-4"),
+];
+
+#[test]
+fn a_protocol_error_names_the_clause_that_was_broken() {
+    for (error, clause) in PROTOCOL_ERRORS {
+        assert_eq!(error.clause(), clause);
+        assert!(error.to_string().contains(clause), "{error}");
+    }
+}
+
+#[test]
+fn every_end_of_a_connection_is_told_in_its_own_words() {
+    use FailureStatus as Status;
+    let statuses = [
+        Status::LocalLength,
+        Status::LocalQueuePair,
+        Status::LocalProtection,
+        Status::Flushed,
+        Status::RemoteInvalidRequest,
+        Status::RemoteAccess,
+        Status::RemoteOperation,
+        Status::RetryExceeded,
+        Status::RnrRetryExceeded,
+        Status::Other(99),
+    ];
+    let reasons = [
+        CloseReason::Local,
+        CloseReason::LocalUnfinished { bytes: 7 },
+        CloseReason::Peer,
+        CloseReason::HandshakeTimeout,
+        CloseReason::IdleTimeout,
+        CloseReason::KeepaliveTimeout { missed: 3 },
+        CloseReason::Device,
+    ];
+    let texts: Vec<String> = (reasons.into_iter())
+        .chain(statuses.map(CloseReason::Failed))
+        .chain(PROTOCOL_ERRORS.map(|(error, _)| CloseReason::Protocol(error)))
+        .map(|reason| reason.to_string())
+        .collect();
+    for text in &texts {
+        assert!(!text.ends_with('.') && text.starts_with(|c: char| !c.is_uppercase()), "{text}");
+    }
+    assert_eq!(texts.iter().collect::<HashSet<_>>().len(), texts.len(), "{texts:#?}");
+    let told = |number: &str| texts.iter().any(|text| text.contains(number));
+    assert!(told("7 bytes") && told("3 periods") && told("status 99"), "evidence is part of the text");
+}

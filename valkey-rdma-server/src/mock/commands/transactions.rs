@@ -1,0 +1,73 @@
+//! Several commands as one.
+
+use super::super::client::Transaction;
+use super::super::store::keep;
+use super::{Admin, All, Context, Entry, Failure, NoKey, Outcome, call, row};
+use crate::command::Command;
+use crate::reply::Reply;
+
+#[rustfmt::skip] // One row, one line.
+pub(super) const TABLE: &[Entry] = &[
+    row("discard", 1, Admin, NoKey, "Forgets the commands of a transaction.", discard),
+    row("exec", 1, Admin, NoKey, "Runs the commands of a transaction.", exec),
+    row("multi", 1, Admin, NoKey, "Begins a transaction.", multi),
+    row("unwatch", 1, Admin, NoKey, "Forgets the watched keys.", unwatch),
+    row("watch", -2, Admin, All, "Makes the next transaction depend on keys not changing.", watch),
+];
+
+fn multi(context: &mut Context<'_>, _command: &Command) -> Outcome {
+    context.client().transaction = Some(Transaction::default());
+    Ok(Reply::OK)
+}
+
+fn discard(context: &mut Context<'_>, _command: &Command) -> Outcome {
+    if context.client().transaction.take().is_none() {
+        return Err(Failure::new("ERR DISCARD without MULTI"));
+    }
+    stop_watching(context);
+    Ok(Reply::OK)
+}
+
+fn exec(context: &mut Context<'_>, _command: &Command) -> Outcome {
+    let client = context.client();
+    let transaction = client.transaction.take().ok_or(Failure::new("ERR EXEC without MULTI"))?;
+    let changed = client.watched_changed;
+    stop_watching(context);
+    if transaction.aborted {
+        return Err(Failure::new("EXECABORT Transaction discarded because of previous errors."));
+    }
+    if changed {
+        return Ok(Reply::NullArray);
+    }
+    context.in_transaction = true;
+    let replies = transaction.commands.iter().map(|command| match Entry::find(command.name()) {
+        Some(entry) => call(context, entry, command),
+        None => Failure::unknown_command(command.name(), command.args()).into(),
+    });
+    let replies = replies.collect();
+    context.in_transaction = false;
+    Ok(Reply::Array(replies))
+}
+
+fn watch(context: &mut Context<'_>, command: &Command) -> Outcome {
+    let client = context.client();
+    let database = client.database;
+    for key in command.args() {
+        client.watched.insert((database, keep(key)));
+    }
+    context.state.watchers.insert(context.client);
+    Ok(Reply::OK)
+}
+
+fn unwatch(context: &mut Context<'_>, _command: &Command) -> Outcome {
+    stop_watching(context);
+    Ok(Reply::OK)
+}
+
+/// Forgets the watched keys.
+pub(super) fn stop_watching(context: &mut Context<'_>) {
+    let client = context.client();
+    client.watched.clear();
+    client.watched_changed = false;
+    context.state.watchers.remove(&context.client);
+}

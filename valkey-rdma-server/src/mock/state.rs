@@ -1,0 +1,172 @@
+//! All that commands of different connections share, behind one lock: as in Valkey, one command runs at a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::DATABASES;
+use super::client::Client;
+use super::config::Settings;
+use super::failure::Failure;
+use super::functions::Functions;
+use super::store::Database;
+use super::subscriptions::Subscriptions;
+use super::tracking::Tracking;
+use super::waiters::Waiters;
+use crate::reply::Reply;
+
+/// What a [`Mock`](super::Mock) knows.
+pub(super) struct State {
+    pub(super) databases: Vec<Database>,
+    pub(super) settings: Settings,
+    pub(super) clients: BTreeMap<u64, Client>,
+    pub(super) subscriptions: Subscriptions,
+    pub(super) tracking: Tracking,
+    pub(super) waiters: Waiters,
+    pub(super) functions: Functions,
+    pub(super) clock: Clock,
+    /// Clients with watched keys.
+    pub(super) watchers: BTreeSet<u64>,
+    pub(super) clients_seen: u64,
+    pub(super) commands_run: u64,
+}
+
+/// The time of day that cannot jump: that of the start, and what has passed since.
+pub(super) struct Clock {
+    pub(super) started: Instant,
+    /// Milliseconds since 1970.
+    started_at: i64,
+}
+
+impl Clock {
+    /// Milliseconds since 1970.
+    pub(super) fn now(&self) -> i64 {
+        self.started_at + i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX / 2)
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            started: Instant::now(),
+            started_at: i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX / 2),
+        }
+    }
+}
+
+impl State {
+    pub(super) fn new() -> Self {
+        Self {
+            databases: (0..DATABASES).map(|_| Database::default()).collect(),
+            settings: Settings::default(),
+            clients: BTreeMap::new(),
+            subscriptions: Subscriptions::default(),
+            tracking: Tracking::default(),
+            waiters: Waiters::default(),
+            functions: Functions::default(),
+            clock: Clock::default(),
+            watchers: BTreeSet::new(),
+            clients_seen: 0,
+            commands_run: 0,
+        }
+    }
+
+    /// Bytes of all keys and values, roughly.
+    pub(super) fn used_memory(&self) -> usize {
+        self.databases.iter().map(Database::used).sum()
+    }
+
+    /// Whether `more` bytes would exceed the memory limit.
+    pub(super) fn would_overflow(&self, more: usize) -> bool {
+        let limit = self.settings.max_memory();
+        limit != 0 && self.used_memory().saturating_add(more) > limit
+    }
+
+    /// Lets the time pass for all keys.
+    pub(super) fn catch_up(&mut self) {
+        let now = self.clock.now();
+        for database in &mut self.databases {
+            database.set_now(now);
+        }
+    }
+
+    /// After a command: those who watch, track or wait for a key that has changed get to know. `author` changed it.
+    pub(super) fn settle(&mut self, author: Option<u64>) {
+        if self.watchers.is_empty() && self.waiters.is_empty() && self.tracking.is_idle() {
+            for database in &mut self.databases {
+                database.take_changed();
+            }
+            return;
+        }
+        loop {
+            let mut changed: BTreeSet<(usize, Bytes)> = BTreeSet::new();
+            for (index, database) in self.databases.iter_mut().enumerate() {
+                changed.extend(database.take_changed().into_iter().map(|key| (index, key)));
+            }
+            if changed.is_empty() {
+                break;
+            }
+            let keys: BTreeSet<Bytes> = changed.iter().map(|(_, key)| key.clone()).collect();
+            self.tracking.changed(&keys, author, &self.clients);
+            for watcher in &self.watchers {
+                if let Some(client) = self.clients.get_mut(watcher) {
+                    client.watched_changed |= client.watched.iter().any(|watched| changed.contains(watched));
+                }
+            }
+            if self.waiters.is_empty() {
+                break;
+            }
+            for key in &changed {
+                for client in self.waiters.queue(key) {
+                    self.serve(client);
+                }
+            }
+        }
+        let overflow = self.tracking.overflow();
+        if !overflow.is_empty() {
+            self.tracking.changed(&overflow.into_iter().collect(), None, &self.clients);
+        }
+    }
+
+    /// Tries again what `client` waits for.
+    fn serve(&mut self, client: u64) {
+        let Some(waiter) = self.waiters.get(client) else { return };
+        // Who has gone must not take anything.
+        let outcome = if waiter.answer.is_closed() {
+            Err(Failure::SYNTAX)
+        } else {
+            (waiter.attempt)(&mut self.databases[waiter.database], &waiter.command)
+        };
+        let reply = match outcome {
+            // As in Valkey, a key of another type is as good as none.
+            Ok(None) => return,
+            Err(failure) if failure == Failure::WRONG_TYPE => return,
+            Ok(Some(reply)) => reply,
+            Err(failure) => failure.into(),
+        };
+        self.answer(client, reply);
+    }
+
+    /// Ends a wait. `false`: that client does not wait.
+    pub(super) fn answer(&mut self, client: u64, reply: Reply) -> bool {
+        let Some(waiter) = self.waiters.remove(client) else { return false };
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.blocked = false;
+        }
+        // An error means that it has just gone.
+        let _ = waiter.answer.send(reply);
+        true
+    }
+
+    pub(super) fn forget_client(&mut self, id: u64) {
+        self.waiters.remove(id);
+        self.watchers.remove(&id);
+        self.tracking.forget(id);
+        if let Some(mut client) = self.clients.remove(&id) {
+            self.subscriptions.remove_all(&mut client);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Client-side caching: who is to hear that a key has changed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use bytes::Bytes;
+
+use super::client::Client;
+use crate::handler::Protocol;
+use crate::reply::Reply;
+
+/// What `CLIENT TRACKING ON` was told.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TrackingOptions {
+    /// The client that hears instead; 0: the client itself.
+    pub(super) redirect: u64,
+    /// Hears of all keys with these prefixes, read or not.
+    pub(super) broadcast: Option<Vec<Bytes>>,
+    pub(super) opt_in: bool,
+    pub(super) opt_out: bool,
+    pub(super) no_loop: bool,
+    /// `CLIENT CACHING` for the next command.
+    pub(super) caching: Option<bool>,
+}
+
+/// Which keys were read by clients that want to hear of their next change.
+#[derive(Default)]
+pub(super) struct Tracking {
+    readers: HashMap<Bytes, BTreeSet<u64>>,
+    /// Clients that hear of all keys with their prefixes.
+    broadcast_to: BTreeSet<u64>,
+}
+
+impl Tracking {
+    /// Nobody is to hear of anything.
+    pub(super) fn is_idle(&self) -> bool {
+        self.readers.is_empty() && self.broadcast_to.is_empty()
+    }
+
+    /// Begins or ends tracking for a client.
+    pub(super) fn set(&mut self, client: &mut Client, options: Option<TrackingOptions>) {
+        self.broadcast_to.remove(&client.id);
+        if options.as_ref().is_some_and(|options| options.broadcast.is_some()) {
+            self.broadcast_to.insert(client.id);
+        }
+        client.tracking = options;
+    }
+
+    pub(super) fn forget(&mut self, client: u64) {
+        self.broadcast_to.remove(&client);
+    }
+
+    /// Remembers that `client` has read `keys`, if it asked for that.
+    pub(super) fn remember<'a>(&mut self, client: &Client, keys: impl Iterator<Item = &'a Bytes>) {
+        let Some(options) = &client.tracking else { return };
+        let wanted = match (options.opt_in, options.opt_out) {
+            (true, _) => options.caching == Some(true),
+            (_, true) => options.caching != Some(false),
+            _ => true,
+        };
+        if options.broadcast.is_some() || !wanted {
+            return;
+        }
+        for key in keys {
+            self.readers.entry(Bytes::copy_from_slice(key)).or_default().insert(client.id);
+        }
+        // As Valkey's tracking-table-max-keys: what is forgotten is reported as changed, by the caller of `overflow`.
+    }
+
+    /// Keys to be reported although nothing happened to them, because the table is full.
+    pub(super) fn overflow(&mut self) -> Vec<Bytes> {
+        let excess = self.readers.len().saturating_sub(MAX_KEYS);
+        self.readers.keys().take(excess).cloned().collect()
+    }
+
+    pub(super) fn keys(&self) -> usize {
+        self.readers.len()
+    }
+
+    /// Tells all concerned that `keys` have changed by `author`'s hand.
+    pub(super) fn changed(
+        &mut self,
+        keys: &BTreeSet<Bytes>,
+        author: Option<u64>,
+        clients: &BTreeMap<u64, Client>,
+    ) {
+        let spared =
+            |client: &Client, options: &TrackingOptions| options.no_loop && author == Some(client.id);
+        for key in keys {
+            for id in self.readers.remove(key).unwrap_or_default() {
+                if let Some(client) = clients.get(&id)
+                    && let Some(options) = &client.tracking
+                    && options.broadcast.is_none()
+                    && !spared(client, options)
+                {
+                    tell(client, options, std::slice::from_ref(key), clients);
+                }
+            }
+        }
+        for client in self.broadcast_to.iter().filter_map(|id| clients.get(id)) {
+            let Some(options) = &client.tracking else { continue };
+            let Some(prefixes) = &options.broadcast else { continue };
+            if spared(client, options) {
+                continue;
+            }
+            let concerned = |key: &&Bytes| prefixes.iter().any(|prefix| key.starts_with(prefix));
+            let concerned: Vec<Bytes> = keys.iter().filter(concerned).cloned().collect();
+            if !concerned.is_empty() {
+                tell(client, options, &concerned, clients);
+            }
+        }
+    }
+
+    /// Tells all who track anything that everything has changed.
+    pub(super) fn flushed(&mut self, clients: &BTreeMap<u64, Client>) {
+        self.readers.clear();
+        for client in clients.values() {
+            if let Some(options) = &client.tracking {
+                send(client, options, Reply::NullArray, clients);
+            }
+        }
+    }
+}
+
+fn tell(client: &Client, options: &TrackingOptions, keys: &[Bytes], clients: &BTreeMap<u64, Client>) {
+    send(client, options, Reply::Array(keys.iter().cloned().map(Reply::Bulk).collect()), clients);
+}
+
+fn send(client: &Client, options: &TrackingOptions, what: Reply, clients: &BTreeMap<u64, Client>) {
+    let listener = match options.redirect {
+        0 => client,
+        id => match clients.get(&id) {
+            Some(listener) => listener,
+            None => {
+                if client.protocol == Protocol::Resp3 {
+                    let id = Reply::Integer(i64::try_from(id).unwrap_or(i64::MAX));
+                    client.pusher.push(Reply::Push(vec![Reply::bulk("tracking-redir-broken"), id]));
+                }
+                return;
+            }
+        },
+    };
+    if listener.protocol == Protocol::Resp3 {
+        listener.pusher.push(Reply::Push(vec![Reply::bulk("invalidate"), what]));
+    } else if options.redirect != 0 && listener.subscribed[0].contains(INVALIDATE) {
+        listener.pusher.push(Reply::Push(vec![Reply::bulk("message"), Reply::bulk(INVALIDATE), what]));
+    }
+}
+
+/// Where a RESP2 client hears of changes.
+const INVALIDATE: &[u8] = b"__redis__:invalidate";
+
+/// Valkey's `tracking-table-max-keys`.
+const MAX_KEYS: usize = 1_000_000;

@@ -1,0 +1,357 @@
+//! Emulated devices that a program makes for itself: which link connections take, and what goes wrong on them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use valkey_rdma_proto::work::FailureStatus;
+
+use super::RNR_RETRY_FOREVER;
+use super::direct::{DirectLink, Sides, WeakDirectLink};
+use super::socket::{SocketLink, WeakSocketLink};
+use crate::error::TransportError;
+
+/// What carries the connections of an emulated device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// Straight from memory to memory if the listener is in this process, TCP otherwise. A listener can be reached
+    /// both ways. What a connection without a device name takes.
+    Any,
+    /// Within this process only. Device name `inprocess`.
+    InProcess,
+    /// TCP, even within this process. Device name `tcp`.
+    Tcp,
+    /// Unix sockets in this directory, each named by the port it stands for. Device name `unix:DIR`.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Link::Any => f.write_str("any"),
+            Link::InProcess => f.write_str("inprocess"),
+            Link::Tcp => f.write_str("tcp"),
+            Link::Unix(directory) => write!(f, "unix:{}", directory.display()),
+        }
+    }
+}
+
+/// An emulated device with a name, delays and faults of its own.
+///
+/// Connections use it if [`Config::device`](crate::Config::device), or `device=` in a URL, has its
+/// [name](Self::name). Either end of a connection can be on one; everything below concerns the connections of this
+/// device and no others. All of it can be changed while they run. A dropped device takes no more connections; those
+/// it has go on, as asked of it last.
+///
+/// ```
+/// use tokio::io::{AsyncReadExt, AsyncWriteExt};
+/// use valkey_rdma_transport::emulated::{Device, Link};
+/// use valkey_rdma_transport::{Config, DeviceKind, Listener, Stream};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut listener =
+///     Listener::bind(DeviceKind::Emulated, "127.0.0.1:0".parse()?, &Config::default()).await?;
+/// let device = Device::new(Link::Any);
+/// let mut config = Config::default();
+/// config.device(device.name());
+/// let connecting = Stream::connect(DeviceKind::Emulated, listener.local_addr(), &config);
+/// let (client, server) = tokio::join!(connecting, listener.accept());
+/// let (mut client, mut server) = (client?, server?);
+///
+/// client.write_all(b"in good order").await?;
+/// server.read_exact(&mut [0; 13]).await?;
+/// device.break_links();
+/// assert_eq!(client.read(&mut [0]).await?, 0); // the peer has disconnected: end of file
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Device {
+    name: String,
+    conditions: Arc<Conditions>,
+}
+
+impl Device {
+    /// Makes a device that connects over `link`, without delays and faults.
+    pub fn new(link: Link) -> Self {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let name = format!("emulated{}", MADE.fetch_add(1, Ordering::Relaxed));
+        let conditions = Arc::new(Conditions { link, asked: Some(Mutex::default()) });
+        lock(&DEVICES).insert(name.clone(), conditions.clone());
+        Self { name, conditions }
+    }
+
+    /// Its name, which no other device of this process ever has.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Delays what is sent from now on: each work request by a duration out of this range, drawn with a generator
+    /// that starts from `seed`. Nothing overtakes. `Duration::ZERO..=Duration::ZERO` ends it.
+    pub fn delay(&self, range: RangeInclusive<Duration>, seed: u64) {
+        let range = (*range.start()).min(LONGEST)..=(*range.end()).min(LONGEST);
+        self.ask(|asked| {
+            asked.delay = (*range.end() > Duration::ZERO).then_some(Delay { range, state: seed })
+        });
+    }
+
+    /// Fails a send: the `nth` that is posted from now on, counted from 1 over all connections of the device. It
+    /// completes with this status without reaching the peer, and its queue pair goes to error, as after any failure.
+    pub fn fail_send(&self, nth: u64, status: FailureStatus) {
+        self.ask(|asked| asked.failures.push((nth, status)));
+    }
+
+    /// Drops a completion event: the `nth` that is due from now on, counted from 1 over all connections of the
+    /// device. The completion itself is in its queue. No hardware should do this; a program that survives it survives
+    /// its own lost wake-ups too.
+    pub fn drop_completion_event(&self, nth: u64) {
+        self.ask(|asked| asked.dropped_events.push(nth));
+    }
+
+    /// Stalls the receivers, or lets them go on: while stalled they have no receive posted as far as the peer can
+    /// tell, whatever the program has posted.
+    pub fn stall_receivers(&self, stalled: bool) {
+        self.ask(|asked| asked.stalled = stalled);
+        if !stalled {
+            self.each_link(|link| link.with(Sides::resume), SocketLink::resume);
+        }
+    }
+
+    /// How often the peers of connections made from now on may try again when they find no receive posted: 0 to 7,
+    /// where 7 means for ever. Default 7. Greater values are brought to 7.
+    pub fn rnr_retry_count(&self, count: u8) {
+        self.ask(|asked| asked.rnr_retry_count = count.min(RNR_RETRY_FOREVER));
+    }
+
+    /// The time between two such tries. Default 10 ms.
+    pub fn rnr_timer(&self, interval: Duration) {
+        self.ask(|asked| asked.rnr_timer = interval.min(LONGEST));
+    }
+
+    /// How long a peer's device may leave a send without an answer before that fails with
+    /// [`FailureStatus::RetryExceeded`]. Default 30 s: longer than hardware, since an emulated device can be as slow
+    /// as the machine it runs on.
+    pub fn retry_timeout(&self, limit: Duration) {
+        self.ask(|asked| asked.retry_timeout = limit.min(LONGEST));
+    }
+
+    /// Breaks all connections that the device has: both ends are told that the other has disconnected, and nothing
+    /// passes any more.
+    pub fn break_links(&self) {
+        self.each_link(|link| link.with(Sides::sever), SocketLink::sever);
+    }
+
+    /// Cuts all connections that the device has, like a cable: nothing passes any more and nobody is told. Who sends
+    /// finds out after the [retry timeout](Self::retry_timeout), each side by its own; who only waits never does.
+    pub fn cut_links(&self) {
+        self.each_link(|link| link.with(Sides::cut), SocketLink::cut);
+    }
+
+    fn ask(&self, change: impl FnOnce(&mut Asked)) {
+        if let Some(asked) = &self.conditions.asked {
+            change(&mut lock(asked));
+        }
+    }
+
+    fn each_link(&self, direct: impl Fn(&DirectLink), socket: impl Fn(&SocketLink)) {
+        // Taken out of the lock, because a link asks for the conditions while it holds its own.
+        let Some(asked) = &self.conditions.asked else { return };
+        let links = std::mem::take(&mut lock(asked).links);
+        let live: Vec<AnyLink> = links.iter().filter_map(WeakLink::upgrade).collect();
+        lock(asked).links.extend(links.into_iter().filter(|link| link.upgrade().is_some()));
+        for link in live {
+            match link {
+                AnyLink::Direct(link) => direct(&link),
+                AnyLink::Socket(link) => socket(&link),
+            }
+        }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        lock(&DEVICES).remove(&self.name);
+    }
+}
+
+/// What connections of one device have in common.
+#[derive(Debug)]
+pub(super) struct Conditions {
+    pub(super) link: Link,
+    /// `None` for the devices that are always there, on which nothing goes wrong.
+    asked: Option<Mutex<Asked>>,
+}
+
+/// What a program asked of its device.
+#[derive(Debug)]
+struct Asked {
+    delay: Option<Delay>,
+    /// Sends still to be posted until one fails, and how.
+    failures: Vec<(u64, FailureStatus)>,
+    /// Completion events still to come until one is dropped.
+    dropped_events: Vec<u64>,
+    stalled: bool,
+    rnr_retry_count: u8,
+    rnr_timer: Duration,
+    retry_timeout: Duration,
+    links: Vec<WeakLink>,
+}
+
+impl Default for Asked {
+    fn default() -> Self {
+        Self {
+            delay: None,
+            failures: Vec::new(),
+            dropped_events: Vec::new(),
+            stalled: false,
+            rnr_retry_count: RNR_RETRY_FOREVER,
+            rnr_timer: RNR_TIMER,
+            retry_timeout: RETRY_TIMEOUT,
+            links: Vec::new(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Delay {
+    range: RangeInclusive<Duration>,
+    state: u64,
+}
+
+impl Delay {
+    /// The next one: SplitMix64 over the range, in whole nanoseconds.
+    fn draw(&mut self) -> Duration {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.state;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^= bits >> 31;
+        let width = self.range.end().saturating_sub(*self.range.start()).as_nanos();
+        let width = u64::try_from(width).unwrap_or(u64::MAX);
+        *self.range.start() + Duration::from_nanos(bits % width.saturating_add(1))
+    }
+}
+
+impl Conditions {
+    /// The device that a name stands for.
+    ///
+    /// # Errors
+    /// [`TransportError::UnknownLink`] if it stands for none.
+    pub(super) fn named(name: Option<&str>) -> Result<Arc<Self>, TransportError> {
+        let calm = |link| Arc::new(Self { link, asked: None });
+        let Some(name) = name else { return Ok(calm(Link::Any)) };
+        match name.strip_prefix("unix:") {
+            Some(directory) if !directory.is_empty() => return Ok(calm(Link::Unix(directory.into()))),
+            _ => {}
+        }
+        match name {
+            "inprocess" => Ok(calm(Link::InProcess)),
+            "tcp" => Ok(calm(Link::Tcp)),
+            _ => lock(&DEVICES)
+                .get(name)
+                .cloned()
+                .ok_or_else(|| TransportError::UnknownLink { name: name.to_owned() }),
+        }
+    }
+
+    pub(super) fn rnr_retry_count(&self) -> u8 {
+        self.get(RNR_RETRY_FOREVER, |asked| asked.rnr_retry_count)
+    }
+
+    pub(super) fn rnr_timer(&self) -> Duration {
+        self.get(RNR_TIMER, |asked| asked.rnr_timer)
+    }
+
+    pub(super) fn retry_timeout(&self) -> Duration {
+        self.get(RETRY_TIMEOUT, |asked| asked.retry_timeout)
+    }
+
+    pub(super) fn stalls_receiver(&self) -> bool {
+        self.get(false, |asked| asked.stalled)
+    }
+
+    /// How long the send now posted is held back, if at all.
+    pub(super) fn delays(&self) -> Option<Duration> {
+        self.get(None, |asked| asked.delay.as_mut().map(Delay::draw))
+    }
+
+    /// How the send now posted is to fail, if at all.
+    pub(super) fn fails_send(&self) -> Option<FailureStatus> {
+        self.get(None, |asked| {
+            asked.failures.iter_mut().for_each(|(left, _)| *left = left.saturating_sub(1));
+            let hit = asked.failures.iter().position(|(left, _)| *left == 0)?;
+            Some(asked.failures.swap_remove(hit).1)
+        })
+    }
+
+    /// Whether the completion event now due is dropped.
+    pub(super) fn drops_event(&self) -> bool {
+        self.get(false, |asked| {
+            asked.dropped_events.iter_mut().for_each(|left| *left = left.saturating_sub(1));
+            let before = asked.dropped_events.len();
+            asked.dropped_events.retain(|left| *left > 0);
+            asked.dropped_events.len() < before
+        })
+    }
+
+    /// Has what the device is asked reach this link.
+    pub(super) fn watch_direct(&self, link: &DirectLink) {
+        self.watch(|| WeakLink::Direct(link.downgrade()));
+    }
+
+    /// As [`watch_direct`](Self::watch_direct), for a socket.
+    pub(super) fn watch_socket(&self, link: &SocketLink) {
+        self.watch(|| WeakLink::Socket(link.downgrade()));
+    }
+
+    fn watch(&self, link: impl FnOnce() -> WeakLink) {
+        if let Some(asked) = &self.asked {
+            let links = &mut lock(asked).links;
+            links.retain(|link| link.upgrade().is_some());
+            links.push(link());
+        }
+    }
+
+    fn get<T>(&self, calm: T, value: impl FnOnce(&mut Asked) -> T) -> T {
+        self.asked.as_ref().map_or(calm, |asked| value(&mut lock(asked)))
+    }
+}
+
+#[derive(Debug)]
+enum WeakLink {
+    Direct(WeakDirectLink),
+    Socket(WeakSocketLink),
+}
+
+enum AnyLink {
+    Direct(DirectLink),
+    Socket(SocketLink),
+}
+
+impl WeakLink {
+    fn upgrade(&self) -> Option<AnyLink> {
+        match self {
+            WeakLink::Direct(link) => link.upgrade().map(AnyLink::Direct),
+            WeakLink::Socket(link) => link.upgrade().map(AnyLink::Socket),
+        }
+    }
+}
+
+static DEVICES: LazyLock<Mutex<BTreeMap<String, Arc<Conditions>>>> = LazyLock::new(Mutex::default);
+
+/// As soft-RoCE's, near enough.
+const RNR_TIMER: Duration = Duration::from_millis(10);
+
+const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Longer than anybody waits, and short enough to be added to a clock.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,254 @@
+//! The link within one process: posting a send carries it out at once, by copying from one side's region into the
+//! other's.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Poll, Waker, ready};
+
+use tokio::runtime::Handle;
+use tokio::time::{Instant, Sleep};
+use valkey_rdma_proto::work::{ReceiveRequest, SendRequest};
+
+use super::requester::Asked;
+use super::responder::Refusal;
+use super::side::{QueuePairState, Side};
+use crate::device::CmEvent;
+use crate::error::TransportError;
+
+/// Which end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Active,
+    Passive,
+}
+
+impl End {
+    fn other(self) -> End {
+        match self {
+            End::Active => End::Passive,
+            End::Passive => End::Active,
+        }
+    }
+}
+
+/// Two sides under one lock, so that a send and its effect at the peer are one step.
+#[derive(Clone, Debug)]
+pub(super) struct DirectLink(Arc<Mutex<Sides>>);
+
+/// A [`DirectLink`] that does not keep it.
+#[derive(Debug)]
+pub(super) struct WeakDirectLink(Weak<Mutex<Sides>>);
+
+#[derive(Debug)]
+pub(super) struct Sides {
+    sides: [Side; 2],
+    /// Nothing passes any more, in either direction.
+    cut: bool,
+    keeper: Keeper,
+}
+
+/// The task that keeps time for a link on which something has to happen later. Most links never need one.
+#[derive(Debug)]
+enum Keeper {
+    Absent,
+    Waiting {
+        until: Instant,
+        waker: Waker,
+    },
+    /// Started, or about to look at the link.
+    Awake,
+}
+
+impl DirectLink {
+    pub(super) fn new(active: Side, passive: Side) -> Self {
+        Self(Arc::new(Mutex::new(Sides { sides: [active, passive], cut: false, keeper: Keeper::Absent })))
+    }
+
+    pub(super) fn downgrade(&self) -> WeakDirectLink {
+        WeakDirectLink(Arc::downgrade(&self.0))
+    }
+
+    /// Runs `step` under the lock, then wakes whoever it has something for.
+    pub(super) fn with<R>(&self, step: impl FnOnce(&mut Sides) -> R) -> R {
+        let (result, wakers, start) = {
+            let mut sides = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let result = step(&mut sides);
+            let (keeper, start) = sides.call_keeper();
+            let [active, passive] = &mut sides.sides;
+            let ([a, b], [c, d]) = (active.take_wakers(), passive.take_wakers());
+            (result, [a, b, c, d, keeper], start)
+        };
+        wakers.into_iter().flatten().for_each(Waker::wake);
+        if start {
+            self.start_keeper();
+        }
+        result
+    }
+
+    fn start_keeper(&self) {
+        let (link, mut sleep) = (self.downgrade(), None::<Pin<Box<Sleep>>>);
+        tokio::spawn(std::future::poll_fn(move |cx| {
+            loop {
+                let Some(link) = link.upgrade() else { return Poll::Ready(()) };
+                let deadline = link.with(|sides| {
+                    sides.advance();
+                    let deadline = sides.deadline();
+                    sides.keeper = match deadline {
+                        Some(until) => Keeper::Waiting { until, waker: cx.waker().clone() },
+                        None => Keeper::Absent,
+                    };
+                    deadline
+                });
+                let Some(deadline) = deadline else { return Poll::Ready(()) };
+                let sleep = sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+                sleep.as_mut().reset(deadline);
+                ready!(sleep.as_mut().poll(cx));
+            }
+        }));
+    }
+}
+
+impl WeakDirectLink {
+    pub(super) fn upgrade(&self) -> Option<DirectLink> {
+        self.0.upgrade().map(DirectLink)
+    }
+}
+
+impl Sides {
+    /// One side.
+    pub(super) fn side(&mut self, end: End) -> &mut Side {
+        &mut self.sides[end as usize]
+    }
+
+    /// Posts a chain of sends from `end`.
+    pub(super) fn post_sends(&mut self, end: End, chain: &[SendRequest]) -> Result<(), TransportError> {
+        let posted = chain.iter().try_for_each(|request| self.side(end).post_send(*request));
+        self.progress(end);
+        posted
+    }
+
+    /// Posts receives at `end`, and lets the peer's waiting sends find them.
+    pub(super) fn post_receives(&mut self, end: End, batch: &[ReceiveRequest]) -> Result<(), TransportError> {
+        let posted = batch.iter().try_for_each(|request| self.side(end).post_receive(*request));
+        self.side(end.other()).resume();
+        self.progress(end.other());
+        posted
+    }
+
+    /// The passive end accepted: both queue pairs are connected, unless the active end is gone by now.
+    pub(super) fn connect(&mut self) {
+        if self.side(End::Active).state == QueuePairState::Error {
+            return self.side(End::Passive).push_cm_event(CmEvent::Disconnected);
+        }
+        for end in [End::Active, End::Passive] {
+            // What one side grants rules the sends of the other.
+            let granted = self.side(end.other()).conditions.rnr_retry_count();
+            let side = self.side(end);
+            side.sends.rnr_retry_count = granted;
+            side.state = QueuePairState::Ready;
+            side.push_cm_event(CmEvent::Established);
+        }
+    }
+
+    /// `end` goes to error; its peer is told if they were connected.
+    pub(super) fn disconnect(&mut self, end: End) {
+        let was_connected = self.side(end).state != QueuePairState::Init;
+        self.side(end).fail();
+        // Each side is told once, and not at all if it went first.
+        if was_connected && !self.cut {
+            self.side(end.other()).push_disconnected();
+        }
+    }
+
+    /// Ends the connection for both sides, as an operator would.
+    pub(super) fn sever(&mut self) {
+        self.cut = true;
+        for side in &mut self.sides {
+            if side.state == QueuePairState::Ready {
+                side.push_disconnected();
+            }
+        }
+    }
+
+    /// From now on nothing passes, and nobody is told.
+    pub(super) fn cut(&mut self) {
+        self.cut = true;
+        self.sides.iter_mut().for_each(|side| side.sends.unanswered());
+    }
+
+    /// Does what has become due.
+    pub(super) fn advance(&mut self) {
+        for end in [End::Active, End::Passive] {
+            self.side(end).expire();
+            self.progress(end);
+        }
+    }
+
+    /// The peer of `end` may have receives for it again.
+    pub(super) fn resume(&mut self) {
+        for end in [End::Active, End::Passive] {
+            self.side(end).resume();
+            self.progress(end);
+        }
+    }
+
+    /// Carries out the waiting sends of `end`, in order, as far as the peer's receives allow.
+    fn progress(&mut self, end: End) {
+        while let Some(asked) = self.side(end).ask() {
+            let [active, passive] = &mut self.sides;
+            let (requester, responder) = match end {
+                End::Active => (active, passive),
+                End::Passive => (passive, active),
+            };
+            // A peer in error acknowledges nothing, nor does one that cannot be reached.
+            if self.cut || responder.state != QueuePairState::Ready {
+                return requester.unask();
+            }
+            carry_out(&asked, requester, responder);
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.sides.iter().filter_map(|side| side.sends.deadline(side.conditions.retry_timeout())).min()
+    }
+
+    /// Sees to it that somebody keeps time: the waker to wake, or whether to start the task.
+    fn call_keeper(&mut self) -> (Option<Waker>, bool) {
+        let deadline = self.deadline();
+        match (&self.keeper, deadline) {
+            // Without a runtime there is no clock, and nobody who could wait for what it brings.
+            (Keeper::Absent, Some(_)) if Handle::try_current().is_ok() => {
+                self.keeper = Keeper::Awake;
+                (None, true)
+            }
+            (Keeper::Waiting { until, .. }, deadline)
+                if deadline.is_none_or(|deadline| deadline < *until) =>
+            {
+                match std::mem::replace(&mut self.keeper, Keeper::Awake) {
+                    Keeper::Waiting { waker, .. } => (Some(waker), false),
+                    Keeper::Absent | Keeper::Awake => (None, false),
+                }
+            }
+            _ => (None, false),
+        }
+    }
+}
+
+fn carry_out(asked: &Asked, requester: &mut Side, responder: &mut Side) {
+    let (op, len) = (asked.request.op, asked.request.local.len);
+    let answered = match responder.admit(op, len) {
+        Ok(place) => {
+            if let Some((target, to)) = place {
+                // The two regions differ: each belongs to one side.
+                let source = asked.source.lock();
+                target.lock()[to].copy_from_slice(&source[asked.range.clone()]);
+            }
+            responder.settle(op, len);
+            requester.acknowledged(asked.sequence)
+        }
+        Err(Refusal::NotReady) => requester.not_ready(asked.sequence, responder.conditions.rnr_timer()),
+        Err(Refusal::Denied(status)) => requester.denied(asked.sequence, status),
+    };
+    debug_assert!(answered.is_ok(), "a direct answer is to what was asked");
+}

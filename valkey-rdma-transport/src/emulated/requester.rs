@@ -1,0 +1,253 @@
+//! The half of a queue pair that sends: keeps what was posted until the peer's device has answered, in order.
+
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+
+use tokio::time::Instant;
+use valkey_rdma_proto::work::{FailureStatus, SendRequest, WrId};
+
+use super::memory::Memory;
+use super::side::{QueuePairState, Side};
+use super::{MAX_MESSAGE, RNR_RETRY_FOREVER, refused};
+use crate::error::TransportError;
+
+/// Sends that the peer's device has not acknowledged, oldest first.
+///
+/// Each has a sequence number, counted over the connection from 0. The first `asked` of them are on their way.
+#[derive(Debug)]
+pub(super) struct SendQueue {
+    waiting: VecDeque<Waiting>,
+    /// Sequence number of the oldest.
+    first: u64,
+    asked: usize,
+    /// The peer had no receive posted and will say when it has.
+    on_hold: bool,
+    /// When the retries are used up that a receiver who is not ready is granted.
+    not_ready_deadline: Option<Instant>,
+    /// Since when the peer's device has left a request without an answer.
+    unanswered_since: Option<Instant>,
+    /// No request arrives before one that was posted earlier, whatever their delays.
+    last_due: Option<Instant>,
+    /// Retries granted to a peer that has no receive posted; 7 means without end. The peer's choice.
+    pub(super) rnr_retry_count: u8,
+}
+
+impl Default for SendQueue {
+    fn default() -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            first: 0,
+            asked: 0,
+            on_hold: false,
+            not_ready_deadline: None,
+            unanswered_since: None,
+            last_due: None,
+            rnr_retry_count: RNR_RETRY_FOREVER,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Waiting {
+    request: SendRequest,
+    /// Not before that.
+    due: Option<Instant>,
+    /// Asked for by a test: how it is to fail.
+    fault: Option<FailureStatus>,
+}
+
+/// A request on its way to the peer's responder.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) sequence: u64,
+    pub(super) request: SendRequest,
+    pub(super) source: Memory,
+    pub(super) range: Range<usize>,
+}
+
+/// The peer's device answered what nobody asked.
+#[derive(Debug)]
+pub(super) struct NotAsked;
+
+impl SendQueue {
+    /// The identities of everything that waits, which then waits no more.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = WrId> + use<> {
+        self.asked = 0;
+        self.on_hold = false;
+        self.not_ready_deadline = None;
+        self.unanswered_since = None;
+        std::mem::take(&mut self.waiting).into_iter().map(|waiting| waiting.request.wr_id)
+    }
+
+    /// When [`Side::expire`] has something to do, or a delayed request may go.
+    pub(super) fn deadline(&self, retry_timeout: std::time::Duration) -> Option<Instant> {
+        let due = if self.on_hold { None } else { self.waiting.get(self.asked).and_then(|next| next.due) };
+        let unanswered = self.unanswered_since.map(|since| since + retry_timeout);
+        [due, self.not_ready_deadline, unanswered].into_iter().flatten().min()
+    }
+
+    pub(super) fn unanswered_since(&self) -> Option<Instant> {
+        self.unanswered_since
+    }
+
+    /// Something was heard of the peer's device, so what it has not answered is being worked on.
+    pub(super) fn heard(&mut self) {
+        if let Some(since) = &mut self.unanswered_since {
+            *since = Instant::now();
+        }
+    }
+
+    /// Nothing is heard of the peer's device from now on.
+    pub(super) fn unanswered(&mut self) {
+        if !self.waiting.is_empty() {
+            self.unanswered_since.get_or_insert_with(Instant::now);
+        }
+    }
+
+    fn pop(&mut self) -> Option<Waiting> {
+        let waiting = self.waiting.pop_front()?;
+        self.first += 1;
+        self.asked = self.asked.saturating_sub(1);
+        self.not_ready_deadline = None;
+        if self.waiting.is_empty() {
+            self.unanswered_since = None;
+        }
+        Some(waiting)
+    }
+
+    /// How many requests an answer to `sequence` answers, itself included.
+    fn answered(&self, sequence: u64) -> Result<usize, NotAsked> {
+        let before = sequence.checked_sub(self.first).ok_or(NotAsked)?;
+        let before = usize::try_from(before).map_err(|_| NotAsked)?;
+        if before < self.asked { Ok(before + 1) } else { Err(NotAsked) }
+    }
+}
+
+impl Side {
+    /// Posts a send.
+    pub(super) fn post_send(&mut self, request: SendRequest) -> Result<(), TransportError> {
+        if self.state == QueuePairState::Init {
+            return Err(refused("ibv_post_send", io::ErrorKind::InvalidInput));
+        }
+        if !self.take_send_entry() {
+            return Err(refused("ibv_post_send", io::ErrorKind::OutOfMemory));
+        }
+        let fault = self.conditions.fails_send();
+        if self.state == QueuePairState::Error {
+            self.fail_send(request.wr_id, FailureStatus::Flushed);
+            return Ok(());
+        }
+        let due = self.conditions.delays().map(|delay| {
+            let due = Instant::now() + delay;
+            self.sends.last_due.map_or(due, |last| due.max(last))
+        });
+        self.sends.last_due = due.or(self.sends.last_due);
+        // A request without a delay still goes after those that have one.
+        let due = due.or(self.sends.last_due);
+        self.sends.waiting.push_back(Waiting { request, due, fault });
+        Ok(())
+    }
+
+    /// The next request to carry to the peer, if one may go now.
+    pub(super) fn ask(&mut self) -> Option<Asked> {
+        if self.state != QueuePairState::Ready || self.sends.on_hold {
+            return None;
+        }
+        let next = self.sends.waiting.get_mut(self.sends.asked)?;
+        if next.due.is_some_and(|due| due > Instant::now()) {
+            return None;
+        }
+        next.due = None;
+        let (request, fault) = (next.request, next.fault);
+        let local = request.local;
+        let source = self.memory(local.region).cloned();
+        let source = source
+            .and_then(|memory| memory.range(local.offset.into(), local.len).map(|range| (memory, range)));
+        let (source, range) = match (fault, source) {
+            (Some(status), _) => return self.doom(status),
+            (None, None) => return self.doom(FailureStatus::LocalProtection),
+            (None, Some(_)) if local.len > MAX_MESSAGE => return self.doom(FailureStatus::LocalLength),
+            (None, Some(source)) => source,
+        };
+        let sequence = self.sends.first + self.sends.asked as u64;
+        self.sends.asked += 1;
+        Some(Asked { sequence, request, source, range })
+    }
+
+    /// A request that cannot go fails once those before it have been answered.
+    fn doom(&mut self, status: FailureStatus) -> Option<Asked> {
+        if self.sends.asked == 0 {
+            self.fail_oldest(status);
+        }
+        None
+    }
+
+    /// The peer's device has carried out every request up to `sequence`.
+    pub(super) fn acknowledged(&mut self, sequence: u64) -> Result<(), NotAsked> {
+        for _ in 0..self.sends.answered(sequence)? {
+            if let Some(done) = self.sends.pop() {
+                self.complete_send(done.request.wr_id, done.request.signalled);
+            }
+        }
+        Ok(())
+    }
+
+    /// The peer's device found no receive for request `sequence`, and has dropped those behind it. `timer` is the
+    /// time between two retries; in fact there is one, as soon as the peer [has receives](Self::resume), and the
+    /// timer only says how long that may take.
+    pub(super) fn not_ready(&mut self, sequence: u64, timer: std::time::Duration) -> Result<(), NotAsked> {
+        if let before @ 1.. = self.sends.answered(sequence)? - 1 {
+            self.acknowledged(self.sends.first + before as u64 - 1)?;
+        }
+        self.sends.asked = 0;
+        self.sends.on_hold = true;
+        match self.sends.rnr_retry_count {
+            0 => self.fail_oldest(FailureStatus::RnrRetryExceeded),
+            RNR_RETRY_FOREVER.. => {}
+            retries => {
+                let limit = timer * u32::from(retries);
+                self.sends.not_ready_deadline.get_or_insert_with(|| Instant::now() + limit);
+            }
+        }
+        Ok(())
+    }
+
+    /// The peer's device refused request `sequence`.
+    pub(super) fn denied(&mut self, sequence: u64, status: FailureStatus) -> Result<(), NotAsked> {
+        if let before @ 1.. = self.sends.answered(sequence)? - 1 {
+            self.acknowledged(self.sends.first + before as u64 - 1)?;
+        }
+        self.fail_oldest(status);
+        Ok(())
+    }
+
+    /// The peer has receives again.
+    pub(super) fn resume(&mut self) {
+        self.sends.on_hold = false;
+    }
+
+    /// The peer's device did not take what was asked: it will be asked again.
+    pub(super) fn unask(&mut self) {
+        self.sends.asked = 0;
+        self.sends.unanswered();
+    }
+
+    /// Fails what has waited too long.
+    pub(super) fn expire(&mut self) {
+        let now = Instant::now();
+        let retry_timeout = self.conditions.retry_timeout();
+        if self.sends.not_ready_deadline.is_some_and(|deadline| deadline <= now) {
+            self.fail_oldest(FailureStatus::RnrRetryExceeded);
+        } else if self.sends.unanswered_since.is_some_and(|since| since + retry_timeout <= now) {
+            self.fail_oldest(FailureStatus::RetryExceeded);
+        }
+    }
+
+    fn fail_oldest(&mut self, status: FailureStatus) {
+        if let Some(failed) = self.sends.pop() {
+            self.fail_send(failed.request.wr_id, status);
+            self.fail();
+        }
+    }
+}

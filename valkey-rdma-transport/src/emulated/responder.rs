@@ -1,0 +1,105 @@
+//! The half of a queue pair that is sent to: checks what the peer asks, says where its bytes go, tells of their
+//! arrival. Every link hands every request to [`Side::admit`], so that all are equally strict.
+
+use std::io;
+use std::ops::Range;
+
+use valkey_rdma_proto::work::{FailureStatus, Outcome, ReceiveRequest, SendOp};
+
+use super::memory::Memory;
+use super::refused;
+use super::side::{QueuePairState, Side};
+use crate::device::Access;
+use crate::error::TransportError;
+
+/// Where the bytes of an admitted request go; `None` if it has none.
+pub(super) type Place = Option<(Memory, Range<usize>)>;
+
+/// A request that is not carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// No receive is posted: try again later.
+    NotReady,
+    /// It may not be carried out. The queue pair is in error by that.
+    Denied(FailureStatus),
+}
+
+impl Side {
+    /// Posts a receive.
+    pub(super) fn post_receive(&mut self, request: ReceiveRequest) -> Result<(), TransportError> {
+        if !self.has_receive_entry() {
+            return Err(refused("ibv_post_recv", io::ErrorKind::OutOfMemory));
+        }
+        if self.state == QueuePairState::Error {
+            self.complete_receive(request.wr_id, Outcome::Failed(FailureStatus::Flushed));
+        } else {
+            self.receives.push_back(request);
+        }
+        Ok(())
+    }
+
+    /// Whether a message would find a receive.
+    pub(super) fn has_receive(&self) -> bool {
+        !self.receives.is_empty() && !self.conditions.stalls_receiver()
+    }
+
+    /// Decides on a request of the peer for `len` bytes. The caller puts the bytes into place and then calls
+    /// [`settle`](Self::settle).
+    pub(super) fn admit(&mut self, op: SendOp, len: u32) -> Result<Place, Refusal> {
+        if op.consumes_receive() && !self.has_receive() {
+            return Err(Refusal::NotReady);
+        }
+        let place = match op {
+            SendOp::Send => self.slot_for(len),
+            // A write of nothing names no memory, whatever its key (InfiniBand specification, C9-88).
+            SendOp::Write { .. } | SendOp::WriteWithImm { .. } if len == 0 => return Ok(None),
+            SendOp::Write { addr, rkey } | SendOp::WriteWithImm { addr, rkey, .. } => {
+                self.window_for(addr, rkey, len)
+            }
+        };
+        if place.is_none() {
+            let status = match op {
+                SendOp::Send => {
+                    if let Some(receive) = self.receives.pop_front() {
+                        let outcome = Outcome::Failed(FailureStatus::LocalLength);
+                        self.complete_receive(receive.wr_id, outcome);
+                    }
+                    FailureStatus::RemoteOperation
+                }
+                SendOp::Write { .. } | SendOp::WriteWithImm { .. } => FailureStatus::RemoteAccess,
+            };
+            self.fail();
+            return Err(Refusal::Denied(status));
+        }
+        Ok(place)
+    }
+
+    /// The bytes of the request just admitted are in place. `false`: the queue pair has failed in between.
+    pub(super) fn settle(&mut self, op: SendOp, len: u32) -> bool {
+        if self.state != QueuePairState::Ready {
+            return false;
+        }
+        let outcome = match op {
+            SendOp::Write { .. } => return true,
+            SendOp::Send => Outcome::Received { len },
+            SendOp::WriteWithImm { imm, .. } => Outcome::Written { byte_len: len, imm },
+        };
+        // There since the request was admitted, unless the queue pair has failed.
+        if let Some(receive) = self.receives.pop_front() {
+            self.complete_receive(receive.wr_id, outcome);
+        }
+        true
+    }
+
+    fn slot_for(&self, len: u32) -> Place {
+        let slot = self.receives.front()?.local;
+        let memory = self.memory(slot.region).filter(|_| len <= slot.len)?;
+        memory.range(slot.offset.into(), len).map(|range| (memory.clone(), range))
+    }
+
+    fn window_for(&self, addr: u64, rkey: u32, len: u32) -> Place {
+        let open = |memory: &&Memory| memory.region.rkey == rkey && memory.access == Access::RemoteWrite;
+        let memory = self.memories.iter().find(open)?;
+        memory.locate(addr, len).map(|range| (memory.clone(), range))
+    }
+}

@@ -1,0 +1,312 @@
+//! The task behind one end: moves bytes between its socket and the regions, and keeps time.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep};
+
+use super::Socket;
+use super::frame::{Frame, HEADER};
+use super::link::SocketLink;
+use super::session::{Landing, Phase, Violation};
+use crate::emulated::memory::Memory;
+use crate::emulated::side::QueuePairState;
+
+/// Runs until both ends know that the connection is over.
+#[derive(Debug)]
+pub(super) struct Driver {
+    link: SocketLink,
+    /// `None` once the peer is gone.
+    socket: Option<Box<dyn Socket>>,
+    input: Input,
+    output: Output,
+    sleep: Option<Pin<Box<Sleep>>>,
+    /// This side has said good-bye: how long to wait for the peer to close.
+    patience: Option<Instant>,
+}
+
+/// Why the socket is of no use any more.
+#[derive(Debug)]
+enum End {
+    Closed,
+    Broken(io::Error),
+    Violation(&'static str),
+}
+
+impl From<Violation> for End {
+    fn from(violation: Violation) -> Self {
+        End::Violation(violation.0)
+    }
+}
+
+impl Driver {
+    pub(super) fn new(link: SocketLink, socket: Box<dyn Socket>) -> Self {
+        let (input, output) = (Input::new(), Output::default());
+        Self { link, socket: Some(socket), input, output, sleep: None, patience: None }
+    }
+
+    /// Reads and writes until neither goes on.
+    fn exchange(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
+        let Some(socket) = &mut self.socket else { return Ok(()) };
+        if self.link.with(|session| session.is_cut()) {
+            // Silence, until the peer closes: that much must be noticed, to give the socket back.
+            while self.input.poll_discard(cx, socket)?.is_ready() {}
+            return Ok(());
+        }
+        loop {
+            let read = self.input.poll(cx, socket, &self.link)?;
+            let written = self.output.poll(cx, socket, &self.link)?;
+            if read.is_pending() && written.is_pending() {
+                return Ok(());
+            }
+            self.link.with(|session| session.heard());
+        }
+    }
+
+    /// The socket is of no use any more.
+    fn end(&mut self, end: &End) {
+        match end {
+            End::Violation(what) => tracing::warn!(what, "the peer is no emulated device: connection closed"),
+            End::Broken(error) => tracing::debug!(%error, "socket lost"),
+            End::Closed => {}
+        }
+        self.link.with(|session| {
+            if !session.is_cut() {
+                session.peer_gone();
+            }
+        });
+        self.socket = None;
+    }
+
+    /// Says good-bye, as far as that is due. `true`: the task has nothing more to do.
+    fn poll_leave(&mut self, cx: &mut Context<'_>) -> bool {
+        let (phase, cut, failed) = self
+            .link
+            .with(|session| (session.phase(), session.is_cut(), session.side.state == QueuePairState::Error));
+        match phase {
+            // Nothing can come of this socket. What is posted runs into its deadline, until the program disconnects.
+            Phase::Gone => {
+                self.socket = None;
+                return failed;
+            }
+            Phase::Nobody => return true,
+            Phase::Leaving if self.socket.is_none() => return true,
+            Phase::Leaving if cut => return false,
+            Phase::Leaving => {}
+            _ => return false,
+        }
+        let flushed = self.output.is_flushed() || self.output.is_torn();
+        if let Some(socket) = self.socket.as_mut().filter(|_| flushed && self.patience.is_none())
+            && !matches!(Pin::new(socket).poll_shutdown(cx), Poll::Pending)
+        {
+            self.patience = Some(Instant::now() + PATIENCE);
+        }
+        self.patience.is_some_and(|until| until <= Instant::now())
+    }
+}
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        loop {
+            // Before looking: what comes after the look wakes us again.
+            this.link.with(|session| {
+                session.driver = Some(cx.waker().clone());
+                session.expire();
+            });
+            if let Err(end) = this.exchange(cx) {
+                this.end(&end);
+            }
+            if this.poll_leave(cx) {
+                return Poll::Ready(());
+            }
+            let deadline = this.link.with(|session| session.deadline());
+            let Some(deadline) = deadline.into_iter().chain(this.patience).min() else {
+                return Poll::Pending;
+            };
+            let sleep = this.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+            if sleep.deadline() != deadline {
+                sleep.as_mut().reset(deadline);
+            }
+            ready!(sleep.as_mut().poll(cx));
+        }
+    }
+}
+
+/// What has come over the socket and was not acted on yet.
+#[derive(Debug)]
+struct Input {
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    /// The request whose bytes are coming, and how many have come.
+    landing: Option<(Landing, usize)>,
+}
+
+impl Input {
+    fn new() -> Self {
+        Self { buffer: vec![0; INPUT].into_boxed_slice(), start: 0, end: 0, landing: None }
+    }
+
+    /// Reads once and acts on what came.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        socket: &mut dyn Socket,
+        link: &SocketLink,
+    ) -> Result<Poll<()>, End> {
+        let read = match &mut self.landing {
+            // Many bytes to come go straight to their place.
+            Some((Landing { len, place: Some((memory, range)), .. }, come))
+                if *len as usize - *come >= INPUT && link.with(|session| session.takes_bytes()) =>
+            {
+                let mut memory = memory.lock();
+                let read = poll_read(cx, socket, &mut memory[range.start + *come..range.end])?;
+                read.map(|count| *come += count)
+            }
+            _ => {
+                self.buffer.copy_within(self.start..self.end, 0);
+                (self.start, self.end) = (0, self.end - self.start);
+                let read = poll_read(cx, socket, &mut self.buffer[self.end..])?;
+                read.map(|count| self.end += count)
+            }
+        };
+        if read.is_ready() {
+            self.act(link)?;
+        }
+        Ok(read)
+    }
+
+    /// Reads once and forgets what came.
+    fn poll_discard(&mut self, cx: &mut Context<'_>, socket: &mut dyn Socket) -> Result<Poll<()>, End> {
+        (self.start, self.end) = (0, 0);
+        Ok(poll_read(cx, socket, &mut self.buffer)?.map(|_| ()))
+    }
+
+    /// Takes frames and their bytes out of the buffer, as far as they have come.
+    fn act(&mut self, link: &SocketLink) -> Result<(), End> {
+        loop {
+            let held = &self.buffer[self.start..self.end];
+            let Some((landing, come)) = &mut self.landing else {
+                let Some(header) = held.first_chunk::<HEADER>() else { return Ok(()) };
+                let frame = Frame::decode(header).map_err(|_| End::Violation("bytes that are no frame"))?;
+                self.start += HEADER;
+                let landing = link.with(|session| session.handle(frame))?;
+                self.landing = landing.map(|landing| (landing, 0));
+                continue;
+            };
+            let count = held.len().min(landing.len as usize - *come);
+            if count > 0
+                && let Some((memory, range)) = &landing.place
+                && link.with(|session| session.takes_bytes())
+            {
+                let at = range.start + *come;
+                memory.lock()[at..at + count].copy_from_slice(&held[..count]);
+            }
+            self.start += count;
+            *come += count;
+            if *come < landing.len as usize {
+                return Ok(());
+            }
+            link.with(|session| session.landed(landing));
+            self.landing = None;
+        }
+    }
+}
+
+fn poll_read(cx: &mut Context<'_>, mut socket: &mut dyn Socket, room: &mut [u8]) -> Result<Poll<usize>, End> {
+    let mut room = ReadBuf::new(room);
+    match Pin::new(&mut socket).poll_read(cx, &mut room) {
+        Poll::Ready(Ok(())) if room.filled().is_empty() => Err(End::Closed),
+        Poll::Ready(Ok(())) => Ok(Poll::Ready(room.filled().len())),
+        Poll::Ready(Err(error)) => Err(End::Broken(error)),
+        Poll::Pending => Ok(Poll::Pending),
+    }
+}
+
+/// What is to go over the socket.
+#[derive(Debug, Default)]
+struct Output {
+    buffer: Vec<u8>,
+    written: usize,
+    /// The request whose bytes are going, from the first that is not in the buffer yet.
+    going: Option<(Memory, std::ops::Range<usize>)>,
+    /// A request's bytes ended before its length: nothing can follow.
+    torn: bool,
+}
+
+impl Output {
+    fn is_flushed(&self) -> bool {
+        self.written == self.buffer.len() && self.going.is_none()
+    }
+
+    fn is_torn(&self) -> bool {
+        self.torn && self.written == self.buffer.len()
+    }
+
+    /// Writes once, if there is anything to write.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut socket: &mut dyn Socket,
+        link: &SocketLink,
+    ) -> Result<Poll<()>, End> {
+        if self.written == self.buffer.len() {
+            self.buffer.clear();
+            self.written = 0;
+            self.fill(link);
+            if self.buffer.is_empty() {
+                return Ok(Poll::Pending);
+            }
+        }
+        match Pin::new(&mut socket).poll_write(cx, &self.buffer[self.written..]) {
+            Poll::Ready(Ok(0)) => Err(End::Closed),
+            Poll::Ready(Ok(count)) => {
+                self.written += count;
+                Ok(Poll::Ready(()))
+            }
+            Poll::Ready(Err(error)) => Err(End::Broken(error)),
+            Poll::Pending => Ok(Poll::Pending),
+        }
+    }
+
+    /// Puts frames and their bytes into the buffer until it is full.
+    fn fill(&mut self, link: &SocketLink) {
+        while self.buffer.len() < OUTPUT && !self.torn {
+            if let Some((memory, range)) = &mut self.going {
+                // After a failure the program may use the bytes again: what has not gone must not.
+                if !link.with(|session| session.takes_bytes()) {
+                    self.torn = true;
+                    self.going = None;
+                    return;
+                }
+                let count = range.len().min(OUTPUT - self.buffer.len());
+                self.buffer.extend_from_slice(&memory.lock()[range.start..range.start + count]);
+                range.start += count;
+                if range.start == range.end {
+                    self.going = None;
+                }
+                continue;
+            }
+            let Some(next) = link.with(|session| session.next_frame()) else { return };
+            self.buffer.extend_from_slice(&next.frame.encode());
+            self.going = next.bytes;
+        }
+    }
+}
+
+/// Bytes read at once, unless they go straight into a region.
+const INPUT: usize = 16 << 10;
+
+/// Bytes written at once.
+const OUTPUT: usize = 64 << 10;
+
+/// How long an end that has said good-bye waits for the other to close. Closing earlier could make the kernel take
+/// back what the peer has not read.
+const PATIENCE: Duration = Duration::from_secs(5);

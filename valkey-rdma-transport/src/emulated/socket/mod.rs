@@ -1,0 +1,69 @@
+//! The link between processes: a TCP or Unix socket that carries what the two sides ask and answer.
+//!
+//! # The task
+//! One task per connection, the [`Driver`](driver::Driver), owns the socket. An adapter writes a peer's bytes into
+//! memory, acknowledges them and notices a dead peer while the program does something else; without a task of its
+//! own, an endpoint that nobody polls would do none of that, and its peer would see a receiver that hangs where
+//! hardware has none. The task does exactly the adapter's part: it knows [`Session`](session::Session), never
+//! `Stream`. A session is the protocol below without I/O.
+//!
+//! # Frames
+//! A frame is a header of 32 bytes, integers big-endian, unused fields zero; only requests have bytes after it.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | kind |
+//! | 1 | 3 | zero |
+//! | 4 | 4 | `len`: bytes that follow, at most 2^30 |
+//! | 8 | 8 | `sequence` of the request; in an answer, of the request that is answered |
+//! | 16 | 8 | `addr` |
+//! | 24 | 4 | `key` |
+//! | 28 | 4 | `value` |
+//!
+//! | kind | name | fields | meaning |
+//! |---|---|---|---|
+//! | 1 | `Connect` | `sequence` magic, `addr` version 1, `key` port, `value` RNR retry count | active end asks |
+//! | 2 | `Accept` | `value` RNR retry count | passive end agrees; its requests may follow |
+//! | 3 | `Reject` | `value` reason | passive end does not; nothing follows |
+//! | 4 | `Ready` | | active end has seen the acceptance; its requests may follow |
+//! | 5 | `Disconnect` | | the queue pair is in error; nothing follows |
+//! | 16 | `Request` | `len`, `sequence` | SEND |
+//! | 17 | `Request` | `len`, `sequence`, `addr`, `key` | RDMA WRITE |
+//! | 18 | `Request` | `len`, `sequence`, `addr`, `key`, `value` immediate | RDMA WRITE with immediate |
+//! | 32 | `Done` | `sequence` | carried out, and all before it |
+//! | 33 | `NotReady` | `sequence`, `value` timer in microseconds | no receive posted; this one and those behind it are dropped |
+//! | 34 | `Denied` | `sequence`, `value` status | may not be carried out; the responder is in error |
+//! | 35 | `Resume` | | receives are posted: ask again, from the dropped one on |
+//! | 36 | `Probe` | | are you there? |
+//! | 37 | `Alive` | | yes |
+//!
+//! The first frame is `Connect`, answered by `Accept` or `Reject`; `Ready` follows. Requests count from 0 in either
+//! direction. The end of the socket without `Disconnect`, as when a process is killed, is a disconnect too: that is
+//! what the kernel's connection manager makes of it. So is any byte that breaks these rules. Nothing is allocated
+//! for what a frame announces: bytes go into registered memory, after the responder has admitted them, or nowhere.
+
+mod connect;
+mod driver;
+mod frame;
+mod link;
+mod listener;
+mod session;
+
+pub(super) use connect::connect;
+pub(super) use link::{SocketLink, WeakSocketLink};
+pub(super) use listener::{SocketListener, SocketRequest};
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// A connected socket of either kind.
+trait Socket: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin + 'static> Socket for T {}
+
+/// The Unix socket that stands for a port: in its directory the port is the whole name.
+fn socket_path(directory: &Path, port: u16) -> PathBuf {
+    directory.join(port.to_string())
+}

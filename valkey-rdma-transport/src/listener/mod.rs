@@ -1,0 +1,120 @@
+//! Accepting streams, within limits.
+
+mod places;
+mod request;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::task::{Context, Poll, ready};
+
+pub(crate) use self::places::Place;
+use self::places::{Limits, Places};
+pub use self::request::Request;
+use crate::config::Config;
+use crate::device::{self, DeviceKind, PassiveEndpoint};
+use crate::error::TransportError;
+use crate::stats::ListenerStats;
+use crate::stream::Stream;
+
+/// Listens for connections on one address of one device: what a `TcpListener` is for TCP.
+///
+/// Its connections together keep within [`Config::max_connections`] and [`Config::max_pinned_bytes`]: a request
+/// beyond them is rejected before anything is made for it, counted in [`stats`](Self::stats), and logged once per
+/// burst. Dropping the listener stops listening and rejects the requests nobody has taken; accepted streams go on.
+pub struct Listener {
+    passive: Box<dyn PassiveEndpoint>,
+    config: Config,
+    places: Places,
+}
+
+impl Listener {
+    /// Listens on `addr`; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// [`TransportError::Listen`] if the address cannot be listened on, [`TransportError::NotBuilt`] if this
+    /// build lacks the device.
+    ///
+    /// Cancel safety: dropping the future leaves nothing behind.
+    pub async fn bind(device: DeviceKind, addr: SocketAddr, config: &Config) -> Result<Self, TransportError> {
+        let passive = device::listen(device, addr, &config.endpoint_options()).await?;
+        Ok(Self::over(passive, config))
+    }
+
+    /// Accepts what a passive endpoint made elsewhere accepts: one of [`device::listen`] behind a wrapper that
+    /// observes it or disturbs it.
+    pub fn over(passive: Box<dyn PassiveEndpoint>, config: &Config) -> Self {
+        let (connections, pinned_bytes) = config.listener_limits();
+        let places = Places::new(Limits { connections, pinned_bytes });
+        Self { passive, config: config.clone(), places }
+    }
+
+    /// Waits for the next connection. The stream is returned as soon as its request is accepted; reading from
+    /// it and writing to it waits for the peer's memory.
+    ///
+    /// # Errors
+    /// Those of one request that could not be accepted, such as [`TransportError::Memory`]. The listener goes
+    /// on: call again.
+    ///
+    /// Cancel safety: no connection is lost if the future is dropped.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub async fn accept(&mut self) -> Result<Stream, TransportError> {
+        std::future::poll_fn(|cx| self.poll_accept(cx)).await
+    }
+
+    /// The poll form of [`accept`](Self::accept).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Stream, TransportError>> {
+        let request = ready!(self.poll_request(cx))?;
+        Poll::Ready(request.accept())
+    }
+
+    /// Waits for the next request to connect that the limits have room for, and leaves the decision to the caller:
+    /// [`Request::accept`] it, or drop it to reject it. Until then it costs neither a queue pair nor pinned memory.
+    ///
+    /// # Errors
+    /// Those of one request that could not be taken. The listener goes on: call again.
+    ///
+    /// Cancel safety: no request is lost if the future is dropped.
+    pub async fn request(&mut self) -> Result<Request, TransportError> {
+        std::future::poll_fn(|cx| self.poll_request(cx)).await
+    }
+
+    /// The poll form of [`request`](Self::request).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_request(&mut self, cx: &mut Context<'_>) -> Poll<Result<Request, TransportError>> {
+        for _ in 0..REFUSED_AT_ONCE {
+            let request =
+                ready!(self.passive.poll_request(cx)).inspect_err(|_| self.places.count_failed())?;
+            if let Some(place) = self.places.take(request.peer_addr(), self.config.pinned_bytes()) {
+                return Poll::Ready(Ok(Request::new(request, place, self.places.clone(), &self.config)));
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// The address it listens on, with the real port.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.passive.local_addr()
+    }
+
+    /// The counts so far, and what its connections take now.
+    pub fn stats(&self) -> ListenerStats {
+        self.places.stats()
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener").field("local_addr", &self.local_addr()).finish_non_exhaustive()
+    }
+}
+
+/// Requests refused in a row before other tasks get their turn.
+const REFUSED_AT_ONCE: usize = 32;

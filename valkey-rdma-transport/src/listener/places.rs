@@ -1,0 +1,137 @@
+//! What all connections of one listener may take together, and what they have taken.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::stats::ListenerStats;
+
+/// The places of one listener. Clones share them.
+#[derive(Clone, Debug)]
+pub(super) struct Places(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    limits: Limits,
+    taken: Mutex<Taken>,
+}
+
+/// How many places there are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) connections: Option<usize>,
+    pub(super) pinned_bytes: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    stats: ListenerStats,
+    /// Requests refused since the last one that was given a place.
+    burst: u64,
+}
+
+/// The place of one connection. Dropping it makes room for another.
+#[derive(Debug)]
+pub(crate) struct Place {
+    places: Places,
+    pinned_bytes: u64,
+}
+
+/// Why there is no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Full {
+    Connections { limit: usize },
+    PinnedBytes { limit: u64, taken: u64, wanted: u64 },
+}
+
+impl Places {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self(Arc::new(Shared { limits, taken: Mutex::default() }))
+    }
+
+    /// A place for a connection of `peer` that will pin so many bytes, if there is one. Says in the log when the
+    /// places have run out and when there are some again: two lines, however many ask in between.
+    pub(super) fn take(&self, peer: SocketAddr, pinned_bytes: u64) -> Option<Place> {
+        let (full, burst) = {
+            let mut taken = self.lock();
+            let full = self.0.limits.exceeded_by(&taken.stats, pinned_bytes);
+            let burst = taken.burst;
+            match full {
+                None => {
+                    taken.burst = 0;
+                    taken.stats.connections += 1;
+                    taken.stats.pinned_bytes += pinned_bytes;
+                }
+                Some(reason) => {
+                    taken.burst += 1;
+                    match reason {
+                        Full::Connections { .. } => taken.stats.refused_connections += 1,
+                        Full::PinnedBytes { .. } => taken.stats.refused_memory += 1,
+                    }
+                }
+            }
+            (full, burst)
+        };
+        match full {
+            None if burst > 0 => {
+                tracing::info!(refused = burst, "there is room for connections again");
+            }
+            Some(reason) if burst == 0 => {
+                tracing::warn!(%peer, %reason, "connect requests are refused");
+            }
+            _ => {}
+        }
+        full.is_none().then(|| Place { places: self.clone(), pinned_bytes })
+    }
+
+    pub(super) fn stats(&self) -> ListenerStats {
+        self.lock().stats
+    }
+
+    pub(super) fn count_accepted(&self) {
+        self.lock().stats.accepted += 1;
+    }
+
+    pub(super) fn count_failed(&self) {
+        self.lock().stats.failed += 1;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Limits {
+    fn exceeded_by(&self, taken: &ListenerStats, wanted: u64) -> Option<Full> {
+        match (self.connections, self.pinned_bytes) {
+            (Some(limit), _) if taken.connections >= limit => Some(Full::Connections { limit }),
+            // By subtracting: the sum could wrap.
+            (_, Some(limit)) if wanted > limit.saturating_sub(taken.pinned_bytes) => {
+                Some(Full::PinnedBytes { limit, taken: taken.pinned_bytes, wanted })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.lock();
+        taken.stats.connections -= 1;
+        taken.stats.pinned_bytes -= self.pinned_bytes;
+    }
+}
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Full::Connections { limit } => {
+                write!(f, "{limit} connections are open: Config::max_connections")
+            }
+            Full::PinnedBytes { limit, taken, wanted } => write!(
+                f,
+                "{taken} of {limit} bytes are pinned, one more connection pins {wanted}: Config::max_pinned_bytes"
+            ),
+        }
+    }
+}

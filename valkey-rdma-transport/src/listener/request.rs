@@ -1,0 +1,61 @@
+//! A request to connect, before anything is made for it.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use valkey_rdma_proto::Role;
+
+use super::places::{Place, Places};
+use crate::config::Config;
+use crate::device::ConnectRequest;
+use crate::error::TransportError;
+use crate::stream::Stream;
+
+/// A peer that asks to connect, and the place kept for it. Dropping it rejects the request: the peer's connect ends
+/// in [`TransportError::Rejected`].
+pub struct Request {
+    request: Box<dyn ConnectRequest>,
+    place: Place,
+    places: Places,
+    config: Config,
+}
+
+impl Request {
+    pub(super) fn new(
+        request: Box<dyn ConnectRequest>,
+        place: Place,
+        places: Places,
+        config: &Config,
+    ) -> Self {
+        Self { request, place, places, config: config.clone() }
+    }
+
+    /// Who asks.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.request.peer_addr()
+    }
+
+    /// Accepts: makes the connection's queue pair and pins its memory, [`Config::pinned_bytes`] of it.
+    ///
+    /// # Errors
+    /// [`TransportError::Memory`] and [`TransportError::Device`] if that cannot be had: the request was rejected.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn accept(self) -> Result<Stream, TransportError> {
+        let endpoint = self.request.accept(&self.config.endpoint_options());
+        let stream = endpoint
+            .and_then(|endpoint| Stream::establish(endpoint, Role::Server, &self.config, Some(self.place)));
+        match &stream {
+            Ok(_) => self.places.count_accepted(),
+            Err(_) => self.places.count_failed(),
+        }
+        stream
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request").field("peer", &self.peer_addr()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,257 @@
+//! A device's asynchronous events: what it reports of itself, its ports and queue pairs outside of any completion.
+//!
+//! All connections over a device share one descriptor for these events, because librdmacm opens each device once
+//! per process. One thread per device in use waits on it, hands each event to the connections it is about, and
+//! acknowledges it, without which destroying a queue pair would block. A thread, because connections may live in
+//! several tokio runtimes, none of which is there for all of them.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::io::{self, PipeReader, PipeWriter};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::thread::{self, JoinHandle};
+
+use rdma_sys::ibv_context;
+
+use super::completion::CompletionQueue;
+use super::queue_pair::QueuePair;
+use super::translate::AsyncNotice;
+use super::{failed, sys};
+use crate::device::DeviceFault;
+use crate::error::TransportError;
+
+/// One connection's share of its device's events. To be dropped before its queue pair, whose address it goes by.
+pub(super) struct AsyncEvents {
+    device: usize,
+    subscriber: u64,
+    mailbox: Arc<Mutex<Mailbox>>,
+}
+
+/// What a connection has been told and not yet looked at: of each kind the last.
+#[derive(Default)]
+struct Mailbox {
+    fault: Option<Word>,
+    established: Option<Word>,
+    port: Option<Word>,
+    waker: Option<Waker>,
+}
+
+impl Mailbox {
+    fn put(&mut self, word: Word) {
+        let place = match word {
+            Word::Fault(_) => &mut self.fault,
+            Word::Established => &mut self.established,
+            Word::PortDown | Word::PortUp => &mut self.port,
+        };
+        *place = Some(word);
+    }
+
+    fn take(&mut self) -> Option<Word> {
+        self.fault.take().or_else(|| self.established.take()).or_else(|| self.port.take())
+    }
+}
+
+/// What an event means to one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    Fault(DeviceFault),
+    PortDown,
+    PortUp,
+    /// Something was received before the peer's word that it is connected.
+    Established,
+}
+
+impl AsyncEvents {
+    /// Takes part in the events of a device.
+    ///
+    /// # Safety
+    /// The device stays open until the value returned is dropped.
+    pub(super) unsafe fn new(
+        device: NonNull<ibv_context>,
+        port: u8,
+        queue_pair: &QueuePair,
+        queue: &CompletionQueue,
+    ) -> Result<Self, TransportError> {
+        let key = device.as_ptr() as usize;
+        let mut registry = registry();
+        if let Entry::Vacant(entry) = registry.watches.entry(key) {
+            // SAFETY: the device stays open, and the thread ends before it closes: see `drop`.
+            entry.insert(unsafe { Watch::start(device) }.map_err(failed("ibv_get_async_event"))?);
+        }
+        let subscriber = registry.next_subscriber;
+        registry.next_subscriber += 1;
+        let mailbox = Arc::new(Mutex::new(Mailbox::default()));
+        let subscription = Subscription {
+            port,
+            queue_pair: queue_pair.address(),
+            queue: queue.raw().as_ptr() as u64,
+            mailbox: Arc::clone(&mailbox),
+        };
+        registry.subscriptions.insert((key, subscriber), subscription);
+        Ok(Self { device: key, subscriber, mailbox })
+    }
+
+    /// Takes what the connection has been told. `Pending` keeps the waker.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Word> {
+        let mut mailbox = lock(&self.mailbox);
+        if let Some(word) = mailbox.take() {
+            return Poll::Ready(word);
+        }
+        match &mut mailbox.waker {
+            Some(waker) => waker.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for AsyncEvents {
+    /// The last one of a device ends its thread, and waits for that.
+    fn drop(&mut self) {
+        let mut registry = registry();
+        registry.subscriptions.remove(&(self.device, self.subscriber));
+        let others =
+            registry.subscriptions.range((self.device, 0)..=(self.device, u64::MAX)).next().is_some();
+        let watch = if others { None } else { registry.watches.remove(&self.device) };
+        drop(registry);
+        if let Some(Watch { stop, thread }) = watch {
+            drop(stop);
+            // A waker run by the thread may have dropped this value. The thread then touches the device no more:
+            // wakers are the last thing it runs before it looks for the end.
+            if thread.thread().id() != thread::current().id() && thread.join().is_err() {
+                tracing::warn!("the thread that took a device's events had panicked");
+            }
+        }
+    }
+}
+
+/// Of the whole process.
+static REGISTRY: Mutex<Registry> =
+    Mutex::new(Registry { watches: BTreeMap::new(), subscriptions: BTreeMap::new(), next_subscriber: 0 });
+
+struct Registry {
+    /// By the address of the device's context.
+    watches: BTreeMap<usize, Watch>,
+    /// By device and a number of their own.
+    subscriptions: BTreeMap<(usize, u64), Subscription>,
+    next_subscriber: u64,
+}
+
+struct Subscription {
+    port: u8,
+    queue_pair: u64,
+    queue: u64,
+    mailbox: Arc<Mutex<Mailbox>>,
+}
+
+impl Subscription {
+    /// What the event means to this connection, if anything.
+    fn word(&self, notice: AsyncNotice) -> Option<Word> {
+        match notice {
+            AsyncNotice::Device => Some(Word::Fault(DeviceFault::Device)),
+            AsyncNotice::QueuePair { address, fault } => {
+                (address == self.queue_pair).then_some(Word::Fault(fault))
+            }
+            AsyncNotice::CompletionQueue { address } => {
+                (address == self.queue).then_some(Word::Fault(DeviceFault::CompletionQueue))
+            }
+            AsyncNotice::Established { address } => (address == self.queue_pair).then_some(Word::Established),
+            AsyncNotice::PortDown { port } => (port == self.port).then_some(Word::PortDown),
+            AsyncNotice::PortUp { port } => (port == self.port).then_some(Word::PortUp),
+            AsyncNotice::Other { .. } => None,
+        }
+    }
+}
+
+fn registry() -> MutexGuard<'static, Registry> {
+    lock(&REGISTRY)
+}
+
+/// No code of ours can panic while it holds one of these locks half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The thread that waits for one device's events.
+struct Watch {
+    /// Closing it ends the thread.
+    stop: PipeWriter,
+    thread: JoinHandle<()>,
+}
+
+impl Watch {
+    /// # Safety
+    /// The device stays open until the thread has ended, or runs wakers for the last time.
+    unsafe fn start(device: NonNull<ibv_context>) -> io::Result<Self> {
+        // SAFETY: open as long as the thread uses it, by the contract.
+        let events = unsafe { sys::async_fd(device) }?;
+        let (stopped, stop) = io::pipe()?;
+        let device = Device(device);
+        let run = move || watch(device, events, &stopped);
+        let thread = thread::Builder::new().name("rdma-events".to_owned()).spawn(run)?;
+        Ok(Self { stop, thread })
+    }
+}
+
+/// The open device of a [`Watch`].
+#[derive(Clone, Copy)]
+struct Device(NonNull<ibv_context>);
+
+// SAFETY: only ever handed to libibverbs, whose calls on a context may come from any thread.
+unsafe impl Send for Device {}
+
+/// Hands events out until the other end of `stopped` is closed.
+fn watch(device: Device, events: BorrowedFd<'_>, stopped: &PipeReader) {
+    let Device(context) = device;
+    loop {
+        match sys::wait_readable(stopped.as_fd(), events) {
+            Ok([false, _]) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Ok([true, _]) | Err(_) => return,
+        }
+        // SAFETY: nobody has asked for the end, so the device is open.
+        let (notice, gone) = match unsafe { sys::get_async_event(context) } {
+            Ok(event) => {
+                let notice = event.notice();
+                // Before it is acknowledged, so that the object it is about is certainly the one that it names.
+                let wakers = deliver(context, notice);
+                // SAFETY: as above.
+                unsafe { event.acknowledge() };
+                wakers.into_iter().for_each(Waker::wake);
+                (notice, false)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) => {
+                tracing::warn!(%error, "a device's events cannot be read any more: it is gone");
+                deliver(context, AsyncNotice::Device).into_iter().for_each(Waker::wake);
+                (AsyncNotice::Device, true)
+            }
+        };
+        match notice {
+            AsyncNotice::Other { .. } | AsyncNotice::Established { .. } | AsyncNotice::PortUp { .. } => {
+                tracing::debug!(?notice, "event of a device");
+            }
+            _ => tracing::warn!(?notice, "event of a device"),
+        }
+        if gone {
+            return;
+        }
+    }
+}
+
+/// Puts the event into the mailboxes of those it concerns. Returns whom to wake, once no lock is held.
+fn deliver(device: NonNull<ibv_context>, notice: AsyncNotice) -> Vec<Waker> {
+    let device = device.as_ptr() as usize;
+    let registry = registry();
+    let mut wakers = Vec::new();
+    for subscription in registry.subscriptions.range((device, 0)..=(device, u64::MAX)).map(|(_, each)| each) {
+        let Some(word) = subscription.word(notice) else { continue };
+        let mut mailbox = lock(&subscription.mailbox);
+        mailbox.put(word);
+        wakers.extend(mailbox.waker.take());
+    }
+    wakers
+}

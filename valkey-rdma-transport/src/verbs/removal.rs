@@ -1,0 +1,50 @@
+//! Letting go of a device that was removed.
+//!
+//! librdmacm opens each device once and keeps it open, so that a removed one holds on to two descriptors; and with
+//! drivers that cannot take a device from under its users (soft-RoCE) the removal itself waits until they are closed.
+//! The library closes it when it looks for devices, finds that one missing, and nothing uses it any more.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use super::sys;
+
+/// How often is looked whether the kernel hides the device already, and how often at most.
+const PERIOD: Duration = Duration::from_millis(50);
+const LOOKS: u32 = 200;
+
+/// Has the device closed as soon as the last connection on it is gone, by a thread that ends with that.
+///
+/// Where the device was the only one of the machine, librdmacm keeps it open until the process ends.
+pub(super) fn let_go(device: String) {
+    static UNDER_WAY: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let under_way = || UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner);
+    if !under_way().insert(device.clone()) {
+        return;
+    }
+    let name = device.clone();
+    let look = move || {
+        for _ in 0..LOOKS {
+            if !is_listed(&name) {
+                break;
+            }
+            thread::sleep(PERIOD);
+        }
+        sys::look_for_devices();
+        under_way().remove(&name);
+    };
+    if let Err(error) = thread::Builder::new().name("rdma-removal".to_owned()).spawn(look) {
+        under_way().remove(&device);
+        tracing::warn!(%error, device, "a removed device stays open until the process ends");
+    }
+}
+
+/// Whether the kernel offers the device to programs.
+fn is_listed(device: &str) -> bool {
+    let offered = fs::read_dir("/sys/class/infiniband_verbs").into_iter().flatten().flatten();
+    let mut names = offered.filter_map(|entry| fs::read_to_string(entry.path().join("ibdev")).ok());
+    names.any(|name| name.trim() == device)
+}

@@ -1,0 +1,64 @@
+//! Event channels of the connection manager.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::ptr;
+use std::ptr::NonNull;
+
+use rdma_sys::{rdma_cm_id, rdma_event_channel};
+
+use super::system::set_nonblocking;
+use super::{non_null, or_errno};
+use crate::verbs::translate;
+use crate::verbs::translate::EventKind;
+
+/// `rdma_create_event_channel(3)`, in non-blocking mode.
+pub(in crate::verbs) fn create_event_channel() -> io::Result<NonNull<rdma_event_channel>> {
+    // SAFETY: takes no arguments.
+    let channel = non_null(unsafe { rdma_sys::rdma_create_event_channel() })?;
+    // SAFETY: just made.
+    if let Err(error) = set_nonblocking(unsafe { event_channel_fd(channel) }) {
+        // SAFETY: just made, and nobody else has it.
+        unsafe { destroy_event_channel(channel) };
+        return Err(error);
+    }
+    Ok(channel)
+}
+
+/// # Safety
+/// No identifier uses the channel any more.
+pub(in crate::verbs) unsafe fn destroy_event_channel(channel: NonNull<rdma_event_channel>) {
+    // SAFETY: live and unused, by the contract.
+    unsafe { rdma_sys::rdma_destroy_event_channel(channel.as_ptr()) }
+}
+
+pub(in crate::verbs) unsafe fn event_channel_fd(channel: NonNull<rdma_event_channel>) -> RawFd {
+    // SAFETY: live; the field never changes.
+    unsafe { channel.as_ref().fd }
+}
+
+/// A connection-manager event, copied out.
+pub(in crate::verbs) struct CmNotice {
+    /// Whom it concerns. For a connect request: the new identifier, which from now on is the caller's to destroy.
+    pub(in crate::verbs) id: Option<NonNull<rdma_cm_id>>,
+    /// What it means.
+    pub(in crate::verbs) kind: EventKind,
+}
+
+/// Takes one event and acknowledges it at once: an event not acknowledged would block `rdma_destroy_id` for ever.
+///
+/// Fails with [`io::ErrorKind::WouldBlock`] if there is none.
+pub(in crate::verbs) unsafe fn get_cm_event(channel: NonNull<rdma_event_channel>) -> io::Result<CmNotice> {
+    let mut event = ptr::null_mut();
+    // SAFETY: the channel is live, `event` is ours to write.
+    or_errno(unsafe { rdma_sys::rdma_get_cm_event(channel.as_ptr(), &mut event) })?;
+    let event = non_null(event)?;
+    // SAFETY: the event is ours until it is acknowledged below; we copy what we need.
+    let notice = unsafe {
+        let event = event.as_ref();
+        CmNotice { id: NonNull::new(event.id), kind: translate::event_kind(event.event, event.status) }
+    };
+    // SAFETY: acknowledged once, and not looked at again.
+    or_errno(unsafe { rdma_sys::rdma_ack_cm_event(event.as_ptr()) })?;
+    Ok(notice)
+}

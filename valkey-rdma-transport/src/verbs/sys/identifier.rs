@@ -1,0 +1,202 @@
+//! Identifiers of the connection manager.
+
+use std::io;
+use std::net::SocketAddr;
+use std::ptr;
+use std::ptr::NonNull;
+
+use rdma_sys::{
+    ibv_context, ibv_event_type, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_port_space,
+};
+
+use super::{non_null, or_errno};
+use crate::verbs::translate;
+
+/// # Safety
+/// The channel outlives the identifier, or the identifier migrates from it first.
+pub(in crate::verbs) unsafe fn create_id(
+    channel: NonNull<rdma_event_channel>,
+) -> io::Result<NonNull<rdma_cm_id>> {
+    let mut id = ptr::null_mut();
+    let space = rdma_port_space::RDMA_PS_TCP;
+    // SAFETY: the channel is live, `id` is ours to write; the context pointer is for us alone and unused.
+    or_errno(unsafe { rdma_sys::rdma_create_id(channel.as_ptr(), &mut id, ptr::null_mut(), space) })?;
+    non_null(id)
+}
+
+/// # Safety
+/// Its queue pair is destroyed, and the caller never uses the identifier again, even if this fails.
+pub(in crate::verbs) unsafe fn destroy_id(id: NonNull<rdma_cm_id>) -> io::Result<()> {
+    // SAFETY: live, by the contract. All events were acknowledged as they were taken, so this does not block.
+    or_errno(unsafe { rdma_sys::rdma_destroy_id(id.as_ptr()) })
+}
+
+/// Finds the device that leads to `peer`: from the address `from`, or from the one the route has. Its port is
+/// not looked at.
+pub(in crate::verbs) unsafe fn resolve_addr(
+    id: NonNull<rdma_cm_id>,
+    from: Option<SocketAddr>,
+    peer: SocketAddr,
+    timeout_ms: i32,
+) -> io::Result<()> {
+    let mut from = from.map(translate::to_raw_addr);
+    let from = from.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+    let mut peer = translate::to_raw_addr(peer);
+    // SAFETY: the id is live; both are whole addresses of the family they name, or null, copied by the call.
+    or_errno(unsafe {
+        rdma_sys::rdma_resolve_addr(id.as_ptr(), from.cast(), (&raw mut peer).cast(), timeout_ms)
+    })
+}
+
+/// # Safety
+/// The identifier is bound to a device (`EventKind::AddressResolved`).
+pub(in crate::verbs) unsafe fn resolve_route(id: NonNull<rdma_cm_id>, timeout_ms: i32) -> io::Result<()> {
+    // SAFETY: live and bound, by the contract: the call reads its device.
+    or_errno(unsafe { rdma_sys::rdma_resolve_route(id.as_ptr(), timeout_ms) })
+}
+
+pub(in crate::verbs) unsafe fn bind_addr(id: NonNull<rdma_cm_id>, addr: SocketAddr) -> io::Result<()> {
+    let mut addr = translate::to_raw_addr(addr);
+    // SAFETY: the id is live; `addr` is a whole address of the family it names, copied by the call.
+    or_errno(unsafe { rdma_sys::rdma_bind_addr(id.as_ptr(), (&raw mut addr).cast()) })
+}
+
+/// Keeps a listener on an IPv6 address from taking IPv4 connections too.
+pub(in crate::verbs) unsafe fn set_one_family(id: NonNull<rdma_cm_id>) -> io::Result<()> {
+    let mut on: i32 = 1;
+    // SAFETY: the id is live; the option is an `int`, read during the call.
+    or_errno(unsafe {
+        rdma_sys::rdma_set_option(
+            id.as_ptr(),
+            RDMA_OPTION_ID,
+            RDMA_OPTION_ID_AFONLY,
+            (&raw mut on).cast(),
+            size_of_val(&on),
+        )
+    })
+}
+
+/// Listens with the longest backlog that the system allows.
+pub(in crate::verbs) unsafe fn listen(id: NonNull<rdma_cm_id>) -> io::Result<()> {
+    // SAFETY: live, by the contract.
+    or_errno(unsafe { rdma_sys::rdma_listen(id.as_ptr(), 0) })
+}
+
+/// Moves an identifier, with the events that already wait for it, to another channel.
+///
+/// The events are moved without waking anyone: watch the channel's descriptor only afterwards.
+///
+/// # Safety
+/// All events taken for the identifier were acknowledged; the new channel outlives it.
+pub(in crate::verbs) unsafe fn migrate_id(
+    id: NonNull<rdma_cm_id>,
+    channel: NonNull<rdma_event_channel>,
+) -> io::Result<()> {
+    // SAFETY: both live, by the contract.
+    or_errno(unsafe { rdma_sys::rdma_migrate_id(id.as_ptr(), channel.as_ptr()) })
+}
+
+/// Sends the connect request.
+///
+/// # Safety
+/// The identifier has its queue pair.
+pub(in crate::verbs) unsafe fn connect(id: NonNull<rdma_cm_id>) -> io::Result<()> {
+    let mut parameters = connection_parameters();
+    // SAFETY: the id is live and its queue pair supplies the number; the parameters are read during the call.
+    or_errno(unsafe { rdma_sys::rdma_connect(id.as_ptr(), &mut parameters) })
+}
+
+/// Accepts a connect request.
+///
+/// # Safety
+/// The identifier came with a connect request and has its queue pair.
+pub(in crate::verbs) unsafe fn accept(id: NonNull<rdma_cm_id>) -> io::Result<()> {
+    let mut parameters = connection_parameters();
+    // SAFETY: the id is live and its queue pair supplies the number; the parameters are read during the call.
+    or_errno(unsafe { rdma_sys::rdma_accept(id.as_ptr(), &mut parameters) })
+}
+
+/// What both sides ask of a connection. `rnr_retry_count` of one side rules the sends of the other, so that an
+/// accept which leaves it out (0) lets a single unlucky send kill the connection.
+fn connection_parameters() -> rdma_conn_param {
+    rdma_conn_param {
+        private_data: ptr::null(),
+        private_data_len: 0,
+        responder_resources: RESPONDER_RESOURCES,
+        initiator_depth: RESPONDER_RESOURCES,
+        flow_control: 0,
+        retry_count: RETRY_COUNT,
+        rnr_retry_count: RETRY_COUNT,
+        srq: 0,
+        qp_num: 0,
+    }
+}
+
+/// Tells the connection manager that the queue pair has received something, which says that the peer regards the
+/// connection as established even if its word for it was lost.
+pub(in crate::verbs) unsafe fn notify_established(id: NonNull<rdma_cm_id>) -> io::Result<()> {
+    // SAFETY: live, by the contract.
+    or_errno(unsafe { rdma_sys::rdma_notify(id.as_ptr(), ibv_event_type::IBV_EVENT_COMM_EST) })
+}
+
+pub(in crate::verbs) unsafe fn reject(id: NonNull<rdma_cm_id>) -> io::Result<()> {
+    // SAFETY: live, by the contract; no private data.
+    or_errno(unsafe { rdma_sys::rdma_reject(id.as_ptr(), ptr::null(), 0) })
+}
+
+/// Moves the queue pair to error and tells the peer.
+///
+/// # Safety
+/// The identifier is bound to a device.
+pub(in crate::verbs) unsafe fn disconnect(id: NonNull<rdma_cm_id>) -> io::Result<()> {
+    // SAFETY: live and bound, by the contract.
+    or_errno(unsafe { rdma_sys::rdma_disconnect(id.as_ptr()) })
+}
+
+/// The device that the identifier is bound to, if it is. It stays open as long as the identifier lives.
+pub(in crate::verbs) unsafe fn id_device(id: NonNull<rdma_cm_id>) -> Option<NonNull<ibv_context>> {
+    // SAFETY: live; the field changes only inside calls made by the identifier's owner.
+    NonNull::new(unsafe { id.as_ref().verbs })
+}
+
+/// The device's port that the identifier is bound to.
+pub(in crate::verbs) unsafe fn id_port(id: NonNull<rdma_cm_id>) -> u8 {
+    // SAFETY: as for `id_device`.
+    unsafe { id.as_ref().port_num }
+}
+
+pub(in crate::verbs) unsafe fn local_addr(id: NonNull<rdma_cm_id>) -> io::Result<SocketAddr> {
+    // SAFETY: live, by the contract. Every member of the union starts with the family and is made of integers;
+    // the library zeroes what it does not fill.
+    unsafe {
+        let addr = &id.as_ref().route.addr.src_addr_union;
+        match i32::from(addr.src_addr.sa_family) {
+            libc::AF_INET => Ok(translate::from_raw_v4(&addr.src_sin)),
+            libc::AF_INET6 => Ok(translate::from_raw_v6(&addr.src_sin6)),
+            _ => Err(translate::unknown_family(addr.src_addr.sa_family)),
+        }
+    }
+}
+
+pub(in crate::verbs) unsafe fn peer_addr(id: NonNull<rdma_cm_id>) -> io::Result<SocketAddr> {
+    // SAFETY: as for `local_addr`.
+    unsafe {
+        let addr = &id.as_ref().route.addr.dst_addr_union;
+        match i32::from(addr.dst_addr.sa_family) {
+            libc::AF_INET => Ok(translate::from_raw_v4(&addr.dst_sin)),
+            libc::AF_INET6 => Ok(translate::from_raw_v6(&addr.dst_sin6)),
+            _ => Err(translate::unknown_family(addr.dst_addr.sa_family)),
+        }
+    }
+}
+
+/// Receiver-not-ready and transport retries that we ask of the connection. For RNR, 7 means without end: a peer
+/// that is slow to post receives is waited for, not disconnected (`rdma_connect(3)`).
+const RETRY_COUNT: u8 = 7;
+
+/// READs and atomics in flight. This protocol has none, but some devices refuse 0.
+const RESPONDER_RESOURCES: u8 = 1;
+
+// `rdma/rdma_cma.h`: enumerators without a type name, which the bindings leave out.
+const RDMA_OPTION_ID: i32 = 0;
+const RDMA_OPTION_ID_AFONLY: i32 = 2;

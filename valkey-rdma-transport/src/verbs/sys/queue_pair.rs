@@ -1,0 +1,108 @@
+//! Queue pairs.
+
+use std::io;
+use std::mem;
+use std::ptr;
+use std::ptr::NonNull;
+
+use rdma_sys::{
+    ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_type,
+    ibv_recv_wr, ibv_send_wr, rdma_cm_id,
+};
+
+use super::{non_null, or_errno, or_number};
+
+/// Makes the identifier's queue pair, in the state where receives can be posted, and says what was granted.
+///
+/// # Safety
+/// Domain and queue belong to the device that the identifier is bound to, and outlive the queue pair.
+pub(in crate::verbs) unsafe fn create_qp(
+    id: NonNull<rdma_cm_id>,
+    pd: NonNull<ibv_pd>,
+    cq: NonNull<ibv_cq>,
+    wanted: ibv_qp_cap,
+) -> io::Result<(NonNull<ibv_qp>, ibv_qp_cap)> {
+    let mut attr = ibv_qp_init_attr {
+        qp_context: ptr::null_mut(),
+        send_cq: cq.as_ptr(),
+        recv_cq: cq.as_ptr(),
+        srq: ptr::null_mut(),
+        cap: wanted,
+        qp_type: ibv_qp_type::IBV_QPT_RC,
+        sq_sig_all: 0,
+    };
+    // SAFETY: all live, by the contract; the attributes are read and written during the call only.
+    or_errno(unsafe { rdma_sys::rdma_create_qp(id.as_ptr(), pd.as_ptr(), &mut attr) })?;
+    // SAFETY: the id is live, and the call has just set the field.
+    let qp = non_null(unsafe { id.as_ref().qp })?;
+    Ok((qp, attr.cap))
+}
+
+/// Sets how long a sender who finds no receive posted is told to wait, by its code (InfiniBand specification, table
+/// "Encoding for RNR NAK Timer Field").
+///
+/// # Safety
+/// The queue pair is connected.
+pub(in crate::verbs) unsafe fn set_min_rnr_timer(qp: NonNull<ibv_qp>, code: u8) -> io::Result<()> {
+    // SAFETY: integers, for which all zeroes is a value.
+    let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
+    attr.min_rnr_timer = code;
+    let mask = ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER;
+    // SAFETY: the queue pair is live; the attributes are read during the call.
+    or_number(unsafe { rdma_sys::ibv_modify_qp(qp.as_ptr(), &mut attr, mask.0 as i32) })
+}
+
+/// The timer of [`set_min_rnr_timer`], and how often a send of ours that finds no receive is repeated.
+#[cfg(test)]
+pub(in crate::verbs) unsafe fn rnr_attributes(qp: NonNull<ibv_qp>) -> io::Result<(u8, u8)> {
+    // SAFETY: integers, for which all zeroes is a value.
+    let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
+    // SAFETY: integers and null pointers, for which all zeroes is a value.
+    let mut init: ibv_qp_init_attr = unsafe { mem::zeroed() };
+    let mask = ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER | ibv_qp_attr_mask::IBV_QP_RNR_RETRY;
+    // SAFETY: the queue pair is live; both are ours to write.
+    or_number(unsafe { rdma_sys::ibv_query_qp(qp.as_ptr(), &mut attr, mask.0 as i32, &mut init) })?;
+    Ok((attr.min_rnr_timer, attr.rnr_retry))
+}
+
+/// Destroys the identifier's queue pair. `rdma_destroy_qp` would do the same and hide the outcome.
+///
+/// # Safety
+/// `qp` is the identifier's; the caller never uses it again, even if this fails.
+pub(in crate::verbs) unsafe fn destroy_qp(
+    mut id: NonNull<rdma_cm_id>,
+    qp: NonNull<ibv_qp>,
+) -> io::Result<()> {
+    // SAFETY: live and the identifier's only user, by the contract; the library must not find it there again.
+    unsafe { id.as_mut().qp = ptr::null_mut() };
+    // SAFETY: live, by the contract.
+    or_number(unsafe { rdma_sys::ibv_destroy_qp(qp.as_ptr()) })
+}
+
+/// A send work request with nothing in it.
+pub(in crate::verbs) fn blank_send() -> ibv_send_wr {
+    // SAFETY: integers, raw pointers and unions of these, for all of which zeroes are a value.
+    unsafe { mem::zeroed() }
+}
+
+/// Posts a chain of sends with one doorbell.
+///
+/// # Safety
+/// `first` and what it links to are valid during the call, ends with `NULL`, and every request with the inline
+/// flag names memory that may be read.
+pub(in crate::verbs) unsafe fn post_send(qp: NonNull<ibv_qp>, first: *mut ibv_send_wr) -> io::Result<()> {
+    let mut refused = ptr::null_mut();
+    // SAFETY: the queue pair is live and the chain valid, by the contract. Memory that is not inlined is reached
+    // by the device alone, through a local key that covers registered memory only.
+    or_number(unsafe { rdma_sys::ibv_post_send(qp.as_ptr(), first, &mut refused) })
+}
+
+/// Posts a chain of receives.
+///
+/// # Safety
+/// `first` and what it links to are valid during the call, and ends with `NULL`.
+pub(in crate::verbs) unsafe fn post_recv(qp: NonNull<ibv_qp>, first: *mut ibv_recv_wr) -> io::Result<()> {
+    let mut refused = ptr::null_mut();
+    // SAFETY: as for `post_send`.
+    or_number(unsafe { rdma_sys::ibv_post_recv(qp.as_ptr(), first, &mut refused) })
+}

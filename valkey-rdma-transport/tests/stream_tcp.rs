@@ -1,0 +1,3 @@
+//! `Stream` and `Listener` on the emulated device over TCP.
+
+mod stream;
