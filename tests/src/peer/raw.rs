@@ -455,9 +455,10 @@ impl Passive {
     /// [`Finding::Failed`] if none comes in time.
     pub async fn accept(&mut self, transcript: &Transcript) -> Result<Peer, Finding> {
         let deadline = Instant::now() + self.options.patience;
-        let request = timeout_at(deadline, poll_fn(|cx| self.listener.poll_request(cx)))
-            .await
-            .map_err(|_| Finding::failed(format!("no connect request within {:?}", self.options.patience)))??;
+        let request =
+            timeout_at(deadline, poll_fn(|cx| self.listener.poll_request(cx))).await.map_err(|_| {
+                Finding::failed(format!("no connect request within {:?}", self.options.patience))
+            })??;
         let endpoint = request.accept(&endpoint_options(&self.options))?;
         Ok(Peer::new(endpoint, &self.options, transcript)?)
     }
