@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The lab's whole suite, to be run inside it: the transport's tests on kernel verbs, the proofs that connections leave
-# nothing behind, then every client against every server.
+# nothing behind, the conformance suite against our own programs, then every client against every server.
 #
 # usage: suite.sh PROGRAMS TEST_BINARY...     PROGRAMS is the folder of the workspace's built programs
 set -uo pipefail
@@ -15,6 +15,10 @@ for test in "$@"; do
     "$test" --include-ignored --test-threads=1 || failed=1
 done
 "$programs/valkey-rdma-lab-proofs" || failed=1
+# Our mock and our load tool, rule by rule; what others do is in spec/conformance.md.
+export VALKEY_RDMA_BIN=$programs
+"$(dirname "$0")/conformance.sh" mock --hostile --patience 15 || failed=1
+"$(dirname "$0")/conformance.sh" client-ours || failed=1
 # Last, because it ends by removing the device.
 "$programs/valkey-rdma-interop" || failed=1
 exit "$failed"

@@ -15,7 +15,7 @@
 //!    something does *not* come, ask for something that comes after it (`ask`, `ping`): never wait for nothing. For a
 //!    client a case is a script of [faults](valkey_rdma_server::faults) and how the client is to end.
 //! 3. Add its entry to the group's list. If a published server dies of it, mark it `.hostile()`.
-//! 4. If the rule is new: plant a defect that breaks it, in `tests/planted.rs`.
+//! 4. If the rule is new: plant a defect that breaks it, in `tests/planted_server.rs` or `tests/conformance_client.rs`.
 
 mod case;
 pub mod client;
