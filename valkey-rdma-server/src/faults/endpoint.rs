@@ -464,7 +464,11 @@ impl Drop for FaultyEndpoint {
         let device = self.device.take().filter(|_| self.kept_open);
         if let (Some(mut device), Ok(runtime)) = (device, tokio::runtime::Handle::try_current()) {
             runtime.spawn(async move {
-                while let Ok(CmEvent::Established) = poll_fn(|cx| device.poll_cm_event(cx)).await {}
+                let left = async {
+                    while let Ok(CmEvent::Established) = poll_fn(|cx| device.poll_cm_event(cx)).await {}
+                };
+                // If the peer never leaves either, the two would wait for each other for ever.
+                let _ = tokio::time::timeout(KEPT_OPEN, left).await;
             });
         }
     }
@@ -473,6 +477,9 @@ impl Drop for FaultyEndpoint {
 /// Room for one message that is added or changed, and how many: more than can be under way.
 const SLOT: u32 = 64;
 const SLOTS: u32 = 2048;
+
+/// How long a connection that is not to be closed outlives its owner.
+const KEPT_OPEN: Duration = Duration::from_secs(30);
 
 /// Tells our sends from the owner's, which count from 0.
 const ADDED: u64 = 1 << 62;
