@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
 /// How many faults are kept in full; all are counted.
 const KEPT: usize = 5;
@@ -38,9 +37,13 @@ pub enum FaultKind {
     WrongReply,
     /// An error reply of the server, with its code (`ERR`, `OOM`, ...).
     ServerError(String),
-    /// The connection failed; its tasks ended there.
+    /// The connection was lost before the reply came.
     ConnectionLost,
-    /// Requests that were never sent because no connection was left.
+    /// A connection could not be opened anew (`-k 0`).
+    ConnectFailed,
+    /// The client library does not send this command on a shared connection.
+    Refused,
+    /// Requests that were never sent because the server did not come back.
     NotSent,
     /// The keys that the test reads could not be written.
     NotPopulated,
@@ -57,6 +60,8 @@ impl fmt::Display for FaultKind {
             FaultKind::WrongReply => out.write_str("wrong reply"),
             FaultKind::ServerError(code) => write!(out, "server error {code}"),
             FaultKind::ConnectionLost => out.write_str("connection lost"),
+            FaultKind::ConnectFailed => out.write_str("connect failed"),
+            FaultKind::Refused => out.write_str("refused by the client"),
             FaultKind::NotSent => out.write_str("not sent"),
             FaultKind::NotPopulated => out.write_str("keys not written"),
             FaultKind::Other => out.write_str("other errors"),
@@ -114,29 +119,6 @@ impl Faults {
     /// The first few faults in full.
     pub fn first(&self) -> &[Fault] {
         &self.first
-    }
-}
-
-/// Where the tasks of a running test put their faults.
-#[derive(Debug, Default)]
-pub struct FaultLog {
-    faults: Mutex<Faults>,
-}
-
-impl FaultLog {
-    /// Counts `fault`.
-    pub fn add(&self, fault: Fault) {
-        self.add_many(fault, 1);
-    }
-
-    /// Counts `fault` `times` times.
-    pub fn add_many(&self, fault: Fault, times: u64) {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner).add_many(fault, times);
-    }
-
-    /// All faults so far.
-    pub fn snapshot(&self) -> Faults {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

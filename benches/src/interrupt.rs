@@ -1,5 +1,6 @@
-//! Ctrl-C: a test stops, and what it measured is still reported.
+//! Ctrl-C and SIGTERM: a test stops, and what it measured is still reported.
 
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 /// Tells, to any number of holders, whether the user has asked to stop.
@@ -9,21 +10,22 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// From now on Ctrl-C no longer ends the process but is told here. A second one ends it at once.
+    /// From now on Ctrl-C and SIGTERM no longer end the process but are told here. A second one ends it at once.
     ///
     /// Must be called within a tokio runtime.
     pub fn listen() -> Interrupt {
         let (ask, asked) = watch::channel(false);
-        tokio::spawn(async move {
-            if tokio::signal::ctrl_c().await.is_err() {
-                // Signals cannot be had here; Ctrl-C then ends the process as usual.
-                return std::future::pending().await;
-            }
-            let _ = ask.send(true);
-            if tokio::signal::ctrl_c().await.is_ok() {
+        if let (Ok(interrupt), Ok(terminate)) =
+            (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+        {
+            tokio::spawn(async move {
+                let mut signals = (interrupt, terminate);
+                either(&mut signals).await;
+                let _ = ask.send(true);
+                either(&mut signals).await;
                 std::process::exit(Interrupt::EXIT_STATUS.into());
-            }
-        });
+            });
+        }
         Interrupt { asked }
     }
 
@@ -54,5 +56,12 @@ impl Interrupt {
         if asked.wait_for(|&asked| asked).await.is_err() {
             std::future::pending::<()>().await;
         }
+    }
+}
+
+async fn either((interrupt, terminate): &mut (Signal, Signal)) {
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
     }
 }

@@ -1,9 +1,11 @@
 //! Latencies of a running test, and the numbers that come out of them.
 
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+
+use crate::faults::Faults;
 
 /// Shortest latency told apart from zero, in nanoseconds.
 const SHORTEST_NS: u64 = 1_000;
@@ -12,50 +14,23 @@ const LONGEST_NS: u64 = 60_000_000_000;
 /// Significant decimal digits of every recorded latency.
 const DIGITS: u8 = 3;
 
-/// Collects the latency of every command while tasks run.
-///
-/// Split into shards so that threads seldom meet; a shard is far too large (about 200 KB) to have one per task.
-#[derive(Debug)]
-pub struct Recorder {
-    shards: Box<[Mutex<Histogram<u64>>]>,
-}
-
-impl Recorder {
-    /// A recorder for tasks on `threads` threads.
-    pub fn new(threads: usize) -> Recorder {
-        Recorder { shards: (0..threads.max(1)).map(|_| Mutex::new(empty())).collect() }
-    }
-
-    /// Adds latencies measured by task number `task`.
-    pub fn record(&self, task: usize, latencies: impl IntoIterator<Item = Duration>) {
-        let mut shard = self.shards[task % self.shards.len()].lock().unwrap_or_else(PoisonError::into_inner);
-        for latency in latencies {
-            shard.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX).min(LONGEST_NS));
-        }
-    }
-
-    /// All latencies so far.
-    pub fn snapshot(&self) -> Latencies {
-        let mut all = empty();
-        for shard in &self.shards {
-            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            all.add(&*shard).expect("all shards have the same bounds");
-        }
-        Latencies { histogram: all }
-    }
-}
-
 fn empty() -> Histogram<u64> {
     Histogram::new_with_bounds(SHORTEST_NS, LONGEST_NS, DIGITS).expect("the bounds are valid")
 }
 
-/// The distribution of a finished test's latencies: one per command, from sending it to the last byte of its reply.
+/// A distribution of latencies: one per command, to the last byte of its reply.
 #[derive(Debug, Clone)]
 pub struct Latencies {
     histogram: Histogram<u64>,
 }
 
 impl Latencies {
+    /// Adds a latency.
+    pub fn record(&mut self, latency: Duration) {
+        self.histogram
+            .saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX).min(LONGEST_NS));
+    }
+
     /// Number of latencies recorded.
     pub fn count(&self) -> u64 {
         self.histogram.len()
@@ -68,6 +43,12 @@ impl Latencies {
         }
         // The histogram answers with the upper end of a bucket, which can lie above the largest value.
         Duration::from_nanos(self.histogram.value_at_quantile(quantile).min(self.histogram.max()))
+    }
+
+    /// Number of latencies above `limit`, as far as the resolution tells.
+    pub fn count_above(&self, limit: Duration) -> u64 {
+        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).min(LONGEST_NS);
+        self.count() - self.histogram.count_between(0, limit)
     }
 
     /// Shortest latency.
@@ -89,6 +70,11 @@ impl Latencies {
     pub fn merge(&mut self, other: &Latencies) {
         self.histogram.add(&other.histogram).expect("all histograms have the same bounds");
     }
+
+    /// The histogram itself, in nanoseconds.
+    pub fn histogram(&self) -> &Histogram<u64> {
+        &self.histogram
+    }
 }
 
 impl Default for Latencies {
@@ -97,37 +83,217 @@ impl Default for Latencies {
     }
 }
 
+/// Replies over time, in steps of [`Series::STEP`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Series {
+    replies: Vec<u64>,
+}
+
+impl Series {
+    /// The length of a step.
+    pub const STEP: Duration = Duration::from_millis(100);
+
+    /// Adds replies that came `since_start`.
+    fn add(&mut self, since_start: Duration, replies: u64) {
+        let step = (since_start.as_nanos() / Series::STEP.as_nanos()) as usize;
+        if step >= self.replies.len() {
+            self.replies.resize(step + 1, 0);
+        }
+        self.replies[step] += replies;
+    }
+
+    /// Adds those of another thread, which began at the same time.
+    pub fn merge(&mut self, other: &Series) {
+        if other.replies.len() > self.replies.len() {
+            self.replies.resize(other.replies.len(), 0);
+        }
+        for (sum, replies) in self.replies.iter_mut().zip(&other.replies) {
+            *sum += replies;
+        }
+    }
+
+    /// Adds those of a run that came after this one.
+    pub fn append(&mut self, next: &Series) {
+        self.replies.extend_from_slice(&next.replies);
+    }
+
+    /// Replies per second in each step.
+    pub fn rates(&self) -> impl Iterator<Item = f64> + '_ {
+        self.replies.iter().map(|&replies| replies as f64 / Series::STEP.as_secs_f64())
+    }
+}
+
+/// The latencies of each second of a test.
+#[derive(Debug, Clone, Default)]
+pub struct Intervals {
+    seconds: BTreeMap<u64, Latencies>,
+}
+
+impl Intervals {
+    /// Adds those of another thread.
+    fn merge(&mut self, other: Intervals) {
+        for (second, latencies) in other.seconds {
+            self.seconds.entry(second).or_default().merge(&latencies);
+        }
+    }
+
+    /// Each second with its latencies.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &Latencies)> {
+        self.seconds.iter().map(|(&second, latencies)| (second, latencies))
+    }
+}
+
+/// What one thread has measured of a test. Threads do not share it, so that counting costs next to nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// One latency per reply, from sending its command.
+    pub service: Latencies,
+    /// From when the command was meant to be sent; `None` without a schedule.
+    pub corrected: Option<Latencies>,
+    /// Latencies of each command of a mix; empty otherwise.
+    pub parts: Vec<Latencies>,
+    /// Replies over time.
+    pub series: Series,
+    /// Latencies by the second; `None` if nobody wants them.
+    pub intervals: Option<Intervals>,
+    /// What went wrong.
+    pub faults: Faults,
+    /// Bytes of values sent and received.
+    pub payload: u64,
+    /// When the last reply came.
+    pub last: Option<Instant>,
+    /// Latencies of the second under way, and which one it is.
+    open: Option<(u64, Latencies)>,
+}
+
+impl Tally {
+    /// Nothing counted yet, of a test whose mix has so many `parts` (0: no mix).
+    pub fn new(corrected: bool, parts: usize, intervals: bool) -> Tally {
+        Tally {
+            corrected: corrected.then(Latencies::default),
+            parts: vec![Latencies::default(); parts],
+            intervals: intervals.then(Intervals::default),
+            ..Tally::default()
+        }
+    }
+
+    /// Notes that `replies` came at `now`, in a test that began at `started`.
+    pub fn arrived(&mut self, started: Instant, now: Instant, replies: u64) {
+        self.last = Some(now);
+        let since_start = now.duration_since(started);
+        self.series.add(since_start, replies);
+        if self.intervals.is_some() {
+            let second = since_start.as_secs();
+            if self.open.as_ref().is_some_and(|open| open.0 != second) {
+                self.close_interval();
+            }
+            self.open.get_or_insert_with(|| (second, Latencies::default()));
+        }
+    }
+
+    /// Adds a reply to step `part`, sent at `sent` and meant to be sent at `intended`, that came at `now`.
+    pub fn record(&mut self, part: usize, sent: Instant, intended: Instant, now: Instant) {
+        let service = now.duration_since(sent);
+        self.service.record(service);
+        if let Some(part) = self.parts.get_mut(part) {
+            part.record(service);
+        }
+        let mut felt = service;
+        if let Some(corrected) = &mut self.corrected {
+            felt = now.duration_since(intended);
+            corrected.record(felt);
+        }
+        if let Some((_, open)) = &mut self.open {
+            open.record(felt);
+        }
+    }
+
+    fn close_interval(&mut self) {
+        if let (Some(intervals), Some((second, latencies))) = (&mut self.intervals, self.open.take()) {
+            intervals.seconds.entry(second).or_default().merge(&latencies);
+        }
+    }
+
+    /// Adds what another thread has measured of the same test.
+    pub fn merge(&mut self, mut other: Tally) {
+        self.close_interval();
+        other.close_interval();
+        self.service.merge(&other.service);
+        merge_options(&mut self.corrected, other.corrected, |all, more| all.merge(&more));
+        merge_options(&mut self.intervals, other.intervals, Intervals::merge);
+        if self.parts.len() < other.parts.len() {
+            self.parts.resize(other.parts.len(), Latencies::default());
+        }
+        for (all, more) in self.parts.iter_mut().zip(&other.parts) {
+            all.merge(more);
+        }
+        self.series.merge(&other.series);
+        self.faults.merge(other.faults);
+        self.payload += other.payload;
+        self.last = self.last.max(other.last);
+    }
+}
+
+fn merge_options<T>(all: &mut Option<T>, more: Option<T>, merge: impl FnOnce(&mut T, T)) {
+    match (all.as_mut(), more) {
+        (Some(all), Some(more)) => merge(all, more),
+        (None, Some(more)) => *all = Some(more),
+        (_, None) => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_come_from_all_shards() {
-        let recorder = Recorder::new(4);
+    fn quantiles_have_three_digits() {
+        let mut latencies = Latencies::default();
         for micros in 1..=1000 {
-            recorder.record(micros as usize, [Duration::from_micros(micros)]);
+            latencies.record(Duration::from_micros(micros));
         }
-        let latencies = recorder.snapshot();
         assert_eq!(latencies.count(), 1000);
         let p50 = latencies.quantile(0.5).as_nanos() as f64;
         assert!((p50 / 500_000.0 - 1.0).abs() < 0.002, "p50 was {p50} ns");
         assert!(latencies.quantile(0.999) <= latencies.max());
         assert!(latencies.min() <= latencies.mean() && latencies.mean() <= latencies.max());
+        assert_eq!(latencies.count_above(Duration::from_millis(2)), 0);
+        assert!((495..=505).contains(&latencies.count_above(Duration::from_micros(500))));
     }
 
     #[test]
     fn no_latencies_give_zeros() {
-        let latencies = Recorder::new(1).snapshot();
+        let latencies = Latencies::default();
         assert_eq!((latencies.count(), latencies.quantile(0.99)), (0, Duration::ZERO));
         assert_eq!(latencies.mean(), Duration::ZERO);
     }
 
     #[test]
     fn a_latency_beyond_the_range_is_kept_as_the_longest() {
-        let recorder = Recorder::new(1);
-        recorder.record(0, [Duration::from_secs(3600)]);
-        let latencies = recorder.snapshot();
+        let mut latencies = Latencies::default();
+        latencies.record(Duration::from_secs(3600));
         assert_eq!(latencies.count(), 1);
         assert!(latencies.max() >= Duration::from_secs(60));
+    }
+
+    #[test]
+    fn a_late_start_counts_in_the_corrected_latency_alone() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut tally = Tally::new(true, 0, true);
+        for (sent, intended, came) in [(0, 0, 1), (1500, 500, 1501)] {
+            tally.arrived(start, at(came), 1);
+            tally.record(0, at(sent), at(intended), at(came));
+        }
+        assert!(tally.service.max() < Duration::from_millis(2));
+        let corrected = tally.corrected.as_ref().unwrap();
+        assert!(corrected.max() >= Duration::from_millis(1000));
+        assert_eq!(corrected.count_above(Duration::from_millis(500)), 1);
+
+        let mut all = Tally::new(true, 0, true);
+        all.merge(tally);
+        let seconds: Vec<_> = all.intervals.unwrap().iter().map(|(second, l)| (second, l.count())).collect();
+        assert_eq!(seconds, [(0, 1), (1, 1)]);
+        assert_eq!(all.series.rates().filter(|&rate| rate > 0.0).count(), 2);
     }
 }

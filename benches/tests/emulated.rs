@@ -2,18 +2,22 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::time::sleep;
 use valkey_rdma_benches::args::Args;
-use valkey_rdma_benches::benchmark::{Outcome, RunError, benchmark};
-use valkey_rdma_benches::demo::{Comparison, Pace, demo};
+use valkey_rdma_benches::benchmark::{Console, Outcome, benchmark};
+use valkey_rdma_benches::compare::Comparison;
+use valkey_rdma_benches::demo::{Pace, demo};
+use valkey_rdma_benches::generator::{
+    Background, DialError, Limit, Opening, Target, Wire, complete, dial, open_all,
+};
 use valkey_rdma_benches::interrupt::Interrupt;
 use valkey_rdma_benches::progress::Progress;
-use valkey_rdma_benches::report::{Format, Style, write_demo};
-use valkey_rdma_benches::target;
+use valkey_rdma_benches::report::{Form, Format, Style, write_comparisons};
+use valkey_rdma_client::{Endpoint, Transport};
 use valkey_rdma_server::{DeviceKind, Mock, Server, TransportConfig};
 use valkey_rdma_transport::{Listener, Stream};
 
@@ -26,13 +30,18 @@ async fn run(flags: &str) -> String {
     let url = server.urls().next().unwrap();
     let line = ["valkey-rdma-benchmark", "--url", &url].into_iter().chain(flags.split_whitespace());
     let args = Args::from_command_line(line).unwrap();
-    let format = if args.csv { Format::Csv } else { Format::Table(Style::Plain) };
+    let form = if args.csv { Form::Csv } else { Form::Table(Style::Plain) };
 
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let endpoint = target::endpoint(&args).unwrap();
-    let never = Interrupt::never();
-    let outcome =
-        benchmark(&args, &endpoint, &mut out, format, &mut err, Style::Plain, &never).await.unwrap();
+    let mut console = Console {
+        out: &mut out,
+        format: Format { form, precision: 3 },
+        style: Style::Plain,
+        err: &mut err,
+        err_style: Style::Plain,
+    };
+    let target = args.target().unwrap();
+    let outcome = benchmark(&args, &target, &mut console, &Interrupt::never()).await.unwrap();
     assert_eq!((outcome, String::from_utf8(err).unwrap().as_str()), (Outcome::Right, ""), "{flags}");
     String::from_utf8(out).unwrap()
 }
@@ -40,11 +49,11 @@ async fn run(flags: &str) -> String {
 #[tokio::test]
 async fn replies_are_right_in_every_shape() {
     for flags in [
-        "-n 300 -c 1 --csv",
-        "-n 300 -c 20 -r 50 -P 7 --csv",
-        "-n 300 -c 1 --tasks-per-connection 50 -d 5000 --csv",
-        "-n 12 -c 2 -P 3 -d 3670016 --csv",
-        "-n 20 -c 1 -d 300000 --rx-size 100001 --csv",
+        "-n 300 -c 1 -t ping_mbulk,set,get --verify full --csv",
+        "-n 300 -c 20 -r 50 -P 7 -t ping_mbulk,set,get --verify full --csv",
+        "-n 300 -c 1 --tasks-per-connection 50 -d 5000 -t ping_mbulk,set,get --verify full --csv",
+        "-n 12 -c 2 -P 3 -d 3670016 -t ping_mbulk,set,get --verify full --csv",
+        "-n 20 -c 1 -d 300000 --rx-size 100001 -t ping_mbulk,set,get --verify full --csv",
     ] {
         let csv = run(flags).await;
         assert_eq!(csv.lines().count(), 4, "{flags}: {csv}");
@@ -60,7 +69,7 @@ fn cell(csv: &str, name: &str) -> f64 {
 
 #[tokio::test]
 async fn an_unpipelined_request_costs_one_doorbell() {
-    let csv = run("-n 1000 -c 1 -t ping --csv").await;
+    let csv = run("-n 1000 -c 1 -t ping_mbulk --csv").await;
     assert!((cell(&csv, "doorbells_per_request") - 1.0).abs() < 0.05, "{csv}");
     assert_eq!(
         (cell(&csv, "bytes_out_per_request"), cell(&csv, "bytes_in_per_request")),
@@ -71,71 +80,84 @@ async fn an_unpipelined_request_costs_one_doorbell() {
 
 #[tokio::test]
 async fn the_commands_of_a_pipeline_leave_together() {
-    let csv = run("-n 1600 -c 1 -P 16 -t ping --csv").await;
+    let csv = run("-n 1600 -c 1 -P 16 -t ping_mbulk --csv").await;
     assert!((cell(&csv, "doorbells_per_request") * 16.0 - 1.0).abs() < 0.05, "{csv}");
 }
 
 #[tokio::test]
 async fn the_table_says_that_the_device_is_software() {
-    let table = run("-n 100 -c 2").await;
+    let table = run("-n 100 -c 2 -t ping_mbulk,set").await;
     assert!(table.contains("transport   emulated,") && table.contains("(software, not RDMA)"), "{table}");
     assert!(table.contains("doorbells") && table.contains("windows"), "{table}");
 }
 
-/// A listener, and what the tool needs to connect `connections` times to it.
-async fn unattended(connections: usize) -> (Listener, Args) {
+/// A listener that accepts nothing by itself, and how to reach it.
+async fn unattended() -> (Listener, Target) {
     let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let listener = Listener::bind(DeviceKind::Emulated, loopback, &TransportConfig::default()).await.unwrap();
-    let line = format!("valkey-rdma-benchmark -c {connections} --url emulated://{}", listener.local_addr());
-    (listener, Args::from_command_line(line.split(' ')).unwrap())
+    let addr = listener.local_addr();
+    let target = Target::new(Endpoint::new(Transport::Emulated, addr.ip().to_string(), addr.port()));
+    (listener, target)
 }
 
-async fn connect_only(args: &Args, interrupt: &Interrupt) -> (Result<Outcome, RunError>, String) {
-    let (endpoint, mut err) = (target::endpoint(args).unwrap(), Vec::new());
-    let outcome =
-        benchmark(args, &endpoint, &mut Vec::new(), Format::Csv, &mut err, Style::Plain, interrupt).await;
-    (outcome, String::from_utf8(err).unwrap())
+/// Opens connections as a thread of the tool does, up to where the process may end.
+async fn connect_only(
+    target: &Target,
+    connections: usize,
+    interrupt: &Interrupt,
+) -> (Result<Option<Vec<Wire>>, DialError>, String) {
+    let (background, opening) = (Background::from_now(), Opening::new(false, interrupt.clone()));
+    let opened = open_all(connections, &opening, || {
+        let target = target.clone();
+        async move { dial(&target).await }
+    })
+    .await;
+    let told = RefCell::new(String::new());
+    if !matches!(opened, Ok(Some(_))) {
+        complete(background, interrupt, |text| *told.borrow_mut() = text.to_owned()).await;
+    }
+    (opened, told.into_inner())
 }
 
 /// Clause H-6: the process ends after this, and what it has under way with it.
 #[tokio::test(start_paused = true)]
 async fn connects_given_up_are_completed_before_the_failure_is_told() {
-    let (mut listener, args) = unattended(3).await;
+    let (mut listener, target) = unattended().await;
     let taken = Cell::new(0);
     let tool = async {
-        let (outcome, told) = connect_only(&args, &Interrupt::never()).await;
-        (outcome, told, taken.get())
+        let (opened, told) = connect_only(&target, 3, &Interrupt::never()).await;
+        (opened, told, taken.get())
     };
     let server = async {
-        sleep(valkey_rdma_client::Endpoint::DEFAULT_TIMEOUT * 2).await;
+        sleep(Endpoint::DEFAULT_TIMEOUT * 2).await;
         for _ in 0..3 {
             listener.accept().await.unwrap();
             taken.set(taken.get() + 1);
         }
     };
-    let ((outcome, told, taken), ()) = tokio::join!(tool, server);
-    let failure = outcome.unwrap_err().to_string();
+    let ((opened, told, taken), ()) = tokio::join!(tool, server);
+    let failure = opened.unwrap_err().to_string();
     assert!(failure.contains("no answer within 5s"), "{failure}");
-    assert!(told.contains("given up") && told.lines().count() == 1, "{told}");
+    assert!(told.contains("given up"), "{told}");
     assert_eq!(taken, 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_never_accepts_is_not_waited_for_for_ever() {
-    let (_listener, args) = unattended(1).await;
-    let (outcome, told) = connect_only(&args, &Interrupt::never()).await;
-    assert!(outcome.is_err() && told.contains("Ctrl-C ends at once"), "{told}");
+    let (_listener, target) = unattended().await;
+    let (opened, told) = connect_only(&target, 1, &Interrupt::never()).await;
+    assert!(opened.is_err() && told.contains("Ctrl-C ends at once"), "{told}");
 }
 
 /// Clause H-6 again.
 #[tokio::test(start_paused = true)]
 async fn an_interrupt_begins_no_connects_and_awaits_those_under_way() {
-    let (mut listener, args) = unattended(50).await;
+    let (mut listener, target) = unattended().await;
     let (ask, interrupt) = Interrupt::by_hand();
     let taken = Cell::new(0);
     let tool = async {
-        let (outcome, told) = connect_only(&args, &interrupt).await;
-        (outcome, told, taken.get())
+        let (opened, _) = connect_only(&target, 50, &interrupt).await;
+        (opened, taken.get())
     };
     let server = async {
         let mut streams: Vec<Stream> = Vec::new();
@@ -148,31 +170,26 @@ async fn an_interrupt_begins_no_connects_and_awaits_those_under_way() {
             }
         }
     };
-    let (outcome, told, taken) = tokio::select! {
+    let (opened, taken) = tokio::select! {
         ended = tool => ended,
         () = server => unreachable!("it accepts for ever"),
     };
-    assert_eq!(outcome.unwrap(), Outcome::Interrupted);
-    assert!(told.contains("Ctrl-C again ends at once"), "{told}");
-    assert_eq!(taken, 8, "those under way, and no more");
+    assert!(opened.is_err() || opened.is_ok_and(|opened| opened.is_none()), "interrupted");
+    assert_eq!(taken, Opening::AT_ONCE, "those under way, and no more");
 }
 
 #[tokio::test]
 async fn the_demo_compares_both_transports_in_one_table() {
-    let pace = Pace { rounds: 1, round: Duration::ZERO };
+    let pace = Pace { rounds: 2, turn: Limit::Requests(200) };
     let comparisons = demo(pace, Progress::Hidden, &Interrupt::never()).await.unwrap();
     assert_eq!(comparisons.len(), 9);
     assert!(comparisons.iter().all(|comparison| comparison.faults().next().is_none()));
-    assert!(comparisons.iter().map(Comparison::ratio).all(|ratio| ratio.is_finite() && ratio > 0.0));
+    let ratio = |comparison: &Comparison| comparison.ratio(|round| round.rate).mean;
+    assert!(comparisons.iter().map(ratio).all(|ratio| ratio.is_finite() && ratio > 0.0));
 
     let mut table = Vec::new();
-    write_demo(&mut table, &comparisons, Style::Plain).unwrap();
+    write_comparisons(&mut table, ["emulated", "tcp"], &comparisons, Style::Plain).unwrap();
     let table = String::from_utf8(table).unwrap();
-    assert!(table.contains("not RDMA") && table.contains("--url rdma://HOST:6379"), "{table}");
-    let widths: Vec<_> = table
-        .lines()
-        .filter(|line| line.contains(" emulated  ") || line.contains(" tcp  "))
-        .map(str::len)
-        .collect();
-    assert_eq!(widths, [widths[0]; 18], "{table}");
+    let rows = table.lines().filter(|line| line.contains(" emulated  ") || line.contains(" tcp  "));
+    assert_eq!(rows.count(), 18, "{table}");
 }

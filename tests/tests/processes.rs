@@ -1,5 +1,5 @@
-//! The mock and its clients as separate programs, over the emulated device: no RDMA, no TCP underneath `Stream` that
-//! these programs could know of.
+//! The mock and the load tool as separate programs, over the emulated device. Neither needs an adapter for that, nor
+//! knows which link carries its connections.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -64,14 +64,14 @@ fn the_load_tool_reaches_a_mock_in_another_process_and_every_reply_is_right() {
     let flags = ["-t", "set,get", "-n", "2000", "-c", "5", "-d", "5000", "-P", "4"];
     let output = benchmark(&mock.url, &flags);
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    // Every test's row ends in how many replies were right, and how many were not.
     let report = text(&output.stdout);
-    for expected in ["SET", "GET", "2000", "emulated"] {
-        assert!(report.contains(expected), "no {expected} in {report}");
+    for test in ["SET", "GET"] {
+        let row = report.lines().find(|line| line.starts_with(test)).expect("a row");
+        let counts: Vec<&str> = row.split_whitespace().rev().take(2).collect();
+        assert_eq!(counts, ["0", "2000"], "{report}");
     }
-    // The replies of both runs were counted where they were made, too: nothing was sent twice or left out.
-    let output =
-        benchmark(&format!("{}?device=tcp", mock.url), &["-t", "get", "-n", "10", "-c", "1", "-r", "10"]);
-    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(report.contains("device tcp"), "{report}");
 }
 
 #[test]

@@ -39,6 +39,9 @@ const WAITING: usize = 1024;
 /// that the server sent after that message on the same connection, the old value is not returned any more: messages
 /// are looked at before later replies. After a lost connection everything is forgotten. A key that expires counts as
 /// changed when the server removes it.
+///
+/// A server tells of a connection's own writes just *after* the reply to them. To read your own write for sure,
+/// [`forget`](Self::forget) the key.
 #[derive(Clone, Debug)]
 pub struct Cache {
     client: Client,
@@ -124,6 +127,11 @@ impl Cache {
         let value = value.map(|bytes| Bytes::copy_from_slice(&bytes));
         self.store.keep(key, ticket, &value);
         Ok(value)
+    }
+
+    /// Forgets what is known of a key: the next [`get`](Self::get) asks the server.
+    pub fn forget(&self, key: impl AsRef<[u8]>) {
+        self.store.entries().remove(key.as_ref());
     }
 
     /// The client below, for everything else. What it writes is forgotten here as what others write is.

@@ -132,6 +132,13 @@ impl Connector {
         if let Some(name) = self.endpoint.device() {
             config.device(name);
         }
+        if let Some(index) = self.endpoint.gid() {
+            config.gid_index(index);
+        }
+        if let Some(addr) = self.endpoint.source() {
+            config.source(addr);
+        }
+        config.polling(self.endpoint.polling());
         let config = &config;
         let connect = move |address| async move {
             Stream::connect(kind, address, config).await.map_err(|error| match error {

@@ -1,8 +1,11 @@
 //! [`Endpoint`]: where to connect, how, and as whom; from a URL or built in code.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
+
+use valkey_rdma_transport::Polling;
 
 mod error;
 mod url;
@@ -66,7 +69,9 @@ impl fmt::Display for Protocol {
 /// | `timeout=` | limit for resolving, connecting and logging in together, as `500ms`, `5s` or `1m`; 5 s unless given |
 /// | `rx_size=` | receive buffer in bytes that the server may fill before we answer, 65536 to 16777216; not on TCP |
 /// | `device=` | name of the RDMA device, or of the emulated device; not on TCP |
-/// | `poll=` | `event`; not on TCP |
+/// | `gid=` | index into the RDMA device's table of GIDs, which chooses the address to connect from; `rdma` only |
+/// | `source=` | address of this machine to connect from; `rdma` only |
+/// | `poll=` | `event` (default), `busy` or `adaptive`, see [`Polling`]; not on TCP |
 /// | `fallback=` | `tcp`: if RDMA cannot be had, connect to the same host and port over TCP, and say so; not on TCP |
 ///
 /// ```
@@ -93,7 +98,10 @@ pub struct Endpoint {
     timeout: Duration,
     rx_size: Option<u32>,
     device: Option<String>,
+    gid: Option<u32>,
+    source: Option<IpAddr>,
     fallback: bool,
+    polling: Polling,
 }
 
 impl Endpoint {
@@ -120,7 +128,10 @@ impl Endpoint {
             timeout: Self::DEFAULT_TIMEOUT,
             rx_size: None,
             device: None,
+            gid: None,
+            source: None,
             fallback: false,
+            polling: Polling::default(),
         }
     }
 
@@ -177,6 +188,27 @@ impl Endpoint {
     /// the [timeout](Self::set_timeout). A server's refusal, such as of a password, is final either way.
     pub fn set_fallback(&mut self, to_tcp: bool) -> &mut Self {
         self.fallback = to_tcp;
+        self
+    }
+
+    /// Connects from the address behind this entry of the RDMA device's table of GIDs (`ibv_devinfo -v`). Default: the
+    /// route decides. RoCE only; connecting over anything but `rdma` with it is an error.
+    pub fn set_gid(&mut self, index: u32) -> &mut Self {
+        self.gid = Some(index);
+        self
+    }
+
+    /// Connects from this address of this machine, which chooses the RDMA device and its port. Default: the route
+    /// decides. Connecting over anything but `rdma` with it is an error.
+    pub fn set_source(&mut self, addr: IpAddr) -> &mut Self {
+        self.source = Some(addr);
+        self
+    }
+
+    /// Sets how the connection waits for its device. Default [`Polling::Event`]; `Busy` takes a CPU. Connecting over
+    /// TCP with another is an error.
+    pub fn set_polling(&mut self, mode: Polling) -> &mut Self {
+        self.polling = mode;
         self
     }
 
@@ -246,6 +278,24 @@ impl Endpoint {
         self.fallback
     }
 
+    /// GID index to connect from, if set.
+    #[must_use]
+    pub fn gid(&self) -> Option<u32> {
+        self.gid
+    }
+
+    /// Address to connect from, if set.
+    #[must_use]
+    pub fn source(&self) -> Option<IpAddr> {
+        self.source
+    }
+
+    /// How the connection is to wait for its device.
+    #[must_use]
+    pub fn polling(&self) -> Polling {
+        self.polling
+    }
+
     /// `host:port`, with brackets around an IPv6 address.
     pub(crate) fn authority(&self) -> String {
         if self.host.contains(':') {
@@ -260,6 +310,14 @@ impl Endpoint {
         if self.host.is_empty() {
             return Err(EndpointError::MissingHost);
         }
+        if self.transport != Transport::Rdma {
+            if self.gid.is_some() {
+                return Err(EndpointError::OnlyOnRdma { option: "gid" });
+            }
+            if self.source.is_some() {
+                return Err(EndpointError::OnlyOnRdma { option: "source" });
+            }
+        }
         if self.transport == Transport::Tcp {
             if self.rx_size.is_some() {
                 return Err(EndpointError::NotOnTcp { option: "rx_size" });
@@ -269,6 +327,9 @@ impl Endpoint {
             }
             if self.fallback {
                 return Err(EndpointError::NotOnTcp { option: "fallback" });
+            }
+            if self.polling != Polling::default() {
+                return Err(EndpointError::NotOnTcp { option: "poll" });
             }
         }
         match self.rx_size {
@@ -332,7 +393,10 @@ impl fmt::Debug for Endpoint {
             .field("timeout", &self.timeout)
             .field("rx_size", &self.rx_size)
             .field("device", &self.device)
+            .field("gid", &self.gid)
+            .field("source", &self.source)
             .field("fallback", &self.fallback)
+            .field("polling", &self.polling)
             .finish()
     }
 }

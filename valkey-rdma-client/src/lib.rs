@@ -121,3 +121,4 @@ pub use transaction::{Transaction, Watch};
 pub use value::Value;
 
 pub use valkey_rdma_transport as transport;
+pub use valkey_rdma_transport::Polling;

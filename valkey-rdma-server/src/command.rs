@@ -42,6 +42,11 @@ impl Command {
         &self.words[1..]
     }
 
+    /// Bytes of the arguments.
+    pub(crate) fn len(&self) -> usize {
+        self.args().iter().map(Bytes::len).sum()
+    }
+
     /// The whole command in a form that may be stored for long: see [`keep`](Self::keep).
     pub(crate) fn kept(&self) -> Self {
         let keep = |word: &Bytes| {

@@ -11,14 +11,13 @@ use bytes::Buf;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::task::coop::consume_budget;
 use tokio::time::timeout;
-use tracing::debug;
 
 use crate::command::Command;
 use crate::config::Config;
 use crate::encode::encode;
 use crate::handler::{Handler, Peer, Protocol};
 use crate::output::Output;
-use crate::parser::Parser;
+use crate::parser::{Parser, ProtocolError};
 use crate::push::{End, Pusher};
 use crate::reply::Reply;
 use crate::shutdown::Stop;
@@ -33,6 +32,8 @@ pub(crate) struct Connection<S, H: Handler> {
     handler: Arc<H>,
     session: H::Session,
     peer: Peer,
+    /// How the peer broke the command syntax, if it did.
+    broken: Option<ProtocolError>,
 }
 
 /// Why a connection ended before its time.
@@ -46,6 +47,9 @@ pub(crate) enum ConnectionError {
     /// The peer does not take the messages sent to it.
     #[error("messages of more than {limit} bytes wait to be taken")]
     PushLimit { limit: usize },
+    /// The peer broke the command syntax; it has been told.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
     /// The handler closed the connection from outside.
     #[error("closed by the server")]
     Closed,
@@ -68,6 +72,7 @@ where
             session: handler.session(&peer),
             handler,
             peer,
+            broken: None,
         }
     }
 
@@ -100,7 +105,7 @@ where
         self.link.deliver_output().await?;
         self.link.stream.shutdown().await?;
         self.link.linger().await;
-        Ok(())
+        self.broken.take().map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// Runs the commands that have arrived whole, as long as their replies are taken.
@@ -119,9 +124,10 @@ where
                 },
                 Ok(None) => return Ok(Turn::AllRun),
                 Err(error) => {
-                    debug!(%error, "closing");
                     self.peer.close_after_reply();
-                    Reply::error(format!("ERR {error}"))
+                    let reply = Reply::error(format!("ERR {error}"));
+                    self.broken = Some(error);
+                    reply
                 }
             };
             self.link.protocol = self.peer.protocol();

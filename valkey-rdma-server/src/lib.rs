@@ -28,6 +28,8 @@
 //! # }).unwrap();
 //! ```
 //!
+//! `examples/counter.rs` is a whole server with a command and a state of its own, over TCP and RDMA.
+//!
 //! [`Mock`] is a handler that behaves like a small Valkey; the program `valkey-rdma-mock` serves it.
 
 #![forbid(unsafe_code)]
@@ -45,7 +47,9 @@ mod listener;
 mod mock;
 mod output;
 mod parser;
+mod password;
 mod push;
+mod refused;
 mod reply;
 mod server;
 mod shutdown;
@@ -55,7 +59,9 @@ pub use config::Config;
 pub use error::BindError;
 pub use handler::{Handler, Peer, Protocol, Transport};
 pub use mock::Mock;
+pub use password::{Guarded, Password};
 pub use push::Pusher;
+pub use refused::Refused;
 pub use reply::Reply;
 pub use server::{Builder, Endpoint, Server};
 pub use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, TransportError};

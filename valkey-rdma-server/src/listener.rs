@@ -17,6 +17,7 @@ use valkey_rdma_transport::{DeviceKind, Monitor, TransportError};
 use crate::config::Config;
 use crate::connection::{Connection, ConnectionError};
 use crate::handler::{Handler, Peer, Transport};
+use crate::refused::{Cause, Refusals};
 use crate::shutdown::Stop;
 
 /// A bound listener of some kind.
@@ -57,6 +58,7 @@ pub(crate) struct Shared<H> {
     vacancies: Arc<Semaphore>,
     /// One permit per connection that may still be told that there is no vacancy.
     turnstile: Arc<Semaphore>,
+    pub(crate) refusals: Arc<Refusals>,
     last_id: AtomicU64,
 }
 
@@ -64,7 +66,7 @@ impl<H: Handler> Shared<H> {
     pub(crate) fn new(handler: Arc<H>, config: Config) -> Self {
         let vacancies = Arc::new(Semaphore::new(config.max_connections.min(Semaphore::MAX_PERMITS)));
         let turnstile = Arc::new(Semaphore::new(TURNED_AWAY_AT_ONCE));
-        Self { handler, config, vacancies, turnstile, last_id: AtomicU64::new(0) }
+        Self { handler, config, vacancies, turnstile, refusals: Arc::default(), last_id: AtomicU64::new(0) }
     }
 
     /// What may become of one more client. `None`: nothing.
@@ -89,13 +91,19 @@ enum Room {
     Turnstile(OwnedSemaphorePermit),
 }
 
-/// Accepts until the server is to stop, then stops listening and waits for the connections to end.
-/// Dropping the future cuts them.
-pub(crate) async fn listen<H: Handler>(mut listener: impl Accept, shared: Arc<Shared<H>>, mut stop: Stop) {
+/// Accepts until the server is to stop or this listener is to `close`, then stops listening and waits for the connections to
+/// end, which they are only told if the server stops. Dropping the future cuts them.
+pub(crate) async fn listen<H: Handler>(
+    mut listener: impl Accept,
+    shared: Arc<Shared<H>>,
+    mut stop: Stop,
+    mut close: Stop,
+) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             () = stop.requested() => break,
+            () = close.requested() => break,
             Some(ended) = connections.join_next() => report(ended),
             (accepted, room) = accept(&mut listener, &shared) => {
                 admit(accepted, room, listener.transport(), &shared, &stop, &mut connections);
@@ -114,6 +122,7 @@ async fn accept<L: Accept, H: Handler>(listener: &mut L, shared: &Shared<H>) -> 
         let accepted = match listener.arrival().await {
             Ok(arrival) => {
                 let Some(room) = shared.room() else {
+                    shared.refusals.count(Cause::TooManyConnections);
                     debug!(addr = %listener.local_addr(), "sent away: too many connections, and too many being told so");
                     continue;
                 };
@@ -152,30 +161,50 @@ fn admit<S, H>(
     match room {
         Room::Vacancy(vacancy) => {
             let connection = Connection::new(accepted.stream, peer, shared.handler.clone(), &shared.config);
-            connections.spawn(serve(connection, stop.clone(), vacancy).instrument(span));
+            let refusals = shared.refusals.clone();
+            connections.spawn(serve(connection, stop.clone(), refusals, vacancy).instrument(span));
         }
         Room::Turnstile(place) => {
+            if shared.refusals.count(Cause::TooManyConnections) {
+                span.in_scope(|| warn!("turned away: too many connections; more are logged at debug level"));
+            }
             connections.spawn(turn_away(accepted.stream, place).instrument(span));
         }
     }
 }
 
-async fn serve<S, H>(connection: Connection<S, H>, stop: Stop, _vacancy: OwnedSemaphorePermit)
-where
+async fn serve<S, H>(
+    connection: Connection<S, H>,
+    stop: Stop,
+    refusals: Arc<Refusals>,
+    _vacancy: OwnedSemaphorePermit,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send,
     H: Handler,
 {
     debug!("accepted");
-    match connection.serve(stop).await {
-        Ok(()) => debug!("closed"),
-        Err(ConnectionError::Stream(error)) if error.kind() == io::ErrorKind::InvalidData => {
-            warn!(error = &error as &dyn Error, "closed");
+    let Err(error) = connection.serve(stop).await else {
+        debug!("closed");
+        return;
+    };
+    let cause = match &error {
+        ConnectionError::Stream(error) if error.kind() == io::ErrorKind::InvalidData => {
+            Cause::BrokenTransport
         }
-        Err(ConnectionError::Stream(error)) => debug!(error = &error as &dyn Error, "lost"),
-        Err(error @ (ConnectionError::Idle { .. } | ConnectionError::Closed)) => debug!(%error, "closed"),
-        Err(error @ (ConnectionError::InputLimit { .. } | ConnectionError::PushLimit { .. })) => {
-            warn!(%error, "closed");
+        ConnectionError::Stream(_) | ConnectionError::Closed => {
+            debug!(error = &error as &dyn Error, "lost");
+            return;
         }
+        ConnectionError::Protocol(_) => Cause::BrokenCommands,
+        ConnectionError::InputLimit { .. } => Cause::TooMuchInput,
+        ConnectionError::PushLimit { .. } => Cause::TooManyMessages,
+        ConnectionError::Idle { .. } => Cause::Idle,
+    };
+    // Clients that send nonsense or nothing are daily bread; that the server had to defend itself is not.
+    if refusals.count(cause) && !matches!(cause, Cause::Idle | Cause::BrokenCommands) {
+        warn!(%error, %cause, "closed; more of this cause are logged at debug level");
+    } else {
+        debug!(%error, %cause, "closed");
     }
 }
 
@@ -184,7 +213,7 @@ async fn turn_away<S>(mut stream: S, _place: OwnedSemaphorePermit)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    warn!("turned away: too many connections");
+    debug!("turned away: too many connections");
     let goodbye = async {
         stream.write_all(b"-ERR max number of clients reached\r\n").await?;
         stream.shutdown().await?;

@@ -1,7 +1,9 @@
 //! A server: listeners of any kind in front of one handler.
 
 use std::fmt;
+use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +16,8 @@ use crate::config::Config;
 use crate::error::BindError;
 use crate::handler::{Handler, Transport};
 use crate::listener::{Accept, RdmaListener, Shared, listen};
-use crate::shutdown::Stopper;
+use crate::refused::{Refusals, Refused};
+use crate::shutdown::{Stop, Stopper};
 
 /// A running server. Dropping it cuts every connection at once; [`shutdown`](Self::shutdown) lets them finish.
 ///
@@ -38,6 +41,9 @@ use crate::shutdown::Stopper;
 #[derive(Debug)]
 pub struct Server {
     endpoints: Vec<Endpoint>,
+    /// What closes the listener of the endpoint with the same index.
+    closers: Vec<Stopper>,
+    host: Box<dyn Host>,
     stopper: Stopper,
     listeners: JoinSet<()>,
     drain_timeout: Duration,
@@ -55,7 +61,7 @@ pub struct Builder<H> {
 #[derive(Debug)]
 enum Address {
     Tcp(SocketAddr),
-    Rdma(DeviceKind, SocketAddr, TransportConfig),
+    Rdma(DeviceKind, SocketAddr, Box<TransportConfig>),
     Made(RdmaListener),
 }
 
@@ -98,10 +104,104 @@ impl Server {
         }
     }
 
-    fn spawn<H: Handler>(&mut self, listener: impl Accept, shared: &Arc<Shared<H>>) {
-        self.endpoints.push(Endpoint { transport: listener.transport(), addr: listener.local_addr() });
-        self.listeners.spawn(listen(listener, shared.clone(), self.stopper.listener()));
+    /// What was turned away or ended since the start, by cause.
+    pub fn refused(&self) -> Refused {
+        self.host.refusals().snapshot()
     }
+
+    /// Listens on one more address over TCP. Port 0 takes a free one.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError`] if the address cannot be had; the others go on.
+    pub async fn listen_tcp(&mut self, addr: SocketAddr) -> Result<Endpoint, BindError> {
+        self.listen(Address::Tcp(addr)).await
+    }
+
+    /// Listens on one more address over RDMA. Port 0 takes a free one.
+    ///
+    /// # Errors
+    ///
+    /// As [`listen_tcp`](Self::listen_tcp).
+    pub async fn listen_rdma(
+        &mut self,
+        device: DeviceKind,
+        addr: SocketAddr,
+        config: &TransportConfig,
+    ) -> Result<Endpoint, BindError> {
+        self.listen(Address::Rdma(device, addr, Box::new(config.clone()))).await
+    }
+
+    /// Accepts no more connections on `endpoint`; those it has accepted go on. `false`: there is no such endpoint.
+    ///
+    /// With [`listen_tcp`](Self::listen_tcp) or [`listen_rdma`](Self::listen_rdma) before it, this changes a port and harms
+    /// nobody. The address is free again a moment later.
+    pub fn close_listener(&mut self, endpoint: Endpoint) -> bool {
+        let Some(index) = self.endpoints.iter().position(|known| *known == endpoint) else { return false };
+        self.endpoints.remove(index);
+        self.closers.remove(index).stop();
+        true
+    }
+
+    async fn listen(&mut self, address: Address) -> Result<Endpoint, BindError> {
+        let closer = Stopper::new();
+        let (endpoint, listening) =
+            self.host.bind(address, self.stopper.listener(), closer.listener()).await?;
+        self.endpoints.push(endpoint);
+        self.closers.push(closer);
+        self.listeners.spawn(listening);
+        Ok(endpoint)
+    }
+}
+
+type Listening = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Binding<'a> = Pin<Box<dyn Future<Output = Result<(Endpoint, Listening), BindError>> + Send + 'a>>;
+
+/// What listeners serve, whatever the handler is.
+trait Host: Send + Sync {
+    /// Binds an address: the endpoint, and the future that serves it.
+    fn bind(&self, address: Address, stop: Stop, close: Stop) -> Binding<'_>;
+
+    fn refusals(&self) -> &Refusals;
+}
+
+impl fmt::Debug for dyn Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host").finish_non_exhaustive()
+    }
+}
+
+impl<H: Handler> Host for Arc<Shared<H>> {
+    fn bind(&self, address: Address, stop: Stop, close: Stop) -> Binding<'_> {
+        Box::pin(async move {
+            Ok(match address {
+                Address::Tcp(addr) => {
+                    let listener =
+                        TcpListener::bind(addr).await.map_err(|source| BindError::Tcp { addr, source })?;
+                    serve(listener, self, stop, close)
+                }
+                Address::Rdma(device, addr, config) => {
+                    let listener = Listener::bind(device, addr, &config).await?;
+                    serve(RdmaListener { listener, device }, self, stop, close)
+                }
+                Address::Made(listener) => serve(listener, self, stop, close),
+            })
+        })
+    }
+
+    fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+}
+
+fn serve<H: Handler>(
+    listener: impl Accept,
+    shared: &Arc<Shared<H>>,
+    stop: Stop,
+    close: Stop,
+) -> (Endpoint, Listening) {
+    let endpoint = Endpoint { transport: listener.transport(), addr: listener.local_addr() };
+    (endpoint, Box::pin(listen(listener, shared.clone(), stop, close)))
 }
 
 impl<H: Handler> Builder<H> {
@@ -114,7 +214,7 @@ impl<H: Handler> Builder<H> {
     /// Listens on `addr` over RDMA, on a device of this kind. Port 0 takes a free one. A real
     /// device's ports are not those of TCP; the emulated device's are.
     pub fn rdma(mut self, device: DeviceKind, addr: SocketAddr, config: &TransportConfig) -> Self {
-        self.listen_on.push(Address::Rdma(device, addr, config.clone()));
+        self.listen_on.push(Address::Rdma(device, addr, Box::new(config.clone())));
         self
     }
 
@@ -140,26 +240,17 @@ impl<H: Handler> Builder<H> {
         if self.listen_on.is_empty() {
             return Err(BindError::NoListener);
         }
+        let drain_timeout = self.config.drain_timeout;
         let mut server = Server {
             endpoints: Vec::new(),
+            closers: Vec::new(),
+            host: Box::new(Arc::new(Shared::new(Arc::new(self.handler), self.config))),
             stopper: Stopper::new(),
             listeners: JoinSet::new(),
-            drain_timeout: self.config.drain_timeout,
+            drain_timeout,
         };
-        let shared = Arc::new(Shared::new(Arc::new(self.handler), self.config));
         for address in self.listen_on {
-            match address {
-                Address::Tcp(addr) => {
-                    let listener =
-                        TcpListener::bind(addr).await.map_err(|source| BindError::Tcp { addr, source })?;
-                    server.spawn(listener, &shared);
-                }
-                Address::Rdma(device, addr, config) => {
-                    let listener = Listener::bind(device, addr, &config).await?;
-                    server.spawn(RdmaListener { listener, device }, &shared);
-                }
-                Address::Made(listener) => server.spawn(listener, &shared),
-            }
+            server.listen(address).await?;
         }
         Ok(server)
     }

@@ -291,3 +291,56 @@ async fn without_a_password_set_giving_one_is_a_mistake() {
     ])
     .await;
 }
+
+#[tokio::test]
+async fn memory_is_limited_within_a_transaction_too() {
+    let server = start(Mock::new().maxmemory(1_500_000), &Config::default()).await;
+    for wire in &mut wires(&server).await {
+        wire.dialogue(&[
+            ("FLUSHALL", "+OK\r\n"),
+            ("MULTI", "+OK\r\n"),
+            ("SETRANGE a 1000000 x", "+QUEUED\r\n"),
+            ("SETRANGE b 1000000 x", "+QUEUED\r\n"),
+            ("SETRANGE c 1000000 x", "+QUEUED\r\n"),
+            ("DEL a b", "+QUEUED\r\n"),
+            ("SETRANGE c 1000000 x", "+QUEUED\r\n"),
+            (
+                "EXEC",
+                "*5\r\n:1000001\r\n:1000001\r\n-OOM command not allowed when used memory > 'maxmemory'.\r\n:2\r\n\
+                 :1000001\r\n",
+            ),
+        ])
+        .await;
+    }
+}
+
+/// Whatever it is doing: waiting for a key, listening, or nothing.
+#[tokio::test]
+async fn a_client_is_killed() {
+    let server = mock().await;
+    let mut killer = wires(&server).await.swap_remove(0);
+    killer.dialogue(&[("PING", "+PONG\r\n")]).await;
+    for command in ["BLPOP nothing 0", "SUBSCRIBE news", "PING"] {
+        for wire in &mut wires(&server).await {
+            wire.send("CLIENT ID\r\n").await;
+            let id = wire.line().await;
+            let id = id.trim_start_matches(':');
+            wire.send(format!("{command}\r\n")).await;
+            killer.dialogue(&[(&format!("CLIENT KILL ID {id}"), ":1\r\n")]).await;
+            wire.rest_or_reset().await;
+        }
+    }
+    // They are forgotten a moment after they see the end.
+    while !{
+        killer.send("INFO clients\r\n").await;
+        let mut text = String::new();
+        while !text.contains("pubsub_clients") {
+            text = text + &killer.line().await + "\n";
+        }
+        killer.line().await;
+        text.contains("connected_clients:1\n")
+    } {}
+    killer
+        .dialogue(&[("PUBSUB NUMSUB news", "*2\r\n$4\r\nnews\r\n:0\r\n"), ("RPUSH nothing x", ":1\r\n")])
+        .await;
+}

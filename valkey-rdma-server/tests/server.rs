@@ -2,16 +2,18 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use support::{Wire, localhost, mock, start, wires};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use valkey_rdma_server::{
-    BindError, Command, Config, DeviceKind, Handler, Mock, Peer, Reply, Server, Transport, TransportConfig,
+    BindError, Command, Config, DeviceKind, Handler, Mock, Password, Peer, Protocol, Pusher, Reply, Server,
+    Transport, TransportConfig,
 };
+use valkey_rdma_transport::Stream;
 
 #[tokio::test]
 async fn urls_tell_the_real_ports() {
@@ -201,4 +203,185 @@ async fn an_idle_rdma_connection_is_closed() {
     let mut wire = Wire::connect(&server.endpoints()[0]).await;
     wire.dialogue(&[("PING", "+PONG\r\n")]).await;
     wire.expect_end().await;
+}
+
+/// `LISTEN` hands the connection's pusher to the test, `RESP3` changes the protocol.
+#[derive(Default)]
+struct News {
+    listeners: Mutex<Vec<Pusher>>,
+}
+
+impl Handler for News {
+    type Session = ();
+
+    fn session(&self, _peer: &Peer) {}
+
+    async fn call(&self, peer: &mut Peer, _session: &mut (), command: Command) -> Reply {
+        if command.is("LISTEN") {
+            let pusher = peer.pusher();
+            pusher.push(Reply::Push(vec![Reply::bulk("during")]));
+            self.listeners.lock().expect("no test panics with it").push(pusher);
+        }
+        if command.is("RESP3") {
+            peer.set_protocol(Protocol::Resp3);
+        }
+        Reply::OK
+    }
+}
+
+impl News {
+    fn pusher(&self, index: usize) -> Pusher {
+        self.listeners.lock().expect("no test panics with it")[index].clone()
+    }
+}
+
+#[tokio::test]
+async fn messages_come_from_outside_in_order_with_replies() {
+    let news = Arc::new(News::default());
+    let server = start(news.clone(), &Config::default()).await;
+    for (index, wire) in wires(&server).await.iter_mut().enumerate() {
+        wire.dialogue(&[("LISTEN", "+OK\r\n*1\r\n$6\r\nduring\r\n")]).await;
+        assert!(news.pusher(index).push(Reply::Push(vec![Reply::bulk("later")])));
+        wire.expect("*1\r\n$5\r\nlater\r\n").await;
+        wire.dialogue(&[("RESP3", "+OK\r\n")]).await;
+        for number in 0..1000 {
+            assert!(news.pusher(index).push(Reply::Push(vec![Reply::Integer(number)])));
+        }
+        for number in 0..1000 {
+            wire.expect(format!(">1\r\n:{number}\r\n")).await;
+        }
+        wire.dialogue(&[("PING", "+OK\r\n")]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_does_not_take_its_messages_is_closed_and_counted() {
+    let news = Arc::new(News::default());
+    let config = Config::default().push_limit(1_000_000).output_high_water(1000).clone();
+    let server = start(news.clone(), &config).await;
+    for (index, wire) in wires(&server).await.iter_mut().enumerate() {
+        wire.dialogue(&[("LISTEN", "+OK\r\n*1\r\n$6\r\nduring\r\n")]).await;
+        let message = Reply::Push(vec![Reply::bulk(vec![b'x'; 100_000])]);
+        // The stream takes some; the rest piles up.
+        while news.pusher(index).push(message.clone()) {
+            tokio::task::yield_now().await;
+        }
+        wire.rest_or_reset().await;
+    }
+    assert_eq!(server.refused().too_many_messages, 2);
+}
+
+#[tokio::test]
+async fn a_connection_is_closed_from_outside() {
+    let news = Arc::new(News::default());
+    let server = start(news.clone(), &Config::default()).await;
+    for (index, wire) in wires(&server).await.iter_mut().enumerate() {
+        wire.dialogue(&[("LISTEN", "+OK\r\n*1\r\n$6\r\nduring\r\n")]).await;
+        news.pusher(index).close();
+        wire.expect_end().await;
+        assert!(!news.pusher(index).push(Reply::OK));
+    }
+}
+
+#[tokio::test]
+async fn a_port_is_changed_without_harm_to_connections() {
+    let mut server = mock().await;
+    let mut old = wires(&server).await;
+    let before = server.endpoints().to_vec();
+    let config = TransportConfig::default();
+    server.listen_tcp(localhost()).await.unwrap();
+    server.listen_rdma(DeviceKind::Emulated, localhost(), &config).await.unwrap();
+    for endpoint in before {
+        assert!(server.close_listener(endpoint));
+        assert!(!server.close_listener(endpoint));
+        if endpoint.transport == Transport::Tcp {
+            while TcpListener::bind(endpoint.addr).await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+    let mut new = wires(&server).await;
+    assert_eq!(new.len(), 2);
+    old[0].dialogue(&[("SET k v", "+OK\r\n")]).await;
+    for wire in old.iter_mut().chain(&mut new) {
+        wire.dialogue(&[("GET k", "$1\r\nv\r\n")]).await;
+    }
+    let shutdown = tokio::spawn(server.shutdown());
+    for wire in old.iter_mut().chain(&mut new) {
+        wire.expect_end().await;
+    }
+    drop((old, new));
+    shutdown.await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_refused_is_counted_by_cause() {
+    let server = start(Mock::new(), Config::default().max_connections(2)).await;
+    let mut admitted = wires(&server).await;
+    for wire in &mut admitted {
+        wire.dialogue(&[("PING", "+PONG\r\n")]).await;
+    }
+    for wire in &mut wires(&server).await {
+        wire.expect("-ERR max number of clients reached\r\n").await;
+        wire.expect_end().await;
+    }
+    for wire in &mut admitted {
+        wire.send("*1\r\n:1\r\n").await;
+        wire.expect("-ERR Protocol error: expected '$', got ':'\r\n").await;
+        wire.expect_end().await;
+    }
+    drop(admitted);
+    while server.refused().broken_commands < 2 {
+        tokio::task::yield_now().await;
+    }
+    let refused = server.refused();
+    assert_eq!((refused.too_many_connections, refused.broken_commands, refused.too_much_input), (2, 2, 0));
+}
+
+#[tokio::test]
+async fn a_password_stands_before_any_handler() {
+    let server = start(Password::new("secret", Mock::new()), &Config::default()).await;
+    for wire in &mut wires(&server).await {
+        wire.dialogue(&[
+            ("GET k", "-NOAUTH Authentication required.\r\n"),
+            ("AUTH wrong!", "-WRONGPASS invalid username-password pair or user is disabled.\r\n"),
+            ("AUTH joe secret", "-WRONGPASS invalid username-password pair or user is disabled.\r\n"),
+            (
+                "HELLO 3 AUTH default wrong",
+                "-WRONGPASS invalid username-password pair or user is disabled.\r\n",
+            ),
+            ("AUTH secret", "+OK\r\n"),
+            ("GET k", "$-1\r\n"),
+        ])
+        .await;
+    }
+    for wire in &mut wires(&server).await {
+        wire.send("*3\r\n").await;
+        wire.send("$4\r\nAUTH\r\n$7\r\ndefault\r\n$6\r\nsecret\r\nHELLO 3 AUTH default secret\r\n").await;
+        wire.expect("+OK\r\n%7\r\n").await;
+    }
+    let mut wire = Wire::connect(&server.endpoints()[0]).await;
+    wire.send("*11\r\n").await;
+    wire.expect("-ERR Protocol error: unauthenticated multibulk length\r\n").await;
+}
+
+#[tokio::test]
+async fn memory_pinned_by_all_connections_is_limited() {
+    let mut config = TransportConfig::default();
+    let each = config.pinned_bytes();
+    config.max_pinned_bytes(Some(2 * each - 1));
+    let server =
+        Server::builder(Mock::new()).rdma(DeviceKind::Emulated, localhost(), &config).start().await.unwrap();
+    let endpoint = server.endpoints()[0];
+    let mut first = Wire::connect(&endpoint).await;
+    first.dialogue(&[("PING", "+PONG\r\n")]).await;
+    let second = Stream::connect(DeviceKind::Emulated, endpoint.addr, &TransportConfig::default()).await;
+    assert!(second.is_err(), "no memory is left for it");
+    first.dialogue(&[("QUIT", "+OK\r\n")]).await;
+    first.expect_end().await;
+    drop(first);
+    // Its memory is free again a moment later.
+    while Stream::connect(DeviceKind::Emulated, endpoint.addr, &TransportConfig::default()).await.is_err() {
+        tokio::task::yield_now().await;
+    }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use valkey_rdma_proto as proto;
 
 use crate::device::EndpointOptions;
+use crate::polling::Polling;
 
 /// How connections are made. [`Config::default`] works unedited.
 #[derive(Clone, Debug)]
@@ -21,6 +22,10 @@ pub struct Config {
     device: Option<String>,
     max_connections: Option<usize>,
     max_pinned_bytes: Option<u64>,
+    linger: Option<Duration>,
+    polling: Polling,
+    spin_limit: Duration,
+    spin_anyway: bool,
     gid: Option<u32>,
     source: Option<IpAddr>,
     completion_vector: u32,
@@ -53,6 +58,10 @@ impl Default for Config {
             device: None,
             max_connections: None,
             max_pinned_bytes: None,
+            linger: None,
+            polling: Polling::Event,
+            spin_limit: Duration::from_micros(50),
+            spin_anyway: false,
             gid: None,
             source: None,
             completion_vector: 0,
@@ -108,6 +117,38 @@ impl Config {
         self
     }
 
+    /// How long a closing connection waits for its peer to disconnect first, after everything written was
+    /// acknowledged. What arrives in the meantime can still be read. Default: 100 ms on accepted connections, because
+    /// libvalkey 0.4 may miss a reply that is followed by a disconnect at once; none on others. 0 disconnects at once.
+    ///
+    /// The wire has no half-close. Longer gives the replies to one's last requests time to arrive after a shutdown,
+    /// as they would over TCP, and makes a shutdown take as long unless the peer disconnects.
+    pub fn linger(&mut self, limit: Duration) -> &mut Self {
+        self.linger = Some(limit);
+        self
+    }
+
+    /// How connections wait for their device. Default [`Polling::Event`].
+    pub fn polling(&mut self, mode: Polling) -> &mut Self {
+        self.polling = mode;
+        self
+    }
+
+    /// How long [`Polling::Adaptive`] looks before it sleeps, at most; and what counts as soon after falling asleep.
+    /// Default 50 us, range 0 to 100 ms; values above are brought to that. Longer burns more CPU for fewer system calls;
+    /// 0 is [`Polling::Event`].
+    pub fn spin_limit(&mut self, limit: Duration) -> &mut Self {
+        self.spin_limit = limit.min(MAX_SPIN);
+        self
+    }
+
+    /// Lets [`Polling::Adaptive`] spin where it would be [off](crate::AdaptiveOff) by itself. Default `false`. There it
+    /// takes the CPU away from the work it waits for: for tests and measurements.
+    pub fn danger_spin_anyway(&mut self, spin: bool) -> &mut Self {
+        self.spin_anyway = spin;
+        self
+    }
+
     /// How long nothing at all may arrive from the peer, keepalives included. Default: for ever. On an accepted
     /// connection this ends idle clients; on a connected one it finds a dead server, if it is at least three of the
     /// server's keepalive periods.
@@ -157,6 +198,10 @@ impl Config {
         (self.max_connections, self.max_pinned_bytes)
     }
 
+    pub(crate) fn polling_mode(&self) -> (Polling, Duration, bool) {
+        (self.polling, self.spin_limit, self.spin_anyway)
+    }
+
     pub(crate) fn connect_limit(&self) -> Duration {
         self.connect_timeout
     }
@@ -194,6 +239,9 @@ impl Config {
         };
         config.close_timeout = self.close_timeout;
         config.idle_timeout = self.idle_timeout;
+        if let Some(limit) = self.linger {
+            config.linger = limit;
+        }
         match self.keepalive {
             Keepalive::ByRole => {}
             Keepalive::Every(period) => config.keepalive = Some(period),
@@ -257,6 +305,8 @@ impl Config {
 const DEFAULT_RX_SIZE: u32 = 1 << 20;
 
 const MAX_RX_SIZE: u32 = 1 << 30;
+
+const MAX_SPIN: Duration = Duration::from_millis(100);
 
 /// Receives that the protocol's page asks both sides to post, and as many sends
 /// (valkey `src/rdma.c`, `VALKEY_RDMA_MAX_WQE`).

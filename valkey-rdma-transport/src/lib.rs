@@ -38,6 +38,7 @@ pub mod device;
 pub mod emulated;
 mod error;
 mod listener;
+mod polling;
 mod stats;
 mod stream;
 #[cfg(feature = "verbs")]
@@ -47,6 +48,7 @@ pub use config::Config;
 pub use device::DeviceKind;
 pub use error::{GidProblem, TransportError};
 pub use listener::{Listener, Request};
+pub use polling::{AdaptiveOff, Polling, UnknownPolling};
 pub use stats::{DeviceCounters, Info, ListenerStats, Stats};
-pub use stream::{Monitor, Stream};
-pub use valkey_rdma_proto::{CloseReason, Counters, ProtocolError};
+pub use stream::{Monitor, OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, Stream, WriteHalf};
+pub use valkey_rdma_proto::{CloseReason, Counters, ProtocolError, Role};

@@ -1,10 +1,12 @@
 //! What is known of a connection from outside: what it runs on, and what it has counted.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use valkey_rdma_proto::Counters;
 
 use crate::device::DeviceInfo;
+use crate::polling::{AdaptiveOff, Polling};
 
 /// Exact counts of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,6 +18,8 @@ pub struct Stats {
     pub device: DeviceCounters,
     /// Bytes registered with the device; 0 once the connection has ended and everything was read.
     pub pinned_bytes: u64,
+    /// With [`Polling::Adaptive`]: how long it looks on, as things are, before it sleeps.
+    pub spin_budget: Duration,
 }
 
 /// What the device was asked for. On soft-RoCE a doorbell, an arm and an event are one system call each.
@@ -32,8 +36,14 @@ pub struct DeviceCounters {
     pub arms: u64,
     /// Reads of the completion queue.
     pub polls: u64,
+    /// Looks that found nothing and were followed by another look rather than by sleep.
+    pub spins: u64,
+    /// How often the connection's task went to sleep: the queue armed, and empty.
+    pub sleeps: u64,
     /// Bytes copied from the application into the send buffer.
     pub copied_in: u64,
+    /// Bytes that the application put into the send buffer by itself, without a copy.
+    pub filled_in_place: u64,
     /// Bytes copied from the windows to the application.
     pub copied_out: u64,
 }
@@ -75,4 +85,8 @@ pub struct Info {
     pub peer_window: u32,
     /// Length in bytes of the send buffer.
     pub send_buffer: u32,
+    /// How it waits for its device: what was asked for, unless that is off.
+    pub polling: Polling,
+    /// Why it is off, if [`Polling::Adaptive`] was asked for and is.
+    pub adaptive_off: Option<AdaptiveOff>,
 }

@@ -1,56 +1,14 @@
-//! What a user of `Stream` and `Listener` relies on. Runs on the device that `VALKEY_RDMA_TEST_DEVICE` names
-//! (`emulated` by default) at the address in `VALKEY_RDMA_TEST_ADDR` (`127.0.0.1` by default); as part of `stream_tcp`
-//! and `stream_unix`, on the emulated device over these sockets.
+//! What a user of `Stream` relies on as of any byte stream. See `stream_pair` for how a device is chosen.
 
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use stream_pair::{any_port, connect, defaults, device, listen, pair, pattern, polling_modes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use valkey_rdma_transport::{CloseReason, Config, DeviceKind, Listener, Stream, TransportError};
+use valkey_rdma_transport::{CloseReason, Config, Listener, Stream, TransportError};
 
-/// The emulated device's name, in the binaries for its sockets.
-fn device_name() -> Option<String> {
-    match env!("CARGO_CRATE_NAME") {
-        "stream_tcp" => Some("tcp".to_owned()),
-        "stream_unix" => Some(format!("unix:{}/streams", env!("CARGO_TARGET_TMPDIR"))),
-        _ => None,
-    }
-}
-
-/// The defaults, on the device under test.
-fn defaults() -> Config {
-    let mut config = Config::default();
-    if let Some(name) = device_name() {
-        config.device(name);
-    }
-    config
-}
-
-fn device() -> DeviceKind {
-    if device_name().is_some() {
-        return DeviceKind::Emulated;
-    }
-    let name = std::env::var("VALKEY_RDMA_TEST_DEVICE").unwrap_or_else(|_| "emulated".to_owned());
-    name.parse().expect("VALKEY_RDMA_TEST_DEVICE names a device")
-}
-
-fn any_port() -> SocketAddr {
-    let host = std::env::var("VALKEY_RDMA_TEST_ADDR").unwrap_or_else(|_| "127.0.0.1".to_owned());
-    SocketAddr::new(host.parse::<IpAddr>().expect("VALKEY_RDMA_TEST_ADDR is an IP address"), 0)
-}
-
-/// A connected pair: the client's end, the server's end.
-async fn pair(client: &Config, server: &Config) -> (Stream, Stream) {
-    let mut listener = Listener::bind(device(), any_port(), server).await.expect("listens");
-    let addr = listener.local_addr();
-    let (client, server) = tokio::join!(Stream::connect(device(), addr, client), listener.accept());
-    (client.expect("connects"), server.expect("accepts"))
-}
-
-/// Bytes that tell where they belong, so that a shift is seen.
-fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    (0..len as u64).map(|n| ((n ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
-}
+// By its path, because `stream_tcp` and `stream_unix` have this file as a module.
+#[path = "stream_pair/mod.rs"]
+mod stream_pair;
 
 async fn send_and_check(stream: Stream, mine: Vec<u8>, theirs: Vec<u8>) -> Stream {
     let (mut reader, mut writer) = tokio::io::split(stream);
@@ -67,9 +25,12 @@ async fn send_and_check(stream: Stream, mine: Vec<u8>, theirs: Vec<u8>) -> Strea
 }
 
 async fn both_ways(rx_size: u32, rx_buffers: u32, send_buffer: u32, len: usize) {
-    let mut config = defaults();
+    both_ways_with(&mut defaults(), rx_size, rx_buffers, send_buffer, len).await;
+}
+
+async fn both_ways_with(config: &mut Config, rx_size: u32, rx_buffers: u32, send_buffer: u32, len: usize) {
     config.rx_size(rx_size).rx_buffers(rx_buffers).send_buffer(send_buffer);
-    let (client, server) = pair(&config, &config).await;
+    let (client, server) = pair(config, config).await;
     let (up, down) = (pattern(1, len), pattern(2, len));
     let server = tokio::spawn(send_and_check(server, down.clone(), up.clone()));
     let client = send_and_check(client, up, down).await;
@@ -81,6 +42,15 @@ async fn both_ways(rx_size: u32, rx_buffers: u32, send_buffer: u32, len: usize) 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_arrive_in_order_both_ways_at_once_w4() {
     both_ways(1 << 20, 2, 1 << 20, 20_000_000).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_arrive_in_order_whatever_the_polling_and_the_window_w4() {
+    for (_, config) in polling_modes() {
+        for window in [1 << 16, 1 << 20, 100_001] {
+            both_ways_with(&mut config.clone(), window, 2, 1 << 18, 3_000_000).await;
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -178,11 +148,9 @@ async fn shutdown_tells_of_bytes_that_the_peer_did_not_take_x1() {
 
 #[tokio::test]
 async fn a_connection_that_ended_keeps_no_resources_whoever_looks_at_its_counts() {
-    let mut listener = Listener::bind(device(), any_port(), &defaults()).await.expect("listens");
+    let mut listener = listen(&defaults()).await;
     let addr = listener.local_addr();
-    let config = defaults();
-    let (client, server) = tokio::join!(Stream::connect(device(), addr, &config), listener.accept());
-    let (mut client, mut server) = (client.expect("connects"), server.expect("accepts"));
+    let (mut client, mut server) = connect(&mut listener, &defaults()).await;
     let monitor = client.monitor();
     server.write_all(b"bye").await.expect("writes");
     server.shutdown().await.expect("delivered");

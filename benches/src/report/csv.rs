@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use super::millis;
 use crate::counters::Counters;
+use crate::generator::Pace;
 use crate::result::{RunInfo, TestResult};
 
 /// valkey-benchmark's columns.
@@ -19,7 +20,7 @@ const THEIRS: [&str; 8] = [
 ];
 
 /// Our columns before the counters.
-const OURS: [&str; 11] = [
+const OURS: [&str; 17] = [
     "p99_9_latency_ms",
     "replies",
     "errors",
@@ -31,6 +32,12 @@ const OURS: [&str; 11] = [
     "data_bytes",
     "keyspace",
     "connect_ms",
+    "intended_rps",
+    "service_p50_ms",
+    "service_p99_ms",
+    "payload_bytes_per_second",
+    "client_cpu_us_per_request",
+    "connections_lost",
 ];
 
 pub(super) fn write_head(out: &mut dyn Write) -> io::Result<()> {
@@ -39,12 +46,18 @@ pub(super) fn write_head(out: &mut dyn Write) -> io::Result<()> {
     write_row(out, columns)
 }
 
-pub(super) fn write_test(out: &mut dyn Write, run: &RunInfo, result: &TestResult) -> io::Result<()> {
-    let latencies = &result.latencies;
+pub(super) fn write_test(
+    out: &mut dyn Write,
+    run: &RunInfo,
+    result: &TestResult,
+    precision: usize,
+) -> io::Result<()> {
+    let latencies = result.latencies();
+    let service = &result.tally.service;
     let shape = &run.shape;
-    let ms = |duration| format!("{:.3}", millis(duration));
+    let ms = |duration| format!("{:.precision$}", millis(duration));
     let theirs = [
-        result.test.to_string(),
+        result.title.clone(),
         format!("{:.2}", result.rate()),
         ms(latencies.mean()),
         ms(latencies.min()),
@@ -56,15 +69,24 @@ pub(super) fn write_test(out: &mut dyn Write, run: &RunInfo, result: &TestResult
     let ours = [
         ms(latencies.quantile(0.999)),
         latencies.count().to_string(),
-        result.faults.total().to_string(),
+        result.tally.faults.total().to_string(),
         run.transport.clone(),
         shape.connections.to_string(),
-        shape.tasks_per_connection.to_string(),
+        shape.tasks_per_connection.map_or(String::new(), |tasks| tasks.to_string()),
         shape.pipeline.to_string(),
         shape.threads.to_string(),
-        shape.value_len.to_string(),
+        shape.sizes.clone(),
         shape.keyspace.map_or(1, |keys| keys.get()).to_string(),
         ms(run.connect_time),
+        match result.pace {
+            Pace::Closed => String::new(),
+            Pace::Open { rate, .. } => format!("{rate:.2}"),
+        },
+        ms(service.quantile(0.5)),
+        ms(service.quantile(0.99)),
+        format!("{:.0}", result.payload_rate()),
+        format!("{:.3}", result.cpu_per_request()),
+        result.lost.to_string(),
     ];
     let counters = match result.per_request() {
         Some(counters) => counters.map(|value| format!("{value:.4}")),

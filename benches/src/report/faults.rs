@@ -10,7 +10,8 @@ use crate::result::TestResult;
 /// # Errors
 /// Whatever `out` fails with.
 pub fn write_faults(out: &mut dyn Write, result: &TestResult, style: Style) -> io::Result<()> {
-    let faults = &result.faults;
+    let faults = &result.tally.faults;
+    write_outages(out, result, style)?;
     if faults.is_empty() {
         return Ok(());
     }
@@ -19,7 +20,7 @@ pub fn write_faults(out: &mut dyn Write, result: &TestResult, style: Style) -> i
         out,
         "{} {}: {} wrong ({})",
         style.red("error:"),
-        result.test,
+        result.title,
         faults.total(),
         kinds.join(", ")
     )?;
@@ -29,6 +30,25 @@ pub fn write_faults(out: &mut dyn Write, result: &TestResult, style: Style) -> i
     let hidden = faults.total() - faults.first().len() as u64;
     if hidden > 0 {
         writeln!(out, "  ... and {hidden} more")?;
+    }
+    Ok(())
+}
+
+/// Writes when the server was gone.
+fn write_outages(out: &mut dyn Write, result: &TestResult, style: Style) -> io::Result<()> {
+    for outage in &result.outages {
+        let from = outage.from.as_secs_f64();
+        write!(out, "{} {}: no connection from {from:.3} s ", style.red("outage:"), result.title)?;
+        match outage.to {
+            Some(to) => {
+                let to = to.as_secs_f64();
+                writeln!(out, "to {to:.3} s: {:.3} s", to - from)?;
+            }
+            None => writeln!(out, "to the end")?,
+        }
+    }
+    if result.lost > 0 {
+        writeln!(out, "  {}: {} connections lost", result.title, result.lost)?;
     }
     Ok(())
 }

@@ -1,25 +1,41 @@
-//! Results as text: a table, one line per test, or CSV; and what went wrong.
+//! Results: as tables, lines and CSV, as JSON, as histograms, as a picture; and what went wrong.
+//!
+//! Each form is a file here.
 
+mod compare;
 mod csv;
-mod demo;
 mod faults;
+pub(crate) mod hdr;
+pub(crate) mod json;
+pub(crate) mod plot;
 mod quiet;
 mod story;
 mod style;
+mod sweep;
 mod table;
 
 use std::io::{self, Write};
 
 use crate::result::{RunInfo, TestResult};
 
-pub use demo::{write_demo, write_demo_faults};
+pub use compare::{write_compare_head, write_comparisons, write_ratios};
 pub use faults::write_faults;
 pub use story::story;
 pub use style::Style;
+pub use sweep::write_sweep;
+
+/// How results of tests are written to standard output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Format {
+    /// The form.
+    pub form: Form,
+    /// Decimal places of latencies in milliseconds.
+    pub precision: u8,
+}
 
 /// The forms in which results can be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum Form {
     /// Aligned tables with units.
     Table(Style),
     /// One line per test, as `valkey-benchmark -q`.
@@ -34,10 +50,10 @@ impl Format {
     /// # Errors
     /// Whatever `out` fails with.
     pub fn write_head(self, out: &mut dyn Write, run: &RunInfo) -> io::Result<()> {
-        match self {
-            Format::Table(style) => table::write_head(out, run, style),
-            Format::Quiet => Ok(()),
-            Format::Csv => csv::write_head(out),
+        match self.form {
+            Form::Table(style) => table::write_head(out, run, style),
+            Form::Quiet => Ok(()),
+            Form::Csv => csv::write_head(out),
         }
     }
 
@@ -46,10 +62,11 @@ impl Format {
     /// # Errors
     /// Whatever `out` fails with.
     pub fn write_test(self, out: &mut dyn Write, run: &RunInfo, result: &TestResult) -> io::Result<()> {
-        match self {
-            Format::Table(style) => table::write_test(out, run, result, style),
-            Format::Quiet => quiet::write_test(out, result),
-            Format::Csv => csv::write_test(out, run, result),
+        let precision = self.precision.into();
+        match self.form {
+            Form::Table(style) => table::write_test(out, run, result, style, precision),
+            Form::Quiet => quiet::write_test(out, result, precision),
+            Form::Csv => csv::write_test(out, run, result, precision),
         }
     }
 
@@ -58,9 +75,9 @@ impl Format {
     /// # Errors
     /// Whatever `out` fails with.
     pub fn write_tail(self, out: &mut dyn Write, results: &[TestResult]) -> io::Result<()> {
-        match self {
-            Format::Table(style) => table::write_tail(out, results, style),
-            Format::Quiet | Format::Csv => Ok(()),
+        match self.form {
+            Form::Table(style) => table::write_tail(out, results, style),
+            Form::Quiet | Form::Csv => Ok(()),
         }
     }
 }

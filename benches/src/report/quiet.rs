@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::millis;
 use crate::result::TestResult;
 
-pub(super) fn write_test(out: &mut dyn Write, result: &TestResult) -> io::Result<()> {
-    let p50 = millis(result.latencies.quantile(0.5));
-    writeln!(out, "{}: {:.2} requests per second, p50={p50:.3} msec", result.test, result.rate())
+pub(super) fn write_test(out: &mut dyn Write, result: &TestResult, precision: usize) -> io::Result<()> {
+    let p50 = millis(result.latencies().quantile(0.5));
+    writeln!(out, "{}: {:.2} requests per second, p50={p50:.precision$} msec", result.title, result.rate())
 }

@@ -4,11 +4,11 @@ use std::io::{self, Write};
 
 use super::{millis, style::Style};
 use crate::counters::Counters;
-use crate::result::{RunInfo, Shape, TestResult};
-use crate::workload::Test;
+use crate::measure::Latencies;
+use crate::result::{RunInfo, TestResult};
 
 /// Columns of the result rows after the test's name, each with its width.
-const COLUMNS: [(&str, usize); 9] = [
+const COLUMNS: [(&str, usize); 10] = [
     ("requests/s", 13),
     ("MB/s", 10),
     ("mean ms", 10),
@@ -16,42 +16,60 @@ const COLUMNS: [(&str, usize); 9] = [
     ("p99 ms", 10),
     ("p99.9 ms", 10),
     ("max ms", 10),
+    ("CPU us", 8),
     ("replies", 11),
     ("errors", 8),
 ];
 
 /// Width of the column with the test's name.
-const NAME_WIDTH: usize = 12;
+const NAME_WIDTH: usize = 16;
 
 pub(super) fn write_head(out: &mut dyn Write, run: &RunInfo, style: Style) -> io::Result<()> {
     let shape = &run.shape;
     writeln!(out, "{} {}", style.bold("server     "), run.target)?;
     writeln!(out, "{} {}, {}", style.bold("transport  "), run.transport, run.link)?;
+    write_environment(out, run, style)?;
+    let driven = match shape.tasks_per_connection {
+        Some(tasks) => format!("{} on each", plural(tasks, "task")),
+        None => "driven directly".to_owned(),
+    };
     writeln!(
         out,
-        "{} {}, {} on each; all open after {:.3} ms",
+        "{} {}, {driven}; all open after {:.3} ms",
         style.bold("connections"),
         shape.connections,
-        plural(shape.tasks_per_connection, "task"),
         millis(run.connect_time)
     )?;
     writeln!(
         out,
-        "{} {} at a time, values of {}, {}, {}",
+        "{} {} at a time, values of {} bytes, {}, {}",
         style.bold("requests   "),
         shape.pipeline,
-        plural(shape.value_len, "byte"),
+        shape.sizes,
         match shape.keyspace {
-            Some(keys) => format!("{keys} random keys"),
+            Some(keys) => format!("{keys} keys"),
             None => "one key".to_owned(),
         },
         plural(shape.threads, "thread"),
     )?;
-    write!(out, "\n{:NAME_WIDTH$}", style.bold(format_args!("{:NAME_WIDTH$}", "test")))?;
+    write!(out, "\n{}", style.bold(format_args!("{:NAME_WIDTH$}", "test")))?;
     for (name, width) in COLUMNS {
         write!(out, " {}", style.bold(format_args!("{name:>width$}")))?;
     }
     writeln!(out)
+}
+
+/// Writes where this is measured, in one line.
+pub(super) fn write_environment(out: &mut dyn Write, run: &RunInfo, style: Style) -> io::Result<()> {
+    let facts = run.environment.facts.iter().filter(|fact| fact.0 != "device" && fact.0 != "mtu");
+    let told: Vec<String> = facts
+        .map(|(name, value)| match *name {
+            "tool" | "server" | "kernel" | "machine" | "cpu" => value.clone(),
+            "cpus" => format!("{value} CPUs"),
+            name => format!("{name} {value}"),
+        })
+        .collect();
+    writeln!(out, "{} {}", style.bold("measured   "), told.join(", "))
 }
 
 pub(super) fn write_test(
@@ -59,25 +77,82 @@ pub(super) fn write_test(
     run: &RunInfo,
     result: &TestResult,
     style: Style,
+    precision: usize,
 ) -> io::Result<()> {
-    let latencies = &result.latencies;
-    let ms = |duration| format!("{:.3}", millis(duration));
-    let errors = result.faults.total();
-    let cells = [
-        format!("{:.2}", result.rate()),
-        payload_rate(&run.shape, result).map_or("-".to_owned(), |rate| format!("{rate:.2}")),
+    let errors = result.tally.faults.total();
+    let cpu = format!("{:.2}", result.cpu_per_request());
+    let payload = match result.payload_rate() {
+        0.0 => "-".to_owned(),
+        rate => format!("{:.2}", rate / 1e6),
+    };
+    let service = &result.tally.service;
+    let rate = format!("{:.2}", result.rate());
+    let last = [cpu, result.replies().to_string(), errors.to_string()];
+    write_row(out, &result.title, [rate, payload], result.latencies(), last, style, precision)?;
+    if result.tally.corrected.is_some() {
+        let empty = || "-".to_owned();
+        write_row(
+            out,
+            "  service time",
+            [empty(), empty()],
+            service,
+            [empty(), empty(), "".to_owned()],
+            style,
+            precision,
+        )?;
+    }
+    for (title, part) in result.parts.iter().zip(&result.tally.parts) {
+        let share = part.count() as f64 / result.replies().max(1) as f64;
+        let rate = format!("{:.2}", result.rate() * share);
+        let last = ["-".to_owned(), part.count().to_string(), String::new()];
+        write_row(out, &format!("  {title}"), [rate, "-".to_owned()], part, last, style, precision)?;
+    }
+    if result.connects.count() > 0 {
+        let empty = String::new;
+        let last = [empty(), result.connects.count().to_string(), empty()];
+        write_row(out, "  connecting", [empty(), empty()], &result.connects, last, style, precision)?;
+    }
+    match run.environment.link_speed() {
+        Some(speed) if result.payload_rate() > speed / 100.0 => {
+            writeln!(
+                out,
+                "  {:.1} % of the link's {:.1} GB/s",
+                result.payload_rate() / speed * 100.0,
+                speed / 1e9
+            )
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a row: the name, two cells, the latencies, and the last three cells, of which the errors are red.
+fn write_row(
+    out: &mut dyn Write,
+    name: &str,
+    first: [String; 2],
+    latencies: &Latencies,
+    last: [String; 3],
+    style: Style,
+    precision: usize,
+) -> io::Result<()> {
+    let ms = |duration| format!("{:.precision$}", millis(duration));
+    let middle = [
         ms(latencies.mean()),
         ms(latencies.quantile(0.5)),
         ms(latencies.quantile(0.99)),
         ms(latencies.quantile(0.999)),
         ms(latencies.max()),
-        latencies.count().to_string(),
-        errors.to_string(),
     ];
-    write!(out, "{:NAME_WIDTH$}", result.test.title())?;
-    let last = COLUMNS.len() - 1;
-    for (number, (cell, (_, width))) in cells.iter().zip(COLUMNS).enumerate() {
-        if number == last && errors > 0 {
+    let wrong = last[2].parse::<u64>().is_ok_and(|errors| errors > 0);
+    let cells = first.into_iter().chain(middle).chain(last);
+    if name.chars().count() > NAME_WIDTH {
+        // A long title has a line of its own, so that the columns stay where they are.
+        write!(out, "{name}\n{:NAME_WIDTH$}", "")?;
+    } else {
+        write!(out, "{name:NAME_WIDTH$}")?;
+    }
+    for (number, (cell, (_, width))) in cells.zip(COLUMNS).enumerate() {
+        if number == COLUMNS.len() - 1 && wrong {
             write!(out, " {}", style.red(format_args!("{cell:>width$}")))?;
         } else {
             write!(out, " {cell:>width$}")?;
@@ -93,7 +168,7 @@ pub(super) fn write_tail(out: &mut dyn Write, results: &[TestResult], style: Sty
     }
     write!(out, "\n{}", style.bold(format_args!("{:20}", "per request")))?;
     for (result, _) in &counted {
-        write!(out, " {}", style.bold(format_args!("{:>12}", result.test.title())))?;
+        write!(out, " {}", style.bold(format_args!("{:>12.12}", result.title)))?;
     }
     writeln!(out)?;
     for (number, name) in Counters::NAMES.iter().enumerate() {
@@ -104,14 +179,6 @@ pub(super) fn write_tail(out: &mut dyn Write, results: &[TestResult], style: Sty
         writeln!(out)?;
     }
     Ok(())
-}
-
-/// Values moved per second, in 10^6 bytes.
-fn payload_rate(shape: &Shape, result: &TestResult) -> Option<f64> {
-    match result.test {
-        Test::Ping => None,
-        Test::Set | Test::Get => Some(result.rate() * shape.value_len as f64 / 1e6),
-    }
 }
 
 fn plural(count: usize, noun: &str) -> String {

@@ -1,10 +1,11 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::*;
+use crate::environment::Environment;
 use crate::faults::{Fault, FaultKind, Faults};
-use crate::measure::Recorder;
+use crate::measure::Tally;
+use crate::outage::Outage;
 use crate::result::Shape;
-use crate::workload::Test;
 
 fn run() -> RunInfo {
     RunInfo {
@@ -13,27 +14,34 @@ fn run() -> RunInfo {
         link: "no device".to_owned(),
         shape: Shape {
             connections: 2,
-            tasks_per_connection: 1,
+            tasks_per_connection: None,
             pipeline: 1,
             threads: 1,
-            value_len: 3,
+            sizes: "3".to_owned(),
             keyspace: None,
         },
         connect_time: Duration::from_micros(1500),
+        environment: Environment { facts: vec![("kernel", "Linux 6.1".to_owned())] },
     }
 }
 
 fn result(faults: Faults) -> TestResult {
-    let recorder = Recorder::new(1);
-    recorder.record(0, [Duration::from_millis(1); 10]);
-    TestResult {
-        test: Test::Set,
-        elapsed: Duration::from_millis(5),
-        latencies: recorder.snapshot(),
-        faults,
-        counters: None,
+    let mut tally = Tally::default();
+    tally.faults = faults;
+    let start = Instant::now();
+    for _ in 0..10 {
+        tally.record(0, start, start, start + Duration::from_millis(1));
     }
+    TestResult { elapsed: Duration::from_millis(5), tally, ..TestResult::empty("SET") }
 }
+
+const fn format(form: Form) -> Format {
+    Format { form, precision: 3 }
+}
+
+const CSV: Format = format(Form::Csv);
+const QUIET: Format = format(Form::Quiet);
+const TABLE: Format = format(Form::Table(Style::Plain));
 
 fn written(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
     let mut out = Vec::new();
@@ -43,9 +51,9 @@ fn written(write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> String {
 
 #[test]
 fn csv_starts_with_the_header_of_valkey_benchmark() {
-    let head = written(|out| Format::Csv.write_head(out, &run()));
+    let head = written(|out| CSV.write_head(out, &run()));
     let theirs = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\"";
-    let ours = ",\"p99_9_latency_ms\",\"replies\",\"errors\",\"transport\",\"connections\",\"tasks_per_connection\",\"pipeline\",\"threads\",\"data_bytes\",\"keyspace\",\"connect_ms\",\"work_requests_per_request\",";
+    let ours = ",\"p99_9_latency_ms\",\"replies\",\"errors\",\"transport\",\"connections\",\"tasks_per_connection\",\"pipeline\",\"threads\",\"data_bytes\",\"keyspace\",\"connect_ms\",\"intended_rps\",";
     assert!(head.starts_with(theirs), "{head}");
     assert!(head[theirs.len()..].starts_with(ours), "{head}");
     assert_eq!(head.lines().count(), 1);
@@ -53,25 +61,24 @@ fn csv_starts_with_the_header_of_valkey_benchmark() {
 
 #[test]
 fn csv_rows_have_as_many_cells_as_the_header() {
-    let head = written(|out| Format::Csv.write_head(out, &run()));
-    let row = written(|out| Format::Csv.write_test(out, &run(), &result(Faults::default())));
+    let head = written(|out| CSV.write_head(out, &run()));
+    let row = written(|out| CSV.write_test(out, &run(), &result(Faults::default())));
     assert_eq!(row.matches("\",\"").count(), head.matches("\",\"").count());
     assert!(row.starts_with("\"SET\",\"2000.00\",\"1.0"), "{row}");
 }
 
 #[test]
 fn quiet_prints_the_line_of_valkey_benchmark() {
-    let head = written(|out| Format::Quiet.write_head(out, &run()));
-    let line = written(|out| Format::Quiet.write_test(out, &run(), &result(Faults::default())));
+    let head = written(|out| QUIET.write_head(out, &run()));
+    let line = written(|out| QUIET.write_test(out, &run(), &result(Faults::default())));
     assert_eq!(head, "");
     assert_eq!(line, "SET: 2000.00 requests per second, p50=1.000 msec\n");
 }
 
 #[test]
 fn table_columns_are_aligned() {
-    let format = Format::Table(Style::Plain);
-    let head = written(|out| format.write_head(out, &run()));
-    let row = written(|out| format.write_test(out, &run(), &result(Faults::default())));
+    let head = written(|out| TABLE.write_head(out, &run()));
+    let row = written(|out| TABLE.write_test(out, &run(), &result(Faults::default())));
     assert_eq!(head.lines().last().map(str::len), row.lines().last().map(str::len), "{head}{row}");
     assert!(!head.contains('\x1b'));
 }
@@ -86,4 +93,29 @@ fn faults_are_counted_by_kind_and_the_first_are_told() {
         text,
         "error: SET: 7 wrong (wrong bytes 7)\n  wrong bytes: GET key:000000000001: byte 2 is 0x41, not 0x42\n  ... and 6 more\n"
     );
+}
+
+#[test]
+fn outages_are_told_with_their_ends() {
+    let seconds = Duration::from_secs;
+    let outages =
+        vec![Outage { from: seconds(3), to: Some(seconds(5)) }, Outage { from: seconds(9), to: None }];
+    let result = TestResult { outages, lost: 4, ..result(Faults::default()) };
+    let text = written(|out| write_faults(out, &result, Style::Plain));
+    assert_eq!(
+        text,
+        "outage: SET: no connection from 3.000 s to 5.000 s: 2.000 s\noutage: SET: no connection from 9.000 s to the end\n  SET: 4 connections lost\n"
+    );
+}
+
+#[test]
+fn the_parts_of_a_mix_have_rows_of_their_own() {
+    let mut mixed = result(Faults::default());
+    mixed.parts = vec!["SET".to_owned(), "GET".to_owned()];
+    mixed.tally.parts = vec![mixed.tally.service.clone(), mixed.tally.service.clone()];
+    let rows = written(|out| TABLE.write_test(out, &run(), &mixed));
+    let names: Vec<_> = rows.lines().map(|line| line[..16].trim_end()).collect();
+    assert_eq!(names, ["SET", "  SET", "  GET"]);
+    let widths: Vec<_> = rows.lines().map(str::len).collect();
+    assert_eq!(widths, [widths[0]; 3], "{rows}");
 }

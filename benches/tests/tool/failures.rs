@@ -17,7 +17,11 @@ fn assert_one_line(output: &std::process::Output, status: i32, said: &str) {
 
 #[test]
 fn bad_flags_end_with_status_2() {
-    assert_one_line(&tool(&["-t", "ping_inline"]), 2, "use ping_mbulk");
+    assert_one_line(&tool(&["-t", "nothing"]), 2, "there is no test \"nothing\"");
+    assert_one_line(&tool(&["--url", "rdma://server", "--poll", "often"]), 2, "--poll");
+    assert_one_line(&tool(&["--url", "valkey://server", "--poll", "busy"]), 2, "--poll");
+    assert_one_line(&tool(&["--json", "/nowhere/at/all.json"]), 2, "/nowhere/at/all.json cannot be written");
+    assert_one_line(&tool(&["--plot", "a.png"]), 2, "must end in .svg");
     assert_one_line(&tool(&["--url", "ftp://server"]), 2, "unknown URL scheme \"ftp\"");
     assert_one_line(&tool(&["--url", "rdma://server?colour=red"]), 2, "unknown URL option \"colour\"");
     assert_one_line(&tool(&["--url", "valkey://server", "--rx-size", "65536"]), 2, "--rx-size");
@@ -48,6 +52,18 @@ fn nothing_listening_on_the_emulated_device_is_told() {
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("emulated://{}", socket.local_addr().unwrap());
     assert_one_line(&tool(&["--url", &url]), 1, "refused the connection (emulated)");
+}
+
+#[test]
+fn a_server_that_is_no_valkey_server_is_told_with_status_2() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let _ = std::io::Write::write_all(&mut stream.unwrap(), b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    assert_one_line(&tool(&["-p", &port, "-c", "1"]), 2, "is it a Valkey server");
 }
 
 #[test]
@@ -115,7 +131,7 @@ fn an_interrupt_ends_even_a_test_whose_server_hangs() {
     let server = Server::start(never_pongs);
     let url = format!("valkey://{}", server.addr);
     let mut run = Command::new(env!("CARGO_BIN_EXE_valkey-rdma-benchmark"))
-        .args(["--url", &url, "-t", "ping", "--csv"])
+        .args(["--url", &url, "-t", "ping_mbulk", "--csv"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

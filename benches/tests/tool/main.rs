@@ -4,5 +4,6 @@
 
 mod failures;
 mod mock;
+mod modes;
 mod replies;
 mod scripted;

@@ -17,7 +17,10 @@ fn run(flags: &str) -> std::process::Output {
 
 #[test]
 fn the_mock_gives_right_replies() {
-    for flags in ["-n 500 -c 3 -q", "-n 500 -c 1 --tasks-per-connection 9 -P 3 -r 100 -d 2000 -q"] {
+    for flags in [
+        "-t ping_mbulk,set,get -n 500 -c 3 -q",
+        "-t ping_mbulk,set,get -n 500 -c 1 --tasks-per-connection 9 -P 3 -r 100 -d 2000 -q",
+    ] {
         let output = run(flags);
         assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""), "{flags}");
         let titles: Vec<_> = stdout(&output).lines().filter_map(|line| line.split(':').next()).collect();
@@ -27,11 +30,11 @@ fn the_mock_gives_right_replies() {
 
 #[test]
 fn the_table_tells_who_was_measured() {
-    let output = run("-n 100 -c 2 -t ping");
+    let output = run("-n 100 -c 2 -t ping_mbulk");
     let table = stdout(&output);
     assert!(table.starts_with("server      valkey://127.0.0.1:"), "{table}");
     assert!(
-        table.contains("transport   tcp, RESP3") && table.contains("connections 2, 1 task on each"),
+        table.contains("transport   tcp, RESP3") && table.contains("connections 2, driven directly"),
         "{table}"
     );
     assert!(!table.contains('\x1b'), "colour is for terminals");

@@ -14,7 +14,8 @@ fn right_replies_succeed_in_every_shape() {
         (5000, "-c 4 -P 1000 --threads 2"),
         (100, "-c 2 -r 30 -d 100000 -P 4"),
     ] {
-        let output = tool_at(server.addr, &format!("-n {requests} {shape} --csv"));
+        let output =
+            tool_at(server.addr, &format!("-n {requests} {shape} -t ping_mbulk,set,get --verify full --csv"));
         assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""), "{shape}");
         let lines: Vec<&str> = stdout(&output).lines().collect();
         assert_eq!(lines.len(), 4, "{shape}");
@@ -46,7 +47,7 @@ fn a_get_test_over_a_large_keyspace_writes_only_what_it_reads() {
 /// Runs 100 GETs of 8 bytes, one of whose replies a script spoils, and returns what is told about it.
 fn told_about(script: Script) -> String {
     let server = Server::start(script);
-    let output = tool_at(server.addr, "-t get -r 100 -n 1000 -c 2 -P 4 -d 8 --csv");
+    let output = tool_at(server.addr, "-t get -r 100 -n 1000 -c 2 -P 4 -d 8 --verify full --csv");
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert_eq!(stdout(&output).lines().count(), 2, "the result is reported all the same");
     stderr(&output).to_owned()
@@ -129,9 +130,29 @@ fn closes_on_get(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn a_server_that_hangs_up_ends_the_test_with_what_was_not_sent() {
+fn a_server_that_hangs_up_is_connected_to_again_for_every_request() {
     let told = told_about(closes_on_get);
-    assert!(told.contains("connection lost 8") && told.contains("not sent 992"), "{told}");
+    assert!(told.contains("(connection lost 1000)") && told.contains("connections lost"), "{told}");
+    assert!(told.contains("GET key:0000") && told.contains("closed the connection"), "{told}");
+}
+
+#[test]
+fn with_fail_fast_the_first_wrong_reply_ends_the_run() {
+    let server = Server::start(pings_wrongly);
+    let output = tool_at(server.addr, "-n 100000 -c 1 -t ping_mbulk,set --fail-fast -q");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(stdout(&output).lines().count(), 1, "no test after it");
+    assert!(stderr(&output).starts_with("error: PING_MBULK: 1 wrong (wrong reply 1)"), "{}", stderr(&output));
+}
+
+#[test]
+fn by_default_lengths_are_checked_and_bytes_are_not() {
+    let server = Server::start(one_wrong_byte);
+    let output = tool_at(server.addr, "-t get -r 100 -n 1000 -c 2 -d 8 -q");
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
+    let server = Server::start(short_value);
+    let output = tool_at(server.addr, "-t get -r 100 -n 1000 -c 2 -d 8 -q");
+    assert!(stderr(&output).contains("7 bytes, expected 8"), "{}", stderr(&output));
 }
 
 fn pings_wrongly(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
@@ -141,7 +162,7 @@ fn pings_wrongly(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
 #[test]
 fn faults_of_one_test_do_not_hide_the_other_tests() {
     let server = Server::start(pings_wrongly);
-    let output = tool_at(server.addr, "-n 10 -c 2 -q");
+    let output = tool_at(server.addr, "-n 10 -c 2 -t ping_mbulk,set,get -q");
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(stdout(&output).lines().count(), 3);
     let told = stderr(&output);

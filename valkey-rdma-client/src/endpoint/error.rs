@@ -41,7 +41,9 @@ pub enum EndpointError {
         path: String,
     },
     /// An option that does not exist.
-    #[error("unknown URL option \"{name}\": use protocol, timeout, rx_size, device, poll or fallback")]
+    #[error(
+        "unknown URL option \"{name}\": use protocol, timeout, rx_size, device, gid, source, poll or fallback"
+    )]
     UnknownOption {
         /// As given.
         name: String,
@@ -65,6 +67,12 @@ pub enum EndpointError {
     /// An option of RDMA on a TCP endpoint.
     #[error("option {option} makes no sense over TCP: use it with rdma:// or emulated://")]
     NotOnTcp {
+        /// The option.
+        option: &'static str,
+    },
+    /// An option of kernel verbs on another endpoint.
+    #[error("option {option} makes sense with rdma:// only: leave it out")]
+    OnlyOnRdma {
         /// The option.
         option: &'static str,
     },

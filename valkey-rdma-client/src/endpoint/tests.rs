@@ -33,6 +33,10 @@ fn good_urls_mean_what_they_say() {
         ("rdma://h/?rx_size=65536&poll=event", with(Rdma, &|e| e.set_rx_size(65536))),
         ("rdma://h?rx_size=16777216", with(Rdma, &|e| e.set_rx_size(16_777_216))),
         ("emulated://h?device=rxe0", with(Emulated, &|e| e.set_device("rxe0"))),
+        ("rdma://h?poll=busy", with(Rdma, &|e| e.set_polling(Polling::Busy))),
+        ("emulated://h?poll=adaptive", with(Emulated, &|e| e.set_polling(Polling::Adaptive))),
+        ("rdma://h?gid=3", with(Rdma, &|e| e.set_gid(3))),
+        ("rdma://h?source=10.0.0.2", with(Rdma, &|e| e.set_source([10, 0, 0, 2].into()))),
         ("rdma://h?timeout=250ms", with(Rdma, &|e| e.set_timeout(Duration::from_millis(250)))),
         ("rdma://h?timeout=3s", with(Rdma, &|e| e.set_timeout(Duration::from_secs(3)))),
         ("rdma://h?timeout=2m", with(Rdma, &|e| e.set_timeout(Duration::from_secs(120)))),
@@ -90,12 +94,16 @@ fn bad_urls_are_refused_with_what_is_allowed() {
         ("rdma://h?rx_size=1M", "number of bytes"),
         ("rdma://h?rx_size=4294967296", "number of bytes"),
         ("rdma://h?device=", "name of an RDMA device"),
-        ("rdma://h?poll=busy", "poll=busy is not supported yet"),
-        ("rdma://h?poll=adaptive", "not supported yet"),
-        ("rdma://h?poll=never", "use event"),
+        ("rdma://h?poll=never", "bad value \"never\" for option poll: use event, busy or adaptive"),
+        ("rdma://h?poll=Busy", "use event, busy or adaptive"),
+        ("rdma://h?poll=", "use event, busy or adaptive"),
         ("valkey://h?fallback=tcp", "option fallback makes no sense over TCP"),
         ("rdma://h?fallback=rdma", "use tcp"),
         ("valkey://h?rx_size=65536", "rx_size makes no sense over TCP"),
+        ("rdma://h?gid=first", "use the index of a GID"),
+        ("rdma://h?source=localhost", "use an IP address of this machine"),
+        ("valkey://h?gid=1", "option gid makes sense with rdma:// only"),
+        ("emulated://h?source=127.0.0.1", "option source makes sense with rdma:// only"),
         ("redis://h?device=rxe0", "device makes no sense over TCP"),
         ("valkey://h?poll=event", "poll makes no sense over TCP"),
     ];
@@ -134,6 +142,9 @@ fn an_endpoint_built_in_code_is_checked_too() {
     assert_eq!(endpoint.check(), Ok(()));
     endpoint.set_rx_size(65_536);
     assert_eq!(endpoint.check(), Err(EndpointError::NotOnTcp { option: "rx_size" }));
+    let mut endpoint = Endpoint::new(Transport::Tcp, "h", 6379);
+    endpoint.set_polling(Polling::Busy);
+    assert_eq!(endpoint.check(), Err(EndpointError::NotOnTcp { option: "poll" }));
 }
 
 /// Clause W-2: more, or less, can end a reference server.

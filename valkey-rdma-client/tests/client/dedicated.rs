@@ -2,17 +2,25 @@
 
 use std::time::Duration;
 
-use tokio::time::timeout;
-use valkey_rdma_client::{Client, Command, Error, Fate, LostCause};
+use valkey_rdma_client::{Client, Command, Config, Error, Fate, LostCause};
 
-use crate::target::target;
+use crate::target::{Target, target};
 
-/// Waits until so many clients are blocked on the server.
-async fn blocked(client: &Client, count: usize) {
-    let wanted = format!("blocked_clients:{count}\r\n");
+/// A client whose connections have a name, so that the server tells of them.
+async fn named(target: &Target) -> Client {
+    let mut config = Config::default();
+    config.name(target.key("blocks"));
+    target.client_with(&config).await
+}
+
+/// Waits until a connection of that name is blocked on the server, or none is.
+async fn until_blocked(client: &Client, target: &Target, wanted: bool) {
+    let name = format!("name={} ", target.key("blocks"));
     loop {
-        let info: String = client.command(["INFO", "clients"]).await.expect("info").try_into().expect("text");
-        if info.contains(&wanted) {
+        let list: String =
+            client.command(["CLIENT", "LIST"]).await.expect("a list").try_into().expect("text");
+        let blocked = list.lines().any(|line| line.contains(&name) && line.contains(" flags=b"));
+        if blocked == wanted {
             return;
         }
         tokio::task::yield_now().await;
@@ -54,13 +62,13 @@ async fn a_dropped_call_ends_the_connection() {
 #[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn a_blocking_command_does_not_hold_up_the_others() {
     let target = target().await;
-    let client = target.client().await;
+    let client = named(&target).await;
     let key = target.key("jobs");
     let waiting = {
         let (client, key) = (client.clone(), key.clone());
         tokio::spawn(async move { client.blocking_command(["BLPOP", &key, "0"]).await })
     };
-    blocked(&client, 1).await;
+    until_blocked(&client, &target, true).await;
     client.command(["RPUSH", &key, "job"]).await.expect("pushed");
     let job: (String, String) = waiting.await.expect("no panic").expect("popped").convert().expect("a pair");
     assert_eq!(job, (key, "job".to_owned()));
@@ -70,16 +78,16 @@ async fn a_blocking_command_does_not_hold_up_the_others() {
 #[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn a_dropped_blocking_command_takes_nothing_later() {
     let target = target().await;
-    let client = target.client().await;
+    let client = named(&target).await;
     let key = target.key("jobs");
     let waiting = {
         let (client, key) = (client.clone(), key.clone());
         tokio::spawn(async move { client.blocking_command(["BLPOP", &key, "0"]).await })
     };
-    blocked(&client, 1).await;
+    until_blocked(&client, &target, true).await;
     waiting.abort();
     drop(waiting.await);
-    timeout(Duration::from_secs(60), blocked(&client, 0)).await.expect("the server sees it go");
+    until_blocked(&client, &target, false).await;
     client.command(["RPUSH", &key, "job"]).await.expect("pushed");
     let left: usize = client.command(["LLEN", &key]).await.expect("a reply").try_into().expect("a number");
     assert_eq!(left, 1);

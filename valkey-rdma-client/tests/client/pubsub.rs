@@ -2,12 +2,21 @@
 
 use bytes::Bytes;
 use valkey_rdma_client::pubsub::{Event, Message, SlowConsumer, Subscription};
-use valkey_rdma_client::{Client, Error, LostCause, Subscriber};
+use valkey_rdma_client::{Client, Config, Error, LostCause, Subscriber};
 
 use crate::target::{Target, target};
 
 async fn publish(client: &Client, channel: &str, payload: &str) -> i64 {
     client.command(["PUBLISH", channel, payload]).await.expect("published").try_into().expect("a number")
+}
+
+/// Has the server close the subscriber's connection of this name.
+async fn kill_subscriber(client: &Client, name: &str) {
+    let list = client.command(["CLIENT", "LIST", "TYPE", "pubsub"]).await.expect("a list");
+    let list: String = list.try_into().expect("text");
+    let line = list.lines().find(|line| line.contains(&format!("name={name} "))).expect("it is there");
+    let id = line.split([' ', '=']).nth(1).expect("id=N");
+    client.command(["CLIENT", "KILL", "ID", id]).await.expect("killed");
 }
 
 async fn message(subscriber: &mut Subscriber) -> Message {
@@ -52,11 +61,14 @@ async fn channels_patterns_and_shards_deliver_in_order() {
 #[ignore = "needs a real server: VALKEY_RDMA_TEST_SERVER"]
 async fn subscriptions_come_back_with_the_connection() {
     let target = target().await;
-    for client in both_protocols(&target).await {
+    let mut config = Config::default();
+    config.name(target.key("subscriber"));
+    for url in [target.url.clone(), format!("{}?protocol=resp2", target.url)] {
+        let client = Client::connect_with(url.as_str(), &config).await.expect("connected");
         let news = target.key("news");
         let mut subscriber = client.subscriber().await.expect("connected");
         subscriber.subscribe(Subscription::Channel, [&news, &target.key("more")]).await.expect("subscribed");
-        client.command(["CLIENT", "KILL", "TYPE", "pubsub"]).await.expect("killed");
+        kill_subscriber(&client, &target.key("subscriber")).await;
         assert_eq!(subscriber.next().await.expect("an event"), Event::Reconnected);
         // Confirmed only when the earlier ones are.
         subscriber.subscribe(Subscription::Channel, [&target.key("even more")]).await.expect("subscribed");

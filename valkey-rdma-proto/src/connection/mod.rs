@@ -241,6 +241,12 @@ impl Connection {
         if self.is_closing() { 0..0 } else { self.staging.free() }
     }
 
+    /// How many bytes the application may fill in all: those of [`reserve`](Self::reserve), and those at the front of
+    /// the ring after them. At least three quarters of the send buffer once every signalled send has completed.
+    pub fn room(&self) -> u32 {
+        if self.is_closing() { 0 } else { self.staging.room() }
+    }
+
     /// The first `len` bytes of [`reserve`](Self::reserve) are filled and shall be sent. Without effect if the
     /// connection has closed in between: nothing is taken after that.
     ///

@@ -35,11 +35,15 @@ impl Staging {
         self.len
     }
 
+    /// How many bytes are free.
+    pub(super) fn room(&self) -> u32 {
+        self.len - as_len(self.staged - self.acknowledged)
+    }
+
     /// The free bytes that lie in one piece, as offsets into the region. Empty if it is full.
     pub(super) fn free(&self) -> Range<u32> {
         let start = self.offset(self.staged);
-        let free = self.len - as_len(self.staged - self.acknowledged);
-        start..start + free.min(self.len - start)
+        start..start + self.room().min(self.len - start)
     }
 
     /// The first `len` free bytes have been filled.
@@ -111,10 +115,12 @@ mod tests {
         staging.commit(7);
         let position = staging.post(7);
         assert_eq!(staging.free(), 7..10);
+        assert_eq!(staging.room(), 3);
         staging.commit(3);
         assert_eq!(staging.free(), 0..0, "posted is not acknowledged");
         staging.acknowledge(position);
         assert_eq!(staging.free(), 0..7);
+        assert_eq!(staging.room(), 7);
         staging.commit(2);
         assert_eq!(staging.unposted(), Slice { region: RegionId(0), offset: 7, len: 3 });
         assert!(staging.wraps_after(3) && !staging.wraps_after(2));

@@ -15,7 +15,7 @@ use valkey_rdma_transport::{Listener, device};
 
 /// A mock Valkey server on RDMA and TCP
 ///
-/// Keeps strings with expiry in memory and answers as Valkey does: enough for clients and benchmarks to run.
+/// Keeps all of Valkey's types in memory and answers as Valkey does: enough for clients and benchmarks to run.
 ///
 /// Prints `ready <url>` for each address once it accepts connections there. Ctrl-C or SIGTERM stops it after the replies
 /// under way, a second one at once. Logs go to standard error; RUST_LOG says how much (default: warn).
@@ -43,6 +43,9 @@ struct Options {
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     rx_size: Option<u32>,
 
+    /// Bytes of keys and values from which on nothing more is stored; 0: no limit. Default 1073741824
+    #[arg(long, value_name = "BYTES")]
+    maxmemory: Option<usize>,
     /// Misbehave towards RDMA clients as this script says: `register-late=500@2`, `imm-over@1/100,seed=7`, ...
     #[arg(long, value_name = "SPEC", long_help = faults_help())]
     faults: Option<Faults>,
@@ -104,10 +107,13 @@ async fn run(options: Options) -> Result<(), String> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| describe(&error))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| describe(&error))?;
 
-    let mock = match options.requirepass.clone() {
-        Some(password) => Mock::new().requirepass(password),
-        None => Mock::new(),
-    };
+    let mut mock = Mock::new();
+    if let Some(password) = options.requirepass.clone() {
+        mock = mock.requirepass(password);
+    }
+    if let Some(bytes) = options.maxmemory {
+        mock = mock.maxmemory(bytes);
+    }
     let mut server = Server::builder(mock);
     if let Some(port) = options.rdma_port() {
         let mut config = TransportConfig::default();

@@ -40,6 +40,24 @@ use store::Database;
 /// connections are still accepted and their bytes taken in.
 ///
 /// # Differences
+///
+/// `tests/dialogues/` holds some 1300 commands with the replies of a real Valkey 9.1 in RESP2 and RESP3; the mock gives the same,
+/// byte by byte. Known to differ:
+///
+/// - There is no Lua: `EVAL` is refused, `EVALSHA` finds no script, and a function may only return a constant, a key or an
+///   argument. No modules, no cluster, no replication, no persistence, no geographic, bit field or HyperLogLog commands.
+/// - `INCRBYFLOAT` and `HINCRBYFLOAT` add decimal numbers, Valkey binary ones of 80 bits: sums that those cannot express
+///   come out rounder here (0.3 + 1000 is 1000.3, not 1000.29999999999999999). Numbers of other forms, or beyond
+///   the range of an `f64`, are refused.
+/// - `SCAN` and its kin show items in another order, and their cursors are small numbers. Sets and hashes too large for
+///   Valkey's compact form, whose order has no meaning there, come out in another order as well.
+/// - `OBJECT ENCODING` tells how Valkey would keep a value that was stored at once.
+/// - `CLIENT LIST` and `INFO` have the fields that mean something here; `COMMAND INFO` tells arity, keys and whether a
+///   command reads or writes.
+/// - `DEBUG SLEEP` works without being enabled, for at most an hour. One user, `default`; of the settings only `requirepass`,
+///   `maxmemory` and `proto-max-bulk-len` have an effect.
+/// - Keys go when the next command of anybody comes, not by themselves before it: their invalidations come then.
+/// - Negative counts of `SRANDMEMBER` and its kin are limited to 1 048 576 items, `LCS` to a table of 256 MiB.
 pub struct Mock {
     /// Each session has a clone, to take its client out when it ends.
     state: Arc<Mutex<State>>,

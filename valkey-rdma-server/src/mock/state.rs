@@ -31,6 +31,7 @@ pub(super) struct State {
     pub(super) watchers: BTreeSet<u64>,
     pub(super) clients_seen: u64,
     pub(super) commands_run: u64,
+    pub(super) errors: u64,
 }
 
 /// The time of day that cannot jump: that of the start, and what has passed since.
@@ -71,6 +72,7 @@ impl State {
             watchers: BTreeSet::new(),
             clients_seen: 0,
             commands_run: 0,
+            errors: 0,
         }
     }
 
@@ -95,6 +97,11 @@ impl State {
 
     /// After a command: those who watch, track or wait for a key that has changed get to know. `author` changed it.
     pub(super) fn settle(&mut self, author: Option<u64>) {
+        self.tell(author);
+        self.tracking.settled();
+    }
+
+    fn tell(&mut self, author: Option<u64>) {
         if self.watchers.is_empty() && self.waiters.is_empty() && self.tracking.is_idle() {
             for database in &mut self.databases {
                 database.take_changed();
@@ -113,7 +120,7 @@ impl State {
             self.tracking.changed(&keys, author, &self.clients);
             for watcher in &self.watchers {
                 if let Some(client) = self.clients.get_mut(watcher) {
-                    client.watched_changed |= client.watched.iter().any(|watched| changed.contains(watched));
+                    client.watched_changed |= changed.iter().any(|key| client.watched.contains(key));
                 }
             }
             if self.waiters.is_empty() {

@@ -123,3 +123,123 @@ async fn small_values_do_not_pin_what_they_came_in() {
     caller.mock.call(&mut caller.peer, &mut caller.session, command).await;
     assert!(read_buffer.is_unique());
 }
+
+#[tokio::test(start_paused = true)]
+async fn fields_go_when_their_time_has_come_and_their_hash_with_the_last() {
+    let mut caller = caller();
+    caller.call("HSET h a 1 b 2").await;
+    caller.call("HPEXPIRE h 1500 FIELDS 1 a").await;
+    caller.call("HEXPIRE h 3 FIELDS 1 b").await;
+    tokio::time::advance(Duration::from_millis(1499)).await;
+    assert_eq!(caller.call("HLEN h").await, Reply::Integer(2));
+    tokio::time::advance(Duration::from_millis(1)).await;
+    assert_eq!(caller.call("HLEN h").await, Reply::Integer(1));
+    assert_eq!(caller.call("HGET h a").await, Reply::Null);
+    tokio::time::advance(Duration::from_millis(1500)).await;
+    assert_eq!(caller.call("EXISTS h").await, Reply::Integer(0));
+    assert_eq!(caller.call("DBSIZE").await, Reply::Integer(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_when_its_time_is_up() {
+    let mut caller = caller();
+    for (command, in_vain, millis) in [
+        ("BLPOP l 2.5", Reply::NullArray, 2500),
+        ("BZPOPMIN z 0.001", Reply::NullArray, 1),
+        ("XREAD BLOCK 700 STREAMS x $", Reply::NullArray, 700),
+    ] {
+        let start = Instant::now();
+        assert_eq!(caller.call(command).await, in_vain, "{command}");
+        assert_eq!(start.elapsed(), Duration::from_millis(millis), "{command}");
+    }
+    assert!(caller.mock.state().waiters.is_empty());
+}
+
+#[tokio::test]
+async fn who_left_while_waiting_takes_nothing() {
+    let mock = Arc::new(Mock::new());
+    let mut waiter = Caller::new(&mock);
+    let waiting = tokio::spawn(async move { waiter.call("BLPOP l 0").await });
+    while mock.state().waiters.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    waiting.abort();
+    assert!(waiting.await.unwrap_err().is_cancelled());
+    let mut other = Caller::new(&mock);
+    other.call("RPUSH l a").await;
+    assert_eq!(other.call("LLEN l").await, Reply::Integer(1));
+    assert!(mock.state().waiters.is_empty());
+}
+
+/// What is there from the first portion to the last is shown, whatever happens to the other keys meanwhile.
+#[tokio::test]
+async fn a_scan_shows_every_key_that_stays() {
+    let mut caller = caller();
+    for number in 0..200 {
+        caller.call(&format!("SET {number} v")).await;
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    let (mut cursor, mut round) = ("0".to_owned(), 0);
+    loop {
+        let Reply::Array(parts) = caller.call(&format!("SCAN {cursor} COUNT 7")).await else {
+            panic!("an array")
+        };
+        let [Reply::Bulk(next), Reply::Array(keys)] = &parts[..] else {
+            panic!("a cursor and keys: {parts:?}")
+        };
+        seen.extend(keys.iter().map(|key| match key {
+            Reply::Bulk(key) => String::from_utf8(key.to_vec()).unwrap(),
+            other => panic!("{other:?}"),
+        }));
+        cursor = String::from_utf8(next.to_vec()).unwrap();
+        if cursor == "0" {
+            break;
+        }
+        // Odd ones go, even ones are overwritten, and new ones come.
+        caller.call(&format!("DEL {} {}", (round * 34 + 1) % 200, (199 - round * 6) % 200)).await;
+        caller.call(&format!("SET {} w", (round * 14) % 200)).await;
+        caller.call(&format!("APPEND {} w", (round * 6) % 200)).await;
+        caller.call(&format!("SET new{round} v")).await;
+        round += 1;
+    }
+    for number in (0..200).step_by(2) {
+        assert!(seen.contains(&number.to_string()), "{number} after {round} rounds");
+    }
+}
+
+#[tokio::test]
+async fn used_memory_is_what_is_there() {
+    let mut caller = caller();
+    for command in [
+        "SET s 0123456789",
+        "APPEND s 0123456789",
+        "RPUSH l a b c",
+        "LSET l 0 longer",
+        "HSET h f v g w",
+        "HSET h f longer",
+        "SADD set 1 2 x",
+        "ZADD z 1 a 2 b",
+        "ZADD z 3 a",
+        "XADD x 1-1 f v",
+        "LPOP l",
+        "HDEL h g",
+        "SREM set 1",
+        "ZPOPMIN z",
+    ] {
+        caller.call(command).await;
+    }
+    assert!(caller.mock.state().used_memory() > 1000);
+    for command in [
+        "DEL s",
+        "LTRIM l 5 1",
+        "HDEL h f",
+        "SPOP set 5",
+        "ZREMRANGEBYRANK z 0 -1",
+        "XTRIM x MAXLEN 0",
+        "DEL x",
+    ] {
+        caller.call(command).await;
+    }
+    assert_eq!(caller.call("DBSIZE").await, Reply::Integer(0));
+    assert_eq!(caller.mock.state().used_memory(), 0);
+}

@@ -28,6 +28,8 @@ pub(super) struct Tracking {
     readers: HashMap<Bytes, BTreeSet<u64>>,
     /// Clients that hear of all keys with their prefixes.
     broadcast_to: BTreeSet<u64>,
+    /// All were told that everything has changed, which covers every key that the same command has changed.
+    all_told: bool,
 }
 
 impl Tracking {
@@ -43,6 +45,11 @@ impl Tracking {
             self.broadcast_to.insert(client.id);
         }
         client.tracking = options;
+    }
+
+    /// The command that may have called [`flushed`](Self::flushed) is over.
+    pub(super) fn settled(&mut self) {
+        self.all_told = false;
     }
 
     pub(super) fn forget(&mut self, client: u64) {
@@ -83,6 +90,9 @@ impl Tracking {
         author: Option<u64>,
         clients: &BTreeMap<u64, Client>,
     ) {
+        if self.all_told {
+            return;
+        }
         let spared =
             |client: &Client, options: &TrackingOptions| options.no_loop && author == Some(client.id);
         for key in keys {
@@ -113,6 +123,7 @@ impl Tracking {
     /// Tells all who track anything that everything has changed.
     pub(super) fn flushed(&mut self, clients: &BTreeMap<u64, Client>) {
         self.readers.clear();
+        self.all_told = true;
         for client in clients.values() {
             if let Some(options) = &client.tracking {
                 send(client, options, Reply::NullArray, clients);

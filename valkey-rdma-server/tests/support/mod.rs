@@ -87,6 +87,22 @@ impl Wire {
         rest
     }
 
+    /// Reads one line, without its end.
+    pub(crate) async fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        while !line.ends_with(b"\r\n") {
+            let byte = timeout(PATIENCE, self.stream.read_u8()).await.expect("the server answers").unwrap();
+            line.push(byte);
+        }
+        String::from_utf8(line).unwrap().trim_end().to_owned()
+    }
+
+    /// Reads until the server cuts the connection, in good order or not.
+    pub(crate) async fn rest_or_reset(&mut self) {
+        let mut rest = Vec::new();
+        let _ = timeout(PATIENCE, self.stream.read_to_end(&mut rest)).await.expect("the server closes");
+    }
+
     pub(crate) async fn expect_end(&mut self) {
         assert_eq!(shown(&self.rest().await), "", "{}", self.transport);
     }

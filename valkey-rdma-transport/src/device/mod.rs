@@ -120,7 +120,7 @@ pub enum Access {
     RemoteWrite,
 }
 
-/// What is asked of a device when an endpoint is made. `..Default::default()` is what [`Config`](crate::Config)'s
+/// What is asked of a device when an endpoint is made. `..Default::default()` is what [`Config`]'s
 /// default asks for.
 #[derive(Clone, Debug)]
 pub struct EndpointOptions {

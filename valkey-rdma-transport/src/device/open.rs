@@ -13,8 +13,8 @@ use crate::verbs;
 /// # Errors
 /// [`TransportError::NotBuilt`] if this build lacks the device, [`TransportError::Resolve`] if no device leads
 /// to the peer, [`TransportError::EmulatedOption`] if the emulated device is asked for what only a real one has,
-/// [`TransportError::UnknownLink`] if it has none of that name,
-/// [`TransportError::Device`] and [`TransportError::Memory`] if an object cannot be made.
+/// [`TransportError::UnknownLink`] if it has no link of that name, [`TransportError::Unreachable`] if its socket finds no
+/// way to the peer, [`TransportError::Device`] and [`TransportError::Memory`] if an object cannot be made.
 ///
 /// Cancel safety: dropping the future frees everything it made.
 pub async fn open(

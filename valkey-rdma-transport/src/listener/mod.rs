@@ -6,6 +6,7 @@ mod request;
 use std::fmt;
 use std::net::SocketAddr;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 pub(crate) use self::places::Place;
 use self::places::{Limits, Places};
@@ -97,6 +98,23 @@ impl Listener {
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Stops listening and waits until the streams accepted here are gone, for `limit` at most. Requests that nobody
+    /// has taken are rejected at once, and later ones find nobody listening. The streams go on undisturbed: whoever
+    /// has them ends them. Returns how many were left at the limit.
+    ///
+    /// A stream is gone when its connection has ended and its memory is unpinned.
+    ///
+    /// Cancel safety: it no longer listens, even if the future is dropped before the streams are gone. Dropping it
+    /// before it is first polled drops the listener.
+    pub async fn shutdown(self, limit: Duration) -> usize {
+        let Self { passive, places, .. } = self;
+        tracing::debug!(addr = %passive.local_addr(), connections = places.stats().connections, "listener shut down");
+        drop(passive);
+        // Whether that took too long is for the count to say.
+        let _ = tokio::time::timeout(limit, places.until_free()).await;
+        places.stats().connections
     }
 
     /// The address it listens on, with the real port.

@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::Notify;
+
 use crate::stats::ListenerStats;
 
 /// The places of one listener. Clones share them.
@@ -14,6 +16,8 @@ pub(super) struct Places(Arc<Shared>);
 struct Shared {
     limits: Limits,
     taken: Mutex<Taken>,
+    /// Told of every place given back.
+    freed: Notify,
 }
 
 /// How many places there are.
@@ -46,7 +50,7 @@ enum Full {
 
 impl Places {
     pub(super) fn new(limits: Limits) -> Self {
-        Self(Arc::new(Shared { limits, taken: Mutex::default() }))
+        Self(Arc::new(Shared { limits, taken: Mutex::default(), freed: Notify::new() }))
     }
 
     /// A place for a connection of `peer` that will pin so many bytes, if there is one. Says in the log when the
@@ -96,6 +100,17 @@ impl Places {
         self.lock().stats.failed += 1;
     }
 
+    /// Waits until no place is taken.
+    pub(super) async fn until_free(&self) {
+        loop {
+            let freed = self.0.freed.notified();
+            if self.lock().stats.connections == 0 {
+                return;
+            }
+            freed.await;
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Taken> {
         self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -116,9 +131,12 @@ impl Limits {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut taken = self.places.lock();
-        taken.stats.connections -= 1;
-        taken.stats.pinned_bytes -= self.pinned_bytes;
+        {
+            let mut taken = self.places.lock();
+            taken.stats.connections -= 1;
+            taken.stats.pinned_bytes -= self.pinned_bytes;
+        }
+        self.places.0.freed.notify_waiters();
     }
 }
 

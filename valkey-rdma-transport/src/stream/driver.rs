@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::time::{Instant, Sleep};
 
+use super::crank::Next;
 use super::shared::Shared;
 
 /// Runs until the connection has ended.
@@ -36,19 +37,17 @@ impl Future for Driver {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            let (again, deadline, ended) = self.shared.with(|inner| {
-                let again = inner.turn(cx);
-                (again, inner.deadline(), inner.end().is_some())
-            });
-            if ended {
+            let (next, deadline) = self.shared.with(|session| (session.turn(cx), session.deadline()));
+            if next == Next::Stop {
                 return Poll::Ready(());
             }
             // Deadlines first: a peer that never lets us rest does not escape them.
             if self.poll_deadline(cx, deadline) {
-                self.shared.with(|inner| inner.handle_timeout());
+                self.shared.with(|session| session.handle_timeout());
                 continue;
             }
-            if again {
+            if next == Next::Again {
+                // To the end of the queue: tasks that are ready, timers and sockets come first.
                 cx.waker().wake_by_ref();
             }
             return Poll::Pending;

@@ -1,22 +1,36 @@
 //! The async byte stream over one RDMA connection.
+//!
+//! From the outside in: [`Stream`] and its [halves](half) lock the [session](session) that they share with the
+//! [driver](driver); the session joins the protocol core to its [port](port) on the device.
 
 mod connect;
+mod crank;
 mod driver;
-mod inner;
+mod end;
+mod half;
+mod port;
+mod reading;
+mod session;
 mod shared;
+mod spin;
+mod waiters;
+mod writing;
 
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use valkey_rdma_proto::work::FailureStatus;
 use valkey_rdma_proto::{CloseReason, Role};
 
 use self::driver::Driver;
-use self::inner::{End, Inner};
+use self::end::End;
+pub use self::half::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
+use self::session::Session;
 use self::shared::Shared;
 use crate::config::Config;
 use crate::device::Endpoint;
@@ -27,24 +41,46 @@ use crate::stats::{Info, Stats};
 /// An ordered, reliable byte stream over one RDMA connection: what a `TcpStream` is over TCP.
 ///
 /// Made by [`Stream::connect`] or [`Listener::accept`](crate::Listener::accept). Read and write it through
-/// tokio's [`AsyncRead`] and [`AsyncWrite`]; `tokio::io::split` gives halves for two tasks.
+/// tokio's [`AsyncRead`] and [`AsyncWrite`], or through what these cannot say: [`read_bytes`](Self::read_bytes)
+/// and [`write_with`](Self::write_with). [`split`](Self::split) and [`into_split`](Self::into_split) give halves
+/// for two tasks, and so does `tokio::io::split`.
 ///
 /// - **Writing** copies into registered memory and posts it at once, as far as the peer's window and the
 ///   credits go; the rest follows by itself. `flush` therefore waits for nothing. Vectored writes leave as one
 ///   message where they fit.
-/// - **Shutdown** delivers everything written, waits until the peer's device has acknowledged it, and then
-///   disconnects. The wire has no half-close: shut down after the last reply.
+/// - **Reading** copies once, out of registered memory into the caller's buffer: the peer could still rewrite the
+///   bytes where they lie.
 /// - **End of file** is the peer's disconnect. Everything that arrived before is read first.
 /// - **Drop** closes in the background, as shutdown does.
 ///
-/// Cancel safety: every future of `AsyncReadExt` and `AsyncWriteExt` that is cancel safe on a `TcpStream` is so
-/// here.
+/// # Shutdown, and why there is no half-close
+///
+/// The wire has no message for "I write no more": the one way to say it is to disconnect, which ends both
+/// directions. So `shutdown`
+///
+/// 1. takes no more writes: they fail with `BrokenPipe` from here on;
+/// 2. delivers everything written, and waits until the peer's device has acknowledged it, for
+///    [`Config::close_timeout`] at most;
+/// 3. [lingers](Config::linger): an accepted stream gives its peer 100 ms to disconnect first, a connected one
+///    does not wait;
+/// 4. disconnects.
+///
+/// A reader, in whatever half or task, goes on through all of that. It gets every byte that arrived before the
+/// disconnect, then end of file: its own shutdown is never an error to it, unless bytes could not be delivered.
+/// What the peer sends later is lost, and the peer is told. So shut down after the last reply, or, where replies
+/// follow a shutdown as over TCP (a proxy that copies both ways), give them time with [`Config::linger`].
+///
+/// # Cancel safety
+///
+/// Every method here and every future of `AsyncReadExt` and `AsyncWriteExt` that is cancel safe on a `TcpStream`:
+/// `read`, `read_buf`, `read_bytes`, `write`, `write_vectored`, `write_buf`, `write_with`, `flush` and `shutdown`
+/// have taken, sent or begun nothing, or exactly what they return, if they are dropped before they return.
+/// (`shutdown` has begun, and goes on by itself.) `read_exact`, `read_to_end`, `write_all` and their like may have
+/// done a part that is not told.
 pub struct Stream {
     shared: Shared,
     local: SocketAddr,
     peer: SocketAddr,
-    /// Shutdown began while the connection was whole.
-    shutting_down: bool,
 }
 
 /// Looks at a connection from outside: cheap to clone, outlives the [`Stream`].
@@ -54,16 +90,29 @@ pub struct Monitor(Shared);
 impl Monitor {
     /// The counts so far.
     pub fn stats(&self) -> Stats {
-        self.0.with(|inner| inner.stats())
+        self.0.with(|session| session.stats())
     }
 
     /// What the connection runs on.
     pub fn info(&self) -> Info {
-        self.0.with(|inner| inner.info())
+        self.0.with(|session| session.info())
     }
 }
 
 impl Stream {
+    /// Runs the protocol over an endpoint that somebody else has made: on a device of one's own, or behind a wrapper
+    /// that counts calls or injects faults. Registers the memory, posts the receives, and connects or accepts; what
+    /// is read or written waits until both sides know each other's memory.
+    ///
+    /// # Errors
+    /// Those of [`Endpoint::register`] and [`Endpoint::establish`].
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn over(endpoint: Box<dyn Endpoint>, role: Role, config: &Config) -> Result<Self, TransportError> {
+        Self::establish(endpoint, role, config, None)
+    }
+
     /// Starts the connection of an endpoint and the task that drives it.
     pub(crate) fn establish(
         endpoint: Box<dyn Endpoint>,
@@ -72,9 +121,85 @@ impl Stream {
         place: Option<Place>,
     ) -> Result<Self, TransportError> {
         let (local, peer) = (endpoint.local_addr(), endpoint.peer_addr());
-        let shared = Shared::new(Inner::establish(endpoint, role, config, place)?);
+        let shared = Shared::new(Session::establish(endpoint, role, config, place)?);
         tokio::spawn(Driver::new(shared.clone()));
-        Ok(Self { shared, local, peer, shutting_down: false })
+        Ok(Self { shared, local, peer })
+    }
+
+    /// Takes announced bytes as they lie in the window, in one piece of at most `max`: one copy, one allocation of
+    /// the right size. Empty at the end of file, and if `max` is 0.
+    ///
+    /// A piece ends where the window does, so bytes that belong together may come in two.
+    ///
+    /// # Errors
+    /// As of reading, after everything that arrived was taken.
+    ///
+    /// Cancel safety: nothing is lost if the future is dropped.
+    pub async fn read_bytes(&mut self, max: usize) -> io::Result<Bytes> {
+        poll_fn(|cx| self.poll_read_bytes_shared(cx, max)).await
+    }
+
+    /// The poll form of [`read_bytes`](Self::read_bytes).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn poll_read_bytes(&mut self, cx: &mut Context<'_>, max: usize) -> Poll<io::Result<Bytes>> {
+        self.poll_read_bytes_shared(cx, max)
+    }
+
+    /// Lends `len` free bytes of the registered send buffer to `fill`, and sends the first of them, as many as `fill`
+    /// says it has filled: what it encodes is copied no more. All of it leaves as one message if window and credits
+    /// allow. Waits until there is room. What the bytes hold before is not specified.
+    ///
+    /// `fill` runs under the connection's lock, so it must not block or use the stream. The buffer is a ring: when
+    /// its end lies within the `len` bytes, `fill` gets other memory and one copy is made after all
+    /// ([`copied_in`](crate::DeviceCounters::copied_in) counts it).
+    ///
+    /// # Errors
+    /// `InvalidInput` if `len` is more than [half of the send buffer](Self::max_reservation), else as of writing.
+    ///
+    /// Cancel safety: if the future is dropped before it returns, `fill` was not called.
+    ///
+    /// # Panics
+    /// If `fill` says that it has filled more than it was lent.
+    pub async fn write_with(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> usize,
+    ) -> io::Result<usize> {
+        self.write_with_shared(len, fill).await
+    }
+
+    /// The poll form of [`write_with`](Self::write_with). `fill` is called once, when this is ready.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn poll_write_with(
+        &mut self,
+        cx: &mut Context<'_>,
+        len: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_with_shared(cx, len, fill)
+    }
+
+    /// Most bytes that [`write_with`](Self::write_with) lends: half of the send buffer. The other half may be under
+    /// way.
+    pub fn max_reservation(&self) -> usize {
+        self.shared.with(|session| session.core.send_buffer() as usize / 2)
+    }
+
+    /// Splits into halves that borrow the stream, for two futures of one task.
+    pub fn split(&mut self) -> (ReadHalf<'_>, WriteHalf<'_>) {
+        half::split(self)
+    }
+
+    /// Splits into halves for two tasks. See [`OwnedWriteHalf`] for what dropping one does.
+    pub fn into_split(self) -> (OwnedReadHalf, OwnedWriteHalf) {
+        half::into_split(self)
     }
 
     /// This side's address.
@@ -89,12 +214,12 @@ impl Stream {
 
     /// The counts so far.
     pub fn stats(&self) -> Stats {
-        self.shared.with(|inner| inner.stats())
+        self.shared.with(|session| session.stats())
     }
 
     /// What the connection runs on.
     pub fn info(&self) -> Info {
-        self.shared.with(|inner| inner.info())
+        self.shared.with(|session| session.info())
     }
 
     /// A handle that tells the same after the stream has been handed over.
@@ -102,58 +227,42 @@ impl Stream {
         Monitor(self.shared.clone())
     }
 
-    fn poll_write_bufs(&self, cx: &mut Context<'_>, bufs: &[&[u8]]) -> Poll<io::Result<usize>> {
+    // What follows takes `&self`, for the halves: one of them reads, the other writes.
+
+    fn poll_read_shared(&self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let (more, end) = self.shared.with(|session| (session.poll_read(cx, buf), session.end));
+        Poll::Ready(if ready!(more) { Ok(()) } else { self.end_of_file(end) })
+    }
+
+    fn poll_read_bytes_shared(&self, cx: &mut Context<'_>, max: usize) -> Poll<io::Result<Bytes>> {
+        let (bytes, end) = self.shared.with(|session| (session.poll_read_bytes(cx, max), session.end));
+        Poll::Ready(match ready!(bytes) {
+            Some(bytes) => Ok(bytes),
+            None => self.end_of_file(end).map(|()| Bytes::new()),
+        })
+    }
+
+    /// What the end is to a reader: the peer's disconnect and our own shutdown are ends of file.
+    fn end_of_file(&self, end: Option<End>) -> io::Result<()> {
+        match end {
+            None | Some(End::Closed(CloseReason::Peer | CloseReason::Local)) => Ok(()),
+            Some(end) => Err(end.io_error(&self.info(), io::ErrorKind::ConnectionReset)),
+        }
+    }
+
+    fn poll_write_shared(&self, cx: &mut Context<'_>, bufs: &[&[u8]]) -> Poll<io::Result<usize>> {
         if bufs.iter().all(|buf| buf.is_empty()) {
             return Poll::Ready(Ok(0));
         }
-        let (written, end) = self.shared.with(|inner| (inner.poll_write(cx, bufs), inner.end()));
-        Poll::Ready(match (ready!(written), end) {
-            (0, None | Some(End::Closed(CloseReason::Local))) => {
-                Err(io::Error::new(io::ErrorKind::BrokenPipe, TransportError::Closed))
-            }
-            (0, Some(end)) => Err(self.error(end, io::ErrorKind::BrokenPipe)),
-            (written, _) => Ok(written),
+        let (written, end) = self.shared.with(|session| (session.poll_write(cx, bufs), session.end));
+        Poll::Ready(match ready!(written) {
+            0 => Err(self.broken_pipe(end)),
+            written => Ok(written),
         })
     }
 
-    /// What an end means to somebody who wanted more. `peer_gone` is the kind for the peer's own disconnect.
-    fn error(&self, end: End, peer_gone: io::ErrorKind) -> io::Error {
-        let kind = match end {
-            End::NeverConnected(_) => io::ErrorKind::NotConnected,
-            End::Closed(CloseReason::Peer) => peer_gone,
-            End::Closed(CloseReason::Protocol(_)) => io::ErrorKind::InvalidData,
-            End::Closed(
-                CloseReason::HandshakeTimeout
-                | CloseReason::IdleTimeout
-                | CloseReason::KeepaliveTimeout { .. }
-                | CloseReason::LocalUnfinished { .. }
-                | CloseReason::Failed(FailureStatus::RetryExceeded),
-            ) => io::ErrorKind::TimedOut,
-            End::Closed(_) => io::ErrorKind::ConnectionReset,
-        };
-        io::Error::new(kind, connect::describe(end, &self.shared))
-    }
-}
-
-impl AsyncRead for Stream {
-    /// Reads announced bytes. End of file is the peer's disconnect, or our own shutdown; any other end is an
-    /// error, told after everything that arrived has been read.
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let (more, end) = self.shared.with(|inner| (inner.poll_read(cx, buf), inner.end()));
-        Poll::Ready(match (ready!(more), end) {
-            (true, _) | (false, None | Some(End::Closed(CloseReason::Peer | CloseReason::Local))) => Ok(()),
-            (false, Some(end)) => Err(self.error(end, io::ErrorKind::ConnectionReset)),
-        })
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_write_bufs(cx, &[buf])
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
+    fn poll_vectored_shared(
+        &self,
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
@@ -163,7 +272,76 @@ impl AsyncWrite for Stream {
         for (slice, buf) in slices.iter_mut().zip(bufs) {
             *slice = buf;
         }
-        self.poll_write_bufs(cx, &slices[..taken])
+        self.poll_write_shared(cx, &slices[..taken])
+    }
+
+    async fn write_with_shared(
+        &self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> usize,
+    ) -> io::Result<usize> {
+        let mut fill = Some(fill);
+        poll_fn(|cx| {
+            self.poll_write_with_shared(cx, len, &mut |room| fill.take().map_or(0, |fill| fill(room)))
+        })
+        .await
+    }
+
+    fn poll_write_with_shared(
+        &self,
+        cx: &mut Context<'_>,
+        len: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> Poll<io::Result<usize>> {
+        let most = self.max_reservation();
+        let Some(wanted) = u32::try_from(len).ok().filter(|_| len <= most) else {
+            let text = format!("{len} bytes are more than half of the send buffer, {most} bytes");
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidInput, text)));
+        };
+        let (written, end) =
+            self.shared.with(|session| (session.poll_write_with(cx, wanted, fill), session.end));
+        Poll::Ready(ready!(written).ok_or_else(|| self.broken_pipe(end)))
+    }
+
+    /// What the end is to a writer.
+    fn broken_pipe(&self, end: Option<End>) -> io::Error {
+        match end {
+            None | Some(End::Closed(CloseReason::Local)) => {
+                io::Error::new(io::ErrorKind::BrokenPipe, TransportError::Closed)
+            }
+            Some(end) => end.io_error(&self.info(), io::ErrorKind::BrokenPipe),
+        }
+    }
+
+    fn poll_shutdown_shared(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let (end, lost) = ready!(self.shared.with(|session| session.poll_shutdown(cx)));
+        Poll::Ready(match end {
+            End::Closed(CloseReason::Local) => Ok(()),
+            End::Closed(CloseReason::Peer) if lost == 0 => Ok(()),
+            end => Err(end.io_error(&self.info(), io::ErrorKind::BrokenPipe)),
+        })
+    }
+}
+
+impl AsyncRead for Stream {
+    /// Reads announced bytes. End of file is the peer's disconnect, or our own shutdown; any other end is an
+    /// error, told after everything that arrived has been read.
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        self.poll_read_shared(cx, buf)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_shared(cx, &[buf])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_vectored_shared(cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -177,25 +355,14 @@ impl AsyncWrite for Stream {
 
     /// Delivers everything written, then disconnects. An error if the connection ended before everything was
     /// acknowledged; a peer that had already left when this was called is none, unless bytes never left this side.
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let (whole, end, fate) = self.shared.with(|inner| {
-            let whole = inner.end().is_none();
-            inner.close();
-            (whole, inner.poll_end(cx), inner.fate())
-        });
-        self.shutting_down |= whole;
-        let lost = fate.unsent + if self.shutting_down { fate.unknown } else { 0 };
-        Poll::Ready(match ready!(end) {
-            End::Closed(CloseReason::Local) => Ok(()),
-            End::Closed(CloseReason::Peer) if lost == 0 => Ok(()),
-            end => Err(self.error(end, io::ErrorKind::BrokenPipe)),
-        })
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_shutdown_shared(cx)
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        self.shared.with(|inner| inner.discard());
+        self.shared.with(|session| session.discard());
     }
 }
 

@@ -1,27 +1,27 @@
-//! Shared access to [`Inner`], and the waking that follows every access.
+//! Shared access to a [`Session`], and the waking that follows every access.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
-use super::inner::Inner;
+use super::session::Session;
 
 /// One connection's state, shared by its handles and its driver.
 #[derive(Clone)]
-pub(super) struct Shared(Arc<Mutex<Inner>>);
+pub(super) struct Shared(Arc<Mutex<Session>>);
 
 impl Shared {
-    pub(super) fn new(inner: Inner) -> Self {
-        Self(Arc::new(Mutex::new(inner)))
+    pub(super) fn new(session: Session) -> Self {
+        Self(Arc::new(Mutex::new(session)))
     }
 
-    /// Runs `step` under the lock, then wakes whoever can go on and frees what is finished. Nothing in here waits: the lock is held for
-    /// copies and for calls into the device only.
-    pub(super) fn with<R>(&self, step: impl FnOnce(&mut Inner) -> R) -> R {
+    /// Runs `step` under the lock, then wakes whoever can go on and frees what is finished. Nothing in here waits:
+    /// the lock is held for copies, for an application's encoding, and for calls into the device.
+    pub(super) fn with<R>(&self, step: impl FnOnce(&mut Session) -> R) -> R {
         let (result, wakers, _finished) = {
             // A panic elsewhere leaves a connection that can still be closed.
-            let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let result = step(&mut inner);
-            (result, inner.take_wakers(), inner.take_finished())
+            let mut session = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let result = step(&mut session);
+            (result, session.take_wakers(), session.take_finished())
         };
         wakers.into_iter().flatten().for_each(Waker::wake);
         result

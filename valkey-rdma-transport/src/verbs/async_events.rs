@@ -255,3 +255,47 @@ fn deliver(device: NonNull<ibv_context>, notice: AsyncNotice) -> Vec<Waker> {
     }
     wakers
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subscription() -> Subscription {
+        Subscription { port: 1, queue_pair: 0x1000, queue: 0x2000, mailbox: Arc::default() }
+    }
+
+    #[test]
+    fn an_event_concerns_the_connection_whose_object_it_names() {
+        let concerned = subscription();
+        let fault = DeviceFault::AccessViolation;
+        for (notice, word) in [
+            (AsyncNotice::QueuePair { address: 0x1000, fault }, Some(Word::Fault(fault))),
+            (AsyncNotice::QueuePair { address: 0x1001, fault }, None),
+            (
+                AsyncNotice::CompletionQueue { address: 0x2000 },
+                Some(Word::Fault(DeviceFault::CompletionQueue)),
+            ),
+            (AsyncNotice::CompletionQueue { address: 0x1000 }, None),
+            (AsyncNotice::Established { address: 0x1000 }, Some(Word::Established)),
+            (AsyncNotice::Established { address: 0x2000 }, None),
+            (AsyncNotice::PortDown { port: 1 }, Some(Word::PortDown)),
+            (AsyncNotice::PortDown { port: 2 }, None),
+            (AsyncNotice::PortUp { port: 1 }, Some(Word::PortUp)),
+            (AsyncNotice::Device, Some(Word::Fault(DeviceFault::Device))),
+            (AsyncNotice::Other { number: 18 }, None),
+        ] {
+            assert_eq!(concerned.word(notice), word, "{notice:?}");
+        }
+    }
+
+    #[test]
+    fn a_fault_comes_first_and_nothing_hides_it() {
+        let mut mailbox = Mailbox::default();
+        let fault = Word::Fault(DeviceFault::QueuePair);
+        for word in [Word::PortDown, fault, Word::Established, Word::PortUp] {
+            mailbox.put(word);
+        }
+        let taken = std::iter::from_fn(|| mailbox.take()).collect::<Vec<_>>();
+        assert_eq!(taken, [fault, Word::Established, Word::PortUp]);
+    }
+}

@@ -3,15 +3,16 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 use tracing_subscriber::EnvFilter;
 use valkey_rdma_benches::args::{Args, Instead};
-use valkey_rdma_benches::benchmark::{Outcome, RunError, benchmark};
-use valkey_rdma_benches::demo::{Pace, demo};
+use valkey_rdma_benches::benchmark::{Console, Outcome, RunError, benchmark};
+use valkey_rdma_benches::demo::{Pace, VALUE_LEN, demo};
 use valkey_rdma_benches::interrupt::Interrupt;
 use valkey_rdma_benches::progress::Progress;
-use valkey_rdma_benches::report::{Format, Style, story, write_demo, write_demo_faults};
-use valkey_rdma_benches::target;
+use valkey_rdma_benches::report::{
+    Form, Format, Style, story, write_comparisons, write_faults, write_ratios,
+};
 
 /// Exit status if a reply was wrong, or the server could not be reached.
 const FAILED: u8 = 1;
@@ -40,9 +41,9 @@ fn main() -> ExitCode {
 
 /// Runs what `args` ask for, up to the exit status.
 fn measure(args: &Args) -> Result<ExitCode, Instead> {
-    let endpoint = target::endpoint(args)?;
+    let target = args.target()?;
     log_if_asked()?;
-    let runtime = match runtime(args.threads.into()) {
+    let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             complain(&format!("no threads could be started: {error}"));
@@ -55,8 +56,10 @@ fn measure(args: &Args) -> Result<ExitCode, Instead> {
             show(&interrupt).await
         } else {
             let (mut out, mut err) = (io::stdout(), io::stderr());
-            let (format, err_style) = (format(args), Style::of(&err));
-            benchmark(args, &endpoint, &mut out, format, &mut err, err_style, &interrupt).await
+            let (style, err_style) = (Style::of(&out), Style::of(&err));
+            let mut console =
+                Console { out: &mut out, format: format(args), style, err: &mut err, err_style };
+            benchmark(args, &target, &mut console, &interrupt).await
         }
     });
     // Connections that hang must not keep the process.
@@ -69,7 +72,7 @@ fn measure(args: &Args) -> Result<ExitCode, Instead> {
         Err(RunError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(FAILED),
         Err(error) => {
             complain(&story(&error));
-            ExitCode::from(FAILED)
+            ExitCode::from(if error.is_refusal() { REFUSED } else { FAILED })
         }
     })
 }
@@ -87,32 +90,41 @@ fn log_if_asked() -> Result<(), Instead> {
 
 /// Runs the demo and writes its table.
 async fn show(interrupt: &Interrupt) -> Result<Outcome, RunError> {
-    let comparisons = demo(Pace::default(), Progress::Terminal, interrupt).await?;
-    write_demo(&mut io::stdout(), &comparisons, Style::of(&io::stdout()))?;
-    write_demo_faults(&mut io::stderr(), &comparisons, Style::of(&io::stderr()))?;
+    const NAMES: [&str; 2] = ["emulated", "tcp"];
+    let comparisons = demo(Pace::default(), Progress::Line, interrupt).await?;
+    let (mut out, style) = (io::stdout(), Style::of(&io::stdout()));
+    writeln!(
+        out,
+        "The mock server and the client in this process, values of {VALUE_LEN} bytes: the emulated device beside TCP loopback.\n"
+    )?;
+    write_comparisons(&mut out, NAMES, &comparisons, style)?;
+    write_ratios(&mut out, NAMES, &comparisons, style)?;
+    write!(
+        out,
+        "The emulated device is software in this process, not RDMA: absolute times are noise, ratios are what to read.\n\
+         Next, a real server: valkey-rdma-benchmark --url rdma://HOST:6379\n"
+    )?;
+    let faults: Vec<_> = comparisons.iter().flat_map(|comparison| comparison.faults()).collect();
+    for total in &faults {
+        write_faults(&mut io::stderr(), total, Style::of(&io::stderr()))?;
+    }
     Ok(if interrupt.is_asked() {
         Outcome::Interrupted
-    } else if comparisons.iter().any(|comparison| comparison.faults().next().is_some()) {
-        Outcome::Wrong
-    } else {
+    } else if faults.is_empty() {
         Outcome::Right
+    } else {
+        Outcome::Wrong
     })
 }
 
 /// The form of results; `--csv` wins over `-q`, as in valkey-benchmark.
 fn format(args: &Args) -> Format {
-    match (args.csv, args.quiet) {
-        (true, _) => Format::Csv,
-        (false, true) => Format::Quiet,
-        (false, false) => Format::Table(Style::of(&io::stdout())),
-    }
-}
-
-fn runtime(threads: usize) -> io::Result<Runtime> {
-    match threads {
-        0 | 1 => Builder::new_current_thread().enable_all().build(),
-        _ => Builder::new_multi_thread().worker_threads(threads).enable_all().build(),
-    }
+    let form = match (args.csv, args.quiet) {
+        (true, _) => Form::Csv,
+        (false, true) => Form::Quiet,
+        (false, false) => Form::Table(Style::of(&io::stdout())),
+    };
+    Format { form, precision: args.precision }
 }
 
 /// Prints one line on standard error, whatever the message holds.

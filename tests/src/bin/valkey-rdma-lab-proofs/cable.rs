@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use valkey_rdma_transport::{DeviceKind, Listener, Stream, TransportError};
 
 use crate::census::Census;
@@ -45,7 +45,7 @@ pub(crate) async fn near(far: SocketAddr, local: SocketAddr) -> Outcome {
     let mut listening = Stream::connect(DeviceKind::Verbs, far, &patient).await?;
     peers::exchange(&mut listening, 1).await?;
     let monitor = talking.monitor();
-    let talking = tokio::spawn(peers::pump(talking));
+    let talking = tokio::spawn(talk(talking));
     bounded("traffic", async {
         while monitor.stats().protocol.bytes_received < 64 {
             tokio::task::yield_now().await;
@@ -77,6 +77,33 @@ pub(crate) async fn near(far: SocketAddr, local: SocketAddr) -> Outcome {
     println!("{}", before.beside(&[("after", &after)]));
     println!("   the bystander made {} exchanges meanwhile", bystander.finish().await?);
     Ok(())
+}
+
+/// Sends without waiting for answers, so that something is always under way, until the connection ends.
+async fn talk(stream: Stream) -> std::io::Error {
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let listen = async {
+        let mut buffer = [0; 64];
+        loop {
+            match reader.read(&mut buffer).await {
+                Ok(0) => return std::io::ErrorKind::UnexpectedEof.into(),
+                Ok(_) => {}
+                Err(error) => return error,
+            }
+        }
+    };
+    let send = async {
+        loop {
+            if let Err(error) = writer.write_all(b"is anybody there").await {
+                return error;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! {
+        error = listen => error,
+        error = send => error,
+    }
 }
 
 /// The far end's machine may still be booting.

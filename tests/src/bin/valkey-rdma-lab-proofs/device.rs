@@ -1,7 +1,9 @@
 //! Devices that go: removed under traffic, or down. On a device of the proofs' own, beside the lab's.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
 
+use valkey_rdma_transport::device::{self as contract, CmEvent, Endpoint, EndpointOptions};
 use valkey_rdma_transport::{DeviceKind, Listener, Stream};
 
 use crate::census::Census;
@@ -87,16 +89,48 @@ pub(crate) async fn see_removal(doomed: SocketAddr) -> Outcome {
     Ok(())
 }
 
-pub(crate) async fn refused() -> Outcome {
+/// Takes the port down under a connection, which is told and goes on, and before one, which is refused.
+pub(crate) async fn down() -> Outcome {
     add_device().await?;
     let addr = format!("{ADDRESS}:6379");
+    // In processes of their own, because a device used once stays open as long as the process.
+    let mut said = Child::start(&[], &["port-down", &addr])?.finish().await?;
     child::run(&["ip", "link", "set", INTERFACE, "down"]).await?;
-    let said = Child::start(&[], &["refused", &addr])?.finish().await?;
-    let down = format!("port 1 of RDMA device {DEVICE} is DOWN");
+    said.extend(Child::start(&[], &["refused", &addr])?.finish().await?);
     child::run(&["rdma", "link", "delete", DEVICE]).await?;
     remove_interface().await?;
     said.iter().for_each(|line| println!("{line}"));
+    let down = format!("port 1 of RDMA device {DEVICE} is DOWN");
     ensure(said.iter().any(|line| line.contains(&down)), format!("nothing says: {down}"))
+}
+
+/// The role: a connection at the level of the device contract, where the port's events can be seen.
+pub(crate) async fn see_port_down(addr: SocketAddr) -> Outcome {
+    let options = EndpointOptions::default();
+    let mut listener = contract::listen(DeviceKind::Verbs, addr, &options).await?;
+    let mut active = contract::open(DeviceKind::Verbs, addr, &options).await?;
+    active.establish()?;
+    let request = bounded("a request", poll_fn(|cx| listener.poll_request(cx))).await??;
+    let mut passive = request.accept(&options)?;
+    passive.establish()?;
+    for side in [&mut active, &mut passive] {
+        expect(side.as_mut(), CmEvent::Established).await?;
+    }
+    for (state, event) in [("down", CmEvent::PortDown), ("up", CmEvent::PortUp)] {
+        child::run(&["ip", "link", "set", INTERFACE, state]).await?;
+        for side in [&mut active, &mut passive] {
+            expect(side.as_mut(), event).await?;
+        }
+        println!("   link {state}: both ends of the connection were told");
+    }
+    drop(active);
+    // The next event, so that nothing else had come before.
+    expect(passive.as_mut(), CmEvent::Disconnected).await
+}
+
+async fn expect(side: &mut dyn Endpoint, event: CmEvent) -> Outcome {
+    let found = bounded("an event", poll_fn(|cx| side.poll_cm_event(cx))).await??;
+    ensure(found == event, format!("{found:?} came instead of {event:?}"))
 }
 
 /// The role: says why it cannot connect.

@@ -73,6 +73,7 @@ pub(crate) async fn run_into_descriptors() -> Outcome {
             *error,
             TransportError::Descriptors { limit: Some(64), .. }
                 | TransportError::Refused { .. }
+                | TransportError::Rejected { .. }
                 | TransportError::ClosedInHandshake { .. }
         );
         ensure(typed, format!("an unexpected end: {}", story(error.as_ref())))?;

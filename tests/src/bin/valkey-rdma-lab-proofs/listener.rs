@@ -69,8 +69,12 @@ async fn call(addr: std::net::SocketAddr) -> Outcome<(u64, String)> {
             Err(error) => error,
         };
         let error = error.downcast::<TransportError>()?;
-        let typed =
-            matches!(*error, TransportError::Refused { .. } | TransportError::ClosedInHandshake { .. });
+        let typed = matches!(
+            *error,
+            TransportError::Refused { .. }
+                | TransportError::Rejected { .. }
+                | TransportError::ClosedInHandshake { .. }
+        );
         ensure(typed, format!("an unexpected end: {}", crate::story(error.as_ref())))?;
         return Ok((served, error.to_string()));
     }

@@ -81,6 +81,8 @@ enum Role {
     CableFar { listen: SocketAddr },
     /// Connects over the cable to the far end, and cuts it
     CableNear { far: SocketAddr, local: SocketAddr },
+    /// Sees its port go down and come up again
+    PortDown { addr: SocketAddr },
     /// Is refused, because the device is down, and says so
     Refused { addr: SocketAddr },
 }
@@ -155,7 +157,7 @@ async fn run(name: &str, scale: Scale) -> Outcome {
         "memlock exhausted" => limits::memlock().await,
         "descriptors exhausted" => limits::descriptors().await,
         "device removed under traffic" => device::removed().await,
-        "device down" => device::refused().await,
+        "device down" => device::down().await,
         other => Err(format!("no proof is called {other:?}").into()),
     }
 }

@@ -18,6 +18,7 @@ pub(crate) async fn play(role: Role) -> Outcome {
         Role::Removed { doomed } => device::see_removal(doomed).await,
         Role::CableFar { listen } => cable::far(listen).await,
         Role::CableNear { far, local } => cable::near(far, local).await,
+        Role::PortDown { addr } => device::see_port_down(addr).await,
         Role::Refused { addr } => device::be_refused(addr).await,
     }
 }

@@ -75,7 +75,7 @@ fn pttl(context: &mut Context<'_>, command: &Command) -> Outcome {
 }
 
 fn expiretime(context: &mut Context<'_>, command: &Command) -> Outcome {
-    about_deadline(context, command, |deadline| (deadline + 500) / 1000)
+    about_deadline(context, command, |deadline| deadline / 1000 + i64::from(deadline % 1000 >= 500))
 }
 
 fn pexpiretime(context: &mut Context<'_>, command: &Command) -> Outcome {

@@ -92,7 +92,7 @@ pub(super) fn hpttl(context: &mut Context<'_>, command: &Command) -> Outcome {
 }
 
 pub(super) fn hexpiretime(context: &mut Context<'_>, command: &Command) -> Outcome {
-    about_deadlines(context, command, |deadline| (deadline + 999) / 1000)
+    about_deadlines(context, command, |deadline| deadline / 1000 + i64::from(deadline % 1000 > 0))
 }
 
 pub(super) fn hpexpiretime(context: &mut Context<'_>, command: &Command) -> Outcome {

@@ -144,6 +144,7 @@ fn stats(context: &Context<'_>, text: &mut String) -> fmt::Result {
     let state = &context.state;
     write!(text, "total_connections_received:{}\r\n", state.clients_seen)?;
     write!(text, "total_commands_processed:{}\r\n", state.commands_run)?;
+    write!(text, "total_error_replies:{}\r\n", state.errors)?;
     write!(text, "tracking_total_keys:{}\r\n", state.tracking.keys())
 }
 

@@ -153,6 +153,9 @@ fn linsert(context: &mut Context<'_>, command: &Command) -> Outcome {
 
 fn lrem(context: &mut Context<'_>, command: &Command) -> Outcome {
     let number = integer(&command.args()[1])?;
+    if number == i64::MIN {
+        return Err(Failure::NOT_NEGATABLE);
+    }
     let end = if number < 0 { End::Right } else { End::Left };
     let limit =
         if number == 0 { usize::MAX } else { usize::try_from(number.unsigned_abs()).unwrap_or(usize::MAX) };

@@ -22,6 +22,7 @@ mod sorted_algebra;
 mod sorted_ranges;
 mod sorted_sets;
 mod stream_groups;
+mod stream_info;
 mod streams;
 mod strings;
 mod transactions;
@@ -147,6 +148,7 @@ pub(super) fn run(context: &mut Context<'_>, command: &Command) -> Reply {
             failure.into()
         }
     };
+    context.state.errors += u64::from(matches!(reply, Reply::Error(_)));
     let author = context.client;
     context.state.settle(Some(author));
     reply
@@ -173,7 +175,7 @@ fn admit(context: &mut Context<'_>, command: &Command) -> Result<Admitted, Failu
         return Err(Failure::NOT_AUTHENTICATED);
     }
     let waiting = client.transaction.as_ref().map_or(0, |transaction| transaction.bytes);
-    let len: usize = command.args().iter().map(Bytes::len).sum();
+    let len = command.len();
     if (entry.kind == Store || waiting > 0) && context.state.would_overflow(waiting + len) {
         return Err(Failure::OUT_OF_MEMORY);
     }

@@ -149,8 +149,8 @@ impl<'a> Plan<'a> {
             }
             Algebra::Intersection => {
                 for (member, score) in &sources[0] {
-                    let others = sources[1..].iter().map(|other| other.get(member));
-                    let score = others.fold(Some(*score), |sum, other| Some(combined(sum?, *other?)));
+                    let mut others = sources[1..].iter().map(|other| other.get(member));
+                    let score = others.try_fold(*score, |sum, other| Some(combined(sum, *other?)));
                     if let Some(score) = score {
                         result.set(member, score);
                     }

@@ -7,6 +7,7 @@ use super::super::store::{Database, Stream, StreamId, keep, number};
 use super::blocking::block;
 use super::{
     Context, Entry, Failure, First, Outcome, Read, Second, Store, Streams, Write, count, row, stream_groups,
+    stream_info,
 };
 use crate::command::Command;
 use crate::handler::Protocol;
@@ -20,7 +21,7 @@ pub(super) const TABLE: &[Entry] = &[
     row("xclaim", -6, Write, First, "Takes over entries.", stream_groups::xclaim),
     row("xdel", -3, Write, First, "Deletes entries.", xdel),
     row("xgroup", -2, Store, Second, "CREATE, DESTROY, SETID, CREATECONSUMER and DELCONSUMER.", stream_groups::xgroup),
-    row("xinfo", -2, Read, Second, "Tells about a STREAM, its GROUPS and their CONSUMERS.", stream_groups::xinfo),
+    row("xinfo", -2, Read, Second, "Tells about a STREAM, its GROUPS and their CONSUMERS.", stream_info::xinfo),
     row("xlen", 2, Read, First, "Returns the number of entries.", xlen),
     row("xpending", -3, Read, First, "Tells which entries wait for an acknowledgement.", stream_groups::xpending),
     row("xrange", -4, Read, First, "Returns the entries of a range.", xrange),

@@ -2,7 +2,7 @@
 
 use super::super::client::Transaction;
 use super::super::store::keep;
-use super::{Admin, All, Context, Entry, Failure, NoKey, Outcome, call, row};
+use super::{Admin, All, Context, Entry, Failure, NoKey, Outcome, Store, call, row};
 use crate::command::Command;
 use crate::reply::Reply;
 
@@ -40,14 +40,28 @@ fn exec(context: &mut Context<'_>, _command: &Command) -> Outcome {
         return Ok(Reply::NullArray);
     }
     context.in_transaction = true;
-    let replies = transaction.commands.iter().map(|command| match Entry::find(command.name()) {
-        Some(entry) => call(context, entry, command),
-        None => Failure::unknown_command(command.name(), command.args()).into(),
+    let mut weight = 0;
+    let replies = transaction.commands.iter().map(|command| {
+        let Some(entry) = Entry::find(command.name()) else {
+            return Failure::unknown_command(command.name(), command.args()).into();
+        };
+        // The commands together may store or return much more than each of them.
+        let full = entry.kind == Store && context.state.would_overflow(command.len());
+        let reply = if full || weight > MAX_REPLY {
+            Failure::OUT_OF_MEMORY.into()
+        } else {
+            call(context, entry, command)
+        };
+        weight += reply.weight();
+        reply
     });
     let replies = replies.collect();
     context.in_transaction = false;
     Ok(Reply::Array(replies))
 }
+
+/// Bytes of replies to one transaction, roughly, from which on its commands are not run.
+const MAX_REPLY: usize = 1 << 30;
 
 fn watch(context: &mut Context<'_>, command: &Command) -> Outcome {
     let client = context.client();

@@ -9,6 +9,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::link::SocketLink;
 use super::{Socket, socket_path};
+use crate::device::DeviceKind;
 use crate::emulated::endpoint::next_port;
 use crate::emulated::side::Side;
 use crate::error::TransportError;
@@ -17,7 +18,8 @@ use crate::error::TransportError;
 /// address that this end goes by. Where nobody listens, that is told when the link is asked to connect.
 ///
 /// # Errors
-/// [`TransportError::Resolve`] if there is no way to `peer`, or none within `limit`.
+/// [`TransportError::Unreachable`] if there is no way to `peer`, or none within `limit`; [`TransportError::Device`] if
+/// there can be no socket.
 pub(in crate::emulated) async fn connect(
     side: Side,
     peer: SocketAddr,
@@ -34,9 +36,23 @@ pub(in crate::emulated) async fn connect(
         Err(error) if directory.is_some() && error.kind() == io::ErrorKind::NotFound => {
             Ok((SocketLink::nobody(side), made_up(peer.ip())))
         }
-        Err(source) => Err(TransportError::Resolve { peer, source }),
+        Err(error) => Err(failure(peer, error)),
     }
 }
+
+fn failure(peer: SocketAddr, source: io::Error) -> TransportError {
+    match source.kind() {
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable | io::ErrorKind::TimedOut => {
+            // As the connection manager has it: the OS error, negative.
+            let status = -source.raw_os_error().unwrap_or(ETIMEDOUT);
+            TransportError::Unreachable { peer, device: DeviceKind::Emulated, status }
+        }
+        _ => TransportError::Device { call: "connect", source },
+    }
+}
+
+/// Linux's number; the standard library has no name for it.
+const ETIMEDOUT: i32 = 110;
 
 async fn open(peer: SocketAddr, directory: Option<&Path>) -> io::Result<(Box<dyn Socket>, SocketAddr)> {
     if let Some(directory) = directory {
@@ -60,4 +76,25 @@ fn made_up(like: IpAddr) -> SocketAddr {
         IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
     };
     SocketAddr::new(ip, next_port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_out_of_reach_is_told_from_a_socket_that_cannot_be_had() {
+        let peer = SocketAddr::from(([192, 0, 2, 1], 6379));
+        for (errno, status) in [(113, -113), (101, -101), (110, -110)] {
+            let error = failure(peer, io::Error::from_raw_os_error(errno));
+            assert!(
+                matches!(error, TransportError::Unreachable { status: found, .. } if found == status),
+                "{error}"
+            );
+        }
+        let expired = failure(peer, io::ErrorKind::TimedOut.into());
+        assert!(matches!(expired, TransportError::Unreachable { status: -110, .. }), "{expired}");
+        let files = failure(peer, io::Error::from_raw_os_error(24));
+        assert!(matches!(files, TransportError::Device { call: "connect", .. }), "{files}");
+    }
 }

@@ -160,12 +160,13 @@ impl Session {
 
     pub(in crate::emulated) fn disconnect(&mut self) {
         self.side.fail();
-        let closing = match self.phase {
-            Phase::Requested => Frame::Reject { reason: REASON_CONSUMER },
+        self.closing = match self.phase {
+            Phase::Requested => Some(Frame::Reject { reason: REASON_CONSUMER }),
+            // Nobody was asked, so nobody need be told.
+            Phase::Fresh { .. } | Phase::Nobody => None,
+            Phase::Asked | Phase::Accepted | Phase::Connected => Some(Frame::Disconnect),
             Phase::Leaving | Phase::Gone => return,
-            _ => Frame::Disconnect,
         };
-        self.closing = Some(closing);
         self.phase = Phase::Leaving;
     }
 
@@ -362,125 +363,4 @@ impl Session {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use valkey_rdma_proto::work::{FailureStatus, Outcome, Region, RegionId, Slice, WrId};
-
-    use super::*;
-    use crate::device::{Access, EndpointOptions};
-    use crate::emulated::device::{Conditions, Device, Link};
-
-    const TIMEOUT: Duration = Duration::from_secs(1);
-
-    /// A session with a region of 64 bytes.
-    fn session(device: &Device, phase: Phase) -> Session {
-        let conditions = Conditions::named(Some(device.name())).expect("a device");
-        let mut side = Side::new(&EndpointOptions::default(), conditions);
-        let region = Region { id: RegionId(0), addr: 1 << 32, rkey: 1, len: 64 };
-        side.memories.push(Memory::new(region, Access::RemoteWrite));
-        Session::new(side, phase)
-    }
-
-    /// Carries all frames both ways until there are none.
-    fn exchange(a: &mut Session, b: &mut Session) {
-        while carry(a, b) | carry(b, a) {}
-    }
-
-    fn carry(from: &mut Session, to: &mut Session) -> bool {
-        let Some(next) = from.next_frame() else { return false };
-        if let Some(landing) = to.handle(next.frame).expect("a frame in turn") {
-            if let (Some((source, from)), Some((target, to))) = (next.bytes, &landing.place) {
-                let bytes = source.lock()[from].to_vec();
-                target.lock()[to.clone()].copy_from_slice(&bytes);
-            }
-            to.landed(&landing);
-        }
-        from.heard();
-        to.heard();
-        true
-    }
-
-    fn connected(device: &Device) -> (Session, Session) {
-        let mut active = session(device, Phase::Fresh { port: 1 });
-        let mut passive = session(device, Phase::Requested);
-        active.establish();
-        active.next_frame().expect("the connect request, which the listener reads");
-        passive.establish();
-        exchange(&mut active, &mut passive);
-        assert_eq!((active.phase(), passive.phase()), (Phase::Connected, Phase::Connected));
-        (active, passive)
-    }
-
-    const BYTES: Slice = Slice { region: RegionId(0), offset: 0, len: 8 };
-
-    fn send(sequence: u64) -> SendRequest {
-        SendRequest { wr_id: WrId::send(sequence), local: BYTES, op: SendOp::Send, signalled: true }
-    }
-
-    fn receive(slot: u32) -> ReceiveRequest {
-        ReceiveRequest { wr_id: WrId::receive(slot), local: BYTES }
-    }
-
-    fn outcomes(session: &mut Session) -> Vec<Outcome> {
-        let mut found = Vec::new();
-        assert!(session.side.poll(&mut found, usize::MAX));
-        found.into_iter().map(|completion| completion.outcome).collect()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_peer_that_answers_probes_is_waited_for_and_a_silent_one_is_not() {
-        let device = Device::new(Link::Tcp);
-        device.retry_timeout(TIMEOUT);
-        let (mut active, mut passive) = connected(&device);
-        active.post_sends(&[send(1)]).expect("posts");
-        for _ in 0..100 {
-            exchange(&mut active, &mut passive);
-            let deadline = active.deadline().expect("something to do");
-            tokio::time::sleep_until(deadline).await;
-            active.expire();
-            assert_eq!(outcomes(&mut active), [], "no receive is posted, for ever");
-        }
-        while outcomes(&mut active).is_empty() {
-            let deadline = active.deadline().expect("something to do");
-            tokio::time::sleep_until(deadline).await;
-            active.expire();
-            assert_ne!(active.deadline(), Some(deadline), "time goes on");
-        }
-        assert_eq!(active.side.state, QueuePairState::Error);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_was_dropped_for_want_of_a_receive_is_sent_again_in_order() {
-        let device = Device::new(Link::Tcp);
-        let (mut active, mut passive) = connected(&device);
-        active.post_sends(&[send(1), send(2), send(3)]).expect("posts");
-        exchange(&mut active, &mut passive);
-        assert_eq!(outcomes(&mut passive), []);
-        for slot in 0..3 {
-            passive.post_receives(&[receive(slot)]).expect("posts");
-            exchange(&mut active, &mut passive);
-            assert_eq!(outcomes(&mut passive), [Outcome::Received { len: 8 }]);
-            assert_eq!(outcomes(&mut active), [Outcome::Sent]);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn frames_out_of_turn_are_violations() {
-        let device = Device::new(Link::Tcp);
-        let connect = Frame::Connect { port: 1, rnr_retry_count: 7 };
-        let early = Frame::Request { sequence: 0, op: SendOp::Send, len: 0 };
-        let late = Frame::Request { sequence: 1, op: SendOp::Send, len: 0 };
-        for frame in [connect, Frame::Ready, Frame::Done { sequence: 0 }, early] {
-            assert!(session(&device, Phase::Asked).handle(frame).is_err(), "{frame:?}");
-            assert!(session(&device, Phase::Requested).handle(frame).is_err(), "{frame:?}");
-        }
-        let denied = Frame::Denied { sequence: 0, status: FailureStatus::RemoteAccess };
-        let not_ready = Frame::NotReady { sequence: 0, timer: TIMEOUT };
-        let accept = Frame::Accept { rnr_retry_count: 7 };
-        for frame in [connect, accept, Frame::Ready, Frame::Done { sequence: 0 }, denied, not_ready, late] {
-            let (mut active, _passive) = connected(&device);
-            assert!(active.handle(frame).is_err(), "{frame:?}");
-        }
-    }
-}
+mod tests;

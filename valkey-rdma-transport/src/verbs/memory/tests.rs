@@ -57,3 +57,14 @@ fn more_than_there_is_room_for_is_refused() {
     assert!(Pages::map(usize::MAX).is_err());
     assert!(Pages::map_huge(usize::MAX / 2).is_err());
 }
+
+#[test]
+#[ignore = "needs two free huge pages (vm.nr_hugepages)"]
+fn huge_pages_are_used_where_there_are_some() {
+    let pages = Pages::map_huge(HUGE_PAGE + 1).expect("memory");
+    let start = pages.usable().as_ptr() as usize;
+    let smaps = std::fs::read_to_string("/proc/self/smaps").expect("the list of mappings");
+    let mut ours = smaps.lines().skip_while(|line| !line.starts_with(&format!("{start:x}-")));
+    let size = ours.find(|line| line.starts_with("KernelPageSize:")).expect("the size of its pages");
+    assert_eq!(size.split_whitespace().nth(1), Some("2048"), "{size}");
+}

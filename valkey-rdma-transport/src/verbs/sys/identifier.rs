@@ -126,7 +126,7 @@ fn connection_parameters() -> rdma_conn_param {
         initiator_depth: RESPONDER_RESOURCES,
         flow_control: 0,
         retry_count: RETRY_COUNT,
-        rnr_retry_count: RETRY_COUNT,
+        rnr_retry_count: RNR_RETRY_COUNT,
         srq: 0,
         qp_num: 0,
     }
@@ -190,9 +190,13 @@ pub(in crate::verbs) unsafe fn peer_addr(id: NonNull<rdma_cm_id>) -> io::Result<
     }
 }
 
-/// Receiver-not-ready and transport retries that we ask of the connection. For RNR, 7 means without end: a peer
-/// that is slow to post receives is waited for, not disconnected (`rdma_connect(3)`).
-const RETRY_COUNT: u8 = 7;
+/// How often a message that is not acknowledged is repeated, in both directions of a connection made from this side.
+/// One less than the field has room for: soft-RoCE takes 7 for "without end", and would never report a cut cable.
+const RETRY_COUNT: u8 = 6;
+
+/// How often a message that finds no receive is repeated: without end. A peer that is slow to post receives is
+/// waited for, not disconnected (`rdma_connect(3)`).
+const RNR_RETRY_COUNT: u8 = 7;
 
 /// READs and atomics in flight. This protocol has none, but some devices refuse 0.
 const RESPONDER_RESOURCES: u8 = 1;

@@ -1,0 +1,122 @@
+//! Flags that contradict each other.
+
+use clap::ArgMatches;
+use clap::parser::ValueSource;
+
+use super::{Args, Instead, Selection, Transport};
+use crate::workload::DefaultTest;
+
+/// Refuses what makes no sense together.
+pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
+    let given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
+    let modes = [
+        ("--compare", args.compare.is_some()),
+        ("--sweep", args.sweep),
+        ("--matrix", args.matrix.is_some()),
+        ("-I", args.idle),
+        ("-l", args.forever),
+        ("--serve-echo", args.serve_echo.is_some()),
+    ];
+    let mut chosen = modes.iter().filter(|mode| mode.1).map(|mode| mode.0);
+    let mode = chosen.next();
+    if let (Some(one), Some(other)) = (mode, chosen.next()) {
+        return refuse(format!("{one} and {other} are different runs: choose one"));
+    }
+    if let Some(mode @ ("-I" | "--serve-echo")) = mode {
+        let pointless = [
+            "tests", "command", "ratio", "requests", "duration", "rps", "json", "hdr", "plot", "csv",
+            "quiet", "live",
+        ];
+        if let Some(flag) = pointless.into_iter().find(|id| given(id)) {
+            return refuse(format!("{mode} sends nothing, so {} has no meaning with it", flag_of(flag)));
+        }
+    }
+    let stream = matches!(args.tests, Some(Selection::Stream | Selection::Echo));
+    if stream {
+        let resp = [
+            "tasks_per_connection",
+            "pipeline",
+            "keyspace",
+            "rps",
+            "verify",
+            "sweep",
+            "matrix",
+            "enable_tracking",
+            "keep_alive",
+            "socket",
+            "hdr",
+            "plot",
+        ];
+        if let Some(flag) = resp.into_iter().find(|id| given(id)) {
+            return refuse(format!(
+                "-t stream and echo know no commands, so {} has no meaning with them",
+                flag_of(flag)
+            ));
+        }
+    }
+    if args.rx_size.is_some()
+        && args.url.is_none()
+        && (args.transport == Transport::Tcp || args.socket.is_some())
+    {
+        return refuse(
+            "--rx-size is the size of an RDMA window and means nothing without --rdma or --transport",
+        );
+    }
+    if args.poll.is_some()
+        && args.url.is_none()
+        && (args.transport == Transport::Tcp || args.socket.is_some())
+    {
+        return refuse("--poll is about RDMA completions and means nothing without --rdma or --transport");
+    }
+    if given("arrivals") && args.rps == 0.0 && !args.sweep {
+        return refuse("--arrivals says how the times of --rps or --sweep lie, and there is neither");
+    }
+    if args.sweep && args.rps > 0.0 {
+        return refuse("--sweep finds the rate, so --rps contradicts it");
+    }
+    if args.sweep && args.requests.is_some() {
+        return refuse("--sweep runs for a time at each rate: use --duration instead of -n");
+    }
+    if args.compare.is_some() && args.rps > 0.0 {
+        return refuse("--compare measures how fast two servers are, so --rps contradicts it");
+    }
+    if args.csv && (args.compare.is_some() || args.sweep) {
+        return refuse("--csv is for tests: with --compare and --sweep use --json");
+    }
+    if args.forever && (args.json.is_some() || args.hdr.is_some() || args.plot.is_some()) {
+        return refuse(
+            "-l never ends, so no file would ever be written: leave out -l, or --json, --hdr and --plot",
+        );
+    }
+    if args.keep_alive == 0 && args.tasks_per_connection.is_some() {
+        return refuse("-k 0 connects anew for every request, so there is no connection for tasks to share");
+    }
+    if let Some(Selection::Tests(tests)) = &args.tests
+        && args.tasks_per_connection.is_some()
+        && DefaultTest::without_inline(tests).is_empty()
+    {
+        return refuse(
+            "ping_inline sends a line, which the client library of --tasks-per-connection cannot; use ping_mbulk",
+        );
+    }
+    Ok(())
+}
+
+fn refuse(reason: impl Into<String>) -> Result<(), Instead> {
+    Err(Instead::Refuse(reason.into()))
+}
+
+/// The flag of an argument, as typed.
+fn flag_of(id: &str) -> String {
+    match id {
+        "tests" => "-t".to_owned(),
+        "command" => "a command".to_owned(),
+        "requests" => "-n".to_owned(),
+        "quiet" => "-q".to_owned(),
+        "pipeline" => "-P".to_owned(),
+        "keyspace" => "-r".to_owned(),
+        "keep_alive" => "-k".to_owned(),
+        "socket" => "-s".to_owned(),
+        long => format!("--{}", long.replace('_', "-")),
+    }
+}

@@ -1,0 +1,319 @@
+//! Drives a connection directly: one task encodes, writes, reads and checks.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::dial::dial;
+use super::job::Run;
+use super::lock;
+use super::retry::connect_again;
+use super::thread::Share;
+use super::wire::Wire;
+use crate::faults::{Fault, FaultKind};
+use crate::reply::{ReplyError, Skimmer, WantNothing};
+use crate::workload::{Step, Values};
+
+/// Room for received bytes. Nothing is kept, so it need not hold a whole reply.
+const INPUT: usize = 64 * 1024;
+/// Values from this length on are sent from where they are, instead of being copied first.
+const SHARED_FROM: usize = 16 * 1024;
+
+/// An open connection.
+pub(super) struct Link {
+    wire: Wire,
+    skimmer: Skimmer,
+    input: Box<[u8]>,
+    /// Bytes of `input` that were received and not yet looked at.
+    fresh: Range<usize>,
+}
+
+impl Link {
+    pub(super) fn new(wire: Wire) -> Link {
+        let input = vec![0; INPUT].into_boxed_slice();
+        Link { wire, skimmer: Skimmer::default(), input, fresh: 0..0 }
+    }
+
+    pub(super) fn wire(&self) -> &Wire {
+        &self.wire
+    }
+}
+
+/// Why a connection cannot go on.
+#[derive(Debug, thiserror::Error)]
+enum Lost {
+    #[error("the server closed the connection")]
+    Closed,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Reply(#[from] ReplyError),
+    #[error("a reply that nobody asked for")]
+    Unasked,
+}
+
+/// Sends requests over `link` until none is left, and gives the connection back if it lives.
+pub(super) async fn work(run: Arc<Run>, share: Arc<Share>, mut link: Option<Link>) -> Option<Link> {
+    let mut batch = Batch::default();
+    loop {
+        let connected = match &mut link {
+            Some(connected) => connected,
+            None => {
+                let fresh = connect_again(&run, || dial(&share.target)).await.map(Link::new)?;
+                run.outages.back();
+                link.insert(fresh)
+            }
+        };
+        let Some((requests, intended)) = share.next(&run).await else { return link };
+        batch.fill(&run, requests);
+        let sent = Instant::now();
+        let intended = intended.unwrap_or(sent);
+        let exchange = poll_fn(|cx| batch.poll(cx, connected, &run, &share, sent, intended)).await;
+        match exchange {
+            Ok(()) if run.job.keep_alive => {}
+            Ok(()) => {
+                let wire = link.take().map(|link| link.wire);
+                share.retire(wire.as_ref());
+                drop(wire);
+                link = reopened(&run, &share).await;
+            }
+            Err(lost) => {
+                let left = batch.waiting.len() as u64;
+                let story = match batch.waiting.front() {
+                    Some(&(request, step)) => {
+                        let step = &run.job.script.steps()[step];
+                        format!("{}: {lost}", step.describe(&run.job.keys, &run.job.values, request))
+                    }
+                    None => lost.to_string(),
+                };
+                let fault = Fault { kind: FaultKind::ConnectionLost, story };
+                lock(&share.tally).faults.add_many(fault, left.max(1));
+                share.retire(link.take().as_ref().map(Link::wire));
+                run.outages.lost();
+                if run.job.fail_fast {
+                    run.stop();
+                }
+            }
+        }
+    }
+}
+
+/// A new connection in place of one that was used up (`-k 0`), if anything is left to send.
+async fn reopened(run: &Run, share: &Share) -> Option<Link> {
+    let begin = Instant::now();
+    match dial(&share.target).await {
+        Ok(wire) => {
+            lock(&share.connects).record(begin.elapsed());
+            Some(Link::new(wire))
+        }
+        Err(error) => {
+            let fault = Fault { kind: FaultKind::ConnectFailed, story: error.to_string() };
+            lock(&share.tally).faults.add(fault);
+            run.outages.lost();
+            None
+        }
+    }
+}
+
+/// Requests that are sent together, and the replies they wait for.
+#[derive(Default)]
+struct Batch {
+    out: Out,
+    flushed: bool,
+    /// Requests without a reply, oldest first: number, and which step of the script.
+    waiting: VecDeque<(u64, usize)>,
+    payload: u64,
+}
+
+impl Batch {
+    /// Encodes requests.
+    fn fill(&mut self, run: &Run, requests: Range<u64>) {
+        self.out.clear();
+        self.waiting.clear();
+        self.flushed = false;
+        let job = &run.job;
+        for request in requests {
+            for step in job.script.request(request) {
+                job.script.steps()[step].template.fill(&job.keys, &job.values, request, &mut self.out);
+                self.waiting.push_back((request, step));
+            }
+        }
+        self.payload = self.out.payload;
+    }
+
+    /// Writes and reads until every reply is here. Both go on at once: a server may stop reading until its replies are
+    /// read.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        link: &mut Link,
+        run: &Run,
+        share: &Share,
+        sent: Instant,
+        intended: Instant,
+    ) -> Poll<Result<(), Lost>> {
+        loop {
+            self.write(cx, &mut link.wire)?;
+            if link.fresh.is_empty() {
+                let mut buf = ReadBuf::new(&mut link.input);
+                ready!(Pin::new(&mut link.wire).poll_read(cx, &mut buf))?;
+                link.fresh = 0..buf.filled().len();
+                if link.fresh.is_empty() {
+                    return Poll::Ready(Err(Lost::Closed));
+                }
+            }
+            self.take_replies(link, run, share, sent, intended)?;
+            if self.waiting.is_empty() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>, wire: &mut Wire) -> Result<(), Lost> {
+        while let Some(chunk) = self.out.chunk() {
+            match Pin::new(&mut *wire).poll_write(cx, chunk) {
+                Poll::Ready(Ok(0)) => return Err(Lost::Closed),
+                Poll::Ready(Ok(len)) => self.out.advance(len),
+                Poll::Ready(Err(error)) => return Err(error.into()),
+                Poll::Pending => return Ok(()),
+            }
+        }
+        if !self.flushed {
+            match Pin::new(wire).poll_flush(cx) {
+                Poll::Ready(flushed) => flushed?,
+                Poll::Pending => return Ok(()),
+            }
+            self.flushed = true;
+        }
+        Ok(())
+    }
+
+    /// Looks at what was received. The clock stopped when it came.
+    fn take_replies(
+        &mut self,
+        link: &mut Link,
+        run: &Run,
+        share: &Share,
+        sent: Instant,
+        intended: Instant,
+    ) -> Result<(), Lost> {
+        let now = Instant::now();
+        let mut tally = lock(&share.tally);
+        let mut replies = 0;
+        while !link.fresh.is_empty() {
+            let input = &link.input[link.fresh.clone()];
+            let Some(&(request, number)) = self.waiting.front() else {
+                // Only what answers nothing may follow the last reply.
+                let (taken, complete) = link.skimmer.feed(input, &WantNothing)?;
+                if complete {
+                    return Err(Lost::Unasked);
+                }
+                link.fresh.start += taken;
+                continue;
+            };
+            let step = &run.job.script.steps()[number];
+            let (taken, complete) = if step.expect.is_of_values() {
+                link.skimmer.feed(input, &run.want(&step.template, request))?
+            } else {
+                link.skimmer.feed(input, &WantNothing)?
+            };
+            link.fresh.start += taken;
+            if !complete {
+                continue;
+            }
+            self.waiting.pop_front();
+            if replies == 0 {
+                // Once for all that came together.
+                tally.arrived(run.started, now, 0);
+            }
+            replies += 1;
+            tally.record(number, sent, intended, now);
+            let seen = link.skimmer.seen();
+            tally.payload += seen.payload;
+            if !step.expect.is_met(seen) {
+                let request = describe(step, run, request);
+                tally.faults.add(step.expect.fault(&request, seen));
+                if run.job.fail_fast {
+                    run.stop();
+                }
+            }
+        }
+        if replies > 0 {
+            tally.arrived(run.started, now, replies);
+            tally.payload += std::mem::take(&mut self.payload);
+            share.done.fetch_add(replies, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+fn describe(step: &Step, run: &Run, request: u64) -> String {
+    step.describe(&run.job.keys, &run.job.values, request)
+}
+
+/// Encoded commands on their way out: small parts in one buffer, large values where they are.
+#[derive(Default)]
+struct Out {
+    bytes: Vec<u8>,
+    /// Large values, each with the place in `bytes` that it comes before.
+    large: VecDeque<(usize, Bytes)>,
+    /// How far `bytes` was written.
+    written: usize,
+    payload: u64,
+}
+
+impl Out {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.large.clear();
+        (self.written, self.payload) = (0, 0);
+    }
+
+    /// What to write next; `None` when all is written.
+    fn chunk(&self) -> Option<&[u8]> {
+        let end = match self.large.front() {
+            Some((at, value)) if *at == self.written => return Some(value),
+            Some((at, _)) => *at,
+            None => self.bytes.len(),
+        };
+        (self.written < end).then(|| &self.bytes[self.written..end])
+    }
+
+    fn advance(&mut self, len: usize) {
+        match self.large.front_mut() {
+            Some((at, value)) if *at == self.written => {
+                let _ = value.split_to(len);
+                if value.is_empty() {
+                    self.large.pop_front();
+                }
+            }
+            _ => self.written += len,
+        }
+    }
+}
+
+impl crate::workload::Sink for Out {
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    fn value(&mut self, values: &Values, key: u64) {
+        let len = values.len_of(key);
+        self.payload += len as u64;
+        if len < SHARED_FROM {
+            self.bytes.extend_from_slice(values.of(key));
+        } else {
+            self.large.push_back((self.bytes.len(), values.shared(key)));
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! All connections to one target, on their threads.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::dial::{DialError, Target};
+use super::job::{Job, Run};
+use super::lock;
+use super::open::Opening;
+use super::thread::{self as load_thread, Drive, LinkInfo, Order, Part, Plan, Share, Usage};
+use crate::counters::Counters;
+use crate::faults::{Fault, FaultKind};
+use crate::interrupt::Interrupt;
+use crate::measure::{Latencies, Tally};
+use crate::result::{Shape, TestResult};
+
+/// All connections to one target.
+#[derive(Debug)]
+pub struct Fleet {
+    target: Arc<Target>,
+    threads: Vec<LoadThread>,
+    connections: usize,
+    opened: Opened,
+    interrupt: Interrupt,
+}
+
+/// How the connections were opened, and what they run on.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    /// Until the last one was open.
+    pub time: Duration,
+    /// What they run on.
+    pub link: LinkInfo,
+}
+
+/// Why there is no fleet.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FleetError {
+    /// The server could not be reached, or refused us.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// A thread or its runtime could not be had.
+    #[error("no threads could be started; raise the limits of threads and open files, or use fewer")]
+    Thread(#[from] io::Error),
+}
+
+#[derive(Debug)]
+struct LoadThread {
+    /// Dropped to ask the thread to end.
+    orders: Option<mpsc::UnboundedSender<Order>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for LoadThread {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        if let Some(thread) = self.thread.take() {
+            // Its panic, if any, has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Fleet {
+    /// Opens all connections of `shape` to `target`; `say` is told what the user should know while it waits. `None`: the
+    /// user interrupted.
+    ///
+    /// When this has failed, or was interrupted, the process may end: nothing is under way then whose loss a server may
+    /// not survive.
+    ///
+    /// # Errors
+    /// [`FleetError`] if not all connections could be opened.
+    pub async fn open(
+        target: Target,
+        shape: &Shape,
+        interrupt: &Interrupt,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Option<Fleet>, FleetError> {
+        let count = shape.threads.min(shape.connections).max(1);
+        let target = Arc::new(target);
+        let opening = Arc::new(Opening::new(!target.is_device(), interrupt.clone()));
+        let (notices, mut noticed) = mpsc::unbounded_channel();
+        let begin = Instant::now();
+        let (mut threads, mut ready) = (Vec::new(), Vec::new());
+        for number in 0..count {
+            let plan = Plan {
+                target: Arc::clone(&target),
+                drive: shape.tasks_per_connection.map_or(Drive::Direct, Drive::Shared),
+                connections: shape.connections / count + usize::from(number < shape.connections % count),
+                opening: Arc::clone(&opening),
+                interrupt: interrupt.clone(),
+                notices: notices.clone(),
+            };
+            let (orders, taken) = mpsc::unbounded_channel();
+            let (tell, told) = oneshot::channel();
+            let main = move || load_thread::main(plan, tell, taken);
+            let thread = thread::Builder::new().name(format!("load-{number}")).spawn(main)?;
+            threads.push(LoadThread { orders: Some(orders), thread: Some(thread) });
+            ready.push(told);
+        }
+        drop(notices);
+
+        let all = async {
+            let (mut link, mut failure, mut whole) = (None, None, true);
+            for told in ready {
+                match told.await.map_err(|_| io::Error::other("a thread ended"))?? {
+                    Ok(Some(opened)) => drop(link.get_or_insert(opened)),
+                    Ok(None) => whole = false,
+                    Err(error) => drop(failure.get_or_insert(error)),
+                }
+            }
+            match (failure, link) {
+                (Some(error), _) => Err(FleetError::from(error)),
+                (None, Some(link)) if whole => Ok(Some(link)),
+                (None, _) => Ok(None),
+            }
+        };
+        tokio::pin!(all);
+        let mut asked = false;
+        let opened = loop {
+            tokio::select! {
+                biased;
+                opened = &mut all => break opened?,
+                Some(notice) = noticed.recv() => say(&notice),
+                () = interrupt.asked(), if !asked => {
+                    asked = true;
+                    if target.is_device() {
+                        say("interrupted: waiting for the connects under way; Ctrl-C again ends at once");
+                    }
+                }
+            }
+        };
+        let Some(link) = opened.filter(|_| !interrupt.is_asked()) else { return Ok(None) };
+        let opened = Opened { time: begin.elapsed(), link };
+        let interrupt = interrupt.clone();
+        Ok(Some(Fleet { target, threads, connections: shape.connections, opened, interrupt }))
+    }
+
+    /// The server.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// How the connections were opened.
+    pub fn opened(&self) -> &Opened {
+        &self.opened
+    }
+
+    /// Begins a job on all connections.
+    pub fn start(&self, job: Job) -> Running {
+        let run = Arc::new(Run::new(job, self.connections));
+        let threads = self.threads.len();
+        let (mut shares, mut parts) = (Vec::new(), Vec::new());
+        for (number, thread) in self.threads.iter().enumerate() {
+            let share = Arc::new(Share::new(Arc::clone(&self.target), &run, number, threads));
+            let (done, part) = oneshot::channel();
+            let order = Order { run: Arc::clone(&run), share: Arc::clone(&share), done };
+            if let Some(orders) = &thread.orders {
+                // A thread that is gone has panicked; its part is missing below.
+                let _ = orders.send(order);
+            }
+            shares.push(share);
+            parts.push(part);
+        }
+        Running { run, shares, parts, interrupt: self.interrupt.clone() }
+    }
+
+    /// Runs a job to its end.
+    pub async fn run(&self, job: Job) -> TestResult {
+        self.start(job).finish().await
+    }
+}
+
+/// A job under way.
+#[derive(Debug)]
+pub struct Running {
+    run: Arc<Run>,
+    shares: Vec<Arc<Share>>,
+    parts: Vec<oneshot::Receiver<Part>>,
+    interrupt: Interrupt,
+}
+
+/// Looks at a job under way.
+#[derive(Debug, Clone)]
+pub struct Watch {
+    run: Arc<Run>,
+    shares: Vec<Arc<Share>>,
+}
+
+impl Watch {
+    /// Replies so far.
+    pub fn done(&self) -> u64 {
+        self.shares.iter().map(|share| share.done.load(Ordering::Relaxed)).sum()
+    }
+
+    /// How far the job is, from 0 to 1.
+    pub fn progress(&self) -> f64 {
+        self.run.progress(self.done())
+    }
+
+    /// How long the job has been running.
+    pub fn elapsed(&self) -> Duration {
+        self.run.started.elapsed()
+    }
+
+    /// What was measured so far. Costs the threads a moment.
+    pub fn tally(&self) -> Tally {
+        merged(&self.shares)
+    }
+}
+
+impl Running {
+    /// A way to look at it.
+    pub fn watch(&self) -> Watch {
+        Watch { run: Arc::clone(&self.run), shares: self.shares.clone() }
+    }
+
+    /// Waits until the last reply has come, the server is gone for good, or the user interrupts.
+    pub async fn finish(self) -> TestResult {
+        let (mut counters, mut usage) = (None::<Counters>, Usage::default());
+        for part in self.parts {
+            // A thread that panicked tells nothing; its panic has been printed.
+            let Ok(part) = part.await else { continue };
+            usage.add(part.usage);
+            if let Some(part) = part.counters {
+                counters.get_or_insert_default().add(part);
+            }
+        }
+        let mut tally = merged(&self.shares);
+        let job = &self.run.job;
+        let left = self.run.left();
+        if left > 0 && !self.interrupt.is_asked() && !job.fail_fast {
+            let story = format!("{left} requests were left when the server did not come back");
+            tally.faults.add_many(Fault { kind: FaultKind::NotSent, story }, left);
+        }
+        let mut connects = Latencies::default();
+        self.shares.iter().for_each(|share| connects.merge(&lock(&share.connects)));
+        let (outages, lost) = self.run.outages.so_far();
+        TestResult {
+            title: job.script.title.clone(),
+            parts: job.script.steps().iter().map(|step| step.title().to_owned()).collect(),
+            elapsed: tally.last.map_or_else(
+                || if self.interrupt.is_asked() { Duration::ZERO } else { self.run.started.elapsed() },
+                |last| last.duration_since(self.run.started),
+            ),
+            pace: job.pace,
+            tally,
+            counters,
+            usage,
+            outages,
+            lost,
+            connects,
+        }
+    }
+}
+
+fn merged(shares: &[Arc<Share>]) -> Tally {
+    let mut all = Tally::default();
+    for share in shares {
+        let tally = lock(&share.tally).clone();
+        all.merge(tally);
+    }
+    all
+}

@@ -1,0 +1,155 @@
+//! One test to run, and what its connections share while it runs.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::pace::Pace;
+use crate::outage::Outages;
+use crate::reply::{Want, Wanted};
+use crate::workload::{Keys, Script, Template, Values};
+
+/// How much of a reply is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Verify {
+    /// Type and length
+    Length,
+    /// Every byte too
+    Full,
+}
+
+/// When a job ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// After so many requests.
+    Requests(u64),
+    /// After so much time.
+    Time(Duration),
+}
+
+/// One test to run.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// The commands.
+    pub script: Arc<Script>,
+    /// The numbers in their placeholders.
+    pub keys: Keys,
+    /// The values.
+    pub values: Values,
+    /// The end.
+    pub limit: Limit,
+    /// Requests that are sent before the first reply is awaited.
+    pub pipeline: u64,
+    /// When requests begin.
+    pub pace: Pace,
+    /// What is checked.
+    pub verify: Verify,
+    /// Whether the first wrong reply ends the job.
+    pub fail_fast: bool,
+    /// Whether connections live on after each pipeline; else they are opened anew (`-k 0`).
+    pub keep_alive: bool,
+    /// How long a lost server is waited for before the job ends.
+    pub patience: Duration,
+    /// Whether histograms of every second are kept (for `--hdr`).
+    pub intervals: bool,
+}
+
+/// A job that is running.
+#[derive(Debug)]
+pub struct Run {
+    /// What is run.
+    pub job: Job,
+    /// When it began; intended times count from here.
+    pub started: Instant,
+    /// The number of the next request.
+    issued: AtomicU64,
+    stop: AtomicBool,
+    /// When no connection was up.
+    pub outages: Outages,
+}
+
+impl Run {
+    /// A job that begins now on so many connections.
+    pub fn new(job: Job, connections: usize) -> Run {
+        let started = Instant::now();
+        Run {
+            job,
+            started,
+            issued: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            outages: Outages::new(started, connections),
+        }
+    }
+
+    /// Draws the next requests, a pipeline of them at most; `None` when there are no more.
+    pub(super) fn draw(&self) -> Option<Range<u64>> {
+        if self.is_over(Instant::now()) {
+            return None;
+        }
+        let first = self.issued.fetch_add(self.job.pipeline, Ordering::Relaxed);
+        let end = first.saturating_add(self.job.pipeline);
+        let end = match self.job.limit {
+            Limit::Requests(requests) => end.min(requests),
+            Limit::Time(_) => end,
+        };
+        (first < end).then_some(first..end)
+    }
+
+    /// Whether no further request may begin at `now`.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        self.stop.load(Ordering::Relaxed)
+            || matches!(self.job.limit, Limit::Time(limit) if now.duration_since(self.started) >= limit)
+    }
+
+    /// How far the job is after so many replies, from 0 to 1.
+    pub(super) fn progress(&self, replies: u64) -> f64 {
+        let share = match self.job.limit {
+            Limit::Requests(requests) => {
+                replies as f64 / (requests as f64 * self.job.script.commands_per_request() as f64)
+            }
+            Limit::Time(limit) => self.started.elapsed().as_secs_f64() / limit.as_secs_f64(),
+        };
+        share.clamp(0.0, 1.0)
+    }
+
+    /// Lets no further request begin.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Requests that were not drawn; none if time was the limit.
+    pub(crate) fn left(&self) -> u64 {
+        match self.job.limit {
+            Limit::Requests(requests) => requests.saturating_sub(self.issued.load(Ordering::Relaxed)),
+            Limit::Time(_) => 0,
+        }
+    }
+
+    /// Whether the job ends by itself when the server is gone: when every request was drawn.
+    pub(super) fn is_drained(&self) -> bool {
+        matches!(self.job.limit, Limit::Requests(_)) && self.left() == 0
+    }
+
+    /// What the strings in the reply to `request` must be, if `template` is a command that reads values.
+    pub(super) fn want<'a>(&'a self, template: &'a Template, request: u64) -> ValuesOf<'a> {
+        ValuesOf { job: &self.job, template, request }
+    }
+}
+
+/// The values of the keys that a command names.
+pub(super) struct ValuesOf<'a> {
+    job: &'a Job,
+    template: &'a Template,
+    request: u64,
+}
+
+impl Want for ValuesOf<'_> {
+    fn string(&self, element: usize) -> Option<Wanted<'_>> {
+        let key = self.template.number(&self.job.keys, self.request, element);
+        Some(match self.job.verify {
+            Verify::Length => Wanted::Len(self.job.values.len_of(key)),
+            Verify::Full => Wanted::Bytes(self.job.values.of(key)),
+        })
+    }
+}

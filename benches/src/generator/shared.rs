@@ -1,0 +1,193 @@
+//! Drives connections through the client library: many tasks share one connection.
+
+use std::future::{Future, poll_fn};
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Instant;
+
+use tokio::task::unconstrained;
+use valkey_rdma_client::{Client, Command, Error, Value};
+
+use super::dial::dial_client;
+use super::job::Run;
+use super::lock;
+use super::retry::connect_again;
+use super::thread::Share;
+use crate::faults::{Fault, FaultKind};
+use crate::reply::{Seen, WantNothing};
+use crate::workload::Step;
+
+/// A connection that tasks share, and the ones that took its place after losses.
+pub(super) struct Slot {
+    client: Mutex<Client>,
+    /// Held while the connection is opened anew, so that one task does it.
+    renewing: tokio::sync::Mutex<()>,
+}
+
+impl Slot {
+    pub(super) fn new(client: Client) -> Slot {
+        Slot { client: Mutex::new(client), renewing: tokio::sync::Mutex::new(()) }
+    }
+
+    pub(super) fn client(&self) -> Client {
+        lock(&self.client).clone()
+    }
+
+    /// The connection, opened anew if it is lost. `None` if the job ends first.
+    async fn living(&self, run: &Run, share: &Share) -> Option<Client> {
+        let client = self.client();
+        if !client.is_closed() {
+            return Some(client);
+        }
+        let _renewing = self.renewing.lock().await;
+        let client = self.client();
+        if !client.is_closed() {
+            return Some(client);
+        }
+        share.retire_stats(client.stats());
+        run.outages.lost();
+        let renewed = connect_again(run, || dial_client(&share.target)).await?;
+        run.outages.back();
+        *lock(&self.client) = renewed.clone();
+        Some(renewed)
+    }
+}
+
+/// Sends requests over the connection in `slot` until none is left.
+pub(super) async fn work(run: Arc<Run>, share: Arc<Share>, slot: Arc<Slot>) {
+    while let Some(client) = slot.living(&run, &share).await {
+        let Some((requests, intended)) = share.next(&run).await else { return };
+        let task = Task { run: &run, share: &share, client };
+        task.exchange(requests, intended).await;
+    }
+}
+
+/// A request's command under way.
+type Waiting<'a> = (u64, usize, Pin<Box<dyn Future<Output = Result<Value, Error>> + Send + 'a>>);
+
+struct Task<'a> {
+    run: &'a Run,
+    share: &'a Share,
+    client: Client,
+}
+
+impl Task<'_> {
+    /// Sends `requests` and waits for all their replies.
+    ///
+    /// Each reply is timed, checked and freed as it comes, so that a pipeline of large values never is in memory whole.
+    async fn exchange(&self, requests: Range<u64>, intended: Option<Instant>) {
+        let sent = Instant::now();
+        let intended = intended.unwrap_or(sent);
+        let script = &self.run.job.script;
+        if requests.end - requests.start == 1 && script.commands_per_request() == 1 {
+            let (request, step) = (requests.start, script.request(requests.start).start);
+            let reply = self.client.execute(self.command(request, step)).await;
+            return self.settle(request, step, sent, intended, &reply);
+        }
+        if script.commands_per_request() > 1 {
+            return self.sequences(requests, sent, intended).await;
+        }
+        let mut waiting: Vec<Waiting<'_>> = requests
+            .map(|request| {
+                let step = script.request(request).start;
+                let reply = self.client.execute(self.command(request, step));
+                (request, step, Box::pin(reply) as Pin<Box<dyn Future<Output = _> + Send>>)
+            })
+            .collect();
+        let replies = poll_fn(|context| {
+            waiting.retain_mut(|(request, step, reply)| match reply.as_mut().poll(context) {
+                Poll::Ready(reply) => {
+                    self.settle(*request, *step, sent, intended, &reply);
+                    false
+                }
+                Poll::Pending => true,
+            });
+            if waiting.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        });
+        // Tokio's budget for a task would otherwise cut a long pipeline into pieces.
+        unconstrained(replies).await;
+    }
+
+    /// Sends sequences of commands, which stay together: no command of another task comes between them.
+    async fn sequences(&self, requests: Range<u64>, sent: Instant, intended: Instant) {
+        let mut pipeline = self.client.pipeline();
+        let steps: Vec<(u64, usize)> = requests
+            .flat_map(|request| self.run.job.script.request(request).map(move |step| (request, step)))
+            .collect();
+        for &(request, step) in &steps {
+            pipeline.push(self.command(request, step));
+        }
+        match pipeline.send().await {
+            Ok(replies) => {
+                for (&(request, step), reply) in steps.iter().zip(replies) {
+                    self.settle(request, step, sent, intended, &reply.map_err(Error::from));
+                }
+            }
+            Err(error) => {
+                let error = Err(error);
+                for &(request, step) in &steps {
+                    self.settle(request, step, sent, intended, &error);
+                }
+            }
+        }
+    }
+
+    fn step(&self, step: usize) -> &Step {
+        &self.run.job.script.steps()[step]
+    }
+
+    fn command(&self, request: u64, step: usize) -> Command {
+        let job = &self.run.job;
+        let mut args = self.step(step).template.arguments(&job.keys, &job.values, request).into_iter();
+        let name = args.next().unwrap_or_default();
+        args.fold(Command::new(name), Command::arg_bytes)
+    }
+
+    /// Times and checks a reply that has just come.
+    fn settle(
+        &self,
+        request: u64,
+        number: usize,
+        sent: Instant,
+        intended: Instant,
+        reply: &Result<Value, Error>,
+    ) {
+        let now = Instant::now();
+        let step = self.step(number);
+        let seen = if step.expect.is_of_values() {
+            Seen::of(reply, &self.run.want(&step.template, request))
+        } else {
+            Seen::of(reply, &WantNothing)
+        };
+        let describe = || step.describe(&self.run.job.keys, &self.run.job.values, request);
+        let mut tally = lock(&self.share.tally);
+        let right = match (&seen, reply) {
+            (Some(seen), _) => {
+                tally.arrived(self.run.started, now, 1);
+                tally.record(number, sent, intended, now);
+                tally.payload += seen.payload;
+                self.share.done.fetch_add(1, Ordering::Relaxed);
+                let right = step.expect.is_met(seen);
+                if !right {
+                    tally.faults.add(step.expect.fault(&describe(), seen));
+                }
+                right
+            }
+            (None, Err(error)) => {
+                let kind = match error {
+                    Error::Refused(_) => FaultKind::Refused,
+                    _ => FaultKind::ConnectionLost,
+                };
+                tally.faults.add(Fault { kind, story: format!("{}: {error}", describe()) });
+                false
+            }
+            (None, Ok(_)) => true,
+        };
+        if !right && self.run.job.fail_fast {
+            self.run.stop();
+        }
+    }
+}

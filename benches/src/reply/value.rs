@@ -1,0 +1,91 @@
+//! What was seen of a reply that the client library has read.
+
+use valkey_rdma_client::{Error, Value};
+
+use super::{Kind, Seen, Want, Wanted, Wrong, difference};
+
+impl Seen {
+    /// What is to be seen of `reply`; `None` if the connection is lost and there is none.
+    pub fn of(reply: &Result<Value, Error>, want: &impl Want) -> Option<Seen> {
+        let mut seen = Seen::default();
+        match reply {
+            Ok(value) => seen.value(value, want, true),
+            Err(Error::Server(error)) => {
+                seen.kind = Kind::Error;
+                seen.set_text(error.to_string().as_bytes());
+            }
+            Err(_) => return None,
+        }
+        Some(seen)
+    }
+
+    fn value(&mut self, value: &Value, want: &impl Want, top: bool) {
+        let kind = match value {
+            Value::Nil => Kind::Nil,
+            Value::Int(number) => {
+                self.integer = *number;
+                Kind::Integer
+            }
+            Value::Simple(text) => {
+                self.set_text(text);
+                Kind::Status
+            }
+            Value::Bulk(text) | Value::Verbatim(text) => {
+                (self.len, self.payload) = (text.len(), self.payload + text.len() as u64);
+                Kind::Bulk
+            }
+            Value::Array(items) | Value::Set(items) | Value::Push(items) => {
+                for item in items {
+                    if let Value::Error(error) = item
+                        && !self.holds_error
+                    {
+                        self.holds_error = true;
+                        self.set_text(error.to_string().as_bytes());
+                    }
+                    if let Value::Bulk(text) = item {
+                        self.payload += text.len() as u64;
+                    }
+                }
+                for (element, item) in items.iter().enumerate() {
+                    self.compare(element, item, want);
+                }
+                self.len = items.len();
+                Kind::Array
+            }
+            Value::Map(pairs) => {
+                self.len = pairs.len() * 2;
+                Kind::Array
+            }
+            Value::Error(error) => {
+                self.set_text(error.to_string().as_bytes());
+                Kind::Error
+            }
+            _ => Kind::Other,
+        };
+        if top {
+            self.kind = kind;
+            self.compare(0, value, want);
+        }
+    }
+
+    fn compare(&mut self, element: usize, value: &Value, want: &impl Want) {
+        let Some(wanted) = want.string(element) else { return };
+        match value {
+            Value::Nil => self.note(element, Wrong::Missing { wanted: wanted.len() }),
+            Value::Bulk(got) => {
+                let first = match wanted {
+                    Wanted::Len(_) => None,
+                    Wanted::Bytes(bytes) => difference(0, got, bytes),
+                };
+                match (wanted.len(), first) {
+                    (wanted, first) if wanted != got.len() => {
+                        self.note(element, Wrong::Length { got: got.len(), wanted, first });
+                    }
+                    (_, Some(first)) => self.note(element, Wrong::Bytes { len: got.len(), first }),
+                    (_, None) => {}
+                }
+            }
+            _ => {}
+        }
+    }
+}

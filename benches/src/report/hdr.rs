@@ -1,0 +1,110 @@
+//! Latency distributions in the formats of HdrHistogram's tools, in nanoseconds.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::V2DeflateSerializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
+
+use crate::output::{Found, write_file};
+use crate::result::TestResult;
+
+/// Lines of a percentile distribution per halving of the distance to 100 %.
+const TICKS: u32 = 5;
+
+/// `FILE.hlog`.
+pub(crate) fn log_path(path: &Path) -> PathBuf {
+    path.with_added_extension_of("hlog")
+}
+
+/// Writes a `.hgrm` for every test and one `.hlog` with every second of all tests, tagged with the test's name.
+///
+/// # Errors
+/// The first file that cannot be written.
+pub(crate) fn write(path: &Path, found: &Found) -> io::Result<()> {
+    let tests: Vec<&TestResult> = found.tests.iter().map(|(_, result)| result).collect();
+    for (number, result) in tests.iter().enumerate() {
+        let name = names(&result.title);
+        let again = tests[..number].iter().filter(|other| other.title == result.title).count();
+        let name = if again == 0 { name } else { format!("{name}-{}", again + 1) };
+        let distribution = |out: &mut dyn Write| write_percentiles(out, result.latencies().histogram());
+        write_file(&path.with_added_extension_of(&format!("{name}.hgrm")), distribution)?;
+        if result.tally.corrected.is_some() {
+            let service = |out: &mut dyn Write| write_percentiles(out, result.tally.service.histogram());
+            write_file(&path.with_added_extension_of(&format!("{name}.service.hgrm")), service)?;
+        }
+    }
+    write_file(&log_path(path), |out| write_log(out, &tests))
+}
+
+/// A name for files and tags: letters, digits and `_`.
+fn names(title: &str) -> String {
+    let name: String = title.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    name.trim_matches('_').chars().take(60).collect()
+}
+
+/// The format of `HistogramLogProcessor` and of HdrHistogram's plotter; values in milliseconds.
+fn write_percentiles(out: &mut dyn Write, histogram: &Histogram<u64>) -> io::Result<()> {
+    let ms = |value: u64| value as f64 / 1e6;
+    writeln!(out, "{:>12} {:>14} {:>10} {:>14}\n", "Value", "Percentile", "TotalCount", "1/(1-Percentile)")?;
+    for step in histogram.iter_quantiles(TICKS) {
+        let (value, quantile) =
+            (ms(step.value_iterated_to().min(histogram.max())), step.quantile_iterated_to());
+        let count = histogram.count_between(0, step.value_iterated_to());
+        if quantile < 1.0 {
+            writeln!(out, "{value:12.6} {quantile:14.12} {count:10} {:14.2}", 1.0 / (1.0 - quantile))?;
+        } else {
+            writeln!(out, "{value:12.6} {quantile:14.12} {count:10} {:>14}", "inf")?;
+        }
+    }
+    writeln!(
+        out,
+        "#[Mean    = {:12.6}, StdDeviation   = {:12.6}]",
+        histogram.mean() / 1e6,
+        histogram.stdev() / 1e6
+    )?;
+    writeln!(out, "#[Max     = {:12.6}, Total count    = {:12}]", ms(histogram.max()), histogram.len())?;
+    writeln!(out, "#[Buckets = {:12}, SubBuckets     = {:12}]", histogram.buckets(), 2048)
+}
+
+fn write_log(out: &mut dyn Write, tests: &[&TestResult]) -> io::Result<()> {
+    let mut serializer = V2DeflateSerializer::new();
+    let mut bytes = Vec::new();
+    let told = |error: &dyn std::fmt::Debug| io::Error::other(format!("the interval log: {error:?}"));
+    {
+        let mut log = IntervalLogWriterBuilder::new()
+            .add_comment("[Latencies in nanoseconds, logged by valkey-rdma-benchmark]")
+            .with_start_time(SystemTime::now())
+            .begin_log_with(&mut bytes, &mut serializer)
+            .map_err(|error| told(&error))?;
+        let mut offset = Duration::ZERO;
+        for result in tests {
+            let name = names(&result.title);
+            let Some(intervals) = &result.tally.intervals else { continue };
+            for (second, latencies) in intervals.iter() {
+                let start = offset + Duration::from_secs(second);
+                let tag = Tag::new(&name);
+                log.write_histogram(latencies.histogram(), start, Duration::from_secs(1), tag)
+                    .map_err(|error| told(&error))?;
+            }
+            offset += Duration::from_secs(result.elapsed.as_secs() + 1);
+        }
+    }
+    out.write_all(&bytes)
+}
+
+/// `FILE` and an extension more.
+trait AddExtension {
+    fn with_added_extension_of(&self, extension: &str) -> PathBuf;
+}
+
+impl AddExtension for Path {
+    fn with_added_extension_of(&self, extension: &str) -> PathBuf {
+        let mut name = self.as_os_str().to_owned();
+        name.push(".");
+        name.push(extension);
+        PathBuf::from(name)
+    }
+}

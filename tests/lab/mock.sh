@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# To be run inside the lab: real clients against our servers. valkey-benchmark's whole default list over RDMA and over TCP against
+# the mock, and valkey-cli over both against the example `counter`. No error is allowed.
+#
+# usage: mock.sh [PROGRAMS]     PROGRAMS is the folder of the workspace's built programs (default: target/release)
+set -euo pipefail
+here=$(dirname "$(readlink -f "$0")")
+programs=${1:-$here/../../target/release}
+client=$VALKEY_RDMA_LAB_DIR/valkey/9.1
+address=10.0.0.1
+log=/tmp/mock.log
+
+fail() {
+    echo "mock.sh: $*" >&2
+    tail -n 20 "$log" >&2
+    exit 1
+}
+
+# until_true SECONDS COMMAND...
+until_true() {
+    local deadline=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ "$SECONDS" -lt "$deadline" ] || fail "waited in vain for: $*"
+        sleep 0.2
+    done
+}
+
+# ended LIST: how many tests of valkey-benchmark told their result.
+ended() { tr '\r' '\n' <"$1" | grep -c 'requests per second'; }
+
+"$programs/valkey-rdma-mock" --bind $address --port 6379 --tcp-port 6379 >"$log" 2>&1 &
+mock=$!
+until_true 30 grep -q 'ready valkey://' "$log"
+for transport in --rdma ""; do
+    # shellcheck disable=SC2086 # One flag or none.
+    "$client/valkey-benchmark" $transport -h $address -p 6379 -n 500 -c 5 -q >/tmp/benchmark.txt 2>&1 ||
+        fail "valkey-benchmark $transport: exit status $?, $(cat /tmp/benchmark.txt)"
+    [ "$(ended /tmp/benchmark.txt)" -eq 24 ] || fail "valkey-benchmark $transport: $(cat /tmp/benchmark.txt)"
+    # It goes on after an error reply without a word, so the server is asked.
+    "$client/valkey-cli" -h $address -p 6379 INFO stats | grep -q $'^total_error_replies:0\r' ||
+        fail "valkey-benchmark $transport got error replies"
+    echo "valkey-benchmark ${transport:-over TCP}: 24 tests, no error"
+done
+kill $mock
+wait $mock || fail "the mock did not end in good order"
+
+"$programs/examples/counter" $address >"$log" 2>&1 &
+counter=$!
+over_tcp() { "$client/valkey-cli" -p 6380 VISIT lobby; }
+until_true 30 over_tcp >/dev/null 2>&1
+first=$(over_tcp)
+second=$("$client/valkey-cli" --rdma -h $address -p 6380 VISIT lobby)
+[ "$second" -eq $((first + 1)) ] || fail "the counter counted $first over TCP, then $second over RDMA"
+kill -INT $counter
+wait $counter || fail "the counter did not end in good order"
+echo "valkey-cli counted over TCP and over RDMA"

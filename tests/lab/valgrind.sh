@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Runs tests of the transport on kernel verbs under Valgrind's memcheck, to be run inside the lab: use of memory that is
+# not there, was never written, or is never freed. Exit status 0 if nothing is reported that tests/lab/valgrind.supp
+# does not explain.
+#
+# usage: ./dev lab tests/lab/valgrind.sh TEST_BINARY FILTER...     Valgrind has to be installed (apt-get install valgrind)
+set -euo pipefail
+here=$(dirname "$(readlink -f "$0")")
+test=$1
+shift
+export VALKEY_RDMA_TEST_DEVICE=verbs VALKEY_RDMA_TEST_ADDR=10.0.0.1
+
+# The test harness and tokio keep what still has an owner at the end; what has none is lost.
+exec valgrind --quiet --error-exitcode=9 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite \
+    --suppressions="$here/valgrind.supp" --gen-suppressions=all --num-callers=20 --fair-sched=yes \
+    "$test" --include-ignored --test-threads=1 "$@"

@@ -1,0 +1,92 @@
+//! A password in front of any handler.
+
+use bytes::Bytes;
+
+use crate::command::Command;
+use crate::handler::{Handler, Peer};
+use crate::reply::Reply;
+
+/// A [`Handler`] that lets commands through to another one once the peer has given the password, with `AUTH` or `HELLO`
+/// as Valkey's clients do. Until then they are answered with `-NOAUTH`, and the peer is not
+/// [trusted](Handler::trusts).
+///
+/// It answers `AUTH`, and `HELLO` when that brings a password; everything else is the inner handler's.
+///
+/// ```
+/// use valkey_rdma_server::{Mock, Password, Server};
+///
+/// let any_port = "127.0.0.1:0".parse().unwrap();
+/// let server = Server::builder(Password::new("secret", Mock::new())).tcp(any_port);
+/// ```
+pub struct Password<H> {
+    password: Bytes,
+    inner: H,
+}
+
+impl<H> std::fmt::Debug for Password<H> {
+    /// Does not tell the password.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Password").finish_non_exhaustive()
+    }
+}
+
+impl<H: Handler> Password<H> {
+    /// Wants `password` before `inner` sees a command.
+    pub fn new(password: impl Into<Bytes>, inner: H) -> Self {
+        Self { password: password.into(), inner }
+    }
+
+    /// Whether the user is the only one, `default`, and the password right. Takes the same time whatever is wrong with a password
+    /// of the right length.
+    fn accepts(&self, user: &[u8], password: &[u8]) -> bool {
+        let differences = self.password.iter().zip(password).fold(0, |sum, (one, other)| sum | (one ^ other));
+        user == b"default" && self.password.len() == password.len() && differences == 0
+    }
+}
+
+/// State of a connection to a [`Password`]: whether the password was given, and the inner handler's.
+#[derive(Debug)]
+pub struct Guarded<S> {
+    admitted: bool,
+    inner: S,
+}
+
+impl<H: Handler> Handler for Password<H> {
+    type Session = Guarded<H::Session>;
+
+    fn session(&self, peer: &Peer) -> Self::Session {
+        Guarded { admitted: false, inner: self.inner.session(peer) }
+    }
+
+    async fn call(&self, peer: &mut Peer, session: &mut Self::Session, command: Command) -> Reply {
+        let credentials: Option<(&[u8], &[u8])> = match command.args() {
+            [password] if command.is("AUTH") => Some((b"default", password)),
+            [user, password] if command.is("AUTH") => Some((user, password)),
+            [_, auth, user, password, ..] if command.is("HELLO") && auth.eq_ignore_ascii_case(b"AUTH") => {
+                Some((user, password))
+            }
+            _ => None,
+        };
+        if let Some((user, password)) = credentials {
+            if !self.accepts(user, password) {
+                return Reply::error("WRONGPASS invalid username-password pair or user is disabled.");
+            }
+            session.admitted = true;
+            if command.is("AUTH") {
+                return Reply::OK;
+            }
+            // The greeting itself is the inner handler's, which knows of no password.
+            let args = command.args();
+            let rest = args[..1].iter().chain(&args[4..]).cloned().collect::<Vec<_>>();
+            return self.inner.call(peer, &mut session.inner, Command::new("HELLO", rest)).await;
+        }
+        if !session.admitted {
+            return Reply::error("NOAUTH Authentication required.");
+        }
+        self.inner.call(peer, &mut session.inner, command).await
+    }
+
+    fn trusts(&self, session: &Self::Session) -> bool {
+        session.admitted && self.inner.trusts(&session.inner)
+    }
+}

@@ -1,0 +1,191 @@
+//! Two sessions, and a session against frames that no device sends.
+
+use std::time::Duration;
+
+use valkey_rdma_proto::work::{FailureStatus, Outcome, Region, RegionId, Slice, WrId};
+
+use super::*;
+use crate::device::{Access, EndpointOptions};
+use crate::emulated::device::{Conditions, Device, Link};
+
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A session with a region of 64 bytes.
+fn session(device: &Device, phase: Phase) -> Session {
+    let conditions = Conditions::named(Some(device.name())).expect("a device");
+    let mut side = Side::new(&EndpointOptions::default(), conditions);
+    let region = Region { id: RegionId(0), addr: 1 << 32, rkey: 1, len: 64 };
+    side.memories.push(Memory::new(region, Access::RemoteWrite));
+    Session::new(side, phase)
+}
+
+/// Carries all frames both ways until there are none.
+fn exchange(a: &mut Session, b: &mut Session) {
+    while carry(a, b) | carry(b, a) {}
+}
+
+fn carry(from: &mut Session, to: &mut Session) -> bool {
+    let Some(next) = from.next_frame() else { return false };
+    if let Some(landing) = to.handle(next.frame).expect("a frame in turn") {
+        if let (Some((source, from)), Some((target, to))) = (next.bytes, &landing.place) {
+            let bytes = source.lock()[from].to_vec();
+            target.lock()[to.clone()].copy_from_slice(&bytes);
+        }
+        to.landed(&landing);
+    }
+    from.heard();
+    to.heard();
+    true
+}
+
+fn connected(device: &Device) -> (Session, Session) {
+    let mut active = session(device, Phase::Fresh { port: 1 });
+    let mut passive = session(device, Phase::Requested);
+    active.establish();
+    active.next_frame().expect("the connect request, which the listener reads");
+    passive.establish();
+    exchange(&mut active, &mut passive);
+    assert_eq!((active.phase(), passive.phase()), (Phase::Connected, Phase::Connected));
+    (active, passive)
+}
+
+const BYTES: Slice = Slice { region: RegionId(0), offset: 0, len: 8 };
+
+fn send(sequence: u64) -> SendRequest {
+    SendRequest { wr_id: WrId::send(sequence), local: BYTES, op: SendOp::Send, signalled: true }
+}
+
+fn receive(slot: u32) -> ReceiveRequest {
+    ReceiveRequest { wr_id: WrId::receive(slot), local: BYTES }
+}
+
+fn outcomes(session: &mut Session) -> Vec<Outcome> {
+    let mut found = Vec::new();
+    assert!(session.side.poll(&mut found, usize::MAX));
+    found.into_iter().map(|completion| completion.outcome).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_answers_probes_is_waited_for_and_a_silent_one_is_not() {
+    let device = Device::new(Link::Tcp);
+    device.retry_timeout(TIMEOUT);
+    let (mut active, mut passive) = connected(&device);
+    active.post_sends(&[send(1)]).expect("posts");
+    for _ in 0..100 {
+        exchange(&mut active, &mut passive);
+        let deadline = active.deadline().expect("something to do");
+        tokio::time::sleep_until(deadline).await;
+        active.expire();
+        assert_eq!(outcomes(&mut active), [], "no receive is posted, for ever");
+    }
+    while outcomes(&mut active).is_empty() {
+        let deadline = active.deadline().expect("something to do");
+        tokio::time::sleep_until(deadline).await;
+        active.expire();
+        assert_ne!(active.deadline(), Some(deadline), "time goes on");
+    }
+    assert_eq!(active.side.state, QueuePairState::Error);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_dropped_for_want_of_a_receive_is_sent_again_in_order() {
+    let device = Device::new(Link::Tcp);
+    let (mut active, mut passive) = connected(&device);
+    active.post_sends(&[send(1), send(2), send(3)]).expect("posts");
+    exchange(&mut active, &mut passive);
+    assert_eq!(outcomes(&mut passive), []);
+    for slot in 0..3 {
+        passive.post_receives(&[receive(slot)]).expect("posts");
+        exchange(&mut active, &mut passive);
+        assert_eq!(outcomes(&mut passive), [Outcome::Received { len: 8 }]);
+        assert_eq!(outcomes(&mut active), [Outcome::Sent]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn frames_out_of_turn_are_violations() {
+    let device = Device::new(Link::Tcp);
+    let connect = Frame::Connect { port: 1, rnr_retry_count: 7 };
+    let early = Frame::Request { sequence: 0, op: SendOp::Send, len: 0 };
+    let late = Frame::Request { sequence: 1, op: SendOp::Send, len: 0 };
+    for frame in [connect, Frame::Ready, Frame::Done { sequence: 0 }, early] {
+        assert!(session(&device, Phase::Asked).handle(frame).is_err(), "{frame:?}");
+        assert!(session(&device, Phase::Requested).handle(frame).is_err(), "{frame:?}");
+    }
+    let denied = Frame::Denied { sequence: 0, status: FailureStatus::RemoteAccess };
+    let not_ready = Frame::NotReady { sequence: 0, timer: TIMEOUT };
+    let accept = Frame::Accept { rnr_retry_count: 7 };
+    for frame in [connect, accept, Frame::Ready, Frame::Done { sequence: 0 }, denied, not_ready, late] {
+        let (mut active, _passive) = connected(&device);
+        assert!(active.handle(frame).is_err(), "{frame:?}");
+    }
+}
+
+/// Numbers that repeat, most of them small.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+
+    /// A frame, as likely as not one in turn for a peer whose next request is number `expected`.
+    fn frame(&mut self, expected: u64) -> Frame {
+        let (sequence, answered) = (expected + self.below(8) / 7, self.below(4));
+        let len = [0, 8, 64, 65, crate::emulated::MAX_MESSAGE][self.below(5) as usize];
+        let (addr, rkey) = ((1 << 32) + self.below(3) * 32, 1 + (self.below(8) / 7) as u32);
+        match self.below(64) {
+            0 => Frame::Connect { port: 1, rnr_retry_count: 7 },
+            1 => Frame::Accept { rnr_retry_count: 7 },
+            2 => Frame::Reject { reason: 28 },
+            3 => Frame::Ready,
+            4 => Frame::Disconnect,
+            5 => Frame::Done { sequence: answered },
+            6 => Frame::NotReady { sequence: answered, timer: TIMEOUT },
+            7 => Frame::Denied { sequence: answered, status: FailureStatus::RemoteAccess },
+            8 => Frame::Resume,
+            9 => Frame::Probe,
+            10..=27 => Frame::Request { sequence, op: SendOp::Send, len },
+            28..=45 => Frame::Request { sequence, op: SendOp::Write { addr, rkey }, len },
+            _ => Frame::Request { sequence, op: SendOp::WriteWithImm { addr, rkey, imm: 7 }, len },
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_peer_brings_a_session_down_or_gets_bytes_out_of_bounds() {
+    let device = Device::new(Link::Tcp);
+    let mut numbers = Numbers(1);
+    let (mut admitted, mut violations) = (0, 0);
+    for _ in 0..5000 {
+        let (mut victim, _) = connected(&device);
+        victim.post_receives(&[receive(0), receive(1)]).expect("posts");
+        victim.post_sends(&[send(1), send(2), send(3)]).expect("posts");
+        for _ in 0..numbers.below(20) {
+            while numbers.below(2) > 0 && victim.next_frame().is_some() {}
+            match victim.handle(numbers.frame(victim.expected)) {
+                Ok(Some(landing)) => {
+                    if let Some((memory, range)) = &landing.place {
+                        assert_eq!(range.len(), landing.len as usize);
+                        assert!(memory.lock().get(range.clone()).is_some(), "{landing:?}");
+                        admitted += 1;
+                    }
+                    victim.landed(&landing);
+                }
+                Ok(None) => {}
+                Err(_) => {
+                    violations += 1;
+                    victim.peer_gone();
+                    break;
+                }
+            }
+            victim.expire();
+        }
+        victim.disconnect();
+        while victim.next_frame().is_some() {}
+        // Everything posted has completed, once.
+        assert_eq!(outcomes(&mut victim).len(), 5);
+    }
+    assert!(admitted > 1000 && violations > 1000, "{admitted} admitted, {violations} violations");
+}

@@ -1,0 +1,198 @@
+//! Turning a session: what the device reports goes into the core, what the core wants goes to the device.
+
+use std::task::Context;
+
+use tokio::time::Instant;
+use valkey_rdma_proto::{Event, wire};
+
+use super::end::End;
+use super::port::COMPLETION_BATCH;
+use super::session::Session;
+use crate::device::CmEvent;
+use crate::error::TransportError;
+
+/// What the driver does after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Let other tasks run, then turn again.
+    Again,
+    /// Sleep until a waker or the deadline says otherwise.
+    Sleep,
+    /// Stop: the connection has ended.
+    Stop,
+}
+
+/// Whether a look at the completion queue found something, and may have left something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    Some,
+    /// There may be more.
+    Many,
+}
+
+impl Session {
+    /// One turn of the driver: takes what the device reports and does the work that follows, until nothing more
+    /// comes or the turn has been long.
+    ///
+    /// No wake-up is lost, because it sleeps only after a round in which all of this is true: the queue was armed
+    /// before the round; the round found no event, so that the device has our waker; and after that it took every
+    /// completion. A completion from then on raises the event.
+    pub(super) fn turn(&mut self, cx: &mut Context<'_>) -> Next {
+        self.waiters.driver(cx);
+        for _ in 0..MAX_ROUNDS {
+            let event = self.take_completion_event(cx);
+            let found = self.look();
+            let news = self.take_cm_event(cx);
+            self.pump();
+            if self.end.is_some() {
+                return Next::Stop;
+            }
+            if news || found == Found::Many {
+                continue;
+            }
+            let time = self.spin_time();
+            if self.spin.look_again(time, found == Found::Some) {
+                self.port.counters.spins += u64::from(found == Found::Nothing);
+                return Next::Again;
+            }
+            if self.port.is_armed() && !event {
+                self.spin.sleep(time);
+                self.port.counters.sleeps += 1;
+                return Next::Sleep;
+            }
+            self.arm();
+        }
+        Next::Again
+    }
+
+    /// The deadline of [`poll_timeout`](valkey_rdma_proto::Connection::poll_timeout), which the driver will wait for.
+    pub(super) fn deadline(&mut self) -> Option<Instant> {
+        self.waiters.driver_deadline = self.core.poll_timeout();
+        self.waiters.driver_deadline.and_then(|deadline| self.deadline_of(deadline))
+    }
+
+    /// The deadline has passed.
+    pub(super) fn handle_timeout(&mut self) {
+        let now = self.now();
+        self.core.handle_timeout(now);
+        self.pump();
+    }
+
+    /// Takes completions that lie in the queue while the driver's wake-up is still under way. Returns whether there
+    /// were any.
+    pub(super) fn look_ahead(&mut self) -> bool {
+        let found = self.look() != Found::Nothing;
+        if found {
+            self.pump();
+        }
+        found
+    }
+
+    /// Does all the work the core has: consecutive sends leave under one doorbell, receives in one batch.
+    pub(super) fn pump(&mut self) {
+        let mut connected = true;
+        while let Some(work) = self.core.poll_work() {
+            connected &= self.port.prepare(work);
+        }
+        if let Err(error) = self.port.post() {
+            self.device_failed(&error);
+            connected = false;
+        }
+        if !connected {
+            self.port.disconnect();
+            // What had arrived before is still the application's.
+            self.look_to_the_end();
+        }
+        while let Some(event) = self.core.poll_event() {
+            if let Event::Closed { reason } = event {
+                tracing::debug!(peer = %self.info().peer_addr, %reason, "closed");
+                self.end.get_or_insert(End::Closed(reason));
+            }
+        }
+    }
+
+    fn take_completion_event(&mut self, cx: &mut Context<'_>) -> bool {
+        match self.port.take_completion_event(cx) {
+            Ok(event) => event,
+            Err(error) => self.device_failed(&error),
+        }
+    }
+
+    fn arm(&mut self) {
+        if let Err(error) = self.port.arm() {
+            self.device_failed(&error);
+        }
+    }
+
+    /// Takes a batch of completions and hands them to the core.
+    fn look(&mut self) -> Found {
+        let (completions, outcome) = self.port.look();
+        let now = self.now();
+        for &completion in &completions {
+            let mut message = [0; wire::MESSAGE_LEN];
+            let len = self.port.message(&completion, &mut message);
+            self.core.handle_completion(now, completion, &message[..len]);
+        }
+        let found = match completions.len() {
+            0 => Found::Nothing,
+            COMPLETION_BATCH => Found::Many,
+            _ => Found::Some,
+        };
+        self.port.recycle(completions);
+        match outcome {
+            Ok(()) => found,
+            Err(error) => {
+                self.device_failed(&error);
+                Found::Nothing
+            }
+        }
+    }
+
+    fn look_to_the_end(&mut self) {
+        while self.look() == Found::Many {}
+    }
+
+    fn take_cm_event(&mut self, cx: &mut Context<'_>) -> bool {
+        let event = match self.port.take_cm_event(cx) {
+            Ok(Some(event)) => event,
+            Ok(None) => return false,
+            Err(error) => return self.device_failed(&error),
+        };
+        tracing::debug!(?event, peer = %self.info().peer_addr, "connection manager");
+        match event {
+            CmEvent::Established => self.core.handle_established(self.now()),
+            CmEvent::Disconnected => {
+                // The last replies may lie in the queue: they come first.
+                self.look_to_the_end();
+                self.core.handle_disconnected(self.now());
+            }
+            CmEvent::DeviceRemoved => {
+                self.end.get_or_insert(End::DeviceRemoved);
+                self.core.handle_device_failure(self.now());
+            }
+            // Logged above. The device repeats for a while what is not acknowledged; then it ends the connection.
+            CmEvent::PortDown | CmEvent::PortUp => {}
+            CmEvent::Rejected { .. } | CmEvent::Unreachable { .. } | CmEvent::ConnectError { .. } => {
+                self.end = Some(End::NeverConnected(event));
+                self.core.handle_disconnected(self.now());
+            }
+        }
+        true
+    }
+
+    /// Returns `true`: there is news.
+    fn device_failed(&mut self, error: &TransportError) -> bool {
+        if !self.core.is_closed() {
+            tracing::warn!(peer = %self.info().peer_addr, %error, "device failed");
+        }
+        if let TransportError::Fault { fault, .. } = error {
+            self.end.get_or_insert(End::Fault(*fault));
+        }
+        self.core.handle_device_failure(self.now());
+        true
+    }
+}
+
+/// Rounds of one turn before other tasks get theirs.
+const MAX_ROUNDS: usize = 16;

@@ -1,0 +1,227 @@
+//! One connection's way to its device: every call into the endpoint goes through here, and is counted.
+
+use std::ops::Range;
+use std::task::{Context, Poll};
+
+use bytes::BufMut;
+use valkey_rdma_proto::work::{
+    Completion, Outcome, ReceiveRequest, Region, RegionId, SendRequest, Slice, WrKind,
+};
+use valkey_rdma_proto::{Work, command_region_len, wire};
+
+use crate::config::{Config, QUEUE_DEPTH};
+use crate::device::{Access, CmEvent, Endpoint};
+use crate::error::TransportError;
+use crate::listener::Place;
+use crate::stats::DeviceCounters;
+
+/// The endpoint with its regions and what waits to be posted. Without an endpoint, after the end, every call does
+/// nothing.
+pub(super) struct Port {
+    /// The device's objects and the pinned memory.
+    endpoint: Option<Box<dyn Endpoint>>,
+    /// Given back together with the endpoint.
+    place: Option<Place>,
+    commands: RegionId,
+    staging: RegionId,
+    pinned_bytes: u64,
+    /// An event was asked for and has not come.
+    armed: bool,
+    receives: Vec<ReceiveRequest>,
+    sends: Vec<SendRequest>,
+    /// Empty; kept for its memory.
+    completions: Vec<Completion>,
+    pub(super) counters: DeviceCounters,
+}
+
+/// What was registered and granted when a port was opened.
+pub(super) struct Granted {
+    pub(super) commands: RegionId,
+    pub(super) staging: Region,
+    pub(super) windows: Vec<Region>,
+    pub(super) receives: u32,
+    pub(super) send_depth: u32,
+    pub(super) max_message: u32,
+}
+
+/// What an ended connection leaves to be freed. The endpoint goes first, then its place is free.
+pub(super) struct Remains {
+    _endpoint: Box<dyn Endpoint>,
+    _place: Option<Place>,
+}
+
+impl Port {
+    /// Registers all memory of a connection.
+    pub(super) fn open(
+        mut endpoint: Box<dyn Endpoint>,
+        config: &Config,
+        place: Option<Place>,
+    ) -> Result<(Self, Granted), TransportError> {
+        let limits = endpoint.limits();
+        let receives = limits.receive_depth.min(QUEUE_DEPTH);
+        let commands = endpoint.register(command_region_len(receives), Access::Local)?;
+        let staging = endpoint.register(config.send_buffer_len(), Access::Local)?;
+        let (count, len) = config.windows();
+        let windows =
+            (0..count).map(|_| endpoint.register(len, Access::RemoteWrite)).collect::<Result<Vec<_>, _>>()?;
+        let regions = [&commands, &staging].into_iter().chain(&windows);
+        let port = Self {
+            pinned_bytes: regions.map(|region| u64::from(region.len)).sum(),
+            endpoint: Some(endpoint),
+            place,
+            commands: commands.id,
+            staging: staging.id,
+            armed: false,
+            receives: Vec::with_capacity(receives as usize),
+            sends: Vec::new(),
+            completions: Vec::with_capacity(COMPLETION_BATCH),
+            counters: DeviceCounters::default(),
+        };
+        let (send_depth, max_message) = (limits.send_depth, limits.max_message);
+        let commands = commands.id;
+        Ok((port, Granted { commands, staging, windows, receives, send_depth, max_message }))
+    }
+
+    /// Connects or accepts.
+    pub(super) fn establish(&mut self) -> Result<(), TransportError> {
+        self.endpoint.as_mut().map_or(Ok(()), |endpoint| endpoint.establish())
+    }
+
+    /// Takes a completion event. `false`: there is none, and the waker is kept.
+    pub(super) fn take_completion_event(&mut self, cx: &mut Context<'_>) -> Result<bool, TransportError> {
+        let Some(endpoint) = &mut self.endpoint else { return Ok(false) };
+        let Poll::Ready(event) = endpoint.poll_completion_event(cx) else { return Ok(false) };
+        event?;
+        self.counters.events += 1;
+        self.armed = false;
+        Ok(true)
+    }
+
+    /// Takes an event of the connection manager. `None`: there is none, and the waker is kept.
+    pub(super) fn take_cm_event(&mut self, cx: &mut Context<'_>) -> Result<Option<CmEvent>, TransportError> {
+        let Some(endpoint) = &mut self.endpoint else { return Ok(None) };
+        match endpoint.poll_cm_event(cx) {
+            Poll::Ready(event) => event.map(Some),
+            Poll::Pending => Ok(None),
+        }
+    }
+
+    /// Whether an event was asked for and has not come.
+    pub(super) fn is_armed(&self) -> bool {
+        self.armed
+    }
+
+    /// Asks for an event at the next completion. Those that came before raise none.
+    pub(super) fn arm(&mut self) -> Result<(), TransportError> {
+        let Some(endpoint) = &mut self.endpoint else { return Ok(()) };
+        self.counters.arms += 1;
+        endpoint.arm()?;
+        self.armed = true;
+        Ok(())
+    }
+
+    /// Takes up to [`COMPLETION_BATCH`] completions; fewer mean that none are left. Those taken count even if the
+    /// look fails. Hand the vector [back](Self::recycle).
+    pub(super) fn look(&mut self) -> (Vec<Completion>, Result<(), TransportError>) {
+        let mut completions = std::mem::take(&mut self.completions);
+        let Some(endpoint) = &mut self.endpoint else { return (completions, Ok(())) };
+        self.counters.polls += 1;
+        let outcome = endpoint.poll(&mut completions, COMPLETION_BATCH);
+        (completions, outcome)
+    }
+
+    /// Keeps the vector of the last look for the next one.
+    pub(super) fn recycle(&mut self, mut completions: Vec<Completion>) {
+        completions.clear();
+        self.completions = completions;
+    }
+
+    /// Copies the message of a completed receive out of its slot, before the slot is posted again. Returns its
+    /// length, 0 if the completion brought none.
+    pub(super) fn message(&self, completion: &Completion, message: &mut [u8; wire::MESSAGE_LEN]) -> usize {
+        let (WrKind::Receive(slot), Outcome::Received { len }) =
+            (completion.wr_id.kind(), completion.outcome)
+        else {
+            return 0;
+        };
+        let Some(endpoint) = &self.endpoint else { return 0 };
+        let len = (len as usize).min(wire::MESSAGE_LEN);
+        let start = slot as usize * wire::MESSAGE_LEN;
+        endpoint.copy_out(self.commands, start..start + len, &mut &mut message[..]);
+        len
+    }
+
+    /// Puts work in place for the next [`post`](Self::post). `false`: it is to disconnect.
+    pub(super) fn prepare(&mut self, work: Work) -> bool {
+        match work {
+            Work::Receive(request) => self.receives.push(request),
+            Work::Message(request, bytes) => {
+                let start = request.local.offset as usize;
+                let slot = start..start + bytes.len();
+                if let Some(endpoint) = &mut self.endpoint {
+                    endpoint.fill(self.commands, slot, &mut |room| room.copy_from_slice(&bytes));
+                }
+                self.sends.push(request);
+            }
+            Work::Data(request) => self.sends.push(request),
+            Work::Disconnect => return false,
+        }
+        true
+    }
+
+    /// Posts what was prepared: receives in one batch, sends under one doorbell.
+    pub(super) fn post(&mut self) -> Result<(), TransportError> {
+        let posted = self.post_prepared();
+        self.receives.clear();
+        self.sends.clear();
+        posted
+    }
+
+    fn post_prepared(&mut self) -> Result<(), TransportError> {
+        let Some(endpoint) = &mut self.endpoint else { return Ok(()) };
+        if !self.receives.is_empty() {
+            self.counters.receive_posts += 1;
+            endpoint.post_receives(&self.receives)?;
+        }
+        if !self.sends.is_empty() {
+            self.counters.doorbells += 1;
+            endpoint.post_sends(&self.sends)?;
+        }
+        Ok(())
+    }
+
+    /// Lends bytes of the send buffer for writing.
+    pub(super) fn fill(&mut self, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.fill(self.staging, range, fill);
+        }
+    }
+
+    /// Copies bytes of a window out.
+    pub(super) fn copy_out(&mut self, slice: Slice, out: &mut dyn BufMut) {
+        let Some(endpoint) = &self.endpoint else { return };
+        let start = slice.offset as usize;
+        endpoint.copy_out(slice.region, start..start + slice.len as usize, out);
+        self.counters.copied_out += u64::from(slice.len);
+    }
+
+    pub(super) fn disconnect(&mut self) {
+        if let Some(endpoint) = &mut self.endpoint {
+            endpoint.disconnect();
+        }
+    }
+
+    /// Bytes registered with the device.
+    pub(super) fn pinned_bytes(&self) -> u64 {
+        if self.endpoint.is_some() { self.pinned_bytes } else { 0 }
+    }
+
+    /// Gives the endpoint up, to be dropped without holding any lock.
+    pub(super) fn release(&mut self) -> Option<Remains> {
+        let endpoint = self.endpoint.take()?;
+        Some(Remains { _endpoint: endpoint, _place: self.place.take() })
+    }
+}
+
+/// Completions taken from the queue at once.
+pub(super) const COMPLETION_BATCH: usize = 64;

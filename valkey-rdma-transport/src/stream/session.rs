@@ -1,0 +1,174 @@
+//! The state that a stream's handles and its driver share: the protocol core, the device, who waits.
+//!
+//! What happens to it is in three rooms: [`crank`](super::crank) turns it, [`reading`](super::reading) and
+//! [`writing`](super::writing) are the application's sides of it.
+
+use std::task::{Context, Poll, Waker};
+
+use tokio::time::Instant;
+use valkey_rdma_proto::{self as proto, Connection, Fate, Resources, Role};
+
+use super::end::End;
+use super::port::{Port, Remains};
+use super::spin::Spin;
+use super::waiters::{Waiters, Wants};
+use crate::config::Config;
+use crate::device::Endpoint;
+use crate::error::TransportError;
+use crate::listener::Place;
+use crate::polling::{AdaptiveOff, Polling};
+use crate::stats::{Info, Stats};
+
+/// One connection.
+pub(super) struct Session {
+    pub(super) core: Connection,
+    pub(super) port: Port,
+    pub(super) spin: Spin,
+    pub(super) waiters: Waiters,
+    /// Why there will be no more bytes, once that is so.
+    pub(super) end: Option<End>,
+    /// The application began to shut down while the connection was whole.
+    shutting_down: bool,
+    /// Nobody will read any more.
+    discarded: bool,
+    info: Info,
+    origin: Instant,
+    /// Not tokio's: that one stands still in tests with a paused clock, and looking would never end.
+    spin_origin: std::time::Instant,
+}
+
+impl Session {
+    /// Registers all memory, posts the receives, and asks the endpoint to connect or accept.
+    pub(super) fn establish(
+        endpoint: Box<dyn Endpoint>,
+        role: Role,
+        config: &Config,
+        place: Option<Place>,
+    ) -> Result<Self, TransportError> {
+        let device = endpoint.device();
+        let (local_addr, peer_addr) = (endpoint.local_addr(), endpoint.peer_addr());
+        let (port, granted) = Port::open(endpoint, config, place)?;
+        let resources = Resources {
+            commands: granted.commands,
+            staging: granted.staging.id,
+            staging_len: granted.staging.len,
+            rx: &granted.windows,
+            receives: granted.receives,
+            send_depth: granted.send_depth,
+            max_message: granted.max_message,
+        };
+        let core = Connection::new(role, config.protocol(role), resources);
+        let (asked, spin_limit, always) = config.polling_mode();
+        let adaptive_off =
+            if asked == Polling::Adaptive && !always { AdaptiveOff::on(&device) } else { None };
+        if let Some(reason) = adaptive_off {
+            tracing::info!(%reason, device = device.name, peer = %peer_addr, "polling by events");
+        }
+        let polling = if adaptive_off.is_some() { Polling::Event } else { asked };
+        let info = Info {
+            device,
+            local_addr,
+            peer_addr,
+            window: core.window(),
+            windows: granted.windows.len() as u32,
+            peer_window: 0,
+            send_buffer: core.send_buffer(),
+            polling,
+            adaptive_off,
+        };
+        let mut session = Self {
+            core,
+            port,
+            spin: Spin::new(polling, spin_limit),
+            waiters: Waiters::default(),
+            end: None,
+            shutting_down: false,
+            discarded: false,
+            info,
+            origin: Instant::now(),
+            spin_origin: std::time::Instant::now(),
+        };
+        session.pump();
+        session.port.establish()?;
+        if role == Role::Server {
+            session.core.handle_accepted(session.now());
+        }
+        Ok(session)
+    }
+
+    /// Waits until both sides know each other's memory. `Ready(false)`: it ended before.
+    pub(super) fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        if self.core.is_connected() || self.end.is_some() {
+            return Poll::Ready(self.end.is_none());
+        }
+        self.waiters.writer(cx, Wants::Room(0));
+        Poll::Pending
+    }
+
+    /// Starts an orderly close. Repeated calls do nothing.
+    pub(super) fn close(&mut self) {
+        self.core.close(self.now());
+        self.pump();
+    }
+
+    /// Closes, then waits for the end. Returns it with the number of bytes that are lost.
+    pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<(End, u64)> {
+        self.shutting_down |= self.end.is_none();
+        self.close();
+        let Some(end) = self.end else {
+            self.waiters.writer(cx, Wants::End);
+            return Poll::Pending;
+        };
+        let Fate { unknown, unsent, .. } = self.core.fate();
+        // What was under way when the peer left before is the usual loss of a connection, told by other means.
+        Poll::Ready((end, unsent + if self.shutting_down { unknown } else { 0 }))
+    }
+
+    /// Starts an orderly close, after which nobody reads.
+    pub(super) fn discard(&mut self) {
+        self.discarded = true;
+        self.close();
+    }
+
+    /// The counts so far.
+    pub(super) fn stats(&self) -> Stats {
+        Stats {
+            protocol: self.core.counters(),
+            device: self.port.counters,
+            pinned_bytes: self.port.pinned_bytes(),
+            spin_budget: self.spin.budget(),
+        }
+    }
+
+    /// What the connection runs on.
+    pub(super) fn info(&self) -> Info {
+        Info { peer_window: self.core.peer_window(), ..self.info.clone() }
+    }
+
+    /// Whoever has something to do now. Wake them without holding the lock: a waker may drop its task, and the
+    /// task this connection.
+    pub(super) fn take_wakers(&mut self) -> [Option<Waker>; 3] {
+        self.waiters.take_ready(&self.core, self.end.is_some())
+    }
+
+    /// The device's objects, once the connection has ended and everything that arrived was read: they are freed
+    /// then, whoever still looks at the counts. Drop them without holding the lock.
+    pub(super) fn take_finished(&mut self) -> Option<Remains> {
+        let finished = self.end.is_some() && (self.discarded || self.core.readable().is_none());
+        if finished { self.port.release() } else { None }
+    }
+
+    pub(super) fn now(&self) -> proto::Instant {
+        proto::Instant::from_origin(self.origin.elapsed())
+    }
+
+    /// The origin of a deadline of the core. One beyond the end of the clock never comes.
+    pub(super) fn deadline_of(&self, deadline: proto::Instant) -> Option<Instant> {
+        self.origin.checked_add(deadline.since_origin())
+    }
+
+    /// The time by which looking is measured; any time will do where it is not.
+    pub(super) fn spin_time(&self) -> std::time::Duration {
+        if self.spin.needs_time() { self.spin_origin.elapsed() } else { std::time::Duration::ZERO }
+    }
+}

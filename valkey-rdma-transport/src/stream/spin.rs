@@ -1,0 +1,150 @@
+//! When to look at the completion queue again, and when to arm it and sleep.
+//!
+//! The rule of adaptive polling is that of halt polling in KVM: time spent looking is worth it if what was slept for
+//! came soon, and wasted if it did not.
+
+use std::time::Duration;
+
+use crate::polling::Polling;
+
+/// The decision, and what it has learnt. Told of every look and every sleep; time counts from any fixed origin.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spin {
+    mode: Polling,
+    /// Longest budget.
+    limit: Duration,
+    /// How long to look on after the last completion.
+    budget: Duration,
+    /// When the last completion was found.
+    found_at: Duration,
+    /// Since when nothing was found but by sleeping.
+    asleep_since: Option<Duration>,
+}
+
+impl Spin {
+    pub(super) fn new(mode: Polling, limit: Duration) -> Self {
+        Self { mode, limit, budget: Duration::ZERO, found_at: Duration::ZERO, asleep_since: None }
+    }
+
+    /// Whether the time matters at all: reading a clock costs as much as a look.
+    pub(super) fn needs_time(&self) -> bool {
+        self.mode == Polling::Adaptive
+    }
+
+    /// The queue was looked at and is empty now; `found`: it was not before. Returns whether to look again, rather
+    /// than to arm it and sleep.
+    pub(super) fn look_again(&mut self, now: Duration, found: bool) -> bool {
+        match self.mode {
+            Polling::Event => false,
+            Polling::Busy => true,
+            Polling::Adaptive => {
+                if found {
+                    if let Some(since) = self.asleep_since.take() {
+                        self.learn(now.saturating_sub(since));
+                    }
+                    self.found_at = now;
+                }
+                now.saturating_sub(self.found_at) < self.budget
+            }
+        }
+    }
+
+    /// The queue is armed and empty.
+    pub(super) fn sleep(&mut self, now: Duration) {
+        self.asleep_since.get_or_insert(now);
+    }
+
+    /// How long it would look now.
+    pub(super) fn budget(&self) -> Duration {
+        self.budget
+    }
+
+    fn learn(&mut self, slept: Duration) {
+        self.budget = if slept <= self.limit {
+            (self.budget * 2).max(SHORTEST).min(self.limit)
+        } else if self.budget > SHORTEST {
+            self.budget / 2
+        } else {
+            Duration::ZERO
+        };
+    }
+}
+
+/// Shortest budget that is not zero, about a round trip on hardware.
+const SHORTEST: Duration = Duration::from_micros(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn us(n: u64) -> Duration {
+        Duration::from_micros(n)
+    }
+
+    /// Sleeps at `now`, then finds something after `slept`.
+    fn sleep_for(spin: &mut Spin, now: &mut Duration, slept: Duration) -> bool {
+        spin.sleep(*now);
+        *now += slept;
+        spin.look_again(*now, true)
+    }
+
+    #[test]
+    fn completions_that_come_soon_are_worth_looking_for() {
+        let (mut spin, mut now) = (Spin::new(Polling::Adaptive, us(50)), us(1000));
+        assert!(!spin.look_again(now, true), "nothing learnt yet");
+        assert!(sleep_for(&mut spin, &mut now, us(10)));
+        assert_eq!(spin.budget(), us(5));
+        assert!(spin.look_again(now + us(4), false));
+        assert!(!spin.look_again(now + us(5), false), "the budget is used up");
+        let budgets = [10, 20, 40, 50, 50].map(|expected| {
+            sleep_for(&mut spin, &mut now, us(50));
+            (spin.budget(), us(expected))
+        });
+        assert!(budgets.iter().all(|(budget, expected)| budget == expected), "{budgets:?}");
+    }
+
+    #[test]
+    fn completions_that_come_late_are_slept_for() {
+        let (mut spin, mut now) = (Spin::new(Polling::Adaptive, us(50)), us(0));
+        for _ in 0..10 {
+            sleep_for(&mut spin, &mut now, us(1));
+        }
+        let mut budgets = Vec::new();
+        while sleep_for(&mut spin, &mut now, us(51)) {
+            budgets.push(spin.budget());
+        }
+        assert_eq!(budgets, [us(25), us(12) + us(1) / 2, us(6) + us(1) / 4, us(3) + us(1) / 8]);
+        assert_eq!(spin.budget(), Duration::ZERO);
+    }
+
+    #[test]
+    fn completions_found_while_looking_change_nothing_but_the_time_looked_on() {
+        let (mut spin, mut now) = (Spin::new(Polling::Adaptive, us(50)), us(0));
+        sleep_for(&mut spin, &mut now, us(1));
+        for _ in 0..100 {
+            now += us(4);
+            assert!(spin.look_again(now, true));
+        }
+        assert_eq!(spin.budget(), us(5));
+    }
+
+    #[test]
+    fn waking_up_for_nothing_teaches_nothing() {
+        let (mut spin, mut now) = (Spin::new(Polling::Adaptive, us(50)), us(0));
+        sleep_for(&mut spin, &mut now, us(1));
+        spin.sleep(now);
+        assert!(!spin.look_again(now + us(30), false));
+        spin.sleep(now + us(30));
+        assert!(!spin.look_again(now + us(60), true), "slept for 60 us, although woken half way");
+        assert_eq!(spin.budget(), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_other_modes_do_not_ask_for_the_time() {
+        let (mut event, mut busy) = (Spin::new(Polling::Event, us(50)), Spin::new(Polling::Busy, us(50)));
+        assert!(!event.needs_time() && !busy.needs_time());
+        for found in [true, false] {
+            assert!(!event.look_again(us(0), found) && busy.look_again(us(0), found));
+        }
+    }
+}

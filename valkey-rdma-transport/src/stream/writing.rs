@@ -1,0 +1,96 @@
+//! The application's writing side of a session: bytes go into the registered send buffer, by a copy or by the
+//! application's own hand, and leave from there.
+
+use std::task::{Context, Poll, ready};
+
+use super::session::Session;
+use super::waiters::Wants;
+
+impl Session {
+    /// Copies as many bytes as fit into the send buffer and sends what window and credits allow. `Pending` keeps the
+    /// waker; `Ready(0)` means that the connection takes no more.
+    pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, bufs: &[&[u8]]) -> Poll<usize> {
+        if !ready!(self.poll_room(cx, 1)) {
+            return Poll::Ready(0);
+        }
+        let mut written = 0;
+        for buf in bufs {
+            let taken = self.stage(buf);
+            written += taken;
+            if taken < buf.len() {
+                break;
+            }
+        }
+        self.pump();
+        Poll::Ready(written)
+    }
+
+    /// Lends `len` free bytes of the send buffer to `fill`, which says how many of them it has filled, and sends
+    /// those. `Pending` keeps the waker, and has not called `fill`; `Ready(None)` means that the connection takes no
+    /// more.
+    pub(super) fn poll_write_with(
+        &mut self,
+        cx: &mut Context<'_>,
+        len: u32,
+        fill: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> Poll<Option<usize>> {
+        if !ready!(self.poll_room(cx, len)) {
+            return Poll::Ready(None);
+        }
+        let mut filled = 0;
+        let free = self.core.reserve();
+        if free.len() >= len as usize {
+            let start = free.start as usize;
+            self.port.fill(start..start + len as usize, &mut |room| filled = checked(fill(room), len));
+            self.core.commit(self.now(), filled as u32);
+            self.port.counters.filled_in_place += filled as u64;
+        } else {
+            // The buffer is a ring, and its end lies within.
+            let mut scratch = vec![0; len as usize];
+            filled = checked(fill(&mut scratch), len);
+            let staged = self.stage(&scratch[..filled]);
+            debug_assert_eq!(staged, filled, "there is room for all of it");
+        }
+        self.pump();
+        Poll::Ready(Some(filled))
+    }
+
+    /// Waits for so many free bytes in the send buffer. `Ready(false)`: there will be none.
+    fn poll_room(&mut self, cx: &mut Context<'_>, len: u32) -> Poll<bool> {
+        // Completions that free the send buffer may lie here already.
+        while self.core.room() < len && self.end.is_none() && !self.core.is_closing() && self.look_ahead() {}
+        if self.end.is_some() || self.core.is_closing() {
+            return Poll::Ready(false);
+        }
+        if self.core.room() < len {
+            self.waiters.writer(cx, Wants::Room(len));
+            return Poll::Pending;
+        }
+        Poll::Ready(true)
+    }
+
+    /// Copies what fits of `bytes` into the send buffer. Returns how much that is.
+    fn stage(&mut self, bytes: &[u8]) -> usize {
+        let mut staged = 0;
+        // Twice at most: up to the end of the ring, and from its front.
+        while staged < bytes.len() {
+            let free = self.core.reserve();
+            let len = free.len().min(bytes.len() - staged);
+            if len == 0 {
+                break;
+            }
+            let (start, now) = (free.start as usize, &bytes[staged..staged + len]);
+            self.port.fill(start..start + len, &mut |room| room.copy_from_slice(now));
+            self.core.commit(self.now(), len as u32);
+            staged += len;
+        }
+        self.port.counters.copied_in += staged as u64;
+        staged
+    }
+}
+
+/// What was filled, if that can be.
+fn checked(filled: usize, len: u32) -> usize {
+    assert!(filled <= len as usize, "filled {filled} of {len} bytes");
+    filled
+}
