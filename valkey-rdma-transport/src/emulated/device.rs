@@ -148,7 +148,7 @@ impl Device {
 
     /// Cuts all connections that the device has, like a cable: nothing passes any more and nobody is told. Who sends
     /// finds out after the [retry timeout](Self::retry_timeout), each side by its own; who only waits never does. A socket
-    /// stays open until the other process closes it.
+    /// stays open until the other end closes it, or some seconds after this end has let go.
     pub fn cut_links(&self) {
         self.each_link(|link| link.with(Sides::cut), SocketLink::cut);
     }

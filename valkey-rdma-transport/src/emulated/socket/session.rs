@@ -277,8 +277,9 @@ impl Session {
 
     fn answer(&mut self, frame: Frame) -> Result<(), Violation> {
         let answered = match frame {
+            // A queue pair in error answers nothing, and its peer's sends are to run into their deadline.
             Frame::Probe => {
-                self.alive = true;
+                self.alive = self.side.state == QueuePairState::Ready;
                 Ok(())
             }
             Frame::Alive => Ok(()),
@@ -335,7 +336,7 @@ impl Session {
         Some(Outgoing { frame: Frame::Request { sequence, op, len }, bytes })
     }
 
-    /// Something passed over the socket.
+    /// Something came from the peer's device, or it took what the socket would not take before.
     pub(super) fn heard(&mut self) {
         self.side.sends.heard();
         self.probed = false;
