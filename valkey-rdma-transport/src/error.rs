@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use valkey_rdma_proto::{CloseReason, ProtocolError};
@@ -156,6 +157,15 @@ pub enum TransportError {
         addr: SocketAddr,
         /// The device.
         device: DeviceKind,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A socket that stands for an address of the emulated device cannot be connected to.
+    #[error("cannot connect to {} (emulated device)", path.display())]
+    Socket {
+        /// The Unix socket.
+        path: PathBuf,
         /// Why.
         #[source]
         source: io::Error,

@@ -381,6 +381,23 @@ async fn a_listener_takes_its_tcp_port_from_everybody() {
 }
 
 #[tokio::test]
+async fn a_listener_on_all_addresses_of_one_family_leaves_the_other_alone() {
+    let any = SocketAddr::new(std::net::Ipv6Addr::UNSPECIFIED.into(), 0);
+    let listener = device::listen(DeviceKind::Emulated, any, &options()).await.expect("listens");
+    let port = listener.local_addr().port();
+    std::net::TcpListener::bind((std::net::Ipv4Addr::UNSPECIFIED, port)).expect("free in the other family");
+}
+
+#[tokio::test]
+async fn a_port_that_was_released_is_not_the_next_one_taken() {
+    let directory = format!("unix:{}/released", env!("CARGO_TARGET_TMPDIR"));
+    let options = EndpointOptions { device: Some(directory), ..options() };
+    let first = device::listen(DeviceKind::Emulated, ANY, &options).await.expect("listens").local_addr();
+    let second = device::listen(DeviceKind::Emulated, ANY, &options).await.expect("listens").local_addr();
+    assert_ne!(first, second);
+}
+
+#[tokio::test]
 async fn a_unix_socket_left_behind_is_replaced_and_a_live_one_is_not() {
     let directory = format!("{}/left-behind", env!("CARGO_TARGET_TMPDIR"));
     let options = EndpointOptions { device: Some(format!("unix:{directory}")), ..options() };

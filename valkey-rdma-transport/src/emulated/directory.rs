@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use super::direct::{DirectLink, End};
-use super::endpoint::next_port;
+use super::endpoint::{DYNAMIC_PORTS, next_port};
 use super::{REASON_CONSUMER, REASON_NO_LISTENER};
 use crate::device::CmEvent;
 
@@ -98,9 +98,11 @@ impl Entry {
     pub(super) fn new(mut addr: SocketAddr) -> io::Result<Self> {
         let mut listeners = lock(&LISTENERS);
         if addr.port() == 0 {
-            addr.set_port(next_port());
-            while listeners.contains_key(&addr) {
+            for _ in 0..DYNAMIC_PORTS {
                 addr.set_port(next_port());
+                if !listeners.contains_key(&addr) {
+                    break;
+                }
             }
         }
         if listeners.contains_key(&addr) {

@@ -244,9 +244,14 @@ fn specific(addr: SocketAddr) -> SocketAddr {
 /// A port of the dynamic range, for an end or a listener that has no socket's.
 pub(super) fn next_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    const DYNAMIC: u16 = 49_152;
-    DYNAMIC + NEXT.fetch_add(1, Ordering::Relaxed) % (u16::MAX - DYNAMIC)
+    FIRST_PORT + NEXT.fetch_add(1, Ordering::Relaxed) % DYNAMIC_PORTS
 }
+
+/// Where the dynamic range begins.
+const FIRST_PORT: u16 = 49_152;
+
+/// How many ports it has. It divides the range of a counter that wraps, so that none comes up too early.
+pub(super) const DYNAMIC_PORTS: u16 = 1 << 14;
 
 /// Keys count up over the process, so that a stale one never fits.
 static NEXT_KEY: AtomicU32 = AtomicU32::new(1);

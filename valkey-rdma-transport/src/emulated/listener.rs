@@ -62,10 +62,7 @@ impl EmulatedListener {
         }
         let Some(sockets) = &mut self.sockets else { return Poll::Pending };
         let (options, conditions) = (&self.options, &self.conditions);
-        sockets
-            .poll_request(cx, || Side::new(options, conditions.clone()))
-            .map_ok(Came::Socket)
-            .map_err(|source| TransportError::Device { call: "accept", source })
+        sockets.poll_request(cx, || Side::new(options, conditions.clone())).map_ok(Came::Socket)
     }
 }
 
