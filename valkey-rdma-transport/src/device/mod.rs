@@ -24,10 +24,12 @@ use crate::config::Config;
 use crate::error::TransportError;
 
 mod kind;
+mod limits;
 mod open;
 mod passive;
 
 pub use kind::DeviceKind;
+pub(crate) use limits::{DeviceLimits, check_limits};
 pub use open::{listen, open};
 pub use passive::{ConnectRequest, PassiveEndpoint};
 

@@ -138,6 +138,8 @@ impl Device {
     /// as the machine it runs on.
     pub fn retry_timeout(&self, limit: Duration) {
         self.ask(|asked| asked.retry_timeout = limit.min(LONGEST));
+        // Whoever waits already waits for the new time.
+        self.each_link(|link| link.with(|_| ()), |link| link.ring(|_| ()));
     }
 
     /// Breaks all connections that the device has: both ends are told that the other has disconnected, and nothing
@@ -160,11 +162,10 @@ impl Device {
     }
 
     fn each_link(&self, direct: impl Fn(&DirectLink), socket: impl Fn(&SocketLink)) {
-        // Taken out of the lock, because a link asks for the conditions while it holds its own.
         let Some(asked) = &self.conditions.asked else { return };
-        let links = std::mem::take(&mut lock(asked).links);
-        let live: Vec<AnyLink> = links.iter().filter_map(WeakLink::upgrade).collect();
-        lock(asked).links.extend(links.into_iter().filter(|link| link.upgrade().is_some()));
+        // Used, and let go, outside of the lock: a link asks for the conditions while it holds its own, and what goes
+        // with the last share of one may do so too.
+        let live: Vec<AnyLink> = lock(asked).links.iter().filter_map(WeakLink::upgrade).collect();
         for link in live {
             match link {
                 AnyLink::Direct(link) => direct(&link),
@@ -313,7 +314,7 @@ impl Conditions {
     fn watch(&self, link: impl FnOnce() -> WeakLink) {
         if let Some(asked) = &self.asked {
             let links = &mut lock(asked).links;
-            links.retain(|link| link.upgrade().is_some());
+            links.retain(WeakLink::is_alive);
             links.push(link());
         }
     }
@@ -339,6 +340,13 @@ impl WeakLink {
         match self {
             WeakLink::Direct(link) => link.upgrade().map(AnyLink::Direct),
             WeakLink::Socket(link) => link.upgrade().map(AnyLink::Socket),
+        }
+    }
+
+    fn is_alive(&self) -> bool {
+        match self {
+            WeakLink::Direct(link) => link.is_alive(),
+            WeakLink::Socket(link) => link.is_alive(),
         }
     }
 }

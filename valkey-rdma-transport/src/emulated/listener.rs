@@ -91,8 +91,8 @@ impl ConnectRequest for Request {
     fn accept(self: Box<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, TransportError> {
         let Request { came, to, conditions } = *self;
         Ok(Box::new(match came {
-            Came::Direct(request) => EmulatedEndpoint::accept_direct(request, to, options, conditions),
-            Came::Socket(request) => EmulatedEndpoint::accept_socket(request, options, conditions),
+            Came::Direct(request) => EmulatedEndpoint::accept_direct(request, to, options, conditions)?,
+            Came::Socket(request) => EmulatedEndpoint::accept_socket(request, options, conditions)?,
         }))
     }
 }

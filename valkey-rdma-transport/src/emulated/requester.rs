@@ -23,7 +23,7 @@ pub(super) struct SendQueue {
     asked: usize,
     /// The peer had no receive posted and will say when it has.
     on_hold: bool,
-    /// When the retries are used up that a receiver who is not ready is granted.
+    /// When the retries are used up that a receiver who is not ready is granted. Counts only while on hold.
     not_ready_deadline: Option<Instant>,
     /// Since when the peer's device has left a request without an answer.
     unanswered_since: Option<Instant>,
@@ -88,7 +88,11 @@ impl SendQueue {
     /// does is up to the link.
     pub(super) fn deadline(&self, retry_timeout: std::time::Duration) -> Option<Instant> {
         let unanswered = self.unanswered_since.map(|since| since + retry_timeout);
-        [self.next_due, self.not_ready_deadline, unanswered].into_iter().flatten().min()
+        [self.next_due, self.not_ready_deadline(), unanswered].into_iter().flatten().min()
+    }
+
+    fn not_ready_deadline(&self) -> Option<Instant> {
+        self.not_ready_deadline.filter(|_| self.on_hold)
     }
 
     pub(super) fn unanswered_since(&self) -> Option<Instant> {
@@ -247,7 +251,7 @@ impl Side {
         let now = Instant::now();
         let retry_timeout = self.conditions.retry_timeout();
         self.sends.next_due.take_if(|due| *due <= now);
-        if self.sends.not_ready_deadline.is_some_and(|deadline| deadline <= now) {
+        if self.sends.not_ready_deadline().is_some_and(|deadline| deadline <= now) {
             self.fail_oldest(FailureStatus::RnrRetryExceeded);
         } else if self.sends.unanswered_since.is_some_and(|since| since + retry_timeout <= now) {
             self.fail_oldest(FailureStatus::RetryExceeded);

@@ -1,7 +1,7 @@
 //! The active end's socket.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::net::{TcpStream, UnixStream};
 use super::link::SocketLink;
 use super::{Socket, failed, socket_path};
 use crate::device::DeviceKind;
-use crate::emulated::endpoint::next_port;
+use crate::emulated::endpoint::{loopback_like, next_port};
 use crate::emulated::side::Side;
 use crate::error::TransportError;
 
@@ -87,11 +87,7 @@ const BACKLOG_PAUSE: Duration = Duration::from_millis(5);
 
 /// An address for an end that has none of its own.
 fn made_up(like: IpAddr) -> SocketAddr {
-    let ip = match like {
-        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-    };
-    SocketAddr::new(ip, next_port())
+    SocketAddr::new(loopback_like(like), next_port())
 }
 
 #[cfg(test)]

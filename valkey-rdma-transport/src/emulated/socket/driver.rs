@@ -99,7 +99,7 @@ impl Driver {
                 return failed;
             }
             Phase::Nobody => return true,
-            Phase::Leaving => {}
+            Phase::Leaving { .. } => {}
             _ => return false,
         }
         let Some(socket) = &mut self.socket else { return true };

@@ -113,4 +113,8 @@ impl WeakSocketLink {
     pub(in crate::emulated) fn upgrade(&self) -> Option<SocketLink> {
         self.0.upgrade().map(SocketLink)
     }
+
+    pub(in crate::emulated) fn is_alive(&self) -> bool {
+        self.0.strong_count() > 0
+    }
 }

@@ -157,6 +157,25 @@ async fn a_queue_pair_that_fails_by_an_answer_waits_for_no_receiver() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_wait_for_a_receiver_ends_when_it_is_ready() {
+    let device = Device::new(Link::Tcp);
+    device.retry_timeout(TIMEOUT * 100);
+    device.rnr_retry_count(1);
+    device.rnr_timer(TIMEOUT);
+    let (mut active, mut passive) = connected(&device);
+    active.post_sends(&[send(1)]).expect("posts");
+    exchange(&mut active, &mut passive);
+    assert_eq!(active.deadline(), Some(Instant::now() + TIMEOUT));
+    passive.post_receives(&[receive(0)]).expect("posts");
+    carry(&mut passive, &mut active);
+    // Its bytes take their time.
+    tokio::time::advance(TIMEOUT * 2).await;
+    active.expire();
+    exchange(&mut active, &mut passive);
+    assert_eq!(outcomes(&mut active), [Outcome::Sent]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn frames_out_of_turn_are_violations() {
     let device = Device::new(Link::Tcp);
     let connect = Frame::Connect { port: 1, rnr_retry_count: 7 };
