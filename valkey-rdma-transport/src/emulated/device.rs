@@ -5,14 +5,14 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use valkey_rdma_proto::work::FailureStatus;
 
-use super::RNR_RETRY_FOREVER;
 use super::direct::{DirectLink, Sides, WeakDirectLink};
 use super::socket::{SocketLink, WeakSocketLink};
+use super::{RNR_RETRY_FOREVER, lock};
 use crate::error::TransportError;
 
 /// What carries the connections of an emulated device.
@@ -44,8 +44,8 @@ impl fmt::Display for Link {
 ///
 /// Connections use it if [`Config::device`](crate::Config::device), or `device=` in a URL, has its
 /// [name](Self::name). Either end of a connection can be on one; everything below concerns the connections of this
-/// device and no others. All of it can be changed while they run. A dropped device takes no more connections; those
-/// it has go on, as asked of it last.
+/// device and no others. All of it can be changed while they run. The name of a dropped
+/// device stands for nothing any more; the connections and listeners it has go on, as asked of it last.
 ///
 /// ```
 /// use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -319,6 +319,12 @@ impl Conditions {
         }
     }
 
+    /// How many links of the device there are.
+    #[cfg(test)]
+    pub(super) fn live_links(&self) -> usize {
+        self.get(0, |asked| asked.links.iter().filter(|link| link.is_alive()).count())
+    }
+
     fn get<T>(&self, calm: T, value: impl FnOnce(&mut Asked) -> T) -> T {
         self.asked.as_ref().map_or(calm, |asked| value(&mut lock(asked)))
     }
@@ -360,7 +366,3 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Longer than anybody waits, and short enough to be added to a clock.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

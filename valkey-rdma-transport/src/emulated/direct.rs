@@ -3,17 +3,17 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker, ready};
 
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep};
 use valkey_rdma_proto::work::{ReceiveRequest, SendRequest};
 
-use super::REASON_NO_LISTENER;
 use super::requester::Asked;
 use super::responder::Refusal;
 use super::side::{QueuePairState, Side};
+use super::{REASON_NO_LISTENER, lock};
 use crate::device::CmEvent;
 use crate::error::TransportError;
 
@@ -111,7 +111,7 @@ impl DirectLink {
     }
 
     fn lock(&self) -> MutexGuard<'_, Sides> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     fn start_keeper(&self) {

@@ -293,3 +293,6 @@ const MOST: DeviceLimits =
 
 /// As common adapters, near enough.
 const MAX_INLINE: u32 = 1024;
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@ use tokio::time::timeout;
 use valkey_rdma_proto::work::{FailureStatus, Outcome, Region, RegionId, SendOp, SendRequest, Slice, WrId};
 
 use super::*;
-use crate::device::{Access, EndpointOptions};
+use crate::device::{Access, CmEvent, EndpointOptions};
 use crate::emulated::device::{Conditions, Device, Link};
 use crate::emulated::side::Side;
 use crate::emulated::socket::session::Session;
@@ -139,10 +139,18 @@ async fn two_ends_that_were_cut_leave_both() {
     let near = End::start(&device, Phase::Asked, near);
     let far = End::start(&device, Phase::Requested, far);
     far.link.ring(Session::establish);
-    std::future::poll_fn(|cx| near.link.side(|side| side.poll_cm_event(cx))).await;
+    for end in [&near, &far] {
+        let event = std::future::poll_fn(|cx| end.link.side(|side| side.poll_cm_event(cx))).await;
+        assert_eq!(event, CmEvent::Established);
+    }
     device.cut_links();
     near.link.ring(Session::disconnect);
     far.link.ring(Session::disconnect);
+    let links = [near.link.clone(), far.link.clone()];
     near.gone().await;
     far.gone().await;
+    for link in links {
+        let event = std::future::poll_fn(|cx| Poll::Ready(link.side(|side| side.poll_cm_event(cx)))).await;
+        assert!(event.is_pending(), "nobody is told: {event:?}");
+    }
 }

@@ -157,6 +157,22 @@ async fn a_queue_pair_that_fails_by_an_answer_waits_for_no_receiver() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stalled_receiver_has_nothing_until_it_goes_on() {
+    let device = Device::new(Link::Tcp);
+    let (mut active, mut passive) = connected(&device);
+    passive.post_receives(&[receive(0)]).expect("posts");
+    device.stall_receivers(true);
+    active.post_sends(&[send(1)]).expect("posts");
+    exchange(&mut active, &mut passive);
+    assert_eq!((outcomes(&mut active), outcomes(&mut passive)), (vec![], vec![]));
+    device.stall_receivers(false);
+    passive.receives_posted();
+    exchange(&mut active, &mut passive);
+    assert_eq!(outcomes(&mut passive), [Outcome::Received { len: 8 }]);
+    assert_eq!(outcomes(&mut active), [Outcome::Sent]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_wait_for_a_receiver_ends_when_it_is_ready() {
     let device = Device::new(Link::Tcp);
     device.retry_timeout(TIMEOUT * 100);
