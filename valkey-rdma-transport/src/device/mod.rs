@@ -32,6 +32,7 @@ pub use kind::DeviceKind;
 pub(crate) use limits::{DeviceLimits, check_limits};
 pub use open::{listen, open};
 pub use passive::{ConnectRequest, PassiveEndpoint};
+pub use valkey_rdma_proto::{wire, work};
 
 /// One queue pair with its completion queue, regions and connection-manager identifier.
 ///
