@@ -111,7 +111,7 @@ pub enum TransportError {
     /// The process may open no more descriptors.
     #[error(
         "no file descriptor left for {call} (limit: {}); raise it with `ulimit -n` or LimitNOFILE=, or hold fewer \
-             connections: each takes two",
+             connections: each takes two, or one if emulated",
         .limit.map_or_else(|| "none".to_owned(), |count| count.to_string())
     )]
     Descriptors {
