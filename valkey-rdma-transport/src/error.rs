@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use valkey_rdma_proto::{CloseReason, ProtocolError};
@@ -110,7 +111,7 @@ pub enum TransportError {
     /// The process may open no more descriptors.
     #[error(
         "no file descriptor left for {call} (limit: {}); raise it with `ulimit -n` or LimitNOFILE=, or hold fewer \
-             connections: each takes two",
+             connections: each takes two, or one if emulated",
         .limit.map_or_else(|| "none".to_owned(), |count| count.to_string())
     )]
     Descriptors {
@@ -156,6 +157,15 @@ pub enum TransportError {
         addr: SocketAddr,
         /// The device.
         device: DeviceKind,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A socket that stands for an address of the emulated device cannot be connected to.
+    #[error("cannot connect to {} (emulated device)", path.display())]
+    Socket {
+        /// The Unix socket.
+        path: PathBuf,
         /// Why.
         #[source]
         source: io::Error,

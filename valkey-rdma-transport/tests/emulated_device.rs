@@ -133,7 +133,6 @@ async fn a_stalled_receiver_holds_messages_back_and_writes_pass() {
         active.post(&[active.request(1, 0, 8, op), active.request(2, 0, 8, SendOp::Send)]);
         assert_eq!(active.outcome(WrId::send(1)).await, Outcome::Sent, "{link}");
         assert_eq!(passive.read_window(0..8), [7; 8], "{link}");
-        assert_eq!(passive.completed(), [], "{link}");
         far.stall_receivers(false);
         assert_eq!(passive.outcome(WrId::receive(0)).await, Outcome::Received { len: 8 }, "{link}");
         assert_eq!(active.outcome(WrId::send(2)).await, Outcome::Sent, "{link}");
@@ -293,6 +292,92 @@ async fn a_broken_link_disconnects_both_sides() {
 }
 
 #[tokio::test]
+async fn a_connection_being_made_is_broken_as_well() {
+    for link in links() {
+        let (near, far) = (Device::new(link.clone()), Device::new(link.clone()));
+        let mut listener = device::listen(DeviceKind::Emulated, ANY, &on(&far)).await.expect("listens");
+        let open = device::open(DeviceKind::Emulated, listener.local_addr(), &on(&near)).await;
+        let mut active = Peer::new(open.expect("opens"));
+        active.endpoint.establish().expect("asks");
+        let mut passive = accept_on(listener.as_mut(), &on(&far)).await;
+        near.break_links();
+        let event = active.cm_event().await;
+        assert!(matches!(event, CmEvent::Rejected { .. }), "{link}: {event:?}");
+        passive.endpoint.establish().expect("accepts");
+        assert_eq!(passive.cm_event().await, CmEvent::Disconnected, "{link}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_being_made_over_a_cut_link_is_never_established() {
+    let near = Device::new(Link::InProcess);
+    let mut listener = device::listen(DeviceKind::Emulated, ANY, &on(&near)).await.expect("listens");
+    let open = device::open(DeviceKind::Emulated, listener.local_addr(), &on(&near)).await;
+    let mut active = Peer::new(open.expect("opens"));
+    active.endpoint.establish().expect("asks");
+    let mut passive = accept_on(listener.as_mut(), &on(&near)).await;
+    near.cut_links();
+    passive.endpoint.establish().expect("accepts");
+    for side in [&mut active, &mut passive] {
+        let event = poll_fn(|cx| std::task::Poll::Ready(side.endpoint.poll_cm_event(cx))).await;
+        assert!(event.is_pending(), "{event:?}");
+    }
+}
+
+#[tokio::test]
+async fn queues_beyond_the_device_are_refused_and_inline_sends_asked_down() {
+    for link in links() {
+        let device = Device::new(link.clone());
+        let mut listener = device::listen(DeviceKind::Emulated, ANY, &on(&device)).await.expect("listens");
+        let greedy = EndpointOptions { send_depth: u32::MAX, receive_depth: 1, ..on(&device) };
+        let refused = device::open(DeviceKind::Emulated, listener.local_addr(), &greedy).await.err();
+        assert!(matches!(refused, Some(TransportError::QueueDepth { .. })), "{link}: {refused:?}");
+        let inline = EndpointOptions { max_inline: u32::MAX, ..on(&device) };
+        let open = device::open(DeviceKind::Emulated, listener.local_addr(), &inline).await;
+        let mut active = Peer::new(open.expect("opens"));
+        assert_eq!(active.endpoint.limits().max_inline, 1024, "{link}");
+        active.endpoint.establish().expect("asks");
+        let request = bounded(poll_fn(|cx| listener.poll_request(cx))).await.expect("a request");
+        let refused = request.accept(&greedy).err();
+        assert!(matches!(refused, Some(TransportError::QueueDepth { .. })), "{link}: {refused:?}");
+        let event = active.cm_event().await;
+        assert!(matches!(event, CmEvent::Rejected { .. }), "{link}: {event:?}");
+    }
+}
+
+/// Time is virtual.
+#[tokio::test(start_paused = true)]
+async fn a_shorter_retry_timeout_holds_for_who_waits_already() {
+    let mut pair = pair(&Link::InProcess, |near, _| near.retry_timeout(Duration::from_secs(3600))).await;
+    pair.near.cut_links();
+    pair.active.send(1, &[1]);
+    tokio::task::yield_now().await;
+    let begin = Instant::now();
+    pair.near.retry_timeout(Duration::from_secs(1));
+    let outcome = pair.active.send_outcome(WrId::send(1)).await;
+    assert_eq!(outcome, Outcome::Failed(FailureStatus::RetryExceeded));
+    assert!(begin.elapsed() < Duration::from_secs(2), "by the new time, not by the old");
+}
+
+#[test]
+fn time_is_kept_though_the_runtime_that_kept_it_is_gone() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let first = runtime();
+    let mut pair = first.block_on(async {
+        let mut pair = pair(&Link::InProcess, |near, _| near.retry_timeout(Duration::from_millis(20))).await;
+        pair.near.cut_links();
+        pair.active.send(1, &[1]);
+        tokio::task::yield_now().await;
+        pair
+    });
+    drop(first);
+    runtime().block_on(async {
+        let outcome = pair.active.send_outcome(WrId::send(1)).await;
+        assert_eq!(outcome, Outcome::Failed(FailureStatus::RetryExceeded));
+    });
+}
+
+#[tokio::test]
 async fn a_cut_link_is_silent_until_somebody_sends() {
     for link in links() {
         let mut pair = pair(&link, |_, _| {}).await;
@@ -378,6 +463,23 @@ async fn a_listener_takes_its_tcp_port_from_everybody() {
     let error = device::listen(DeviceKind::Emulated, addr, &options()).await.err().expect("taken");
     let TransportError::Listen { source, .. } = error else { panic!("{error:?}") };
     assert_eq!(source.kind(), std::io::ErrorKind::AddrInUse);
+}
+
+#[tokio::test]
+async fn a_listener_on_all_addresses_of_one_family_leaves_the_other_alone() {
+    let any = SocketAddr::new(std::net::Ipv6Addr::UNSPECIFIED.into(), 0);
+    let listener = device::listen(DeviceKind::Emulated, any, &options()).await.expect("listens");
+    let port = listener.local_addr().port();
+    std::net::TcpListener::bind((std::net::Ipv4Addr::UNSPECIFIED, port)).expect("free in the other family");
+}
+
+#[tokio::test]
+async fn a_port_that_was_released_is_not_the_next_one_taken() {
+    let directory = format!("unix:{}/released", env!("CARGO_TARGET_TMPDIR"));
+    let options = EndpointOptions { device: Some(directory), ..options() };
+    let first = device::listen(DeviceKind::Emulated, ANY, &options).await.expect("listens").local_addr();
+    let second = device::listen(DeviceKind::Emulated, ANY, &options).await.expect("listens").local_addr();
+    assert_ne!(first, second);
 }
 
 #[tokio::test]

@@ -24,10 +24,12 @@ use crate::config::Config;
 use crate::error::TransportError;
 
 mod kind;
+mod limits;
 mod open;
 mod passive;
 
 pub use kind::DeviceKind;
+pub(crate) use limits::{DeviceLimits, check_limits};
 pub use open::{listen, open};
 pub use passive::{ConnectRequest, PassiveEndpoint};
 pub use valkey_rdma_proto::{wire, work};
@@ -88,14 +90,15 @@ pub trait Endpoint: Send {
     /// The outcome arrives as a [`CmEvent`].
     ///
     /// # Errors
-    /// [`TransportError::Device`] if the request cannot be made.
+    /// [`TransportError::Device`] if the request cannot be made, or was made before.
     fn establish(&mut self) -> Result<(), TransportError>;
 
     /// Takes one connection-manager event. `Pending` keeps the waker.
     fn poll_cm_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CmEvent, TransportError>>;
 
     /// Moves the queue pair to error and tells the peer. What was not acknowledged by then is lost. Repeated
-    /// calls do nothing.
+    /// calls do nothing. On the passive side, before [`establish`](Self::establish), it rejects the request. Who
+    /// disconnects first is told by [`CmEvent::Disconnected`] when the peer has done so too.
     fn disconnect(&mut self);
 
     /// What the device granted.

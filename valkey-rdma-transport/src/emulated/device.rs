@@ -5,14 +5,14 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use valkey_rdma_proto::work::FailureStatus;
 
-use super::RNR_RETRY_FOREVER;
 use super::direct::{DirectLink, Sides, WeakDirectLink};
 use super::socket::{SocketLink, WeakSocketLink};
+use super::{RNR_RETRY_FOREVER, lock};
 use crate::error::TransportError;
 
 /// What carries the connections of an emulated device.
@@ -44,8 +44,8 @@ impl fmt::Display for Link {
 ///
 /// Connections use it if [`Config::device`](crate::Config::device), or `device=` in a URL, has its
 /// [name](Self::name). Either end of a connection can be on one; everything below concerns the connections of this
-/// device and no others. All of it can be changed while they run. A dropped device takes no more connections; those
-/// it has go on, as asked of it last.
+/// device and no others. All of it can be changed while they run. The name of a dropped
+/// device stands for nothing any more; the connections and listeners it has go on, as asked of it last.
 ///
 /// ```
 /// use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -138,6 +138,8 @@ impl Device {
     /// as the machine it runs on.
     pub fn retry_timeout(&self, limit: Duration) {
         self.ask(|asked| asked.retry_timeout = limit.min(LONGEST));
+        // Whoever waits already waits for the new time.
+        self.each_link(|link| link.with(|_| ()), |link| link.ring(|_| ()));
     }
 
     /// Breaks all connections that the device has: both ends are told that the other has disconnected, and nothing
@@ -148,7 +150,7 @@ impl Device {
 
     /// Cuts all connections that the device has, like a cable: nothing passes any more and nobody is told. Who sends
     /// finds out after the [retry timeout](Self::retry_timeout), each side by its own; who only waits never does. A socket
-    /// stays open until the other process closes it.
+    /// stays open until the other end closes it, or some seconds after this end has let go.
     pub fn cut_links(&self) {
         self.each_link(|link| link.with(Sides::cut), SocketLink::cut);
     }
@@ -160,11 +162,10 @@ impl Device {
     }
 
     fn each_link(&self, direct: impl Fn(&DirectLink), socket: impl Fn(&SocketLink)) {
-        // Taken out of the lock, because a link asks for the conditions while it holds its own.
         let Some(asked) = &self.conditions.asked else { return };
-        let links = std::mem::take(&mut lock(asked).links);
-        let live: Vec<AnyLink> = links.iter().filter_map(WeakLink::upgrade).collect();
-        lock(asked).links.extend(links.into_iter().filter(|link| link.upgrade().is_some()));
+        // Used, and let go, outside of the lock: a link asks for the conditions while it holds its own, and what goes
+        // with the last share of one may do so too.
+        let live: Vec<AnyLink> = lock(asked).links.iter().filter_map(WeakLink::upgrade).collect();
         for link in live {
             match link {
                 AnyLink::Direct(link) => direct(&link),
@@ -313,9 +314,15 @@ impl Conditions {
     fn watch(&self, link: impl FnOnce() -> WeakLink) {
         if let Some(asked) = &self.asked {
             let links = &mut lock(asked).links;
-            links.retain(|link| link.upgrade().is_some());
+            links.retain(WeakLink::is_alive);
             links.push(link());
         }
+    }
+
+    /// How many links of the device there are.
+    #[cfg(test)]
+    pub(super) fn live_links(&self) -> usize {
+        self.get(0, |asked| asked.links.iter().filter(|link| link.is_alive()).count())
     }
 
     fn get<T>(&self, calm: T, value: impl FnOnce(&mut Asked) -> T) -> T {
@@ -341,6 +348,13 @@ impl WeakLink {
             WeakLink::Socket(link) => link.upgrade().map(AnyLink::Socket),
         }
     }
+
+    fn is_alive(&self) -> bool {
+        match self {
+            WeakLink::Direct(link) => link.is_alive(),
+            WeakLink::Socket(link) => link.is_alive(),
+        }
+    }
 }
 
 static DEVICES: LazyLock<Mutex<BTreeMap<String, Arc<Conditions>>>> = LazyLock::new(Mutex::default);
@@ -352,7 +366,3 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Longer than anybody waits, and short enough to be added to a clock.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

@@ -3,8 +3,8 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::task::{Poll, Waker, ready};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::task::{Context, Poll, Waker, ready};
 
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep};
@@ -13,6 +13,7 @@ use valkey_rdma_proto::work::{ReceiveRequest, SendRequest};
 use super::requester::Asked;
 use super::responder::Refusal;
 use super::side::{QueuePairState, Side};
+use super::{REASON_NO_LISTENER, lock};
 use crate::device::CmEvent;
 use crate::error::TransportError;
 
@@ -43,9 +44,27 @@ pub(super) struct WeakDirectLink(Weak<Mutex<Sides>>);
 #[derive(Debug)]
 pub(super) struct Sides {
     sides: [Side; 2],
-    /// Nothing passes any more, in either direction.
-    cut: bool,
+    opening: Opening,
+    passage: Passage,
     keeper: Keeper,
+}
+
+/// How far the active end's request to connect has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Opening {
+    Fresh,
+    Asked,
+    Answered,
+}
+
+/// Whether anything passes between the sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Passage {
+    Open,
+    /// Nothing does, and both have been told.
+    Severed,
+    /// Nothing does, and nobody is told.
+    Cut,
 }
 
 /// The task that keeps time for a link on which something has to happen later. Most links never need one.
@@ -62,7 +81,12 @@ enum Keeper {
 
 impl DirectLink {
     pub(super) fn new(active: Side, passive: Side) -> Self {
-        Self(Arc::new(Mutex::new(Sides { sides: [active, passive], cut: false, keeper: Keeper::Absent })))
+        Self(Arc::new(Mutex::new(Sides {
+            sides: [active, passive],
+            opening: Opening::Fresh,
+            passage: Passage::Open,
+            keeper: Keeper::Absent,
+        })))
     }
 
     pub(super) fn downgrade(&self) -> WeakDirectLink {
@@ -72,7 +96,7 @@ impl DirectLink {
     /// Runs `step` under the lock, then wakes whoever it has something for.
     pub(super) fn with<R>(&self, step: impl FnOnce(&mut Sides) -> R) -> R {
         let (result, wakers, start) = {
-            let mut sides = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut sides = self.lock();
             let result = step(&mut sides);
             let (keeper, start) = sides.call_keeper();
             let [active, passive] = &mut sides.sides;
@@ -86,32 +110,64 @@ impl DirectLink {
         result
     }
 
+    fn lock(&self) -> MutexGuard<'_, Sides> {
+        lock(&self.0)
+    }
+
     fn start_keeper(&self) {
-        let (link, mut sleep) = (self.downgrade(), None::<Pin<Box<Sleep>>>);
-        tokio::spawn(std::future::poll_fn(move |cx| {
-            loop {
-                let Some(link) = link.upgrade() else { return Poll::Ready(()) };
-                let deadline = link.with(|sides| {
-                    sides.advance();
-                    let deadline = sides.deadline();
-                    sides.keeper = match deadline {
-                        Some(until) => Keeper::Waiting { until, waker: cx.waker().clone() },
-                        None => Keeper::Absent,
-                    };
-                    deadline
-                });
-                let Some(deadline) = deadline else { return Poll::Ready(()) };
-                let sleep = sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-                sleep.as_mut().reset(deadline);
-                ready!(sleep.as_mut().poll(cx));
-            }
-        }));
+        tokio::spawn(KeeperTask { link: self.downgrade(), sleep: None, over: false });
+    }
+}
+
+/// What a [`Keeper`] runs.
+struct KeeperTask {
+    link: WeakDirectLink,
+    sleep: Option<Pin<Box<Sleep>>>,
+    /// The link knows that it has no keeper any more.
+    over: bool,
+}
+
+impl Future for KeeperTask {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        loop {
+            let Some(link) = this.link.upgrade() else { return Poll::Ready(()) };
+            let deadline = link.with(|sides| {
+                sides.advance();
+                let deadline = sides.deadline();
+                sides.keeper = match deadline {
+                    Some(until) => Keeper::Waiting { until, waker: cx.waker().clone() },
+                    None => Keeper::Absent,
+                };
+                deadline
+            });
+            this.over = deadline.is_none();
+            let Some(deadline) = deadline else { return Poll::Ready(()) };
+            let sleep = this.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+            sleep.as_mut().reset(deadline);
+            ready!(sleep.as_mut().poll(cx));
+        }
+    }
+}
+
+impl Drop for KeeperTask {
+    /// Its runtime may end before the link does, which then needs another one.
+    fn drop(&mut self) {
+        if let Some(link) = self.link.upgrade().filter(|_| !self.over) {
+            link.lock().keeper = Keeper::Absent;
+        }
     }
 }
 
 impl WeakDirectLink {
     pub(super) fn upgrade(&self) -> Option<DirectLink> {
         self.0.upgrade().map(DirectLink)
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        self.0.strong_count() > 0
     }
 }
 
@@ -136,10 +192,35 @@ impl Sides {
         posted
     }
 
+    /// The active end asks to connect. `false`: there is no way for that to go.
+    pub(super) fn ask(&mut self) -> bool {
+        self.opening = Opening::Asked;
+        match self.passage {
+            Passage::Open => true,
+            Passage::Severed => {
+                self.reject(REASON_NO_LISTENER);
+                false
+            }
+            Passage::Cut => false,
+        }
+    }
+
+    /// Tells the active end that its request is turned down.
+    pub(super) fn reject(&mut self, reason: i32) {
+        if self.opening == Opening::Asked && self.passage != Passage::Cut {
+            self.side(End::Active).push_cm_event(CmEvent::Rejected { reason });
+        }
+        self.opening = Opening::Answered;
+    }
+
     /// The passive end accepted: both queue pairs are connected, unless the active end is gone by now.
     pub(super) fn connect(&mut self) {
-        if self.side(End::Active).state == QueuePairState::Error {
-            return self.side(End::Passive).push_cm_event(CmEvent::Disconnected);
+        let asked = std::mem::replace(&mut self.opening, Opening::Answered) == Opening::Asked;
+        if self.passage == Passage::Cut {
+            return;
+        }
+        if !asked || self.side(End::Active).state == QueuePairState::Error {
+            return self.side(End::Passive).push_disconnected();
         }
         for end in [End::Active, End::Passive] {
             // What one side grants rules the sends of the other.
@@ -151,19 +232,24 @@ impl Sides {
         }
     }
 
-    /// `end` goes to error; its peer is told if they were connected.
+    /// `end` goes to error; its peer is told if they were connected, whichever of them went first.
     pub(super) fn disconnect(&mut self, end: End) {
         let was_connected = self.side(end).state != QueuePairState::Init;
         self.side(end).fail();
-        // Each side is told once, and not at all if it went first.
-        if was_connected && !self.cut {
+        if was_connected && self.passage == Passage::Open {
             self.side(end.other()).push_disconnected();
         }
     }
 
     /// Ends the connection for both sides, as an operator would.
     pub(super) fn sever(&mut self) {
-        self.cut = true;
+        if self.passage == Passage::Cut {
+            return;
+        }
+        self.passage = Passage::Severed;
+        if self.opening == Opening::Asked {
+            self.reject(REASON_NO_LISTENER);
+        }
         for side in &mut self.sides {
             if side.state == QueuePairState::Ready {
                 side.push_disconnected();
@@ -173,7 +259,7 @@ impl Sides {
 
     /// From now on nothing passes, and nobody is told.
     pub(super) fn cut(&mut self) {
-        self.cut = true;
+        self.passage = Passage::Cut;
         self.sides.iter_mut().for_each(|side| side.sends.unanswered());
     }
 
@@ -202,7 +288,7 @@ impl Sides {
                 End::Passive => (passive, active),
             };
             // A peer in error acknowledges nothing, nor does one that cannot be reached.
-            if self.cut || responder.state != QueuePairState::Ready {
+            if self.passage != Passage::Open || responder.state != QueuePairState::Ready {
                 return requester.unask();
             }
             carry_out(&asked, requester, responder);

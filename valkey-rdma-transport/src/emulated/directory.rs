@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use super::direct::{DirectLink, End};
-use super::endpoint::next_port;
-use super::{REASON_CONSUMER, REASON_NO_LISTENER};
-use crate::device::CmEvent;
+use super::direct::{DirectLink, Sides};
+use super::endpoint::{DYNAMIC_PORTS, next_port};
+use super::{REASON_CONSUMER, REASON_NO_LISTENER, lock};
 
 static LISTENERS: Mutex<BTreeMap<SocketAddr, Arc<Mutex<Backlog>>>> = Mutex::new(BTreeMap::new());
 
@@ -40,14 +39,9 @@ impl DirectRequest {
 impl Drop for DirectRequest {
     fn drop(&mut self) {
         if let Some(link) = &self.link {
-            reject(link, REASON_CONSUMER);
+            link.with(|sides| sides.reject(REASON_CONSUMER));
         }
     }
-}
-
-/// Tells the active end that its request is turned down.
-pub(super) fn reject(link: &DirectLink, reason: i32) {
-    link.with(|sides| sides.side(End::Active).push_cm_event(CmEvent::Rejected { reason }));
 }
 
 /// Whether a listener of this process can be reached at `addr`.
@@ -57,6 +51,9 @@ pub(super) fn listens(addr: SocketAddr) -> bool {
 
 /// Brings a connect request to the listener at `to`, or tells that nobody listens there.
 pub(super) fn request(to: SocketAddr, link: DirectLink, from: SocketAddr) {
+    if !link.with(Sides::ask) {
+        return;
+    }
     let backlog = find(to);
     let brought = backlog.and_then(|backlog| {
         let mut backlog = lock(&backlog);
@@ -68,7 +65,7 @@ pub(super) fn request(to: SocketAddr, link: DirectLink, from: SocketAddr) {
     });
     match brought {
         Some(waker) => drop(waker.map(Waker::wake)),
-        None => reject(&link, REASON_NO_LISTENER),
+        None => link.with(|sides| sides.reject(REASON_NO_LISTENER)),
     }
 }
 
@@ -98,9 +95,11 @@ impl Entry {
     pub(super) fn new(mut addr: SocketAddr) -> io::Result<Self> {
         let mut listeners = lock(&LISTENERS);
         if addr.port() == 0 {
-            addr.set_port(next_port());
-            while listeners.contains_key(&addr) {
+            for _ in 0..DYNAMIC_PORTS {
                 addr.set_port(next_port());
+                if !listeners.contains_key(&addr) {
+                    break;
+                }
             }
         }
         if listeners.contains_key(&addr) {
@@ -137,7 +136,7 @@ impl Drop for Entry {
             std::mem::take(&mut backlog.requests)
         };
         for (link, _) in requests {
-            reject(&link, REASON_NO_LISTENER);
+            link.with(|sides| sides.reject(REASON_NO_LISTENER));
         }
     }
 }
@@ -147,8 +146,4 @@ fn unspecified_like(ip: IpAddr) -> IpAddr {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,6 @@
 //! The emulated [`Endpoint`]: one end of a link.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,8 +16,10 @@ use super::directory::{self, DirectRequest};
 use super::memory::Memory;
 use super::side::Side;
 use super::socket::{self, SocketLink, SocketRequest};
-use super::{MAX_MESSAGE, REASON_CONSUMER};
-use crate::device::{Access, CmEvent, DeviceInfo, DeviceKind, Endpoint, EndpointOptions, Limits};
+use super::{MAX_MESSAGE, REASON_CONSUMER, refused};
+use crate::device::{
+    Access, CmEvent, DeviceInfo, DeviceKind, DeviceLimits, Endpoint, EndpointOptions, Limits, check_limits,
+};
 use crate::error::TransportError;
 
 /// One end of a link.
@@ -29,7 +32,20 @@ pub(super) struct EmulatedEndpoint {
     device: String,
     /// This end's regions, for access without the link's lock.
     memories: Vec<Memory>,
-    established: bool,
+    phase: Phase,
+}
+
+/// How far the program has taken the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Active end, nothing asked.
+    Fresh,
+    /// Passive end, not answered.
+    Requested,
+    /// Asked or accepted.
+    Engaged,
+    /// Ended by this program.
+    Over,
 }
 
 /// The two links.
@@ -52,6 +68,7 @@ impl Carrier {
 impl EmulatedEndpoint {
     /// An end that will ask the listener at `peer`.
     pub(super) async fn open(peer: SocketAddr, options: &EndpointOptions) -> Result<Self, TransportError> {
+        check_limits(NAME, options, &MOST)?;
         let conditions = Conditions::named(options.device.as_deref())?;
         // What the unspecified address stands for, as in TCP.
         let to = specific(peer);
@@ -66,14 +83,14 @@ impl EmulatedEndpoint {
                 conditions.watch_direct(&link);
                 let local = SocketAddr::new(to.ip(), next_port());
                 let carrier = Carrier::Direct(link, End::Active);
-                return Ok(Self::new(carrier, "inprocess", options, local, peer, &conditions));
+                return Ok(Self::new(carrier, Phase::Fresh, "inprocess", options, local, peer));
             }
             Link::Tcp => None,
             Link::Unix(directory) => Some(directory.as_path()),
         };
         let side = Side::new(options, conditions.clone());
         let (link, local) = socket::connect(side, to, directory, options.address_timeout).await?;
-        Ok(Self::new(Carrier::Socket(link), "tcp", options, local, peer, &conditions))
+        Ok(Self::new(Carrier::Socket(link), Phase::Fresh, "tcp", options, local, peer))
     }
 
     /// The end at a listener, for a request from this process.
@@ -82,12 +99,14 @@ impl EmulatedEndpoint {
         local: SocketAddr,
         options: &EndpointOptions,
         conditions: Arc<Conditions>,
-    ) -> Self {
+    ) -> Result<Self, TransportError> {
+        check_limits(NAME, options, &MOST)?;
         let peer = request.from;
         let link = request.take();
         conditions.watch_direct(&link);
         link.with(|sides| *sides.side(End::Passive) = Side::new(options, conditions.clone()));
-        Self::new(Carrier::Direct(link, End::Passive), "inprocess", options, local, peer, &conditions)
+        let carrier = Carrier::Direct(link, End::Passive);
+        Ok(Self::new(carrier, Phase::Requested, "inprocess", options, local, peer))
     }
 
     /// The end at a listener, for a request that came over a socket.
@@ -95,32 +114,30 @@ impl EmulatedEndpoint {
         request: SocketRequest,
         options: &EndpointOptions,
         conditions: Arc<Conditions>,
-    ) -> Self {
+    ) -> Result<Self, TransportError> {
+        check_limits(NAME, options, &MOST)?;
         let (local, peer) = (request.to, request.from);
         let link = request.take(Side::new(options, conditions.clone()));
-        Self::new(Carrier::Socket(link), "tcp", options, local, peer, &conditions)
+        Ok(Self::new(Carrier::Socket(link), Phase::Requested, "tcp", options, local, peer))
     }
 
     fn new(
         carrier: Carrier,
+        phase: Phase,
         taken: &str,
         options: &EndpointOptions,
         local: SocketAddr,
         peer: SocketAddr,
-        conditions: &Conditions,
     ) -> Self {
         let limits = Limits {
             send_depth: options.send_depth,
             receive_depth: options.receive_depth,
-            max_inline: options.max_inline,
+            max_inline: options.max_inline.min(MAX_INLINE),
             max_message: MAX_MESSAGE,
         };
-        // The name by which the same can be had again, except that it says which of two ways was taken.
-        let device = match (&options.device, &conditions.link) {
-            (Some(name), _) => name.clone(),
-            (None, _) => taken.to_owned(),
-        };
-        Self { carrier, limits, local, peer, device, memories: Vec::new(), established: false }
+        // The name by which the same can be had again; of a device that was not named, the way that was taken.
+        let device = options.device.as_deref().unwrap_or(taken).to_owned();
+        Self { carrier, limits, local, peer, device, memories: Vec::new(), phase }
     }
 
     fn memory(&self, region: RegionId) -> &Memory {
@@ -166,7 +183,7 @@ impl Endpoint for EmulatedEndpoint {
         if self.carrier.side(|side| side.poll(out, limit)) {
             return Ok(());
         }
-        let source = std::io::Error::other("the completion queue was overrun");
+        let source = io::Error::other("the completion queue was overrun");
         Err(TransportError::Device { call: "ibv_poll_cq", source })
     }
 
@@ -180,7 +197,10 @@ impl Endpoint for EmulatedEndpoint {
     }
 
     fn establish(&mut self) -> Result<(), TransportError> {
-        self.established = true;
+        if !matches!(self.phase, Phase::Fresh | Phase::Requested) {
+            return Err(refused("rdma_connect", io::ErrorKind::AlreadyExists));
+        }
+        self.phase = Phase::Engaged;
         match &self.carrier {
             Carrier::Direct(link, End::Active) => {
                 directory::request(specific(self.peer), link.clone(), self.local);
@@ -196,7 +216,13 @@ impl Endpoint for EmulatedEndpoint {
     }
 
     fn disconnect(&mut self) {
+        let phase = std::mem::replace(&mut self.phase, Phase::Over);
         match &self.carrier {
+            _ if phase == Phase::Over => {}
+            Carrier::Direct(link, _) if phase == Phase::Requested => link.with(|sides| {
+                sides.side(End::Passive).fail();
+                sides.reject(REASON_CONSUMER);
+            }),
             Carrier::Direct(link, end) => link.with(|sides| sides.disconnect(*end)),
             Carrier::Socket(link) => link.ring(|session| session.disconnect()),
         }
@@ -221,11 +247,6 @@ impl Endpoint for EmulatedEndpoint {
 
 impl Drop for EmulatedEndpoint {
     fn drop(&mut self) {
-        if let Carrier::Direct(link, End::Passive) = &self.carrier
-            && !self.established
-        {
-            directory::reject(link, REASON_CONSUMER);
-        }
         self.disconnect();
         self.carrier.side(Side::release);
     }
@@ -233,20 +254,45 @@ impl Drop for EmulatedEndpoint {
 
 /// The address that an unspecified one stands for.
 fn specific(addr: SocketAddr) -> SocketAddr {
-    let ip = match addr.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        specified => specified,
-    };
-    SocketAddr::new(ip, addr.port())
+    let mut specific = addr;
+    if addr.ip().is_unspecified() {
+        specific.set_ip(loopback_like(addr.ip()));
+    }
+    specific
+}
+
+/// The loopback address of the same family.
+pub(super) fn loopback_like(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    }
 }
 
 /// A port of the dynamic range, for an end or a listener that has no socket's.
 pub(super) fn next_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    const DYNAMIC: u16 = 49_152;
-    DYNAMIC + NEXT.fetch_add(1, Ordering::Relaxed) % (u16::MAX - DYNAMIC)
+    FIRST_PORT + NEXT.fetch_add(1, Ordering::Relaxed) % DYNAMIC_PORTS
 }
+
+/// Where the dynamic range begins.
+const FIRST_PORT: u16 = 49_152;
+
+/// How many ports it has. It divides the range of a counter that wraps, so that none comes up too early.
+pub(super) const DYNAMIC_PORTS: u16 = 1 << 14;
 
 /// Keys count up over the process, so that a stale one never fits.
 static NEXT_KEY: AtomicU32 = AtomicU32::new(1);
+
+/// For what the device cannot.
+const NAME: &str = "emulated";
+
+/// Its queues take memory as they fill, so more than any adapter has does no harm.
+const MOST: DeviceLimits =
+    DeviceLimits { queue_depth: 1 << 18, completion_depth: 1 << 19, completion_vectors: 1 };
+
+/// As common adapters, near enough.
+const MAX_INLINE: u32 = 1024;
+
+#[cfg(test)]
+mod tests;

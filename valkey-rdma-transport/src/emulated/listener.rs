@@ -62,10 +62,7 @@ impl EmulatedListener {
         }
         let Some(sockets) = &mut self.sockets else { return Poll::Pending };
         let (options, conditions) = (&self.options, &self.conditions);
-        sockets
-            .poll_request(cx, || Side::new(options, conditions.clone()))
-            .map_ok(Came::Socket)
-            .map_err(|source| TransportError::Device { call: "accept", source })
+        sockets.poll_request(cx, || Side::new(options, conditions.clone())).map_ok(Came::Socket)
     }
 }
 
@@ -94,8 +91,8 @@ impl ConnectRequest for Request {
     fn accept(self: Box<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, TransportError> {
         let Request { came, to, conditions } = *self;
         Ok(Box::new(match came {
-            Came::Direct(request) => EmulatedEndpoint::accept_direct(request, to, options, conditions),
-            Came::Socket(request) => EmulatedEndpoint::accept_socket(request, options, conditions),
+            Came::Direct(request) => EmulatedEndpoint::accept_direct(request, to, options, conditions)?,
+            Came::Socket(request) => EmulatedEndpoint::accept_socket(request, options, conditions)?,
         }))
     }
 }

@@ -33,6 +33,7 @@ mod socket;
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use self::device::{Device, Link};
 use crate::device::{Endpoint, EndpointOptions, PassiveEndpoint};
@@ -52,6 +53,11 @@ pub(crate) fn listen(
     options: &EndpointOptions,
 ) -> Result<Box<dyn PassiveEndpoint>, TransportError> {
     Ok(Box::new(listener::EmulatedListener::bind(addr, options)?))
+}
+
+/// What a panic elsewhere left behind is whole: no step that can panic leaves it half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn refused(call: &'static str, kind: io::ErrorKind) -> TransportError {

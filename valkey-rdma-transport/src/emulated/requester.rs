@@ -23,10 +23,12 @@ pub(super) struct SendQueue {
     asked: usize,
     /// The peer had no receive posted and will say when it has.
     on_hold: bool,
-    /// When the retries are used up that a receiver who is not ready is granted.
+    /// When the retries are used up that a receiver who is not ready is granted. Counts only while on hold.
     not_ready_deadline: Option<Instant>,
     /// Since when the peer's device has left a request without an answer.
     unanswered_since: Option<Instant>,
+    /// When the next request falls due, if it was asked for too early.
+    next_due: Option<Instant>,
     /// No request arrives before one that was posted earlier, whatever their delays.
     last_due: Option<Instant>,
     /// Retries granted to a peer that has no receive posted; 7 means without end. The peer's choice.
@@ -42,6 +44,7 @@ impl Default for SendQueue {
             on_hold: false,
             not_ready_deadline: None,
             unanswered_since: None,
+            next_due: None,
             last_due: None,
             rnr_retry_count: RNR_RETRY_FOREVER,
         }
@@ -77,14 +80,19 @@ impl SendQueue {
         self.on_hold = false;
         self.not_ready_deadline = None;
         self.unanswered_since = None;
+        self.next_due = None;
         std::mem::take(&mut self.waiting).into_iter().map(|waiting| waiting.request.wr_id)
     }
 
-    /// When [`Side::expire`] has something to do, or a delayed request may go.
+    /// When [`Side::expire`] has something to do, or a delayed request may go. That it may go is told once: whether it
+    /// does is up to the link.
     pub(super) fn deadline(&self, retry_timeout: std::time::Duration) -> Option<Instant> {
-        let due = if self.on_hold { None } else { self.waiting.get(self.asked).and_then(|next| next.due) };
         let unanswered = self.unanswered_since.map(|since| since + retry_timeout);
-        [due, self.not_ready_deadline, unanswered].into_iter().flatten().min()
+        [self.next_due, self.not_ready_deadline(), unanswered].into_iter().flatten().min()
+    }
+
+    fn not_ready_deadline(&self) -> Option<Instant> {
+        self.not_ready_deadline.filter(|_| self.on_hold)
     }
 
     pub(super) fn unanswered_since(&self) -> Option<Instant> {
@@ -155,7 +163,8 @@ impl Side {
             return None;
         }
         let next = self.sends.waiting.get_mut(self.sends.asked)?;
-        if next.due.is_some_and(|due| due > Instant::now()) {
+        self.sends.next_due = next.due.filter(|due| *due > Instant::now());
+        if self.sends.next_due.is_some() {
             return None;
         }
         next.due = None;
@@ -200,6 +209,10 @@ impl Side {
         if let before @ 1.. = self.sends.answered(sequence)? - 1 {
             self.acknowledged(self.sends.first + before as u64 - 1)?;
         }
+        // Its last completion may have been one too many.
+        if self.state != QueuePairState::Ready {
+            return Ok(());
+        }
         self.sends.asked = 0;
         self.sends.on_hold = true;
         match self.sends.rnr_retry_count {
@@ -237,7 +250,8 @@ impl Side {
     pub(super) fn expire(&mut self) {
         let now = Instant::now();
         let retry_timeout = self.conditions.retry_timeout();
-        if self.sends.not_ready_deadline.is_some_and(|deadline| deadline <= now) {
+        self.sends.next_due.take_if(|due| *due <= now);
+        if self.sends.not_ready_deadline().is_some_and(|deadline| deadline <= now) {
             self.fail_oldest(FailureStatus::RnrRetryExceeded);
         } else if self.sends.unanswered_since.is_some_and(|since| since + retry_timeout <= now) {
             self.fail_oldest(FailureStatus::RetryExceeded);

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use valkey_rdma_proto::work::{Completion, FailureStatus, Outcome, ReceiveRequest, RegionId, WrId};
 
@@ -47,6 +47,8 @@ pub(super) struct Side {
     completion_event: Signal,
     cm_events: VecDeque<CmEvent>,
     cm_signal: Signal,
+    /// The program was told that the peer is gone.
+    told: bool,
 }
 
 /// Something to wake a task for.
@@ -92,6 +94,7 @@ impl Side {
             completion_event: Signal::default(),
             cm_events: VecDeque::new(),
             cm_signal: Signal::default(),
+            told: false,
         }
     }
 
@@ -168,21 +171,17 @@ impl Side {
 
     /// Reports that the peer is gone, once.
     pub(super) fn push_disconnected(&mut self) {
-        if !self.cm_events.contains(&CmEvent::Disconnected) {
+        if !std::mem::replace(&mut self.told, true) {
             self.push_cm_event(CmEvent::Disconnected);
         }
     }
 
     /// Takes a connection-manager event.
     pub(super) fn poll_cm_event(&mut self, cx: &mut Context<'_>) -> Poll<CmEvent> {
+        ready!(self.cm_signal.poll(cx));
         let event = self.cm_events.pop_front();
-        self.cm_signal.raised = event.is_some();
-        let signalled = self.cm_signal.poll(cx);
         self.cm_signal.raised = !self.cm_events.is_empty();
-        match event {
-            Some(event) => signalled.map(|()| event),
-            None => Poll::Pending,
-        }
+        event.map_or(Poll::Pending, Poll::Ready)
     }
 
     /// The region with this name.
@@ -211,7 +210,7 @@ impl Side {
     fn push(&mut self, completion: Completion, freed: u32) {
         let armed = std::mem::take(&mut self.armed);
         self.completion_event.raised |= armed && !self.conditions.drops_event();
-        if self.completions.len() < (self.send_depth + self.receive_depth) as usize {
+        if self.completions.len() < (self.send_depth.saturating_add(self.receive_depth)) as usize {
             self.completions.push_back((completion, freed));
         } else if !self.overrun {
             // A queue that lost a completion is of no use to anyone, nor is the queue pair that feeds it.

@@ -15,9 +15,11 @@ use super::domain::ProtectionDomain;
 use super::inventory::Inventory;
 use super::memory::MemoryRegion;
 use super::queue_pair::QueuePair;
-use super::sys::{self, DeviceLimits};
+use super::sys;
 use super::{failed, translate};
-use crate::device::{Access, CmEvent, DeviceInfo, DeviceKind, Endpoint, EndpointOptions, Limits};
+use crate::device::{
+    Access, CmEvent, DeviceInfo, DeviceKind, Endpoint, EndpointOptions, Limits, check_limits,
+};
 use crate::error::TransportError;
 
 /// An endpoint over kernel verbs.
@@ -189,25 +191,6 @@ impl Drop for VerbsEndpoint {
         // While the queue pair is still there: the peer is told, and the device stops before anything is freed.
         self.id.end();
     }
-}
-
-/// Refuses what the device cannot: by itself it would only say that an argument is invalid.
-fn check_limits(name: &str, options: &EndpointOptions, most: &DeviceLimits) -> Result<(), TransportError> {
-    let both = options.send_depth.saturating_add(options.receive_depth);
-    for (queue, asked, limit) in [
-        ("send queue", options.send_depth, most.queue_depth),
-        ("receive queue", options.receive_depth, most.queue_depth),
-        ("completion queue", both, most.completion_depth),
-    ] {
-        if asked > limit {
-            return Err(TransportError::QueueDepth { device: name.to_owned(), queue, asked, limit });
-        }
-    }
-    let (asked, count) = (options.completion_vector, most.completion_vectors);
-    if asked >= count {
-        return Err(TransportError::CompletionVector { device: name.to_owned(), asked, count });
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
+use std::task::Poll;
 
 use super::device_peer::{
     MESSAGE, Peer, RECEIVES, WINDOW, accept, bounded, connect, device, listen, open, options, pair,
@@ -505,6 +506,48 @@ async fn disconnecting_flushes_and_tells_the_peer() {
         assert_eq!(flushed.len(), RECEIVES as usize);
         side.endpoint.disconnect();
     }
+}
+
+#[tokio::test]
+async fn who_disconnects_first_hears_of_the_other_once() {
+    let (mut active, mut passive) = pair().await;
+    active.endpoint.disconnect();
+    assert_eq!(passive.cm_event().await, CmEvent::Disconnected);
+    passive.endpoint.disconnect();
+    assert_eq!(active.cm_event().await, CmEvent::Disconnected);
+    active.endpoint.disconnect();
+    drop(passive);
+    let more = poll_fn(|cx| Poll::Ready(active.endpoint.poll_cm_event(cx))).await;
+    assert!(more.is_pending(), "{more:?}");
+}
+
+#[tokio::test]
+async fn an_end_connects_once() {
+    let mut listener = listen().await;
+    let (mut active, mut passive) = connect(listener.as_mut()).await;
+    for side in [&mut active, &mut passive] {
+        let error = side.endpoint.establish().expect_err("it is connected");
+        assert!(matches!(error, TransportError::Device { call: "rdma_connect", .. }), "{error:?}");
+        side.endpoint.disconnect();
+        side.endpoint.establish().expect_err("it was connected");
+    }
+    // Nothing has come of that: the next request is the next one's.
+    let mut next = open(listener.local_addr()).await;
+    next.endpoint.establish().expect("asks");
+    let request = bounded(poll_fn(|cx| listener.poll_request(cx))).await.expect("a request");
+    assert_eq!(request.peer_addr(), next.endpoint.local_addr());
+}
+
+#[tokio::test]
+async fn disconnecting_before_accepting_rejects() {
+    let mut listener = listen().await;
+    let mut active = open(listener.local_addr()).await;
+    active.endpoint.establish().expect("asks");
+    let mut passive = accept(listener.as_mut()).await;
+    passive.endpoint.disconnect();
+    let event = active.cm_event().await;
+    assert!(matches!(event, CmEvent::Rejected { .. }), "{event:?}");
+    passive.endpoint.establish().expect_err("it was rejected");
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
 //! Nothing of a connection is left when its endpoints are dropped. One test for a binary of its own, because it counts
-//! what the whole process has open, and on an RDMA device what the machine has.
+//! what the whole process has, and on an RDMA device what the machine has.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -15,9 +15,12 @@ async fn connections_leave_nothing_behind() {
     let mut listener = listen().await;
     // Once for what libraries open on first use and keep.
     drop(connect(listener.as_mut()).await);
-    for _ in 0..1000 {
-        tokio::task::yield_now().await;
-    }
+    let idle = async {
+        while tasks() > 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), idle).await.expect("a connection's tasks end with it");
     let before = in_use();
     for round in 0..CONNECTIONS {
         let (mut active, mut passive) = connect(listener.as_mut()).await;
@@ -50,10 +53,15 @@ async fn connections_leave_nothing_behind() {
     print(&before);
 }
 
-/// How many descriptors this process has open, and how many objects of each kind its RDMA devices have.
+/// How many tasks there are beside the test itself.
+fn tasks() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
+/// How many tasks and descriptors this process has, and how many objects of each kind its RDMA devices have.
 fn in_use() -> BTreeMap<String, usize> {
     let descriptors = std::fs::read_dir("/proc/self/fd").expect("the list of descriptors").count();
-    let mut counts = BTreeMap::from([("descriptors".to_owned(), descriptors)]);
+    let mut counts = BTreeMap::from([("descriptors".to_owned(), descriptors), ("tasks".to_owned(), tasks())]);
     if device() == DeviceKind::Verbs {
         let output = Command::new("rdma").args(["resource", "show"]).output().expect("iproute2's `rdma`");
         let text = String::from_utf8(output.stdout).expect("text");

@@ -1,16 +1,16 @@
 //! The active end's socket.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
 use tokio::net::{TcpStream, UnixStream};
 
 use super::link::SocketLink;
-use super::{Socket, socket_path};
+use super::{Socket, failed, socket_path};
 use crate::device::DeviceKind;
-use crate::emulated::endpoint::next_port;
+use crate::emulated::endpoint::{loopback_like, next_port};
 use crate::emulated::side::Side;
 use crate::error::TransportError;
 
@@ -18,8 +18,8 @@ use crate::error::TransportError;
 /// address that this end goes by. Where nobody listens, that is told when the link is asked to connect.
 ///
 /// # Errors
-/// [`TransportError::Unreachable`] if there is no way to `peer`, or none within `limit`; [`TransportError::Device`] if
-/// there can be no socket.
+/// [`TransportError::Unreachable`] if there is no way to `peer`, or none within `limit`;
+/// [`TransportError::Descriptors`], [`TransportError::Socket`] and [`TransportError::Device`] if there can be no socket.
 pub(in crate::emulated) async fn connect(
     side: Side,
     peer: SocketAddr,
@@ -36,18 +36,23 @@ pub(in crate::emulated) async fn connect(
         Err(error) if directory.is_some() && error.kind() == io::ErrorKind::NotFound => {
             Ok((SocketLink::nobody(side), made_up(peer.ip())))
         }
-        Err(error) => Err(failure(peer, error)),
+        Err(error) => Err(failure(peer, directory, error)),
     }
 }
 
-fn failure(peer: SocketAddr, source: io::Error) -> TransportError {
+fn failure(peer: SocketAddr, directory: Option<&Path>, source: io::Error) -> TransportError {
     match source.kind() {
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable | io::ErrorKind::TimedOut => {
             // As the connection manager has it: the OS error, negative.
             let status = -source.raw_os_error().unwrap_or(ETIMEDOUT);
             TransportError::Unreachable { peer, device: DeviceKind::Emulated, status }
         }
-        _ => TransportError::Device { call: "connect", source },
+        _ => match (failed("connect", source), directory) {
+            (TransportError::Device { source, .. }, Some(directory)) => {
+                TransportError::Socket { path: socket_path(directory, peer.port()), source }
+            }
+            (error, _) => error,
+        },
     }
 }
 
@@ -56,8 +61,16 @@ const ETIMEDOUT: i32 = 110;
 
 async fn open(peer: SocketAddr, directory: Option<&Path>) -> io::Result<(Box<dyn Socket>, SocketAddr)> {
     if let Some(directory) = directory {
-        let socket = UnixStream::connect(socket_path(directory, peer.port())).await?;
-        return Ok((Box::new(socket), made_up(peer.ip())));
+        let path = socket_path(directory, peer.port());
+        loop {
+            match UnixStream::connect(&path).await {
+                // The listener's backlog is full: where TCP would wait for room, a Unix socket fails at once.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    tokio::time::sleep(BACKLOG_PAUSE).await;
+                }
+                outcome => return Ok((Box::new(outcome?), made_up(peer.ip()))),
+            }
+        }
     }
     let socket = TcpStream::connect(peer).await?;
     socket.set_nodelay(true)?;
@@ -69,13 +82,12 @@ async fn open(peer: SocketAddr, directory: Option<&Path>) -> io::Result<(Box<dyn
     Ok((Box::new(socket), local))
 }
 
+/// Between two looks at a full backlog.
+const BACKLOG_PAUSE: Duration = Duration::from_millis(5);
+
 /// An address for an end that has none of its own.
 fn made_up(like: IpAddr) -> SocketAddr {
-    let ip = match like {
-        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-    };
-    SocketAddr::new(ip, next_port())
+    SocketAddr::new(loopback_like(like), next_port())
 }
 
 #[cfg(test)]
@@ -86,15 +98,40 @@ mod tests {
     fn a_peer_out_of_reach_is_told_from_a_socket_that_cannot_be_had() {
         let peer = SocketAddr::from(([192, 0, 2, 1], 6379));
         for (errno, status) in [(113, -113), (101, -101), (110, -110)] {
-            let error = failure(peer, io::Error::from_raw_os_error(errno));
+            let error = failure(peer, None, io::Error::from_raw_os_error(errno));
             assert!(
                 matches!(error, TransportError::Unreachable { status: found, .. } if found == status),
                 "{error}"
             );
         }
-        let expired = failure(peer, io::ErrorKind::TimedOut.into());
+        let expired = failure(peer, None, io::ErrorKind::TimedOut.into());
         assert!(matches!(expired, TransportError::Unreachable { status: -110, .. }), "{expired}");
-        let files = failure(peer, io::Error::from_raw_os_error(24));
-        assert!(matches!(files, TransportError::Device { call: "connect", .. }), "{files}");
+        let directory = Some(Path::new("/run/emulated"));
+        let files = failure(peer, directory, io::Error::from_raw_os_error(24));
+        assert!(matches!(files, TransportError::Descriptors { call: "connect", .. }), "{files}");
+        let forbidden = failure(peer, directory, io::Error::from_raw_os_error(13)).to_string();
+        assert!(forbidden.contains("/run/emulated/6379"), "{forbidden}");
+        let other = failure(peer, None, io::Error::from_raw_os_error(13));
+        assert!(matches!(other, TransportError::Device { call: "connect", .. }), "{other}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_backlog_is_waited_for() {
+        let directory = std::env::temp_dir().join(format!("emulated-backlog-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let peer = SocketAddr::from(([127, 0, 0, 1], 6379));
+        let socket =
+            socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).expect("a socket");
+        let path = socket_path(&directory, peer.port());
+        socket.bind(&socket2::SockAddr::unix(&path).expect("a name")).expect("binds");
+        socket.listen(0).expect("listens");
+        let first = open(peer, Some(&directory)).await.expect("the backlog has room for one");
+        let mut second = Box::pin(open(peer, Some(&directory)));
+        let full = tokio::time::timeout(Duration::from_secs(1), &mut second).await;
+        assert!(full.is_err(), "no room, and no error: {full:?}");
+        drop(socket.accept().expect("the first"));
+        second.await.expect("there is room again");
+        drop(first);
+        std::fs::remove_dir_all(&directory).expect("removes");
     }
 }

@@ -25,8 +25,10 @@ pub(super) struct Driver {
     input: Input,
     output: Output,
     sleep: Option<Pin<Box<Sleep>>>,
-    /// This side has said good-bye: how long to wait for the peer to close.
+    /// This side leaves: until when it waits for the peer to take its good-bye and to close.
     patience: Option<Instant>,
+    /// Nothing is written any more.
+    shut: bool,
 }
 
 /// Why the socket is of no use any more.
@@ -46,14 +48,14 @@ impl From<Violation> for End {
 impl Driver {
     pub(super) fn new(link: SocketLink, socket: Box<dyn Socket>) -> Self {
         let (input, output) = (Input::new(), Output::default());
-        Self { link, socket: Some(socket), input, output, sleep: None, patience: None }
+        Self { link, socket: Some(socket), input, output, sleep: None, patience: None, shut: false }
     }
 
     /// Reads and writes until neither goes on.
     fn exchange(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
         let Some(socket) = &mut self.socket else { return Ok(()) };
         if self.link.with(|session| session.is_cut()) {
-            // Silence, until the peer closes: that much must be noticed, to give the socket back.
+            // Silence, until the peer closes or this side has left: that much must be noticed, to give the socket back.
             while self.input.poll_discard(cx, socket)?.is_ready() {}
             return Ok(());
         }
@@ -63,7 +65,10 @@ impl Driver {
             if read.is_pending() && written.is_pending() {
                 return Ok(());
             }
-            self.link.with(|session| session.heard());
+            // That the socket takes a frame says nothing of the peer; that it takes one again does.
+            if read.is_ready() || self.output.unblocked {
+                self.link.with(|session| session.heard());
+            }
         }
     }
 
@@ -94,18 +99,16 @@ impl Driver {
                 return failed;
             }
             Phase::Nobody => return true,
-            Phase::Leaving if self.socket.is_none() => return true,
-            Phase::Leaving if cut => return false,
-            Phase::Leaving => {}
+            Phase::Leaving { .. } => {}
             _ => return false,
         }
+        let Some(socket) = &mut self.socket else { return true };
         let flushed = self.output.is_flushed() || self.output.is_torn();
-        if let Some(socket) = self.socket.as_mut().filter(|_| flushed && self.patience.is_none())
-            && !matches!(Pin::new(socket).poll_shutdown(cx), Poll::Pending)
-        {
-            self.patience = Some(Instant::now() + PATIENCE);
+        if flushed && !cut && !self.shut {
+            self.shut = Pin::new(socket).poll_shutdown(cx).is_ready();
         }
-        self.patience.is_some_and(|until| until <= Instant::now())
+        let now = Instant::now();
+        *self.patience.get_or_insert(now + PATIENCE) <= now
     }
 }
 
@@ -239,6 +242,10 @@ struct Output {
     going: Option<(Memory, std::ops::Range<usize>)>,
     /// A request's bytes ended before its length: nothing can follow.
     torn: bool,
+    /// The socket took nothing when it was last asked to.
+    blocked: bool,
+    /// It took something again after that.
+    unblocked: bool,
 }
 
 impl Output {
@@ -257,6 +264,7 @@ impl Output {
         mut socket: &mut dyn Socket,
         link: &SocketLink,
     ) -> Result<Poll<()>, End> {
+        self.unblocked = false;
         if self.written == self.buffer.len() {
             self.buffer.clear();
             self.written = 0;
@@ -269,10 +277,14 @@ impl Output {
             Poll::Ready(Ok(0)) => Err(End::Closed),
             Poll::Ready(Ok(count)) => {
                 self.written += count;
+                self.unblocked = std::mem::take(&mut self.blocked);
                 Ok(Poll::Ready(()))
             }
             Poll::Ready(Err(error)) => Err(End::Broken(error)),
-            Poll::Pending => Ok(Poll::Pending),
+            Poll::Pending => {
+                self.blocked = true;
+                Ok(Poll::Pending)
+            }
         }
     }
 
@@ -307,6 +319,9 @@ const INPUT: usize = 16 << 10;
 /// Bytes written at once.
 const OUTPUT: usize = 64 << 10;
 
-/// How long an end that has said good-bye waits for the other to close. Closing earlier could make the kernel take
-/// back what the peer has not read.
+/// How long an end that leaves waits for the other to read its good-bye and to close. Closing earlier could make the
+/// kernel take back what the peer has not read.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests;

@@ -27,7 +27,7 @@ impl SocketLink {
 
     /// The active end that found no listener.
     pub(super) fn nobody(side: Side) -> Self {
-        Self::new(side, Phase::Nobody)
+        Self::idle(side, Phase::Nobody)
     }
 
     /// The passive end, over a socket on which a connect request came.
@@ -44,12 +44,13 @@ impl SocketLink {
     }
 
     fn start(side: Side, phase: Phase, socket: Box<dyn Socket>) -> Self {
-        let link = Self::new(side, phase);
+        let link = Self::idle(side, phase);
         tokio::spawn(Driver::new(link.clone(), socket));
         link
     }
 
-    fn new(side: Side, phase: Phase) -> Self {
+    /// Without a task.
+    pub(super) fn idle(side: Side, phase: Phase) -> Self {
         let conditions = side.conditions.clone();
         let link = Self(Arc::new(Mutex::new(Session::new(side, phase))));
         conditions.watch_socket(&link);
@@ -111,5 +112,9 @@ impl SocketLink {
 impl WeakSocketLink {
     pub(in crate::emulated) fn upgrade(&self) -> Option<SocketLink> {
         self.0.upgrade().map(SocketLink)
+    }
+
+    pub(in crate::emulated) fn is_alive(&self) -> bool {
+        self.0.strong_count() > 0
     }
 }

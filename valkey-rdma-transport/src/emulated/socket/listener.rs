@@ -2,20 +2,23 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::Path;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use rustix::process::{Resource, getrlimit};
+use socket2::SockRef;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpSocket, UnixListener};
 use tokio::task::JoinSet;
 
 use super::frame::{Frame, HEADER};
 use super::link::SocketLink;
-use super::{Socket, socket_path};
+use super::unix_name::SocketFile;
+use super::{Socket, failed, socket_path, unix_name};
+use crate::emulated::endpoint::{DYNAMIC_PORTS, next_port};
 use crate::emulated::side::Side;
+use crate::error::TransportError;
 
 /// A listening socket, and the sockets accepted from it that have not said what they want.
 #[derive(Debug)]
@@ -25,6 +28,8 @@ pub(in crate::emulated) struct SocketListener {
     _file: Option<SocketFile>,
     addr: SocketAddr,
     greetings: JoinSet<Option<Greeting>>,
+    /// How many there may be at once.
+    most_greetings: usize,
 }
 
 #[derive(Debug)]
@@ -63,26 +68,30 @@ impl SocketListener {
     /// Listens on a TCP port; 0 takes a free one.
     pub(in crate::emulated) fn tcp(addr: SocketAddr) -> io::Result<Self> {
         let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        if addr.is_ipv6() {
+            // Whatever the machine's default: the connection manager's listeners take one family too.
+            SockRef::from(&socket).set_only_v6(true)?;
+        }
         // A port may be taken again while connections of its last listener linger.
         socket.set_reuseaddr(true)?;
         socket.bind(addr)?;
         let listener = socket.listen(BACKLOG)?;
         let addr = listener.local_addr()?;
-        Ok(Self { listening: Listening::Tcp(listener), _file: None, addr, greetings: JoinSet::new() })
+        Ok(Self::new(Listening::Tcp(listener), None, addr))
     }
 
     /// Listens on the Unix socket in `directory` that stands for the address's port. The directory is made if it is
     /// not there.
     pub(in crate::emulated) fn unix(directory: &Path, addr: SocketAddr) -> io::Result<Self> {
         std::fs::create_dir_all(directory)?;
-        let ports = if addr.port() == 0 { 49_152..=u16::MAX } else { addr.port()..=addr.port() };
-        for port in ports {
-            let path = socket_path(directory, port);
-            match claim(&path) {
-                Ok(listener) => {
-                    let (listening, file) = (Listening::Unix(listener), Some(SocketFile::new(path)?));
+        // A free port is one that was not used lately: who asks for the last owner finds nobody.
+        let (tries, any) = if addr.port() == 0 { (DYNAMIC_PORTS, true) } else { (1, false) };
+        for _ in 0..tries {
+            let port = if any { next_port() } else { addr.port() };
+            match unix_name::claim(socket_path(directory, port)) {
+                Ok((listener, file)) => {
                     let addr = SocketAddr::new(addr.ip(), port);
-                    return Ok(Self { listening, _file: file, addr, greetings: JoinSet::new() });
+                    return Ok(Self::new(Listening::Unix(listener), Some(file), addr));
                 }
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 Err(error) => return Err(error),
@@ -91,32 +100,45 @@ impl SocketListener {
         Err(io::ErrorKind::AddrInUse.into())
     }
 
+    fn new(listening: Listening, file: Option<SocketFile>, addr: SocketAddr) -> Self {
+        // A part of what the process may open, so that strangers who say nothing leave room for those who do.
+        let descriptors = getrlimit(Resource::Nofile).current;
+        let most_greetings = descriptors
+            .and_then(|limit| usize::try_from(limit / 4).ok())
+            .map_or(GREETINGS, |part| part.clamp(1, GREETINGS));
+        Self { listening, _file: file, addr, greetings: JoinSet::new(), most_greetings }
+    }
+
     pub(in crate::emulated) fn local_addr(&self) -> SocketAddr {
         self.addr
     }
 
     /// Waits for the next connect request. A socket that says something else, or nothing, is closed. `side` stands in
     /// for the passive end until it is made.
+    ///
+    /// # Errors
+    /// [`TransportError::Descriptors`] and the like if a socket cannot be accepted now; those accepted are not lost.
     pub(in crate::emulated) fn poll_request(
         &mut self,
         cx: &mut Context<'_>,
         side: impl FnOnce() -> Side,
-    ) -> Poll<io::Result<SocketRequest>> {
+    ) -> Poll<Result<SocketRequest, TransportError>> {
         loop {
-            while self.greetings.len() < GREETINGS {
-                match self.poll_accept(cx) {
-                    Poll::Ready(Ok(stranger)) => drop(self.greetings.spawn(stranger.greet())),
-                    // One that was gone before it was seen.
-                    Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                    Poll::Pending => break,
+            // These first: they hold descriptors, for want of which the next socket may have to wait.
+            while let Poll::Ready(Some(greeting)) = self.greetings.poll_join_next(cx) {
+                if let Ok(Some(greeting)) = greeting {
+                    return Poll::Ready(Ok(greeting.request(side())));
                 }
             }
-            match self.greetings.poll_join_next(cx) {
-                Poll::Ready(Some(Ok(Some(greeting)))) => return Poll::Ready(Ok(greeting.request(side()))),
-                // One that asked for nothing: there is room for another.
-                Poll::Ready(Some(_)) => {}
-                Poll::Ready(None) | Poll::Pending => return Poll::Pending,
+            if self.greetings.len() >= self.most_greetings {
+                return Poll::Pending;
+            }
+            match self.poll_accept(cx) {
+                Poll::Ready(Ok(stranger)) => drop(self.greetings.spawn(stranger.greet())),
+                // One that was gone before it was seen.
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(failed("accept", error))),
+                Poll::Pending => return Poll::Pending,
             }
         }
     }
@@ -188,71 +210,10 @@ impl Greeting {
     }
 }
 
-/// Listens on a Unix socket, in place of one that a process left behind.
-///
-/// The socket listens before it gets its name, so that a name that refuses connections is one left behind.
-fn claim(path: &Path) -> io::Result<UnixListener> {
-    static CLAIMS: AtomicU32 = AtomicU32::new(0);
-    let nonce = format!(".{}-{}", std::process::id(), CLAIMS.fetch_add(1, Ordering::Relaxed));
-    let nameless = path.with_file_name(nonce);
-    let listener = UnixListener::bind(&nameless)?;
-    let named = match std::fs::hard_link(&nameless, path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            discard_dead(path).and_then(|()| std::fs::hard_link(&nameless, path))
-        }
-        outcome => outcome,
-    };
-    std::fs::remove_file(&nameless)?;
-    match named {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(io::ErrorKind::AddrInUse.into()),
-        outcome => outcome.map(|()| listener),
-    }
-}
-
-/// Takes a name away on which nobody listens any more.
-fn discard_dead(path: &Path) -> io::Result<()> {
-    let found = identity(path)?;
-    match std::os::unix::net::UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-        _ => return Err(io::ErrorKind::AddrInUse.into()),
-    }
-    // Somebody else may have found it dead too, and be faster: then it is theirs that would go.
-    if identity(path)? == found { std::fs::remove_file(path) } else { Err(io::ErrorKind::AddrInUse.into()) }
-}
-
-/// A socket's name in the file system, which is taken away with it.
-#[derive(Debug)]
-struct SocketFile {
-    path: PathBuf,
-    /// Device and inode, by which another listener's socket of the same name is told from ours.
-    identity: (u64, u64),
-}
-
-impl SocketFile {
-    fn new(path: PathBuf) -> io::Result<Self> {
-        let identity = identity(&path)?;
-        Ok(Self { path, identity })
-    }
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        if identity(&self.path).is_ok_and(|identity| identity == self.identity)
-            && let Err(error) = std::fs::remove_file(&self.path)
-        {
-            tracing::warn!(path = %self.path.display(), %error, "a socket is left behind");
-        }
-    }
-}
-
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    std::fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
-}
-
 /// Connections the kernel keeps until they are accepted.
 const BACKLOG: u32 = 1024;
 
-/// Sockets that are accepted and may still say what they want.
+/// Most sockets that are accepted and may still say what they want.
 const GREETINGS: usize = 1024;
 
 /// How long they may take. Between opening and asking, the active end registers its memory.

@@ -48,15 +48,19 @@ mod frame;
 mod link;
 mod listener;
 mod session;
+mod unix_name;
 
 pub(super) use connect::connect;
 pub(super) use link::{SocketLink, WeakSocketLink};
 pub(super) use listener::{SocketListener, SocketRequest};
 
-use std::fmt;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
+use rustix::process::{Resource, getrlimit};
 use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::error::TransportError;
 
 /// A connected socket of either kind.
 trait Socket: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin + 'static {}
@@ -67,3 +71,16 @@ impl<T: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin + 'static> Socket for
 fn socket_path(directory: &Path, port: u16) -> PathBuf {
     directory.join(port.to_string())
 }
+
+/// Turns an OS error into the [`TransportError`] of the `call` that failed.
+fn failed(call: &'static str, source: io::Error) -> TransportError {
+    match source.raw_os_error() {
+        Some(EMFILE) => {
+            TransportError::Descriptors { call, limit: getrlimit(Resource::Nofile).current, source }
+        }
+        _ => TransportError::Device { call, source },
+    }
+}
+
+/// Linux's number; the standard library has no name for it.
+const EMFILE: i32 = 24;

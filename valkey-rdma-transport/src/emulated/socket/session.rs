@@ -30,8 +30,8 @@ pub(super) enum Phase {
     Accepted,
     /// Both know of the other's consent.
     Connected,
-    /// Ended on this side: the peer is to be told, if it can be.
-    Leaving,
+    /// Ended on this side: the peer is to be told, if it can be. If they were connected, its own end will be told here.
+    Leaving { connected: bool },
     /// Ended by the peer, or by its bytes.
     Gone,
 }
@@ -130,7 +130,7 @@ impl Session {
             }
             Phase::Nobody => self.side.push_cm_event(CmEvent::Rejected { reason: REASON_NO_LISTENER }),
             Phase::Gone => self.side.push_disconnected(),
-            Phase::Asked | Phase::Accepted | Phase::Connected | Phase::Leaving => {}
+            Phase::Asked | Phase::Accepted | Phase::Connected | Phase::Leaving { .. } => {}
         }
     }
 
@@ -165,9 +165,10 @@ impl Session {
             // Nobody was asked, so nobody need be told.
             Phase::Fresh { .. } | Phase::Nobody => None,
             Phase::Asked | Phase::Accepted | Phase::Connected => Some(Frame::Disconnect),
-            Phase::Leaving | Phase::Gone => return,
+            Phase::Leaving { .. } | Phase::Gone => return,
         };
-        self.phase = Phase::Leaving;
+        let connected = matches!(self.phase, Phase::Accepted | Phase::Connected);
+        self.phase = Phase::Leaving { connected };
     }
 
     /// Ends the connection as an operator would. The peer sees the end of the socket.
@@ -187,10 +188,11 @@ impl Session {
     pub(super) fn handle(&mut self, frame: Frame) -> Result<Option<Landing>, Violation> {
         match (self.phase, frame) {
             // What was under way while this side left.
-            (Phase::Leaving, Frame::Request { sequence, op, len }) => {
+            (Phase::Leaving { .. }, Frame::Disconnect) => self.peer_gone(),
+            (Phase::Leaving { .. }, Frame::Request { sequence, op, len }) => {
                 return Ok(Some(Landing { sequence, op, len, place: None, admitted: false }));
             }
-            (Phase::Leaving, _) => {}
+            (Phase::Leaving { .. }, _) => {}
             (Phase::Asked, Frame::Accept { rnr_retry_count }) => {
                 self.side.sends.rnr_retry_count = rnr_retry_count;
                 self.side.state = QueuePairState::Ready;
@@ -243,7 +245,13 @@ impl Session {
                 self.phase = Phase::Nobody;
                 return;
             }
-            Phase::Nobody | Phase::Leaving | Phase::Gone => return,
+            Phase::Leaving { connected } => {
+                if connected {
+                    self.side.push_disconnected();
+                }
+                return;
+            }
+            Phase::Nobody | Phase::Gone => return,
         }
         self.phase = Phase::Gone;
     }
@@ -277,8 +285,9 @@ impl Session {
 
     fn answer(&mut self, frame: Frame) -> Result<(), Violation> {
         let answered = match frame {
+            // A queue pair in error answers nothing, and its peer's sends are to run into their deadline.
             Frame::Probe => {
-                self.alive = true;
+                self.alive = self.side.state == QueuePairState::Ready;
                 Ok(())
             }
             Frame::Alive => Ok(()),
@@ -335,7 +344,7 @@ impl Session {
         Some(Outgoing { frame: Frame::Request { sequence, op, len }, bytes })
     }
 
-    /// Something passed over the socket.
+    /// Something came from the peer's device, or it took what the socket would not take before.
     pub(super) fn heard(&mut self) {
         self.side.sends.heard();
         self.probed = false;

@@ -1,7 +1,7 @@
 use std::future::poll_fn;
 
 use super::*;
-use crate::device::PassiveEndpoint as _;
+use crate::device::{DeviceLimits, PassiveEndpoint as _};
 use crate::verbs::listener::VerbsListener;
 
 const MOST: DeviceLimits = DeviceLimits { queue_depth: 100, completion_depth: 150, completion_vectors: 2 };

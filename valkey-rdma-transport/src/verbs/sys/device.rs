@@ -11,6 +11,7 @@ use rdma_sys::{ibv_async_event, ibv_context, ibv_device_attr, ibv_port_attr};
 
 use super::system::set_nonblocking;
 use super::{or_errno, or_number};
+use crate::device::DeviceLimits;
 use crate::verbs::translate::{self, AsyncNotice};
 
 /// Makes `fork` safe for registered memory, once. To be called before any other verb.
@@ -78,16 +79,6 @@ pub(in crate::verbs) unsafe fn query_port(
     // SAFETY: the context is live, `attr` is ours to write.
     or_number(unsafe { rdma_sys::___ibv_query_port(context.as_ptr(), port, &mut attr) })?;
     Ok(attr)
-}
-
-/// What a device can do at most.
-pub(in crate::verbs) struct DeviceLimits {
-    /// Entries of a send or receive queue.
-    pub(in crate::verbs) queue_depth: u32,
-    /// Entries of a completion queue.
-    pub(in crate::verbs) completion_depth: u32,
-    /// Completion vectors.
-    pub(in crate::verbs) completion_vectors: u32,
 }
 
 /// What a device can do at most.

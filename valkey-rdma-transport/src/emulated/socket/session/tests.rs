@@ -103,6 +103,95 @@ async fn what_was_dropped_for_want_of_a_receive_is_sent_again_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_queue_pair_in_error_answers_no_probe() {
+    let device = Device::new(Link::Tcp);
+    let (mut active, mut passive) = connected(&device);
+    let probes = |active: &mut Session| {
+        assert!(active.handle(Frame::Probe).expect("in turn").is_none());
+        active.next_frame().map(|next| next.frame)
+    };
+    assert_eq!(probes(&mut active), Some(Frame::Alive));
+    passive.post_sends(&[SendRequest { op: SendOp::Write { addr: 0, rkey: 0 }, ..send(1) }]).expect("posts");
+    carry(&mut passive, &mut active);
+    assert_eq!(active.side.state, QueuePairState::Error);
+    let frame = active.next_frame().map(|next| next.frame);
+    assert_eq!(frame, Some(Frame::Denied { sequence: 0, status: FailureStatus::RemoteAccess }));
+    assert_eq!(probes(&mut active), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_that_is_over_wakes_nobody_where_nothing_can_go() {
+    let device = Device::new(Link::Tcp);
+    device.retry_timeout(TIMEOUT * 100);
+    device.delay(TIMEOUT..=TIMEOUT, 1);
+    let (mut active, _passive) = connected(&device);
+    active.post_sends(&[send(1)]).expect("posts");
+    assert!(active.next_frame().is_none());
+    assert_eq!(active.deadline(), Some(Instant::now() + TIMEOUT));
+    active.cut();
+    tokio::time::advance(TIMEOUT).await;
+    active.expire();
+    // The driver of a cut end asks for no frame.
+    assert!(active.deadline().expect("the retry timeout") > Instant::now());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_pair_that_fails_by_an_answer_waits_for_no_receiver() {
+    let device = Device::new(Link::Tcp);
+    let mut active = session(&device, Phase::Asked);
+    active.handle(Frame::Accept { rnr_retry_count: 1 }).expect("in turn");
+    active.next_frame().expect("the last of the three");
+    let options = EndpointOptions::default();
+    for slot in 0..options.send_depth + options.receive_depth {
+        active.post_receives(&[receive(slot)]).expect("posts");
+        let message = Frame::Request { sequence: slot.into(), op: SendOp::Send, len: 0 };
+        let landing = active.handle(message).expect("in turn").expect("a request");
+        active.landed(&landing);
+    }
+    active.post_sends(&[send(1), send(2)]).expect("posts");
+    while active.next_frame().is_some() {}
+    // The first is acknowledged by that, with one completion too many.
+    active.handle(Frame::NotReady { sequence: 1, timer: TIMEOUT }).expect("in turn");
+    assert_eq!(active.side.state, QueuePairState::Error);
+    assert_eq!(active.deadline(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_receiver_has_nothing_until_it_goes_on() {
+    let device = Device::new(Link::Tcp);
+    let (mut active, mut passive) = connected(&device);
+    passive.post_receives(&[receive(0)]).expect("posts");
+    device.stall_receivers(true);
+    active.post_sends(&[send(1)]).expect("posts");
+    exchange(&mut active, &mut passive);
+    assert_eq!((outcomes(&mut active), outcomes(&mut passive)), (vec![], vec![]));
+    device.stall_receivers(false);
+    passive.receives_posted();
+    exchange(&mut active, &mut passive);
+    assert_eq!(outcomes(&mut passive), [Outcome::Received { len: 8 }]);
+    assert_eq!(outcomes(&mut active), [Outcome::Sent]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_for_a_receiver_ends_when_it_is_ready() {
+    let device = Device::new(Link::Tcp);
+    device.retry_timeout(TIMEOUT * 100);
+    device.rnr_retry_count(1);
+    device.rnr_timer(TIMEOUT);
+    let (mut active, mut passive) = connected(&device);
+    active.post_sends(&[send(1)]).expect("posts");
+    exchange(&mut active, &mut passive);
+    assert_eq!(active.deadline(), Some(Instant::now() + TIMEOUT));
+    passive.post_receives(&[receive(0)]).expect("posts");
+    carry(&mut passive, &mut active);
+    // Its bytes take their time.
+    tokio::time::advance(TIMEOUT * 2).await;
+    active.expire();
+    exchange(&mut active, &mut passive);
+    assert_eq!(outcomes(&mut active), [Outcome::Sent]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn frames_out_of_turn_are_violations() {
     let device = Device::new(Link::Tcp);
     let connect = Frame::Connect { port: 1, rnr_retry_count: 7 };
