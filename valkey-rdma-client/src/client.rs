@@ -313,6 +313,12 @@ impl Client {
         &self.inner.pool
     }
 
+    /// How many requests have a place in each connection's queue.
+    #[cfg(test)]
+    pub(crate) fn queued(&self) -> Vec<usize> {
+        self.inner.links.iter().map(Link::queued).collect()
+    }
+
     fn first(&self) -> &Link {
         &self.inner.links[0]
     }

@@ -88,6 +88,8 @@ impl<'a> Driver<'a> {
         shared: Arc<Shared>,
         retries: Option<u32>,
     ) -> Self {
+        let mut alarm = Alarm::default();
+        backlog.resume(&mut alarm);
         Self {
             wire,
             backlog,
@@ -95,7 +97,7 @@ impl<'a> Driver<'a> {
             batch: Batch::default(),
             writing: false,
             stopping: Stopping::No,
-            alarm: Alarm::default(),
+            alarm,
             shared,
             retries,
         }

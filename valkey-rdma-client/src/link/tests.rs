@@ -3,6 +3,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::time::timeout;
 
 use super::*;
 use crate::client::Client;
@@ -226,6 +227,94 @@ async fn every_command_meets_its_deadline_though_nothing_moves() {
     assert_eq!(begin.elapsed().as_secs(), 1);
     assert!(unsent > 2000, "most never left the queue: {unsent}");
     assert_eq!(client.counters().timeouts, 3000);
+}
+
+/// What waited for a connection meets a server that takes nothing.
+#[tokio::test(start_paused = true)]
+async fn deadlines_hold_on_a_new_connection_that_blocks_at_once() {
+    let mut config = Config::default();
+    config.command_timeout(None).patience(None);
+    let (client, door, peer) = pair(&config).await;
+    drop(peer);
+    settle().await;
+    let begin = Instant::now();
+    let endless = start(&client, Command::new("SET").arg("k").arg("v".repeat(64 * 1024)));
+    settle().await;
+    let limited = start(&client, get("a").timeout(Duration::from_secs(5)));
+    settle().await;
+    let mut peer = door.admit();
+    peer.greet().await;
+    let outcome = timeout(Duration::from_secs(60), limited).await.expect("its deadline");
+    assert!(matches!(outcome.expect("no panic"), Err(Error::TimedOut(_))));
+    assert_eq!(begin.elapsed().as_secs(), 5);
+    assert!(!endless.is_finished());
+}
+
+/// However many wait before it, with all the time in the world.
+#[tokio::test(start_paused = true)]
+async fn a_short_deadline_holds_behind_many_long_ones() {
+    let mut config = Config::default();
+    config.command_timeout(None);
+    let (client, _door, _peer) = pair(&config).await;
+    let value = "v".repeat(1000);
+    let endless: Vec<_> =
+        (0..600).map(|_| start(&client, Command::new("SET").arg("k").arg(&value))).collect();
+    settle().await;
+    for _ in 0..2 {
+        let begin = Instant::now();
+        let limited = start(&client, get("a").timeout(Duration::from_secs(1)));
+        let outcome = timeout(Duration::from_secs(60), limited).await.expect("its deadline");
+        assert!(matches!(outcome.expect("no panic"), Err(Error::TimedOut(_))));
+        assert_eq!(begin.elapsed().as_secs(), 1);
+    }
+    assert!(endless.iter().all(|task| !task.is_finished()));
+}
+
+/// Patience is for outages: what outlasted one waits for its turn.
+#[tokio::test(start_paused = true)]
+async fn patience_ends_with_the_outage() {
+    let mut config = Config::default();
+    config.command_timeout(None);
+    let (client, door, peer) = pair(&config).await;
+    drop(peer);
+    settle().await;
+    let first = start(&client, Command::new("SET").arg("k").arg("v".repeat(64 * 1024)));
+    settle().await;
+    let behind = start(&client, get("a"));
+    // Its end makes the driver look at all that wait.
+    let hurried = start(&client, get("b").timeout(Duration::from_secs(30)));
+    settle().await;
+    let mut peer = door.admit();
+    peer.greet().await;
+    sleep(Duration::from_secs(60)).await;
+    assert!(matches!(hurried.await.expect("no panic"), Err(Error::TimedOut(_))));
+    assert!(!first.is_finished() && !behind.is_finished());
+}
+
+/// Memory is bounded, and callers beyond the bound are told of the outage like the others.
+#[tokio::test(start_paused = true)]
+async fn an_outage_holds_so_many_commands_and_no_more() {
+    let mut config = Config::default();
+    config.command_timeout(None);
+    let (client, _door, peer) = pair(&config).await;
+    drop(peer);
+    settle().await;
+    let begin = Instant::now();
+    let tasks: Vec<_> = (0..3 * ROOM).map(|_| start(&client, get("a"))).collect();
+    settle().await;
+    assert_eq!(client.queued(), [ROOM]);
+    for task in tasks {
+        let error = task.await.expect("no panic").expect_err("no connection");
+        assert!(error.to_string().contains("connection refused"), "{error}");
+    }
+    assert_eq!(begin.elapsed().as_secs(), 10);
+
+    // Those that nobody waits for any more make room.
+    let cancelled: Vec<_> = (0..ROOM).map(|_| start(&client, get("a"))).collect();
+    settle().await;
+    cancelled.iter().for_each(tokio::task::JoinHandle::abort);
+    sleep(Duration::from_secs(6)).await;
+    assert_eq!(client.queued(), [0]);
 }
 
 #[tokio::test(start_paused = true)]
