@@ -10,12 +10,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use valkey_rdma_transport::Stats;
 
-use crate::command::{Command, Kind};
+use crate::command::Command;
 use crate::config::Config;
 use crate::connect::Connector;
 use crate::dedicated::Pool;
 use crate::endpoint::{Endpoint, Transport};
-use crate::error::{Error, RefusedCommand};
+use crate::error::Error;
 use crate::info::{ConnectionInfo, ConnectionStatus, Counters, State};
 use crate::link::{Link, Revival};
 use crate::pipeline::Pipeline;
@@ -27,14 +27,15 @@ use crate::value::Value;
 /// A connection that any number of tasks share, or a few of them. Cloning is cheap; every clone is the same client.
 ///
 /// Commands of different tasks leave together when they wait at the same time, and every task gets its own replies.
-/// The server answers in order, so a slow command delays all that come after it on its connection: give blocking
-/// commands (BLPOP, XREAD BLOCK, WAIT) a [connection of their own](Self::dedicated), and large values
-/// [theirs](Self::stream_reply).
+/// The server answers in order, so a slow command delays all that come after it on its connection: large values can
+/// have a [connection of their own](Self::stream_reply), and commands that block (BLPOP, XREAD BLOCK, WAIT) must have
+/// [one](Self::blocking_command).
 ///
 /// # State that tasks share
 /// Commands that would change the connection for the others, or break it, are refused ([`Error::Refused`]), and the
-/// text says what to use instead: SELECT, AUTH, HELLO with arguments, subscriptions, CLIENT TRACKING, MONITOR,
-/// CLIENT REPLY, QUIT, RESET, WATCH, SYNC, and MULTI outside a [`pipeline`](Self::pipeline) that also ends it.
+/// text says what to use instead: SELECT, AUTH, HELLO with arguments, subscriptions, MONITOR, QUIT, RESET, WATCH,
+/// READONLY, ASKING, what belongs to replication, SCRIPT DEBUG, CLIENT TRACKING, REPLY, SETNAME, NO-EVICT and others of
+/// that kind, commands that block, and MULTI outside a [`pipeline`](Self::pipeline) that also ends it.
 ///
 /// # Lost connections
 /// The client connects again by itself, with growing waits ([`Config::reconnect`]). What was under way is told apart:
@@ -200,11 +201,8 @@ impl Client {
     /// # Cancel safety
     /// As [`command`](Self::command).
     pub async fn execute(&self, command: Command) -> Result<Value, Error> {
-        if let Some(refusal) = command.refusal() {
+        if let Some(refusal) = command.shared_refusal() {
             return Err(refusal.into());
-        }
-        if command.kind() == Kind::Multi {
-            return Err(RefusedCommand { command: command.name(), reason: LONE_MULTI }.into());
         }
         let (sender, reply) = oneshot::channel();
         let limit = command.limit().or(self.config().command_timeout);
@@ -340,5 +338,3 @@ impl fmt::Debug for Client {
         f.debug_struct("Client").field("info", &self.info()).field("state", &self.state()).finish()
     }
 }
-
-const LONE_MULTI: &str = "commands of other tasks would get into the transaction; use Client::transaction, or MULTI to EXEC in one pipeline";

@@ -67,7 +67,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Connect`] if no connection could be made, [`Error::Server`] and [`Error::Lost`] as for any command.
+    /// [`Error::Connect`] if no connection could be made, [`Error::Server`] and [`Error::Lost`] as for any command,
+    /// [`Error::Refused`] for one that would leave the connection changed: those need [`dedicated`](Self::dedicated).
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection, and so ends the wait on the server too. An element that the server
@@ -76,8 +77,11 @@ impl Client {
         &self,
         args: impl IntoIterator<Item = impl AsRef<[u8]>>,
     ) -> Result<Value, Error> {
-        let command = Command::from_args(args);
-        if let Some(refusal) = command.refusal() {
+        self.block(Command::from_args(args)).await
+    }
+
+    pub(crate) async fn block(&self, command: Command) -> Result<Value, Error> {
+        if let Some(refusal) = command.lone_refusal() {
             return Err(refusal.into());
         }
         self.pooled().await?.execute(command).await

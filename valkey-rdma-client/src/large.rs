@@ -76,7 +76,7 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future closes the connection it used.
     pub async fn stream_reply(&self, command: Command) -> Result<Option<ValueReader>, Error> {
-        if let Some(refusal) = command.refusal() {
+        if let Some(refusal) = command.lone_refusal() {
             return Err(refusal.into());
         }
         let mut connection = self.pooled().await?;
@@ -124,7 +124,7 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future closes the connection it used; the command does not run.
     pub async fn stream_argument(&self, command: Command, len: usize) -> Result<ValueWriter, Error> {
-        if let Some(refusal) = command.refusal() {
+        if let Some(refusal) = command.lone_refusal() {
             return Err(refusal.into());
         }
         let mut connection = self.pooled().await?;

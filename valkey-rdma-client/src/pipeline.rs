@@ -78,7 +78,12 @@ impl Pipeline {
     fn check(&self) -> Result<(), RefusedCommand> {
         let mut multi = None;
         for command in &self.commands {
-            if let Some(refusal) = command.refusal() {
+            let refusal = match command.kind() {
+                // Within a transaction nothing blocks.
+                Kind::Blocks if multi.is_none() => command.shared_refusal(),
+                _ => command.refusal(),
+            };
+            if let Some(refusal) = refusal {
                 return Err(refusal);
             }
             match command.kind() {
