@@ -290,6 +290,11 @@ impl<'a> Driver<'a> {
     /// Puts back what another connection may take over, and tells everybody else who waits.
     fn end(&mut self, cause: LostCause) -> Arc<LostCause> {
         debug!(%cause, "connection ended");
+        // Before anybody is told: who learns of the end must find nothing that relied on messages.
+        if let Some(hook) = &self.shared.pushes {
+            hook(Push::Gap);
+        }
+        self.shared.tally.in_flight(0);
         let cause = Arc::new(cause);
         let retries = if matches!(*cause, LostCause::Closed) { None } else { self.retries };
         let mut again = Vec::new();

@@ -19,7 +19,7 @@ pub(crate) type PushHook = Arc<dyn Fn(Push<'_>) + Send + Sync>;
 /// What a [`PushHook`] is told.
 pub(crate) enum Push<'a> {
     Message(&'a [Value]),
-    /// Messages may have been missed: the connection was lost.
+    /// Messages may be missed from here on: the connection has ended.
     Gap,
 }
 
@@ -71,10 +71,6 @@ impl Shared {
     pub(crate) fn disconnected(&self, cause: &Arc<LostCause>) {
         self.online.store(false, Ordering::Relaxed);
         self.not_connected(self.lost(cause, false));
-        self.tally.in_flight(0);
-        if let Some(hook) = &self.pushes {
-            hook(Push::Gap);
-        }
     }
 
     /// Notes the latest reason why there is no connection.
