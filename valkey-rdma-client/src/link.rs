@@ -199,4 +199,4 @@ impl Task {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

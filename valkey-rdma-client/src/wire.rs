@@ -44,11 +44,19 @@ impl Wire {
         Pin::new(&mut self.socket).poll_flush(cx)
     }
 
-    /// The next value, push messages included.
+    /// The next value, push messages included. What is in the outbox leaves meanwhile.
     ///
     /// Cancel safe: what was received so far stays.
     pub(crate) async fn receive(&mut self) -> Result<Value, LostCause> {
-        poll_fn(|cx| self.poll_receive(cx)).await
+        poll_fn(|cx| {
+            let written = self.poll_flush(cx);
+            match (self.poll_receive(cx), written) {
+                // A peer that reads no more may have said why: that comes first.
+                (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(Err(LostCause::Io(error))),
+                (received, _) => received,
+            }
+        })
+        .await
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Value, LostCause>> {

@@ -19,20 +19,20 @@ const WELCOME: &[u8] = b"%0\r\n+OK\r\n+OK\r\n";
 
 /// Where a client's connections arrive, in order; refused while there is none to give.
 #[derive(Clone, Default)]
-struct Door {
+pub(crate) struct Door {
     open: Arc<Mutex<Vec<DuplexStream>>>,
     tried: Arc<AtomicUsize>,
 }
 
 impl Door {
     /// Lets one connection in, and gives its far end.
-    fn admit(&self) -> Peer {
+    pub(crate) fn admit(&self) -> Peer {
         let (ours, peer) = duplex(4096);
         self.open.lock().expect("no panic").push(ours);
         Peer(peer)
     }
 
-    async fn connect(&self, config: &Config) -> Client {
+    pub(crate) async fn connect(&self, config: &Config) -> Client {
         let door = self.clone();
         let dialer = move || {
             door.tried.fetch_add(1, Ordering::Relaxed);
@@ -44,21 +44,21 @@ impl Door {
 }
 
 /// The server's end.
-struct Peer(DuplexStream);
+pub(crate) struct Peer(pub(crate) DuplexStream);
 
 impl Peer {
-    async fn expect(&mut self, text: &str) {
+    pub(crate) async fn expect(&mut self, text: &str) {
         let mut received = vec![0; text.len()];
         self.0.read_exact(&mut received).await.expect("the client writes");
         assert_eq!(String::from_utf8_lossy(&received), text);
     }
 
-    async fn say(&mut self, bytes: &[u8]) {
+    pub(crate) async fn say(&mut self, bytes: &[u8]) {
         self.0.write_all(bytes).await.expect("open");
     }
 
     /// Takes the login and answers it.
-    async fn greet(&mut self) {
+    pub(crate) async fn greet(&mut self) {
         self.expect(HELLO).await;
         let mut info = [0; 512];
         let mut len = 0;
@@ -69,7 +69,7 @@ impl Peer {
     }
 }
 
-async fn pair(config: &Config) -> (Client, Door, Peer) {
+pub(crate) async fn pair(config: &Config) -> (Client, Door, Peer) {
     let door = Door::default();
     let mut peer = door.admit();
     let (client, ()) = tokio::join!(door.connect(config), peer.greet());
@@ -89,7 +89,7 @@ fn wire(key: &str) -> String {
     format!("*2\r\n$3\r\nGET\r\n$1\r\n{key}\r\n")
 }
 
-async fn settle() {
+pub(crate) async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
