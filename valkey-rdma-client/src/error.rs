@@ -31,7 +31,7 @@ pub enum Error {
     /// The command's time was up before its reply arrived. The connection is kept; a reply that still comes is dropped.
     #[error(transparent)]
     TimedOut(#[from] TimedOut),
-    /// A transaction was not executed, none of its commands.
+    /// A transaction was not executed as one, and none of its commands at all unless the text says so.
     #[error(transparent)]
     Aborted(#[from] AbortedTransaction),
     /// The reply is not of the type it was to be converted to. The command ran.
@@ -57,10 +57,13 @@ impl Error {
     }
 
     /// Whether the server may have executed the command, or some command of the pipeline: any fate but
-    /// [`Fate::NotSent`].
+    /// [`Fate::NotSent`], and not a transaction that was answered with its refusal.
     #[must_use]
     pub fn may_have_run(&self) -> bool {
-        self.fate() != Fate::NotSent
+        match self {
+            Self::Aborted(aborted) => matches!(aborted, AbortedTransaction::NotBegun { .. }),
+            _ => self.fate() != Fate::NotSent,
+        }
     }
 
     /// The server's own error, where the failure is one: an error reply, or a login it refused.
@@ -153,7 +156,7 @@ impl fmt::Display for TimedOut {
 
 impl std::error::Error for TimedOut {}
 
-/// A transaction that was not executed.
+/// A transaction that was not executed as one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AbortedTransaction {
@@ -165,6 +168,12 @@ pub enum AbortedTransaction {
     Refused {
         /// Which command, counted from 0.
         index: usize,
+        /// Why.
+        error: ServerError,
+    },
+    /// The server refused MULTI, and so ran the commands after it one by one, as if there were no transaction.
+    #[error("the server refused MULTI, and its commands ran without a transaction: {error}")]
+    NotBegun {
         /// Why.
         error: ServerError,
     },
