@@ -5,6 +5,7 @@ use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
@@ -205,7 +206,7 @@ impl Client {
             return Err(refusal.into());
         }
         let (sender, reply) = oneshot::channel();
-        let limit = command.limit().or(self.config().command_timeout);
+        let limit = self.limit(&command);
         let link = self.link();
         link.send(Request::new(Commands::One(command), Waiter::One(sender), limit)).await?;
         Ok(link.receive(reply).await??)
@@ -289,9 +290,18 @@ impl Client {
         }
     }
 
+    /// How long a command may take.
+    pub(crate) fn limit(&self, command: &Command) -> Option<Duration> {
+        command.limit().or(self.config().command_timeout)
+    }
+
+    /// How long commands sent together may take.
+    pub(crate) fn limit_of(&self, commands: &[Command]) -> Option<Duration> {
+        commands.iter().filter_map(Command::limit).max().or(self.config().command_timeout)
+    }
+
     pub(crate) async fn run_pipeline(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Error> {
-        let own = commands.iter().filter_map(Command::limit).max();
-        let limit = own.or(self.config().command_timeout);
+        let limit = self.limit_of(&commands);
         let (sender, replies) = oneshot::channel();
         let waiter = Waiter::Many(sender, Vec::with_capacity(commands.len()));
         let link = self.link();

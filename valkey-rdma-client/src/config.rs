@@ -74,6 +74,10 @@ impl Config {
 
     /// How long a command may take, from the call to its reply, waiting included. Default 30 s; `None`: for ever.
     /// Kept to within some milliseconds. [`Command::timeout`](crate::Command::timeout) sets it for one command.
+    ///
+    /// On connections of their own, making one has the endpoint's timeout beside it, each piece of a
+    /// [streamed](crate::Client::stream_reply) value has this limit for itself, and
+    /// [blocking](crate::Client::blocking_command) commands and [`Dedicated`](crate::Dedicated) have none.
     pub fn command_timeout(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
         self.command_timeout = limit.into();
         self
@@ -102,7 +106,9 @@ impl Config {
     /// server's machine does not take. A server that runs a single command for longer than this can count as lost on
     /// either: it sends no keepalives meanwhile, and reads nothing. Raise it where there are such commands.
     ///
-    /// Source: `RDMA_KEEPALIVE_PERIOD` of the servers' `rdma.c`; `TCP_USER_TIMEOUT` and `TCP_KEEPIDLE` in tcp(7).
+    /// Valkey 8.0-rc1 sends no keepalives over RDMA: use `None` with it.
+    ///
+    /// Source: `VALKEY_RDMA_KEEPALIVE_MS` in Valkey's `rdma.c`; `TCP_USER_TIMEOUT` and `TCP_KEEPIDLE` in tcp(7).
     pub fn peer_timeout(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
         self.peer_timeout = limit.into();
         self

@@ -87,6 +87,14 @@ impl Client {
         self.pooled().await?.execute(command).await
     }
 
+    /// The command with the client's limit, if it has none.
+    pub(crate) fn limited(&self, command: Command) -> Command {
+        match self.limit(&command) {
+            Some(limit) => command.timeout(limit),
+            None => command,
+        }
+    }
+
     /// A connection from the pool, or a new one. Goes back to the pool when dropped idle.
     pub(crate) async fn pooled(&self) -> Result<Dedicated, Error> {
         let idle =
@@ -163,7 +171,10 @@ impl Dedicated {
             None => work(&mut wire).await,
             Some(limit) => match timeout(limit, work(&mut wire)).await {
                 Ok(outcome) => outcome,
-                Err(_) => return Err(TimedOut { peer: self.peer(), limit, may_have_run: true }.into()),
+                Err(_) => {
+                    let may_have_run = wire.outbox.is_written();
+                    return Err(TimedOut { peer: self.peer(), limit, may_have_run }.into());
+                }
             },
         };
         match outcome {

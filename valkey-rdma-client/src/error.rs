@@ -186,7 +186,7 @@ pub enum AbortedTransaction {
 pub struct UnexpectedReply {
     /// What it was to be converted to.
     pub wanted: &'static str,
-    /// What it was, with its value if short.
+    /// What it was: its kind, and its length or number. Never the text of a string, which may be secret.
     pub got: String,
 }
 

@@ -4,6 +4,7 @@ use crate::client::Client;
 use crate::command::{Command, Kind};
 use crate::dedicated::Dedicated;
 use crate::error::{AbortedTransaction, Error, RefusedCommand};
+use crate::info::ConnectionInfo;
 use crate::request::Reply;
 use crate::value::Value;
 
@@ -34,7 +35,7 @@ enum Place {
     /// On the shared connection: it leaves in one piece.
     Shared(Client),
     /// On the connection that watches.
-    Watching(Box<Dedicated>),
+    Watching(Client, Box<Dedicated>),
 }
 
 impl Client {
@@ -74,14 +75,15 @@ impl Client {
         }
         let mut connection = self.pooled().await?;
         connection.set_reusable(false);
-        connection.execute(command).await?;
-        Ok(Watch { connection })
+        connection.execute(self.limited(command)).await?;
+        Ok(Watch { client: self.clone(), connection })
     }
 }
 
 /// A connection that watches keys: [`Client::watch`]. Dropping it forgets them.
 #[derive(Debug)]
 pub struct Watch {
+    client: Client,
     connection: Dedicated,
 }
 
@@ -99,13 +101,19 @@ impl Watch {
     ) -> Result<Value, Error> {
         let command = Command::from_args(args);
         check(&command)?;
-        self.connection.execute(command).await
+        self.connection.execute(self.client.limited(command)).await
+    }
+
+    /// What the connection runs on.
+    #[must_use]
+    pub fn info(&self) -> &ConnectionInfo {
+        self.connection.info()
     }
 
     /// Begins the transaction that depends on the watched keys.
     pub fn transaction(self) -> Transaction {
         Transaction {
-            place: Place::Watching(Box::new(self.connection)),
+            place: Place::Watching(self.client, Box::new(self.connection)),
             commands: vec![Command::new("MULTI")],
         }
     }
@@ -141,8 +149,9 @@ impl Transaction {
         self.commands.push(Command::new("EXEC"));
         let replies = match self.place {
             Place::Shared(client) => client.run_pipeline(self.commands).await?,
-            Place::Watching(mut connection) => {
-                let replies = connection.exchange(&self.commands, None).await?;
+            Place::Watching(client, mut connection) => {
+                let limit = client.limit_of(&self.commands);
+                let replies = connection.exchange(&self.commands, limit).await?;
                 // EXEC ends every watch, executed or not.
                 connection.set_reusable(true);
                 replies

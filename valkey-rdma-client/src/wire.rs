@@ -15,6 +15,7 @@ use crate::error::LostCause;
 use crate::info::ConnectionInfo;
 use crate::outbox::Outbox;
 use crate::request::Reply;
+use crate::server_error::ServerError;
 use crate::socket::Socket;
 use crate::value::Value;
 
@@ -116,6 +117,17 @@ impl Wire {
             written.map_err(LostCause::Io)
         })
         .await
+    }
+
+    /// What a peer that takes no more bytes has said about it, if anything.
+    pub(crate) fn last_words(&mut self) -> Option<ServerError> {
+        let mut cx = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Ok(value)) = self.poll_receive(&mut cx) {
+            if let Value::Error(error) = value {
+                return Some(error);
+            }
+        }
+        None
     }
 
     /// Whether the connection can still be used: the peer has neither closed it nor said anything unasked.

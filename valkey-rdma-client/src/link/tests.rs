@@ -32,6 +32,11 @@ impl Door {
         Peer(peer)
     }
 
+    /// How often a connection was asked for.
+    pub(crate) fn tries(&self) -> usize {
+        self.tried.load(Ordering::Relaxed)
+    }
+
     pub(crate) async fn connect(&self, config: &Config) -> Client {
         let door = self.clone();
         let dialer = move || {
@@ -181,7 +186,7 @@ async fn commands_wait_for_a_connection_with_bounded_patience_and_learn_why() {
     assert_eq!(error.fate(), Fate::NotSent);
     let error = sent.await.expect("no panic").expect_err("no connection");
     assert_eq!(error.fate(), Fate::MayHaveRun, "{error}");
-    assert!(door.tried.load(Ordering::Relaxed) > 3);
+    assert!(door.tries() > 3);
     assert!(!client.is_closed());
 }
 
@@ -328,7 +333,7 @@ async fn without_leave_to_reconnect_a_lost_connection_stays_lost() {
     assert_eq!(client.state(), State::Closed);
     let error = client.command(["PING"]).await.expect_err("lost");
     assert!(matches!(error, Error::Lost(_)) && !error.may_have_run(), "{error:?}");
-    assert_eq!(door.tried.load(Ordering::Relaxed), 1);
+    assert_eq!(door.tries(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -351,7 +356,7 @@ async fn nobody_reconnects_for_clients_that_are_gone() {
     settle().await;
     drop(client);
     sleep(Duration::from_secs(60)).await;
-    assert!(door.tried.load(Ordering::Relaxed) <= 2);
+    assert!(door.tries() <= 2);
 }
 
 #[tokio::test(start_paused = true)]
