@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::connect::Connector;
 use crate::dedicated::Pool;
 use crate::endpoint::{Endpoint, Transport};
-use crate::error::Error;
+use crate::error::{Error, LostCause};
 use crate::info::{ConnectionInfo, ConnectionStatus, Counters, State};
 use crate::link::{Link, Revival};
 use crate::pipeline::Pipeline;
@@ -278,16 +278,28 @@ impl Client {
         self.inner.links.iter().all(Link::is_closed)
     }
 
-    /// Ends the connection for all clones, after the replies to everything sent so far. Returns when it is done, at
-    /// once if the connection had ended before. A server that never answers makes this wait forever: put a
-    /// timeout around it and drop the clients.
+    /// Ends all connections for all clones, after the replies to everything sent so far. New commands are refused from
+    /// now on, and so are new connections of one's own and subscribers; those there are live on. Returns when it is
+    /// done, at once if it was before. A server that never answers makes this wait forever: put a timeout around it and
+    /// drop the clients.
     ///
     /// # Cancel safety
-    /// Dropping the future does not stop the closing.
+    /// Dropping the future, once polled, does not stop the closing.
     pub async fn close(&self) {
-        for link in &self.inner.links {
-            link.close().await;
+        self.inner.pool.close();
+        let ends: Vec<_> = self.inner.links.iter().map(Link::close).collect();
+        for end in ends {
+            // Never sent to: dropped at the end.
+            drop(end.await);
         }
+    }
+
+    /// Refuses what would need a new connection after [`close`](Self::close).
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if self.inner.pool.is_closed() {
+            return Err(self.first().shared.lost(&Arc::new(LostCause::Closed), false));
+        }
+        Ok(())
     }
 
     /// How long a command may take.

@@ -61,11 +61,13 @@ impl Connector {
         let wire = match self.establish(transport, &deadline).await {
             Err(cause) if self.endpoint.fallback() && worth_a_fallback(&cause) => {
                 warn!(peer = %self.endpoint.authority(), %cause, "no connection over {transport}, falling back to tcp");
-                let wire = self.establish(Transport::Tcp, &deadline).await;
-                wire.map(|mut wire| {
-                    Arc::make_mut(&mut wire.info).fallback = Some(cause.to_string());
-                    wire
-                })
+                match self.establish(Transport::Tcp, &deadline).await {
+                    Ok(mut wire) => {
+                        Arc::make_mut(&mut wire.info).fallback = Some(cause.to_string());
+                        Ok(wire)
+                    }
+                    Err(tcp) => Err(ConnectCause::Fallback { rdma: Box::new(cause), tcp: Box::new(tcp) }),
+                }
             }
             other => other,
         };

@@ -1,6 +1,6 @@
 //! [`Dedicated`]: a connection with one owner, for commands that hold it or change it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -97,6 +97,7 @@ impl Client {
 
     /// A connection from the pool, or a new one. Goes back to the pool when dropped idle.
     pub(crate) async fn pooled(&self) -> Result<Dedicated, Error> {
+        self.check_open()?;
         let idle =
             std::iter::from_fn(|| self.pool().take()).find_map(|mut wire| wire.is_quiet().then_some(wire));
         let wire = match idle {
@@ -217,18 +218,40 @@ impl Drop for Dedicated {
 /// Connections that wait for their next use.
 #[derive(Default)]
 pub(crate) struct Pool {
-    idle: Mutex<Vec<Wire>>,
+    idle: Mutex<Idle>,
+}
+
+#[derive(Default)]
+struct Idle {
+    wires: Vec<Wire>,
+    closed: bool,
 }
 
 impl Pool {
+    /// Ends those that are idle, and keeps no more.
+    pub(crate) fn close(&self) {
+        let mut idle = self.idle();
+        idle.closed = true;
+        idle.wires.clear();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.idle().closed
+    }
+
     fn take(&self) -> Option<Wire> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+        self.idle().wires.pop()
     }
 
     fn put(&self, wire: Wire) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < MAX_IDLE {
-            idle.push(wire);
+        let mut idle = self.idle();
+        if idle.wires.len() < MAX_IDLE && !idle.closed {
+            idle.wires.push(wire);
         }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Idle> {
+        // Valid after every step, so a panic elsewhere does not spoil it.
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,7 +12,6 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -170,7 +169,6 @@ impl<'a> Driver<'a> {
         match (&mut self.stopping, message) {
             (Stopping::Closing(waiting), Message::Close(done)) => waiting.push(done),
             (_, Message::Close(done)) => {
-                self.shared.closing.store(true, Ordering::Relaxed);
                 self.backlog.refuse();
                 self.stopping = Stopping::Closing(vec![done]);
             }

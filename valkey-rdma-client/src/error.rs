@@ -71,7 +71,7 @@ impl Error {
     pub fn server(&self) -> Option<&ServerError> {
         match self {
             Self::Server(error) => Some(error),
-            Self::Connect(ConnectError { cause: ConnectCause::Rejected(error), .. }) => Some(error),
+            Self::Connect(error) => error.cause.rejected(),
             _ => None,
         }
     }
@@ -267,6 +267,24 @@ pub enum ConnectCause {
     Lost(Arc<LostCause>),
     /// The client runs on a stream that the program brought along, and needs another connection.
     OnlyOneStream,
+    /// RDMA failed, and so did TCP instead of it (`fallback=tcp`).
+    Fallback {
+        /// Why there is no connection over RDMA.
+        rdma: Box<ConnectCause>,
+        /// Why there is none over TCP either.
+        tcp: Box<ConnectCause>,
+    },
+}
+
+impl ConnectCause {
+    /// The server's refusal, in the end.
+    fn rejected(&self) -> Option<&ServerError> {
+        match self {
+            Self::Rejected(error) => Some(error),
+            Self::Fallback { tcp, .. } => tcp.rejected(),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for ConnectCause {
@@ -293,6 +311,7 @@ impl fmt::Display for ConnectCause {
                 f,
                 "the peer accepted but did not answer within {limit:?}; is it a Valkey server? else raise the timeout"
             ),
+            Self::Fallback { rdma, tcp } => write!(f, "{rdma}; and over tcp instead: {tcp}"),
             Self::OnlyOneStream => f.write_str("only its program can make another stream; use Client::dial"),
             Self::Rejected(error) => write!(f, "the server said \"{error}\"; {}", advice(error)),
             Self::Lost(cause) => {

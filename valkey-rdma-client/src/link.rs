@@ -1,6 +1,7 @@
 //! [`Link`]: a connection that comes back. One task drives the connection there is, then makes the next.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError, mpsc, oneshot};
@@ -104,13 +105,15 @@ impl Link {
         ROOM - self.room.available_permits()
     }
 
-    /// Ends the link after the replies to everything sent so far.
-    pub(crate) async fn close(&self) {
+    /// Lets nothing new in, and ends the link after the replies to everything sent so far: then the receiver is told,
+    /// by the end of its sender.
+    pub(crate) fn close(&self) -> oneshot::Receiver<()> {
         let (done, ended) = oneshot::channel();
-        if self.messages.send(Message::Close(done)).is_ok() {
-            // Never sent to: dropped at the end.
-            drop(ended.await);
-        }
+        self.shared.closing.store(true, Ordering::Relaxed);
+        self.room.close();
+        // If there is no task any more, it is done already.
+        drop(self.messages.send(Message::Close(done)));
+        ended
     }
 }
 

@@ -143,7 +143,7 @@ impl Client {
     /// Makes a connection for subscriptions, with the same login as this client's.
     ///
     /// # Errors
-    /// [`Error::Connect`], as for [`connect`](Self::connect).
+    /// [`Error::Connect`], as for [`connect`](Self::connect); [`Error::Lost`] after [`close`](Self::close).
     ///
     /// # Cancel safety
     /// As for [`connect`](Self::connect).
@@ -159,6 +159,7 @@ impl Client {
     /// # Cancel safety
     /// As [`subscriber`](Self::subscriber).
     pub async fn subscriber_with(&self, capacity: usize, slow: SlowConsumer) -> Result<Subscriber, Error> {
+        self.check_open()?;
         let connector = self.connector().clone();
         let wire = connector.connect().await?;
         let peer = connector.endpoint.authority().into();

@@ -350,6 +350,52 @@ async fn closing_while_there_is_no_connection_tells_those_who_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn closing_begins_on_all_connections_at_once_and_refuses_new_ones() {
+    let door = Door::default();
+    let mut config = Config::default();
+    config.connections(2);
+    let (mut first, mut second) = (door.admit(), door.admit());
+    let greet = async {
+        second.greet().await;
+        first.greet().await;
+    };
+    let (client, ()) = tokio::join!(door.connect(&config), greet);
+    let mut idle = door.admit();
+    let blocking = async {
+        idle.greet().await;
+        idle.expect("*3\r\n$5\r\nBLPOP\r\n$1\r\nl\r\n$1\r\n0\r\n").await;
+        idle.say(b"_\r\n").await;
+    };
+    let (popped, ()) = tokio::join!(client.blocking_command(["BLPOP", "l", "0"]), blocking);
+    assert!(popped.expect("a reply").is_nil());
+    // The first connection owes a reply for ever.
+    let unanswered = start(&client, get("a"));
+    second.expect(&wire("a")).await;
+    assert!(timeout(Duration::from_secs(1), client.close()).await.is_err());
+
+    assert_eq!(first.0.read(&mut [0; 1]).await.expect("closed"), 0);
+    assert_eq!(idle.0.read(&mut [0; 1]).await.expect("closed"), 0);
+    let _never_used = door.admit();
+    let refusals = [
+        client.dedicated().await.map(drop),
+        client.subscriber().await.map(drop),
+        client.get_into("k", &mut []).await.map(drop),
+        client.command(["PING"]).await.map(drop),
+        client.command(["PING"]).await.map(drop),
+    ];
+    for refusal in refusals {
+        let error = refusal.expect_err("closed");
+        assert!(error.to_string().contains("closed by this program"), "{error}");
+        assert_eq!(error.fate(), Fate::NotSent);
+    }
+    assert_eq!(door.tries(), 3);
+    second.say(b"$1\r\nA\r\n").await;
+    assert!(unanswered.await.expect("no panic").is_ok());
+    client.close().await;
+    assert!(client.is_closed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn nobody_reconnects_for_clients_that_are_gone() {
     let (client, door, peer) = pair(&Config::default()).await;
     drop(peer);
