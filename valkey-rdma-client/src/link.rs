@@ -162,17 +162,10 @@ impl Task {
                 stop = offline => return self.stop(stop),
                 () = sleep(revival.backoff.wait(attempt)) => {}
             }
-            let connecting = revival.connector.connect();
-            tokio::pin!(connecting);
             let offline = self.backlog.wait_offline(revival.patience, why);
             let connected = tokio::select! {
-                connected = &mut connecting => connected,
-                stop = offline => {
-                    let stopped = self.stop(stop);
-                    // A Valkey server does not survive a client that vanishes between request and accept (H-6).
-                    drop(connecting.await);
-                    return stopped;
-                }
+                connected = revival.connector.connect() => connected,
+                stop = offline => return self.stop(stop),
             };
             match connected {
                 Ok(wire) => return Some(wire),

@@ -126,7 +126,13 @@ impl Transaction {
         self
     }
 
-    /// Adds a command built before; for loops.
+    /// Adds a command built before.
+    pub fn with(mut self, command: Command) -> Self {
+        self.push(command);
+        self
+    }
+
+    /// As [`with`](Self::with), in place; for loops.
     pub fn push(&mut self, command: Command) -> &mut Self {
         self.commands.push(command);
         self
