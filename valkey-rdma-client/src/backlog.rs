@@ -2,23 +2,28 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::request::{Alarm, Message, Request};
 
-/// Messages taken out of the queue while they cannot be sent; only so can their deadlines be watched.
-const HELD: usize = 512;
+/// Requests that may wait at a time. Beyond it, callers wait before handing theirs over. Those that a lost connection
+/// gave back wait beside them.
+pub(crate) const ROOM: usize = 1024;
 
 /// The receiving end of a link's queue. It outlives connections.
+///
+/// The queue itself has no bound, `room` has: so all that wait can be taken out of it, and their deadlines watched.
 pub(crate) struct Backlog {
-    queue: mpsc::Receiver<Message>,
+    queue: mpsc::UnboundedReceiver<Message>,
     /// Older than everything in `queue`.
     held: VecDeque<Message>,
+    room: Arc<Semaphore>,
 }
 
 /// Why a link without a connection stops waiting for one.
@@ -30,28 +35,35 @@ pub(crate) enum Stop {
 }
 
 impl Backlog {
-    pub(crate) fn new(queue: mpsc::Receiver<Message>) -> Self {
-        Self { queue, held: VecDeque::new() }
+    /// Requests that come through the queue must have taken a place of `room`.
+    pub(crate) fn new(queue: mpsc::UnboundedReceiver<Message>, room: Arc<Semaphore>) -> Self {
+        Self { queue, held: VecDeque::new(), room }
     }
 
     /// The next message. None once every client is gone.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Message>> {
-        match self.held.pop_front() {
-            Some(message) => Poll::Ready(Some(message)),
-            None => self.queue.poll_recv(cx),
+        let mut message = match self.held.pop_front() {
+            Some(message) => Some(message),
+            None => ready!(self.queue.poll_recv(cx)),
+        };
+        if let Some(Message::Request(request)) = &mut message {
+            leave(&self.room, request);
         }
+        Poll::Ready(message)
     }
 
     /// Takes messages out of the queue although none can be sent, so that `alarm` knows their deadlines.
     pub(crate) fn hold(&mut self, cx: &mut Context<'_>, alarm: &mut Alarm) {
-        while self.held.len() < HELD {
-            let Poll::Ready(Some(message)) = self.queue.poll_recv(cx) else { return };
-            if let Message::Request(request) = &message
-                && let Some(due) = request.due()
-            {
-                alarm.note(due);
-            }
+        while let Poll::Ready(Some(mut message)) = self.queue.poll_recv(cx) {
+            watch(&mut message, alarm);
             self.held.push_back(message);
+        }
+    }
+
+    /// There is a connection again: what waits may do so up to its deadline, which `alarm` is told.
+    pub(crate) fn resume(&mut self, alarm: &mut Alarm) {
+        for message in &mut self.held {
+            watch(message, alarm);
         }
     }
 
@@ -62,13 +74,19 @@ impl Backlog {
         }
     }
 
-    /// Hands the held requests that have waited too long to `tell`, and notes when the next will have.
+    /// Hands the held requests that have waited too long to `tell`, and notes when the next will have. Forgets those
+    /// that nobody wants any more.
     pub(crate) fn expire(&mut self, now: Instant, alarm: &mut Alarm, mut tell: impl FnMut(Request)) {
         for _ in 0..self.held.len() {
             let Some(message) = self.held.pop_front() else { return };
-            if let Message::Request(request) = message {
+            if let Message::Request(mut request) = message {
+                if !request.is_wanted() {
+                    leave(&self.room, &mut request);
+                    continue;
+                }
                 match request.due() {
                     Some(due) if due <= now => {
+                        leave(&self.room, &mut request);
                         tell(request);
                         continue;
                     }
@@ -99,6 +117,11 @@ impl Backlog {
         for message in &mut self.held {
             limit(message, patience, &mut alarm);
         }
+        // What was cancelled since the last attempt makes room.
+        self.expire(Instant::now(), &mut alarm, |request| {
+            let error = why(&request);
+            request.fail(error);
+        });
         poll_fn(|cx| {
             loop {
                 match self.queue.poll_recv(cx) {
@@ -124,12 +147,13 @@ impl Backlog {
 
     /// Lets no new message in; those that wait stay.
     pub(crate) fn refuse(&mut self) {
+        self.room.close();
         self.queue.close();
     }
 
     /// Turns every waiting message away and lets no new one in.
     pub(crate) fn close(&mut self, error: impl Fn(&Request) -> Error) {
-        self.queue.close();
+        self.refuse();
         let held = std::mem::take(&mut self.held);
         for message in held.into_iter().chain(std::iter::from_fn(|| self.queue.try_recv().ok())) {
             match message {
@@ -140,6 +164,22 @@ impl Backlog {
                 Message::Close(done) => drop(done),
             }
         }
+    }
+}
+
+/// A request that leaves the backlog gives its place to another.
+fn leave(room: &Semaphore, request: &mut Request) {
+    if std::mem::take(&mut request.has_place) {
+        room.add_permits(1);
+    }
+}
+
+/// Notes the deadline of a request for which there is a connection.
+fn watch(message: &mut Message, alarm: &mut Alarm) {
+    let Message::Request(request) = message else { return };
+    request.give_up = None;
+    if let Some(due) = request.due() {
+        alarm.note(due);
     }
 }
 

@@ -45,7 +45,8 @@ impl Client {
     /// As [`Client::connect`](crate::Client::connect).
     ///
     /// # Errors
-    /// As there. [`Error::Refused`] within an async runtime, which this would stall; use the async client there.
+    /// As there. [`Error::Refused`] within an async runtime, which this would stall, and in its `spawn_blocking`, which
+    /// cannot be told apart; use the async client there.
     pub fn connect(endpoint: impl TryInto<Endpoint, Error: Into<Error>>) -> Result<Self, Error> {
         Self::connect_with(endpoint, &Config::default())
     }

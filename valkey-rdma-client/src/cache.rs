@@ -117,15 +117,20 @@ impl Cache {
     /// Dropping the future loses nothing.
     pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>, Error> {
         let key = key.as_ref();
+        // A runtime that shuts down takes the connection away without a word.
+        if self.client.is_closed() {
+            self.store.entries().clear();
+        }
         let ticket = match self.store.look_up(key) {
             Ok(value) => return Ok(value),
             Err(ticket) => ticket,
         };
+        let asking = Asking { store: &self.store, key, ticket };
         let value: Option<Bytes> =
             self.client.execute(Command::new("GET").arg(key).idempotent()).await?.try_into()?;
         // A copy of its own: a slice would keep the whole receive buffer.
         let value = value.map(|bytes| Bytes::copy_from_slice(&bytes));
-        self.store.keep(key, ticket, &value);
+        asking.keep(&value);
         Ok(value)
     }
 
@@ -198,6 +203,38 @@ enum Entry {
     Value(Option<Bytes>),
 }
 
+/// A value that the server was asked for. Dropped without one, as a call that fails or is dropped, it leaves nothing.
+struct Asking<'a> {
+    store: &'a Store,
+    key: &'a [u8],
+    ticket: u64,
+}
+
+impl Asking<'_> {
+    fn keep(self, value: &Option<Bytes>) {
+        if let Some(entry) = self.store.entries().get_mut(self.key)
+            && entry.is_asked(self.ticket)
+        {
+            *entry = Entry::Value(value.clone());
+        }
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let mut entries = self.store.entries();
+        if entries.get(self.key).is_some_and(|entry| entry.is_asked(self.ticket)) {
+            entries.remove(self.key);
+        }
+    }
+}
+
+impl Entry {
+    fn is_asked(&self, ticket: u64) -> bool {
+        matches!(self, Self::Asked(asked) if *asked == ticket)
+    }
+}
+
 impl Store {
     fn new(capacity: usize) -> Self {
         Self {
@@ -228,14 +265,6 @@ impl Store {
         }
         entries.insert(Bytes::copy_from_slice(key), Entry::Asked(ticket));
         Err(ticket)
-    }
-
-    fn keep(&self, key: &[u8], ticket: u64, value: &Option<Bytes>) {
-        if let Some(entry) = self.entries().get_mut(key)
-            && matches!(entry, Entry::Asked(asked) if *asked == ticket)
-        {
-            *entry = Entry::Value(value.clone());
-        }
     }
 
     fn take(&self, push: &Push<'_>) {
@@ -269,5 +298,24 @@ impl Store {
     fn entries(&self) -> MutexGuard<'_, HashMap<Bytes, Entry>> {
         // Valid after every step, so a panic elsewhere does not spoil it.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_without_an_answer_leaves_nothing() {
+        let store = Store::new(10);
+        let ask = || store.look_up(b"k").expect_err("not known");
+        let (first, second) = (ask(), ask());
+        drop(Asking { store: &store, key: b"k", ticket: first });
+        assert_eq!(store.entries().len(), 1, "another asks");
+        drop(Asking { store: &store, key: b"k", ticket: second });
+        assert_eq!(store.entries().len(), 0);
+        let ticket = ask();
+        Asking { store: &store, key: b"k", ticket }.keep(&None);
+        assert_eq!(store.look_up(b"k"), Ok(None));
     }
 }

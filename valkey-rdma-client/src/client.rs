@@ -5,17 +5,18 @@ use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use valkey_rdma_transport::Stats;
 
-use crate::command::{Command, Kind};
+use crate::command::Command;
 use crate::config::Config;
 use crate::connect::Connector;
 use crate::dedicated::Pool;
 use crate::endpoint::{Endpoint, Transport};
-use crate::error::{Error, RefusedCommand};
+use crate::error::{Error, LostCause};
 use crate::info::{ConnectionInfo, ConnectionStatus, Counters, State};
 use crate::link::{Link, Revival};
 use crate::pipeline::Pipeline;
@@ -27,14 +28,15 @@ use crate::value::Value;
 /// A connection that any number of tasks share, or a few of them. Cloning is cheap; every clone is the same client.
 ///
 /// Commands of different tasks leave together when they wait at the same time, and every task gets its own replies.
-/// The server answers in order, so a slow command delays all that come after it on its connection: give blocking
-/// commands (BLPOP, XREAD BLOCK, WAIT) a [connection of their own](Self::dedicated), and large values
-/// [theirs](Self::stream_reply).
+/// The server answers in order, so a slow command delays all that come after it on its connection: large values can
+/// have a [connection of their own](Self::stream_reply), and commands that block (BLPOP, XREAD BLOCK, WAIT) must have
+/// [one](Self::blocking_command).
 ///
 /// # State that tasks share
 /// Commands that would change the connection for the others, or break it, are refused ([`Error::Refused`]), and the
-/// text says what to use instead: SELECT, AUTH, HELLO with arguments, subscriptions, CLIENT TRACKING, MONITOR,
-/// CLIENT REPLY, QUIT, RESET, WATCH, SYNC, and MULTI outside a [`pipeline`](Self::pipeline) that also ends it.
+/// text says what to use instead: SELECT, AUTH, HELLO with arguments, subscriptions, MONITOR, QUIT, RESET, WATCH,
+/// READONLY, ASKING, what belongs to replication, SCRIPT DEBUG, CLIENT TRACKING, REPLY, SETNAME, NO-EVICT and others of
+/// that kind, commands that block, and MULTI outside a [`pipeline`](Self::pipeline) that also ends it.
 ///
 /// # Lost connections
 /// The client connects again by itself, with growing waits ([`Config::reconnect`]). What was under way is told apart:
@@ -200,14 +202,11 @@ impl Client {
     /// # Cancel safety
     /// As [`command`](Self::command).
     pub async fn execute(&self, command: Command) -> Result<Value, Error> {
-        if let Some(refusal) = command.refusal() {
+        if let Some(refusal) = command.shared_refusal() {
             return Err(refusal.into());
         }
-        if command.kind() == Kind::Multi {
-            return Err(RefusedCommand { command: command.name(), reason: LONE_MULTI }.into());
-        }
         let (sender, reply) = oneshot::channel();
-        let limit = command.limit().or(self.config().command_timeout);
+        let limit = self.limit(&command);
         let link = self.link();
         link.send(Request::new(Commands::One(command), Waiter::One(sender), limit)).await?;
         Ok(link.receive(reply).await??)
@@ -279,21 +278,42 @@ impl Client {
         self.inner.links.iter().all(Link::is_closed)
     }
 
-    /// Ends the connection for all clones, after the replies to everything sent so far. Returns when it is done, at
-    /// once if the connection had ended before. A server that never answers makes this wait forever: put a
-    /// timeout around it and drop the clients.
+    /// Ends all connections for all clones, after the replies to everything sent so far. New commands are refused from
+    /// now on, and so are new connections of one's own and subscribers; those there are live on. Returns when it is
+    /// done, at once if it was before. A server that never answers makes this wait forever: put a timeout around it and
+    /// drop the clients.
     ///
     /// # Cancel safety
-    /// Dropping the future does not stop the closing.
+    /// Dropping the future, once polled, does not stop the closing.
     pub async fn close(&self) {
-        for link in &self.inner.links {
-            link.close().await;
+        self.inner.pool.close();
+        let ends: Vec<_> = self.inner.links.iter().map(Link::close).collect();
+        for end in ends {
+            // Never sent to: dropped at the end.
+            drop(end.await);
         }
     }
 
+    /// Refuses what would need a new connection after [`close`](Self::close).
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if self.inner.pool.is_closed() {
+            return Err(self.first().shared.lost(&Arc::new(LostCause::Closed), false));
+        }
+        Ok(())
+    }
+
+    /// How long a command may take.
+    pub(crate) fn limit(&self, command: &Command) -> Option<Duration> {
+        command.limit().or(self.config().command_timeout)
+    }
+
+    /// How long commands sent together may take.
+    pub(crate) fn limit_of(&self, commands: &[Command]) -> Option<Duration> {
+        commands.iter().filter_map(Command::limit).max().or(self.config().command_timeout)
+    }
+
     pub(crate) async fn run_pipeline(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Error> {
-        let own = commands.iter().filter_map(Command::limit).max();
-        let limit = own.or(self.config().command_timeout);
+        let limit = self.limit_of(&commands);
         let (sender, replies) = oneshot::channel();
         let waiter = Waiter::Many(sender, Vec::with_capacity(commands.len()));
         let link = self.link();
@@ -311,6 +331,12 @@ impl Client {
 
     pub(crate) fn pool(&self) -> &Pool {
         &self.inner.pool
+    }
+
+    /// How many requests have a place in each connection's queue.
+    #[cfg(test)]
+    pub(crate) fn queued(&self) -> Vec<usize> {
+        self.inner.links.iter().map(Link::queued).collect()
     }
 
     fn first(&self) -> &Link {
@@ -334,5 +360,3 @@ impl fmt::Debug for Client {
         f.debug_struct("Client").field("info", &self.info()).field("state", &self.state()).finish()
     }
 }
-
-const LONE_MULTI: &str = "commands of other tasks would get into the transaction; use Client::transaction, or MULTI to EXEC in one pipeline";

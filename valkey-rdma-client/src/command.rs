@@ -51,6 +51,12 @@ pub(crate) enum Kind {
     Multi,
     /// Ends a transaction: EXEC or DISCARD.
     EndMulti,
+    /// SCRIPT, before its subcommand is known.
+    Script,
+    /// XREAD or XREADGROUP, before BLOCK or STREAMS; options begin with this argument.
+    Streams { options: usize },
+    /// Holds up all that come after it, except within a transaction.
+    Blocks,
     /// Breaks the connection for the other tasks; the text says why.
     Refused(&'static str),
 }
@@ -89,8 +95,11 @@ impl Command {
         let mut rest = Bytes::from(packed);
         let count = take_number(&mut rest);
         let mut args = rest.clone();
-        // The first two say what kind of command it is.
-        for _ in 0..count.min(2) {
+        // The first two say what kind of command it is, of most.
+        for at in 0..count {
+            if at > 1 && !matches!(command.kind, Kind::Streams { .. }) {
+                break;
+            }
             let len = take_number(&mut args).min(args.len());
             command.note(&args.split_to(len));
             let _crlf = args.split_to(args.len().min(2));
@@ -174,6 +183,22 @@ impl Command {
         Some(RefusedCommand { command: self.name(), reason })
     }
 
+    /// As [`refusal`](Self::refusal), for a command that is sent by itself, on any connection but its caller's own.
+    pub(crate) fn lone_refusal(&self) -> Option<RefusedCommand> {
+        match self.kind {
+            Kind::Multi => Some(RefusedCommand { command: self.name(), reason: LONE_MULTI }),
+            _ => self.refusal(),
+        }
+    }
+
+    /// As [`lone_refusal`](Self::lone_refusal), on the shared connection.
+    pub(crate) fn shared_refusal(&self) -> Option<RefusedCommand> {
+        match self.kind {
+            Kind::Blocks => Some(RefusedCommand { command: self.name(), reason: BLOCKS }),
+            _ => self.lone_refusal(),
+        }
+    }
+
     /// The name for messages.
     pub(crate) fn name(&self) -> String {
         let first = self.parts.first().map_or(&self.tail[..], |part| &part[..]);
@@ -199,13 +224,21 @@ impl Command {
         }
     }
 
-    /// Counts an argument and learns from the first two what kind of command this is.
+    /// Counts an argument and learns from it what kind of command this is.
     fn note(&mut self, arg: &[u8]) {
+        let is = |word: &str| arg.eq_ignore_ascii_case(word.as_bytes());
         self.kind = match (self.arguments, self.kind) {
             (0, _) => kind_of(arg),
-            (1, Kind::Client) if arg.eq_ignore_ascii_case(b"REPLY") => Kind::Refused(SILENCES),
-            (1, Kind::Client) if arg.eq_ignore_ascii_case(b"TRACKING") => Kind::Refused(TRACKS),
+            (1, Kind::Client) if is("REPLY") => Kind::Refused(SILENCES),
+            (1, Kind::Client) if is("TRACKING") => Kind::Refused(TRACKS),
+            (1, Kind::Client) if is("SETNAME") => Kind::Refused(NAMES),
+            (1, Kind::Client) if CLIENT_MODES.into_iter().any(is) => Kind::Refused(CHANGES_MODE),
+            (1, Kind::Script) if is("DEBUG") => Kind::Refused(CHANGES_MODE),
             (1, Kind::Hello) => Kind::Refused(CHANGES_PROTOCOL),
+            // Refused by the server, which then still waits for one without arguments.
+            (1, Kind::EndMulti) => Kind::Ordinary,
+            (at, Kind::Streams { options }) if at >= options && is("BLOCK") => Kind::Blocks,
+            (at, Kind::Streams { options }) if at >= options && is("STREAMS") => Kind::Ordinary,
             (_, kind) => kind,
         };
         self.arguments += 1;
@@ -263,7 +296,14 @@ const SELECTS: &str =
     "it would hold for other tasks, and only until a reconnect; put the database into the URL";
 const LOGS_IN: &str = "it would hold for other tasks, and only until a reconnect; put the login into the URL";
 const TRACKS: &str = "it would hold only until a reconnect; use Cache::connect";
-const REPLICATES: &str = "it turns the connection into a replication link";
+const REPLICATES: &str = "it is part of replication, and not answered like a command";
+const NAMES: &str = "it would hold only until a reconnect; use Config::name";
+const CHANGES_MODE: &str = "it would hold for other tasks, and only until a reconnect; use Client::dedicated";
+const BLOCKS: &str = "commands of other tasks would wait behind it; use Client::blocking_command";
+const LONE_MULTI: &str = "commands of other tasks would get into the transaction; use Client::transaction, or MULTI to EXEC in one pipeline";
+
+/// Subcommands of CLIENT that change how the server treats the connection.
+const CLIENT_MODES: [&str; 5] = ["NO-EVICT", "NO-TOUCH", "CACHING", "CAPA", "IMPORT-SOURCE"];
 
 /// Looks a command's name up among those that are more than one request and one reply.
 fn kind_of(name: &[u8]) -> Kind {
@@ -285,7 +325,14 @@ fn kind_of(name: &[u8]) -> Kind {
         b"QUIT" => Kind::Refused(QUITS),
         b"RESET" => Kind::Refused(RESETS),
         b"WATCH" | b"UNWATCH" => Kind::Refused(WATCHES),
-        b"SYNC" | b"PSYNC" => Kind::Refused(REPLICATES),
+        b"SYNC" | b"PSYNC" | b"REPLCONF" => Kind::Refused(REPLICATES),
+        b"ASKING" | b"READONLY" | b"READWRITE" => Kind::Refused(CHANGES_MODE),
+        b"SCRIPT" => Kind::Script,
+        b"XREAD" => Kind::Streams { options: 1 },
+        // GROUP, its name and that of the consumer come first, whatever they are.
+        b"XREADGROUP" => Kind::Streams { options: 4 },
+        b"BLPOP" | b"BRPOP" | b"BLMOVE" | b"BRPOPLPUSH" | b"BLMPOP" | b"BZPOPMIN" | b"BZPOPMAX"
+        | b"BZMPOP" | b"WAIT" | b"WAITAOF" => Kind::Blocks,
         _ => Kind::Ordinary,
     }
 }
@@ -348,9 +395,21 @@ mod tests {
 
     #[test]
     fn commands_that_break_sharing_are_recognised_in_any_case() {
-        for args in
-            [&["subscribe", "a"][..], &["Monitor"], &["QUIT"], &["client", "reply", "off"], &["HELLO", "3"]]
-        {
+        for args in [
+            &["subscribe", "a"][..],
+            &["Monitor"],
+            &["QUIT"],
+            &["client", "reply", "off"],
+            &["HELLO", "3"],
+            &["REPLCONF", "ACK", "1"],
+            &["script", "debug", "sync"],
+            &["asking"],
+            &["ReadOnly"],
+            &["READWRITE"],
+            &["CLIENT", "SETNAME", "x"],
+            &["CLIENT", "no-touch", "on"],
+            &["CLIENT", "NO-EVICT", "on"],
+        ] {
             let refusal = Command::from_args(args).refusal().expect("refused");
             assert_eq!(refusal.command, args[0]);
         }
@@ -362,8 +421,44 @@ mod tests {
             &["SUBSCRIBERS"],
             &["", "x"],
             &["GET", "MONITOR"],
+            &["SCRIPT", "LOAD", "DEBUG"],
         ] {
             assert_eq!(Command::from_args(args).refusal(), None, "{args:?}");
         }
+    }
+
+    #[test]
+    fn commands_that_block_are_recognised_and_those_that_only_may_are_not() {
+        let kind = |line: &str| Command::from_args(line.split(' ')).kind();
+        for blocks in [
+            "blpop l 0",
+            "BLMPOP 0 1 l LEFT",
+            "BZPOPMIN z 0",
+            "WAIT 1 0",
+            "XREAD BLOCK 0 STREAMS s $",
+            "xread count 1 block 0 streams s $",
+            "XREADGROUP GROUP g c COUNT 1 BLOCK 5 STREAMS s >",
+        ] {
+            assert_eq!(kind(blocks), Kind::Blocks, "{blocks}");
+            let refusal = Command::from_args(blocks.split(' ')).shared_refusal().expect("refused");
+            assert!(refusal.reason.contains("blocking_command"), "{refusal}");
+            assert_eq!(Command::from_args(blocks.split(' ')).lone_refusal(), None);
+        }
+        for ordinary in
+            ["LPOP l", "XREAD STREAMS block $", "XREADGROUP GROUP block BLOCK STREAMS block >", "XREAD"]
+        {
+            assert_eq!(Command::from_args(ordinary.split(' ')).shared_refusal(), None, "{ordinary}");
+        }
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn what_another_library_has_encoded_is_recognised_too() {
+        let packed = |line: &str| Command::from_packed(wire(Command::from_args(line.split(' '))));
+        assert_eq!(packed("XREADGROUP GROUP g c BLOCK 5 STREAMS s >").kind(), Kind::Blocks);
+        assert_eq!(packed("XREADGROUP GROUP g c STREAMS block >").kind(), Kind::Ordinary);
+        assert_eq!(packed("EXEC").kind(), Kind::EndMulti);
+        assert_eq!(packed("DISCARD extra").kind(), Kind::Ordinary);
+        assert_eq!(wire(packed("SET k v")), wire(Command::from_args(["SET", "k", "v"])));
     }
 }

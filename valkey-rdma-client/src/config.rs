@@ -74,6 +74,10 @@ impl Config {
 
     /// How long a command may take, from the call to its reply, waiting included. Default 30 s; `None`: for ever.
     /// Kept to within some milliseconds. [`Command::timeout`](crate::Command::timeout) sets it for one command.
+    ///
+    /// On connections of their own, making one has the endpoint's timeout beside it, each piece of a
+    /// [streamed](crate::Client::stream_reply) value has this limit for itself, and
+    /// [blocking](crate::Client::blocking_command) commands and [`Dedicated`](crate::Dedicated) have none.
     pub fn command_timeout(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
         self.command_timeout = limit.into();
         self
@@ -94,12 +98,17 @@ impl Config {
         self
     }
 
-    /// How long a server's machine may be silent while it owes an answer on the lowest level, before the connection
-    /// counts as lost. Default 20 s; `None`: as the system has it, which for TCP can be hours.
+    /// How long a server may be silent on the lowest level before the connection counts as lost. Default 20 s;
+    /// `None`: as the system has it, which for TCP can be hours, and for RDMA is never while nothing is sent.
     ///
-    /// On TCP it sets keepalive probes and the limit for data that is not acknowledged. On RDMA the device gives up
-    /// on data that is not acknowledged by itself, within seconds; this has no effect there. A server that is alive
-    /// and busy is no dead machine on either.
+    /// On RDMA it limits how long nothing at all arrives: servers send keepalives every 3 s, and so less than 9 s
+    /// counts as 9 s. On TCP it sets keepalive probes (of 1 s to 9 h), and, on Linux, the limit for data that the
+    /// server's machine does not take. A server that runs a single command for longer than this can count as lost on
+    /// either: it sends no keepalives meanwhile, and reads nothing. Raise it where there are such commands.
+    ///
+    /// Valkey 8.0-rc1 sends no keepalives over RDMA: use `None` with it.
+    ///
+    /// Source: `VALKEY_RDMA_KEEPALIVE_MS` in Valkey's `rdma.c`; `TCP_USER_TIMEOUT` and `TCP_KEEPIDLE` in tcp(7).
     pub fn peer_timeout(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
         self.peer_timeout = limit.into();
         self

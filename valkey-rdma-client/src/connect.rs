@@ -61,11 +61,13 @@ impl Connector {
         let wire = match self.establish(transport, &deadline).await {
             Err(cause) if self.endpoint.fallback() && worth_a_fallback(&cause) => {
                 warn!(peer = %self.endpoint.authority(), %cause, "no connection over {transport}, falling back to tcp");
-                let wire = self.establish(Transport::Tcp, &deadline).await;
-                wire.map(|mut wire| {
-                    Arc::make_mut(&mut wire.info).fallback = Some(cause.to_string());
-                    wire
-                })
+                match self.establish(Transport::Tcp, &deadline).await {
+                    Ok(mut wire) => {
+                        Arc::make_mut(&mut wire.info).fallback = Some(cause.to_string());
+                        Ok(wire)
+                    }
+                    Err(tcp) => Err(ConnectCause::Fallback { rdma: Box::new(cause), tcp: Box::new(tcp) }),
+                }
             }
             other => other,
         };
@@ -139,6 +141,7 @@ impl Connector {
             config.source(addr);
         }
         config.polling(self.endpoint.polling());
+        config.idle_timeout(self.config.peer_timeout.map(|limit| limit.max(SHORTEST_SILENCE)));
         let config = &config;
         let connect = move |address| async move {
             Stream::connect(kind, address, config).await.map_err(|error| match error {
@@ -277,17 +280,21 @@ async fn connect_tcp(
     if let Some(limit) = limit {
         let socket = SockRef::from(&stream);
         // Three probes within the second half of the limit.
-        let probes =
-            TcpKeepalive::new().with_time((limit / 2).max(SECOND)).with_interval((limit / 6).max(SECOND));
+        let wait = |share: Duration| share.clamp(SECOND, LONGEST_PROBE);
+        let probes = TcpKeepalive::new().with_time(wait(limit / 2)).with_interval(wait(limit / 6));
         socket.set_tcp_keepalive(&probes)?;
         #[cfg(target_os = "linux")]
-        socket.set_tcp_user_timeout(Some(limit))?;
+        socket.set_tcp_user_timeout(Some(limit.min(Deadline::FOREVER)))?;
     }
     Ok(stream)
 }
 
 /// The shortest time that keepalive probes know.
 const SECOND: Duration = Duration::from_secs(1);
+/// The longest time that they know: 2^15 - 1 seconds.
+const LONGEST_PROBE: Duration = Duration::from_secs(32_767);
+/// Three of a server's keepalives over RDMA, one every 3 s: one may be late, and one lost to a busy moment.
+const SHORTEST_SILENCE: Duration = Duration::from_secs(9);
 
 /// Takes away what a server quotes of a command that it does not know: a login's arguments hold the password.
 fn without_arguments(mut error: ServerError) -> ServerError {

@@ -12,6 +12,7 @@ use redis_protocol::resp3::decode::complete::decode_bytes as decode_resp3;
 use redis_protocol::resp3::types::BytesFrame as Resp3;
 
 use crate::endpoint::Protocol;
+use crate::outbox::MAX_KEPT;
 use crate::server_error::ServerError;
 use crate::value::Value;
 
@@ -167,11 +168,16 @@ impl Decoder {
         parse_length(text, MAX_STRING).map(|len| Some(Header::String(len)))
     }
 
+    /// Received bytes as they are, at most so many.
+    pub(crate) fn take_some(&mut self, most: usize) -> Bytes {
+        self.take(self.buffer.len().min(most))
+    }
+
     /// Moves received bytes out as they are, as many as there are and fit.
     pub(crate) fn take_into(&mut self, target: &mut [u8]) -> usize {
-        let count = self.buffer.len().min(target.len());
-        target[..count].copy_from_slice(&self.take(count));
-        count
+        let taken = self.take_some(target.len());
+        target[..taken.len()].copy_from_slice(&taken);
+        taken.len()
     }
 
     /// The next scalar or empty aggregate; opens the others on the way.
@@ -225,6 +231,10 @@ impl Decoder {
         }
         self.scalar = None;
         let scalar = self.take(len);
+        // Else the connection would keep the memory of its largest reply, whatever becomes of that.
+        if len > MAX_KEPT && self.buffer.len() <= MAX_KEPT {
+            self.buffer = BytesMut::from(&self.buffer[..]);
+        }
         decode_scalar(self.protocol, kind, scalar).map(Some)
     }
 

@@ -1,6 +1,6 @@
 //! [`Dedicated`]: a connection with one owner, for commands that hold it or change it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -67,7 +67,8 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Connect`] if no connection could be made, [`Error::Server`] and [`Error::Lost`] as for any command.
+    /// [`Error::Connect`] if no connection could be made, [`Error::Server`] and [`Error::Lost`] as for any command,
+    /// [`Error::Refused`] for one that would leave the connection changed: those need [`dedicated`](Self::dedicated).
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection, and so ends the wait on the server too. An element that the server
@@ -76,15 +77,27 @@ impl Client {
         &self,
         args: impl IntoIterator<Item = impl AsRef<[u8]>>,
     ) -> Result<Value, Error> {
-        let command = Command::from_args(args);
-        if let Some(refusal) = command.refusal() {
+        self.block(Command::from_args(args)).await
+    }
+
+    pub(crate) async fn block(&self, command: Command) -> Result<Value, Error> {
+        if let Some(refusal) = command.lone_refusal() {
             return Err(refusal.into());
         }
         self.pooled().await?.execute(command).await
     }
 
+    /// The command with the client's limit, if it has none.
+    pub(crate) fn limited(&self, command: Command) -> Command {
+        match self.limit(&command) {
+            Some(limit) => command.timeout(limit),
+            None => command,
+        }
+    }
+
     /// A connection from the pool, or a new one. Goes back to the pool when dropped idle.
     pub(crate) async fn pooled(&self) -> Result<Dedicated, Error> {
+        self.check_open()?;
         let idle =
             std::iter::from_fn(|| self.pool().take()).find_map(|mut wire| wire.is_quiet().then_some(wire));
         let wire = match idle {
@@ -159,7 +172,10 @@ impl Dedicated {
             None => work(&mut wire).await,
             Some(limit) => match timeout(limit, work(&mut wire)).await {
                 Ok(outcome) => outcome,
-                Err(_) => return Err(TimedOut { peer: self.peer(), limit, may_have_run: true }.into()),
+                Err(_) => {
+                    let may_have_run = wire.outbox.is_written();
+                    return Err(TimedOut { peer: self.peer(), limit, may_have_run }.into());
+                }
             },
         };
         match outcome {
@@ -202,18 +218,40 @@ impl Drop for Dedicated {
 /// Connections that wait for their next use.
 #[derive(Default)]
 pub(crate) struct Pool {
-    idle: Mutex<Vec<Wire>>,
+    idle: Mutex<Idle>,
+}
+
+#[derive(Default)]
+struct Idle {
+    wires: Vec<Wire>,
+    closed: bool,
 }
 
 impl Pool {
+    /// Ends those that are idle, and keeps no more.
+    pub(crate) fn close(&self) {
+        let mut idle = self.idle();
+        idle.closed = true;
+        idle.wires.clear();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.idle().closed
+    }
+
     fn take(&self) -> Option<Wire> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+        self.idle().wires.pop()
     }
 
     fn put(&self, wire: Wire) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < MAX_IDLE {
-            idle.push(wire);
+        let mut idle = self.idle();
+        if idle.wires.len() < MAX_IDLE && !idle.closed {
+            idle.wires.push(wire);
         }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Idle> {
+        // Valid after every step, so a panic elsewhere does not spoil it.
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,7 +12,6 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -88,6 +87,8 @@ impl<'a> Driver<'a> {
         shared: Arc<Shared>,
         retries: Option<u32>,
     ) -> Self {
+        let mut alarm = Alarm::default();
+        backlog.resume(&mut alarm);
         Self {
             wire,
             backlog,
@@ -95,7 +96,7 @@ impl<'a> Driver<'a> {
             batch: Batch::default(),
             writing: false,
             stopping: Stopping::No,
-            alarm: Alarm::default(),
+            alarm,
             shared,
             retries,
         }
@@ -168,7 +169,6 @@ impl<'a> Driver<'a> {
         match (&mut self.stopping, message) {
             (Stopping::Closing(waiting), Message::Close(done)) => waiting.push(done),
             (_, Message::Close(done)) => {
-                self.shared.closing.store(true, Ordering::Relaxed);
                 self.backlog.refuse();
                 self.stopping = Stopping::Closing(vec![done]);
             }
@@ -288,6 +288,11 @@ impl<'a> Driver<'a> {
     /// Puts back what another connection may take over, and tells everybody else who waits.
     fn end(&mut self, cause: LostCause) -> Arc<LostCause> {
         debug!(%cause, "connection ended");
+        // Before anybody is told: who learns of the end must find nothing that relied on messages.
+        if let Some(hook) = &self.shared.pushes {
+            hook(Push::Gap);
+        }
+        self.shared.tally.in_flight(0);
         let cause = Arc::new(cause);
         let retries = if matches!(*cause, LostCause::Closed) { None } else { self.retries };
         let mut again = Vec::new();

@@ -348,6 +348,14 @@ impl TryFrom<&str> for Endpoint {
     }
 }
 
+impl TryFrom<String> for Endpoint {
+    type Error = EndpointError;
+
+    fn try_from(text: String) -> Result<Self, EndpointError> {
+        text.parse()
+    }
+}
+
 impl TryFrom<&String> for Endpoint {
     type Error = EndpointError;
 

@@ -31,7 +31,7 @@ pub enum Error {
     /// The command's time was up before its reply arrived. The connection is kept; a reply that still comes is dropped.
     #[error(transparent)]
     TimedOut(#[from] TimedOut),
-    /// A transaction was not executed, none of its commands.
+    /// A transaction was not executed as one, and none of its commands at all unless the text says so.
     #[error(transparent)]
     Aborted(#[from] AbortedTransaction),
     /// The reply is not of the type it was to be converted to. The command ran.
@@ -57,10 +57,13 @@ impl Error {
     }
 
     /// Whether the server may have executed the command, or some command of the pipeline: any fate but
-    /// [`Fate::NotSent`].
+    /// [`Fate::NotSent`], and not a transaction that was answered with its refusal.
     #[must_use]
     pub fn may_have_run(&self) -> bool {
-        self.fate() != Fate::NotSent
+        match self {
+            Self::Aborted(aborted) => matches!(aborted, AbortedTransaction::NotBegun { .. }),
+            _ => self.fate() != Fate::NotSent,
+        }
     }
 
     /// The server's own error, where the failure is one: an error reply, or a login it refused.
@@ -68,7 +71,7 @@ impl Error {
     pub fn server(&self) -> Option<&ServerError> {
         match self {
             Self::Server(error) => Some(error),
-            Self::Connect(ConnectError { cause: ConnectCause::Rejected(error), .. }) => Some(error),
+            Self::Connect(error) => error.cause.rejected(),
             _ => None,
         }
     }
@@ -153,7 +156,7 @@ impl fmt::Display for TimedOut {
 
 impl std::error::Error for TimedOut {}
 
-/// A transaction that was not executed.
+/// A transaction that was not executed as one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AbortedTransaction {
@@ -168,6 +171,12 @@ pub enum AbortedTransaction {
         /// Why.
         error: ServerError,
     },
+    /// The server refused MULTI, and so ran the commands after it one by one, as if there were no transaction.
+    #[error("the server refused MULTI, and its commands ran without a transaction: {error}")]
+    NotBegun {
+        /// Why.
+        error: ServerError,
+    },
 }
 
 /// A reply of another type than asked for.
@@ -177,7 +186,7 @@ pub enum AbortedTransaction {
 pub struct UnexpectedReply {
     /// What it was to be converted to.
     pub wanted: &'static str,
-    /// What it was, with its value if short.
+    /// What it was: its kind, and its length or number. Never the text of a string, which may be secret.
     pub got: String,
 }
 
@@ -258,6 +267,24 @@ pub enum ConnectCause {
     Lost(Arc<LostCause>),
     /// The client runs on a stream that the program brought along, and needs another connection.
     OnlyOneStream,
+    /// RDMA failed, and so did TCP instead of it (`fallback=tcp`).
+    Fallback {
+        /// Why there is no connection over RDMA.
+        rdma: Box<ConnectCause>,
+        /// Why there is none over TCP either.
+        tcp: Box<ConnectCause>,
+    },
+}
+
+impl ConnectCause {
+    /// The server's refusal, in the end.
+    fn rejected(&self) -> Option<&ServerError> {
+        match self {
+            Self::Rejected(error) => Some(error),
+            Self::Fallback { tcp, .. } => tcp.rejected(),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for ConnectCause {
@@ -284,6 +311,7 @@ impl fmt::Display for ConnectCause {
                 f,
                 "the peer accepted but did not answer within {limit:?}; is it a Valkey server? else raise the timeout"
             ),
+            Self::Fallback { rdma, tcp } => write!(f, "{rdma}; and over tcp instead: {tcp}"),
             Self::OnlyOneStream => f.write_str("only its program can make another stream; use Client::dial"),
             Self::Rejected(error) => write!(f, "the server said \"{error}\"; {}", advice(error)),
             Self::Lost(cause) => {

@@ -1,18 +1,25 @@
 //! Large values: read into the caller's memory, or streamed in and out, on a connection of their own.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::client::Client;
 use crate::command::Command;
+use crate::convert::told;
 use crate::decoder::{Header, ProtocolError};
 use crate::dedicated::Dedicated;
 use crate::error::{Error, LostCause, RefusedCommand, UnexpectedReply};
+use crate::info::ConnectionInfo;
 use crate::value::Value;
 use crate::wire::Wire;
 
 /// The most bytes in one chunk of a [`ValueReader`].
 const CHUNK: usize = 1024 * 1024;
+
+/// Less room than this is not worth a read.
+const MIN_CHUNK: usize = 64 * 1024;
 
 /// The CRLF after a string.
 const CRLF: usize = 2;
@@ -76,12 +83,13 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future closes the connection it used.
     pub async fn stream_reply(&self, command: Command) -> Result<Option<ValueReader>, Error> {
-        if let Some(refusal) = command.refusal() {
+        if let Some(refusal) = command.lone_refusal() {
             return Err(refusal.into());
         }
+        let limit = self.limit(&command);
         let mut connection = self.pooled().await?;
         let header = connection
-            .with_wire(command.limit(), async |wire| {
+            .with_wire(limit, async |wire| {
                 wire.outbox.push(&command);
                 wire.flush().await?;
                 header(wire).await
@@ -90,14 +98,13 @@ impl Client {
         match header {
             Header::String(len) => {
                 connection.set_reusable(false);
-                Ok(Some(ValueReader { connection, len, left: len + CRLF }))
+                Ok(Some(ValueReader { connection, limit, len, left: len + CRLF, chunks: BytesMut::new() }))
             }
             Header::Other(Value::Nil) => Ok(None),
             Header::Other(Value::Error(error)) => Err(error.into()),
-            Header::Other(other) => Err(other.convert::<Bytes>().map(|_| ()).err().map_or_else(
-                || UnexpectedReply { wanted: "a bulk string", got: "a status".to_owned() }.into(),
-                Error::from,
-            )),
+            Header::Other(other) => {
+                Err(UnexpectedReply { wanted: "a bulk string", got: told(&other) }.into())
+            }
         }
     }
 
@@ -124,18 +131,20 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future closes the connection it used; the command does not run.
     pub async fn stream_argument(&self, command: Command, len: usize) -> Result<ValueWriter, Error> {
-        if let Some(refusal) = command.refusal() {
+        if let Some(refusal) = command.lone_refusal() {
             return Err(refusal.into());
         }
+        let limit = self.limit(&command);
         let mut connection = self.pooled().await?;
         connection.set_reusable(false);
-        connection
-            .with_wire(None, async |wire| {
+        let mut writer = ValueWriter { connection, limit, left: len };
+        writer
+            .with_wire(async |wire| {
                 wire.outbox.push_open(&command, len);
                 wire.flush().await
             })
             .await?;
-        Ok(ValueWriter { connection, left: len })
+        Ok(writer)
     }
 }
 
@@ -143,9 +152,13 @@ impl Client {
 #[derive(Debug)]
 pub struct ValueReader {
     connection: Dedicated,
+    /// For each piece.
+    limit: Option<Duration>,
     len: usize,
     /// Bytes not read yet, CRLF included.
     left: usize,
+    /// Room for the next chunks.
+    chunks: BytesMut,
 }
 
 #[expect(clippy::len_without_is_empty, reason = "of the whole value, not of what is left")]
@@ -165,25 +178,28 @@ impl ValueReader {
     /// The next bytes, at most 1 MiB. None at the end.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the connection ended.
+    /// As [`read`](Self::read).
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
         if self.remaining() == 0 {
-            self.finish().await?;
+            self.end().await?;
             return Ok(None);
         }
-        let mut chunk = BytesMut::zeroed(self.remaining().min(CHUNK));
-        let read = self.read(&mut chunk).await?;
-        chunk.truncate(read);
-        Ok(Some(chunk.freeze()))
+        let most = self.remaining();
+        let chunks = &mut self.chunks;
+        let chunk = self.connection.with_wire(self.limit, async |wire| next_chunk(wire, chunks, most).await);
+        let chunk = chunk.await?;
+        self.left -= chunk.len();
+        Ok(Some(chunk))
     }
 
-    /// Reads the next bytes into `buffer`, at least one if there is room and the end is not reached.
+    /// Reads the next bytes into `buffer`, at least one if there is room and the end is not reached. After the last,
+    /// [`finish`](Self::finish) gives the connection back.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the connection ended.
+    /// [`Error::Lost`] if the connection ended, [`Error::TimedOut`] if nothing came for as long as a command may take.
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection.
@@ -193,17 +209,40 @@ impl ValueReader {
             return Ok(0);
         }
         let buffer = &mut buffer[..most];
-        let read = self.connection.with_wire(None, async |wire| read_some(wire, buffer).await).await?;
+        let read = self.connection.with_wire(self.limit, async |wire| read_some(wire, buffer).await).await?;
         self.left -= read;
         Ok(read)
     }
 
-    /// Reads what ends the value, after its last byte; the connection can serve again.
-    async fn finish(&mut self) -> Result<(), Error> {
+    /// Ends the reading, when [`remaining`](Self::remaining) is 0, so that the connection can serve again; without
+    /// it, as with bytes that remain, dropping the reader closes the connection. [`chunk`](Self::chunk) does it by
+    /// itself when it returns none.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if bytes remain: nothing was read then. [`Error::Lost`] if the connection ended.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection.
+    pub async fn finish(&mut self) -> Result<(), Error> {
+        if self.remaining() > 0 {
+            return Err(refused("a streamed reply", UNREAD));
+        }
+        self.end().await
+    }
+
+    /// What the connection runs on.
+    #[must_use]
+    pub fn info(&self) -> &ConnectionInfo {
+        self.connection.info()
+    }
+
+    /// Reads what ends the value, after its last byte.
+    async fn end(&mut self) -> Result<(), Error> {
         while self.left > 0 {
             let mut end = [0; CRLF];
             let missing = &mut end[..self.left];
-            let read = self.connection.with_wire(None, async |wire| read_some(wire, missing).await).await?;
+            let read =
+                self.connection.with_wire(self.limit, async |wire| read_some(wire, missing).await).await?;
             if missing[..read] != b"\r\n"[CRLF - self.left..][..read] {
                 let error = ProtocolError::Unterminated { len: self.len };
                 return self.connection.with_wire(None, async |_| Err(LostCause::Protocol(error))).await;
@@ -220,6 +259,8 @@ impl ValueReader {
 #[derive(Debug)]
 pub struct ValueWriter {
     connection: Dedicated,
+    /// For each piece.
+    limit: Option<Duration>,
     left: usize,
 }
 
@@ -233,16 +274,15 @@ impl ValueWriter {
     /// Writes the next bytes. They are copied once, into the send buffer; returns when all are there.
     ///
     /// # Errors
-    /// [`Error::Refused`] if these are more than announced, and none was written. [`Error::Lost`] if the connection
-    /// ended.
+    /// [`Error::Refused`] if these are more than announced, and none was written. [`Error::Server`] if the server will
+    /// not have the argument, [`Error::Lost`] if the connection ended, [`Error::TimedOut`] if the server did not take
+    /// these bytes in as long as a command may take. The command does not run in any of these cases.
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection; the command does not run.
     pub async fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let Some(left) = self.left.checked_sub(bytes.len()) else { return Err(refused(TOO_LONG)) };
-        self.connection
-            .with_wire(None, async |wire| wire.socket.write_all(bytes).await.map_err(LostCause::Io))
-            .await?;
+        let Some(left) = self.left.checked_sub(bytes.len()) else { return Err(refused(ARGUMENT, TOO_LONG)) };
+        self.with_wire(async |wire| wire.socket.write_all(bytes).await.map_err(LostCause::Io)).await?;
         self.left = left;
         Ok(())
     }
@@ -256,12 +296,11 @@ impl ValueWriter {
     /// Dropping the future closes the connection. The command may or may not run.
     pub async fn finish(mut self) -> Result<Value, Error> {
         if self.left > 0 {
-            return Err(refused(TOO_SHORT));
+            return Err(refused(ARGUMENT, TOO_SHORT));
         }
         let reply = self
-            .connection
-            .with_wire(None, async |wire| {
-                wire.outbox.push_bytes(&Bytes::from_static(b"\r\n"));
+            .with_wire(async |wire| {
+                wire.outbox.push_end();
                 wire.flush().await?;
                 wire.receive().await
             })
@@ -271,6 +310,26 @@ impl ValueWriter {
             Value::Error(error) => Err(error.into()),
             value => Ok(value),
         }
+    }
+}
+
+impl ValueWriter {
+    /// What the connection runs on.
+    #[must_use]
+    pub fn info(&self) -> &ConnectionInfo {
+        self.connection.info()
+    }
+
+    /// Lends the connection out. A server that takes no more bytes may have said why.
+    async fn with_wire<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut Wire) -> Result<T, LostCause>,
+    ) -> Result<T, Error> {
+        let work = async |wire: &mut Wire| match work(wire).await {
+            Ok(done) => Ok(Ok(done)),
+            Err(cause) => wire.last_words().map(Err).ok_or(cause),
+        };
+        Ok(self.connection.with_wire(self.limit, work).await??)
     }
 }
 
@@ -297,9 +356,32 @@ async fn read_some(wire: &mut Wire, buffer: &mut [u8]) -> Result<usize, LostCaus
     }
 }
 
-fn refused(reason: &'static str) -> Error {
-    RefusedCommand { command: "a streamed argument".to_owned(), reason }.into()
+/// The next bytes, at least one: what the decoder has already, else straight from the stream. Chunks share memory, so
+/// that small ones keep no more of it alive than there are bytes in them, but for the last.
+async fn next_chunk(wire: &mut Wire, chunks: &mut BytesMut, most: usize) -> Result<Bytes, LostCause> {
+    let received = wire.decoder.take_some(most.min(CHUNK));
+    if !received.is_empty() {
+        return Ok(received);
+    }
+    if chunks.capacity() < most.min(MIN_CHUNK) {
+        chunks.reserve(most.min(CHUNK));
+    }
+    match (&mut wire.socket).take(most as u64).read_buf(chunks).await {
+        Ok(0) => Err(LostCause::PeerClosed),
+        Ok(_) => Ok(chunks.split().freeze()),
+        Err(error) => Err(LostCause::Io(error)),
+    }
 }
+
+fn refused(command: &str, reason: &'static str) -> Error {
+    RefusedCommand { command: command.to_owned(), reason }.into()
+}
+
+const ARGUMENT: &str = "a streamed argument";
+const UNREAD: &str = "bytes of it remain to be read";
 
 const TOO_LONG: &str = "it has more bytes than announced";
 const TOO_SHORT: &str = "it has fewer bytes than announced";
+
+#[cfg(test)]
+mod tests;

@@ -1,13 +1,14 @@
 //! [`Link`]: a connection that comes back. One task drives the connection there is, then makes the next.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError, mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{Instrument, debug, debug_span, info, warn};
 
-use crate::backlog::{Backlog, Stop};
+use crate::backlog::{Backlog, ROOM, Stop};
 use crate::connect::Connector;
 use crate::driver::Driver;
 use crate::error::{Error, LostCause};
@@ -16,12 +17,12 @@ use crate::request::{Message, Request};
 use crate::shared::{PushHook, Shared};
 use crate::wire::Wire;
 
-/// Messages that may wait in the queue. Beyond it, callers wait before handing theirs over.
-const QUEUE: usize = 512;
-
 /// The clients' end of it. The task ends when every link to it is dropped.
 pub(crate) struct Link {
-    messages: mpsc::Sender<Message>,
+    messages: mpsc::UnboundedSender<Message>,
+    /// The places in the queue that are left.
+    room: Arc<Semaphore>,
+    patience: Option<Duration>,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -42,33 +43,52 @@ impl Link {
         revival: Option<Revival>,
         pushes: Option<PushHook>,
     ) -> Self {
-        let (messages, queue) = mpsc::channel(QUEUE);
+        let (messages, queue) = mpsc::unbounded_channel();
+        let room = Arc::new(Semaphore::new(ROOM));
+        let patience = revival.as_ref().and_then(|revival| revival.patience);
         let shared = Arc::new(Shared::new(peer, &wire, pushes));
-        let task = Task { backlog: Backlog::new(queue), shared: shared.clone(), revival };
+        let task = Task { backlog: Backlog::new(queue, room.clone()), shared: shared.clone(), revival };
         tokio::spawn(task.run(wire));
-        Self { messages, shared }
+        Self { messages, room, patience, shared }
     }
 
-    /// Hands a request over. Waits, up to the request's deadline, while the queue is full.
-    pub(crate) async fn send(&self, request: Request) -> Result<(), Error> {
-        let request = match self.messages.try_send(Message::Request(request)) {
-            Ok(()) => return Ok(()),
-            Err(mpsc::error::TrySendError::Closed(_)) => return Err(self.shared.dropped(false)),
-            Err(mpsc::error::TrySendError::Full(message)) => message,
+    /// Hands a request over. Waits while the queue is full, no longer than the request would wait in it.
+    pub(crate) async fn send(&self, mut request: Request) -> Result<(), Error> {
+        let place = match self.room.try_acquire() {
+            Ok(place) => place,
+            Err(TryAcquireError::Closed) => return Err(self.shared.dropped(false)),
+            Err(TryAcquireError::NoPermits) => self.place(&mut request).await?,
         };
-        let deadline = match &request {
-            Message::Request(request) => request.deadline,
-            Message::Close(_) => None,
-        };
-        let sending = self.messages.send(request);
-        let sent = match deadline {
-            None => sending.await,
-            Some(deadline) => timeout_at(deadline.at, sending).await.map_err(|_| {
-                self.shared.tally.timed_out();
-                self.shared.timed_out(deadline.limit, false)
-            })?,
-        };
-        sent.map_err(|_| self.shared.dropped(false))
+        place.forget();
+        request.has_place = true;
+        self.messages.send(Message::Request(request)).map_err(|_| self.shared.dropped(false))
+    }
+
+    /// Waits for a place in the queue.
+    async fn place(&self, request: &mut Request) -> Result<SemaphorePermit<'_>, Error> {
+        request.give_up = self.patience.and_then(|patience| Instant::now().checked_add(patience));
+        let acquire = self.room.acquire();
+        tokio::pin!(acquire);
+        loop {
+            let place = match request.due() {
+                None => acquire.await,
+                Some(due) => match timeout_at(due, &mut acquire).await {
+                    Ok(place) => place,
+                    Err(_) => match (request.deadline, self.shared.outage()) {
+                        (Some(deadline), _) if deadline.at <= due => {
+                            self.shared.tally.timed_out();
+                            return Err(self.shared.timed_out(deadline.limit, false));
+                        }
+                        (_, Some(why)) => return Err(why),
+                        (_, None) => {
+                            request.give_up = None;
+                            continue;
+                        }
+                    },
+                },
+            };
+            return place.map_err(|_| self.shared.dropped(false));
+        }
     }
 
     /// Waits for what was asked for.
@@ -80,13 +100,20 @@ impl Link {
         self.messages.is_closed()
     }
 
-    /// Ends the link after the replies to everything sent so far.
-    pub(crate) async fn close(&self) {
+    #[cfg(test)]
+    pub(crate) fn queued(&self) -> usize {
+        ROOM - self.room.available_permits()
+    }
+
+    /// Lets nothing new in, and ends the link after the replies to everything sent so far: then the receiver is told,
+    /// by the end of its sender.
+    pub(crate) fn close(&self) -> oneshot::Receiver<()> {
         let (done, ended) = oneshot::channel();
-        if self.messages.send(Message::Close(done)).await.is_ok() {
-            // Never sent to: dropped at the end.
-            drop(ended.await);
-        }
+        self.shared.closing.store(true, Ordering::Relaxed);
+        self.room.close();
+        // If there is no task any more, it is done already.
+        drop(self.messages.send(Message::Close(done)));
+        ended
     }
 }
 
@@ -110,7 +137,7 @@ impl Task {
                 Some(revival) if !matches!(*cause, LostCause::Closed) => revival.clone(),
                 _ => return self.end(&cause),
             };
-            self.shared.disconnected();
+            self.shared.disconnected(&cause);
             warn!(peer = %self.shared.peer, %cause, "connection lost");
             // A server that takes connections and ends them at once is not to be hurried.
             attempt = if born.elapsed() > Duration::from_secs(1) { 0 } else { attempt + 1 };
@@ -125,34 +152,26 @@ impl Task {
 
     /// Tries to connect until it works. None: nobody wants it any more, and everybody was told.
     async fn revive(&mut self, revival: &Revival, cause: &Arc<LostCause>, first: u32) -> Option<Wire> {
-        let mut why = self.shared.lost(cause, false);
+        let why = |request: &Request| match self.shared.outage() {
+            Some(why) if !request.may_have_run => why,
+            _ => self.shared.lost(cause, request.may_have_run),
+        };
         for attempt in first.. {
-            let offline = self.backlog.wait_offline(revival.patience, |request| {
-                if request.may_have_run { self.shared.lost(cause, true) } else { why.clone() }
-            });
+            let offline = self.backlog.wait_offline(revival.patience, why);
             tokio::select! {
                 stop = offline => return self.stop(stop),
                 () = sleep(revival.backoff.wait(attempt)) => {}
             }
-            let connecting = revival.connector.connect();
-            tokio::pin!(connecting);
-            let offline = self.backlog.wait_offline(revival.patience, |request| {
-                if request.may_have_run { self.shared.lost(cause, true) } else { why.clone() }
-            });
+            let offline = self.backlog.wait_offline(revival.patience, why);
             let connected = tokio::select! {
-                connected = &mut connecting => connected,
-                stop = offline => {
-                    let stopped = self.stop(stop);
-                    // A Valkey server does not survive a client that vanishes between request and accept (H-6).
-                    drop(connecting.await);
-                    return stopped;
-                }
+                connected = revival.connector.connect() => connected,
+                stop = offline => return self.stop(stop),
             };
             match connected {
                 Ok(wire) => return Some(wire),
                 Err(error) => {
                     debug!(%error, attempt, "not connected");
-                    why = error.into();
+                    self.shared.not_connected(error.into());
                 }
             }
         }
@@ -176,4 +195,4 @@ impl Task {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

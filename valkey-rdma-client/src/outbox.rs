@@ -12,6 +12,8 @@ use crate::command::{Command, SHARED_FROM, put_header};
 
 /// The most pieces handed to one vectored write.
 const MAX_SLICES: usize = 16;
+/// A buffer that has grown beyond this is given back when it is empty.
+pub(crate) const MAX_KEPT: usize = 64 * 1024;
 
 /// Bytes to write, in order. Small commands are copied together so that they leave in one write; large pieces are
 /// kept as they are.
@@ -22,11 +24,15 @@ pub(crate) struct Outbox {
     /// Bytes ever pushed, and bytes ever accepted by the stream.
     pushed: u64,
     written: u64,
+    /// Whether the last argument of a command is being written past this.
+    open: bool,
+    /// The longest that `tail` was since all was written.
+    longest: usize,
 }
 
 impl Outbox {
     pub(crate) fn new() -> Self {
-        Self { parts: VecDeque::new(), tail: BytesMut::new(), pushed: 0, written: 0 }
+        Self { parts: VecDeque::new(), tail: BytesMut::new(), pushed: 0, written: 0, open: false, longest: 0 }
     }
 
     /// Appends a command. Its large pieces are shared, not copied.
@@ -40,9 +46,11 @@ impl Outbox {
         }
         self.pushed += tail.len() as u64;
         self.tail.extend_from_slice(tail);
+        self.longest = self.longest.max(self.tail.len());
     }
 
-    /// Appends a command without its last argument, of so many bytes. They and a CRLF are to follow.
+    /// Appends a command without its last argument, of so many bytes, which are to be written to the stream; then
+    /// [`push_end`](Self::push_end).
     pub(crate) fn push_open(&mut self, command: &Command, len: usize) {
         let (arguments, parts, tail) = command.wire();
         let mut begin = BytesMut::new();
@@ -53,13 +61,21 @@ impl Outbox {
         begin.extend_from_slice(tail);
         put_header(&mut begin, b'$', len);
         self.push_bytes(&begin.freeze());
+        self.open = true;
+    }
+
+    /// Appends what ends a command begun with [`push_open`](Self::push_open).
+    pub(crate) fn push_end(&mut self) {
+        self.push_bytes(&Bytes::from_static(b"\r\n"));
+        self.open = false;
     }
 
     /// Appends bytes as they are.
-    pub(crate) fn push_bytes(&mut self, bytes: &Bytes) {
+    fn push_bytes(&mut self, bytes: &Bytes) {
         self.pushed += bytes.len() as u64;
         if bytes.len() < SHARED_FROM {
             self.tail.extend_from_slice(bytes);
+            self.longest = self.longest.max(self.tail.len());
         } else {
             if !self.tail.is_empty() {
                 self.parts.push_back(self.tail.split().freeze());
@@ -78,9 +94,9 @@ impl Outbox {
         self.written
     }
 
-    /// Whether all was accepted.
+    /// Whether all was accepted, to the end of a command.
     pub(crate) fn is_written(&self) -> bool {
-        self.written == self.pushed
+        self.written == self.pushed && !self.open
     }
 
     /// Writes until nothing is left.
@@ -109,6 +125,11 @@ impl Outbox {
             }
             self.advance(written);
         }
+        if self.longest > MAX_KEPT {
+            self.tail = BytesMut::new();
+            self.parts.shrink_to(MAX_SLICES);
+        }
+        self.longest = 0;
         Poll::Ready(Ok(()))
     }
 

@@ -39,7 +39,13 @@ impl Pipeline {
         self
     }
 
-    /// Adds a command built before; for loops.
+    /// Adds a command built before.
+    pub fn with(mut self, command: Command) -> Self {
+        self.push(command);
+        self
+    }
+
+    /// As [`with`](Self::with), in place; for loops.
     pub fn push(&mut self, command: Command) -> &mut Self {
         self.commands.push(command);
         self
@@ -78,7 +84,12 @@ impl Pipeline {
     fn check(&self) -> Result<(), RefusedCommand> {
         let mut multi = None;
         for command in &self.commands {
-            if let Some(refusal) = command.refusal() {
+            let refusal = match command.kind() {
+                // Within a transaction nothing blocks.
+                Kind::Blocks if multi.is_none() => command.shared_refusal(),
+                _ => command.refusal(),
+            };
+            if let Some(refusal) = refusal {
                 return Err(refusal);
             }
             match command.kind() {

@@ -2,8 +2,8 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures_core::Stream;
@@ -12,6 +12,9 @@ use tokio::time::timeout;
 
 use crate::client::Client;
 use crate::error::{Error, LostCause, LostConnection, TimedOut};
+use crate::info::ConnectionInfo;
+use crate::server_error::ServerError;
+use crate::wire::Wire;
 
 mod task;
 
@@ -38,8 +41,18 @@ pub enum Event {
     Message(Message),
     /// So many messages were dropped here, because this subscriber was too slow.
     Missed(u64),
-    /// The connection was lost, and all subscriptions hold again on a new one. What was published in between is lost.
+    /// The connection was lost, and the subscriptions hold again on a new one, but for those [refused](Self::Refused).
+    /// What was published in between is lost. Messages of subscriptions that held before the last did come before this.
     Reconnected,
+    /// A subscription that held on a lost connection is refused on the new one. It is asked for again on the next.
+    Refused {
+        /// What it is a subscription to.
+        to: Subscription,
+        /// The name or pattern.
+        name: Bytes,
+        /// Why.
+        error: ServerError,
+    },
 }
 
 /// A published message.
@@ -79,18 +92,19 @@ pub enum Subscription {
 ///         Event::Message(message) => println!("{:?}: {:?}", message.channel, message.payload),
 ///         Event::Missed(count) => println!("{count} messages dropped: too slow"),
 ///         Event::Reconnected => println!("messages may be missing"),
+///         Event::Refused { name, error, .. } => println!("no more of {name:?}: {error}"),
 ///         _ => {}
 ///     }
 /// }
 /// # }
 /// ```
 ///
-/// It is a [`Stream`] too. After a lost connection it subscribes again by itself, if the client may
+/// It is a [`Stream`] too, which ends after its first error. After a lost connection it subscribes again by itself, if the client may
 /// [reconnect](crate::Config::reconnect). RESP2 and RESP3 alike.
 ///
 /// # Slow consumers
-/// Events wait in a queue of bounded length ([`DEFAULT_CAPACITY`]); what happens when it is full is a
-/// [`SlowConsumer`]. The connection is read on either way, so that the server's own limit
+/// Events wait in a queue of bounded length ([`DEFAULT_CAPACITY`]); what happens to a message when it is full is a
+/// [`SlowConsumer`]; other events wait for room. The connection is read on either way, so that the server's own limit
 /// (`client-output-buffer-limit pubsub`) is not met.
 ///
 /// # End
@@ -101,6 +115,8 @@ pub struct Subscriber {
     events: mpsc::Receiver<Event>,
     shared: Arc<Shared>,
     limit: Option<std::time::Duration>,
+    /// Whether the stream has told its end.
+    ended: bool,
 }
 
 /// What subscriber and task both know.
@@ -109,6 +125,7 @@ struct Shared {
     peer: Arc<str>,
     missed: AtomicU64,
     end: OnceLock<Arc<LostCause>>,
+    info: Mutex<Arc<ConnectionInfo>>,
 }
 
 impl Shared {
@@ -116,13 +133,17 @@ impl Shared {
         let cause = self.end.get().cloned().unwrap_or_else(|| Arc::new(LostCause::Stopped));
         LostConnection { peer: self.peer.clone(), cause, may_have_run: false }.into()
     }
+
+    fn connected(&self, wire: &Wire) {
+        *self.info.lock().unwrap_or_else(PoisonError::into_inner) = wire.info.clone();
+    }
 }
 
 impl Client {
     /// Makes a connection for subscriptions, with the same login as this client's.
     ///
     /// # Errors
-    /// [`Error::Connect`], as for [`connect`](Self::connect).
+    /// [`Error::Connect`], as for [`connect`](Self::connect); [`Error::Lost`] after [`close`](Self::close).
     ///
     /// # Cancel safety
     /// As for [`connect`](Self::connect).
@@ -138,15 +159,17 @@ impl Client {
     /// # Cancel safety
     /// As [`subscriber`](Self::subscriber).
     pub async fn subscriber_with(&self, capacity: usize, slow: SlowConsumer) -> Result<Subscriber, Error> {
+        self.check_open()?;
         let connector = self.connector().clone();
         let wire = connector.connect().await?;
         let peer = connector.endpoint.authority().into();
-        let shared = Arc::new(Shared { peer, missed: AtomicU64::new(0), end: OnceLock::new() });
+        let info = Mutex::new(wire.info.clone());
+        let shared = Arc::new(Shared { peer, missed: AtomicU64::new(0), end: OnceLock::new(), info });
         let (order_sender, orders) = mpsc::channel(16);
         let (event_sender, events) = mpsc::channel(capacity.max(1));
         tokio::spawn(Task::new(wire, connector, orders, event_sender, shared.clone(), slow).run());
         let limit = self.config().command_timeout;
-        Ok(Subscriber { orders: order_sender, events, shared, limit })
+        Ok(Subscriber { orders: order_sender, events, shared, limit, ended: false })
     }
 }
 
@@ -197,6 +220,12 @@ impl Subscriber {
         }
     }
 
+    /// What the connection runs on, or the last one ran on.
+    #[must_use]
+    pub fn info(&self) -> Arc<ConnectionInfo> {
+        self.shared.info.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// How many messages were dropped so far because this subscriber was too slow.
     #[must_use]
     pub fn missed(&self) -> u64 {
@@ -230,11 +259,23 @@ impl Subscriber {
     }
 }
 
-/// Ends after the first error.
+/// As [`next`](Subscriber::next); ends after the first error.
 impl Stream for Subscriber {
-    type Item = Event;
+    type Item = Result<Event, Error>;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Event>> {
-        self.events.poll_recv(cx)
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        Poll::Ready(Some(match ready!(self.events.poll_recv(cx)) {
+            Some(event) => Ok(event),
+            None => {
+                self.ended = true;
+                Err(self.shared.lost())
+            }
+        }))
     }
 }
+
+#[cfg(test)]
+mod tests;

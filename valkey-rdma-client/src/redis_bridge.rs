@@ -12,8 +12,8 @@
 //! # }
 //! ```
 //!
-//! Pub/sub has its own types here and there; use [`Client::subscriber`]. Commands that would hold or change the shared
-//! connection are refused, as always.
+//! Pub/sub has its own types here and there; use [`Client::subscriber`]. Commands that block go to a
+//! [connection of their own](Client::blocking_command); those that would change the shared one are refused, as always.
 
 use std::io;
 
@@ -23,7 +23,7 @@ use redis::{
 };
 
 use crate::client::Client;
-use crate::command::Command;
+use crate::command::{Command, Kind};
 use crate::error::Error;
 use crate::server_error::ServerError;
 use crate::value::Value;
@@ -31,7 +31,12 @@ use crate::value::Value;
 impl ConnectionLike for Client {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, RedisValue> {
         Box::pin(async move {
-            match self.execute(from_redis(cmd)).await {
+            let command = from_redis(cmd);
+            let reply = match command.kind() {
+                Kind::Blocks => self.block(command).await,
+                _ => self.execute(command).await,
+            };
+            match reply {
                 Ok(value) => to_redis(value),
                 Err(Error::Server(error)) => error_to_redis(&error),
                 Err(error) => Err(error.into()),

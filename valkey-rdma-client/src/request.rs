@@ -29,6 +29,8 @@ pub(crate) struct Request {
     pub(crate) deadline: Option<Deadline>,
     /// Until when it waits for a connection, while there is none.
     pub(crate) give_up: Option<Instant>,
+    /// Whether it has one of the places in the queue.
+    pub(crate) has_place: bool,
     /// How often it was handed to a connection.
     pub(crate) sends: u32,
     /// Whether an earlier connection took it to its end.
@@ -38,7 +40,7 @@ pub(crate) struct Request {
 impl Request {
     pub(crate) fn new(commands: Commands, waiter: Waiter, limit: Option<Duration>) -> Self {
         let deadline = limit.and_then(Deadline::after);
-        Self { commands, waiter, deadline, give_up: None, sends: 0, may_have_run: false }
+        Self { commands, waiter, deadline, give_up: None, has_place: false, sends: 0, may_have_run: false }
     }
 
     /// Whether somebody still wants the replies.

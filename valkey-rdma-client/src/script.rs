@@ -1,6 +1,7 @@
 //! [`Script`] and [`Function`]: Lua on the server.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -28,13 +29,47 @@ use crate::value::Value;
 pub struct Script {
     text: Bytes,
     digest: Arc<OnceLock<Bytes>>,
+    manner: Manner,
+}
+
+/// How calls are sent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Manner {
+    idempotent: bool,
+    timeout: Option<Duration>,
+}
+
+impl Manner {
+    fn apply(self, mut command: Command) -> Command {
+        if self.idempotent {
+            command = command.idempotent();
+        }
+        match self.timeout {
+            Some(limit) => command.timeout(limit),
+            None => command,
+        }
+    }
 }
 
 impl Script {
     /// A script with this text.
     #[must_use]
     pub fn new(text: impl Into<Bytes>) -> Self {
-        Self { text: text.into(), digest: Arc::default() }
+        Self { text: text.into(), digest: Arc::default(), manner: Manner::default() }
+    }
+
+    /// Declares that running it twice is as good as once, as [`Command::idempotent`] does.
+    #[must_use]
+    pub fn idempotent(mut self) -> Self {
+        self.manner.idempotent = true;
+        self
+    }
+
+    /// Limits how long a call may take, as [`Command::timeout`] does; sending the text anew has the limit for itself.
+    #[must_use]
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.manner.timeout = Some(limit);
+        self
     }
 
     /// Runs it with keys and arguments.
@@ -55,14 +90,14 @@ impl Script {
             Some(digest) => digest.clone(),
             None => {
                 let load = Command::new("SCRIPT").arg("LOAD").arg_bytes(self.text.clone());
-                let digest: Bytes = client.execute(load.idempotent()).await?.try_into()?;
+                let digest: Bytes = client.execute(self.manner.apply(load.idempotent())).await?.try_into()?;
                 self.digest.get_or_init(|| digest).clone()
             }
         };
-        match client.execute(call.command("EVALSHA", digest)).await {
+        match client.execute(self.manner.apply(call.command("EVALSHA", digest))).await {
             // Unknown means that it did not run.
             Err(Error::Server(error)) if error.kind() == ServerErrorKind::NoScript => {
-                client.execute(call.command("EVAL", self.text.clone())).await
+                client.execute(self.manner.apply(call.command("EVAL", self.text.clone()))).await
             }
             other => other,
         }
@@ -86,13 +121,28 @@ impl Script {
 pub struct Function {
     name: Bytes,
     read_only: bool,
+    manner: Manner,
 }
 
 impl Function {
     /// The function with this name.
     #[must_use]
     pub fn new(name: impl Into<Bytes>) -> Self {
-        Self { name: name.into(), read_only: false }
+        Self { name: name.into(), read_only: false, manner: Manner::default() }
+    }
+
+    /// As [`Script::idempotent`].
+    #[must_use]
+    pub fn idempotent(mut self) -> Self {
+        self.manner.idempotent = true;
+        self
+    }
+
+    /// As [`Script::timeout`].
+    #[must_use]
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.manner.timeout = Some(limit);
+        self
     }
 
     /// Calls it as one that writes nothing (FCALL_RO): replicas run it too, and it may be sent again after a lost
@@ -121,7 +171,7 @@ impl Function {
             true => call.command("FCALL_RO", self.name.clone()).idempotent(),
             false => call.command("FCALL", self.name.clone()),
         };
-        client.execute(command).await
+        client.execute(self.manner.apply(command)).await
     }
 }
 
@@ -146,5 +196,34 @@ impl Call {
     fn command(&self, name: &str, what: Bytes) -> Command {
         let command = Command::new(name).arg_bytes(what).arg(self.keys.to_string());
         self.words.iter().fold(command, |command, word| command.arg_bytes(word.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::link::tests::pair;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_has_the_limit_and_the_leave_that_it_was_given() {
+        let (client, door, mut peer) = pair(&Config::default()).await;
+        let script = Script::new("return 1").idempotent().timeout(Duration::from_secs(60));
+        let none: [&str; 0] = [];
+        let serve = async {
+            peer.expect("*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$8\r\nreturn 1\r\n").await;
+            peer.say(b"$2\r\nab\r\n").await;
+            let call = "*3\r\n$7\r\nEVALSHA\r\n$2\r\nab\r\n$1\r\n0\r\n";
+            peer.expect(call).await;
+            drop(peer);
+            let mut peer = door.admit();
+            peer.greet().await;
+            peer.expect(call).await;
+            peer
+        };
+        let begin = tokio::time::Instant::now();
+        let (outcome, _open) = tokio::join!(script.call(&client, none, none), serve);
+        assert!(matches!(outcome, Err(Error::TimedOut(_))), "{outcome:?}");
+        assert_eq!(begin.elapsed().as_secs(), 60);
     }
 }

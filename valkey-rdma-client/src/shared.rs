@@ -19,7 +19,7 @@ pub(crate) type PushHook = Arc<dyn Fn(Push<'_>) + Send + Sync>;
 /// What a [`PushHook`] is told.
 pub(crate) enum Push<'a> {
     Message(&'a [Value]),
-    /// Messages may have been missed: the connection was lost.
+    /// Messages may be missed from here on: the connection has ended.
     Gap,
 }
 
@@ -41,6 +41,8 @@ struct Current {
     info: Arc<ConnectionInfo>,
     /// Looks at the transport's counters, where the transport is ours.
     monitor: Option<Monitor>,
+    /// While there is none: why.
+    outage: Option<Error>,
 }
 
 impl Shared {
@@ -51,23 +53,34 @@ impl Shared {
             pushes,
             closing: AtomicBool::new(false),
             online: AtomicBool::new(true),
-            current: Mutex::new(Current { info: wire.info.clone(), monitor: wire.monitor.clone() }),
+            current: Mutex::new(Current {
+                info: wire.info.clone(),
+                monitor: wire.monitor.clone(),
+                outage: None,
+            }),
             cause: OnceLock::new(),
         }
     }
 
     pub(crate) fn connected(&self, wire: &Wire) {
-        *self.current() = Current { info: wire.info.clone(), monitor: wire.monitor.clone() };
+        *self.current() = Current { info: wire.info.clone(), monitor: wire.monitor.clone(), outage: None };
         self.tally.reconnected();
         self.online.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn disconnected(&self) {
+    pub(crate) fn disconnected(&self, cause: &Arc<LostCause>) {
         self.online.store(false, Ordering::Relaxed);
-        self.tally.in_flight(0);
-        if let Some(hook) = &self.pushes {
-            hook(Push::Gap);
-        }
+        self.not_connected(self.lost(cause, false));
+    }
+
+    /// Notes the latest reason why there is no connection.
+    pub(crate) fn not_connected(&self, why: Error) {
+        self.current().outage = Some(why);
+    }
+
+    /// Why there is no connection; none if there is one.
+    pub(crate) fn outage(&self) -> Option<Error> {
+        self.current().outage.clone()
     }
 
     pub(crate) fn is_online(&self) -> bool {

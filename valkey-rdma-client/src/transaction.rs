@@ -4,6 +4,7 @@ use crate::client::Client;
 use crate::command::{Command, Kind};
 use crate::dedicated::Dedicated;
 use crate::error::{AbortedTransaction, Error, RefusedCommand};
+use crate::info::ConnectionInfo;
 use crate::request::Reply;
 use crate::value::Value;
 
@@ -34,7 +35,7 @@ enum Place {
     /// On the shared connection: it leaves in one piece.
     Shared(Client),
     /// On the connection that watches.
-    Watching(Box<Dedicated>),
+    Watching(Client, Box<Dedicated>),
 }
 
 impl Client {
@@ -74,14 +75,15 @@ impl Client {
         }
         let mut connection = self.pooled().await?;
         connection.set_reusable(false);
-        connection.execute(command).await?;
-        Ok(Watch { connection })
+        connection.execute(self.limited(command)).await?;
+        Ok(Watch { client: self.clone(), connection })
     }
 }
 
 /// A connection that watches keys: [`Client::watch`]. Dropping it forgets them.
 #[derive(Debug)]
 pub struct Watch {
+    client: Client,
     connection: Dedicated,
 }
 
@@ -99,13 +101,19 @@ impl Watch {
     ) -> Result<Value, Error> {
         let command = Command::from_args(args);
         check(&command)?;
-        self.connection.execute(command).await
+        self.connection.execute(self.client.limited(command)).await
+    }
+
+    /// What the connection runs on.
+    #[must_use]
+    pub fn info(&self) -> &ConnectionInfo {
+        self.connection.info()
     }
 
     /// Begins the transaction that depends on the watched keys.
     pub fn transaction(self) -> Transaction {
         Transaction {
-            place: Place::Watching(Box::new(self.connection)),
+            place: Place::Watching(self.client, Box::new(self.connection)),
             commands: vec![Command::new("MULTI")],
         }
     }
@@ -118,7 +126,13 @@ impl Transaction {
         self
     }
 
-    /// Adds a command built before; for loops.
+    /// Adds a command built before.
+    pub fn with(mut self, command: Command) -> Self {
+        self.push(command);
+        self
+    }
+
+    /// As [`with`](Self::with), in place; for loops.
     pub fn push(&mut self, command: Command) -> &mut Self {
         self.commands.push(command);
         self
@@ -128,7 +142,8 @@ impl Transaction {
     ///
     /// # Errors
     /// [`Error::Aborted`] if nothing was executed: a watched key changed, or the server refused one of the commands
-    /// beforehand, such as one it does not know. [`Error::Lost`] and [`Error::TimedOut`] if no reply came.
+    /// beforehand, such as one it does not know; or, with a text of its own, if MULTI was refused and the commands ran
+    /// without it. [`Error::Lost`] and [`Error::TimedOut`] if no reply came.
     /// [`Error::Refused`] for commands that make no sense in a transaction; nothing was sent then.
     ///
     /// # Cancel safety
@@ -140,8 +155,9 @@ impl Transaction {
         self.commands.push(Command::new("EXEC"));
         let replies = match self.place {
             Place::Shared(client) => client.run_pipeline(self.commands).await?,
-            Place::Watching(mut connection) => {
-                let replies = connection.exchange(&self.commands, None).await?;
+            Place::Watching(client, mut connection) => {
+                let limit = client.limit_of(&self.commands);
+                let replies = connection.exchange(&self.commands, limit).await?;
                 // EXEC ends every watch, executed or not.
                 connection.set_reusable(true);
                 replies
@@ -165,14 +181,14 @@ fn results(mut replies: Vec<Reply>) -> Result<Vec<Reply>, Error> {
         Some(Ok(other)) => Ok(other.convert::<Vec<Value>>()?.into_iter().map(Ok).collect()),
         Some(Err(error)) => {
             // The first is MULTI's own.
+            let alone = replies.iter().skip(1).any(Result::is_ok);
             let refused = replies.into_iter().enumerate().find_map(|(at, reply)| Some((at, reply.err()?)));
-            match refused {
-                Some((at, error)) if at > 0 => {
-                    Err(AbortedTransaction::Refused { index: at - 1, error }.into())
-                }
-                Some((_, error)) => Err(error.into()),
-                None => Err(error.into()),
-            }
+            Err(match refused {
+                Some((0, error)) if alone => AbortedTransaction::NotBegun { error }.into(),
+                Some((at, error)) if at > 0 => AbortedTransaction::Refused { index: at - 1, error }.into(),
+                Some((_, error)) => error.into(),
+                None => error.into(),
+            })
         }
         None => Ok(Vec::new()),
     }
@@ -189,3 +205,41 @@ fn check(command: &Command) -> Result<(), RefusedCommand> {
 }
 
 const NESTED: &str = "Transaction sends MULTI and EXEC itself; to discard one, drop it";
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::server_error::ServerError;
+
+    fn refusal(text: &str) -> Reply {
+        Err(ServerError::from_reply(text.as_bytes()))
+    }
+
+    fn status(text: &'static str) -> Reply {
+        Ok(Value::Simple(Bytes::from_static(text.as_bytes())))
+    }
+
+    #[test]
+    fn a_refused_multi_tells_that_the_commands_ran_by_themselves() {
+        let no = || refusal("NOPERM no permissions to run the 'multi' command");
+        let without = || refusal("ERR EXEC without MULTI");
+        let error = results(vec![no(), status("OK"), without()]).expect_err("not begun");
+        assert!(matches!(error, Error::Aborted(AbortedTransaction::NotBegun { .. })), "{error:?}");
+        assert!(error.may_have_run());
+        assert!(error.to_string().contains("ran without a transaction: NOPERM"), "{error}");
+
+        let error = results(vec![no(), refusal("LOADING wait"), without()]).expect_err("all refused");
+        assert!(error.server().is_some_and(|error| error.code == "NOPERM"), "{error:?}");
+    }
+
+    #[test]
+    fn an_aborted_transaction_has_not_run() {
+        let aborted = vec![status("OK"), refusal("ERR no such command"), refusal("EXECABORT discarded")];
+        for replies in [aborted, vec![status("OK"), status("QUEUED"), Ok(Value::Nil)]] {
+            let error = results(replies).expect_err("aborted");
+            assert!(matches!(error, Error::Aborted(_)) && !error.may_have_run(), "{error:?}");
+        }
+    }
+}

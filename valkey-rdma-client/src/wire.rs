@@ -15,6 +15,7 @@ use crate::error::LostCause;
 use crate::info::ConnectionInfo;
 use crate::outbox::Outbox;
 use crate::request::Reply;
+use crate::server_error::ServerError;
 use crate::socket::Socket;
 use crate::value::Value;
 
@@ -44,11 +45,19 @@ impl Wire {
         Pin::new(&mut self.socket).poll_flush(cx)
     }
 
-    /// The next value, push messages included.
+    /// The next value, push messages included. What is in the outbox leaves meanwhile.
     ///
     /// Cancel safe: what was received so far stays.
     pub(crate) async fn receive(&mut self) -> Result<Value, LostCause> {
-        poll_fn(|cx| self.poll_receive(cx)).await
+        poll_fn(|cx| {
+            let written = self.poll_flush(cx);
+            match (self.poll_receive(cx), written) {
+                // A peer that reads no more may have said why: that comes first.
+                (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(Err(LostCause::Io(error))),
+                (received, _) => received,
+            }
+        })
+        .await
     }
 
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<Value, LostCause>> {
@@ -108,6 +117,17 @@ impl Wire {
             written.map_err(LostCause::Io)
         })
         .await
+    }
+
+    /// What a peer that takes no more bytes has said about it, if anything.
+    pub(crate) fn last_words(&mut self) -> Option<ServerError> {
+        let mut cx = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Ok(value)) = self.poll_receive(&mut cx) {
+            if let Value::Error(error) = value {
+                return Some(error);
+            }
+        }
+        None
     }
 
     /// Whether the connection can still be used: the peer has neither closed it nor said anything unasked.

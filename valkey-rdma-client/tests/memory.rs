@@ -3,7 +3,7 @@
 
 use dhat::{Alloc, HeapStats, Profiler};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
-use valkey_rdma_client::{Client, Endpoint, Transport};
+use valkey_rdma_client::{Client, Command, Endpoint, Transport};
 
 #[global_allocator]
 static ALLOC: Alloc = Alloc;
@@ -20,6 +20,7 @@ fn live() -> usize {
 async fn memory_stays_within_what_the_readme_says() {
     const CONNECTIONS: usize = 100;
     const COMMANDS: usize = 4000;
+    const LARGE: usize = 8 << 20;
     let _profiler = Profiler::builder().testing().build();
     let endpoint = Endpoint::new(Transport::Tcp, "test", 1);
 
@@ -41,7 +42,35 @@ async fn memory_stays_within_what_the_readme_says() {
     let idle = (live() - before) / CONNECTIONS;
     println!("an idle connection, stream and task included: {idle} bytes");
 
-    let (client, peer) = (clients.swap_remove(0), peers.swap_remove(0));
+    let (client, mut peer) = (clients.swap_remove(0), peers.swap_remove(0));
+    let before = live();
+    let filler = vec![b'x'; 1000];
+    let mut pipeline = client.pipeline();
+    for _ in 0..LARGE / filler.len() {
+        pipeline.push(Command::new("SET").arg("k").arg(&filler));
+    }
+    let count = pipeline.len();
+    let serve = async {
+        let mut left = count * b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1000\r\n".len() + count * (filler.len() + 2);
+        let mut sink = [0; 4096];
+        while left > 0 {
+            left -= peer.read(&mut sink).await.expect("the commands");
+        }
+        peer.write_all(&b"+OK\r\n".repeat(count - 1)).await.expect("open");
+        peer.write_all(format!("${LARGE}\r\n").as_bytes()).await.expect("open");
+        for _ in 0..LARGE / sink.len() {
+            peer.write_all(&sink).await.expect("open");
+        }
+        peer.write_all(b"\r\n").await.expect("open");
+    };
+    let (replies, ()) = tokio::join!(pipeline.send(), serve);
+    let last = replies.expect("replies").pop().expect("one each").expect("a value");
+    assert_eq!(last.as_bytes().map(|bytes| bytes.len()), Some(LARGE));
+    drop(last);
+    let kept = live().saturating_sub(before);
+    println!("kept after {LARGE} bytes went out and came in: {kept} bytes");
+    assert!(kept < 2 * ROOM + 128 * 1024, "{kept}");
+
     let (mut reader, mut writer) = tokio::io::split(peer);
     let drain = tokio::spawn(async move {
         let mut sink = [0; 4096];

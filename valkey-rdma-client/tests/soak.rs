@@ -23,8 +23,12 @@ use tokio::time::{sleep, timeout};
 use valkey_rdma_client::{Backoff, Client, Command, Config, Endpoint, Error, Fate};
 use valkey_rdma_server::{DeviceKind, Mock, Server, TransportConfig};
 
-/// A task that waits this much longer than its timeout counts as hanging.
-const GRACE: Duration = Duration::from_secs(20);
+/// A task that waits this much longer than its timeout counts as hanging: time for a busy machine to tell it.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long some thousand commands may take before nothing moves any more.
+const STUCK: Duration = Duration::from_secs(300);
+/// How much more memory the process may have at the end than at the first restart, when all its tasks were at work.
+const GROWTH_KIB: u64 = 16 * 1024;
 
 /// What became of the commands.
 #[derive(Default)]
@@ -35,6 +39,7 @@ struct Counts {
     not_sent: AtomicU64,
     may_have_run: AtomicU64,
     timed_out: AtomicU64,
+    not_ready: AtomicU64,
     refused_by_server: AtomicU64,
     hung: AtomicU64,
     stop: AtomicBool,
@@ -46,18 +51,21 @@ impl Counts {
     }
 
     /// Waits until so many more commands went right.
-    async fn progress(&self, more: u64) {
+    async fn progress(&self, more: u64) -> Result<(), String> {
         let wanted = self.right() + more;
-        while self.right() < wanted {
-            tokio::task::yield_now().await;
-        }
+        let reach = async {
+            while self.right() < wanted {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(STUCK, reach).await.map_err(|_| format!("stuck at {} of {wanted} right", self.right()))
     }
 
     fn report(&self, client: &Client, restarts: u64) -> Result<(), String> {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = client.counters();
         println!(
-            "right {}, wrong {}, hung {}, cancelled {}, not sent {}, may have run {}, timed out {}, server errors {}",
+            "right {}, wrong {}, hung {}, cancelled {}, not sent {}, may have run {}, timed out {}, not ready {}, server errors {}",
             self.right(),
             read(&self.wrong),
             read(&self.hung),
@@ -65,11 +73,15 @@ impl Counts {
             read(&self.not_sent),
             read(&self.may_have_run),
             read(&self.timed_out),
+            read(&self.not_ready),
             read(&self.refused_by_server),
         );
         println!("restarts {restarts}; {counters:?}");
         if read(&self.wrong) + read(&self.hung) > 0 {
             return Err("replies reached the wrong task, or tasks hung".to_owned());
+        }
+        if read(&self.refused_by_server) > 0 {
+            return Err("the server refused commands that are right".to_owned());
         }
         if counters.reconnects < restarts || self.right() == 0 {
             return Err(format!("{} reconnects for {restarts} restarts", counters.reconnects));
@@ -124,6 +136,8 @@ async fn work(client: Client, task: usize, limit: Duration, counts: Arc<Counts>)
             }
             Ok(value) if !sets && !gets && value.as_str() == Some(&mine) => &counts.right,
             Ok(_) => &counts.wrong,
+            // A server that starts may say that it is not ready.
+            Err(Error::Server(error)) if error.is_transient() => &counts.not_ready,
             Err(Error::Server(_)) => &counts.refused_by_server,
             Err(Error::TimedOut(_)) => &counts.timed_out,
             Err(error) if error.fate() == Fate::NotSent => &counts.not_sent,
@@ -167,11 +181,11 @@ async fn small() -> Result<(), String> {
     let client = Client::connect_with(url.as_str(), &config()).await.map_err(|error| error.to_string())?;
     let (running, counts) = start(&client, 200, Duration::from_secs(30));
     for _ in 0..5 {
-        counts.progress(4000).await;
+        counts.progress(4000).await?;
         server.shutdown().await;
         server = serve(address).await.map_err(|error| error.to_string())?;
     }
-    counts.progress(4000).await;
+    counts.progress(4000).await?;
     stop(running, &counts).await;
     // The replies of cancelled commands may still be under way; this one comes after them.
     client.command(["PING"]).await.map_err(|error| error.to_string())?;
@@ -203,14 +217,18 @@ async fn long(
     let (running, counts) = start(&client, tasks, Duration::from_secs(10));
     let share =
         Duration::from_secs(seconds) / u32::try_from(restarts + 1).map_err(|error| error.to_string())?;
+    let mut first = None;
     for restart in 1..=restarts {
         sleep(share).await;
-        println!("restart {restart}: {} right, {} KiB resident", counts.right(), resident_kib());
+        let resident = resident_kib();
+        first.get_or_insert(resident);
+        println!("restart {restart}: {} right, {resident} KiB resident", counts.right());
         child.kill().and_then(|()| child.wait()).map_err(|error| error.to_string())?;
         child = serve()?;
     }
     sleep(share).await;
-    println!("end: {} right, {} KiB resident", counts.right(), resident_kib());
+    let resident = resident_kib();
+    println!("end: {} right, {resident} KiB resident", counts.right());
     stop(running, &counts).await;
     client.command(["PING"]).await.map_err(|error| error.to_string())?;
     for connection in client.status() {
@@ -218,7 +236,11 @@ async fn long(
     }
     let report = counts.report(&client, restarts);
     child.kill().and_then(|()| child.wait()).map_err(|error| error.to_string())?;
-    report
+    report?;
+    match first {
+        Some(first) if resident > first + GROWTH_KIB => Err(format!("{first} KiB became {resident} KiB")),
+        _ => Ok(()),
+    }
 }
 
 fn resident_kib() -> u64 {

@@ -5,6 +5,7 @@ use valkey_rdma_transport::Listener;
 use super::*;
 use crate::client::Client;
 use crate::error::Error;
+use crate::info::State;
 
 const PING: &str = "*1\r\n$4\r\nPING\r\n";
 
@@ -243,6 +244,44 @@ async fn the_emulated_device_connects_and_says_so() {
     assert!(before > 0);
     client.close().await;
     server.await.expect("no panic");
+}
+
+/// The limit is beyond what keepalive probes can count.
+#[tokio::test]
+async fn any_peer_timeout_can_be_set() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    for limit in [Duration::ZERO, Duration::from_secs(3600 * 24), Duration::MAX] {
+        connect_tcp(address, None, Some(limit)).await.expect("connected");
+    }
+}
+
+/// Nothing is sent, so that only silence can tell.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_falls_silent_is_found_dead() {
+    for keepalives in [true, false] {
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let mut config = TransportConfig::default();
+        if !keepalives {
+            config.keepalive(None);
+        }
+        let mut listener = Listener::bind(DeviceKind::Emulated, any, &config).await.expect("a free port");
+        let url = format!("emulated://{}", listener.local_addr());
+        let accept = async {
+            let mut stream = listener.accept().await.expect("a client");
+            stream.write_all(b"%0\r\n+OK\r\n+OK\r\n").await.expect("open");
+            stream
+        };
+        let (client, mut stream) = tokio::join!(Client::connect(url.as_str()), accept);
+        let client = client.expect("connected");
+        let serving = tokio::spawn(async move { tokio::io::copy(&mut stream, &mut tokio::io::sink()).await });
+        let silence = Duration::from_secs(19);
+        tokio::time::sleep(silence).await;
+        assert_eq!(client.state(), State::Connected);
+        tokio::time::sleep(silence).await;
+        assert_eq!(client.state() == State::Connected, keepalives);
+        serving.abort();
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
 use std::pin::pin;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
@@ -427,6 +427,10 @@ async fn what_cannot_be_shared_is_refused_unsent() {
     }
     let open = client.pipeline().command(["MULTI"]).command(["PING"]);
     assert!(matches!(open.send().await, Err(Error::Refused(_))));
+    let unended = client.pipeline().command(["MULTI"]).command(["PING"]).command(["DISCARD", "extra"]);
+    assert!(matches!(unended.send().await, Err(Error::Refused(_))));
+    let blocking = client.pipeline().command(["PING"]).command(["BLPOP", "l", "0"]);
+    assert!(matches!(blocking.send().await, Err(Error::Refused(_))));
     let with_monitor = client.pipeline().command(["PING"]).command(["MONITOR"]);
     assert!(matches!(with_monitor.send().await, Err(Error::Refused(_))));
     settle().await;

@@ -3,6 +3,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::time::timeout;
 
 use super::*;
 use crate::client::Client;
@@ -18,20 +19,25 @@ const WELCOME: &[u8] = b"%0\r\n+OK\r\n+OK\r\n";
 
 /// Where a client's connections arrive, in order; refused while there is none to give.
 #[derive(Clone, Default)]
-struct Door {
+pub(crate) struct Door {
     open: Arc<Mutex<Vec<DuplexStream>>>,
     tried: Arc<AtomicUsize>,
 }
 
 impl Door {
     /// Lets one connection in, and gives its far end.
-    fn admit(&self) -> Peer {
+    pub(crate) fn admit(&self) -> Peer {
         let (ours, peer) = duplex(4096);
         self.open.lock().expect("no panic").push(ours);
         Peer(peer)
     }
 
-    async fn connect(&self, config: &Config) -> Client {
+    /// How often a connection was asked for.
+    pub(crate) fn tries(&self) -> usize {
+        self.tried.load(Ordering::Relaxed)
+    }
+
+    pub(crate) async fn connect(&self, config: &Config) -> Client {
         let door = self.clone();
         let dialer = move || {
             door.tried.fetch_add(1, Ordering::Relaxed);
@@ -43,21 +49,21 @@ impl Door {
 }
 
 /// The server's end.
-struct Peer(DuplexStream);
+pub(crate) struct Peer(pub(crate) DuplexStream);
 
 impl Peer {
-    async fn expect(&mut self, text: &str) {
+    pub(crate) async fn expect(&mut self, text: &str) {
         let mut received = vec![0; text.len()];
         self.0.read_exact(&mut received).await.expect("the client writes");
         assert_eq!(String::from_utf8_lossy(&received), text);
     }
 
-    async fn say(&mut self, bytes: &[u8]) {
+    pub(crate) async fn say(&mut self, bytes: &[u8]) {
         self.0.write_all(bytes).await.expect("open");
     }
 
     /// Takes the login and answers it.
-    async fn greet(&mut self) {
+    pub(crate) async fn greet(&mut self) {
         self.expect(HELLO).await;
         let mut info = [0; 512];
         let mut len = 0;
@@ -68,7 +74,7 @@ impl Peer {
     }
 }
 
-async fn pair(config: &Config) -> (Client, Door, Peer) {
+pub(crate) async fn pair(config: &Config) -> (Client, Door, Peer) {
     let door = Door::default();
     let mut peer = door.admit();
     let (client, ()) = tokio::join!(door.connect(config), peer.greet());
@@ -88,7 +94,7 @@ fn wire(key: &str) -> String {
     format!("*2\r\n$3\r\nGET\r\n$1\r\n{key}\r\n")
 }
 
-async fn settle() {
+pub(crate) async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
@@ -180,7 +186,7 @@ async fn commands_wait_for_a_connection_with_bounded_patience_and_learn_why() {
     assert_eq!(error.fate(), Fate::NotSent);
     let error = sent.await.expect("no panic").expect_err("no connection");
     assert_eq!(error.fate(), Fate::MayHaveRun, "{error}");
-    assert!(door.tried.load(Ordering::Relaxed) > 3);
+    assert!(door.tries() > 3);
     assert!(!client.is_closed());
 }
 
@@ -228,6 +234,94 @@ async fn every_command_meets_its_deadline_though_nothing_moves() {
     assert_eq!(client.counters().timeouts, 3000);
 }
 
+/// What waited for a connection meets a server that takes nothing.
+#[tokio::test(start_paused = true)]
+async fn deadlines_hold_on_a_new_connection_that_blocks_at_once() {
+    let mut config = Config::default();
+    config.command_timeout(None).patience(None);
+    let (client, door, peer) = pair(&config).await;
+    drop(peer);
+    settle().await;
+    let begin = Instant::now();
+    let endless = start(&client, Command::new("SET").arg("k").arg("v".repeat(64 * 1024)));
+    settle().await;
+    let limited = start(&client, get("a").timeout(Duration::from_secs(5)));
+    settle().await;
+    let mut peer = door.admit();
+    peer.greet().await;
+    let outcome = timeout(Duration::from_secs(60), limited).await.expect("its deadline");
+    assert!(matches!(outcome.expect("no panic"), Err(Error::TimedOut(_))));
+    assert_eq!(begin.elapsed().as_secs(), 5);
+    assert!(!endless.is_finished());
+}
+
+/// However many wait before it, with all the time in the world.
+#[tokio::test(start_paused = true)]
+async fn a_short_deadline_holds_behind_many_long_ones() {
+    let mut config = Config::default();
+    config.command_timeout(None);
+    let (client, _door, _peer) = pair(&config).await;
+    let value = "v".repeat(1000);
+    let endless: Vec<_> =
+        (0..600).map(|_| start(&client, Command::new("SET").arg("k").arg(&value))).collect();
+    settle().await;
+    for _ in 0..2 {
+        let begin = Instant::now();
+        let limited = start(&client, get("a").timeout(Duration::from_secs(1)));
+        let outcome = timeout(Duration::from_secs(60), limited).await.expect("its deadline");
+        assert!(matches!(outcome.expect("no panic"), Err(Error::TimedOut(_))));
+        assert_eq!(begin.elapsed().as_secs(), 1);
+    }
+    assert!(endless.iter().all(|task| !task.is_finished()));
+}
+
+/// Patience is for outages: what outlasted one waits for its turn.
+#[tokio::test(start_paused = true)]
+async fn patience_ends_with_the_outage() {
+    let mut config = Config::default();
+    config.command_timeout(None);
+    let (client, door, peer) = pair(&config).await;
+    drop(peer);
+    settle().await;
+    let first = start(&client, Command::new("SET").arg("k").arg("v".repeat(64 * 1024)));
+    settle().await;
+    let behind = start(&client, get("a"));
+    // Its end makes the driver look at all that wait.
+    let hurried = start(&client, get("b").timeout(Duration::from_secs(30)));
+    settle().await;
+    let mut peer = door.admit();
+    peer.greet().await;
+    sleep(Duration::from_secs(60)).await;
+    assert!(matches!(hurried.await.expect("no panic"), Err(Error::TimedOut(_))));
+    assert!(!first.is_finished() && !behind.is_finished());
+}
+
+/// Memory is bounded, and callers beyond the bound are told of the outage like the others.
+#[tokio::test(start_paused = true)]
+async fn an_outage_holds_so_many_commands_and_no_more() {
+    let mut config = Config::default();
+    config.command_timeout(None);
+    let (client, _door, peer) = pair(&config).await;
+    drop(peer);
+    settle().await;
+    let begin = Instant::now();
+    let tasks: Vec<_> = (0..3 * ROOM).map(|_| start(&client, get("a"))).collect();
+    settle().await;
+    assert_eq!(client.queued(), [ROOM]);
+    for task in tasks {
+        let error = task.await.expect("no panic").expect_err("no connection");
+        assert!(error.to_string().contains("connection refused"), "{error}");
+    }
+    assert_eq!(begin.elapsed().as_secs(), 10);
+
+    // Those that nobody waits for any more make room.
+    let cancelled: Vec<_> = (0..ROOM).map(|_| start(&client, get("a"))).collect();
+    settle().await;
+    cancelled.iter().for_each(tokio::task::JoinHandle::abort);
+    sleep(Duration::from_secs(6)).await;
+    assert_eq!(client.queued(), [0]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn without_leave_to_reconnect_a_lost_connection_stays_lost() {
     let mut config = Config::default();
@@ -239,7 +333,7 @@ async fn without_leave_to_reconnect_a_lost_connection_stays_lost() {
     assert_eq!(client.state(), State::Closed);
     let error = client.command(["PING"]).await.expect_err("lost");
     assert!(matches!(error, Error::Lost(_)) && !error.may_have_run(), "{error:?}");
-    assert_eq!(door.tried.load(Ordering::Relaxed), 1);
+    assert_eq!(door.tries(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -256,13 +350,59 @@ async fn closing_while_there_is_no_connection_tells_those_who_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn closing_begins_on_all_connections_at_once_and_refuses_new_ones() {
+    let door = Door::default();
+    let mut config = Config::default();
+    config.connections(2);
+    let (mut first, mut second) = (door.admit(), door.admit());
+    let greet = async {
+        second.greet().await;
+        first.greet().await;
+    };
+    let (client, ()) = tokio::join!(door.connect(&config), greet);
+    let mut idle = door.admit();
+    let blocking = async {
+        idle.greet().await;
+        idle.expect("*3\r\n$5\r\nBLPOP\r\n$1\r\nl\r\n$1\r\n0\r\n").await;
+        idle.say(b"_\r\n").await;
+    };
+    let (popped, ()) = tokio::join!(client.blocking_command(["BLPOP", "l", "0"]), blocking);
+    assert!(popped.expect("a reply").is_nil());
+    // The first connection owes a reply for ever.
+    let unanswered = start(&client, get("a"));
+    second.expect(&wire("a")).await;
+    assert!(timeout(Duration::from_secs(1), client.close()).await.is_err());
+
+    assert_eq!(first.0.read(&mut [0; 1]).await.expect("closed"), 0);
+    assert_eq!(idle.0.read(&mut [0; 1]).await.expect("closed"), 0);
+    let _never_used = door.admit();
+    let refusals = [
+        client.dedicated().await.map(drop),
+        client.subscriber().await.map(drop),
+        client.get_into("k", &mut []).await.map(drop),
+        client.command(["PING"]).await.map(drop),
+        client.command(["PING"]).await.map(drop),
+    ];
+    for refusal in refusals {
+        let error = refusal.expect_err("closed");
+        assert!(error.to_string().contains("closed by this program"), "{error}");
+        assert_eq!(error.fate(), Fate::NotSent);
+    }
+    assert_eq!(door.tries(), 3);
+    second.say(b"$1\r\nA\r\n").await;
+    assert!(unanswered.await.expect("no panic").is_ok());
+    client.close().await;
+    assert!(client.is_closed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn nobody_reconnects_for_clients_that_are_gone() {
     let (client, door, peer) = pair(&Config::default()).await;
     drop(peer);
     settle().await;
     drop(client);
     sleep(Duration::from_secs(60)).await;
-    assert!(door.tried.load(Ordering::Relaxed) <= 2);
+    assert!(door.tries() <= 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,8 +13,14 @@ use super::{Event, Message, Shared, SlowConsumer, Subscription};
 use crate::command::Command;
 use crate::connect::Connector;
 use crate::error::{Error, LostCause};
+use crate::server_error::ServerError;
 use crate::value::Value;
 use crate::wire::Wire;
+
+/// Commands without all of their confirmations beyond which no more orders are taken.
+const MAX_PENDING: usize = 1024;
+/// The most names in one command of those that restore subscriptions.
+const MAX_NAMES: usize = 256;
 
 /// A change of subscriptions that somebody waits for.
 #[derive(Debug)]
@@ -30,9 +36,12 @@ struct Pending {
     kind: Subscription,
     subscribe: bool,
     names: Vec<Bytes>,
+    /// Those of the names that it added to what is wanted, or took away.
+    changed: Vec<Bytes>,
     /// Confirmations still to come, one per name.
     missing: usize,
-    done: Vec<oneshot::Sender<Result<(), Error>>>,
+    /// Who waits; nobody for a subscription that is restored.
+    done: Option<oneshot::Sender<Result<(), Error>>>,
 }
 
 pub(super) struct Task {
@@ -45,8 +54,10 @@ pub(super) struct Task {
     /// What should be subscribed to, confirmed or not.
     wanted: BTreeSet<(Subscription, Bytes)>,
     pending: VecDeque<Pending>,
-    /// Dropped, and not told yet.
-    missed: u64,
+    /// Of `pending`, those that restore subscriptions.
+    restoring: usize,
+    /// Events other than messages that wait for room among the events: they are never dropped.
+    notices: VecDeque<Event>,
 }
 
 /// Why a connection is no longer served.
@@ -65,8 +76,18 @@ impl Task {
         shared: Arc<Shared>,
         slow: SlowConsumer,
     ) -> Self {
-        let (wanted, pending) = (BTreeSet::new(), VecDeque::new());
-        Self { wire, connector, orders, events, shared, slow, wanted, pending, missed: 0 }
+        Self {
+            wire,
+            connector,
+            orders,
+            events,
+            shared,
+            slow,
+            wanted: BTreeSet::new(),
+            pending: VecDeque::new(),
+            restoring: 0,
+            notices: VecDeque::new(),
+        }
     }
 
     pub(super) async fn run(mut self) {
@@ -82,29 +103,31 @@ impl Task {
                 let _first = self.shared.end.set(Arc::new(cause));
                 return;
             }
-            if let Err(Stop::Lost(cause)) = self.resubscribe().await {
-                debug!(%cause, "lost again");
-            }
+            self.restore();
         }
     }
 
     async fn serve(&mut self) -> Stop {
         loop {
-            let missed = self.missed;
-            let tell = async { self.events.send(Event::Missed(missed)).await.is_ok() };
+            // Nobody else sends, so the room stays.
+            let room = async { drop(self.events.reserve().await) };
             let outcome = tokio::select! {
-                order = self.orders.recv() => match order {
-                    Some(order) => self.carry_out(order).await,
+                order = self.orders.recv(), if self.pending.len() < MAX_PENDING => match order {
+                    Some(order) => {
+                        self.carry_out(order);
+                        Ok(())
+                    }
                     None => Err(Stop::Gone),
                 },
                 value = self.wire.receive() => match value {
                     Ok(value) => self.take(value),
                     Err(cause) => Err(Stop::Lost(cause)),
                 },
-                told = tell, if missed > 0 => {
-                    self.missed = 0;
-                    if told { Ok(()) } else { Err(Stop::Gone) }
-                },
+                () = room, if !self.notices.is_empty() => {
+                    self.tell();
+                    Ok(())
+                }
+                () = self.events.closed() => Err(Stop::Gone),
             };
             if let Err(stop) = outcome {
                 return stop;
@@ -112,29 +135,22 @@ impl Task {
         }
     }
 
-    async fn carry_out(&mut self, order: Order) -> Result<(), Stop> {
+    fn carry_out(&mut self, order: Order) {
         let Order { kind, subscribe, names, done } = order;
-        for name in &names {
-            if subscribe {
-                self.wanted.insert((kind, name.clone()));
-            } else {
-                self.wanted.remove(&(kind, name.clone()));
-            }
-        }
-        self.send(kind, subscribe, names, vec![done]).await
+        let mut changed = names.clone();
+        changed.retain(|name| {
+            let subscription = (kind, name.clone());
+            if subscribe { self.wanted.insert(subscription) } else { self.wanted.remove(&subscription) }
+        });
+        self.send(Pending { kind, subscribe, missing: names.len(), names, changed, done: Some(done) });
     }
 
-    async fn send(
-        &mut self,
-        kind: Subscription,
-        subscribe: bool,
-        names: Vec<Bytes>,
-        done: Vec<oneshot::Sender<Result<(), Error>>>,
-    ) -> Result<(), Stop> {
-        let command = names.iter().fold(Command::new(verb(kind, subscribe)), Command::arg);
+    /// Puts a command into the outbox, from where it leaves while the connection is read.
+    fn send(&mut self, pending: Pending) {
+        let name = verb(pending.kind, pending.subscribe);
+        let command = pending.names.iter().fold(Command::new(name), Command::arg);
         self.wire.outbox.push(&command);
-        self.pending.push_back(Pending { kind, subscribe, missing: names.len(), names, done });
-        self.wire.flush().await.map_err(Stop::Lost)
+        self.pending.push_back(pending);
     }
 
     fn take(&mut self, value: Value) -> Result<(), Stop> {
@@ -142,13 +158,7 @@ impl Task {
             // RESP2 has no push messages, and nothing else is ever asked for here.
             Value::Push(items) | Value::Array(items) => items,
             Value::Error(error) => {
-                let Some(refused) = self.pending.pop_front() else { return Ok(()) };
-                for name in refused.names {
-                    self.wanted.remove(&(refused.kind, name));
-                }
-                for done in refused.done {
-                    drop(done.send(Err(error.clone().into())));
-                }
+                self.refused(error);
                 return Ok(());
             }
             _ => return Ok(()),
@@ -159,11 +169,11 @@ impl Task {
         match &kind[..] {
             b"message" | b"smessage" => {
                 let message = Message { channel: word(), pattern: None, payload: word() };
-                self.deliver(Event::Message(message))
+                self.deliver(message)
             }
             b"pmessage" => {
                 let pattern = Some(word());
-                self.deliver(Event::Message(Message { channel: word(), pattern, payload: word() }))
+                self.deliver(Message { channel: word(), pattern, payload: word() })
             }
             other => {
                 self.confirm(other);
@@ -183,15 +193,48 @@ impl Task {
         if oldest.missing == 0
             && let Some(confirmed) = self.pending.pop_front()
         {
-            for done in confirmed.done {
-                drop(done.send(Ok(())));
+            match confirmed.done {
+                Some(done) => drop(done.send(Ok(()))),
+                None => self.restored(),
             }
         }
     }
 
-    fn deliver(&mut self, event: Event) -> Result<(), Stop> {
-        if self.missed == 0 {
-            match self.events.try_send(event) {
+    /// The server refuses the oldest command, all of it.
+    fn refused(&mut self, error: ServerError) {
+        let Some(Pending { kind, subscribe, names, changed, done, .. }) = self.pending.pop_front() else {
+            return;
+        };
+        let Some(done) = done else {
+            if let [name] = &names[..] {
+                // It stays wanted: the server may be of another mind next time.
+                self.notice(Event::Refused { to: kind, name: name.clone(), error });
+            } else {
+                // One by one, only those that are to blame are refused.
+                names.into_iter().for_each(|name| self.restore_some(kind, vec![name]));
+            }
+            return self.restored();
+        };
+        for name in changed {
+            let later = |pending: &Pending| pending.kind == kind && pending.names.contains(&name);
+            if self.pending.iter().any(later) {
+                continue;
+            }
+            let subscription = (kind, name);
+            if subscribe {
+                self.wanted.remove(&subscription);
+            } else {
+                self.wanted.insert(subscription);
+            }
+        }
+        drop(done.send(Err(error.into())));
+    }
+
+    fn deliver(&mut self, message: Message) -> Result<(), Stop> {
+        // What waits comes before.
+        self.tell();
+        if self.notices.is_empty() {
+            match self.events.try_send(Event::Message(message)) {
                 Ok(()) => return Ok(()),
                 Err(mpsc::error::TrySendError::Closed(_)) => return Err(Stop::Gone),
                 Err(mpsc::error::TrySendError::Full(_)) => {}
@@ -200,23 +243,42 @@ impl Task {
         match self.slow {
             SlowConsumer::Disconnect => Err(Stop::Lost(LostCause::SlowConsumer)),
             SlowConsumer::Drop => {
-                self.missed += 1;
                 self.shared.missed.fetch_add(1, Ordering::Relaxed);
+                match self.notices.back_mut() {
+                    Some(Event::Missed(count)) => *count += 1,
+                    _ => self.notices.push_back(Event::Missed(1)),
+                }
                 Ok(())
             }
         }
+    }
+
+    /// Hands over the events that wait for room, as far as there is some.
+    fn tell(&mut self) {
+        while let Some(notice) = self.notices.pop_front() {
+            if let Err(error) = self.events.try_send(notice) {
+                return self.notices.push_front(error.into_inner());
+            }
+        }
+    }
+
+    /// Queues an event that is no message; the same one again says nothing more.
+    fn notice(&mut self, event: Event) {
+        self.notices.retain(|waiting| *waiting != event);
+        self.notices.push_back(event);
     }
 
     /// `false` if it may not, or nobody wants it any more.
     async fn reconnect(&mut self) -> bool {
         let Some(backoff) = self.connector.config.reconnect else { return false };
         for attempt in 0.. {
-            sleep(backoff.wait(attempt)).await;
-            if self.events.is_closed() {
-                return false;
+            tokio::select! {
+                () = sleep(backoff.wait(attempt)) => {}
+                () = self.events.closed() => return false,
             }
             match self.connector.connect().await {
                 Ok(wire) => {
+                    self.shared.connected(&wire);
                     self.wire = wire;
                     return true;
                 }
@@ -226,21 +288,46 @@ impl Task {
         false
     }
 
-    /// Asks for all that is wanted. Who waited for a confirmation gets it with the last of these.
-    async fn resubscribe(&mut self) -> Result<(), Stop> {
-        let mut waiting: Vec<_> = self.pending.drain(..).flat_map(|pending| pending.done).collect();
-        let wanted: Vec<_> = self.wanted.iter().cloned().collect();
-        self.deliver(Event::Reconnected)?;
-        // One by one: shards' channels may lie in different slots.
-        let last = wanted.len().saturating_sub(1);
-        for (at, (kind, name)) in wanted.into_iter().enumerate() {
-            let done = if at == last { std::mem::take(&mut waiting) } else { Vec::new() };
-            self.send(kind, true, vec![name], done).await?;
+    /// Asks a new connection for all that is wanted, then for what was ordered and not confirmed on the old one.
+    fn restore(&mut self) {
+        let mut orders = std::mem::take(&mut self.pending);
+        orders.retain(|order| order.done.is_some());
+        self.restoring = 0;
+        let mut wanted = self.wanted.clone();
+        for order in orders.iter().filter(|order| order.subscribe) {
+            for name in &order.changed {
+                wanted.remove(&(order.kind, name.clone()));
+            }
         }
-        for done in waiting {
-            drop(done.send(Ok(())));
+        for kind in [Subscription::Channel, Subscription::Pattern, Subscription::Shard] {
+            let names: Vec<_> =
+                wanted.iter().filter(|(of, _)| *of == kind).map(|(_, name)| name.clone()).collect();
+            // Shards' channels may lie in different slots.
+            let most = if kind == Subscription::Shard { 1 } else { MAX_NAMES };
+            for names in names.chunks(most) {
+                self.restore_some(kind, names.to_vec());
+            }
         }
-        Ok(())
+        for order in orders {
+            self.send(Pending { missing: order.names.len(), ..order });
+        }
+        if self.restoring == 0 {
+            self.notice(Event::Reconnected);
+        }
+    }
+
+    fn restore_some(&mut self, kind: Subscription, names: Vec<Bytes>) {
+        self.restoring += 1;
+        let (missing, changed) = (names.len(), Vec::new());
+        self.send(Pending { kind, subscribe: true, names, changed, missing, done: None });
+    }
+
+    /// One of the commands that restore subscriptions is answered.
+    fn restored(&mut self) {
+        self.restoring -= 1;
+        if self.restoring == 0 {
+            self.notice(Event::Reconnected);
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Values kept on this side, and their invalidation.
 
 use bytes::Bytes;
-use valkey_rdma_client::{Cache, Config, Invalidation};
+use valkey_rdma_client::{Cache, Config, Error, Invalidation};
 
 use crate::target::target;
 
@@ -54,6 +54,51 @@ async fn a_lost_connection_forgets_everything() {
     other.command(["SET", &key, "new"]).await.expect("set");
     assert_eq!(told.next().await, Some(Invalidation::Keys(vec![Bytes::from(key.clone())])));
     assert_eq!(cache.get(&key).await.expect("a reply"), Some(Bytes::from_static(b"new")));
+}
+
+/// Nobody would tell of changes any more.
+#[tokio::test]
+async fn nothing_is_kept_once_the_connection_is_gone_for_good() {
+    let target = target().await;
+    let other = target.client().await;
+    let key = target.key("k");
+    let mut config = Config::default();
+    config.reconnect(None);
+    for kill in [true, false] {
+        other.command(["SET", &key, "old"]).await.expect("set");
+        let cache = Cache::connect(target.url.as_str(), &config, 100).await.expect("connected");
+        let mut told = cache.invalidations();
+        assert_eq!(cache.get(&key).await.expect("a value"), Some(Bytes::from_static(b"old")));
+        if kill {
+            let id = cache.client().command(["CLIENT", "ID"]).await.expect("a reply");
+            let id: i64 = id.try_into().expect("a number");
+            other.command(["CLIENT", "KILL", "ID", &id.to_string()]).await.expect("killed");
+        } else {
+            cache.client().close().await;
+        }
+        assert_eq!(told.next().await, Some(Invalidation::All));
+        assert_eq!(cache.stats().entries, 0);
+        let error = cache.get(&key).await.expect_err("nobody can say");
+        assert!(matches!(error, Error::Lost(_)), "{error:?}");
+    }
+}
+
+#[test]
+fn a_runtime_that_is_gone_takes_the_values_with_it() {
+    let servers = tokio::runtime::Runtime::new().expect("a runtime");
+    let target = servers.block_on(target());
+    let short = tokio::runtime::Runtime::new().expect("a runtime");
+    let key = target.key("k");
+    let cache = short.block_on(async {
+        let cache = Cache::connect(target.url.as_str(), &Config::default(), 100).await.expect("connected");
+        cache.client().command(["SET", &key, "old"]).await.expect("set");
+        assert!(cache.get(&key).await.expect("a value").is_some());
+        cache
+    });
+    drop(short);
+    let error = servers.block_on(cache.get(&key)).expect_err("nobody can say");
+    assert!(matches!(error, Error::Lost(_)), "{error:?}");
+    servers.block_on(async { drop(target) });
 }
 
 #[tokio::test]

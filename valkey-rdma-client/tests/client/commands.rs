@@ -39,7 +39,7 @@ async fn replies_convert_to_what_the_caller_wants() {
     let wrong = client.command(["GET", &key]).await.expect("a reply");
     let error = Error::from(i64::try_from(wrong).expect_err("not a number"));
     assert_eq!(error.fate(), Fate::Answered);
-    assert_eq!(error.to_string(), "expected an integer of 64 bits, got the string \"text\"");
+    assert_eq!(error.to_string(), "expected an integer of 64 bits, got a string of 4 bytes");
     let settings: HashMap<String, String> =
         client.command(["CONFIG", "GET", "maxclients"]).await.expect("a reply").try_into().expect("a map");
     assert!(settings.contains_key("maxclients"));

@@ -41,6 +41,26 @@ async fn a_connection_of_ones_own_takes_what_the_shared_one_refuses() {
     assert!(!next.command(["GET", &key]).await.expect("a reply").is_nil(), "a changed one is not reused");
 }
 
+/// What it left behind would reach whoever is given the connection next.
+#[tokio::test]
+async fn what_changes_a_connection_needs_one_of_ones_own() {
+    let target = target().await;
+    let client = target.client().await;
+    for command in [&["MULTI"][..], &["CLIENT", "SETNAME", "x"], &["CLIENT", "NO-EVICT", "ON"]] {
+        let error = client.blocking_command(command).await.expect_err("refused");
+        assert!(matches!(error, Error::Refused(_)), "{error:?}");
+        let streamed = command.iter().skip(1).fold(Command::new(command[0]), Command::arg);
+        let error = client.stream_reply(streamed.clone()).await.expect_err("refused");
+        assert!(matches!(error, Error::Refused(_)), "{error:?}");
+        let error = client.stream_argument(streamed, 1).await.expect_err("refused");
+        assert!(matches!(error, Error::Refused(_)), "{error:?}");
+        client.dedicated().await.expect("connected").command(command).await.expect("its own");
+    }
+    let key = target.key("jobs");
+    let blocking = client.command(["BLPOP", &key, "0"]).await.expect_err("refused");
+    assert!(blocking.to_string().contains("use Client::blocking_command"), "{blocking}");
+}
+
 #[tokio::test]
 async fn a_dropped_call_ends_the_connection() {
     let target = target().await;

@@ -41,5 +41,9 @@ async fn a_fallback_that_fails_too_is_told() {
     let error = Client::connect(format!("emulated://{address}?fallback=tcp").as_str())
         .await
         .expect_err("nothing there");
-    assert!(error.to_string().contains("connection refused"), "{error}");
+    let text = error.to_string();
+    let (rdma, tcp) = text.split_once("; and over tcp instead: ").expect("both failures");
+    assert!(rdma.starts_with(&format!("cannot connect to {address} over emulated: ")), "{text}");
+    assert!(rdma.contains("nothing listens there"), "{text}");
+    assert_eq!(tcp, "connection refused; is a server listening on this port?");
 }

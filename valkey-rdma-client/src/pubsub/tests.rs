@@ -1,0 +1,169 @@
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use super::*;
+use crate::config::Config;
+use crate::link::tests::{Door, Peer, pair, settle};
+
+/// A client with a subscriber, and the far ends of their connections.
+async fn subscribed(capacity: usize, slow: SlowConsumer) -> (Client, Subscriber, Door, Peer, Peer) {
+    let (client, door, peer) = pair(&Config::default()).await;
+    let mut events = door.admit();
+    let (subscriber, ()) = tokio::join!(client.subscriber_with(capacity, slow), events.greet());
+    (client, subscriber.expect("connected"), door, peer, events)
+}
+
+fn subscribe(names: &[&str]) -> String {
+    let mut text = format!("*{}\r\n$9\r\nSUBSCRIBE\r\n", names.len() + 1);
+    for name in names {
+        text += &format!("${}\r\n{name}\r\n", name.len());
+    }
+    text
+}
+
+fn confirmed(name: &str) -> Vec<u8> {
+    format!(">3\r\n$9\r\nsubscribe\r\n${}\r\n{name}\r\n:1\r\n", name.len()).into_bytes()
+}
+
+fn published(name: &str) -> Vec<u8> {
+    format!(">3\r\n$7\r\nmessage\r\n${}\r\n{name}\r\n$1\r\nx\r\n", name.len()).into_bytes()
+}
+
+/// Subscribes, and the server confirms.
+async fn hold(subscriber: &Subscriber, peer: &mut Peer, names: &[&str]) {
+    let confirm = async {
+        peer.expect(&subscribe(names)).await;
+        for name in names {
+            peer.say(&confirmed(name)).await;
+        }
+    };
+    let (outcome, ()) = tokio::join!(subscriber.subscribe(Subscription::Channel, names), confirm);
+    outcome.expect("confirmed");
+}
+
+async fn next(subscriber: &mut Subscriber) -> Event {
+    timeout(Duration::from_secs(60), subscriber.next()).await.expect("an event").expect("not the end")
+}
+
+fn is_message(event: &Event, channel: &str) -> bool {
+    matches!(event, Event::Message(message) if message.channel == channel)
+}
+
+const NO: &[u8] = b"-NOPERM no permissions to access a channel\r\n";
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_does_not_keep_subscriptions_from_coming_back() {
+    for slow in [SlowConsumer::Drop, SlowConsumer::Disconnect] {
+        let (_client, mut subscriber, door, _peer, mut events) = subscribed(1, slow).await;
+        hold(&subscriber, &mut events, &["a"]).await;
+        events.say(&published("a")).await;
+        settle().await;
+        drop(events);
+        let mut events = door.admit();
+        events.greet().await;
+        events.expect(&subscribe(&["a"])).await;
+        events.say(&confirmed("a")).await;
+        settle().await;
+        assert!(is_message(&next(&mut subscriber).await, "a"));
+        assert_eq!(next(&mut subscriber).await, Event::Reconnected);
+        events.say(&published("a")).await;
+        assert!(is_message(&next(&mut subscriber).await, "a"));
+        assert_eq!(subscriber.missed(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_restoration_is_told_and_concerns_nobody_else() {
+    let (_client, mut subscriber, door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
+    hold(&subscriber, &mut events, &["a", "b"]).await;
+    let ordering = subscriber.subscribe(Subscription::Channel, ["c"]);
+    let lose = async {
+        events.expect(&subscribe(&["c"])).await;
+        drop(events);
+        let mut events = door.admit();
+        events.greet().await;
+        events.expect(&(subscribe(&["a", "b"]) + &subscribe(&["c"]))).await;
+        events.say(&[NO, &confirmed("c")].concat()).await;
+        events.expect(&(subscribe(&["a"]) + &subscribe(&["b"]))).await;
+        events
+    };
+    let (outcome, mut events) = tokio::join!(ordering, lose);
+    outcome.expect("its own answer");
+    events.say(&confirmed("a")).await;
+    events.say(&published("a")).await;
+    assert!(is_message(&next(&mut subscriber).await, "a"), "not all hold yet");
+    events.say(NO).await;
+    let refused = next(&mut subscriber).await;
+    assert!(matches!(&refused, Event::Refused { name, error, .. } if name == "b" && error.code == "NOPERM"));
+    assert_eq!(next(&mut subscriber).await, Event::Reconnected);
+
+    // It is asked for again.
+    drop(events);
+    let mut events = door.admit();
+    events.greet().await;
+    events.expect(&subscribe(&["a", "b", "c"])).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_order_takes_nothing_away_that_held_before() {
+    let (_client, subscriber, door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
+    hold(&subscriber, &mut events, &["a"]).await;
+    let refuse = async {
+        events.expect(&subscribe(&["a", "b"])).await;
+        events.say(NO).await;
+    };
+    let (outcome, ()) = tokio::join!(subscriber.subscribe(Subscription::Channel, ["a", "b"]), refuse);
+    assert!(matches!(outcome, Err(Error::Server(_))), "{outcome:?}");
+    drop(events);
+    let mut events = door.admit();
+    events.greet().await;
+    events.expect(&subscribe(&["a"])).await;
+    events.say(&confirmed("a")).await;
+    assert_eq!(timeout(Duration::from_secs(60), events.0.read(&mut [0; 1])).await.ok().map(drop), None);
+}
+
+/// A server stops reading while it cannot write.
+#[tokio::test(start_paused = true)]
+async fn messages_are_read_while_an_order_is_written() {
+    let (_client, subscriber, _door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
+    let names: Vec<_> = (0..1000).map(|n| format!("channel:{n}")).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let flood = async {
+        events.0.write_all(&published("a").repeat(10_000)).await.expect("open");
+        events.expect(&subscribe(&names)).await;
+        for name in &names {
+            events.say(&confirmed(name)).await;
+        }
+    };
+    let both = async { tokio::join!(subscriber.subscribe(Subscription::Channel, &names), flood) };
+    let (outcome, ()) = timeout(Duration::from_secs(10), both).await.expect("no deadlock");
+    outcome.expect("confirmed");
+    assert_eq!(subscriber.missed(), 10_000 - 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_subscriber_closes_a_connection_that_takes_nothing() {
+    let (_client, subscriber, _door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
+    let name = "x".repeat(100_000);
+    let order = subscriber.subscribe(Subscription::Channel, [&name]);
+    assert!(timeout(Duration::from_secs(1), order).await.is_err());
+    drop(subscriber);
+    let mut rest = Vec::new();
+    let end = timeout(Duration::from_secs(10), events.0.read_to_end(&mut rest)).await;
+    end.expect("the end").expect("in good order");
+    assert!(rest.len() < 10_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_stream_tells_its_end_once() {
+    let (_client, mut subscriber, _door, _peer, mut events) = subscribed(1, SlowConsumer::Disconnect).await;
+    hold(&subscriber, &mut events, &["a"]).await;
+    events.say(&published("a").repeat(2)).await;
+    let mut poll = async || std::future::poll_fn(|cx| Pin::new(&mut subscriber).poll_next(cx)).await;
+    settle().await;
+    assert!(matches!(poll().await, Some(Ok(Event::Message(_)))));
+    assert!(matches!(poll().await, Some(Err(Error::Lost(_)))));
+    assert!(poll().await.is_none());
+}
