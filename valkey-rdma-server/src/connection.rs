@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Buf;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::task::coop::consume_budget;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::command::Command;
@@ -102,6 +103,8 @@ where
                 moved = self.link.exchange_in_time() => moved?,
             }
         }
+        // The last reply is the last that the peer hears.
+        self.link.pusher.refuse();
         self.link.deliver_output().await?;
         self.link.stream.shutdown().await?;
         self.link.linger().await;
@@ -284,6 +287,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             // A peer that never pauses must not keep the command it waits for from being run.
             consume_budget().await;
         }
+        // The command may not be waiting for anything but its next turn on the processor: it has that first.
+        yield_now().await;
         Ok(())
     }
 
@@ -309,6 +314,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         };
         // Whether it leaves, fails or takes too long: this connection is over.
         let _ = timeout(LINGER, gone).await;
+    }
+}
+
+/// Whoever still holds the pusher learns that nobody listens any more.
+impl<S> Drop for Link<S> {
+    fn drop(&mut self) {
+        self.pusher.close();
     }
 }
 

@@ -10,8 +10,11 @@ use crate::reply::Reply;
 /// Sends messages to one connection from anywhere, and can close it. From [`Peer::pusher`](crate::Peer::pusher); clones
 /// send to the same connection.
 ///
-/// Messages and replies share one stream of bytes: a message sent while a command runs goes out after its reply, one
-/// sent before it goes out before. While replies pile up ([`Config::output_high_water`](crate::Config::output_high_water)) messages wait.
+/// Messages and replies share one stream of bytes. A message sent before a command runs goes out before its reply, one
+/// sent while it runs after it, unless the handler takes its time: then messages go out meanwhile, before the reply. A
+/// RESP2 peer cannot tell them apart, so send it only what its commands lead it to expect. While replies pile up
+/// ([`Config::output_high_water`](crate::Config::output_high_water)) messages wait; behind the reply that closes the
+/// connection there are none.
 #[derive(Clone)]
 pub struct Pusher(Arc<Mutex<Mailbox>>);
 
@@ -21,6 +24,8 @@ struct Mailbox {
     /// Bytes the messages take, roughly.
     waiting: usize,
     limit: usize,
+    /// The last reply is on its way.
+    refusing: bool,
     end: Option<End>,
     waker: Option<Waker>,
 }
@@ -40,6 +45,7 @@ impl Pusher {
             messages: VecDeque::new(),
             waiting: 0,
             limit: usize::MAX,
+            refusing: false,
             end: None,
             waker: None,
         })))
@@ -50,7 +56,7 @@ impl Pusher {
     /// ([`Config::push_limit`](crate::Config::push_limit)).
     pub fn push(&self, message: Reply) -> bool {
         let mut mailbox = self.lock();
-        if mailbox.end.is_some() {
+        if mailbox.refusing || mailbox.end.is_some() {
             return false;
         }
         let len = message.weight();
@@ -71,6 +77,13 @@ impl Pusher {
 
     pub(crate) fn set_limit(&self, limit: usize) {
         self.lock().limit = limit;
+    }
+
+    /// Takes no more messages and forgets those that wait. [`close`](Self::close) still works.
+    pub(crate) fn refuse(&self) {
+        let mut mailbox = self.lock();
+        mailbox.refusing = true;
+        mailbox.forget();
     }
 
     /// Why the connection is to end, if it is.
@@ -117,9 +130,13 @@ impl Pusher {
 impl Mailbox {
     fn stop(&mut self, end: End) {
         self.end.get_or_insert(end);
-        self.messages.clear();
-        self.waiting = 0;
+        self.forget();
         self.wake();
+    }
+
+    fn forget(&mut self) {
+        self.messages = VecDeque::new();
+        self.waiting = 0;
     }
 
     fn wake(&mut self) {

@@ -9,7 +9,8 @@ use super::*;
 use crate::handler::Transport;
 use crate::shutdown::Stopper;
 
-/// `SIZE n` answers with a string of `n` bytes, `WAIT` when the test says so, `QUIT` is the last.
+/// `SIZE n` answers with a string of `n` bytes, `WAIT` when the test says so, `TURN` as soon as the runtime lets it, `QUIT`
+/// is the last.
 struct TestHandler {
     calls: AtomicUsize,
     go: Semaphore,
@@ -30,6 +31,9 @@ impl Handler for TestHandler {
         if command.is("WAIT") {
             self.go.acquire().await.unwrap().forget();
         }
+        if command.is("TURN") {
+            consume_budget().await;
+        }
         if command.is("QUIT") {
             peer.close_after_reply();
         }
@@ -45,6 +49,7 @@ impl Handler for TestHandler {
 struct Served {
     client: DuplexStream,
     handler: Arc<TestHandler>,
+    pusher: Pusher,
     stopper: Stopper,
     task: JoinHandle<Result<(), ConnectionError>>,
 }
@@ -60,9 +65,10 @@ fn serve(in_flight: usize, config: &Config) -> Served {
     let stopper = Stopper::new();
     let nowhere = "127.0.0.1:1".parse().unwrap();
     let peer = Peer::new(1, Transport::Tcp, nowhere, nowhere);
+    let pusher = peer.pusher();
     let connection = Connection::new(server, peer, handler.clone(), config);
     let task = tokio::spawn(connection.serve(stopper.listener()));
-    Served { client, handler, stopper, task }
+    Served { client, handler, pusher, stopper, task }
 }
 
 impl Served {
@@ -228,12 +234,54 @@ async fn what_was_sent_before_the_end_is_answered() {
     served.task.await.unwrap().unwrap();
 }
 
+/// The runtime lets a task do so much at a time: a command that has to wait for its turn is not one that waits in vain.
+#[tokio::test]
+async fn a_pipeline_sent_before_the_end_is_answered_however_long_it_is() {
+    let mut served = serve(100_000, &Config::default());
+    served.client.write_all(&b"TURN\r\n".repeat(1000)).await.unwrap();
+    served.client.shutdown().await.unwrap();
+    served.expect(&b"+OK\r\n".repeat(1000)).await;
+    served.expect_end().await;
+}
+
+#[tokio::test]
+async fn no_message_follows_the_last_reply() {
+    let mut served = serve(64, &Config::default());
+    served.client.write_all(b"SIZE 1000\r\nQUIT\r\n").await.unwrap();
+    while served.handler.calls.load(Ordering::Relaxed) < 2 {
+        yield_now().await;
+    }
+    assert!(!served.pusher.push(Reply::simple("late")));
+    served.expect(&[b"$1000\r\n", &[b'x'; 1000][..], b"\r\n+OK\r\n"].concat()).await;
+    served.expect_end().await;
+}
+
+#[tokio::test]
+async fn a_closing_connection_can_still_be_closed_at_once() {
+    let mut served = serve(64, &Config::default());
+    served.client.write_all(b"SIZE 1000\r\nQUIT\r\n").await.unwrap();
+    while served.handler.calls.load(Ordering::Relaxed) < 2 {
+        yield_now().await;
+    }
+    served.pusher.close();
+    assert!(matches!(served.task.await.unwrap(), Err(ConnectionError::Closed)));
+}
+
+#[tokio::test]
+async fn messages_to_a_connection_that_is_over_are_refused() {
+    let served = serve(4096, &Config::default());
+    assert!(served.pusher.push(Reply::simple("before")));
+    drop(served.client);
+    let _ = served.task.await.unwrap();
+    assert!(!served.pusher.push(Reply::simple("after")));
+}
+
 #[tokio::test]
 async fn stopping_answers_what_has_arrived_and_closes() {
     let mut served = serve(4096, Config::default().output_high_water(100));
     served.client.write_all(b"WAIT\r\nSIZE 1000\r\nPING\r\nSIZE 20").await.unwrap();
     while served.handler.calls.load(Ordering::Relaxed) == 0 {
-        tokio::task::yield_now().await;
+        yield_now().await;
     }
     served.stopper.stop();
     served.handler.go.add_permits(1);
@@ -293,7 +341,7 @@ async fn who_waits_for_a_command_is_not_idle() {
     served.client.write_all(b"PING\r\nWAIT\r\n").await.unwrap();
     served.expect(b"+OK\r\n").await;
     advance(limit * 2).await;
-    tokio::task::yield_now().await;
+    yield_now().await;
     served.handler.go.add_permits(1);
     served.expect(b"+OK\r\n").await;
     served.expect_end().await;
