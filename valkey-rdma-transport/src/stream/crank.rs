@@ -72,8 +72,10 @@ impl Session {
         self.waiters.driver_deadline.and_then(|deadline| self.deadline_of(deadline))
     }
 
-    /// The deadline has passed.
+    /// The deadline has passed. That nothing came until then may mean that an event was lost: the next turn looks, and asks
+    /// for one again.
     pub(super) fn handle_timeout(&mut self) {
+        self.port.forget_armed();
         let now = self.now();
         self.core.handle_timeout(now);
         self.pump();
