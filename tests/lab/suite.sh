@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The lab's whole suite, to be run inside it: the transport's tests on kernel verbs, the proofs that connections leave
-# nothing behind, then every client against every server.
+# nothing behind, the conformance suite against our own programs, then every client against every server.
 #
 # usage: suite.sh PROGRAMS TEST_BINARY...     PROGRAMS is the folder of the workspace's built programs
 set -uo pipefail
@@ -20,6 +20,10 @@ for test in "$@"; do
     # Those that need a device are ignored elsewhere; here they are the point. One at a time: the device is slow.
     "$test" --include-ignored --test-threads=1 || failed=1
 done
+# Our mock and our load tool, rule by rule; what others do is in spec/conformance.md.
+export VALKEY_RDMA_BIN=$programs
+"$(dirname "$0")/conformance.sh" mock --hostile --patience 15 || failed=1
+"$(dirname "$0")/conformance.sh" client-ours || failed=1
 "$(dirname "$0")/mock.sh" "$programs" || failed=1
 # Far from full size, which takes half an hour: what grows with connections shows with these too.
 VALKEY_RDMA_LAB_CHURN=${VALKEY_RDMA_LAB_CHURN:-200} VALKEY_RDMA_LAB_HELD=${VALKEY_RDMA_LAB_HELD:-50} \

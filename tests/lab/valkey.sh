@@ -58,6 +58,11 @@ build() {
     for product in "${products[@]}"; do
         cp "$source/tree/src/$product" "$work/built/"
     done
+    # Valkey's own RDMA client, for the conformance suite; a lab without it runs the suite without it.
+    if [ -f "$source/tree/tests/rdma/Makefile" ]; then
+        make -C "$source/tree/tests/rdma"
+        cp "$source/tree/tests/rdma/rdma-test" "$work/built/"
+    fi
     rm -rf "$2"
     mv "$work/built" "$2"
 }

@@ -39,6 +39,7 @@ mod config;
 mod connection;
 mod encode;
 mod error;
+pub mod faults;
 mod handler;
 mod inline;
 mod integer;

@@ -291,6 +291,7 @@ impl Accept for TcpListener {
 }
 
 /// A listener on an RDMA device, and which kind that is.
+#[derive(Debug)]
 pub(crate) struct RdmaListener {
     pub(crate) listener: valkey_rdma_transport::Listener,
     pub(crate) device: DeviceKind,

@@ -62,6 +62,7 @@ pub struct Builder<H> {
 enum Address {
     Tcp(SocketAddr),
     Rdma(DeviceKind, SocketAddr, Box<TransportConfig>),
+    Made(Box<RdmaListener>),
 }
 
 /// An address a server listens on. `Display` is the URL of a client: `valkey://127.0.0.1:6379`.
@@ -183,6 +184,7 @@ impl<H: Handler> Host for Arc<Shared<H>> {
                     let listener = Listener::bind(device, addr, &config).await?;
                     serve(RdmaListener { listener, device }, self, stop, close)
                 }
+                Address::Made(listener) => serve(*listener, self, stop, close),
             })
         })
     }
@@ -213,6 +215,13 @@ impl<H: Handler> Builder<H> {
     /// device's ports are not those of TCP; the emulated device's are.
     pub fn rdma(mut self, device: DeviceKind, addr: SocketAddr, config: &TransportConfig) -> Self {
         self.listen_on.push(Address::Rdma(device, addr, Box::new(config.clone())));
+        self
+    }
+
+    /// Serves whoever connects to a listener made elsewhere, on a device of this kind: one over a device that
+    /// [lies](crate::faults), for example.
+    pub fn listener(mut self, device: DeviceKind, listener: Listener) -> Self {
+        self.listen_on.push(Address::Made(Box::new(RdmaListener { listener, device })));
         self
     }
 

@@ -214,7 +214,9 @@ impl Config {
         self.send_buffer
     }
 
-    pub(crate) fn endpoint_options(&self) -> EndpointOptions {
+    /// What these knobs ask of a device, for [`device::open`](crate::device::open) and
+    /// [`device::listen`](crate::device::listen).
+    pub fn endpoint_options(&self) -> EndpointOptions {
         EndpointOptions {
             send_depth: QUEUE_DEPTH,
             receive_depth: QUEUE_DEPTH,

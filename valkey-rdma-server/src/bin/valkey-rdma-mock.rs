@@ -9,7 +9,9 @@ use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+use valkey_rdma_server::faults::{self, Faults};
 use valkey_rdma_server::{BindError, DeviceKind, Mock, Server, TransportConfig, TransportError};
+use valkey_rdma_transport::{Listener, device};
 
 /// A mock Valkey server on RDMA and TCP
 ///
@@ -44,6 +46,9 @@ struct Options {
     /// Bytes of keys and values from which on nothing more is stored; 0: no limit. Default 1073741824
     #[arg(long, value_name = "BYTES")]
     maxmemory: Option<usize>,
+    /// Misbehave towards RDMA clients as this script says: `register-late=500@2`, `imm-over@1/100,seed=7`, ...
+    #[arg(long, value_name = "SPEC", long_help = faults_help())]
+    faults: Option<Faults>,
 
     /// Password clients must give
     #[arg(long, value_name = "PASSWORD")]
@@ -58,11 +63,16 @@ impl Options {
 
     /// What only makes sense together.
     fn check(&self) -> Result<(), &'static str> {
-        if self.rdma_port().is_none() && (self.device.is_some() || self.rx_size.is_some()) {
-            return Err("--device and --rx-size are for RDMA: add --port N");
+        let of_rdma = self.device.is_some() || self.rx_size.is_some() || self.faults.is_some();
+        if self.rdma_port().is_none() && of_rdma {
+            return Err("--device, --rx-size and --faults are for RDMA: add --port N");
         }
         Ok(())
     }
+}
+
+fn faults_help() -> String {
+    format!("Misbehave towards RDMA clients as this script says\n\n{}", faults::help())
 }
 
 const DEFAULT_PORT: u16 = 6379;
@@ -111,7 +121,17 @@ async fn run(options: Options) -> Result<(), String> {
             config.rx_size(rx_size);
         }
         let device = options.device.unwrap_or(DeviceKind::Verbs);
-        server = server.rdma(device, SocketAddr::new(options.bind, port), &config);
+        let addr = SocketAddr::new(options.bind, port);
+        server = match &options.faults {
+            None => server.rdma(device, addr, &config),
+            Some(faults) => {
+                let _ = writeln!(io::stderr(), "note: misbehaves on purpose: --faults {faults}");
+                let options = config.endpoint_options();
+                let honest =
+                    device::listen(device, addr, &options).await.map_err(|error| explain(&error.into()))?;
+                server.listener(device, Listener::over(faults.listener(honest), &config))
+            }
+        };
     }
     if let Some(port) = options.tcp_port {
         server = server.tcp(SocketAddr::new(options.bind, port));

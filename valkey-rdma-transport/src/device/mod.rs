@@ -30,6 +30,7 @@ mod passive;
 pub use kind::DeviceKind;
 pub use open::{listen, open};
 pub use passive::{ConnectRequest, PassiveEndpoint};
+pub use valkey_rdma_proto::{wire, work};
 
 /// One queue pair with its completion queue, regions and connection-manager identifier.
 ///

@@ -38,9 +38,15 @@ impl Listener {
     /// Cancel safety: dropping the future leaves nothing behind.
     pub async fn bind(device: DeviceKind, addr: SocketAddr, config: &Config) -> Result<Self, TransportError> {
         let passive = device::listen(device, addr, &config.endpoint_options()).await?;
+        Ok(Self::over(passive, config))
+    }
+
+    /// Accepts what a passive endpoint made elsewhere accepts: one of [`device::listen`] behind a wrapper that
+    /// observes it or disturbs it.
+    pub fn over(passive: Box<dyn PassiveEndpoint>, config: &Config) -> Self {
         let (connections, pinned_bytes) = config.listener_limits();
         let places = Places::new(Limits { connections, pinned_bytes });
-        Ok(Self { passive, config: config.clone(), places })
+        Self { passive, config: config.clone(), places }
     }
 
     /// Waits for the next connection. The stream is returned as soon as its request is accepted; reading from

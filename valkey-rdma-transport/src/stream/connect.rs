@@ -8,7 +8,7 @@ use valkey_rdma_proto::{CloseReason, Role};
 use super::Stream;
 use super::end::End;
 use crate::config::Config;
-use crate::device::{self, DeviceKind};
+use crate::device::{self, DeviceKind, Endpoint};
 use crate::error::TransportError;
 
 impl Stream {
@@ -35,22 +35,44 @@ impl Stream {
         let limit = config.connect_limit();
         let connecting = async {
             let endpoint = device::open(device, peer, &config.endpoint_options()).await?;
-            let stream = Stream::establish(endpoint, Role::Client, config, None)?;
-            if poll_fn(|cx| stream.shared.with(|session| session.poll_connected(cx))).await {
-                return Ok(stream);
-            }
-            let (end, info) = stream.shared.with(|session| (session.end, session.info()));
-            Err(match end {
-                Some(End::Closed(CloseReason::Peer)) => TransportError::ClosedInHandshake { peer },
-                Some(End::Closed(CloseReason::HandshakeTimeout)) => {
-                    TransportError::ConnectTimeout { peer, after: limit }
-                }
-                Some(end) => end.error(&info),
-                None => TransportError::Closed,
-            })
+            Self::connected(endpoint, config).await
         };
         tokio::time::timeout(limit, connecting)
             .await
             .unwrap_or(Err(TransportError::ConnectTimeout { peer, after: limit }))
+    }
+
+    /// Connects as [`connect`](Self::connect) does, over an endpoint made elsewhere: one of [`device::open`] behind a
+    /// wrapper that observes it or disturbs it.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// Cancel safety, panics: as there.
+    pub async fn connect_over(
+        endpoint: Box<dyn Endpoint>,
+        config: &Config,
+    ) -> Result<Stream, TransportError> {
+        let (peer, limit) = (endpoint.peer_addr(), config.connect_limit());
+        tokio::time::timeout(limit, Self::connected(endpoint, config))
+            .await
+            .unwrap_or(Err(TransportError::ConnectTimeout { peer, after: limit }))
+    }
+
+    async fn connected(endpoint: Box<dyn Endpoint>, config: &Config) -> Result<Stream, TransportError> {
+        let peer = endpoint.peer_addr();
+        let stream = Stream::establish(endpoint, Role::Client, config, None)?;
+        if poll_fn(|cx| stream.shared.with(|session| session.poll_connected(cx))).await {
+            return Ok(stream);
+        }
+        let (end, info) = stream.shared.with(|session| (session.end, session.info()));
+        Err(match end {
+            Some(End::Closed(CloseReason::Peer)) => TransportError::ClosedInHandshake { peer },
+            Some(End::Closed(CloseReason::HandshakeTimeout)) => {
+                TransportError::ConnectTimeout { peer, after: config.connect_limit() }
+            }
+            Some(end) => end.error(&info),
+            None => TransportError::Closed,
+        })
     }
 }

@@ -130,17 +130,20 @@ impl Session {
     /// Takes a batch of completions and hands them to the core.
     fn look(&mut self) -> Found {
         let (completions, outcome) = self.port.look();
-        let now = self.now();
-        for &completion in &completions {
-            let mut message = [0; wire::MESSAGE_LEN];
-            let len = self.port.message(&completion, &mut message);
-            self.core.handle_completion(now, completion, &message[..len]);
-        }
         let found = match completions.len() {
             0 => Found::Nothing,
             COMPLETION_BATCH => Found::Many,
             _ => Found::Some,
         };
+        // Most looks find nothing, and reading the clock is not free.
+        if found != Found::Nothing {
+            let now = self.now();
+            for &completion in &completions {
+                let mut message = [0; wire::MESSAGE_LEN];
+                let len = self.port.message(&completion, &mut message);
+                self.core.handle_completion(now, completion, &message[..len]);
+            }
+        }
         self.port.recycle(completions);
         match outcome {
             Ok(()) => found,

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# The conformance suite inside the lab. Server mode: against our mock, or a real server that is started again whenever a
+# case has killed it. Client mode: our load tool, or one of the real clients. The report is also written to
+# $VALKEY_RDMA_LAB_OUT.
+#
+# usage: ./dev lab tests/lab/conformance.sh mock|9.1|8.1 [FLAG...]
+#        ./dev lab tests/lab/conformance.sh client-ours|client-cli|client-benchmark|client-rdma-test [FLAG...]
+# FLAGs are those of `valkey-rdma-conformance server` and `client`.
+set -euo pipefail
+subject=$1
+shift
+bin=${VALKEY_RDMA_BIN:-target/release}
+valkey=$VALKEY_RDMA_LAB_DIR/valkey
+report=(--json "$VALKEY_RDMA_LAB_OUT/conformance-$subject.json")
+
+server() {
+    exec "$bin/valkey-rdma-conformance" server rdma://10.0.0.1:6379 --spawn "$1" "${report[@]}" "${@:2}"
+}
+
+# client COMMAND...: FLAGS are already known.
+client() {
+    exec "$bin/valkey-rdma-conformance" client --bind 10.0.0.1 "${report[@]}" "${flags[@]}" -- "$@"
+}
+
+flags=("$@")
+at=(-h {host} -p {port})
+case $subject in
+    mock) server "$bin/valkey-rdma-mock --bind 10.0.0.1 --port 6379 --device verbs" "$@" ;;
+    8.1 | 9.1)
+        server "$valkey/$subject/valkey-server --protected-mode no --save '' --port 0 \
+            --loadmodule $valkey/$subject/valkey-rdma.so --rdma-bind 10.0.0.1 --rdma-port 6379" "$@"
+        ;;
+    client-ours) client "$bin/valkey-rdma-benchmark" --url {url} -t set,get -n 2000 -c 2 -d 1000 ;;
+    client-cli) client "$valkey/9.1/valkey-cli" --rdma "${at[@]}" SET key value ;;
+    client-benchmark) client "$valkey/9.1/valkey-benchmark" --rdma "${at[@]}" -t set,get -n 2000 -c 2 -d 1000 -q ;;
+    client-rdma-test) client "$valkey/9.1/rdma-test" --host {host} --port {port} ;;
+    *)
+        sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
+        exit 2
+        ;;
+esac

@@ -1,0 +1,121 @@
+//! The command line.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use valkey_rdma_transport::DeviceKind;
+
+/// Tests any server or client of Valkey over RDMA from outside, rule by rule
+///
+/// Each case cites a clause of spec/protocol.md. A failed one shows what was sent and received, in order.
+///
+/// Exit status: 0 if no case failed, 1 if one did, 2 if nothing could be run.
+#[derive(Debug, Parser)]
+#[command(name = "valkey-rdma-conformance", version)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) mode: Mode,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Mode {
+    /// Test a server
+    Server(ServerArgs),
+    /// Test a client: a command that is run once per case, against a server that misbehaves by a script
+    Client(ClientArgs),
+    /// This project's client and server against each other, with faults at random, for a while
+    Soak(SoakArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServerArgs {
+    /// rdma://HOST:PORT, or emulated://HOST:PORT
+    #[arg(required_unless_present = "list")]
+    pub(crate) url: Option<String>,
+
+    /// Also run the cases that published servers die of. Give it a server that may be lost, or --spawn
+    #[arg(long)]
+    pub(crate) hostile: bool,
+
+    /// Start the server with this shell command, and start it again when a case has killed it
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) spawn: Option<String>,
+
+    /// How long to wait for anything that must come, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    pub(crate) patience: Duration,
+
+    #[command(flatten)]
+    pub(crate) report: ReportArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ClientArgs {
+    /// The client and its arguments, in which {host}, {port} and {url} are replaced. It should do some work, end with
+    /// status 0 if all of it was answered, and with another status if not
+    #[arg(last = true, value_name = "CMD", required_unless_present = "list")]
+    pub(crate) command: Vec<String>,
+
+    /// What the servers listen on: `verbs`, or `emulated` for a client built on this project's emulated device
+    #[arg(long, value_name = "verbs|emulated", default_value = "verbs")]
+    pub(crate) device: DeviceKind,
+
+    /// The address they listen on; the port is a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
+    pub(crate) bind: IpAddr,
+
+    /// How long the client may take per case, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = seconds)]
+    pub(crate) patience: Duration,
+
+    #[command(flatten)]
+    pub(crate) report: ReportArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SoakArgs {
+    /// What they run on
+    #[arg(long, value_name = "verbs|emulated", default_value = "emulated")]
+    pub(crate) device: DeviceKind,
+
+    /// The address of the servers
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
+    pub(crate) bind: IpAddr,
+
+    /// For how long, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
+    pub(crate) duration: Duration,
+
+    /// What chance starts from; drawn and printed if not given
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReportArgs {
+    /// Print the cases, run nothing
+    #[arg(long)]
+    pub(crate) list: bool,
+
+    /// Run only the cases whose name contains this text; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub(crate) only: Vec<String>,
+
+    /// Write the report as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+
+    /// Write the report as JUnit's XML
+    #[arg(long, value_name = "FILE")]
+    pub(crate) junit: Option<PathBuf>,
+}
+
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds".to_owned())?;
+    if !(0.1..=86_400.0).contains(&seconds) {
+        return Err("from 0.1 to 86400 seconds".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}

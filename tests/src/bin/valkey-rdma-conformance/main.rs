@@ -1,0 +1,128 @@
+//! Tests any server or client of Valkey over RDMA from outside, rule by rule.
+
+mod args;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+
+use args::{Args, ClientArgs, Mode, ReportArgs, ServerArgs, SoakArgs};
+use valkey_rdma_tests::conformance::client::Subject;
+use valkey_rdma_tests::conformance::report::{self, Table};
+use valkey_rdma_tests::conformance::server::Target;
+use valkey_rdma_tests::conformance::{Case, Record, client, server};
+use valkey_rdma_tests::soak;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let outcome = match Args::parse().mode {
+        Mode::Server(args) => test_server(&args).await,
+        Mode::Client(args) => test_client(&args).await,
+        Mode::Soak(args) => soak(&args).await,
+    };
+    outcome.unwrap_or_else(|error| {
+        // If standard error is gone there is nobody left to tell.
+        let _ = writeln!(std::io::stderr(), "error: {error}");
+        ExitCode::from(2)
+    })
+}
+
+async fn test_server(args: &ServerArgs) -> Result<ExitCode, String> {
+    let cases = select(server::cases(), &args.report.only)?;
+    let table = table(&cases);
+    let Some(url) = args.url.as_deref().filter(|_| !args.report.list) else {
+        return Ok(list(&table, &cases));
+    };
+    let options = server::Options {
+        target: Target::parse(url).await?,
+        patience: args.patience,
+        hostile: args.hostile,
+        spawn: args.spawn.clone(),
+    };
+    if args.hostile {
+        table.print("note: --hostile includes cases that published servers die of");
+    }
+    let records = server::run(cases, &options, |record| table.print(&table.line(record))).await;
+    finish(url, &records, &table, &args.report)
+}
+
+async fn test_client(args: &ClientArgs) -> Result<ExitCode, String> {
+    let cases = select(client::CASES.iter(), &args.report.only)?;
+    let table = table(&cases);
+    if args.report.list {
+        return Ok(list(&table, &cases));
+    }
+    let options = client::Options {
+        device: args.device,
+        bind: args.bind,
+        subject: Subject::Command(args.command.clone()),
+        patience: args.patience,
+    };
+    let records = client::run(cases, &options, |record| table.print(&table.line(record))).await;
+    finish(&args.command.join(" "), &records, &table, &args.report)
+}
+
+async fn soak(args: &SoakArgs) -> Result<ExitCode, String> {
+    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
+    let options = soak::Options { device: args.device, bind: args.bind, duration: args.duration, seed };
+    let print = |line: &str| drop(writeln!(std::io::stdout(), "{line}"));
+    print(&format!("seed {seed}"));
+    let mut next = Instant::now();
+    let outcome = soak::run(&options, |story| {
+        if Instant::now() >= next {
+            next = Instant::now() + PROGRESS;
+            print(&format!("{story:?}"));
+        }
+    });
+    match outcome.await {
+        Ok(story) => {
+            print(&format!("{story:?}"));
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(what) => {
+            print(&format!("failed: {what}"));
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+/// How often a soak tells where it is.
+const PROGRESS: Duration = Duration::from_secs(10);
+
+fn select<C>(
+    cases: impl Iterator<Item = &'static Case<C>>,
+    only: &[String],
+) -> Result<Vec<&'static Case<C>>, String> {
+    let wanted = |case: &&Case<C>| only.is_empty() || only.iter().any(|name| case.id.contains(name.as_str()));
+    let cases: Vec<_> = cases.filter(wanted).collect();
+    if cases.is_empty() { Err(format!("no case is called {only:?}: see --list")) } else { Ok(cases) }
+}
+
+fn table<C>(cases: &[&Case<C>]) -> Table {
+    Table::new(cases.iter().map(|case| (case.id, case.clause)))
+}
+
+fn list<C>(table: &Table, cases: &[&Case<C>]) -> ExitCode {
+    for case in cases {
+        table.print(&table.listed(case.id, case.clause, case.hostile, case.stimulus, case.expected));
+    }
+    ExitCode::SUCCESS
+}
+
+fn finish(subject: &str, records: &[Record], table: &Table, args: &ReportArgs) -> Result<ExitCode, String> {
+    table.print(&report::summary(records));
+    if let Some(file) = &args.json {
+        save(file, &format!("{:#}\n", report::json(subject, records)))?;
+    }
+    if let Some(file) = &args.junit {
+        save(file, &report::junit(subject, records))?;
+    }
+    Ok(if report::all_well(records) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn save(file: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(file, text).map_err(|error| format!("cannot write {}: {error}", file.display()))
+}

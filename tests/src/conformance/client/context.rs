@@ -1,0 +1,107 @@
+//! The scripted server of a case, and the client that is run against it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use valkey_rdma_server::faults::Faults;
+use valkey_rdma_server::{Mock, Server, TransportConfig};
+use valkey_rdma_transport::{DeviceKind, Listener, device};
+
+use super::subject::{Ended, Subject};
+use super::witness::Witnesses;
+use crate::peer::{Finding, Transcript};
+
+/// A client under test, and where the scripted servers listen for it.
+pub struct Context {
+    pub(super) device: DeviceKind,
+    pub(super) bind: IpAddr,
+    pub(super) subject: Subject,
+    pub(super) patience: Duration,
+    pub(super) transcript: Transcript,
+}
+
+impl Context {
+    /// The client must end well, and keep the rules meanwhile.
+    pub(super) async fn served(&mut self, faults: Option<&str>, window: u32) -> Result<(), Finding> {
+        let mut config = TransportConfig::default();
+        config.rx_size(window);
+        self.served_by(faults, &config).await
+    }
+
+    /// As [`served`](Self::served), by a server that sends no keepalives.
+    pub(super) async fn served_without_keepalives(&mut self, window: u32) -> Result<(), Finding> {
+        let mut config = TransportConfig::default();
+        config.rx_size(window).keepalive(None);
+        self.served_by(None, &config).await
+    }
+
+    async fn served_by(&mut self, faults: Option<&str>, config: &TransportConfig) -> Result<(), Finding> {
+        let (ended, broken) = self.run(faults, config).await?;
+        match (ended, broken) {
+            (Ended::Well, None) => Ok(()),
+            (Ended::Well, Some(rule)) => Err(Finding::failed(rule)),
+            (ended, None) => Err(Finding::failed(ended.to_string())),
+            (ended, Some(rule)) => Err(Finding::failed(format!("{rule}; {ended}"))),
+        }
+    }
+
+    /// The client must end with an error of its own, and keep the rules until then.
+    pub(super) async fn fails(&mut self, faults: &str, window: u32) -> Result<(), Finding> {
+        let mut config = TransportConfig::default();
+        config.rx_size(window);
+        match self.run(Some(faults), &config).await? {
+            (Ended::Error(_), None) => Ok(()),
+            (_, Some(rule)) => Err(Finding::failed(rule)),
+            (ended, None) => Err(Finding::failed(ended.to_string())),
+        }
+    }
+
+    /// The client must end by itself, one way or the other.
+    pub(super) async fn ends(&mut self, faults: &str, window: u32) -> Result<(), Finding> {
+        let mut config = TransportConfig::default();
+        config.rx_size(window);
+        match self.run(Some(faults), &config).await? {
+            (Ended::Error(_) | Ended::Well, None) => Ok(()),
+            (_, Some(rule)) => Err(Finding::failed(rule)),
+            (ended, None) => Err(Finding::failed(ended.to_string())),
+        }
+    }
+
+    /// Runs the client against a server with these faults: how it ended, and the first rule it broke.
+    async fn run(
+        &mut self,
+        faults: Option<&str>,
+        config: &TransportConfig,
+    ) -> Result<(Ended, Option<String>), Finding> {
+        let addr = SocketAddr::new(self.bind, 0);
+        let honest = device::listen(self.device, addr, &config.endpoint_options()).await?;
+        let addr = honest.local_addr();
+        let witnesses = Witnesses::new(self.transcript.clone());
+        let mut device = witnesses.listener(honest);
+        let faults: Option<Faults> = match faults {
+            None => None,
+            Some(text) => Some(text.parse().map_err(|error| Finding::not_run(format!("{error}")))?),
+        };
+        if let Some(faults) = &faults {
+            device = faults.listener(device);
+        }
+        let listener = Listener::over(device, config);
+        let server = Server::builder(Mock::new())
+            .listener(self.device, listener)
+            .start()
+            .await
+            .map_err(|error| Finding::not_run(format!("no server: {error}")))?;
+        let ended = self.subject.run(self.device, addr, self.patience).await;
+        drop(server);
+        if witnesses.connections() == 0 && faults.as_ref().is_none_or(|faults| faults.happened() == 0) {
+            return Err(Finding::failed(format!("the client did not connect; {ended}")));
+        }
+        if faults.as_ref().is_some_and(|faults| faults.happened() == 0) {
+            return match ended {
+                Ended::Well => Err(Finding::not_run("the client sent too little for the fault to happen")),
+                ended => Ok((ended, witnesses.broken())),
+            };
+        }
+        Ok((ended, witnesses.broken()))
+    }
+}

@@ -1,0 +1,312 @@
+//! A device that watches: holds what a client does against the specification, without help of the server above.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::BufMut;
+use valkey_rdma_transport::TransportError;
+use valkey_rdma_transport::device::wire::{ControlMessage, MESSAGE_LEN, XferMemory};
+use valkey_rdma_transport::device::work::{
+    Completion, Outcome, ReceiveRequest, Region, RegionId, SendOp, SendRequest, Slice, WrKind,
+};
+use valkey_rdma_transport::device::{
+    Access, CmEvent, ConnectRequest, DeviceInfo, Endpoint, EndpointOptions, Limits, PassiveEndpoint,
+};
+
+use crate::peer::{Transcript, describe_message, reserved};
+
+/// What was seen on all connections of one server.
+#[derive(Clone)]
+pub(super) struct Witnesses {
+    transcript: Transcript,
+    seen: Arc<Mutex<SeenOfAll>>,
+}
+
+#[derive(Default)]
+struct SeenOfAll {
+    connections: u32,
+    broken: Option<String>,
+}
+
+impl Witnesses {
+    pub(super) fn new(transcript: Transcript) -> Self {
+        Self { transcript, seen: Arc::default() }
+    }
+
+    pub(super) fn listener(&self, passive: Box<dyn PassiveEndpoint>) -> Box<dyn PassiveEndpoint> {
+        Box::new(WatchedListener { passive, witnesses: self.clone() })
+    }
+
+    /// The first rule that was broken, if any was.
+    pub(super) fn broken(&self) -> Option<String> {
+        self.seen().broken.clone()
+    }
+
+    /// Connect requests seen.
+    pub(super) fn connections(&self) -> u32 {
+        self.seen().connections
+    }
+
+    fn seen(&self) -> MutexGuard<'_, SeenOfAll> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct WatchedListener {
+    passive: Box<dyn PassiveEndpoint>,
+    witnesses: Witnesses,
+}
+
+impl PassiveEndpoint for WatchedListener {
+    fn poll_request(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Box<dyn ConnectRequest>, TransportError>> {
+        let request = ready!(self.passive.poll_request(cx))?;
+        self.witnesses.seen().connections += 1;
+        Poll::Ready(Ok(Box::new(WatchedRequest { request, witnesses: self.witnesses.clone() })))
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.passive.local_addr()
+    }
+}
+
+struct WatchedRequest {
+    request: Box<dyn ConnectRequest>,
+    witnesses: Witnesses,
+}
+
+impl ConnectRequest for WatchedRequest {
+    fn peer_addr(&self) -> SocketAddr {
+        self.request.peer_addr()
+    }
+
+    fn accept(self: Box<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, TransportError> {
+        let device = self.request.accept(options)?;
+        let connection = self.witnesses.transcript.next_connection();
+        Ok(Box::new(Watched {
+            device,
+            witnesses: self.witnesses,
+            connection,
+            receives: HashMap::new(),
+            window: None,
+            offered: 0,
+            announced: 0,
+            written: 0,
+            unproven: 0,
+        }))
+    }
+}
+
+struct Watched {
+    device: Box<dyn Endpoint>,
+    witnesses: Witnesses,
+    connection: u32,
+    receives: HashMap<u32, Slice>,
+    /// The client's window, as it registered it last, and how much of it the server has announced.
+    window: Option<XferMemory>,
+    announced: u64,
+    /// Length of the server's window, and how much of it the client has announced.
+    offered: u64,
+    written: u64,
+    /// Messages of the client since the server last sent anything that proves it takes them.
+    unproven: u32,
+}
+
+impl Watched {
+    fn note(&self, what: &str) {
+        self.witnesses.transcript.note(self.connection, what);
+    }
+
+    fn breaks(&self, rule: String) {
+        self.note(&format!("   breaks a rule: {rule}"));
+        self.witnesses.seen().broken.get_or_insert(rule);
+    }
+
+    fn read(&self, slice: Slice) -> Vec<u8> {
+        let start = slice.offset as usize;
+        let mut bytes = Vec::with_capacity(slice.len as usize);
+        self.device.copy_out(slice.region, start..start + slice.len as usize, &mut bytes);
+        bytes
+    }
+
+    fn sends(&mut self, request: &SendRequest) {
+        match request.op {
+            SendOp::Send => {
+                let message = self.read(request.local);
+                self.note(&format!("-> {}", describe_message(&message)));
+                match ControlMessage::decode(&message) {
+                    Ok(ControlMessage::RegisterXferMemory(memory)) => {
+                        self.offered = memory.len.into();
+                        self.written = 0;
+                        self.unproven = 0;
+                    }
+                    Ok(ControlMessage::GetServerFeature(_)) => self.unproven = 0,
+                    _ => {}
+                }
+            }
+            SendOp::WriteWithImm { imm, .. } => {
+                self.note(&format!("-> WRITE_WITH_IMM len={} imm={imm}", request.local.len));
+                self.announced += u64::from(imm);
+                self.unproven = 0;
+            }
+            SendOp::Write { .. } => {}
+        }
+    }
+
+    fn sees(&mut self, completion: &Completion) {
+        let WrKind::Receive(slot) = completion.wr_id.kind() else { return };
+        match completion.outcome {
+            Outcome::Received { len } => {
+                let Some(&place) = self.receives.get(&slot) else { return };
+                let message = self.read(Slice { len: len.min(place.len), ..place });
+                self.note(&format!("<- {}", describe_message(&message)));
+                self.sees_message(&message);
+            }
+            Outcome::Written { byte_len, imm } => {
+                self.note(&format!("<- WRITE_WITH_IMM len={byte_len} imm={imm}"));
+                self.sees_data(byte_len, imm);
+            }
+            _ => return,
+        }
+        self.unproven += 1;
+        if self.unproven == RECEIVES {
+            self.breaks(format!("{RECEIVES} messages without proof: no receive is left (clause C-1)"));
+        }
+    }
+
+    fn sees_message(&mut self, message: &[u8]) {
+        let Ok(mut bytes) = <[u8; MESSAGE_LEN]>::try_from(message) else {
+            return self.breaks(format!("a control message of {} bytes (clause M-1)", message.len()));
+        };
+        let message = match ControlMessage::decode(&bytes) {
+            Ok(message) => message,
+            Err(error) => return self.breaks(format!("a control message that is none: {error}")),
+        };
+        if reserved(&mut bytes).iter().any(|&byte| byte != 0) {
+            self.breaks("reserved bytes are not zero (clause M-2)".to_owned());
+        }
+        if let ControlMessage::RegisterXferMemory(memory) = message {
+            self.sees_register(memory);
+        }
+    }
+
+    fn sees_register(&mut self, memory: XferMemory) {
+        if !(64 << 10..=16 << 20).contains(&memory.len) {
+            self.breaks(format!("a window of {} bytes (clause W-2)", memory.len));
+        }
+        if let Some(before) = self.window.replace(memory) {
+            if before.len != memory.len {
+                self.breaks(format!(
+                    "a window of {} bytes after one of {} (clause W-3)",
+                    memory.len, before.len
+                ));
+            }
+            if self.announced != 0 && self.announced < before.len.into() {
+                self.breaks(format!(
+                    "a Register with {} of {} bytes announced (clause W-5)",
+                    self.announced, before.len
+                ));
+            }
+        }
+        self.announced = 0;
+    }
+
+    fn sees_data(&mut self, byte_len: u32, imm: u32) {
+        let room = self.offered - self.written.min(self.offered);
+        if u64::from(imm) > room {
+            self.breaks(format!("an immediate of {imm} with {room} bytes of room (clause I-2)"));
+        }
+        if imm < byte_len {
+            self.breaks(format!("an immediate of {imm} after a write of {byte_len} (clause I-3)"));
+        }
+        self.written += u64::from(imm);
+    }
+}
+
+impl Endpoint for Watched {
+    fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError> {
+        self.device.register(len, access)
+    }
+
+    fn fill(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
+        self.device.fill(region, range, fill);
+    }
+
+    fn copy_out(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut) {
+        self.device.copy_out(region, range, out);
+    }
+
+    fn post_sends(&mut self, chain: &[SendRequest]) -> Result<(), TransportError> {
+        for request in chain {
+            self.sends(request);
+        }
+        self.device.post_sends(chain)
+    }
+
+    fn post_receives(&mut self, batch: &[ReceiveRequest]) -> Result<(), TransportError> {
+        for request in batch {
+            if let WrKind::Receive(slot) = request.wr_id.kind() {
+                self.receives.insert(slot, request.local);
+            }
+        }
+        self.device.post_receives(batch)
+    }
+
+    fn poll(&mut self, out: &mut Vec<Completion>, limit: usize) -> Result<(), TransportError> {
+        let before = out.len();
+        self.device.poll(out, limit)?;
+        for completion in &out[before..] {
+            self.sees(completion);
+        }
+        Ok(())
+    }
+
+    fn arm(&mut self) -> Result<(), TransportError> {
+        self.device.arm()
+    }
+
+    fn poll_completion_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
+        self.device.poll_completion_event(cx)
+    }
+
+    fn establish(&mut self) -> Result<(), TransportError> {
+        self.device.establish()
+    }
+
+    fn poll_cm_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CmEvent, TransportError>> {
+        let event = ready!(self.device.poll_cm_event(cx));
+        if let Ok(event) = &event {
+            self.note(&format!("<- connection manager: {event:?}"));
+        }
+        Poll::Ready(event)
+    }
+
+    fn disconnect(&mut self) {
+        self.note("-> disconnect");
+        self.device.disconnect();
+    }
+
+    fn limits(&self) -> Limits {
+        self.device.limits()
+    }
+
+    fn local_addr(&self) -> SocketAddr {
+        self.device.local_addr()
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.device.peer_addr()
+    }
+
+    fn device(&self) -> DeviceInfo {
+        self.device.device()
+    }
+}
+
+/// What servers post in receives. They cannot see more messages than that at once: the next waits, or fails.
+const RECEIVES: u32 = 1024;

@@ -1,0 +1,34 @@
+//! What came of a run, for people and for machines.
+
+mod json;
+mod junit;
+mod table;
+
+pub use json::json;
+pub use junit::junit;
+pub use table::Table;
+
+use super::{Record, Verdict};
+
+/// `N passed, N failed, N not run (why)`.
+pub fn summary(records: &[Record]) -> String {
+    let count = |word| records.iter().filter(|record| record.verdict.word() == word).count();
+    let mut reasons: Vec<&str> = Vec::new();
+    for record in records {
+        if let Verdict::NotRun(why) = &record.verdict
+            && !reasons.contains(&why.as_str())
+        {
+            reasons.push(why);
+        }
+    }
+    let why = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
+    format!("{} passed, {} failed, {} not run{why}", count("passed"), count("failed"), count("not run"))
+}
+
+/// Whether no case failed.
+pub fn all_well(records: &[Record]) -> bool {
+    !records.iter().any(|record| matches!(record.verdict, Verdict::Failed(_)))
+}
+
+#[cfg(test)]
+mod tests;

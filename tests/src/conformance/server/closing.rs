@@ -1,0 +1,112 @@
+//! Keepalives and the end.
+
+use redis_protocol::resp2::types::OwnedFrame;
+
+use super::Context;
+use crate::conformance::Case;
+use crate::peer::{Finding, expect_reply, request};
+
+pub(super) const CASES: &[Case<Context>] = &[
+    Case::new("keepalive", "K-1", "a client that says nothing", "two keepalives come", |c| {
+        Box::pin(keepalive(c))
+    }),
+    Case::new(
+        "keepalive-once",
+        "K-2",
+        "a client without receives for five of the server's periods, that then posts them again",
+        "one keepalive was under way, not several",
+        |c| Box::pin(keepalive_once(c)),
+    ),
+    Case::new("quit", "X-1", "QUIT, 50 times", "+OK arrives before the end every time", |c| {
+        Box::pin(quit(c))
+    }),
+    Case::new(
+        "leave-mid-command",
+        "X-3",
+        "disconnect in the middle of a command, 20 times",
+        "others are served",
+        |c| Box::pin(leave_mid_command(c)),
+    ),
+    Case::new(
+        "leave-with-replies-due",
+        "X-3",
+        "disconnect while large replies wait for a window",
+        "others are served",
+        |c| Box::pin(leave_with_replies_due(c)),
+    ),
+];
+
+async fn keepalive(c: &mut Context) -> Result<(), Finding> {
+    let mut session = c.session().await?;
+    for count in 0..2 {
+        while session.counts().1 <= count {
+            session.take_anything().await?;
+        }
+    }
+    Ok(())
+}
+
+async fn keepalive_once(c: &mut Context) -> Result<(), Finding> {
+    let mut session = c.session().await?;
+    // One receive is left at most: the next keepalive takes it, the one after that stays under way.
+    session.peer.hold_receives();
+    let before = session.counts().1;
+    for used in 1.. {
+        if used + session.counts().1 - before >= RECEIVES {
+            break;
+        }
+        session.ask(0).await.map_err(|finding| {
+            Finding::not_run(format!("the receives could not be used up by questions: {finding}"))
+        })?;
+    }
+    // Five periods, as another connection counts them.
+    let mut clock = c.session().await?;
+    while clock.counts().1 < 5 {
+        clock.take_anything().await?;
+    }
+    let before = session.counts().1;
+    session.peer.release_receives()?;
+    session.ask(1).await?;
+    match session.counts().1 - before {
+        // The one that found a receive, the one that did not, and one that is just due.
+        0..=3 => Ok(()),
+        several => Err(Finding::failed(format!("{several} keepalives were under way"))),
+    }
+}
+
+async fn quit(c: &mut Context) -> Result<(), Finding> {
+    for number in 1..=50 {
+        let mut session = c.session().await?;
+        session.write(&request(&[b"QUIT"])).await?;
+        let reply = session.reply().await.map_err(|finding| {
+            Finding::failed(format!("QUIT number {number} was not answered: {finding}"))
+        })?;
+        expect_reply(&reply, &OwnedFrame::SimpleString(b"OK".to_vec()))?;
+        session.peer.end().await?;
+    }
+    Ok(())
+}
+
+async fn leave_mid_command(c: &mut Context) -> Result<(), Finding> {
+    for _ in 0..20 {
+        let mut session = c.session().await?;
+        session.write(b"*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$100\r\nhalf a val").await?;
+        session.peer.disconnect();
+    }
+    Ok(())
+}
+
+async fn leave_with_replies_due(c: &mut Context) -> Result<(), Finding> {
+    let mut session = c.session_with_window(65_536).await?;
+    session.withhold();
+    let text = vec![b't'; 50_000];
+    session.write(&request(&[b"ECHO", &text]).repeat(4)).await?;
+    while session.unread().len() < 65_536 {
+        session.take_next().await?;
+    }
+    session.peer.disconnect();
+    Ok(())
+}
+
+/// Receives that a session posts.
+const RECEIVES: u64 = 1024;

@@ -1,0 +1,147 @@
+//! Writes and the immediates that announce them.
+
+use redis_protocol::resp2::types::OwnedFrame;
+
+use super::Context;
+use crate::conformance::Case;
+use crate::peer::{Finding, Session, expect_reply, request};
+
+pub(super) const CASES: &[Case<Context>] = &[
+    Case::new(
+        "plain-writes-first",
+        "I-4",
+        "WRITE 128, WRITE 256, WRITE_WITH_IMM 128 that announces all 512",
+        "one command, read in order",
+        |c| Box::pin(plain_writes_first(c)),
+    ),
+    Case::new("imm-of-0", "I-5", "20 writes of nothing with immediate 0, then PING", "ignored; +PONG", |c| {
+        Box::pin(imm_of_0(c))
+    }),
+    Case::new("byte-by-byte", "I-1", "a command announced byte by byte", "one command", |c| {
+        Box::pin(byte_by_byte(c))
+    }),
+    Case::new("imm-short", "I-3", "an immediate smaller than what was written", "the connection ends", |c| {
+        Box::pin(imm_short(c))
+    }),
+    Case::new(
+        "garbage",
+        "X-3",
+        "512 bytes that are not RESP",
+        "an error, or the end of that connection",
+        |c| Box::pin(garbage(c)),
+    ),
+    Case::new("write-beyond-window", "L-3", "a WRITE past the window's end", "remote access error", |c| {
+        Box::pin(write_elsewhere(c, Elsewhere::Beyond))
+    }),
+    Case::new("write-below-window", "L-3", "a WRITE below the window", "remote access error", |c| {
+        Box::pin(write_elsewhere(c, Elsewhere::Below))
+    }),
+    Case::new("write-wrong-key", "L-3", "a WRITE with a wrong key", "remote access error", |c| {
+        Box::pin(write_elsewhere(c, Elsewhere::WrongKey))
+    }),
+    Case::new(
+        "imm-beyond-window",
+        "I-2",
+        "an immediate of one more than the window has left",
+        "the connection ends",
+        |c| Box::pin(imm_beyond(c)),
+    )
+    .hostile(),
+    Case::new("imm-wraps", "I-2", "a PING, then immediates of 4 GiB - 1", "the connection ends", |c| {
+        Box::pin(imm_wraps(c))
+    })
+    .hostile(),
+];
+
+async fn plain_writes_first(c: &mut Context) -> Result<(), Finding> {
+    let mut session = c.session().await?;
+    // 512 bytes: the header of ECHO and its text.
+    let text = vec![b'x'; 512 - request(&[b"ECHO", &[b'x'; 100]]).len() + 100];
+    let command = request(&[b"ECHO", &text]);
+    let (addr, key) = session.place().await?;
+    session.peer.write(addr, key, &command[..128]).await?;
+    session.peer.write(addr + 128, key, &command[128..384]).await?;
+    session.peer.write_imm(addr + 384, key, &command[384..], command.len() as u32).await?;
+    session.wrote(command.len() as u32);
+    expect_reply(&session.reply().await?, &OwnedFrame::BulkString(text))?;
+    session.ping().await
+}
+
+async fn imm_of_0(c: &mut Context) -> Result<(), Finding> {
+    let mut session = c.session().await?;
+    let (addr, key) = session.place().await?;
+    for _ in 0..20 {
+        session.peer.write_imm(addr, key, b"", 0).await?;
+    }
+    session.ping().await
+}
+
+async fn byte_by_byte(c: &mut Context) -> Result<(), Finding> {
+    let mut session = c.session().await?;
+    for byte in request(&[b"PING"]) {
+        session.write_one(&[byte]).await?;
+    }
+    session.pongs(1).await?;
+    session.ping().await
+}
+
+async fn imm_short(c: &mut Context) -> Result<(), Finding> {
+    let mut session = c.session().await?;
+    session.ping().await?;
+    let ping = request(&[b"PING"]);
+    let (addr, key) = session.place().await?;
+    session.peer.write_imm(addr, key, &ping, ping.len() as u32 - 1).await?;
+    session.wrote(ping.len() as u32);
+    c.ended_by_server(session).await
+}
+
+async fn garbage(c: &mut Context) -> Result<(), Finding> {
+    let mut session = c.session().await?;
+    let noise: Vec<u8> = (0..512_u32).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    session.write(&noise).await?;
+    session.write(b"\r\n").await?;
+    match session.reply().await {
+        Ok(OwnedFrame::Error(_)) => Ok(()),
+        Ok(other) => Err(Finding::failed(format!("answered with {other:?}"))),
+        Err(_) if session.peer.has_ended() => Ok(()),
+        Err(finding) => Err(finding),
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Elsewhere {
+    Beyond,
+    Below,
+    WrongKey,
+}
+
+async fn write_elsewhere(c: &mut Context, elsewhere: Elsewhere) -> Result<(), Finding> {
+    let mut session: Session = c.session().await?;
+    session.ping().await?;
+    let remote = session.remote().await?;
+    let (addr, key) = match elsewhere {
+        Elsewhere::Beyond => (remote.addr + u64::from(remote.len) - 4, remote.key),
+        Elsewhere::Below => (remote.addr - 4, remote.key),
+        Elsewhere::WrongKey => (remote.addr, remote.key ^ 0x00ff_ff00),
+    };
+    session.peer.write(addr, key, b"8 bytes!").await?;
+    session.peer.end().await.map(drop)
+}
+
+async fn imm_beyond(c: &mut Context) -> Result<(), Finding> {
+    let mut session = c.session().await?;
+    let room = session.room().await?;
+    let (addr, key) = session.place().await?;
+    session.peer.write_imm(addr, key, b"x", room + 1).await?;
+    c.ended_by_server(session).await
+}
+
+async fn imm_wraps(c: &mut Context) -> Result<(), Finding> {
+    let mut session = c.session().await?;
+    session.ping().await?;
+    for _ in 0..3 {
+        let (addr, key) = session.place().await?;
+        session.peer.write_imm(addr, key, b"x", u32::MAX).await?;
+    }
+    c.ended_by_server(session).await
+}

@@ -1,0 +1,76 @@
+//! A server that the suite starts itself, and starts again when a case has killed it.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep};
+
+use super::{Context, Target};
+
+/// A shell command that is a server, running.
+#[derive(Debug)]
+pub struct Spawned {
+    command: String,
+    child: Child,
+}
+
+impl Spawned {
+    /// Starts `command` with `sh -c exec`, and waits until a client can connect at `target`.
+    ///
+    /// # Errors
+    /// A text for people, if it does not come up.
+    pub async fn start(command: &str, target: Target, patience: Duration) -> Result<Self, String> {
+        let child = Command::new("sh")
+            .args(["-c", &format!("exec {command}")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| format!("cannot start `{command}`: {error}"))?;
+        let mut spawned = Self { command: command.to_owned(), child };
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            if let Some(death) = spawned.death() {
+                return Err(format!("`{command}` {death} before it accepted connections"));
+            }
+            // Its start cannot be seen from outside but by trying.
+            let found = Context::new(target, patience).session().await;
+            match found {
+                Ok(mut session) => {
+                    session.peer.disconnect();
+                    return Ok(spawned);
+                }
+                Err(finding) if Instant::now() > deadline => {
+                    return Err(format!("`{command}` takes no connections at {target}: {finding}"));
+                }
+                Err(_) => sleep(Duration::from_millis(100)).await,
+            }
+        }
+    }
+
+    /// How it ended, if it has.
+    pub fn death(&mut self) -> Option<String> {
+        use std::os::unix::process::ExitStatusExt;
+        let status = self.child.try_wait().ok().flatten()?;
+        Some(match (status.code(), status.signal()) {
+            (Some(code), _) => format!("ended with exit status {code}"),
+            (None, Some(signal)) => format!("was killed by signal {signal}"),
+            (None, None) => "ended".to_owned(),
+        })
+    }
+
+    /// Kills it and waits until it is gone.
+    pub async fn stop(mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill().await;
+    }
+
+    /// The command that started it.
+    pub fn command(&self) -> &str {
+        &self.command
+    }
+}
+
+const START_LIMIT: Duration = Duration::from_secs(60);

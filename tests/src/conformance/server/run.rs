@@ -1,0 +1,125 @@
+//! Runs cases against a server, one after the other, and looks after those that are not meant.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use super::{Context, Spawned, Target};
+use crate::conformance::{Case, Finding, Record, Verdict};
+use crate::peer::Transcript;
+
+/// What is run against which server.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The server.
+    pub target: Target,
+    /// How long it is waited for whenever something must come.
+    pub patience: Duration,
+    /// Also the cases that published servers die of.
+    pub hostile: bool,
+    /// A shell command that starts the server. It is started again after a case has killed it.
+    pub spawn: Option<String>,
+}
+
+/// Runs `cases`, and tells each record as soon as it is there.
+///
+/// After each case a client that was connected before it, and one that comes now, must be served. Once the server is gone
+/// for good, the rest is not run.
+pub async fn run(
+    cases: impl IntoIterator<Item = &'static Case<Context>>,
+    options: &Options,
+    mut tell: impl FnMut(&Record),
+) -> Vec<Record> {
+    let mut runner = Runner::new(options);
+    let mut records = Vec::new();
+    for case in cases {
+        let record = runner.run(case).await;
+        tell(&record);
+        records.push(record);
+    }
+    if let Some(server) = runner.server {
+        server.stop().await;
+    }
+    records
+}
+
+struct Runner<'a> {
+    options: &'a Options,
+    context: Context,
+    server: Option<Spawned>,
+    gone: Option<String>,
+}
+
+impl<'a> Runner<'a> {
+    fn new(options: &'a Options) -> Self {
+        let context = Context::new(options.target, options.patience);
+        Self { options, context, server: None, gone: None }
+    }
+
+    async fn run(&mut self, case: &'static Case<Context>) -> Record {
+        if case.hostile && !self.options.hostile {
+            return Record::not_run(case, "published servers die of it: only with --hostile");
+        }
+        if let Some(gone) = &self.gone {
+            return Record::not_run(case, gone.clone());
+        }
+        let start = Instant::now();
+        if let Err(why) = self.prepare().await {
+            self.gone = Some(why.clone());
+            return Record::new(case, Verdict::Failed(why), self.context.transcript.lines(), start.elapsed());
+        }
+        let result = match timeout(CASE_LIMIT, (case.run)(&mut self.context)).await {
+            Ok(result) => result,
+            Err(_) => Err(Finding::failed(format!("not done after {CASE_LIMIT:?}"))),
+        };
+        let result = self.aftermath(result).await;
+        Record::new(case, result.into(), self.context.transcript.lines(), start.elapsed())
+    }
+
+    /// A server that runs, and a bystander on it.
+    async fn prepare(&mut self) -> Result<(), String> {
+        self.context.transcript = Transcript::default();
+        if let Some(command) = &self.options.spawn
+            && self.server.as_mut().is_none_or(|server| server.death().is_some())
+        {
+            self.context.bystander = None;
+            let patience = self.options.patience;
+            self.server = Some(Spawned::start(command, self.options.target, patience).await?);
+        }
+        if self.context.bystander.is_none() {
+            let target = self.options.target;
+            let connected = self.context.session().await;
+            let bystander = connected.map_err(|finding| format!("cannot connect to {target}: {finding}"))?;
+            self.context.bystander = Some(bystander);
+        }
+        Ok(())
+    }
+
+    /// The server must live, and others must be served. That it has died explains more than what the case saw of it.
+    async fn aftermath(&mut self, result: Result<(), Finding>) -> Result<(), Finding> {
+        let unharmed = self.context.unharmed().await;
+        if unharmed.is_err() {
+            self.context.bystander = None;
+            if let Some(mut server) = self.server.take() {
+                // A process that aborts takes a while to die if it tells its story first.
+                let patience = Instant::now() + self.options.patience;
+                while server.death().is_none() && Instant::now() < patience {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                if let Some(death) = server.death() {
+                    return Err(Finding::failed(format!("the server {death}")));
+                }
+                // It is of no use to the next case.
+                server.stop().await;
+            }
+        }
+        match (result, unharmed) {
+            (Err(Finding::Failed(what)), Err(harm)) => Err(Finding::failed(format!("{what}; {harm}"))),
+            (Err(finding), _) | (Ok(()), Err(finding)) => Err(finding),
+            (Ok(()), Ok(())) => Ok(()),
+        }
+    }
+}
+
+/// No case takes that long on a server that answers.
+const CASE_LIMIT: Duration = Duration::from_secs(120);

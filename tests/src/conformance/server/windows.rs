@@ -1,0 +1,239 @@
+//! Windows: filled to the last byte, offered again, changed.
+
+use redis_protocol::resp2::types::OwnedFrame;
+use valkey_rdma_transport::device::wire::{ControlMessage, XferMemory};
+
+use super::Context;
+use crate::conformance::Case;
+use crate::peer::{Finding, Session, expect_reply, request};
+
+pub(super) const CASES: &[Case<Context>] = &[
+    Case::new(
+        "fill-exactly",
+        "W-4",
+        "the server's window filled to its last byte, a command across the edge",
+        "exactly one new Register; both commands run",
+        |c| Box::pin(fill_exactly(c)),
+    ),
+    Case::new(
+        "one-byte-short",
+        "W-5",
+        "the server's window filled but for one byte",
+        "no Register; then the byte, and one Register",
+        |c| Box::pin(one_byte_short(c)),
+    ),
+    Case::new(
+        "many-windows",
+        "W-4",
+        "a value of three windows and a bit, set and read back",
+        "the same bytes; windows filled to their last byte",
+        |c| Box::pin(many_windows(c)),
+    ),
+    Case::new(
+        "odd-window",
+        "W-2",
+        "a client window of 100001 bytes, replies of three times that",
+        "the same bytes",
+        |c| Box::pin(small_window(c, 100_001, 300_003)),
+    ),
+    Case::new(
+        "window-of-64-KiB",
+        "W-2",
+        "a client window of 64 KiB, replies of three times that",
+        "the same bytes",
+        |c| Box::pin(small_window(c, 65_536, 196_608)),
+    ),
+    Case::new("window-of-7-bytes", "W-2", "a client window of 7 bytes", "replies in 7-byte pieces", |c| {
+        Box::pin(small_window(c, 7, 100))
+    }),
+    Case::new("window-of-1-byte", "W-2", "a client window of one byte", "replies byte by byte", |c| {
+        Box::pin(small_window(c, 1, 10))
+    }),
+    Case::new(
+        "another-buffer",
+        "W-3",
+        "the client's window full, another of the same length offered",
+        "the reply goes on in the new one",
+        |c| Box::pin(another_buffer(c)),
+    ),
+    Case::new(
+        "register-twice-at-start",
+        "W-5",
+        "two Registers before any data, the second for another buffer",
+        "the reply is in the second",
+        |c| Box::pin(register_twice(c)),
+    ),
+    Case::new(
+        "register-early",
+        "W-5",
+        "a Register with part of the client's window written",
+        "the connection ends: bytes may be lost",
+        |c| Box::pin(register_early(c)),
+    ),
+    Case::new(
+        "register-wrong-key",
+        "L-3",
+        "a Register with a key that fits nothing, then a PING",
+        "that connection ends",
+        |c| Box::pin(wrong_key(c)),
+    ),
+    Case::new(
+        "register-resized",
+        "W-3",
+        "the client's window full, one of another length offered",
+        "the reply goes on there, or the connection ends",
+        |c| Box::pin(register_resized(c)),
+    )
+    .hostile(),
+    Case::new("register-of-0", "W-2", "a first Register of length 0", "that connection ends", |c| {
+        Box::pin(register_of(c, 0))
+    })
+    .hostile(),
+    Case::new(
+        "register-of-4-GiB",
+        "W-2",
+        "a first Register of 4 GiB - 1 bytes",
+        "that connection ends, nothing is allocated",
+        |c| Box::pin(register_of(c, u32::MAX)),
+    )
+    .hostile(),
+];
+
+fn value(len: usize) -> Vec<u8> {
+    (0..len).map(|index| b'a' + (index % 23) as u8).collect()
+}
+
+fn ok() -> OwnedFrame {
+    OwnedFrame::SimpleString(b"OK".to_vec())
+}
+
+/// An ECHO whose bytes are exactly `len`, and the text it echoes.
+fn echo_of(len: usize) -> Result<(Vec<u8>, Vec<u8>), Finding> {
+    // The header's length depends on the number of digits in it.
+    for digits in 1..10 {
+        let overhead = request(&[b"ECHO", b""]).len() - 1 + digits;
+        let Some(text) = len.checked_sub(overhead) else { break };
+        if text.to_string().len() == digits {
+            let text = value(text);
+            return Ok((request(&[b"ECHO", &text]), text));
+        }
+    }
+    Err(Finding::not_run(format!("no ECHO has exactly {len} bytes")))
+}
+
+async fn fill_exactly(c: &mut Context) -> Result<(), Finding> {
+    let mut session = c.session().await?;
+    let room = session.room().await? as usize;
+    // 10 bytes beyond the edge.
+    let (command, text) = echo_of(room + 10).or_else(|_| echo_of(room + 11))?;
+    session.write(&command).await?;
+    expect_reply(&session.reply().await?, &OwnedFrame::BulkString(text))?;
+    session.ping().await?;
+    match session.counts() {
+        (2, ..) => Ok(()),
+        (registers, ..) => Err(Finding::failed(format!("{registers} Registers instead of two"))),
+    }
+}
+
+async fn one_byte_short(c: &mut Context) -> Result<(), Finding> {
+    let mut session = c.session().await?;
+    let room = session.room().await? as usize;
+    let (command, text) = echo_of(room).or_else(|_| echo_of(room + 1))?;
+    session.write(&command[..room - 1]).await?;
+    session.ask(1).await?;
+    if session.counts().0 != 1 {
+        return Err(Finding::failed("a Register before the last byte (clause W-5)"));
+    }
+    session.write(&command[room - 1..]).await?;
+    expect_reply(&session.reply().await?, &OwnedFrame::BulkString(text))?;
+    session.ask(2).await?;
+    match session.counts() {
+        (2, ..) => Ok(()),
+        (registers, ..) => Err(Finding::failed(format!("{registers} Registers instead of two"))),
+    }
+}
+
+async fn many_windows(c: &mut Context) -> Result<(), Finding> {
+    let mut session = c.session().await?;
+    let value = value(session.room().await? as usize * 3 + 17);
+    let key = b"valkey-rdma-conformance";
+    expect_reply(&session.command(&[b"SET", key, &value]).await?, &ok())?;
+    let reply = session.command(&[b"GET", key]).await?;
+    session.command(&[b"DEL", key]).await?;
+    expect_reply(&reply, &OwnedFrame::BulkString(value))
+}
+
+async fn small_window(c: &mut Context, window: u32, reply: usize) -> Result<(), Finding> {
+    let mut session = c.session_with_window(window).await?;
+    for len in [reply, reply + 1] {
+        let value = value(len);
+        let reply = session.command(&[b"ECHO", &value]).await?;
+        expect_reply(&reply, &OwnedFrame::BulkString(value))?;
+    }
+    Ok(())
+}
+
+/// A session whose window is full, with the rest of the reply, of which it returns the text, still to come.
+async fn full_window(c: &mut Context) -> Result<(Session, Vec<u8>), Finding> {
+    const LEN: u32 = 65_536;
+    let mut session = c.session_with_window(LEN).await?;
+    session.withhold();
+    let value = value(LEN as usize + 1000);
+    session.write(&request(&[b"ECHO", &value])).await?;
+    while session.unread().len() < LEN as usize {
+        session.take_next().await?;
+    }
+    Ok((session, value))
+}
+
+async fn another_buffer(c: &mut Context) -> Result<(), Finding> {
+    let (mut session, value) = full_window(c).await?;
+    session.change_window(65_536)?;
+    session.offer().await?;
+    expect_reply(&session.reply().await?, &OwnedFrame::BulkString(value))?;
+    session.ping().await
+}
+
+async fn register_resized(c: &mut Context) -> Result<(), Finding> {
+    let (mut session, value) = full_window(c).await?;
+    session.change_window(131_072)?;
+    session.offer().await?;
+    match session.reply().await {
+        Ok(reply) => expect_reply(&reply, &OwnedFrame::BulkString(value)),
+        Err(_) if session.peer.has_ended() => Ok(()),
+        Err(finding) => Err(finding),
+    }
+}
+
+async fn register_twice(c: &mut Context) -> Result<(), Finding> {
+    let mut session = c.session().await?;
+    session.change_window(1 << 20)?;
+    session.offer().await?;
+    session.ping().await
+}
+
+async fn register_early(c: &mut Context) -> Result<(), Finding> {
+    let mut session = c.session().await?;
+    session.ping().await?;
+    session.offer().await?;
+    c.ended_by_server(session).await
+}
+
+async fn wrong_key(c: &mut Context) -> Result<(), Finding> {
+    let mut session = c.silent_session().await?;
+    let window = session.peer.window(1 << 20)?;
+    session.remote().await?;
+    let wrong = XferMemory { addr: window.addr, len: window.len, key: window.rkey ^ 0x00ff_ff00 };
+    session.say(ControlMessage::RegisterXferMemory(wrong)).await?;
+    session.write(&request(&[b"PING"])).await?;
+    session.peer.end().await.map(drop)
+}
+
+async fn register_of(c: &mut Context, len: u32) -> Result<(), Finding> {
+    let mut session = c.silent_session().await?;
+    let window = session.peer.window(65_536)?;
+    session.remote().await?;
+    let memory = XferMemory { addr: window.addr, len, key: window.rkey };
+    session.say(ControlMessage::RegisterXferMemory(memory)).await?;
+    c.ended_by_server(session).await
+}

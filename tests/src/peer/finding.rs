@@ -1,0 +1,48 @@
+//! What was found instead of what was expected.
+
+use std::fmt;
+
+use valkey_rdma_transport::TransportError;
+
+/// Why a case did not pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// The other side did something else than it must.
+    Failed(String),
+    /// The case could not be brought about, so it says nothing about the other side.
+    NotRun(String),
+}
+
+impl Finding {
+    pub(crate) fn failed(what: impl Into<String>) -> Self {
+        Self::Failed(what.into())
+    }
+
+    pub(crate) fn not_run(why: impl Into<String>) -> Self {
+        Self::NotRun(why.into())
+    }
+}
+
+/// A device that refuses is a finding like any other: the text has the whole chain.
+impl From<TransportError> for Finding {
+    fn from(error: TransportError) -> Self {
+        let mut text = error.to_string();
+        let mut source = std::error::Error::source(&error);
+        while let Some(cause) = source {
+            text += &format!(": {cause}");
+            source = cause.source();
+        }
+        Self::Failed(text)
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(what) => f.write_str(what),
+            Self::NotRun(why) => write!(f, "not run: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for Finding {}

@@ -1,0 +1,17 @@
+//! A peer that follows orders: it works on the [device contract](valkey_rdma_transport::device), below every rule of the
+//! protocol, so it can send anything.
+//!
+//! [`Peer`] is raw: one call, one work request. [`Session`] keeps the rules on top of it, for those parts of a test that
+//! are not the stimulus; its [`peer`](Session::peer) breaks them whenever that is wanted.
+
+mod evidence;
+mod finding;
+mod raw;
+mod session;
+
+pub use evidence::Transcript;
+pub(crate) use evidence::describe_message;
+pub use finding::Finding;
+pub use raw::{Passive, Peer, PeerOptions, Seen};
+pub use session::{Session, request};
+pub(crate) use session::{expect_reply, reserved};

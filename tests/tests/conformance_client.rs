@@ -1,0 +1,128 @@
+//! The suite's client mode is green against our client, and finds each rule that a client breaks.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use valkey_rdma_client::{Client, Endpoint, Transport};
+use valkey_rdma_server::faults::Faults;
+use valkey_rdma_server::{DeviceKind, TransportConfig};
+use valkey_rdma_tests::conformance::client::{CASES, Options, Running, Subject, run};
+use valkey_rdma_tests::conformance::{Record, Verdict};
+use valkey_rdma_tests::peer::{Peer, PeerOptions, Session, Transcript};
+use valkey_rdma_transport::{Stream, device};
+
+/// The defect, the case that finds it, and what that finds.
+const PLANTED: &[(&str, &str, &str)] = &[
+    ("register-missing", "honest", "the client failed"),
+    ("register-length=1000", "honest", "clause W-2"),
+    ("register-length=70000@2..", "honest", "clause W-3"),
+    ("register-early", "honest", "clause W-5"),
+    ("reserved", "honest", "clause M-2"),
+    ("opcode=9", "honest", "0x0009"),
+    ("message-length=31", "honest", "clause M-1"),
+    ("imm-over", "honest", "clause I-2"),
+    ("imm-short", "honest", "clause I-3"),
+    ("imm-swapped", "honest", "clause I-2"),
+    ("tail-missing", "window-of-64-KiB", "no reply"),
+    ("lenient-opcode", "opcode-9", "ended well"),
+    ("lenient-length", "message-of-31", "ended well"),
+    ("lenient-imm", "imm-short", "clause W-5"),
+    ("receives-missing", "keepalive-flood", "no reply"),
+    ("garbage", "honest", "the client failed"),
+];
+
+/// A client that sets and gets values that fill windows, and small ones, all at once and one by one.
+async fn work(addr: SocketAddr, faults: Option<&str>) -> Result<(), String> {
+    let config = TransportConfig::default();
+    let options = config.endpoint_options();
+    let text = |error: &dyn std::error::Error| error.to_string();
+    let mut device =
+        device::open(DeviceKind::Emulated, addr, &options).await.map_err(|error| text(&error))?;
+    if let Some(faults) = faults {
+        let faults: Faults = format!("{faults},seed=1").parse().expect("a script");
+        device = faults.endpoint(device).map_err(|error| text(&error))?;
+    }
+    let stream = Stream::connect_over(device, &config).await.map_err(|error| text(&error))?;
+    let endpoint = Endpoint::new(Transport::Emulated, addr.ip().to_string(), addr.port());
+    let client = Client::over(stream, &endpoint).await.map_err(|error| text(&error))?;
+    for len in [3, 300_000, 900_000, 1000] {
+        let value: Vec<u8> = (0..len).map(|index| index as u8).collect();
+        client.command([&b"SET"[..], b"key", &value]).await.map_err(|error| text(&error))?;
+        let reply = client.command(["GET", "key"]).await.map_err(|error| text(&error))?;
+        if reply != valkey_rdma_client::Value::Bulk(value.into()) {
+            return Err("another value came back".to_owned());
+        }
+    }
+    for _ in 0..20 {
+        let replies = (0..100).map(|_| client.command(["PING", "a text of some length"]));
+        for reply in replies {
+            reply.await.map_err(|error| text(&error))?;
+        }
+    }
+    client.close().await;
+    Ok(())
+}
+
+async fn suite(faults: Option<&'static str>, only: Option<&str>) -> Vec<Record> {
+    suite_of(Arc::new(move |addr| Box::pin(work(addr, faults))), only).await
+}
+
+async fn suite_of(
+    client: Arc<dyn Fn(SocketAddr) -> Running + Send + Sync>,
+    only: Option<&str>,
+) -> Vec<Record> {
+    let options = Options {
+        device: DeviceKind::Emulated,
+        bind: "127.0.0.1".parse().expect("an address"),
+        subject: Subject::InProcess(client),
+        patience: Duration::from_secs(60),
+    };
+    let cases = CASES.iter().filter(|case| only.is_none_or(|only| case.id == only));
+    run(cases, &options, |_| {}).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn our_client_passes_every_case() {
+    let records = suite(None, None).await;
+    let failed: Vec<_> = records.iter().filter(|record| record.verdict != Verdict::Passed).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    assert_eq!(records.len(), CASES.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_planted_defect_is_found() {
+    let mut missed = Vec::new();
+    for &(defect, case, finding) in PLANTED {
+        let verdict = suite(Some(defect), Some(case)).await.pop().expect("a case of this name").verdict;
+        match verdict {
+            Verdict::Failed(found) if found.contains(finding) => {}
+            other => missed.push(format!("{defect} in {case}: {other:?}, not {finding:?}")),
+        }
+    }
+    assert!(missed.is_empty(), "{missed:#?}");
+}
+
+/// Two thousand messages, and no thought of whether the server takes them.
+async fn careless(addr: SocketAddr) -> Result<(), String> {
+    let talk = async {
+        let options = PeerOptions::default();
+        let peer = Peer::connect(DeviceKind::Emulated, addr, &options, &Transcript::default()).await?;
+        let mut session = Session::new(peer, 1 << 20)?;
+        session.handshake().await?;
+        for _ in 0..2000 {
+            session.write_one(b"PING\r\n").await?;
+        }
+        session.pongs(2000).await
+    };
+    talk.await.map_err(|finding| finding.to_string())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_counts_no_credits_is_found_c1() {
+    let mut records = suite_of(Arc::new(|addr| Box::pin(careless(addr))), Some("stalled-server")).await;
+    let Some(Verdict::Failed(found)) = records.pop().map(|record| record.verdict) else {
+        panic!("it is found");
+    };
+    assert!(found.contains("clause C-1"), "{found}");
+}

@@ -1,0 +1,31 @@
+//! The suite's server mode is green against the mock, and its verdicts are about the rules.
+
+use std::time::Duration;
+
+use valkey_rdma_server::{DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_tests::conformance::server::{Options, Target, cases, run};
+use valkey_rdma_tests::conformance::{Record, Verdict};
+
+/// Longer than anything takes here, unless it does not come at all.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+async fn suite(config: &TransportConfig) -> Vec<Record> {
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let server =
+        Server::builder(Mock::new()).rdma(DeviceKind::Emulated, any, config).start().await.expect("listens");
+    let target = Target { device: DeviceKind::Emulated, addr: server.endpoints()[0].addr };
+    let options = Options { target, patience: PATIENCE, hostile: true, spawn: None };
+    let records = run(cases(), &options, |_| {}).await;
+    server.shutdown().await;
+    records
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_mock_passes_every_case_and_takes_commands_while_replies_wait_c4() {
+    let mut config = TransportConfig::default();
+    config.keepalive(Some(Duration::from_millis(200)));
+    let records = suite(&config).await;
+    let failed: Vec<_> = records.iter().filter(|record| record.verdict != Verdict::Passed).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    assert_eq!(records.len(), cases().count());
+}

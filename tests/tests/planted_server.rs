@@ -1,0 +1,79 @@
+//! The suite finds what is wrong: a server with one rule broken fails the case that is about this rule, and passes it
+//! otherwise.
+
+use std::time::Duration;
+
+use valkey_rdma_server::faults::Faults;
+use valkey_rdma_server::{DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_tests::conformance::Verdict;
+use valkey_rdma_tests::conformance::server::{Options, Target, cases, run};
+use valkey_rdma_transport::{Listener, device};
+
+/// The defect, the case that finds it, and what that finds.
+const PLANTED: &[(&str, &str, &str)] = &[
+    ("register-missing", "register-first", "nothing came"),
+    ("register-length=1000", "window-length", "1000 bytes"),
+    ("register-length=0", "no-features", "clause W-2"),
+    ("register-twice", "register-first", "clause W-5"),
+    ("register-early", "fill-exactly", "clause W-5"),
+    ("register-length=70000@2..", "many-windows", "clause W-3"),
+    ("answer-opcode=1", "feature-answer", "clause F-3"),
+    ("answer-select", "feature-answer", "selector"),
+    ("answer-missing", "feature-answer", "nothing came"),
+    ("reserved", "register-first", "clause M-2"),
+    ("message-length=31", "fill-exactly", "clause M-1"),
+    ("opcode=9", "fill-exactly", "0x0009"),
+    ("opcode=1", "fill-exactly", "clause F-3"),
+    ("imm-swapped", "no-features", "clause I-2"),
+    ("imm-over", "no-features", "clause I-2"),
+    ("imm-short", "no-features", "clause I-3"),
+    ("tail-missing", "odd-window", "nothing came"),
+    ("address-stale", "another-buffer", "instead of"),
+    ("receives-missing", "five-thousand-bytes", "not acknowledged"),
+    ("lenient-opcode", "opcode-9", "still open"),
+    ("lenient-length", "message-of-31", "still open"),
+    ("lenient-imm", "imm-beyond-window", "still open"),
+    ("lenient-imm", "plain-writes-first", "nothing came"),
+    ("close-missing", "opcode-4", "still open"),
+    ("close-before@2", "quit", "was not answered"),
+    ("keepalive-missing", "keepalive", "nothing came"),
+    ("garbage", "no-features", "RESP"),
+];
+
+async fn verdict(faults: Option<&str>, case: &str) -> Verdict {
+    let config = TransportConfig::default();
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let kind = DeviceKind::Emulated;
+    let mut device = device::listen(kind, any, &config.endpoint_options()).await.expect("listens");
+    if let Some(faults) = faults {
+        let faults: Faults = format!("{faults},seed=1").parse().expect("a script");
+        device = faults.listener(device);
+    }
+    let target = Target { device: kind, addr: device.local_addr() };
+    let server = Server::builder(Mock::new()).listener(kind, Listener::over(device, &config));
+    let server = server.start().await.expect("starts");
+    let options = Options { target, patience: Duration::from_secs(8), hostile: true, spawn: None };
+    let found = cases().filter(|found| found.id == case);
+    let mut records = run(found, &options, |_| {}).await;
+    drop(server);
+    records.pop().expect("a case of this name").verdict
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_planted_defect_is_found_by_the_case_about_its_rule() {
+    let mut missed = Vec::new();
+    for &(defect, case, finding) in PLANTED {
+        match verdict(Some(defect), case).await {
+            Verdict::Failed(found) if found.contains(finding) => {}
+            other => missed.push(format!("{defect} in {case}: {other:?}, not {finding:?}")),
+        }
+    }
+    assert!(missed.is_empty(), "{missed:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_defect_the_same_cases_pass() {
+    for &(_, case, _) in PLANTED {
+        assert_eq!(verdict(None, case).await, Verdict::Passed, "{case}");
+    }
+}
