@@ -190,9 +190,7 @@ impl Session {
     fn device_failed(&mut self, error: &TransportError) -> bool {
         if !self.core.is_closed() {
             tracing::warn!(peer = %self.info().peer_addr, %error, "device failed");
-        }
-        if let TransportError::Fault { fault, .. } = error {
-            self.end.get_or_insert(End::Fault(*fault));
+            self.end = self.end.or_else(|| End::of_device(error));
         }
         self.core.handle_device_failure(self.now());
         true
