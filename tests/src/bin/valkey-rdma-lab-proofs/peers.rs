@@ -90,8 +90,8 @@ pub(crate) fn typed(error: &io::Error) -> Option<&TransportError> {
     error.get_ref().and_then(|error| error.downcast_ref())
 }
 
-/// Fails unless a connection whose peer was killed ended as if the peer had closed it, which its kernel did in its place:
-/// with the end of the file, or a write that went nowhere.
+/// Fails unless a connection ended as if the peer had closed it, which its kernel does for one that was killed: with the
+/// end of the file, or a write that went nowhere.
 pub(crate) fn ensure_peer_left(who: &str, end: &io::Result<()>) -> Outcome {
     let left = match end {
         Ok(()) => true,
