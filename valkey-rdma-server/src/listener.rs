@@ -31,15 +31,25 @@ pub(crate) trait Accept: Send + 'static {
 
     fn local_addr(&self) -> SocketAddr;
 
-    /// Whether the next accept would fail in the same way, for want of something or because the listener is broken.
-    /// Otherwise the error is that of one client.
-    fn would_recur(error: &Self::Error) -> bool;
+    /// What an error of the next two means for the clients after this one.
+    fn trouble(error: &Self::Error) -> Trouble;
 
     /// Waits for the next client.
     fn arrival(&mut self) -> impl Future<Output = Result<Self::Arrival, Self::Error>> + Send;
 
     /// Lets it in: from here on the connection costs memory.
     fn open(arrival: Self::Arrival) -> Result<Accepted<Self::Stream>, Self::Error>;
+}
+
+/// What it means that a client could not be accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// It was this client's. The next one may fare better.
+    Client,
+    /// The next accept would fail in the same way, for want of something.
+    Shortage,
+    /// Nobody will come any more.
+    End,
 }
 
 /// A stream and its two ends.
@@ -91,8 +101,8 @@ enum Room {
     Turnstile(OwnedSemaphorePermit),
 }
 
-/// Accepts until the server is to stop or this listener is to `close`, then stops listening and waits for the connections to
-/// end, which they are only told if the server stops. Dropping the future cuts them.
+/// Accepts until the server is to stop, this listener is to `close` or has come to its own end, then stops listening and
+/// waits for the connections to end, which they are only told if the server stops. Dropping the future cuts them.
 pub(crate) async fn listen<H: Handler>(
     mut listener: impl Accept,
     shared: Arc<Shared<H>>,
@@ -105,7 +115,8 @@ pub(crate) async fn listen<H: Handler>(
             () = stop.requested() => break,
             () = close.requested() => break,
             Some(ended) = connections.join_next() => report(ended),
-            (accepted, room) = accept(&mut listener, &shared) => {
+            next = accept(&mut listener, &shared) => {
+                let Some((accepted, room)) = next else { break };
                 admit(accepted, room, listener.transport(), &shared, &stop, &mut connections);
             }
         }
@@ -116,8 +127,11 @@ pub(crate) async fn listen<H: Handler>(
     }
 }
 
-/// Accepts the next connection that there is room for, however long that takes.
-async fn accept<L: Accept, H: Handler>(listener: &mut L, shared: &Shared<H>) -> (Accepted<L::Stream>, Room) {
+/// Accepts the next connection that there is room for, however long that takes. `None`: the listener has ended.
+async fn accept<L: Accept, H: Handler>(
+    listener: &mut L,
+    shared: &Shared<H>,
+) -> Option<(Accepted<L::Stream>, Room)> {
     loop {
         let accepted = match listener.arrival().await {
             Ok(arrival) => {
@@ -130,15 +144,21 @@ async fn accept<L: Accept, H: Handler>(listener: &mut L, shared: &Shared<H>) -> 
             }
             Err(error) => Err(error),
         };
-        match accepted {
-            Ok(accepted) => return accepted,
-            Err(error) if L::would_recur(&error) => {
-                warn!(error = &error as &dyn Error, addr = %listener.local_addr(), "cannot accept");
+        let error = match accepted {
+            Ok(accepted) => return Some(accepted),
+            Err(error) => error,
+        };
+        let addr = listener.local_addr();
+        match L::trouble(&error) {
+            Trouble::Client => debug!(error = &error as &dyn Error, %addr, "a client was not accepted"),
+            Trouble::Shortage => {
+                warn!(error = &error as &dyn Error, %addr, "cannot accept");
                 // The next try would fail at once, again and again.
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
-            Err(error) => {
-                debug!(error = &error as &dyn Error, addr = %listener.local_addr(), "a client was not accepted");
+            Trouble::End => {
+                error!(error = &error as &dyn Error, %addr, "the listener has ended: nobody can connect there any more");
+                return None;
             }
         }
     }
@@ -251,8 +271,8 @@ impl Accept for TcpListener {
         TcpListener::local_addr(self).expect("a bound socket has an address")
     }
 
-    fn would_recur(error: &io::Error) -> bool {
-        is_shortage(error)
+    fn trouble(error: &io::Error) -> Trouble {
+        if is_shortage(error) { Trouble::Shortage } else { Trouble::Client }
     }
 
     async fn arrival(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
@@ -290,16 +310,16 @@ impl Accept for RdmaListener {
         self.listener.local_addr()
     }
 
-    fn would_recur(error: &TransportError) -> bool {
+    fn trouble(error: &TransportError) -> Trouble {
         match error {
             // The calls that wait for the next request.
-            TransportError::Device { call: "epoll_wait" | "rdma_get_cm_event", .. } => true,
-            TransportError::Device { source, .. } => is_shortage(source),
-            TransportError::Memory { .. }
+            TransportError::Device { call: "epoll_wait" | "rdma_get_cm_event", .. }
+            | TransportError::Memory { .. }
             | TransportError::Descriptors { .. }
-            | TransportError::DeviceRemoved
-            | TransportError::Closed => true,
-            _ => false,
+            | TransportError::SystemDescriptors { .. } => Trouble::Shortage,
+            TransportError::Device { source, .. } if is_shortage(source) => Trouble::Shortage,
+            TransportError::DeviceRemoved | TransportError::Closed => Trouble::End,
+            _ => Trouble::Client,
         }
     }
 

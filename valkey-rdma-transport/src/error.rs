@@ -123,6 +123,18 @@ pub enum TransportError {
         #[source]
         source: io::Error,
     },
+    /// The whole system may open no more files.
+    #[error(
+        "the system has no file left for {call}; raise its limit with `sysctl fs.file-max=`, or hold fewer \
+             connections: each takes two"
+    )]
+    SystemDescriptors {
+        /// The call that needed one, by the name its manual page has.
+        call: &'static str,
+        /// The OS error.
+        #[source]
+        source: io::Error,
+    },
     /// The device reported a fault of itself or of the connection's queues.
     #[error("RDMA device {device} reported: {fault}")]
     Fault {

@@ -209,6 +209,12 @@ async fn a_lost_completion_event_is_made_good_by_the_next_keepalive() {
         let answer = tokio::time::timeout(Duration::from_secs(4), client.read_u8()).await;
         assert_eq!(answer.expect("within a keepalive period of 3 s").expect("reads"), *byte);
     }
+    // From then on events are asked for again: nobody waits for a deadline.
+    for byte in b"56" {
+        client.write_all(&[*byte]).await.expect("writes");
+        let answer = tokio::time::timeout(Duration::from_millis(1), client.read_u8()).await;
+        assert_eq!(answer.expect("without a deadline").expect("reads"), *byte);
+    }
     client.shutdown().await.expect("everything is acknowledged");
     echo.await.expect("the server is content");
 }

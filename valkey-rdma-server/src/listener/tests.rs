@@ -133,20 +133,23 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// An error of each kind, and who is to blame for it.
 #[test]
 fn only_a_shortage_makes_a_listener_rest() {
-    for (code, rest) in [(EMFILE, true), (ENFILE, true), (ENOMEM, true), (ENOBUFS, true), (103, false)] {
+    use Trouble::{Client, End, Shortage};
+    for (code, trouble) in
+        [(EMFILE, Shortage), (ENFILE, Shortage), (ENOMEM, Shortage), (ENOBUFS, Shortage), (103, Client)]
+    {
         let error = || os_error(code);
-        assert_eq!(TcpListener::would_recur(&error()), rest, "{}", error());
+        assert_eq!(TcpListener::trouble(&error()), trouble, "{}", error());
         let device = TransportError::Device { call: "rdma_create_qp", source: error() };
-        assert_eq!(RdmaListener::would_recur(&device), rest, "{device}");
+        assert_eq!(RdmaListener::trouble(&device), trouble, "{device}");
         let memory = TransportError::Memory { bytes: 1, limit: None, source: error() };
-        assert!(RdmaListener::would_recur(&memory));
+        assert_eq!(RdmaListener::trouble(&memory), Shortage);
     }
     let other_device = TransportError::WrongDevice { peer: nowhere(), wanted: "a".into(), found: "b".into() };
-    assert!(!RdmaListener::would_recur(&other_device));
-    assert!(RdmaListener::would_recur(&TransportError::DeviceRemoved));
+    assert_eq!(RdmaListener::trouble(&other_device), Client);
+    assert_eq!(RdmaListener::trouble(&TransportError::DeviceRemoved), End);
 }
 
-/// Comes back with these, last first.
+/// Comes back with these, last first. Whoever asks for more than there are asks in vain.
 struct Scripted(Vec<io::Result<Accepted<DuplexStream>>>);
 
 impl Accept for Scripted {
@@ -162,12 +165,12 @@ impl Accept for Scripted {
         nowhere()
     }
 
-    fn would_recur(error: &io::Error) -> bool {
-        TcpListener::would_recur(error)
+    fn trouble(error: &io::Error) -> Trouble {
+        if error.kind() == io::ErrorKind::NotConnected { Trouble::End } else { TcpListener::trouble(error) }
     }
 
     async fn arrival(&mut self) -> io::Result<Accepted<DuplexStream>> {
-        self.0.pop().unwrap()
+        self.0.pop().expect("an accept too many")
     }
 
     fn open(arrival: Accepted<DuplexStream>) -> io::Result<Accepted<DuplexStream>> {
@@ -183,4 +186,21 @@ async fn a_client_that_vanished_does_not_keep_the_next_one_waiting() {
         let mut next = pin!(accept(&mut listener, &shared));
         assert_eq!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), keeps);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listener_that_has_come_to_its_end_is_not_asked_again_and_its_connections_go_on() {
+    let (mut client, stream) = duplex(4096);
+    let listener = Scripted(vec![Err(io::ErrorKind::NotConnected.into()), Ok(accepted(stream))]);
+    let shared = Arc::new(Shared::new(Arc::new(Mock::new()), Config::default()));
+    let (stopper, closer) = (Stopper::new(), Stopper::new());
+    let listening = tokio::spawn(listen(listener, shared, stopper.listener(), closer.listener()));
+    // Time passes only when everybody waits: after this the listener has met its end.
+    tokio::time::sleep(ACCEPT_PAUSE * 10).await;
+    client.write_all(b"PING\r\n").await.unwrap();
+    let mut answer = [0; 7];
+    client.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"+PONG\r\n");
+    drop(client);
+    timeout(PATIENCE, listening).await.expect("nobody is left").expect("no panic");
 }

@@ -131,7 +131,8 @@ pub struct EndpointOptions {
     pub send_depth: u32,
     /// Depth of the receive queue, in work requests.
     pub receive_depth: u32,
-    /// Bytes that a send may carry inside the request. 0: none. More than the device can is asked down.
+    /// Bytes that a send may carry inside the request. 0: none. What the device cannot is halved until it
+    /// can.
     pub max_inline: u32,
     /// How long it may take to find the device that leads to the address, in whole milliseconds.
     pub address_timeout: Duration,

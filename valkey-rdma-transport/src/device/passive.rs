@@ -12,7 +12,8 @@ pub trait PassiveEndpoint: Send {
     ///
     /// # Errors
     /// [`TransportError::Device`], [`TransportError::WrongDevice`] and the like if a request cannot be taken: that
-    /// one was rejected, the listener goes on.
+    /// one was rejected, the listener goes on. [`TransportError::DeviceRemoved`] is the listener's own end: no request
+    /// will come any more, and every later call returns it too.
     fn poll_request(&mut self, cx: &mut Context<'_>)
     -> Poll<Result<Box<dyn ConnectRequest>, TransportError>>;
 

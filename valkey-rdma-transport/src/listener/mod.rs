@@ -53,8 +53,9 @@ impl Listener {
     /// it and writing to it waits for the peer's memory.
     ///
     /// # Errors
-    /// Those of one request that could not be accepted, such as [`TransportError::Memory`]. The listener goes
-    /// on: call again.
+    /// Those of one request that could not be accepted, such as [`TransportError::Memory`]: the listener goes
+    /// on, call again. [`TransportError::DeviceRemoved`] is the listener's own end, and every later call returns it too:
+    /// drop the listener.
     ///
     /// Cancel safety: no connection is lost if the future is dropped.
     ///
@@ -77,7 +78,8 @@ impl Listener {
     /// [`Request::accept`] it, or drop it to reject it. Until then it costs neither a queue pair nor pinned memory.
     ///
     /// # Errors
-    /// Those of one request that could not be taken. The listener goes on: call again.
+    /// Those of one request that could not be taken: the listener goes on, call again. Or the listener's own end, as for
+    /// [`accept`](Self::accept).
     ///
     /// Cancel safety: no request is lost if the future is dropped.
     pub async fn request(&mut self) -> Result<Request, TransportError> {

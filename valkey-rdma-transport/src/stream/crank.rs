@@ -72,8 +72,10 @@ impl Session {
         self.waiters.driver_deadline.and_then(|deadline| self.deadline_of(deadline))
     }
 
-    /// The deadline has passed.
+    /// The deadline has passed. That nothing came until then may mean that an event was lost: the next turn looks, and asks
+    /// for one again.
     pub(super) fn handle_timeout(&mut self) {
+        self.port.forget_armed();
         let now = self.now();
         self.core.handle_timeout(now);
         self.pump();
@@ -188,9 +190,7 @@ impl Session {
     fn device_failed(&mut self, error: &TransportError) -> bool {
         if !self.core.is_closed() {
             tracing::warn!(peer = %self.info().peer_addr, %error, "device failed");
-        }
-        if let TransportError::Fault { fault, .. } = error {
-            self.end.get_or_insert(End::Fault(*fault));
+            self.end = self.end.or_else(|| End::of_device(error));
         }
         self.core.handle_device_failure(self.now());
         true

@@ -18,16 +18,28 @@ pub(super) enum End {
     DeviceRemoved,
     /// The device reported a fault of itself or of the connection's queues.
     Fault(DeviceFault),
+    /// A call into the device failed, with this number of the OS.
+    Call(&'static str, Option<i32>),
     /// The connection ended.
     Closed(CloseReason),
 }
 
 impl End {
+    /// What a failure of the device ends a connection with. `None`: with the reason that the core gives.
+    pub(super) fn of_device(error: &TransportError) -> Option<Self> {
+        match error {
+            TransportError::DeviceRemoved => Some(End::DeviceRemoved),
+            TransportError::Fault { fault, .. } => Some(End::Fault(*fault)),
+            TransportError::Device { call, source } => Some(End::Call(call, source.raw_os_error())),
+            _ => None,
+        }
+    }
+
     /// As the error of a read or a write. `peer_gone` is the kind for the peer's own disconnect.
     pub(super) fn io_error(self, info: &Info, peer_gone: io::ErrorKind) -> io::Error {
         let kind = match self {
             End::NeverConnected(_) => io::ErrorKind::NotConnected,
-            End::DeviceRemoved | End::Fault(_) => io::ErrorKind::ConnectionReset,
+            End::DeviceRemoved | End::Fault(_) | End::Call(..) => io::ErrorKind::ConnectionReset,
             End::Closed(CloseReason::Peer) => peer_gone,
             End::Closed(CloseReason::Protocol(_)) => io::ErrorKind::InvalidData,
             End::Closed(
@@ -50,6 +62,10 @@ impl End {
             End::Closed(reason) => TransportError::Lost(reason),
             End::DeviceRemoved => TransportError::DeviceRemoved,
             End::Fault(fault) => TransportError::Fault { device: info.device.name.clone(), fault },
+            End::Call(call, number) => {
+                let source = number.map_or_else(|| io::ErrorKind::Other.into(), io::Error::from_raw_os_error);
+                TransportError::Device { call, source }
+            }
             End::NeverConnected(event) => match event {
                 CmEvent::Rejected { reason: REASON_CONSUMER } => TransportError::Rejected { peer, device },
                 CmEvent::Rejected { .. } => TransportError::Refused { peer, device },
@@ -68,3 +84,36 @@ impl End {
 
 /// The listener's owner said no (IB CM reject reason "consumer defined"; Linux `IB_CM_REJ_CONSUMER_DEFINED`).
 const REASON_CONSUMER: i32 = 28;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{DeviceInfo, DeviceKind};
+    use crate::polling::Polling;
+
+    #[test]
+    fn what_the_device_failed_with_is_what_the_application_is_told() {
+        let addr = ([192, 0, 2, 1], 6379).into();
+        let device =
+            DeviceInfo { kind: DeviceKind::Verbs, name: "mlx5_0".to_owned(), mtu: None, software: false };
+        let info = Info {
+            device,
+            local_addr: addr,
+            peer_addr: addr,
+            window: 0,
+            windows: 1,
+            peer_window: 0,
+            send_buffer: 0,
+            polling: Polling::Event,
+            adaptive_off: None,
+        };
+        for error in [
+            TransportError::DeviceRemoved,
+            TransportError::Fault { device: "mlx5_0".to_owned(), fault: DeviceFault::QueuePair },
+            TransportError::Device { call: "ibv_post_send", source: io::Error::from_raw_os_error(12) },
+        ] {
+            let told = End::of_device(&error).expect("it says more than the core").error(&info);
+            assert_eq!(format!("{told:?}"), format!("{error:?}"));
+        }
+    }
+}

@@ -111,6 +111,11 @@ impl Port {
         self.armed
     }
 
+    /// From now on counts as not armed, whatever was asked for. To ask once more does no harm.
+    pub(super) fn forget_armed(&mut self) {
+        self.armed = false;
+    }
+
     /// Asks for an event at the next completion. Those that came before raise none.
     pub(super) fn arm(&mut self) -> Result<(), TransportError> {
         let Some(endpoint) = &mut self.endpoint else { return Ok(()) };

@@ -79,7 +79,7 @@ impl AsyncEvents {
         let mut registry = registry();
         if let Entry::Vacant(entry) = registry.watches.entry(key) {
             // SAFETY: the device stays open, and the thread ends before it closes: see `drop`.
-            entry.insert(unsafe { Watch::start(device) }.map_err(failed("ibv_get_async_event"))?);
+            entry.insert(unsafe { Watch::start(device) }?);
         }
         let subscriber = registry.next_subscriber;
         registry.next_subscriber += 1;
@@ -185,13 +185,16 @@ struct Watch {
 impl Watch {
     /// # Safety
     /// The device stays open until the thread has ended, or runs wakers for the last time.
-    unsafe fn start(device: NonNull<ibv_context>) -> io::Result<Self> {
+    unsafe fn start(device: NonNull<ibv_context>) -> Result<Self, TransportError> {
         // SAFETY: open as long as the thread uses it, by the contract.
-        let events = unsafe { sys::async_fd(device) }?;
-        let (stopped, stop) = io::pipe()?;
+        let events = unsafe { sys::async_fd(device) }.map_err(failed("fcntl"))?;
+        let (stopped, stop) = io::pipe().map_err(failed("pipe2"))?;
         let device = Device(device);
         let run = move || watch(device, events, &stopped);
-        let thread = thread::Builder::new().name("rdma-events".to_owned()).spawn(run)?;
+        let thread = thread::Builder::new()
+            .name("rdma-events".to_owned())
+            .spawn(run)
+            .map_err(failed("pthread_create"))?;
         Ok(Self { stop, thread })
     }
 }
@@ -210,14 +213,20 @@ fn watch(device: Device, events: BorrowedFd<'_>, stopped: &PipeReader) {
         match sys::wait_readable(stopped.as_fd(), events) {
             Ok([false, _]) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Ok([true, _]) | Err(_) => return,
+            Ok([true, _]) => return,
+            Err(error) => {
+                // The device may be well: its connections go on, and learn of faults from their completions.
+                tracing::error!(%error, "a device's events cannot be waited for any more");
+                unregister(&mut registry(), context);
+                return;
+            }
         }
         // SAFETY: nobody has asked for the end, so the device is open.
         let (notice, gone) = match unsafe { sys::get_async_event(context) } {
             Ok(event) => {
                 let notice = event.notice();
                 // Before it is acknowledged, so that the object it is about is certainly the one that it names.
-                let wakers = deliver(context, notice);
+                let wakers = deliver(&registry(), context, notice);
                 // SAFETY: as above.
                 unsafe { event.acknowledge() };
                 wakers.into_iter().for_each(Waker::wake);
@@ -226,7 +235,12 @@ fn watch(device: Device, events: BorrowedFd<'_>, stopped: &PipeReader) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(error) => {
                 tracing::warn!(%error, "a device's events cannot be read any more: it is gone");
-                deliver(context, AsyncNotice::Device).into_iter().for_each(Waker::wake);
+                // In one step: who comes later starts a thread of his own, and is told by that.
+                let mut all = registry();
+                unregister(&mut all, context);
+                let wakers = deliver(&all, context, AsyncNotice::Device);
+                drop(all);
+                wakers.into_iter().for_each(Waker::wake);
                 (AsyncNotice::Device, true)
             }
         };
@@ -242,10 +256,20 @@ fn watch(device: Device, events: BorrowedFd<'_>, stopped: &PipeReader) {
     }
 }
 
+/// Takes the running thread out of the registry, before it ends by itself: the next connection on the device starts
+/// another one.
+fn unregister(registry: &mut Registry, device: NonNull<ibv_context>) {
+    // Whoever waits for this thread's end has taken it out already. What is there then is its successor.
+    if let Entry::Occupied(entry) = registry.watches.entry(device.as_ptr() as usize)
+        && entry.get().thread.thread().id() == thread::current().id()
+    {
+        entry.remove();
+    }
+}
+
 /// Puts the event into the mailboxes of those it concerns. Returns whom to wake, once no lock is held.
-fn deliver(device: NonNull<ibv_context>, notice: AsyncNotice) -> Vec<Waker> {
+fn deliver(registry: &Registry, device: NonNull<ibv_context>, notice: AsyncNotice) -> Vec<Waker> {
     let device = device.as_ptr() as usize;
-    let registry = registry();
     let mut wakers = Vec::new();
     for subscription in registry.subscriptions.range((device, 0)..=(device, u64::MAX)).map(|(_, each)| each) {
         let Some(word) = subscription.word(notice) else { continue };
@@ -297,5 +321,34 @@ mod tests {
         }
         let taken = std::iter::from_fn(|| mailbox.take()).collect::<Vec<_>>();
         assert_eq!(taken, [fault, Word::Established, Word::PortUp]);
+    }
+
+    #[test]
+    fn a_thread_that_ends_by_itself_leaves_the_registry_and_its_successor_in_it() {
+        // Only ever a key here.
+        let mut place = 0_u64;
+        let device = Device(NonNull::from(&mut place).cast());
+        let key = device.0.as_ptr() as usize;
+        let enter = || {
+            let (go, wait) = std::sync::mpsc::channel::<()>();
+            let (_, stop) = io::pipe().expect("a pipe");
+            let end = move || {
+                let device = device;
+                wait.recv().expect("told to go");
+                unregister(&mut registry(), device.0);
+            };
+            let previous = registry().watches.insert(key, Watch { stop, thread: thread::spawn(end) });
+            (go, previous)
+        };
+        let (first, none) = enter();
+        assert!(none.is_none());
+        let (second, previous) = enter();
+        first.send(()).expect("it waits");
+        previous.expect("the first").thread.join().expect("no panic");
+        assert!(registry().watches.contains_key(&key), "the second is still in it");
+        second.send(()).expect("it waits");
+        while registry().watches.contains_key(&key) {
+            thread::yield_now();
+        }
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct VerbsListener {
     /// Requests over any other device are rejected.
     device: Option<String>,
     local_addr: SocketAddr,
+    /// The device is gone. The connection manager says so once.
+    removed: bool,
 }
 
 impl VerbsListener {
@@ -41,7 +43,7 @@ impl VerbsListener {
         // SAFETY: as above.
         let local_addr = unsafe { sys::local_addr(id.raw()) }.map_err(refused)?;
         let events = channel.watch()?;
-        Ok(Self { id, events, device: options.device, local_addr })
+        Ok(Self { id, events, device: options.device, local_addr, removed: false })
     }
 
     /// Waits for the next connect request, as the identifier made for it.
@@ -49,7 +51,7 @@ impl VerbsListener {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Identifier, TransportError>> {
-        loop {
+        while !self.removed {
             // SAFETY: the channel has the listening identifier, whose owner we are, and those of requests not
             // answered yet, which nobody else has.
             let notice = ready!(unsafe { cm::poll_notice(&self.events, cx) })?;
@@ -62,11 +64,12 @@ impl VerbsListener {
                     return Poll::Ready(request.adopt(self.device.as_deref()));
                 }
                 (EventKind::Contract(CmEvent::DeviceRemoved), id) if id == Some(self.id.raw()) => {
-                    return Poll::Ready(Err(TransportError::DeviceRemoved));
+                    self.removed = true;
                 }
                 (other, _) => tracing::debug!(event = ?other, "connection manager event passed over"),
             }
         }
+        Poll::Ready(Err(TransportError::DeviceRemoved))
     }
 }
 

@@ -61,17 +61,11 @@ pub(crate) fn listen(
 /// Names the cause behind a failure to set out, where the machine shows one: with no device at all, or none that is
 /// up, the calls fail in many ways.
 fn diagnosed(error: TransportError, options: &EndpointOptions) -> TransportError {
-    let vague = matches!(
-        error,
-        TransportError::Resolve { .. }
-            | TransportError::Source { .. }
-            | TransportError::Listen { .. }
-            | TransportError::Device { .. }
-            | TransportError::Gid { .. }
-    );
-    if !vague {
+    if !is_vague(&error) {
         return error;
     }
+    let told = &error as &dyn std::error::Error;
+    tracing::debug!(error = told, "a failure to set out, which may have its cause in the devices");
     let inventory = Inventory::of_this_machine();
     if sys::device_count() == 0 {
         let devices = inventory.devices().join(", ");
@@ -84,12 +78,26 @@ fn diagnosed(error: TransportError, options: &EndpointOptions) -> TransportError
     inventory.all_down(options.device.as_deref()).unwrap_or(error)
 }
 
+/// Whether a failure may have its cause in the machine's devices. What is taken, or not allowed, is so on any device; and
+/// without a number it is a refusal of ours, which says all there is.
+fn is_vague(error: &TransportError) -> bool {
+    match error {
+        TransportError::Gid { .. } => true,
+        TransportError::Resolve { source, .. }
+        | TransportError::Source { source, .. }
+        | TransportError::Listen { source, .. }
+        | TransportError::Device { source, .. } => {
+            source.raw_os_error().is_some_and(|number| !matches!(number, libc::EADDRINUSE | libc::EACCES))
+        }
+        _ => false,
+    }
+}
+
 /// Turns an OS error into the [`TransportError`] of the `call` that failed.
 fn failed(call: &'static str) -> impl FnOnce(io::Error) -> TransportError {
     move |source| match source.raw_os_error() {
-        Some(libc::EMFILE | libc::ENFILE) => {
-            TransportError::Descriptors { call, limit: sys::descriptor_limit(), source }
-        }
+        Some(libc::EMFILE) => TransportError::Descriptors { call, limit: sys::descriptor_limit(), source },
+        Some(libc::ENFILE) => TransportError::SystemDescriptors { call, source },
         _ => TransportError::Device { call, source },
     }
 }
@@ -113,6 +121,33 @@ mod tests {
         assert!(matches!(error, TransportError::Descriptors { .. }), "{error:?}");
         for part in ["rdma_create_event_channel", &limit, "ulimit -n"] {
             assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_shortage_of_the_whole_system_is_not_blamed_on_the_process() {
+        let error = failed("ibv_create_comp_channel")(io::Error::from_raw_os_error(libc::ENFILE));
+        let text = error.to_string();
+        assert!(matches!(error, TransportError::SystemDescriptors { .. }), "{error:?}");
+        for part in ["ibv_create_comp_channel", "fs.file-max"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!text.contains("ulimit"), "{text}");
+    }
+
+    #[test]
+    fn what_no_device_would_change_is_not_blamed_on_the_devices() {
+        let addr = SocketAddr::from(([192, 0, 2, 1], 6379));
+        let listen = |source| TransportError::Listen { addr, device: crate::DeviceKind::Verbs, source };
+        for (source, vague) in [
+            (io::Error::from_raw_os_error(libc::EADDRNOTAVAIL), true),
+            (io::Error::from_raw_os_error(libc::ENODEV), true),
+            (io::Error::from_raw_os_error(libc::EADDRINUSE), false),
+            (io::Error::from_raw_os_error(libc::EACCES), false),
+            (io::ErrorKind::InvalidInput.into(), false),
+        ] {
+            let error = listen(source);
+            assert_eq!(is_vague(&error), vague, "{error:?}");
         }
     }
 

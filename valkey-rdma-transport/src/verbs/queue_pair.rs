@@ -42,22 +42,23 @@ impl QueuePair {
     ) -> Result<Self, TransportError> {
         // SAFETY: the same as ours.
         let create = |wanted| unsafe { sys::create_qp(id.raw(), domain.raw(), queue.raw(), wanted) };
-        let wanted = ibv_qp_cap {
+        let mut wanted = ibv_qp_cap {
             max_send_wr: options.send_depth,
             max_recv_wr: options.receive_depth,
             max_send_sge: 1,
             max_recv_sge: 1,
             max_inline_data: options.max_inline,
         };
-        let without_inline = ibv_qp_cap { max_inline_data: 0, ..wanted };
-        let (raw, mut granted) = match create(wanted) {
-            Err(error) if options.max_inline > 0 => {
-                tracing::debug!(%error, options.max_inline, "no queue pair with inline sends; trying without");
-                create(without_inline)
+        // No device says beforehand how much it can: it depends on the depths too.
+        let (raw, mut granted) = loop {
+            match create(wanted) {
+                Err(error) if wanted.max_inline_data > 0 => {
+                    tracing::debug!(%error, wanted.max_inline_data, "no such queue pair; trying with half of it inline");
+                    wanted.max_inline_data /= 2;
+                }
+                outcome => break outcome.map_err(failed("rdma_create_qp"))?,
             }
-            outcome => outcome,
-        }
-        .map_err(failed("rdma_create_qp"))?;
+        };
         if options.max_inline == 0 {
             granted.max_inline_data = 0;
         }

@@ -27,11 +27,21 @@ pub(super) fn let_go(device: String) {
     }
     let name = device.clone();
     let look = move || {
-        for _ in 0..LOOKS {
-            if !is_listed(&name) {
-                break;
+        let hidden = (0..LOOKS).any(|_| {
+            let hidden = !is_listed(&name);
+            if !hidden {
+                thread::sleep(PERIOD);
             }
-            thread::sleep(PERIOD);
+            hidden
+        });
+        if !hidden {
+            // Another one may have got its name.
+            let waited = PERIOD * LOOKS;
+            tracing::warn!(
+                device = name,
+                ?waited,
+                "removed, and still listed: it may stay open until the process ends"
+            );
         }
         sys::look_for_devices();
         under_way().remove(&name);

@@ -1,10 +1,11 @@
 //! Devices that go: removed under traffic, or down. On a device of the proofs' own, beside the lab's.
 
 use std::future::poll_fn;
+use std::io;
 use std::net::SocketAddr;
 
 use valkey_rdma_transport::device::{self as contract, CmEvent, Endpoint, EndpointOptions};
-use valkey_rdma_transport::{DeviceKind, Listener, Stream};
+use valkey_rdma_transport::{DeviceKind, Listener, Stream, TransportError};
 
 use crate::census::Census;
 use crate::child::{self, Child};
@@ -59,33 +60,45 @@ pub(crate) async fn see_removal(doomed: SocketAddr) -> Outcome {
     let connecting = tokio::spawn(async move { peers::connect(addr).await });
     let passive = bounded("a request", listener.accept()).await??;
     let active = bounded("a connection", connecting).await???;
-    let accepting = tokio::spawn(async move { listener.accept().await.map(drop) });
+    let accepting = tokio::spawn(end_of(listener));
     let (echoing, pumping) = (tokio::spawn(peers::echo(passive)), tokio::spawn(peers::pump(active)));
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     println!("in traffic");
 
-    let ends = [
-        ("client", bounded("the client's end", pumping).await??.to_string()),
-        (
-            "server",
-            bounded("the server's end", echoing)
-                .await??
-                .err()
-                .map_or("end of file".to_owned(), |error| error.to_string()),
-        ),
-        (
-            "listener",
-            bounded("the listener's end", accepting)
-                .await??
-                .err()
-                .map_or("a connection".to_owned(), |error| error.to_string()),
-        ),
-    ];
-    ends.iter().for_each(|(who, end)| println!("   {who:<9} {end}"));
+    let client = Err(bounded("the client's end", pumping).await??);
+    let server = bounded("the server's end", echoing).await??;
+    let ends = [("client", &client), ("server", &server)];
+    // Who hears of it first disconnects, which the other may hear first.
+    ensure(ends.iter().any(|(_, end)| is_removal(end)), format!("neither saw the removal: {ends:?}"))?;
+    for (who, end) in ends {
+        if !is_removal(end) {
+            peers::ensure_peer_left(who, end)?;
+        }
+        println!("   {who:<9} {}", end.as_ref().err().map_or("end of file".to_owned(), ToString::to_string));
+    }
+    bounded("the listener's end", accepting).await???;
+    println!("   listener  {}, as often as it is asked", TransportError::DeviceRemoved);
     bystander.goes_on().await?;
     let after = before.objects_returned().await?;
     println!("{}", before.beside(&[("after", &after)]));
     println!("   the other device's connection made {} exchanges meanwhile", bystander.finish().await?);
+    Ok(())
+}
+
+fn is_removal(end: &io::Result<()>) -> bool {
+    end.as_ref().is_err_and(|error| {
+        error.kind() == io::ErrorKind::ConnectionReset
+            && matches!(peers::typed(error), Some(TransportError::DeviceRemoved))
+    })
+}
+
+/// Waits for a listener's end, which it must tell whenever it is asked.
+async fn end_of(mut listener: Listener) -> Outcome {
+    for time in ["first", "second"] {
+        let outcome = listener.accept().await;
+        let removed = matches!(outcome, Err(TransportError::DeviceRemoved));
+        ensure(removed, format!("listener, {time} time: an unexpected end: {outcome:?}"))?;
+    }
     Ok(())
 }
 

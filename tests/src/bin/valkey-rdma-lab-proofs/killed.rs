@@ -26,7 +26,8 @@ pub(crate) async fn prove() -> Outcome {
         })
         .await?;
         child.kill().await?;
-        let server_killed = bounded("the end of a connection to a killed server", pumping).await??;
+        let server_killed = Err(bounded("the end of a connection to a killed server", pumping).await??);
+        peers::ensure_peer_left("server killed", &server_killed)?;
 
         let child = Child::start(&[], &["pump", &listener.local_addr().to_string()])?;
         let stream = bounded("a client", listener.accept()).await??;
@@ -40,13 +41,14 @@ pub(crate) async fn prove() -> Outcome {
         .await?;
         child.kill().await?;
         let client_killed = bounded("the end of a connection to a killed client", echoing).await??;
+        peers::ensure_peer_left("client killed", &client_killed)?;
 
         peers::exchange(&mut idle, 1).await?;
         drop(idle);
         bystander.goes_on().await?;
         let after = before.objects_returned().await?;
         if round == 1 {
-            println!("   server killed: {server_killed} ({:?})", server_killed.kind());
+            println!("   server killed: {server_killed:?}");
             println!("   client killed: {client_killed:?}");
             println!("{}", before.beside(&[("after", &after)]));
         }

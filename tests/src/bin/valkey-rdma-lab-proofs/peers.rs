@@ -1,5 +1,6 @@
 //! Servers and clients within this process.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use valkey_rdma_transport::{Config, DeviceKind, Listener, Stream};
+use valkey_rdma_transport::{CloseReason, Config, DeviceKind, Listener, Stream, TransportError};
 
 use crate::{Outcome, bounded, ensure};
 
@@ -44,18 +45,20 @@ impl EchoServer {
     }
 }
 
-/// Accepts and echoes for ever.
+/// Accepts and echoes as long as the device is there.
 pub(crate) async fn serve(mut listener: Listener) {
     loop {
-        // A request that could not be accepted is the business of the one who made it.
-        if let Ok(stream) = listener.accept().await {
-            tokio::spawn(echo(stream));
+        match listener.accept().await {
+            Ok(stream) => drop(tokio::spawn(echo(stream))),
+            Err(TransportError::DeviceRemoved) => return,
+            // A request that could not be accepted is the business of the one who made it.
+            Err(_) => {}
         }
     }
 }
 
 /// Sends every byte back until the client leaves (`Ok`), or the connection fails.
-pub(crate) async fn echo(mut stream: Stream) -> std::io::Result<()> {
+pub(crate) async fn echo(mut stream: Stream) -> io::Result<()> {
     let mut buffer = vec![0; 4096];
     loop {
         let len = stream.read(&mut buffer).await?;
@@ -71,19 +74,38 @@ pub(crate) async fn connect(addr: SocketAddr) -> Outcome<Stream> {
 }
 
 /// Sends `number` and reads it back.
-pub(crate) async fn exchange(stream: &mut Stream, number: u64) -> std::io::Result<()> {
+pub(crate) async fn exchange(stream: &mut Stream, number: u64) -> io::Result<()> {
     let mut answer = [0; 8];
     stream.write_all(&number.to_le_bytes()).await?;
     stream.read_exact(&mut answer).await?;
     if u64::from_le_bytes(answer) == number {
         Ok(())
     } else {
-        Err(std::io::Error::other(format!("{number} came back as {}", u64::from_le_bytes(answer))))
+        Err(io::Error::other(format!("{number} came back as {}", u64::from_le_bytes(answer))))
     }
 }
 
+/// The transport's error inside of a stream's, if it comes from there.
+pub(crate) fn typed(error: &io::Error) -> Option<&TransportError> {
+    error.get_ref().and_then(|error| error.downcast_ref())
+}
+
+/// Fails unless a connection ended as if the peer had closed it, which its kernel does for one that was killed: with the
+/// end of the file, or a write that went nowhere.
+pub(crate) fn ensure_peer_left(who: &str, end: &io::Result<()>) -> Outcome {
+    let left = match end {
+        Ok(()) => true,
+        Err(error) => match (error.kind(), typed(error)) {
+            (io::ErrorKind::UnexpectedEof, None) => true,
+            (io::ErrorKind::BrokenPipe, Some(TransportError::Lost(reason))) => *reason == CloseReason::Peer,
+            _ => false,
+        },
+    };
+    ensure(left, format!("{who}: an unexpected end: {end:?}"))
+}
+
 /// Exchanges numbers until the connection ends, and says how it did.
-pub(crate) async fn pump(mut stream: Stream) -> std::io::Error {
+pub(crate) async fn pump(mut stream: Stream) -> io::Error {
     let mut number = 0;
     loop {
         number += 1;

@@ -22,7 +22,7 @@ pub(in crate::verbs) fn fork_init() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: takes no arguments; `Once` keeps a second thread out, and every path to other verbs comes
-        // through here first.
+        // through here first: by way of an event channel or of `device_count`.
         let result = or_number(unsafe { rdma_sys::ibv_fork_init() });
         // SAFETY: takes no arguments and reads the outcome of the call above.
         let status = unsafe { rdma_sys::ibv_is_fork_initialized() };
@@ -39,8 +39,9 @@ pub(in crate::verbs) fn fork_init() {
     });
 }
 
-/// How many RDMA devices this machine has.
+/// How many RDMA devices this machine has. Also where nothing else could be done before, for want of one.
 pub(in crate::verbs) fn device_count() -> usize {
+    fork_init();
     let mut count = 0;
     // SAFETY: `count` is ours to write; the list is freed below.
     let list = unsafe { rdma_sys::ibv_get_device_list(&mut count) };
