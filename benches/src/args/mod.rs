@@ -1,7 +1,7 @@
 //! The command line: valkey-benchmark's flags with the same meaning, and ours.
 //!
-//! A flag is a field here, with its range; what contradicts another flag is refused in [`check`]; what this tool cannot
-//! do is refused in [`refused`], with the reason.
+//! A flag is a field here, with its range; what contradicts another flag is refused in `check`; what this tool cannot
+//! do is refused in `refused`, with the reason.
 
 mod check;
 mod refused;
