@@ -329,3 +329,45 @@ async fn a_function_may_name_an_argument_that_cannot_be() {
     assert_eq!(loaded, Reply::bulk("lib"));
     assert_eq!(caller.call("FCALL f 1 k").await, Reply::Null);
 }
+
+#[tokio::test]
+async fn swapping_databases_changes_watched_keys_under_both_numbers() {
+    for (selected, swap) in [("0", "SWAPDB 0 1"), ("1", "SWAPDB 0 1")] {
+        let mut caller = caller();
+        caller.call("SET k v").await;
+        caller.call(&format!("SELECT {selected}")).await;
+        caller.call("WATCH k").await;
+        assert_eq!(caller.call(swap).await, Reply::OK);
+        caller.call("MULTI").await;
+        assert_eq!(caller.call("EXEC").await, Reply::NullArray, "database {selected}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watched_key_that_expires_right_before_exec_ends_the_transaction() {
+    let mut caller = caller();
+    caller.call("SET k v PX 100").await;
+    caller.call("WATCH k").await;
+    caller.call("MULTI").await;
+    tokio::time::advance(Duration::from_millis(100)).await;
+    assert_eq!(caller.call("EXEC").await, Reply::NullArray);
+}
+
+/// The killed one learns of it only in its next turn, which here comes after the push.
+#[tokio::test]
+async fn a_client_killed_while_it_waits_takes_nothing() {
+    let mock = Arc::new(Mock::new());
+    let mut victim = Caller::new(&mock);
+    let mut killer = Caller::new(&mock);
+    let waiting = tokio::spawn(async move {
+        victim.call("BLPOP list 0").await;
+        victim.call("LPOP list").await
+    });
+    while mock.state().waiters.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(killer.call("CLIENT KILL ID 1").await, Reply::Integer(1));
+    assert_eq!(killer.call("RPUSH list v").await, Reply::Integer(1));
+    assert_eq!(waiting.await.unwrap(), Reply::Null);
+    assert_eq!(killer.call("LLEN list").await, Reply::Integer(1));
+}
