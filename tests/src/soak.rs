@@ -58,7 +58,7 @@ pub async fn run(options: &Options, mut tell: impl FnMut(&Story)) -> Result<Stor
             .await
             .map_err(|what| format!("round {} ({} / {}): {what}", story.rounds, scripts.0, scripts.1))?;
         story.rounds += 1;
-        let memory = resident();
+        let memory = resident().ok_or("cannot read this process's memory from /proc/self/status")?;
         if story.rounds == WARM_UP {
             story.memory.0 = memory;
         }
@@ -129,8 +129,9 @@ async fn round(
         for error in errors {
             *story.errors.entry(error).or_default() += 1;
         }
-        story.neighbour += work(&neighbour, "neighbour", 20)
+        story.neighbour += timeout(NEIGHBOUR_LIMIT, work(&neighbour, "neighbour", 20))
             .await
+            .unwrap_or(Err("no reply in time"))
             .map_err(|error| format!("the neighbour was harmed: {error:?}"))?;
     }
     story.faults += of_server.happened() + of_client.happened();
@@ -215,10 +216,10 @@ fn kind(error: Error) -> &'static str {
 }
 
 /// Resident memory of this process in KiB.
-fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+fn resident() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 /// Clients per round, and connections that each makes.
@@ -227,6 +228,9 @@ const CONNECTIONS: usize = 3;
 
 /// How long a client waits for anything before it gives up.
 const LIMIT: Duration = Duration::from_secs(2);
+
+/// How long the neighbour's work may take beside the others': it is never to hang.
+const NEIGHBOUR_LIMIT: Duration = Duration::from_secs(30);
 
 /// Rounds after which memory should have found its level.
 const WARM_UP: u64 = 10;

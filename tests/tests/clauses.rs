@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use valkey_rdma_tests::conformance::{client, server};
+
 const AREAS: &str = "MHWICFKXL";
 
 fn workspace() -> PathBuf {
@@ -87,4 +89,17 @@ fn every_cited_clause_exists() {
     assert!(clauses.len() > 30, "found only {} clauses: has the page's form changed?", clauses.len());
     let unknown: Vec<_> = citations().into_iter().filter(|(id, _)| !clauses.contains(id)).collect();
     assert!(unknown.is_empty(), "tests that cite clauses which do not exist: {unknown:?}");
+}
+
+#[test]
+fn every_conformance_case_has_a_name_of_its_own_and_cites_a_clause_that_exists() {
+    let clauses = clauses();
+    let server: Vec<_> = server::cases().map(|case| (case.id, case.clause)).collect();
+    let client: Vec<_> = client::CASES.iter().map(|case| (case.id, case.clause)).collect();
+    for cases in [server, client] {
+        let ids: BTreeSet<_> = cases.iter().map(|(id, _)| id).collect();
+        assert_eq!(ids.len(), cases.len(), "two cases have the same name: {cases:?}");
+        let unknown: Vec<_> = cases.iter().filter(|(_, clause)| !clauses.contains(*clause)).collect();
+        assert!(unknown.is_empty(), "cases that cite clauses which do not exist: {unknown:?}");
+    }
 }

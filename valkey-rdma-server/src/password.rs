@@ -10,7 +10,8 @@ use crate::reply::Reply;
 /// as Valkey's clients do. Until then they are answered with `-NOAUTH`, and the peer is not
 /// [trusted](Handler::trusts).
 ///
-/// It answers `AUTH`, and `HELLO` when that brings a password; everything else is the inner handler's.
+/// It answers `AUTH`, and `HELLO` when that brings a password; everything else is the inner handler's. `QUIT` and `RESET`
+/// always reach it; after `RESET` the password is wanted again.
 ///
 /// ```
 /// use valkey_rdma_server::{Mock, Password, Server};
@@ -44,6 +45,19 @@ impl<H: Handler> Password<H> {
     }
 }
 
+/// Where `AUTH user password` stands among the arguments of a `HELLO`: `version [AUTH user password] [SETNAME name]`, the
+/// options in any order.
+fn auth_option(args: &[Bytes]) -> Option<usize> {
+    let mut at = 1;
+    loop {
+        match args.get(at)? {
+            option if option.eq_ignore_ascii_case(b"AUTH") => return (at + 2 < args.len()).then_some(at),
+            option if option.eq_ignore_ascii_case(b"SETNAME") => at += 2,
+            _ => return None,
+        }
+    }
+}
+
 /// State of a connection to a [`Password`]: whether the password was given, and the inner handler's.
 #[derive(Debug)]
 pub struct Guarded<S> {
@@ -59,28 +73,31 @@ impl<H: Handler> Handler for Password<H> {
     }
 
     async fn call(&self, peer: &mut Peer, session: &mut Self::Session, command: Command) -> Reply {
-        let credentials: Option<(&[u8], &[u8])> = match command.args() {
-            [password] if command.is("AUTH") => Some((b"default", password)),
-            [user, password] if command.is("AUTH") => Some((user, password)),
-            [_, auth, user, password, ..] if command.is("HELLO") && auth.eq_ignore_ascii_case(b"AUTH") => {
-                Some((user, password))
-            }
+        let args = command.args();
+        let place = if command.is("HELLO") { auth_option(args) } else { None };
+        let credentials: Option<(&[u8], &[u8])> = match (args, place) {
+            ([password], _) if command.is("AUTH") => Some((b"default", password)),
+            ([user, password], _) if command.is("AUTH") => Some((user, password)),
+            (_, Some(at)) => Some((&args[at + 1], &args[at + 2])),
             _ => None,
         };
         if let Some((user, password)) = credentials {
             if !self.accepts(user, password) {
                 return Reply::error("WRONGPASS invalid username-password pair or user is disabled.");
             }
-            session.admitted = true;
-            if command.is("AUTH") {
+            let Some(at) = place else {
+                session.admitted = true;
                 return Reply::OK;
-            }
-            // The greeting itself is the inner handler's, which knows of no password.
-            let args = command.args();
-            let rest = args[..1].iter().chain(&args[4..]).cloned().collect::<Vec<_>>();
-            return self.inner.call(peer, &mut session.inner, Command::new("HELLO", rest)).await;
+            };
+            // The greeting itself is the inner handler's, which knows of no password. One that it refuses admits nobody.
+            let rest = args[..at].iter().chain(&args[at + 3..]).cloned().collect::<Vec<_>>();
+            let reply = self.inner.call(peer, &mut session.inner, Command::new("HELLO", rest)).await;
+            session.admitted |= !matches!(reply, Reply::Error(_));
+            return reply;
         }
-        if !session.admitted {
+        if command.is("RESET") {
+            session.admitted = false;
+        } else if !session.admitted && !command.is("QUIT") {
             return Reply::error("NOAUTH Authentication required.");
         }
         self.inner.call(peer, &mut session.inner, command).await

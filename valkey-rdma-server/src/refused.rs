@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// [`Server::refused`](crate::Server::refused).
 ///
 /// The first of each cause is logged as a warning, the others at debug level only: a peer that misbehaves does not fill
-/// the log.
+/// the log. Idle clients and those that break RESP are daily bread, and logged at debug level from the first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refused {

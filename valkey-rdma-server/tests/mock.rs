@@ -294,7 +294,7 @@ async fn without_a_password_set_giving_one_is_a_mistake() {
 
 #[tokio::test]
 async fn memory_is_limited_within_a_transaction_too() {
-    let server = start(Mock::new().maxmemory(1_500_000), &Config::default()).await;
+    let server = start(Mock::new().maxmemory(2_500_000), &Config::default()).await;
     for wire in &mut wires(&server).await {
         wire.dialogue(&[
             ("FLUSHALL", "+OK\r\n"),

@@ -350,10 +350,21 @@ async fn a_password_stands_before_any_handler() {
                 "HELLO 3 AUTH default wrong",
                 "-WRONGPASS invalid username-password pair or user is disabled.\r\n",
             ),
+            ("HELLO 9 AUTH default secret", "-NOPROTO unsupported protocol version\r\n"),
+            ("GET k", "-NOAUTH Authentication required.\r\n"),
             ("AUTH secret", "+OK\r\n"),
             ("GET k", "$-1\r\n"),
+            ("RESET", "+RESET\r\n"),
+            ("GET k", "-NOAUTH Authentication required.\r\n"),
         ])
         .await;
+        wire.send("HELLO 3 SETNAME me AUTH default secret\r\n").await;
+        wire.expect("%7\r\n").await;
+    }
+    for wire in &mut wires(&server).await {
+        wire.send("QUIT\r\n").await;
+        wire.expect("+OK\r\n").await;
+        wire.expect_end().await;
     }
     for wire in &mut wires(&server).await {
         wire.send("*3\r\n").await;

@@ -58,6 +58,8 @@ pub(super) struct Client {
     /// Channels, patterns and shard channels subscribed to.
     pub(super) subscribed: [BTreeSet<Bytes>; 3],
     pub(super) blocked: bool,
+    /// Its connection is being closed: no command of its is run any more.
+    pub(super) killed: bool,
     pub(super) connected_at: Instant,
     pub(super) last_seen: Instant,
     pub(super) last_command: &'static str,
@@ -109,6 +111,7 @@ impl Client {
             tracking: None,
             subscribed: Default::default(),
             blocked: false,
+            killed: false,
             connected_at: Instant::now(),
             last_seen: Instant::now(),
             last_command: "NULL",

@@ -6,7 +6,8 @@ use bytes::Bytes;
 
 use super::glob;
 
-/// Valkey's settings by name. Only `requirepass` has an effect; the others are there because tools ask for them.
+/// Valkey's settings by name. `requirepass`, `maxmemory` and `proto-max-bulk-len` have an effect; the others are there
+/// because tools ask for them.
 pub(super) struct Settings(BTreeMap<&'static str, Bytes>);
 
 impl Settings {
@@ -34,9 +35,10 @@ impl Settings {
         self.0.get("maxmemory").and_then(|limit| memory(limit)).unwrap_or(0)
     }
 
-    /// Longest string value.
+    /// Longest string value; at most [`MAX_VALUE_LEN`], whatever is set.
     pub(super) fn max_value_len(&self) -> usize {
-        self.0.get("proto-max-bulk-len").and_then(|limit| memory(limit)).unwrap_or(0)
+        let limit = self.0.get("proto-max-bulk-len").and_then(|limit| memory(limit)).unwrap_or(0);
+        limit.min(MAX_VALUE_LEN)
     }
 
     /// The password of the only user, if there is one.
@@ -67,6 +69,9 @@ pub(super) fn memory(text: &[u8]) -> Option<usize> {
     };
     str::from_utf8(number).ok()?.parse::<usize>().ok()?.checked_mul(unit)
 }
+
+/// Valkey's default.
+const MAX_VALUE_LEN: usize = 512 << 20;
 
 const DEFAULTS: &[(&str, &str)] = &[
     ("appendfsync", "everysec"),

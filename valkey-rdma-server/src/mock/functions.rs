@@ -55,7 +55,7 @@ impl Functions {
         let name = String::from_utf8_lossy(name);
         let function = self.libraries.values().find_map(|library| library.functions.get(&*name));
         let pick = |words: &[Bytes], number: i64| {
-            let index = usize::try_from(number - 1).ok();
+            let index = number.checked_sub(1).and_then(|index| usize::try_from(index).ok());
             index.and_then(|index| words.get(index)).map_or(Reply::Null, |word| Reply::Bulk(word.clone()))
         };
         Ok(match function.ok_or(Failure::new("ERR Function not found"))? {

@@ -57,7 +57,9 @@ use store::Database;
 /// - `DEBUG SLEEP` works without being enabled, for at most an hour. One user, `default`; of the settings only `requirepass`,
 ///   `maxmemory` and `proto-max-bulk-len` have an effect.
 /// - Keys go when the next command of anybody comes, not by themselves before it: their invalidations come then.
-/// - Negative counts of `SRANDMEMBER` and its kin are limited to 1 048 576 items, `LCS` to a table of 256 MiB.
+/// - Negative counts of `SRANDMEMBER` and its kin are limited to 1 048 576 items, `LCS` to a table of 256 MiB, `BITOP` to
+///   1 GiB (keys by the longest value), `SORT` with several `GET` to 1 048 576 values, reads of several streams to
+///   about as many, and a string to 512 MiB whatever `proto-max-bulk-len` says.
 pub struct Mock {
     /// Each session has a clone, to take its client out when it ends.
     state: Arc<Mutex<State>>,

@@ -93,6 +93,16 @@ impl State {
         for database in &mut self.databases {
             database.set_now(now);
         }
+        // `EXEC` may be the very next: who watches an expired key must know before.
+        for (index, database) in self.databases.iter().enumerate() {
+            for key in database.changed() {
+                for watcher in &self.watchers {
+                    if let Some(client) = self.clients.get_mut(watcher) {
+                        client.watched_changed |= client.watched.contains(&(index, key.clone()));
+                    }
+                }
+            }
+        }
     }
 
     /// After a command: those who watch, track or wait for a key that has changed get to know. `author` changed it.
@@ -168,12 +178,27 @@ impl State {
         true
     }
 
+    /// Closes a connection. From now on it takes nothing any more, although its task may not know yet.
+    pub(super) fn kill(&mut self, id: u64) {
+        self.let_go(id);
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.killed = true;
+            client.pusher.close();
+        }
+    }
+
     pub(super) fn forget_client(&mut self, id: u64) {
+        self.let_go(id);
+        self.clients.remove(&id);
+    }
+
+    /// Ends all that a client waits for, watches, tracks or listens to.
+    fn let_go(&mut self, id: u64) {
         self.waiters.remove(id);
         self.watchers.remove(&id);
         self.tracking.forget(id);
-        if let Some(mut client) = self.clients.remove(&id) {
-            self.subscriptions.remove_all(&mut client);
+        if let Some(client) = self.clients.get_mut(&id) {
+            self.subscriptions.remove_all(client);
         }
     }
 }

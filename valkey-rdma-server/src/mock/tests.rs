@@ -243,3 +243,131 @@ async fn used_memory_is_what_is_there() {
     assert_eq!(caller.call("DBSIZE").await, Reply::Integer(0));
     assert_eq!(caller.mock.state().used_memory(), 0);
 }
+
+/// A failure of memory would end the process, so these must be refused before it is asked for.
+#[tokio::test]
+async fn a_short_command_cannot_ask_for_much_memory() {
+    let mut caller = caller();
+    caller.call("CONFIG SET proto-max-bulk-len 9000000000000000000").await;
+    for command in ["SETRANGE k 100000000000000 x", "SETBIT k 800000000000000 1"] {
+        assert!(matches!(caller.call(command).await, Reply::Error(_)), "{command}");
+    }
+    caller.call("CONFIG SET maxmemory 1mb").await;
+    assert_eq!(caller.call("SET k 0123456789").await, Reply::OK);
+    for command in ["SETRANGE k 2000000 x", "SETBIT k 16000000 1"] {
+        let Reply::Error(error) = caller.call(command).await else { panic!("{command}") };
+        assert!(error.starts_with("OOM"), "{command}: {error:?}");
+    }
+    assert_eq!(caller.call("GET k").await, Reply::bulk("0123456789"));
+    caller.call("SETRANGE k 600000 x").await;
+    let Reply::Error(error) = caller.call("BITOP OR copy k").await else { panic!("BITOP") };
+    assert!(error.starts_with("OOM"), "{error:?}");
+}
+
+#[tokio::test]
+async fn values_asked_for_again_and_again_in_one_command_are_limited() {
+    let mut caller = caller();
+    caller.call(&format!("RPUSH list{}", " 1".repeat(2000))).await;
+    let Reply::Error(error) = caller.call(&format!("SORT list{}", " GET #".repeat(1000))).await else {
+        panic!("SORT")
+    };
+    assert!(error.contains("1048576"), "{error:?}");
+    assert_eq!(caller.call(&format!("SORT list LIMIT 0 1 {}", ["GET #"; 3].join(" "))).await, {
+        Reply::Array(vec![Reply::bulk("1"); 3])
+    });
+
+    caller.call("XGROUP CREATE s g 0 MKSTREAM").await;
+    for _ in 0..100 {
+        caller.call(&format!("XADD s *{}", " f v".repeat(100))).await;
+    }
+    caller.call("XREADGROUP GROUP g c STREAMS s >").await;
+    for command in ["XREAD", "XREADGROUP GROUP g c"] {
+        let command = format!("{command} STREAMS{}{}", " s".repeat(100), " 0".repeat(100));
+        let Reply::Error(error) = caller.call(&command).await else { panic!("{command}") };
+        assert!(error.contains("1048576"), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_bitop_combines_is_limited() {
+    let mut caller = caller();
+    caller.call("SETRANGE k 10000000 x").await;
+    let Reply::Error(error) = caller.call(&format!("BITOP AND to{}", " k".repeat(200))).await else {
+        panic!("BITOP")
+    };
+    assert!(error.contains("1 GiB"), "{error:?}");
+}
+
+#[tokio::test]
+async fn bits_are_counted_and_found_at_any_offset() {
+    let mut caller = caller();
+    let set = [0, 9, 16, 17, 40, 63, 70];
+    for bit in set {
+        caller.call(&format!("SETBIT k {bit} 1")).await;
+    }
+    for start in 0..72 {
+        for end in start..72 {
+            let within = |bit: &i64| (start..=end).contains(bit);
+            let expected = set.iter().copied().filter(within).collect::<Vec<i64>>();
+            let count = caller.call(&format!("BITCOUNT k {start} {end} BIT")).await;
+            assert_eq!(count, Reply::Integer(expected.len() as i64), "{start} {end}");
+            let first = caller.call(&format!("BITPOS k 1 {start} {end} BIT")).await;
+            assert_eq!(first, Reply::Integer(*expected.first().unwrap_or(&-1)), "{start} {end}");
+            let unset = (start..=end).find(|bit| !set.contains(bit));
+            let first = caller.call(&format!("BITPOS k 0 {start} {end} BIT")).await;
+            assert_eq!(first, Reply::Integer(unset.unwrap_or(-1)), "{start} {end}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_function_may_name_an_argument_that_cannot_be() {
+    let mut caller = caller();
+    let code = "#!lua name=lib\nlocal function f(keys, args)\nreturn keys[-9223372036854775808]\nend\nserver.register_function('f', f)\n";
+    let load = Command::new("FUNCTION", ["LOAD", code]);
+    let loaded = caller.mock.call(&mut caller.peer, &mut caller.session, load).await;
+    assert_eq!(loaded, Reply::bulk("lib"));
+    assert_eq!(caller.call("FCALL f 1 k").await, Reply::Null);
+}
+
+#[tokio::test]
+async fn swapping_databases_changes_watched_keys_under_both_numbers() {
+    for (selected, swap) in [("0", "SWAPDB 0 1"), ("1", "SWAPDB 0 1")] {
+        let mut caller = caller();
+        caller.call("SET k v").await;
+        caller.call(&format!("SELECT {selected}")).await;
+        caller.call("WATCH k").await;
+        assert_eq!(caller.call(swap).await, Reply::OK);
+        caller.call("MULTI").await;
+        assert_eq!(caller.call("EXEC").await, Reply::NullArray, "database {selected}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watched_key_that_expires_right_before_exec_ends_the_transaction() {
+    let mut caller = caller();
+    caller.call("SET k v PX 100").await;
+    caller.call("WATCH k").await;
+    caller.call("MULTI").await;
+    tokio::time::advance(Duration::from_millis(100)).await;
+    assert_eq!(caller.call("EXEC").await, Reply::NullArray);
+}
+
+/// The killed one learns of it only in its next turn, which here comes after the push.
+#[tokio::test]
+async fn a_client_killed_while_it_waits_takes_nothing() {
+    let mock = Arc::new(Mock::new());
+    let mut victim = Caller::new(&mock);
+    let mut killer = Caller::new(&mock);
+    let waiting = tokio::spawn(async move {
+        victim.call("BLPOP list 0").await;
+        victim.call("LPOP list").await
+    });
+    while mock.state().waiters.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(killer.call("CLIENT KILL ID 1").await, Reply::Integer(1));
+    assert_eq!(killer.call("RPUSH list v").await, Reply::Integer(1));
+    assert_eq!(waiting.await.unwrap(), Reply::Null);
+    assert_eq!(killer.call("LLEN list").await, Reply::Integer(1));
+}

@@ -18,6 +18,8 @@ pub struct Context {
     pub(super) subject: Subject,
     pub(super) patience: Duration,
     pub(super) transcript: Transcript,
+    /// It is not served by a server without faults: that it fails with others says nothing.
+    pub(super) unserved: bool,
 }
 
 impl Context {
@@ -47,6 +49,9 @@ impl Context {
 
     /// The client must end with an error of its own, and keep the rules until then.
     pub(super) async fn fails(&mut self, faults: &str, window: u32) -> Result<(), Finding> {
+        if self.unserved {
+            return Err(Finding::not_run("the client fails without faults too"));
+        }
         let mut config = TransportConfig::default();
         config.rx_size(window);
         match self.run(Some(faults), &config).await? {
@@ -97,9 +102,14 @@ impl Context {
             return Err(Finding::failed(format!("the client did not connect; {ended}")));
         }
         if faults.as_ref().is_some_and(|faults| faults.happened() == 0) {
-            return match ended {
-                Ended::Well => Err(Finding::not_run("the client sent too little for the fault to happen")),
-                ended => Ok((ended, witnesses.broken())),
+            return match (ended, witnesses.broken()) {
+                (Ended::Well, _) => {
+                    Err(Finding::not_run("the client sent too little for the fault to happen"))
+                }
+                (Ended::Error(text), None) => {
+                    Err(Finding::not_run(format!("the client failed before the fault could happen: {text}")))
+                }
+                other => Ok(other),
             };
         }
         Ok((ended, witnesses.broken()))

@@ -141,8 +141,13 @@ async fn question_flood(c: &mut Context) -> Result<(), Finding> {
     session.peer.hold_receives();
     let question = ControlMessage::GetServerFeature(Features { select: 1, bits: 0 });
     for _ in 0..3000 {
-        if session.peer.has_ended() || session.say(question).await.is_err() {
+        if session.peer.has_ended() {
             return Ok(());
+        }
+        match session.say(question).await {
+            Ok(()) => {}
+            Err(_) if session.peer.has_ended() => return Ok(()),
+            Err(finding) => return Err(finding),
         }
     }
     session.peer.release_receives()?;

@@ -40,6 +40,9 @@ impl Spawned {
             match found {
                 Ok(mut session) => {
                     session.peer.disconnect();
+                    if let Some(death) = spawned.death() {
+                        return Err(format!("`{command}` {death}, and another server answers at {target}"));
+                    }
                     return Ok(spawned);
                 }
                 Err(finding) if Instant::now() > deadline => {

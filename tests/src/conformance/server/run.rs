@@ -64,6 +64,13 @@ impl<'a> Runner<'a> {
             return Record::not_run(case, gone.clone());
         }
         let start = Instant::now();
+        if let Some(death) = self.server.as_mut().and_then(Spawned::death) {
+            // No case has told of it yet. The next one finds a new server.
+            self.server = None;
+            self.context.bystander = None;
+            let what = format!("the server {death} after the case before this one, which was not run");
+            return Record::new(case, Verdict::Failed(what), Vec::new(), start.elapsed());
+        }
         if let Err(why) = self.prepare().await {
             self.gone = Some(why.clone());
             return Record::new(case, Verdict::Failed(why), self.context.transcript.lines(), start.elapsed());
@@ -80,7 +87,7 @@ impl<'a> Runner<'a> {
     async fn prepare(&mut self) -> Result<(), String> {
         self.context.transcript = Transcript::default();
         if let Some(command) = &self.options.spawn
-            && self.server.as_mut().is_none_or(|server| server.death().is_some())
+            && self.server.is_none()
         {
             self.context.bystander = None;
             let patience = self.options.patience;
@@ -112,6 +119,11 @@ impl<'a> Runner<'a> {
                 // It is of no use to the next case.
                 server.stop().await;
             }
+        }
+        if let Some(death) = self.server.as_mut().and_then(Spawned::death) {
+            self.server = None;
+            self.context.bystander = None;
+            return Err(Finding::failed(format!("the server {death}")));
         }
         match (result, unharmed) {
             (Err(Finding::Failed(what)), Err(harm)) => Err(Finding::failed(format!("{what}; {harm}"))),

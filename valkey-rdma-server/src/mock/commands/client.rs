@@ -126,8 +126,8 @@ fn kill(context: &mut Context<'_>, options: &[Bytes]) -> Outcome {
     for victim in &victims {
         if *victim == me {
             context.peer.close_after_reply();
-        } else if let Some(client) = context.state.clients.get(victim) {
-            client.pusher.close();
+        } else {
+            context.state.kill(*victim);
         }
     }
     match (by_address, victims.is_empty()) {

@@ -160,9 +160,15 @@ fn swapdb(context: &mut Context<'_>, command: &Command) -> Outcome {
     let (Some(one), Some(other)) = (valid(one), valid(other)) else {
         return Err(Failure::new("ERR DB index is out of range"));
     };
-    context.state.databases.swap(one, other);
-    context.state.databases[one].touch_all();
-    context.state.databases[other].touch_all();
+    if one == other {
+        return Ok(Reply::OK);
+    }
+    // What was in one of them has changed under both numbers: here it is gone, there it has come.
+    let databases = &mut context.state.databases;
+    let keys = [databases[one].take_all_as_changed(), databases[other].take_all_as_changed()].concat();
+    databases.swap(one, other);
+    databases[one].report(keys.clone());
+    databases[other].report(keys);
     Ok(Reply::OK)
 }
 

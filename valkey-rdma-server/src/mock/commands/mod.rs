@@ -135,6 +135,10 @@ const NOT_QUEUED: [&str; 4] = ["discard", "exec", "quit", "reset"];
 
 /// Runs `command` or says why not.
 pub(super) fn run(context: &mut Context<'_>, command: &Command) -> Reply {
+    if context.client().killed {
+        // Its connection ends before any reply.
+        return Reply::Null;
+    }
     context.state.commands_run += 1;
     context.state.catch_up();
     let reply = match admit(context, command) {

@@ -74,6 +74,9 @@ fn run(context: &mut Context<'_>, command: &Command, may_store: bool) -> Outcome
     let start = usize::try_from(limit.0).unwrap_or(0);
     let shown = usize::try_from(limit.1).unwrap_or(usize::MAX);
     let items = items.into_iter().skip(start).take(shown);
+    if get.len() > 1 && items.len().saturating_mul(get.len()) > MAX_LOOKUPS {
+        return Err(Failure::new("ERR too many items by GET patterns, over 1048576 values"));
+    }
     let found: Vec<Option<Bytes>> = items
         .flat_map(|item| {
             if get.is_empty() {
@@ -93,6 +96,9 @@ fn run(context: &mut Context<'_>, command: &Command, may_store: bool) -> Outcome
     database.set(destination, Value::List(list), Expiry::Never);
     Ok(count(len))
 }
+
+/// Values that several `GET` patterns together may find: a short command must not ask for any number of them.
+const MAX_LOOKUPS: usize = 1 << 20;
 
 /// What a pattern leads to: `#` to the item itself, `key*` to a string, `key*->field` to a field of a hash.
 fn lookup(database: &Database, pattern: &Bytes, item: &Bytes) -> Option<Bytes> {

@@ -6,7 +6,7 @@ use super::super::args::{Options, integer, lowercase};
 use super::super::store::{Database, Group, Pending, Stream, StreamId, keep};
 use super::blocking::block;
 use super::streams::{
-    INVALID_ID, ReadPlan, by_stream, entry_reply, id_reply, range_end, range_start, stream,
+    INVALID_ID, ReadPlan, by_stream, check_values, entry_reply, id_reply, range_end, range_start, stream,
 };
 use super::{Context, Failure, Outcome, count};
 use crate::command::Command;
@@ -187,6 +187,7 @@ pub(super) fn xreadgroup(context: &mut Context<'_>, command: &Command) -> Outcom
 fn try_read(database: &mut Database, command: &Command) -> Result<Option<Reply>, Failure> {
     let plan = ReadPlan::parse(command, true)?;
     let Some((name, consumer)) = plan.group else { return Err(Failure::SYNTAX) };
+    check_history(database, &plan, name, consumer)?;
     let now = database.now();
     let mut found = Vec::new();
     for (key, id) in plan.keys.iter().zip(plan.ids) {
@@ -213,6 +214,26 @@ fn try_read(database: &mut Database, command: &Command) -> Result<Option<Reply>,
         }
     }
     Ok((!found.is_empty()).then(|| by_stream(found, command.is("xread3"))))
+}
+
+/// Looks at how much history is asked for, before anything is delivered.
+fn check_history(
+    database: &Database,
+    plan: &ReadPlan<'_>,
+    name: &Bytes,
+    consumer: &Bytes,
+) -> Result<(), Failure> {
+    let mut values = 0;
+    for (key, id) in plan.keys.iter().zip(plan.ids) {
+        check_values(values)?;
+        let Some(start) = StreamId::parse(id, 0).and_then(|after| after.next()) else { continue };
+        let Some(stream) = stream(database, key)? else { continue };
+        let Some(group) = stream.groups.get(name) else { continue };
+        let mine = group.pending.range(start..).filter(|(_, pending)| pending.consumer == *consumer);
+        let entries = mine.take(plan.limit);
+        values += entries.map(|(id, _)| 1 + stream.get(*id).map_or(0, |fields| fields.len())).sum::<usize>();
+    }
+    Ok(())
 }
 
 /// What the consumer has got already and not acknowledged; this counts as another delivery. Entries deleted since have no

@@ -350,13 +350,18 @@ fn xread(context: &mut Context<'_>, command: &Command) -> Outcome {
 fn try_read(database: &mut Database, command: &Command) -> Result<Option<Reply>, Failure> {
     let plan = ReadPlan::parse(command, false)?;
     let mut found = Vec::new();
+    let mut values = 0;
     for (key, id) in plan.keys.iter().zip(plan.ids) {
+        check_values(values)?;
         let after = StreamId::parse(id, 0).ok_or(INVALID_ID)?;
         let Some((stream, start)) = stream(database, key)?.zip(after.next()) else { continue };
         let entries: Vec<Reply> = stream
             .range(start, StreamId::MAX)
             .take(plan.limit)
-            .map(|(id, fields)| entry_reply(id, fields))
+            .map(|(id, fields)| {
+                values += 1 + fields.len();
+                entry_reply(id, fields)
+            })
             .collect();
         if !entries.is_empty() {
             found.push((Reply::Bulk(key.clone()), Reply::Array(entries)));
@@ -364,6 +369,19 @@ fn try_read(database: &mut Database, command: &Command) -> Result<Option<Reply>,
     }
     Ok((!found.is_empty()).then(|| by_stream(found, command.is("xread3"))))
 }
+
+/// Refuses to read on after so many values: a short command that names a stream again and again must not be answered
+/// with any number of them. One stream alone may have more.
+pub(super) fn check_values(values: usize) -> Result<(), Failure> {
+    if values > MAX_VALUES {
+        return Err(Failure::new(
+            "ERR too many values for one reply, over 1048576: read fewer streams or less of each",
+        ));
+    }
+    Ok(())
+}
+
+const MAX_VALUES: usize = 1 << 20;
 
 /// Entries by stream: a map in RESP3, pairs in RESP2.
 pub(super) fn by_stream(found: Vec<(Reply, Reply)>, resp3: bool) -> Reply {

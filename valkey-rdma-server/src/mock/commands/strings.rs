@@ -297,7 +297,8 @@ fn setrange(context: &mut Context<'_>, command: &Command) -> Outcome {
     }
     let end = offset.saturating_add(patch.len());
     check_len(end, limit)?;
-    rewrite(database, key, |value| {
+    check_growth(context, end.saturating_sub(old))?;
+    rewrite(context.database(), key, |value| {
         if value.len() < end {
             value.resize(end, 0);
         }
@@ -311,6 +312,12 @@ fn check_len(len: usize, limit: usize) -> Result<(), Failure> {
         return Err(Failure::new("ERR string exceeds maximum allowed size (proto-max-bulk-len)"));
     }
     Ok(())
+}
+
+/// Refuses what memory has no room for. That a command may store was looked at before it, but by the bytes it was sent:
+/// a few of them can make a value grow by much more.
+fn check_growth(context: &Context<'_>, more: usize) -> Result<(), Failure> {
+    if context.state.would_overflow(more) { Err(Failure::OUT_OF_MEMORY) } else { Ok(()) }
 }
 
 /// Changes a string in place, if nobody else holds it. Its expiry stays.

@@ -251,9 +251,21 @@ impl Database {
         }
     }
 
-    /// Says that all keys count as changed, as if they had been exchanged for others.
-    pub(in super::super) fn touch_all(&mut self) {
-        self.changed.extend(self.entries.keys().cloned());
+    /// The keys that changed since somebody looked, as from [`take_changed`](Self::take_changed), and all that are there.
+    pub(in super::super) fn take_all_as_changed(&mut self) -> Vec<Bytes> {
+        let mut keys = self.take_changed();
+        keys.extend(self.entries.keys().cloned());
+        keys
+    }
+
+    /// Says that these keys count as changed, whether they are there or not.
+    pub(in super::super) fn report(&mut self, keys: Vec<Bytes>) {
+        self.changed.extend(keys);
+    }
+
+    /// The keys that changed since somebody took them.
+    pub(in super::super) fn changed(&self) -> &[Bytes] {
+        &self.changed
     }
 
     /// Brings a key's place among the deadlines up to date.

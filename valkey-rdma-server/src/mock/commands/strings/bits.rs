@@ -1,11 +1,13 @@
 //! Strings as arrays of bits; the first is the highest of the first byte.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use super::super::super::args::{integer, lowercase, range};
 use super::super::super::store::{Expiry, Value};
 use super::super::{Context, Failure, Outcome, count};
-use super::{bit_offset, rewrite};
+use super::{bit_offset, check_growth, rewrite};
 use crate::command::Command;
 use crate::reply::Reply;
 
@@ -22,10 +24,12 @@ pub(super) fn setbit(context: &mut Context<'_>, command: &Command) -> Outcome {
         b"1" => true,
         _ => return Err(Failure::new("ERR bit is not an integer or out of range")),
     };
-    let database = context.database();
     let key = &command.args()[0];
-    let old = database.get::<Bytes>(key)?.is_some_and(|value| bit(value, offset));
-    rewrite(database, key, |value| {
+    let value = context.database().get::<Bytes>(key)?;
+    let old = value.is_some_and(|value| bit(value, offset));
+    let growth = (offset / 8 + 1).saturating_sub(value.map_or(0, Bytes::len));
+    check_growth(context, growth)?;
+    rewrite(context.database(), key, |value| {
         if value.len() <= offset / 8 {
             value.resize(offset / 8 + 1, 0);
         }
@@ -39,7 +43,18 @@ pub(super) fn setbit(context: &mut Context<'_>, command: &Command) -> Outcome {
 pub(super) fn bitcount(context: &mut Context<'_>, command: &Command) -> Outcome {
     let value = context.database().get::<Bytes>(&command.args()[0])?.cloned().unwrap_or_default();
     let bits = bit_range(&command.args()[1..], &value)?;
-    Ok(count(bits.filter(|at| bit(&value, *at)).count()))
+    Ok(count(ones(&value, bits)))
+}
+
+/// How many bits in a range of an existing string are set.
+fn ones(value: &[u8], bits: Range<usize>) -> usize {
+    let whole = bits.start.div_ceil(8)..bits.end / 8;
+    let one_by_one = |mut bits: Range<usize>| bits.by_ref().filter(|at| bit(value, *at)).count();
+    if whole.is_empty() {
+        return one_by_one(bits);
+    }
+    let within: usize = value[whole.clone()].iter().map(|byte| byte.count_ones() as usize).sum();
+    one_by_one(bits.start..whole.start * 8) + within + one_by_one(whole.end * 8..bits.end)
 }
 
 /// `BITPOS key bit [start [end [BYTE | BIT]]]`
@@ -54,8 +69,8 @@ pub(super) fn bitpos(context: &mut Context<'_>, command: &Command) -> Outcome {
     };
     let value = context.database().get::<Bytes>(&command.args()[0])?.cloned();
     let Some(value) = value else { return Ok(Reply::Integer(if wanted { -1 } else { 0 })) };
-    let found = bit_range(&command.args()[2..], &value)?.find(|at| bit(&value, *at) == wanted);
-    Ok(match found {
+    let bits = bit_range(&command.args()[2..], &value)?;
+    Ok(match first(&value, bits, wanted) {
         Some(at) => count(at),
         // Behind an open end there are zeros.
         None if !wanted && command.args().len() < 4 => count(value.len() * 8),
@@ -63,8 +78,25 @@ pub(super) fn bitpos(context: &mut Context<'_>, command: &Command) -> Outcome {
     })
 }
 
+/// The first bit in a range of an existing string that is set, or is not.
+fn first(value: &[u8], bits: Range<usize>, set: bool) -> Option<usize> {
+    // Bytes without such a bit are passed over whole.
+    let without = if set { 0 } else { 0xff };
+    let mut at = bits.start;
+    while at < bits.end {
+        if at.is_multiple_of(8) && value.get(at / 8) == Some(&without) {
+            at += 8;
+        } else if bit(value, at) == set {
+            return Some(at);
+        } else {
+            at += 1;
+        }
+    }
+    None
+}
+
 /// The bits that `[start [end [BYTE | BIT]]]` means.
-fn bit_range(args: &[Bytes], value: &[u8]) -> Result<std::ops::Range<usize>, Failure> {
+fn bit_range(args: &[Bytes], value: &[u8]) -> Result<Range<usize>, Failure> {
     let end = |args: &[Bytes]| args.get(1).map_or(Ok(-1), |end| integer(end));
     let by_bits = match args.get(2).map(|unit| lowercase(unit)) {
         None => false,
@@ -91,10 +123,11 @@ fn bit(value: &[u8], offset: usize) -> bool {
 /// `BITOP AND | OR | XOR | NOT destination key [key ...]`
 pub(super) fn bitop(context: &mut Context<'_>, command: &Command) -> Outcome {
     let operation = lowercase(&command.args()[0]);
-    let combine: fn(u8, u8) -> u8 = match operation.as_str() {
-        "and" => |one, other| one & other,
-        "or" => |one, other| one | other,
-        "xor" | "not" => |one, other| one ^ other,
+    let combine: fn(&mut [u8], &[u8]) = match operation.as_str() {
+        "and" => |all, other| combine(all, other, |one, other| one & other),
+        "or" => |all, other| combine(all, other, |one, other| one | other),
+        // `NOT` has nothing to be combined with.
+        "xor" | "not" => |all, other| combine(all, other, |one, other| one ^ other),
         _ => return Err(Failure::SYNTAX),
     };
     let negated = operation.as_str() == "not";
@@ -107,16 +140,21 @@ pub(super) fn bitop(context: &mut Context<'_>, command: &Command) -> Outcome {
         .map(|key| Ok(database.get::<Bytes>(key)?.cloned().unwrap_or_default()))
         .collect::<Result<_, Failure>>()?;
     let len = sources.iter().map(Bytes::len).max().unwrap_or(0);
+    if len.saturating_mul(sources.len()) > MAX_COMBINED {
+        return Err(Failure::new(
+            "ERR too much to combine: keys by the longest value's length make over 1 GiB",
+        ));
+    }
+    check_growth(context, len)?;
     let mut result = sources[0].to_vec();
     result.resize(len, 0);
-    for (at, byte) in result.iter_mut().enumerate() {
-        for source in &sources[1..] {
-            *byte = combine(*byte, source.get(at).copied().unwrap_or(0));
-        }
-        if negated {
-            *byte = !*byte;
-        }
+    for source in &sources[1..] {
+        combine(&mut result, source);
     }
+    if negated {
+        result.iter_mut().for_each(|byte| *byte = !*byte);
+    }
+    let database = context.database();
     let destination = &command.args()[1];
     if len == 0 {
         database.remove(destination);
@@ -125,3 +163,17 @@ pub(super) fn bitop(context: &mut Context<'_>, command: &Command) -> Outcome {
     }
     Ok(count(len))
 }
+
+/// Combines `all` with `other`, which goes on with zeros where it is shorter.
+fn combine(all: &mut [u8], other: &[u8], bits: impl Fn(u8, u8) -> u8) {
+    let (both, alone) = all.split_at_mut(other.len());
+    for (byte, other) in both.iter_mut().zip(other) {
+        *byte = bits(*byte, *other);
+    }
+    for byte in alone {
+        *byte = bits(*byte, 0);
+    }
+}
+
+/// Bytes of the longest source times the number of sources: everybody else waits for them.
+const MAX_COMBINED: usize = 1 << 30;
