@@ -8,7 +8,7 @@ use crate::args::{Args, Instead, Selection};
 use crate::bytestream::{self, Direction};
 use crate::compare::compare;
 use crate::demo::DemoError;
-use crate::generator::{DialError, Fleet, FleetError, Limit, Target};
+use crate::generator::{Background, DialError, Fleet, FleetError, Limit, Target, complete};
 use crate::interrupt::Interrupt;
 use crate::matrix::{Axis, Matrix};
 use crate::output::{Found, Outputs};
@@ -110,7 +110,27 @@ pub async fn benchmark(
     console: &mut Console<'_>,
     interrupt: &Interrupt,
 ) -> Result<Outcome, RunError> {
+    // Connects that are given up on this runtime; the load threads look after their own.
+    let background = Background::from_now();
     let other = args.other_target()?;
+    let over_device = target.is_device() || other.as_ref().is_some_and(Target::is_device);
+    let outcome = measure(args, target, other, console, interrupt).await;
+    if over_device && args.serve_echo.is_none() {
+        complete(background, interrupt, |text| {
+            let _ = writeln!(console.err, "{text}");
+        })
+        .await;
+    }
+    outcome
+}
+
+async fn measure(
+    args: &Args,
+    target: &Target,
+    other: Option<Target>,
+    console: &mut Console<'_>,
+    interrupt: &Interrupt,
+) -> Result<Outcome, RunError> {
     let outputs = Outputs::new(args)?;
     let progress = if args.live { Progress::Live } else { Progress::Line };
     if let Some(addr) = args.serve_echo {
@@ -195,7 +215,7 @@ impl Bench<'_, '_> {
             format.write_head(self.console.out, &run)?;
             self.console.out.flush()?;
         }
-        let mut results = Vec::new();
+        let (mut results, mut gave_up) = (Vec::new(), false);
         loop {
             for script in self.plan.scripts.clone() {
                 if self.interrupt.is_asked() {
@@ -208,14 +228,15 @@ impl Bench<'_, '_> {
                 format.write_test(self.console.out, &run, &result)?;
                 self.console.out.flush()?;
                 report::write_faults(self.console.err, &result, self.console.err_style)?;
-                let stop = self.args.fail_fast && !result.is_right();
+                gave_up = result.gave_up;
+                let stop = gave_up || self.args.fail_fast && !result.is_right();
                 results.push(result);
                 if stop {
                     break;
                 }
             }
             let wrong = results.iter().any(|result| !result.is_right());
-            if !self.args.forever || self.interrupt.is_asked() || self.args.fail_fast && wrong {
+            if gave_up || !self.args.forever || self.interrupt.is_asked() || self.args.fail_fast && wrong {
                 break;
             }
             let kept = results.iter().position(|result| !result.is_right());

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use crate::faults::Faults;
 
 /// Shortest latency told apart from zero, in nanoseconds.
-const SHORTEST_NS: u64 = 1_000;
+const SHORTEST_NS: u64 = 1;
 /// Longest latency recorded as itself, in nanoseconds; longer ones count as this.
 const LONGEST_NS: u64 = 60_000_000_000;
 /// Significant decimal digits of every recorded latency.
@@ -259,6 +259,17 @@ mod tests {
         assert!(latencies.min() <= latencies.mean() && latencies.mean() <= latencies.max());
         assert_eq!(latencies.count_above(Duration::from_millis(2)), 0);
         assert!((495..=505).contains(&latencies.count_above(Duration::from_micros(500))));
+    }
+
+    #[test]
+    fn short_latencies_have_three_digits_too() {
+        for micros in [1, 5, 20] {
+            let mut latencies = Latencies::default();
+            latencies.record(Duration::from_micros(micros));
+            let p50 = latencies.quantile(0.5).as_nanos() as f64;
+            assert!((p50 / (micros * 1000) as f64 - 1.0).abs() < 0.001, "{micros} us became {p50} ns");
+            assert_eq!(latencies.count_above(Duration::from_nanos(micros * 1000 - 10)), 1);
+        }
     }
 
     #[test]

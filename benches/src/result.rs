@@ -67,6 +67,8 @@ pub struct TestResult {
     pub lost: u64,
     /// How long connecting anew took (`-k 0`).
     pub connects: Latencies,
+    /// Whether the server stayed away for longer than it is waited for.
+    pub gave_up: bool,
 }
 
 impl TestResult {
@@ -83,6 +85,7 @@ impl TestResult {
             outages: Vec::new(),
             lost: 0,
             connects: Latencies::default(),
+            gave_up: false,
         }
     }
 
@@ -111,6 +114,7 @@ impl TestResult {
         self.outages.extend(next.outages);
         self.lost += next.lost;
         self.connects.merge(&next.connects);
+        self.gave_up |= next.gave_up;
         if let Some(counters) = next.counters {
             self.counters.get_or_insert_default().add(counters);
         }

@@ -224,9 +224,13 @@ impl Running {
     /// Waits until the last reply has come, the server is gone for good, or the user interrupts.
     pub async fn finish(self) -> TestResult {
         let (mut counters, mut usage) = (None::<Counters>, Usage::default());
+        let mut threads_lost = 0;
         for part in self.parts {
-            // A thread that panicked tells nothing; its panic has been printed.
-            let Ok(part) = part.await else { continue };
+            let Ok(part) = part.await else {
+                // It panicked, and its panic has been printed.
+                threads_lost += 1;
+                continue;
+            };
             usage.add(part.usage);
             if let Some(part) = part.counters {
                 counters.get_or_insert_default().add(part);
@@ -238,6 +242,11 @@ impl Running {
         if left > 0 && !self.interrupt.is_asked() && !job.fail_fast {
             let story = format!("{left} requests were left when the server did not come back");
             tally.faults.add_many(Fault { kind: FaultKind::NotSent, story }, left);
+        }
+        if threads_lost > 0 {
+            let story =
+                format!("{threads_lost} threads ended before the test did: what they measured is not whole");
+            tally.faults.add_many(Fault { kind: FaultKind::ThreadLost, story }, threads_lost);
         }
         let mut connects = Latencies::default();
         self.shares.iter().for_each(|share| connects.merge(&lock(&share.connects)));
@@ -256,6 +265,7 @@ impl Running {
             outages,
             lost,
             connects,
+            gave_up: self.run.gave_up(),
         }
     }
 }
@@ -267,4 +277,48 @@ fn merged(shares: &[Arc<Share>]) -> Tally {
         all.merge(tally);
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use tokio::runtime::Runtime;
+    use valkey_rdma_client::{Endpoint, Transport};
+    use valkey_rdma_server::{Mock, Server};
+
+    use super::*;
+    use crate::generator::{Limit, Pace};
+    use crate::plan::Plan;
+    use crate::workload::{Script, Sizes};
+
+    #[test]
+    fn tasks_of_one_connection_give_a_lost_server_up_together() {
+        let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let servers = Runtime::new().unwrap();
+        let server = servers.block_on(Server::builder(Mock::new()).tcp(loopback).start()).unwrap();
+        let addr = server.endpoints()[0].addr;
+        let target = Target::new(Endpoint::new(Transport::Tcp, addr.ip().to_string(), addr.port()));
+        let shape = Shape {
+            connections: 1,
+            tasks_per_connection: Some(8),
+            pipeline: 1,
+            threads: 1,
+            sizes: "3".to_owned(),
+            keyspace: None,
+        };
+        let script = Script::from_words(&[b"PING".to_vec()], false).unwrap();
+        let limit = Limit::Requests(1_000_000);
+        let plan = Plan::of(shape.clone(), vec![script], Sizes::fixed(3), limit);
+        let interrupt = Interrupt::never();
+        Runtime::new().unwrap().block_on(async {
+            let fleet = Fleet::open(target, &shape, &interrupt, &mut |_| {}).await.unwrap().unwrap();
+            drop(server);
+            servers.shutdown_background();
+            let job = plan.job(&plan.scripts[0], limit, Pace::Closed);
+            let result = fleet.run(Job { patience: Duration::from_millis(1), ..job }).await;
+            assert!(result.gave_up && !result.is_right());
+            assert_eq!((result.lost, result.outages.len()), (1, 1), "{:?}", result.outages);
+        });
+    }
 }

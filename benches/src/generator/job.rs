@@ -65,6 +65,7 @@ pub struct Run {
     /// The number of the next request.
     issued: AtomicU64,
     stop: AtomicBool,
+    gave_up: AtomicBool,
     /// When no connection was up.
     pub outages: Outages,
 }
@@ -78,6 +79,7 @@ impl Run {
             started,
             issued: AtomicU64::new(0),
             stop: AtomicBool::new(false),
+            gave_up: AtomicBool::new(false),
             outages: Outages::new(started, connections),
         }
     }
@@ -113,9 +115,24 @@ impl Run {
         share.clamp(0.0, 1.0)
     }
 
+    /// Whether [`stop`](Self::stop) was called.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
     /// Lets no further request begin.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that a connection did not come back within the job's patience.
+    pub(super) fn give_up(&self) {
+        self.gave_up.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the server stayed away for longer than the job's patience.
+    pub(super) fn gave_up(&self) -> bool {
+        self.gave_up.load(Ordering::Relaxed)
     }
 
     /// Requests that were not drawn; none if time was the limit.

@@ -168,6 +168,9 @@ impl Share {
         }
         let requests = run.draw()?;
         schedule.until(intended).await;
+        if run.is_stopped() {
+            return None; // A wrong reply came meanwhile.
+        }
         Some((requests, Some(intended)))
     }
 
@@ -266,6 +269,7 @@ impl Connections {
             }
             Connections::Shared(slots) => {
                 // Task by task over the connections, so that few requests spread over many connections too.
+                slots.iter().for_each(|slot| slot.begin());
                 for slot in (0..tasks).flat_map(|_| slots.iter()) {
                     let (run, share, slot) = (Arc::clone(run), Arc::clone(share), Arc::clone(slot));
                     workers.spawn(async move {
@@ -332,6 +336,14 @@ pub(super) fn main(
         while let Some(order) = orders.recv().await {
             let part = obey(&plan, &mut connections, &order.run, &order.share).await;
             let _ = order.done.send(part);
+        }
+        drop(connections);
+        if plan.target.is_device() {
+            // A test that was interrupted, or whose server stayed away, has given up connects.
+            open::complete(background, &plan.interrupt, |text| {
+                let _ = plan.notices.send(text.to_owned());
+            })
+            .await;
         }
     });
     // Connections that hang must not keep the thread.
