@@ -17,10 +17,8 @@ use crate::progress::Progress;
 use crate::report::{self, Format, Style};
 use crate::result::TestResult;
 use crate::session::Session;
-use crate::sweep::sweep;
+use crate::sweep::{STEP, sweep};
 
-/// How long each rate of a sweep is tried unless `--duration` says.
-const SWEEP_STEP: Duration = Duration::from_secs(2);
 /// How long a turn of a comparison takes unless `-n` or `--duration` says: long enough to measure, short enough for the
 /// machine not to change meanwhile.
 const TURN: Duration = Duration::from_millis(300);
@@ -329,7 +327,7 @@ impl Bench<'_, '_> {
         let run = session.info().await;
         self.console.format.write_head(self.console.out, &run)?;
         writeln!(self.console.out)?;
-        let each = self.args.duration.unwrap_or(SWEEP_STEP);
+        let each = self.args.duration.unwrap_or(STEP);
         let limit = self.args.target_p99.map(|ms| Duration::from_secs_f64(ms / 1e3));
         for script in self.plan.scripts.clone() {
             if self.interrupt.is_asked() {
@@ -345,7 +343,7 @@ impl Bench<'_, '_> {
                     report::write_sweep(self.console.out, &sweep, self.console.style)?;
                     for result in sweep.steps.iter().map(|step| &step.result).chain([&sweep.closed]) {
                         report::write_faults(self.console.err, result, self.console.err_style)?;
-                        if !result.is_right() {
+                        if !result.is_right_or_late() {
                             self.found.tests.push((run.clone(), result.clone()));
                         }
                     }

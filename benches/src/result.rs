@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::counters::Counters;
 use crate::environment::Environment;
+use crate::faults::FaultKind;
 use crate::generator::{Pace, Usage};
 use crate::measure::{Latencies, Tally};
 use crate::outage::Outage;
@@ -92,6 +93,11 @@ impl TestResult {
     /// Whether nothing was wrong.
     pub fn is_right(&self) -> bool {
         self.tally.faults.is_empty()
+    }
+
+    /// Whether nothing was wrong but that requests were due and not sent: the server is too slow for the rate.
+    pub fn is_right_or_late(&self) -> bool {
+        self.tally.faults.counts().all(|(kind, _)| *kind == FaultKind::NotSent)
     }
 
     /// Number of replies.

@@ -10,6 +10,8 @@ use crate::result::TestResult;
 use crate::session::Session;
 use crate::workload::Script;
 
+/// How long each rate is tried unless `--duration` says.
+pub const STEP: Duration = Duration::from_secs(2);
 /// The rates that are tried, as shares of the closed loop's.
 const STEPS: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 /// How often the interval between a good and a bad rate is halved.
@@ -96,7 +98,7 @@ pub async fn sweep(
         }
         let p99 = result.latencies().quantile(0.99);
         let limit = *sweep.limit.get_or_insert(p99.mul_f64(KNEE));
-        let is_good = result.rate() >= rate * KEEPS_UP && p99 <= limit;
+        let is_good = result.is_right() && result.rate() >= rate * KEEPS_UP && p99 <= limit;
         if is_good {
             good = rate;
         } else {

@@ -63,7 +63,7 @@ pub struct Args {
         long,
         help = "Server as a URL: rdma://, emulated://, valkey:// or redis:// [user[:password]@]host[:port][/db][?options]",
         value_name = "URL",
-        conflicts_with_all = ["host", "port", "password", "user", "dbnum", "resp3", "rdma", "transport"]
+        conflicts_with_all = ["host", "port", "password", "user", "dbnum", "rdma", "transport"]
     )]
     pub url: Option<ServerUrl>,
 

@@ -243,6 +243,12 @@ impl Running {
             let story = format!("{left} requests were left when the server did not come back");
             tally.faults.add_many(Fault { kind: FaultKind::NotSent, story }, left);
         }
+        let overdue: u64 = self.shares.iter().map(|share| share.overdue(&self.run)).sum();
+        if overdue > 0 && !self.interrupt.is_asked() && !job.fail_fast {
+            let story =
+                format!("{overdue} requests were due and not sent: the server did not keep up with the rate");
+            tally.faults.add_many(Fault { kind: FaultKind::NotSent, story }, overdue);
+        }
         if threads_lost > 0 {
             let story =
                 format!("{threads_lost} threads ended before the test did: what they measured is not whole");
@@ -288,9 +294,42 @@ mod tests {
     use valkey_rdma_server::{Mock, Server};
 
     use super::*;
-    use crate::generator::{Limit, Pace};
+    use crate::generator::{Arrivals, Limit, Pace};
     use crate::plan::Plan;
     use crate::workload::{Script, Sizes};
+
+    #[test]
+    fn every_request_that_was_due_is_sent_or_counted() {
+        let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let servers = Runtime::new().unwrap();
+        let server = servers.block_on(Server::builder(Mock::new()).tcp(loopback).start()).unwrap();
+        let addr = server.endpoints()[0].addr;
+        let target = Target::new(Endpoint::new(Transport::Tcp, addr.ip().to_string(), addr.port()));
+        let (shape, plan) = pings(None);
+        let interrupt = Interrupt::never();
+        Runtime::new().unwrap().block_on(async {
+            let fleet = Fleet::open(target, &shape, &interrupt, &mut |_| {}).await.unwrap().unwrap();
+            // More than one connection can do, at times that binary fractions can tell exactly.
+            let pace = Pace::Open { rate: (1 << 20) as f64, arrivals: Arrivals::Constant };
+            let limit = Limit::Time(Duration::from_micros(31_250));
+            let result = fleet.run(plan.job(&plan.scripts[0], limit, pace)).await;
+            assert_eq!(result.replies() + result.tally.faults.total(), 1 << 15);
+        });
+    }
+
+    fn pings(tasks_per_connection: Option<usize>) -> (Shape, Plan) {
+        let shape = Shape {
+            connections: 1,
+            tasks_per_connection,
+            pipeline: 1,
+            threads: 1,
+            sizes: "3".to_owned(),
+            keyspace: None,
+        };
+        let script = Script::from_words(&[b"PING".to_vec()], false).unwrap();
+        let plan = Plan::of(shape.clone(), vec![script], Sizes::fixed(3), Limit::Requests(1_000_000));
+        (shape, plan)
+    }
 
     #[test]
     fn tasks_of_one_connection_give_a_lost_server_up_together() {
@@ -299,23 +338,13 @@ mod tests {
         let server = servers.block_on(Server::builder(Mock::new()).tcp(loopback).start()).unwrap();
         let addr = server.endpoints()[0].addr;
         let target = Target::new(Endpoint::new(Transport::Tcp, addr.ip().to_string(), addr.port()));
-        let shape = Shape {
-            connections: 1,
-            tasks_per_connection: Some(8),
-            pipeline: 1,
-            threads: 1,
-            sizes: "3".to_owned(),
-            keyspace: None,
-        };
-        let script = Script::from_words(&[b"PING".to_vec()], false).unwrap();
-        let limit = Limit::Requests(1_000_000);
-        let plan = Plan::of(shape.clone(), vec![script], Sizes::fixed(3), limit);
+        let (shape, plan) = pings(Some(8));
         let interrupt = Interrupt::never();
         Runtime::new().unwrap().block_on(async {
             let fleet = Fleet::open(target, &shape, &interrupt, &mut |_| {}).await.unwrap().unwrap();
             drop(server);
             servers.shutdown_background();
-            let job = plan.job(&plan.scripts[0], limit, Pace::Closed);
+            let job = plan.job(&plan.scripts[0], plan.limit, Pace::Closed);
             let result = fleet.run(Job { patience: Duration::from_millis(1), ..job }).await;
             assert!(result.gave_up && !result.is_right());
             assert_eq!((result.lost, result.outages.len()), (1, 1), "{:?}", result.outages);

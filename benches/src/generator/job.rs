@@ -28,6 +28,9 @@ pub enum Limit {
     Time(Duration),
 }
 
+/// How long requests of a schedule are still sent when their time is over: as long again as the job, this at most.
+const CATCHING_UP: Duration = Duration::from_secs(10);
+
 /// One test to run.
 #[derive(Debug, Clone)]
 pub struct Job {
@@ -86,7 +89,8 @@ impl Run {
 
     /// Draws the next requests, a pipeline of them at most; `None` when there are no more.
     pub(super) fn draw(&self) -> Option<Range<u64>> {
-        if self.is_over(Instant::now()) {
+        // On a schedule the intended time decides, so that what is due is sent however late.
+        if self.is_stopped() || self.job.pace == Pace::Closed && self.is_over(Instant::now()) {
             return None;
         }
         let first = self.issued.fetch_add(self.job.pipeline, Ordering::Relaxed);
@@ -102,6 +106,11 @@ impl Run {
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.stop.load(Ordering::Relaxed)
             || matches!(self.job.limit, Limit::Time(limit) if now.duration_since(self.started) >= limit)
+    }
+
+    /// Whether a schedule's time was over so long ago that what is still due is not sent any more.
+    pub(super) fn is_too_late(&self) -> bool {
+        matches!(self.job.limit, Limit::Time(limit) if self.started.elapsed() >= limit + limit.min(CATCHING_UP))
     }
 
     /// How far the job is after so many replies, from 0 to 1.

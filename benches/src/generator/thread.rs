@@ -13,7 +13,7 @@ use valkey_rdma_transport::Stats;
 use super::background::Background;
 use super::dial::{DialError, Target, dial, dial_client};
 use super::direct::{self, Link};
-use super::job::Run;
+use super::job::{Limit, Run};
 use super::lock;
 use super::open::{self, Opening, open_all};
 use super::pace::{Pace, Schedule};
@@ -162,16 +162,23 @@ impl Share {
     pub(super) async fn next(&self, run: &Run) -> Option<(Range<u64>, Option<Instant>)> {
         let Some(schedule) = &self.schedule else { return Some((run.draw()?, None)) };
         let mut schedule = schedule.lock().await;
-        let intended = run.started + schedule.arrival();
-        if run.is_over(intended) {
+        let intended = run.started + schedule.next();
+        if run.is_over(intended) || run.is_too_late() {
             return None;
         }
+        schedule.arrival();
         let requests = run.draw()?;
         schedule.until(intended).await;
         if run.is_stopped() {
             return None; // A wrong reply came meanwhile.
         }
         Some((requests, Some(intended)))
+    }
+
+    /// Requests of the schedule that were due and not sent, when no connection is at work any more.
+    pub(super) fn overdue(&self, run: &Run) -> u64 {
+        let (Some(schedule), Limit::Time(end)) = (&self.schedule, run.job.limit) else { return 0 };
+        schedule.try_lock().map_or(0, |schedule| schedule.left(end).saturating_mul(run.job.pipeline))
     }
 
     /// Counts what a connection has done that will be gone.

@@ -132,7 +132,8 @@ fn an_interrupt_ends_even_a_test_whose_server_hangs() {
     let server = Server::start(never_pongs);
     let url = format!("valkey://{}", server.addr);
     let mut run = Command::new(env!("CARGO_BIN_EXE_valkey-rdma-benchmark"))
-        .args(["--url", &url, "-t", "ping_mbulk", "--csv"])
+        // RESP3, whose handshake has no PING.
+        .args(["--url", &url, "-3", "-t", "ping_mbulk", "--csv"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
