@@ -98,6 +98,11 @@ impl Plan {
         }
     }
 
+    /// Whether the first wrong reply ends a test.
+    pub fn fail_fast(&self) -> bool {
+        self.fail_fast
+    }
+
     /// This plan at one point of a matrix.
     #[must_use]
     pub fn at(&self, point: &[(Axis, u64)]) -> Plan {

@@ -114,6 +114,9 @@ fn our_own_flags_are_read() {
 fn bad_command_lines_are_refused_in_one_line_that_names_the_flag() {
     for (line, said) in [
         ("-t ping_inline --tasks-per-connection 2", "use ping_mbulk"),
+        ("-t ping_inline --matrix tasks=1", "use ping_mbulk"),
+        ("--ratio ping_inline:1,get:1 --tasks-per-connection 2", "use ping_mbulk"),
+        ("-k 0 --matrix tasks=5", "no connection for tasks to share"),
         ("-t nothing", "there is no test \"nothing\""),
         ("-t set,", "there is no test \"\""),
         ("--cluster", "measures one server"),

@@ -4,6 +4,7 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 
 use super::{Args, Instead, Selection, Transport};
+use crate::matrix::Matrix;
 use crate::workload::DefaultTest;
 
 /// Refuses what makes no sense together.
@@ -88,15 +89,18 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
             "-l never ends, so no file would ever be written: leave out -l, or --json, --hdr and --plot",
         );
     }
-    if args.keep_alive == 0 && args.tasks_per_connection.is_some() {
+    let shared = args.tasks_per_connection.is_some() || args.matrix.as_ref().is_some_and(Matrix::has_tasks);
+    if args.keep_alive == 0 && shared {
         return refuse("-k 0 connects anew for every request, so there is no connection for tasks to share");
     }
-    if let Some(Selection::Tests(tests)) = &args.tests
-        && args.tasks_per_connection.is_some()
-        && DefaultTest::without_inline(tests).is_empty()
-    {
+    let inline = match (&args.tests, &args.ratio) {
+        (Some(Selection::Tests(tests)), _) => DefaultTest::without_inline(tests).is_empty(),
+        (_, Some(mix)) => mix.has_inline(),
+        _ => false,
+    };
+    if shared && inline {
         return refuse(
-            "ping_inline sends a line, which the client library of --tasks-per-connection cannot; use ping_mbulk",
+            "ping_inline sends a line, which the client library of --tasks-per-connection and tasks of --matrix cannot; use ping_mbulk",
         );
     }
     Ok(())

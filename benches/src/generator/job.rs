@@ -113,6 +113,17 @@ impl Run {
         matches!(self.job.limit, Limit::Time(limit) if self.started.elapsed() >= limit + limit.min(CATCHING_UP))
     }
 
+    /// Waits until replies that a timed job still lacks have been waited for long enough; forever without a time.
+    pub(super) async fn no_more_replies(&self) {
+        match self.job.limit {
+            Limit::Time(limit) => {
+                let end = self.started + limit + limit.min(CATCHING_UP) + self.job.patience;
+                tokio::time::sleep_until(end.into()).await;
+            }
+            Limit::Requests(_) => std::future::pending().await,
+        }
+    }
+
     /// How far the job is after so many replies, from 0 to 1.
     pub(super) fn progress(&self, replies: u64) -> f64 {
         let share = match self.job.limit {

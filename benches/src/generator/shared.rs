@@ -187,7 +187,8 @@ impl Task<'_> {
             (Some(seen), _) => {
                 tally.arrived(self.run.started, now, 1);
                 tally.record(number, sent, intended, now);
-                tally.payload += seen.payload;
+                let job = &self.run.job;
+                tally.payload += seen.payload + step.template.payload(&job.keys, &job.values, request);
                 self.share.done.fetch_add(1, Ordering::Relaxed);
                 let right = step.expect.is_met(seen);
                 if !right {

@@ -20,6 +20,7 @@ use super::pace::{Pace, Schedule};
 use super::shared::{self, Slot};
 use super::wire::Wire;
 use crate::counters::Counters;
+use crate::faults::{Fault, FaultKind};
 use crate::interrupt::Interrupt;
 use crate::measure::{Latencies, Tally};
 
@@ -300,9 +301,16 @@ impl Connections {
                 }
             }
         };
-        tokio::select! {
-            () = all => {}
-            () = interrupt.asked() => {}
+        let hung = tokio::select! {
+            () = all => false,
+            () = interrupt.asked() => false,
+            () = run.no_more_replies() => true,
+        };
+        if hung && !workers.is_empty() {
+            let count = workers.len() as u64;
+            let story = format!("{count} replies did not come within {:?} after the test", run.job.patience);
+            lock(&share.tally).faults.add_many(Fault { kind: FaultKind::ConnectionLost, story }, count);
+            run.give_up();
         }
         workers.shutdown().await;
         if let Connections::Direct(links) = self {
