@@ -146,7 +146,10 @@ async fn measure(
         _ => bench.tests().await?,
     }
     let Bench { found, console, .. } = bench;
-    outputs.write(&found)?;
+    // Who interrupts while connections open keeps the results of the run before.
+    if !(interrupt.is_asked() && found.is_empty()) {
+        outputs.write(&found)?;
+    }
     console.out.flush()?;
     let all = found.tests.iter().map(|(_, result)| result);
     let compared =

@@ -136,6 +136,11 @@ impl TestResult {
         self.per_second(self.tally.payload)
     }
 
+    /// Bytes per second on the busier way of the link, which has its speed both ways; 0 on TCP.
+    pub fn link_rate(&self) -> f64 {
+        self.per_second(self.counters.map_or(0, |counters| counters.bytes_one_way()))
+    }
+
     fn per_second(&self, count: u64) -> f64 {
         let seconds = self.elapsed.as_secs_f64();
         if seconds > 0.0 { count as f64 / seconds } else { 0.0 }

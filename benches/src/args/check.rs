@@ -47,6 +47,18 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
             "socket",
             "hdr",
             "plot",
+            "json",
+            "csv",
+            "quiet",
+            "precision",
+            "live",
+            "warmup",
+            "threads",
+            "forever",
+            "resp3",
+            "dbnum",
+            "password",
+            "fail_fast",
         ];
         if let Some(flag) = resp.into_iter().find(|id| given(id)) {
             return refuse(format!(
@@ -80,6 +92,11 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
     }
     if args.compare.is_some() && args.rps > 0.0 {
         return refuse("--compare measures how fast two servers are, so --rps contradicts it");
+    }
+    if let Some(mode @ ("--compare" | "--sweep")) = mode
+        && let Some(flag) = ["hdr", "quiet", "precision"].into_iter().find(|id| given(id))
+    {
+        return refuse(format!("{} is for tests and has no meaning with {mode}", flag_of(flag)));
     }
     if args.csv && (args.compare.is_some() || args.sweep) {
         return refuse("--csv is for tests: with --compare and --sweep use --json");
@@ -121,6 +138,9 @@ fn flag_of(id: &str) -> String {
         "keyspace" => "-r".to_owned(),
         "keep_alive" => "-k".to_owned(),
         "socket" => "-s".to_owned(),
+        "forever" => "-l".to_owned(),
+        "resp3" => "-3".to_owned(),
+        "password" => "-a".to_owned(),
         long => format!("--{}", long.replace('_', "-")),
     }
 }

@@ -91,7 +91,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub tasks_per_connection: Option<u32>,
 
-    /// Total number of requests per test, over all connections [default: 100000]
+    /// Total number of requests per test, over all connections; a sequence of commands is one [default: 100000]
     #[arg(short = 'n', value_name = "REQUESTS", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     pub requests: Option<u64>,
 
