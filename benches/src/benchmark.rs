@@ -4,6 +4,8 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use valkey_rdma_client::Polling;
+
 use crate::args::{Args, Instead, Selection};
 use crate::bytestream::{self, Direction};
 use crate::compare::compare;
@@ -275,6 +277,14 @@ impl Bench<'_, '_> {
     async fn compare(&mut self, other: Target) -> Result<(), RunError> {
         let plans = self.args.matrix.as_ref().map_or(vec![Vec::new()], Matrix::combinations);
         let rounds = self.args.rounds as usize;
+        if [self.target, &other]
+            .iter()
+            .any(|side| side.is_device() && side.endpoint.polling() == Polling::Busy)
+        {
+            self.console.say(
+                "poll=busy: while one server has its turn, the other's connections still take their CPUs",
+            );
+        }
         let turn = match (self.args.requests, self.args.duration) {
             (Some(requests), _) => Limit::Requests((requests / rounds as u64).max(1)),
             (None, Some(time)) => Limit::Time(time / self.args.rounds),

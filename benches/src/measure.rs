@@ -177,6 +177,22 @@ impl Tally {
         }
     }
 
+    /// A copy without the latencies of each second, which can be many.
+    #[must_use]
+    pub fn summary(&self) -> Tally {
+        Tally {
+            service: self.service.clone(),
+            corrected: self.corrected.clone(),
+            parts: self.parts.clone(),
+            series: self.series.clone(),
+            intervals: None,
+            faults: self.faults.clone(),
+            payload: self.payload,
+            last: self.last,
+            open: None,
+        }
+    }
+
     /// Notes that `replies` came at `now`, in a test that began at `started`.
     pub fn arrived(&mut self, started: Instant, now: Instant, replies: u64) {
         self.last = Some(now);

@@ -132,6 +132,7 @@ impl Plan {
             keys: self.keys,
             values: self.values.clone(),
             limit,
+            numbers: None,
             pipeline: self.shape.pipeline as u64,
             pace,
             verify: self.verify,
@@ -163,6 +164,15 @@ impl Plan {
             Pace::Closed,
         );
         Some(Job { keys, pipeline: pipeline as u64, keep_alive: true, intervals: false, ..job })
+    }
+
+    /// The warm-up of a test: the same requests, for a time.
+    pub fn warming_up(&self, script: &Arc<Script>, time: Duration) -> Job {
+        let numbers = match self.limit {
+            Limit::Requests(requests) => Some(requests),
+            Limit::Time(_) => None,
+        };
+        Job { numbers, intervals: false, ..self.job(script, Limit::Time(time), self.pace) }
     }
 
     fn set(&self) -> Template {

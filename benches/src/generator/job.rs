@@ -42,6 +42,8 @@ pub struct Job {
     pub values: Values,
     /// The end.
     pub limit: Limit,
+    /// Requests are numbered below this, over and over: those whose keys were written. `None`: without end.
+    pub numbers: Option<u64>,
     /// Requests that are sent before the first reply is awaited.
     pub pipeline: u64,
     /// When requests begin.
@@ -94,7 +96,8 @@ impl Run {
             return None;
         }
         let first = self.issued.fetch_add(self.job.pipeline, Ordering::Relaxed);
-        let end = first.saturating_add(self.job.pipeline);
+        let first = self.job.numbers.map_or(first, |numbers| first % numbers.max(1));
+        let end = first.saturating_add(self.job.pipeline).min(self.job.numbers.unwrap_or(u64::MAX));
         let end = match self.job.limit {
             Limit::Requests(requests) => end.min(requests),
             Limit::Time(_) => end,
