@@ -4,11 +4,13 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
+use valkey_rdma_client::Polling;
+
 use crate::args::{Args, Instead, Selection};
 use crate::bytestream::{self, Direction};
 use crate::compare::compare;
 use crate::demo::DemoError;
-use crate::generator::{DialError, Fleet, FleetError, Limit, Target};
+use crate::generator::{Background, DialError, Fleet, FleetError, Limit, Target, complete};
 use crate::interrupt::Interrupt;
 use crate::matrix::{Axis, Matrix};
 use crate::output::{Found, Outputs};
@@ -17,10 +19,8 @@ use crate::progress::Progress;
 use crate::report::{self, Format, Style};
 use crate::result::TestResult;
 use crate::session::Session;
-use crate::sweep::sweep;
+use crate::sweep::{STEP, sweep};
 
-/// How long each rate of a sweep is tried unless `--duration` says.
-const SWEEP_STEP: Duration = Duration::from_secs(2);
 /// How long a turn of a comparison takes unless `-n` or `--duration` says: long enough to measure, short enough for the
 /// machine not to change meanwhile.
 const TURN: Duration = Duration::from_millis(300);
@@ -110,7 +110,27 @@ pub async fn benchmark(
     console: &mut Console<'_>,
     interrupt: &Interrupt,
 ) -> Result<Outcome, RunError> {
+    // Connects that are given up on this runtime; the load threads look after their own.
+    let background = Background::from_now();
     let other = args.other_target()?;
+    let over_device = target.is_device() || other.as_ref().is_some_and(Target::is_device);
+    let outcome = measure(args, target, other, console, interrupt).await;
+    if over_device && args.serve_echo.is_none() {
+        complete(background, interrupt, |text| {
+            let _ = writeln!(console.err, "{text}");
+        })
+        .await;
+    }
+    outcome
+}
+
+async fn measure(
+    args: &Args,
+    target: &Target,
+    other: Option<Target>,
+    console: &mut Console<'_>,
+    interrupt: &Interrupt,
+) -> Result<Outcome, RunError> {
     let outputs = Outputs::new(args)?;
     let progress = if args.live { Progress::Live } else { Progress::Line };
     if let Some(addr) = args.serve_echo {
@@ -128,7 +148,10 @@ pub async fn benchmark(
         _ => bench.tests().await?,
     }
     let Bench { found, console, .. } = bench;
-    outputs.write(&found)?;
+    // Who interrupts while connections open keeps the results of the run before.
+    if !(interrupt.is_asked() && found.is_empty()) {
+        outputs.write(&found)?;
+    }
     console.out.flush()?;
     let all = found.tests.iter().map(|(_, result)| result);
     let compared =
@@ -195,7 +218,7 @@ impl Bench<'_, '_> {
             format.write_head(self.console.out, &run)?;
             self.console.out.flush()?;
         }
-        let mut results = Vec::new();
+        let (mut results, mut gave_up) = (Vec::new(), false);
         loop {
             for script in self.plan.scripts.clone() {
                 if self.interrupt.is_asked() {
@@ -208,14 +231,15 @@ impl Bench<'_, '_> {
                 format.write_test(self.console.out, &run, &result)?;
                 self.console.out.flush()?;
                 report::write_faults(self.console.err, &result, self.console.err_style)?;
-                let stop = self.args.fail_fast && !result.is_right();
+                gave_up = result.gave_up;
+                let stop = gave_up || self.args.fail_fast && !result.is_right();
                 results.push(result);
                 if stop {
                     break;
                 }
             }
             let wrong = results.iter().any(|result| !result.is_right());
-            if !self.args.forever || self.interrupt.is_asked() || self.args.fail_fast && wrong {
+            if gave_up || !self.args.forever || self.interrupt.is_asked() || self.args.fail_fast && wrong {
                 break;
             }
             let kept = results.iter().position(|result| !result.is_right());
@@ -253,6 +277,14 @@ impl Bench<'_, '_> {
     async fn compare(&mut self, other: Target) -> Result<(), RunError> {
         let plans = self.args.matrix.as_ref().map_or(vec![Vec::new()], Matrix::combinations);
         let rounds = self.args.rounds as usize;
+        if [self.target, &other]
+            .iter()
+            .any(|side| side.is_device() && side.endpoint.polling() == Polling::Busy)
+        {
+            self.console.say(
+                "poll=busy: while one server has its turn, the other's connections still take their CPUs",
+            );
+        }
         let turn = match (self.args.requests, self.args.duration) {
             (Some(requests), _) => Limit::Requests((requests / rounds as u64).max(1)),
             (None, Some(time)) => Limit::Time(time / self.args.rounds),
@@ -308,7 +340,7 @@ impl Bench<'_, '_> {
         let run = session.info().await;
         self.console.format.write_head(self.console.out, &run)?;
         writeln!(self.console.out)?;
-        let each = self.args.duration.unwrap_or(SWEEP_STEP);
+        let each = self.args.duration.unwrap_or(STEP);
         let limit = self.args.target_p99.map(|ms| Duration::from_secs_f64(ms / 1e3));
         for script in self.plan.scripts.clone() {
             if self.interrupt.is_asked() {
@@ -324,7 +356,7 @@ impl Bench<'_, '_> {
                     report::write_sweep(self.console.out, &sweep, self.console.style)?;
                     for result in sweep.steps.iter().map(|step| &step.result).chain([&sweep.closed]) {
                         report::write_faults(self.console.err, result, self.console.err_style)?;
-                        if !result.is_right() {
+                        if !result.is_right_or_late() {
                             self.found.tests.push((run.clone(), result.clone()));
                         }
                     }

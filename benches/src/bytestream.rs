@@ -143,6 +143,10 @@ const ECHO: u8 = b'E';
 const SINK: u8 = b'S';
 /// Ends a stream: no message byte has this value.
 const END: u8 = 0xff;
+/// How long the messages under way may still take after an interrupt.
+const LAST_MESSAGE: Duration = Duration::from_secs(1);
+/// The pause after a connection could not be accepted, as without files to have.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Room for received bytes.
 const ROOM: usize = 256 * 1024;
 
@@ -178,7 +182,20 @@ pub async fn measure(
         });
     }
     let (mut messages, mut latencies) = (0, Latencies::default());
-    while let Some(ended) = tasks.join_next().await {
+    let hung = async {
+        interrupt.asked().await;
+        tokio::time::sleep(LAST_MESSAGE).await;
+    };
+    tokio::pin!(hung);
+    loop {
+        let ended = tokio::select! {
+            ended = tasks.join_next() => ended,
+            () = &mut hung => {
+                tasks.shutdown().await;
+                None
+            }
+        };
+        let Some(ended) = ended else { break };
         match ended {
             Ok(part) => {
                 let (count, part) = part?;
@@ -290,7 +307,10 @@ pub async fn serve(
             loop {
                 tokio::select! {
                     accepted = listener.accept() => {
-                        let Ok((stream, _)) = accepted else { continue };
+                        let Ok((stream, _)) = accepted else {
+                            tokio::time::sleep(ACCEPT_PAUSE).await;
+                            continue;
+                        };
                         let _ = stream.set_nodelay(true);
                         tokio::spawn(serve_one(Wire::Tcp(stream)));
                     }
@@ -307,8 +327,9 @@ pub async fn serve(
         tokio::select! {
             accepted = listener.accept() => {
                 // One that failed on its way in harms nobody else.
-                if let Ok(stream) = accepted {
-                    tokio::spawn(serve_one(Wire::Device(stream)));
+                match accepted {
+                    Ok(stream) => drop(tokio::spawn(serve_one(Wire::Device(stream)))),
+                    Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
                 }
             }
             () = interrupt.asked() => return Ok(()),

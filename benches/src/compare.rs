@@ -86,6 +86,12 @@ impl Comparison {
         Ratio::of_logs(logs.filter(|log| log.is_finite()).collect())
     }
 
+    /// Rounds in which both servers answered, which ratios are made of.
+    pub fn usable_rounds(&self) -> usize {
+        let [one, other] = &self.sides;
+        one.rounds.iter().zip(&other.rounds).filter(|(one, other)| one.rate > 0.0 && other.rate > 0.0).count()
+    }
+
     /// What was wrong on either server.
     pub fn faults(&self) -> impl Iterator<Item = &TestResult> {
         self.sides.iter().map(|side| &side.total).filter(|total| !total.is_right())
@@ -159,10 +165,18 @@ pub async fn compare(
         if interrupt.is_asked() {
             break; // The round is not whole.
         }
+        let results = results.map(|result| result.unwrap_or_else(|| TestResult::empty(&script.title)));
+        let wrong = results.iter().any(|result| !result.is_right());
+        let gave_up = results.iter().any(|result| result.gave_up);
         if number > 0 {
-            for (side, result) in sides.iter_mut().zip(results.into_iter().flatten()) {
+            for (side, result) in sides.iter_mut().zip(results) {
                 side.add(result);
             }
+        } else if wrong {
+            failed.extend(results.into_iter().filter(|result| !result.is_right()));
+        }
+        if gave_up || wrong && sessions[0].plan().fail_fast() {
+            break;
         }
     }
     let shape = sessions[0].plan().shape.clone();

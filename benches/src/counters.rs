@@ -33,6 +33,18 @@ impl Counters {
         self
     }
 
+    /// Bytes that went the busier way.
+    pub fn bytes_one_way(&self) -> u64 {
+        let of = |wanted: &str| {
+            Counters::NAMES
+                .iter()
+                .zip(self.0)
+                .find(|(name, _)| **name == wanted)
+                .map_or(0, |(_, count)| count)
+        };
+        of("bytes out").max(of("bytes in"))
+    }
+
     /// Adds what another connection or run counted.
     pub fn add(&mut self, other: Counters) {
         for (sum, value) in self.0.iter_mut().zip(other.0) {

@@ -47,6 +47,8 @@ pub enum FaultKind {
     NotSent,
     /// The keys that the test reads could not be written.
     NotPopulated,
+    /// A thread of this tool ended by a bug.
+    ThreadLost,
     /// Kinds beyond the number that is told apart.
     Other,
 }
@@ -64,6 +66,7 @@ impl fmt::Display for FaultKind {
             FaultKind::Refused => out.write_str("refused by the client"),
             FaultKind::NotSent => out.write_str("not sent"),
             FaultKind::NotPopulated => out.write_str("keys not written"),
+            FaultKind::ThreadLost => out.write_str("thread lost"),
             FaultKind::Other => out.write_str("other errors"),
         }
     }

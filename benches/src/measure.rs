@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use crate::faults::Faults;
 
 /// Shortest latency told apart from zero, in nanoseconds.
-const SHORTEST_NS: u64 = 1_000;
+const SHORTEST_NS: u64 = 1;
 /// Longest latency recorded as itself, in nanoseconds; longer ones count as this.
 const LONGEST_NS: u64 = 60_000_000_000;
 /// Significant decimal digits of every recorded latency.
@@ -177,6 +177,22 @@ impl Tally {
         }
     }
 
+    /// A copy without the latencies of each second, which can be many.
+    #[must_use]
+    pub fn summary(&self) -> Tally {
+        Tally {
+            service: self.service.clone(),
+            corrected: self.corrected.clone(),
+            parts: self.parts.clone(),
+            series: self.series.clone(),
+            intervals: None,
+            faults: self.faults.clone(),
+            payload: self.payload,
+            last: self.last,
+            open: None,
+        }
+    }
+
     /// Notes that `replies` came at `now`, in a test that began at `started`.
     pub fn arrived(&mut self, started: Instant, now: Instant, replies: u64) {
         self.last = Some(now);
@@ -259,6 +275,17 @@ mod tests {
         assert!(latencies.min() <= latencies.mean() && latencies.mean() <= latencies.max());
         assert_eq!(latencies.count_above(Duration::from_millis(2)), 0);
         assert!((495..=505).contains(&latencies.count_above(Duration::from_micros(500))));
+    }
+
+    #[test]
+    fn short_latencies_have_three_digits_too() {
+        for micros in [1, 5, 20] {
+            let mut latencies = Latencies::default();
+            latencies.record(Duration::from_micros(micros));
+            let p50 = latencies.quantile(0.5).as_nanos() as f64;
+            assert!((p50 / (micros * 1000) as f64 - 1.0).abs() < 0.001, "{micros} us became {p50} ns");
+            assert_eq!(latencies.count_above(Duration::from_nanos(micros * 1000 - 10)), 1);
+        }
     }
 
     #[test]

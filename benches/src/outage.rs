@@ -37,8 +37,11 @@ impl Outages {
     /// A connection was lost.
     pub fn lost(&self) {
         let mut state = lock(&self.state);
-        state.up = state.up.saturating_sub(1);
         state.lost += 1;
+        if state.up == 0 {
+            return; // The outage goes on.
+        }
+        state.up -= 1;
         if state.up == 0 {
             state.seen.push(Outage { from: self.started.elapsed(), to: None });
         }
@@ -78,5 +81,14 @@ mod tests {
         let (seen, lost) = outages.so_far();
         assert!(matches!(seen[..], [Outage { from, to: Some(to) }] if from <= to), "{seen:?}");
         assert_eq!(lost, 2);
+    }
+
+    #[test]
+    fn a_loss_during_an_outage_begins_no_other() {
+        let outages = Outages::new(Instant::now(), 1);
+        outages.lost();
+        outages.lost();
+        let (seen, lost) = outages.so_far();
+        assert_eq!((seen.len(), lost), (1, 2), "{seen:?}");
     }
 }

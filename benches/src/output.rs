@@ -23,6 +23,13 @@ pub struct Found {
     pub sweeps: Vec<(RunInfo, Sweep)>,
 }
 
+impl Found {
+    /// Whether nothing was measured.
+    pub fn is_empty(&self) -> bool {
+        self.tests.is_empty() && self.comparisons.is_empty() && self.sweeps.is_empty()
+    }
+}
+
 /// The files that the user wants.
 #[derive(Debug, Default)]
 pub struct Outputs {

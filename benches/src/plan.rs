@@ -10,6 +10,7 @@ use crate::args::{Args, Instead, Selection};
 use crate::generator::{Job, Limit, Pace, Verify};
 use crate::matrix::Axis;
 use crate::result::Shape;
+use crate::sweep::STEP;
 use crate::workload::{Counts, DefaultTest, Keys, Script, Sizes, Template, Values};
 
 /// Largest amount of values that is under way on one connection while keys are written.
@@ -58,7 +59,11 @@ impl Plan {
         let plan = Plan {
             shape: shape(args),
             scripts: scripts(args, &keys)?.into_iter().map(Arc::new).collect(),
-            limit: args.duration.map_or(Limit::Requests(args.requests()), Limit::Time),
+            limit: match args.duration {
+                Some(time) => Limit::Time(time),
+                None if args.sweep => Limit::Time(STEP),
+                None => Limit::Requests(args.requests()),
+            },
             warmup: args.warmup,
             pace: match args.rps {
                 0.0 => Pace::Closed,
@@ -93,6 +98,11 @@ impl Plan {
         }
     }
 
+    /// Whether the first wrong reply ends a test.
+    pub fn fail_fast(&self) -> bool {
+        self.fail_fast
+    }
+
     /// This plan at one point of a matrix.
     #[must_use]
     pub fn at(&self, point: &[(Axis, u64)]) -> Plan {
@@ -122,6 +132,7 @@ impl Plan {
             keys: self.keys,
             values: self.values.clone(),
             limit,
+            numbers: None,
             pipeline: self.shape.pipeline as u64,
             pace,
             verify: self.verify,
@@ -153,6 +164,15 @@ impl Plan {
             Pace::Closed,
         );
         Some(Job { keys, pipeline: pipeline as u64, keep_alive: true, intervals: false, ..job })
+    }
+
+    /// The warm-up of a test: the same requests, for a time.
+    pub fn warming_up(&self, script: &Arc<Script>, time: Duration) -> Job {
+        let numbers = match self.limit {
+            Limit::Requests(requests) => Some(requests),
+            Limit::Time(_) => None,
+        };
+        Job { numbers, intervals: false, ..self.job(script, Limit::Time(time), self.pace) }
     }
 
     fn set(&self) -> Template {
@@ -211,4 +231,17 @@ fn scripts(args: &Args, keys: &Keys) -> Result<Vec<Script>, Instead> {
 
 fn seed_of_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sweep_writes_every_key_that_it_may_read() {
+        let line = ["tool", "--sweep", "-t", "get", "-r", "1000000"];
+        let plan = Plan::new(&Args::from_command_line(line).unwrap()).unwrap();
+        let job = plan.population(&plan.scripts[0]).unwrap();
+        assert_eq!(job.limit, Limit::Requests(1_000_000));
+    }
 }

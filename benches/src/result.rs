@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::counters::Counters;
 use crate::environment::Environment;
+use crate::faults::FaultKind;
 use crate::generator::{Pace, Usage};
 use crate::measure::{Latencies, Tally};
 use crate::outage::Outage;
@@ -67,6 +68,8 @@ pub struct TestResult {
     pub lost: u64,
     /// How long connecting anew took (`-k 0`).
     pub connects: Latencies,
+    /// Whether the server stayed away for longer than it is waited for.
+    pub gave_up: bool,
 }
 
 impl TestResult {
@@ -83,12 +86,18 @@ impl TestResult {
             outages: Vec::new(),
             lost: 0,
             connects: Latencies::default(),
+            gave_up: false,
         }
     }
 
     /// Whether nothing was wrong.
     pub fn is_right(&self) -> bool {
         self.tally.faults.is_empty()
+    }
+
+    /// Whether nothing was wrong but that requests were due and not sent: the server is too slow for the rate.
+    pub fn is_right_or_late(&self) -> bool {
+        self.tally.faults.counts().all(|(kind, _)| *kind == FaultKind::NotSent)
     }
 
     /// Number of replies.
@@ -111,6 +120,7 @@ impl TestResult {
         self.outages.extend(next.outages);
         self.lost += next.lost;
         self.connects.merge(&next.connects);
+        self.gave_up |= next.gave_up;
         if let Some(counters) = next.counters {
             self.counters.get_or_insert_default().add(counters);
         }
@@ -124,6 +134,11 @@ impl TestResult {
     /// Bytes of values per second, both ways.
     pub fn payload_rate(&self) -> f64 {
         self.per_second(self.tally.payload)
+    }
+
+    /// Bytes per second on the busier way of the link, which has its speed both ways; 0 on TCP.
+    pub fn link_rate(&self) -> f64 {
+        self.per_second(self.counters.map_or(0, |counters| counters.bytes_one_way()))
     }
 
     fn per_second(&self, count: u64) -> f64 {

@@ -102,8 +102,10 @@ impl Session {
             })?;
         }
         if let Some(warmup) = self.plan.warmup {
-            let job = self.plan.job(script, Limit::Time(warmup), self.plan.pace);
-            self.watched(job, "warming up", progress).await;
+            let warm = self.watched(self.plan.warming_up(script, warmup), "warming up", progress).await;
+            if !warm.is_right_or_late() {
+                return Err(Box::new(warm));
+            }
         }
         Ok(())
     }

@@ -10,11 +10,13 @@ use crate::result::TestResult;
 use crate::session::Session;
 use crate::workload::Script;
 
+/// How long each rate is tried unless `--duration` says.
+pub const STEP: Duration = Duration::from_secs(2);
 /// The rates that are tried, as shares of the closed loop's.
 const STEPS: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 /// How often the interval between a good and a bad rate is halved.
 const HALVINGS: usize = 4;
-/// A server keeps up if it answers at this share of the intended rate.
+/// A server keeps up if its last reply comes so early that the time for sending is at least this share of the whole.
 const KEEPS_UP: f64 = 0.98;
 /// Without a target, latency is good up to so many times that of the lightest load.
 const KNEE: f64 = 5.0;
@@ -46,6 +48,11 @@ pub struct Sweep {
 }
 
 impl Sweep {
+    /// Whether the highest rate that was tried was good, so that a higher one may be.
+    pub fn is_open_ended(&self) -> bool {
+        self.steps.iter().all(|step| step.good)
+    }
+
     /// The highest rate that was good.
     pub fn best(&self) -> Option<&Step> {
         self.steps.iter().filter(|step| step.good).max_by(|one, other| one.rate.total_cmp(&other.rate))
@@ -96,7 +103,10 @@ pub async fn sweep(
         }
         let p99 = result.latencies().quantile(0.99);
         let limit = *sweep.limit.get_or_insert(p99.mul_f64(KNEE));
-        let is_good = result.rate() >= rate * KEEPS_UP && p99 <= limit;
+        // What was due is known exactly, all of it was sent, and the time that took tells whether the server kept up:
+        // random arrivals are not always as many as their rate says.
+        let kept_up = result.elapsed.mul_f64(KEEPS_UP) <= each;
+        let is_good = result.is_right() && kept_up && p99 <= limit;
         if is_good {
             good = rate;
         } else {

@@ -5,6 +5,7 @@
 use valkey_rdma_benches::args::{Args, Instead, REFUSED, Selection, Transport};
 use valkey_rdma_benches::generator::Verify;
 use valkey_rdma_benches::workload::{DefaultTest, Sizes};
+use valkey_rdma_client::{Polling, Protocol};
 
 fn parse(line: &str) -> Result<Args, Instead> {
     Args::from_command_line(std::iter::once("valkey-rdma-benchmark").chain(line.split_whitespace()))
@@ -101,11 +102,11 @@ fn our_own_flags_are_read() {
         "--matrix c=1,50",
         "--live --hdr lat --warmup 1 --duration 2",
         "-t stream -d 65536",
-        "-t mget --multi-key 100 -I -c 3",
+        "-t mget --multi-key 100 -c 3",
         "--serve-echo 127.0.0.1:0 --transport emulated",
     ] {
         let read = parse(line);
-        assert!(read.is_ok() || line.contains("-I"), "{line}: {read:?}");
+        assert!(read.is_ok(), "{line}: {read:?}");
     }
 }
 
@@ -113,6 +114,9 @@ fn our_own_flags_are_read() {
 fn bad_command_lines_are_refused_in_one_line_that_names_the_flag() {
     for (line, said) in [
         ("-t ping_inline --tasks-per-connection 2", "use ping_mbulk"),
+        ("-t ping_inline --matrix tasks=1", "use ping_mbulk"),
+        ("--ratio ping_inline:1,get:1 --tasks-per-connection 2", "use ping_mbulk"),
+        ("-k 0 --matrix tasks=5", "no connection for tasks to share"),
         ("-t nothing", "there is no test \"nothing\""),
         ("-t set,", "there is no test \"\""),
         ("--cluster", "measures one server"),
@@ -140,6 +144,10 @@ fn bad_command_lines_are_refused_in_one_line_that_names_the_flag() {
         ("-l --json a", "never ends"),
         ("-I -t set", "-I sends nothing"),
         ("-t stream -P 5", "know no commands, so -P"),
+        ("-t echo --json a", "know no commands, so --json"),
+        ("-t stream -3", "know no commands, so -3"),
+        ("--compare valkey://a --hdr lat", "--hdr is for tests"),
+        ("--sweep -q", "-q is for tests"),
         ("-k 0 --tasks-per-connection 5", "no connection for tasks to share"),
         ("-k 2", "-k <BOOLEAN>"),
         ("--matrix q=1", "no axis"),
@@ -203,6 +211,35 @@ fn the_readmes_table_has_every_flag_and_no_other() {
     flags.sort_unstable();
     told.sort_unstable();
     assert_eq!(told, flags);
+}
+
+#[test]
+fn the_other_server_of_a_comparison_is_asked_the_same_way() {
+    let others = |line: &str| parse(line).unwrap().other_target();
+    let other = others("-h a -a secret --dbnum 3 --compare valkey://a").unwrap().unwrap().endpoint;
+    assert_eq!((other.protocol(), other.database()), (Protocol::Resp2, 3));
+    assert_eq!(other.password(), Some("secret"));
+    let other = others("-u valkey://:secret@a/2 -3 --compare emulated://b").unwrap().unwrap().endpoint;
+    assert_eq!((other.protocol(), other.database()), (Protocol::Resp3, 2));
+    assert_eq!(other.password(), None, "another host is not told");
+    let line = "-u emulated://a --rx-size 65536 --poll busy --compare emulated://b";
+    let other = others(line).unwrap().unwrap().endpoint;
+    assert_eq!((other.rx_size(), other.polling()), (Some(65536), Polling::Busy));
+    for line in ["-h a --compare valkey://a?protocol=resp3", "-h a --compare valkey://a/1"] {
+        assert!(
+            matches!(others(line), Err(Instead::Refuse(text)) if text.contains("same protocol")),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_url_means_resp2_as_flags_do() {
+    let protocol = |line: &str| parse(line).unwrap().target().map(|target| target.endpoint.protocol());
+    assert_eq!(protocol("-u valkey://a"), Ok(Protocol::Resp2));
+    assert_eq!(protocol("-u valkey://a -3"), Ok(Protocol::Resp3));
+    assert_eq!(protocol("-u valkey://a?protocol=resp3"), Ok(Protocol::Resp3));
+    assert!(protocol("-u valkey://a?protocol=resp2 -3").is_err());
 }
 
 #[test]

@@ -4,6 +4,7 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 
 use super::{Args, Instead, Selection, Transport};
+use crate::matrix::Matrix;
 use crate::workload::DefaultTest;
 
 /// Refuses what makes no sense together.
@@ -46,6 +47,18 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
             "socket",
             "hdr",
             "plot",
+            "json",
+            "csv",
+            "quiet",
+            "precision",
+            "live",
+            "warmup",
+            "threads",
+            "forever",
+            "resp3",
+            "dbnum",
+            "password",
+            "fail_fast",
         ];
         if let Some(flag) = resp.into_iter().find(|id| given(id)) {
             return refuse(format!(
@@ -80,6 +93,11 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
     if args.compare.is_some() && args.rps > 0.0 {
         return refuse("--compare measures how fast two servers are, so --rps contradicts it");
     }
+    if let Some(mode @ ("--compare" | "--sweep")) = mode
+        && let Some(flag) = ["hdr", "quiet", "precision"].into_iter().find(|id| given(id))
+    {
+        return refuse(format!("{} is for tests and has no meaning with {mode}", flag_of(flag)));
+    }
     if args.csv && (args.compare.is_some() || args.sweep) {
         return refuse("--csv is for tests: with --compare and --sweep use --json");
     }
@@ -88,15 +106,18 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
             "-l never ends, so no file would ever be written: leave out -l, or --json, --hdr and --plot",
         );
     }
-    if args.keep_alive == 0 && args.tasks_per_connection.is_some() {
+    let shared = args.tasks_per_connection.is_some() || args.matrix.as_ref().is_some_and(Matrix::has_tasks);
+    if args.keep_alive == 0 && shared {
         return refuse("-k 0 connects anew for every request, so there is no connection for tasks to share");
     }
-    if let Some(Selection::Tests(tests)) = &args.tests
-        && args.tasks_per_connection.is_some()
-        && DefaultTest::without_inline(tests).is_empty()
-    {
+    let inline = match (&args.tests, &args.ratio) {
+        (Some(Selection::Tests(tests)), _) => DefaultTest::without_inline(tests).is_empty(),
+        (_, Some(mix)) => mix.has_inline(),
+        _ => false,
+    };
+    if shared && inline {
         return refuse(
-            "ping_inline sends a line, which the client library of --tasks-per-connection cannot; use ping_mbulk",
+            "ping_inline sends a line, which the client library of --tasks-per-connection and tasks of --matrix cannot; use ping_mbulk",
         );
     }
     Ok(())
@@ -117,6 +138,9 @@ fn flag_of(id: &str) -> String {
         "keyspace" => "-r".to_owned(),
         "keep_alive" => "-k".to_owned(),
         "socket" => "-s".to_owned(),
+        "forever" => "-l".to_owned(),
+        "resp3" => "-3".to_owned(),
+        "password" => "-a".to_owned(),
         long => format!("--{}", long.replace('_', "-")),
     }
 }

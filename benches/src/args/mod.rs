@@ -63,7 +63,7 @@ pub struct Args {
         long,
         help = "Server as a URL: rdma://, emulated://, valkey:// or redis:// [user[:password]@]host[:port][/db][?options]",
         value_name = "URL",
-        conflicts_with_all = ["host", "port", "password", "user", "dbnum", "resp3", "rdma", "transport"]
+        conflicts_with_all = ["host", "port", "password", "user", "dbnum", "rdma", "transport"]
     )]
     pub url: Option<ServerUrl>,
 
@@ -91,7 +91,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub tasks_per_connection: Option<u32>,
 
-    /// Total number of requests per test, over all connections [default: 100000]
+    /// Total number of requests per test, over all connections; a sequence of commands is one [default: 100000]
     #[arg(short = 'n', value_name = "REQUESTS", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     pub requests: Option<u64>,
 
@@ -212,7 +212,7 @@ pub struct Args {
     pub sweep: bool,
 
     /// For --sweep: the highest p99 in milliseconds that is good enough
-    #[arg(long, value_name = "MS", requires = "sweep", value_parser = rate)]
+    #[arg(long, value_name = "MS", requires = "sweep", value_parser = millis)]
     pub target_p99: Option<f64>,
 
     /// Measure this server too, in turns with the other, and print ratios
@@ -343,8 +343,15 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(rate) if (0.0..=1e9).contains(&rate) => Ok(rate),
-        _ => Err("it is a number from 0 to 1000000000".to_owned()),
+        Ok(rate) if rate == 0.0 || (1e-3..=1e9).contains(&rate) => Ok(rate),
+        _ => Err("it is 0 or a number from 0.001 to 1000000000".to_owned()),
+    }
+}
+
+fn millis(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(millis) if millis > 0.0 && millis <= 1e9 => Ok(millis),
+        _ => Err("it is a number of milliseconds above 0, 1000000000 at most".to_owned()),
     }
 }
 

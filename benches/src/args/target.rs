@@ -12,7 +12,15 @@ impl Args {
     /// [`Instead::Refuse`] if its URL makes no sense, or contradicts another flag.
     pub fn target(&self) -> Result<Target, Instead> {
         let endpoint = match &self.url {
-            Some(url) => from_url("--url", url)?,
+            Some(url) => {
+                let mut endpoint = from_url("--url", url)?;
+                if !says(url, "protocol") {
+                    endpoint.set_protocol(self.protocol());
+                } else if self.resp3 && endpoint.protocol() != Protocol::Resp3 {
+                    return Err(Instead::Refuse("-3 contradicts the URL's protocol".to_owned()));
+                }
+                endpoint
+            }
             None => self.endpoint(),
         };
         let mut target = self.finish(endpoint)?;
@@ -20,13 +28,46 @@ impl Args {
         Ok(target)
     }
 
-    /// The server to compare it with.
+    /// The server to compare it with. What its URL does not say is as for the first one, so that the same is measured;
+    /// a login goes to the same host only.
     ///
     /// # Errors
     /// As [`target`](Self::target).
     pub fn other_target(&self) -> Result<Option<Target>, Instead> {
         let Some(url) = &self.compare else { return Ok(None) };
-        let mut target = Target::new(from_url("--compare", url)?);
+        let (mut endpoint, one) = (from_url("--compare", url)?, self.target()?.endpoint);
+        if !says(url, "protocol") {
+            endpoint.set_protocol(one.protocol());
+        }
+        if !names_database(url) {
+            endpoint.set_database(one.database());
+        }
+        if endpoint.user().is_none() && endpoint.password().is_none() && endpoint.host() == one.host() {
+            match (one.user(), one.password()) {
+                (Some(user), Some(password)) => drop(endpoint.set_login(user, password)),
+                (None, Some(password)) => drop(endpoint.set_password(password)),
+                (_, None) => {}
+            }
+        }
+        if endpoint.transport() != Transport::Tcp {
+            if let Some(bytes) = self.rx_size.filter(|_| endpoint.rx_size().is_none()) {
+                endpoint.set_rx_size(bytes);
+            }
+            if self.poll.is_some() && !says(url, "poll") {
+                endpoint.set_polling(one.polling());
+            }
+        }
+        if endpoint.protocol() != one.protocol() || endpoint.database() != one.database() {
+            return Err(Instead::Refuse(format!(
+                "--compare: its URL says {} and database {}, and the other server is asked for {} and database {}: \
+                 two servers are compared with the same protocol and database",
+                endpoint.protocol(),
+                endpoint.database(),
+                one.protocol(),
+                one.database(),
+            )));
+        }
+        let mut target = Target::new(endpoint);
         target.tracking = self.enable_tracking;
         Ok(Some(target))
     }
@@ -48,7 +89,7 @@ impl Args {
             if endpoint.transport() == Transport::Tcp {
                 return refuse("--poll is about RDMA completions, and this server is reached over TCP");
             }
-            if self.url.as_ref().is_some_and(|url| url.as_str().contains("poll=")) {
+            if self.url.as_ref().is_some_and(|url| says(url, "poll")) {
                 return refuse("--poll contradicts the URL's poll");
             }
             let mode = mode.parse::<Polling>();
@@ -72,9 +113,26 @@ impl Args {
             (_, None) => {}
         }
         endpoint.set_database(self.dbnum);
-        endpoint.set_protocol(if self.resp3 { Protocol::Resp3 } else { Protocol::Resp2 });
+        endpoint.set_protocol(self.protocol());
         endpoint
     }
+
+    fn protocol(&self) -> Protocol {
+        if self.resp3 { Protocol::Resp3 } else { Protocol::Resp2 }
+    }
+}
+
+/// Whether a URL has this option.
+fn says(url: &ServerUrl, option: &str) -> bool {
+    let query = url.as_str().split_once('?').map_or("", |(_, query)| query);
+    query.split('&').any(|said| said.split('=').next() == Some(option))
+}
+
+/// Whether a URL has a path, which is the number of a database.
+fn names_database(url: &ServerUrl) -> bool {
+    let place = url.as_str().split(['?', '#']).next().unwrap_or_default();
+    let place = place.split_once("://").map_or(place, |(_, place)| place);
+    place.split_once('/').is_some_and(|(_, database)| !database.is_empty())
 }
 
 fn from_url(flag: &str, url: &ServerUrl) -> Result<Endpoint, Instead> {

@@ -45,7 +45,7 @@ const KEY: &str = "key:redis-rs";
 
 /// 3 digits, up to a minute, in nanoseconds: three digits always fit.
 fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1000, 60_000_000_000, 3).expect("valid bounds")
+    Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("valid bounds")
 }
 
 #[tokio::main(flavor = "current_thread")]

@@ -209,9 +209,14 @@ impl Watch {
         self.run.started.elapsed()
     }
 
-    /// What was measured so far. Costs the threads a moment.
+    /// What was measured so far, but not by the second. Costs the threads a moment.
     pub fn tally(&self) -> Tally {
-        merged(&self.shares)
+        let mut all = Tally::default();
+        for share in &self.shares {
+            let tally = lock(&share.tally).summary();
+            all.merge(tally);
+        }
+        all
     }
 }
 
@@ -224,9 +229,13 @@ impl Running {
     /// Waits until the last reply has come, the server is gone for good, or the user interrupts.
     pub async fn finish(self) -> TestResult {
         let (mut counters, mut usage) = (None::<Counters>, Usage::default());
+        let mut threads_lost = 0;
         for part in self.parts {
-            // A thread that panicked tells nothing; its panic has been printed.
-            let Ok(part) = part.await else { continue };
+            let Ok(part) = part.await else {
+                // It panicked, and its panic has been printed.
+                threads_lost += 1;
+                continue;
+            };
             usage.add(part.usage);
             if let Some(part) = part.counters {
                 counters.get_or_insert_default().add(part);
@@ -238,6 +247,17 @@ impl Running {
         if left > 0 && !self.interrupt.is_asked() && !job.fail_fast {
             let story = format!("{left} requests were left when the server did not come back");
             tally.faults.add_many(Fault { kind: FaultKind::NotSent, story }, left);
+        }
+        let overdue: u64 = self.shares.iter().map(|share| share.overdue(&self.run)).sum();
+        if overdue > 0 && !self.interrupt.is_asked() && !job.fail_fast {
+            let story =
+                format!("{overdue} requests were due and not sent: the server did not keep up with the rate");
+            tally.faults.add_many(Fault { kind: FaultKind::NotSent, story }, overdue);
+        }
+        if threads_lost > 0 {
+            let story =
+                format!("{threads_lost} threads ended before the test did: what they measured is not whole");
+            tally.faults.add_many(Fault { kind: FaultKind::ThreadLost, story }, threads_lost);
         }
         let mut connects = Latencies::default();
         self.shares.iter().for_each(|share| connects.merge(&lock(&share.connects)));
@@ -256,6 +276,7 @@ impl Running {
             outages,
             lost,
             connects,
+            gave_up: self.run.gave_up(),
         }
     }
 }
@@ -267,4 +288,71 @@ fn merged(shares: &[Arc<Share>]) -> Tally {
         all.merge(tally);
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use tokio::runtime::Runtime;
+    use valkey_rdma_client::{Endpoint, Transport};
+    use valkey_rdma_server::{Mock, Server};
+
+    use super::*;
+    use crate::generator::{Arrivals, Limit, Pace};
+    use crate::plan::Plan;
+    use crate::workload::{Script, Sizes};
+
+    #[test]
+    fn every_request_that_was_due_is_sent_or_counted() {
+        let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let servers = Runtime::new().unwrap();
+        let server = servers.block_on(Server::builder(Mock::new()).tcp(loopback).start()).unwrap();
+        let addr = server.endpoints()[0].addr;
+        let target = Target::new(Endpoint::new(Transport::Tcp, addr.ip().to_string(), addr.port()));
+        let (shape, plan) = pings(None);
+        let interrupt = Interrupt::never();
+        Runtime::new().unwrap().block_on(async {
+            let fleet = Fleet::open(target, &shape, &interrupt, &mut |_| {}).await.unwrap().unwrap();
+            // More than one connection can do, at times that binary fractions can tell exactly.
+            let pace = Pace::Open { rate: (1 << 20) as f64, arrivals: Arrivals::Constant };
+            let limit = Limit::Time(Duration::from_micros(31_250));
+            let result = fleet.run(plan.job(&plan.scripts[0], limit, pace)).await;
+            assert_eq!(result.replies() + result.tally.faults.total(), 1 << 15);
+        });
+    }
+
+    fn pings(tasks_per_connection: Option<usize>) -> (Shape, Plan) {
+        let shape = Shape {
+            connections: 1,
+            tasks_per_connection,
+            pipeline: 1,
+            threads: 1,
+            sizes: "3".to_owned(),
+            keyspace: None,
+        };
+        let script = Script::from_words(&[b"PING".to_vec()], false).unwrap();
+        let plan = Plan::of(shape.clone(), vec![script], Sizes::fixed(3), Limit::Requests(1_000_000));
+        (shape, plan)
+    }
+
+    #[test]
+    fn tasks_of_one_connection_give_a_lost_server_up_together() {
+        let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let servers = Runtime::new().unwrap();
+        let server = servers.block_on(Server::builder(Mock::new()).tcp(loopback).start()).unwrap();
+        let addr = server.endpoints()[0].addr;
+        let target = Target::new(Endpoint::new(Transport::Tcp, addr.ip().to_string(), addr.port()));
+        let (shape, plan) = pings(Some(8));
+        let interrupt = Interrupt::never();
+        Runtime::new().unwrap().block_on(async {
+            let fleet = Fleet::open(target, &shape, &interrupt, &mut |_| {}).await.unwrap().unwrap();
+            drop(server);
+            servers.shutdown_background();
+            let job = plan.job(&plan.scripts[0], plan.limit, Pace::Closed);
+            let result = fleet.run(Job { patience: Duration::from_millis(1), ..job }).await;
+            assert!(result.gave_up && !result.is_right());
+            assert_eq!((result.lost, result.outages.len()), (1, 1), "{:?}", result.outages);
+        });
+    }
 }

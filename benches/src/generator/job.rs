@@ -28,6 +28,9 @@ pub enum Limit {
     Time(Duration),
 }
 
+/// How long requests of a schedule are still sent when their time is over: as long again as the job, this at most.
+const CATCHING_UP: Duration = Duration::from_secs(10);
+
 /// One test to run.
 #[derive(Debug, Clone)]
 pub struct Job {
@@ -39,6 +42,8 @@ pub struct Job {
     pub values: Values,
     /// The end.
     pub limit: Limit,
+    /// Requests are numbered below this, over and over: those whose keys were written. `None`: without end.
+    pub numbers: Option<u64>,
     /// Requests that are sent before the first reply is awaited.
     pub pipeline: u64,
     /// When requests begin.
@@ -65,6 +70,7 @@ pub struct Run {
     /// The number of the next request.
     issued: AtomicU64,
     stop: AtomicBool,
+    gave_up: AtomicBool,
     /// When no connection was up.
     pub outages: Outages,
 }
@@ -78,17 +84,20 @@ impl Run {
             started,
             issued: AtomicU64::new(0),
             stop: AtomicBool::new(false),
+            gave_up: AtomicBool::new(false),
             outages: Outages::new(started, connections),
         }
     }
 
     /// Draws the next requests, a pipeline of them at most; `None` when there are no more.
     pub(super) fn draw(&self) -> Option<Range<u64>> {
-        if self.is_over(Instant::now()) {
+        // On a schedule the intended time decides, so that what is due is sent however late.
+        if self.is_stopped() || self.job.pace == Pace::Closed && self.is_over(Instant::now()) {
             return None;
         }
         let first = self.issued.fetch_add(self.job.pipeline, Ordering::Relaxed);
-        let end = first.saturating_add(self.job.pipeline);
+        let first = self.job.numbers.map_or(first, |numbers| first % numbers.max(1));
+        let end = first.saturating_add(self.job.pipeline).min(self.job.numbers.unwrap_or(u64::MAX));
         let end = match self.job.limit {
             Limit::Requests(requests) => end.min(requests),
             Limit::Time(_) => end,
@@ -102,6 +111,22 @@ impl Run {
             || matches!(self.job.limit, Limit::Time(limit) if now.duration_since(self.started) >= limit)
     }
 
+    /// Whether a schedule's time was over so long ago that what is still due is not sent any more.
+    pub(super) fn is_too_late(&self) -> bool {
+        matches!(self.job.limit, Limit::Time(limit) if self.started.elapsed() >= limit + limit.min(CATCHING_UP))
+    }
+
+    /// Waits until replies that a timed job still lacks have been waited for long enough; forever without a time.
+    pub(super) async fn no_more_replies(&self) {
+        match self.job.limit {
+            Limit::Time(limit) => {
+                let end = self.started + limit + limit.min(CATCHING_UP) + self.job.patience;
+                tokio::time::sleep_until(end.into()).await;
+            }
+            Limit::Requests(_) => std::future::pending().await,
+        }
+    }
+
     /// How far the job is after so many replies, from 0 to 1.
     pub(super) fn progress(&self, replies: u64) -> f64 {
         let share = match self.job.limit {
@@ -113,9 +138,24 @@ impl Run {
         share.clamp(0.0, 1.0)
     }
 
+    /// Whether [`stop`](Self::stop) was called.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
     /// Lets no further request begin.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that a connection did not come back within the job's patience.
+    pub(super) fn give_up(&self) {
+        self.gave_up.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the server stayed away for longer than the job's patience.
+    pub(super) fn gave_up(&self) -> bool {
+        self.gave_up.load(Ordering::Relaxed)
     }
 
     /// Requests that were not drawn; none if time was the limit.

@@ -122,7 +122,7 @@ where
 }
 
 /// Lets the transport complete the connects that were given up, within reason; `say` tells the user about a longer wait.
-pub async fn complete(background: Background, interrupt: &Interrupt, say: impl Fn(&str)) {
+pub async fn complete(background: Background, interrupt: &Interrupt, mut say: impl FnMut(&str)) {
     if background.finish(QUIET_WAIT).await {
         return;
     }

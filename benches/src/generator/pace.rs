@@ -72,6 +72,16 @@ impl Schedule {
         schedule
     }
 
+    /// The next arrival.
+    pub(super) fn next(&self) -> Duration {
+        Duration::from_secs_f64(self.next)
+    }
+
+    /// How many arrivals before `end` were not taken; with random distances, how many are to be expected.
+    pub(super) fn left(&self, end: Duration) -> u64 {
+        ((end.as_secs_f64() - self.next) / self.distance).ceil().max(0.0) as u64
+    }
+
     /// Takes the next arrival.
     pub(super) fn arrival(&mut self) -> Duration {
         let arrival = Duration::from_secs_f64(self.next);

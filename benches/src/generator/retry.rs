@@ -24,7 +24,10 @@ where
         }
         match dial().await {
             Ok(connection) => return Some(connection),
-            Err(_) if begin.elapsed() >= run.job.patience => return None,
+            Err(_) if begin.elapsed() >= run.job.patience => {
+                run.give_up();
+                return None;
+            }
             Err(_) => tokio::time::sleep(pause).await,
         }
         pause = (pause * 2).min(LONGEST_PAUSE);

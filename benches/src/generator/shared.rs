@@ -3,7 +3,7 @@
 use std::future::{Future, poll_fn};
 use std::ops::Range;
 use std::pin::Pin;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Instant;
@@ -25,11 +25,22 @@ pub(super) struct Slot {
     client: Mutex<Client>,
     /// Held while the connection is opened anew, so that one task does it.
     renewing: tokio::sync::Mutex<()>,
+    /// Whether the job under way has waited for the server in vain.
+    given_up: AtomicBool,
 }
 
 impl Slot {
     pub(super) fn new(client: Client) -> Slot {
-        Slot { client: Mutex::new(client), renewing: tokio::sync::Mutex::new(()) }
+        Slot {
+            client: Mutex::new(client),
+            renewing: tokio::sync::Mutex::new(()),
+            given_up: AtomicBool::new(false),
+        }
+    }
+
+    /// Makes it ready for another job, which may find the server back.
+    pub(super) fn begin(&self) {
+        self.given_up.store(false, Ordering::Relaxed);
     }
 
     pub(super) fn client(&self) -> Client {
@@ -47,10 +58,18 @@ impl Slot {
         if !client.is_closed() {
             return Some(client);
         }
-        share.retire_stats(client.stats());
+        // One task waits for the server on behalf of all.
+        if self.given_up.load(Ordering::Relaxed) {
+            return None;
+        }
         run.outages.lost();
-        let renewed = connect_again(run, || dial_client(&share.target)).await?;
+        let Some(renewed) = connect_again(run, || dial_client(&share.target)).await else {
+            self.given_up.store(true, Ordering::Relaxed);
+            return None;
+        };
         run.outages.back();
+        // Until now it was counted with those that live.
+        share.retire_stats(client.stats());
         *lock(&self.client) = renewed.clone();
         Some(renewed)
     }
@@ -168,7 +187,8 @@ impl Task<'_> {
             (Some(seen), _) => {
                 tally.arrived(self.run.started, now, 1);
                 tally.record(number, sent, intended, now);
-                tally.payload += seen.payload;
+                let job = &self.run.job;
+                tally.payload += seen.payload + step.template.payload(&job.keys, &job.values, request);
                 self.share.done.fetch_add(1, Ordering::Relaxed);
                 let right = step.expect.is_met(seen);
                 if !right {

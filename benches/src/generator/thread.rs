@@ -13,13 +13,14 @@ use valkey_rdma_transport::Stats;
 use super::background::Background;
 use super::dial::{DialError, Target, dial, dial_client};
 use super::direct::{self, Link};
-use super::job::Run;
+use super::job::{Limit, Run};
 use super::lock;
 use super::open::{self, Opening, open_all};
 use super::pace::{Pace, Schedule};
 use super::shared::{self, Slot};
 use super::wire::Wire;
 use crate::counters::Counters;
+use crate::faults::{Fault, FaultKind};
 use crate::interrupt::Interrupt;
 use crate::measure::{Latencies, Tally};
 
@@ -162,13 +163,23 @@ impl Share {
     pub(super) async fn next(&self, run: &Run) -> Option<(Range<u64>, Option<Instant>)> {
         let Some(schedule) = &self.schedule else { return Some((run.draw()?, None)) };
         let mut schedule = schedule.lock().await;
-        let intended = run.started + schedule.arrival();
-        if run.is_over(intended) {
+        let intended = run.started + schedule.next();
+        if run.is_over(intended) || run.is_too_late() {
             return None;
         }
+        schedule.arrival();
         let requests = run.draw()?;
         schedule.until(intended).await;
+        if run.is_stopped() {
+            return None; // A wrong reply came meanwhile.
+        }
         Some((requests, Some(intended)))
+    }
+
+    /// Requests of the schedule that were due and not sent, when no connection is at work any more.
+    pub(super) fn overdue(&self, run: &Run) -> u64 {
+        let (Some(schedule), Limit::Time(end)) = (&self.schedule, run.job.limit) else { return 0 };
+        schedule.try_lock().map_or(0, |schedule| schedule.left(end).saturating_mul(run.job.pipeline))
     }
 
     /// Counts what a connection has done that will be gone.
@@ -266,6 +277,7 @@ impl Connections {
             }
             Connections::Shared(slots) => {
                 // Task by task over the connections, so that few requests spread over many connections too.
+                slots.iter().for_each(|slot| slot.begin());
                 for slot in (0..tasks).flat_map(|_| slots.iter()) {
                     let (run, share, slot) = (Arc::clone(run), Arc::clone(share), Arc::clone(slot));
                     workers.spawn(async move {
@@ -289,9 +301,16 @@ impl Connections {
                 }
             }
         };
-        tokio::select! {
-            () = all => {}
-            () = interrupt.asked() => {}
+        let hung = tokio::select! {
+            () = all => false,
+            () = interrupt.asked() => false,
+            () = run.no_more_replies() => true,
+        };
+        if hung && !workers.is_empty() {
+            let count = workers.len() as u64;
+            let story = format!("{count} replies did not come within {:?} after the test", run.job.patience);
+            lock(&share.tally).faults.add_many(Fault { kind: FaultKind::ConnectionLost, story }, count);
+            run.give_up();
         }
         workers.shutdown().await;
         if let Connections::Direct(links) = self {
@@ -332,6 +351,14 @@ pub(super) fn main(
         while let Some(order) = orders.recv().await {
             let part = obey(&plan, &mut connections, &order.run, &order.share).await;
             let _ = order.done.send(part);
+        }
+        drop(connections);
+        if plan.target.is_device() {
+            // A test that was interrupted, or whose server stayed away, has given up connects.
+            open::complete(background, &plan.interrupt, |text| {
+                let _ = plan.notices.send(text.to_owned());
+            })
+            .await;
         }
     });
     // Connections that hang must not keep the thread.

@@ -69,6 +69,11 @@ pub enum Wrong {
         /// Its length in bytes.
         wanted: usize,
     },
+    /// Something else than a string, as a member of an array.
+    Type {
+        /// Length in bytes of the string.
+        wanted: usize,
+    },
     /// Another length.
     Length {
         /// In bytes, as received.

@@ -113,15 +113,18 @@ impl Skimmer {
         }
         let top = self.open.is_empty();
         match kind {
-            b'+' => self.scalar(top, Kind::Status, text),
-            b'-' => self.scalar(top, Kind::Error, text),
+            b'+' => self.scalar(top, Kind::Status, text, want),
+            b'-' => self.scalar(top, Kind::Error, text, want),
             b':' => {
+                let number = number(text)?;
                 if top {
-                    (self.seen.kind, self.seen.integer) = (Kind::Integer, number(text)?);
+                    (self.seen.kind, self.seen.integer) = (Kind::Integer, number);
+                } else {
+                    self.no_string(want);
                 }
             }
             b'_' => self.nil(top, want),
-            b',' | b'#' | b'(' => self.scalar(top, Kind::Other, text),
+            b',' | b'#' | b'(' => self.scalar(top, Kind::Other, text, want),
             b'$' | b'=' | b'!' => match number(text)? {
                 -1 => self.nil(top, want),
                 len => {
@@ -137,6 +140,8 @@ impl Skimmer {
                     let members = if matches!(kind, b'%' | b'|') { count.saturating_mul(2) } else { count };
                     if top && kind != b'|' {
                         (self.seen.kind, self.seen.len) = (Kind::Array, members as usize);
+                    } else if kind != b'|' {
+                        self.no_string(want);
                     }
                     if members > 0 {
                         if self.open.len() == DEEPEST {
@@ -154,13 +159,24 @@ impl Skimmer {
         Ok(true)
     }
 
-    fn scalar(&mut self, top: bool, kind: Kind, text: &[u8]) {
+    fn scalar(&mut self, top: bool, kind: Kind, text: &[u8], want: &impl Want) {
         if top {
             self.seen.kind = kind;
             self.seen.set_text(text);
         } else if kind == Kind::Error && !self.seen.holds_error {
             self.seen.holds_error = true;
             self.seen.set_text(text);
+        } else {
+            self.no_string(want);
+        }
+    }
+
+    /// A member came that is no string, perhaps where one must be.
+    fn no_string(&mut self, want: &impl Want) {
+        if let Some(element) = self.element()
+            && let Some(wanted) = want.string(element)
+        {
+            self.seen.note(element, Wrong::Type { wanted: wanted.len() });
         }
     }
 
@@ -178,6 +194,8 @@ impl Skimmer {
     fn begin_string(&mut self, top: bool, kind: u8, len: usize, want: &impl Want) {
         if top {
             (self.seen.kind, self.seen.len) = (if kind == b'!' { Kind::Error } else { Kind::Bulk }, len);
+        } else if kind == b'!' {
+            self.seen.holds_error = true;
         }
         self.seen.payload += len as u64;
         let element = self.element().filter(|&element| want.string(element).is_some());
@@ -256,15 +274,17 @@ fn number(text: &[u8]) -> Result<i64, ReplyError> {
     if digits.is_empty() || digits.len() > 19 {
         return Err(bad_length(text));
     }
+    // Counted downwards: the least number has no positive counterpart.
     let mut number = 0i64;
     for digit in digits {
         let digit = digit.wrapping_sub(b'0');
         if digit > 9 {
             return Err(bad_length(text));
         }
-        number = number.wrapping_mul(10).wrapping_add(i64::from(digit));
+        let next = number.checked_mul(10).and_then(|number| number.checked_sub(i64::from(digit)));
+        number = next.ok_or_else(|| bad_length(text))?;
     }
-    Ok(if negative { -number } else { number })
+    if negative { Ok(number) } else { number.checked_neg().ok_or_else(|| bad_length(text)) }
 }
 
 #[cold]
@@ -347,9 +367,23 @@ mod tests {
                 "Array 2 0  false Some((1, Bytes { len: 4, first: Byte { at: 2, got: 88, wanted: 103 } }))",
             ),
             (b"$3\r\nabc\r\n", "Bulk 3 0  false Some((0, Length { got: 3, wanted: 4, first: None }))"),
+            (b"*2\r\n$4\r\nabcd\r\n:7\r\n", "Array 2 0  false Some((1, Type { wanted: 4 }))"),
+            (b"*2\r\n+abcd\r\n$4\r\nefgh\r\n", "Array 2 0  false Some((0, Type { wanted: 4 }))"),
+            (b"*2\r\n*1\r\n:1\r\n$4\r\nefgh\r\n", "Array 2 0  false Some((0, Type { wanted: 4 }))"),
             (b"$-1\r\n", "Nil 0 0  false Some((0, Missing { wanted: 4 }))"),
         ] {
             assert_eq!(skim(input, &want), [told]);
+        }
+    }
+
+    #[test]
+    fn integers_have_64_bits() {
+        let input = b":-9223372036854775808\r\n:9223372036854775807\r\n";
+        let expected =
+            ["Integer 0 -9223372036854775808  false None", "Integer 0 9223372036854775807  false None"];
+        assert_eq!(skim(input, &WantNothing), expected);
+        for input in [&b":9223372036854775808\r\n"[..], b":-9223372036854775809\r\n"] {
+            assert!(Skimmer::default().feed(input, &WantNothing).is_err(), "{input:?}");
         }
     }
 

@@ -47,7 +47,7 @@ impl Seen {
                     }
                 }
                 for (element, item) in items.iter().enumerate() {
-                    self.compare(element, item, want);
+                    self.compare(element, item, want, false);
                 }
                 self.len = items.len();
                 Kind::Array
@@ -64,11 +64,11 @@ impl Seen {
         };
         if top {
             self.kind = kind;
-            self.compare(0, value, want);
+            self.compare(0, value, want, true);
         }
     }
 
-    fn compare(&mut self, element: usize, value: &Value, want: &impl Want) {
+    fn compare(&mut self, element: usize, value: &Value, want: &impl Want, top: bool) {
         let Some(wanted) = want.string(element) else { return };
         match value {
             Value::Nil => self.note(element, Wrong::Missing { wanted: wanted.len() }),
@@ -85,7 +85,32 @@ impl Seen {
                     (_, None) => {}
                 }
             }
-            _ => {}
+            _ if top => {} // Its kind tells.
+            Value::Error(_) => {}
+            _ => self.note(element, Wrong::Type { wanted: wanted.len() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct FourBytes;
+
+    impl Want for FourBytes {
+        fn string(&self, _: usize) -> Option<Wanted<'_>> {
+            Some(Wanted::Len(4))
+        }
+    }
+
+    #[test]
+    fn a_member_of_another_type_is_no_string() {
+        let string = Value::Bulk("abcd".into());
+        let seen = |items| Seen::of(&Ok(Value::Array(items)), &FourBytes).unwrap();
+        assert_eq!(seen(vec![string.clone(), string.clone()]).wrong, None);
+        for other in [Value::Int(7), Value::Simple("abcd".into()), Value::Array(Vec::new())] {
+            assert_eq!(seen(vec![string.clone(), other]).wrong, Some((1, Wrong::Type { wanted: 4 })));
         }
     }
 }

@@ -89,12 +89,13 @@ pub fn write_ratios(
         let rounds = comparison.sides[0].rounds.len();
         writeln!(
             out,
-            "{:24} rate {}, p50 {}, p99 {}, client CPU {}; {rounds} rounds",
+            "{:24} rate {}, p50 {}, p99 {}, client CPU {}; {} of {rounds} rounds",
             comparison.title,
             told(comparison.ratio(|round| round.rate)),
             told(comparison.ratio(|round| round.p50)),
             told(comparison.ratio(|round| round.p99)),
             told(comparison.ratio(|round| round.cpu)),
+            comparison.usable_rounds(),
         )?;
     }
     writeln!(
@@ -103,12 +104,12 @@ pub fn write_ratios(
     )
 }
 
-/// A ratio with its interval.
+/// A ratio with its interval, if there are two rounds at least.
 fn told(ratio: Ratio) -> String {
     if ratio.low.is_finite() && ratio.high.is_finite() {
         format!("{:.2} ({:.2} to {:.2})", ratio.mean, ratio.low, ratio.high)
     } else {
-        format!("{:.2}", ratio.mean)
+        "-".to_owned()
     }
 }
 

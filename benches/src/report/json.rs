@@ -75,7 +75,7 @@ fn test(info: &RunInfo, result: &TestResult) -> Value {
     let mut value = measured(result);
     value["run"] = run(info);
     if let Some(speed) = info.environment.link_speed() {
-        value["share_of_link"] = json!(result.payload_rate() / speed);
+        value["share_of_link"] = json!(result.link_rate() / speed);
     }
     value
 }

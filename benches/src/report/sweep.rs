@@ -51,7 +51,8 @@ pub fn write_sweep(out: &mut dyn Write, sweep: &Sweep, style: Style) -> io::Resu
     match sweep.best() {
         Some(best) => writeln!(
             out,
-            "highest good rate: {:.0} requests/s ({why}); closed loop: {:.0} requests/s\n",
+            "highest good rate: {}{:.0} requests/s ({why}); closed loop: {:.0} requests/s\n",
+            if sweep.is_open_ended() { "at least " } else { "" },
             best.rate,
             sweep.closed.rate()
         ),

@@ -113,11 +113,11 @@ pub(super) fn write_test(
         write_row(out, "  connecting", [empty(), empty()], &result.connects, last, style, precision)?;
     }
     match run.environment.link_speed() {
-        Some(speed) if result.payload_rate() > speed / 100.0 => {
+        Some(speed) if result.link_rate() > speed / 100.0 => {
             writeln!(
                 out,
                 "  {:.1} % of the link's {:.1} GB/s",
-                result.payload_rate() / speed * 100.0,
+                result.link_rate() / speed * 100.0,
                 speed / 1e9
             )
         }

@@ -20,6 +20,8 @@ pub enum Expect {
     StringOrNil,
     /// An array of at most so many members.
     Array(usize),
+    /// An array of at least one and at most so many members.
+    Items(usize),
     /// The value of the key that the command names.
     Value,
     /// The values of all so many keys that the command names.
@@ -45,6 +47,7 @@ impl Expect {
             Expect::String | Expect::Value => seen.kind == Kind::Bulk,
             Expect::StringOrNil => matches!(seen.kind, Kind::Bulk | Kind::Nil),
             Expect::Array(most) => seen.kind == Kind::Array && seen.len <= most,
+            Expect::Items(most) => seen.kind == Kind::Array && (1..=most).contains(&seen.len),
             Expect::Values(count) => seen.kind == Kind::Array && seen.len == count,
         }
     }
@@ -81,6 +84,7 @@ impl Expect {
             Expect::String | Expect::Value => "a bulk string".to_owned(),
             Expect::StringOrNil => "a bulk string or no value".to_owned(),
             Expect::Array(most) => format!("an array of at most {most}"),
+            Expect::Items(most) => format!("an array of 1 to {most}"),
             Expect::Values(count) => format!("an array of {count}"),
         }
     }
@@ -92,6 +96,9 @@ fn difference(wrong: Wrong) -> (FaultKind, String) {
         |first: Byte| format!("byte {} is {:#04x}, expected {:#04x}", first.at, first.got, first.wanted);
     match wrong {
         Wrong::Missing { wanted } => (FaultKind::Missing, format!("no value, expected {wanted} bytes")),
+        Wrong::Type { wanted } => {
+            (FaultKind::WrongReply, format!("no bulk string, expected one of {wanted} bytes"))
+        }
         Wrong::Bytes { len, first } => {
             (FaultKind::WrongBytes, format!("{} ({len} bytes in all)", place(first)))
         }
@@ -111,5 +118,22 @@ fn told(seen: &Seen) -> String {
         Kind::Integer => format!("the integer {}", seen.integer),
         Kind::Array => format!("an array of {}", seen.len),
         Kind::Error | Kind::Other => "a reply of another type".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_range_is_not_the_items_of_a_list() {
+        let array = |len| {
+            let mut seen = Seen::default();
+            (seen.kind, seen.len) = (Kind::Array, len);
+            seen
+        };
+        assert!(Expect::Items(100).is_met(&array(1)) && Expect::Items(100).is_met(&array(100)));
+        assert!(!Expect::Items(100).is_met(&array(0)) && !Expect::Items(100).is_met(&array(101)));
+        assert!(Expect::Array(2).is_met(&array(0)), "a set may be drained");
     }
 }

@@ -217,6 +217,11 @@ impl FromStr for Mix {
 }
 
 impl Mix {
+    /// Whether one of its commands is sent as a line, not as an array.
+    pub fn has_inline(&self) -> bool {
+        self.parts.iter().any(|(test, _)| DefaultTest::without_inline(&[*test]).is_empty())
+    }
+
     /// What it sends and expects.
     pub fn script(&self, keys: &Keys, counts: Counts) -> Script {
         let mut writer = None;

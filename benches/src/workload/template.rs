@@ -112,6 +112,17 @@ impl Template {
         }
     }
 
+    /// Bytes of values in the command of request `request`.
+    pub fn payload(&self, keys: &Keys, values: &Values, request: u64) -> u64 {
+        let lens = self.pieces.iter().map(|piece| match piece {
+            Piece::Value(slot) => {
+                values.len_of(slot.map_or(0, |slot| keys.number(request, self.slots[slot]))) as u64
+            }
+            _ => 0,
+        });
+        lens.sum()
+    }
+
     /// The command of request `request` as separate arguments, for a client that encodes them itself.
     pub fn arguments(&self, keys: &Keys, values: &Values, request: u64) -> Vec<Bytes> {
         let mut whole = Collected(Vec::new());
@@ -294,6 +305,8 @@ mod tests {
         let args = ["MSET", "k:__rand_int__", "__data__", "k:__rand_int__", "a__data__b__data__"];
         let filled = filled(&args, keys, &values, 5);
         let key = |at: usize| String::from_utf8_lossy(&filled[at][2..]).parse::<u64>().unwrap();
+        let payload = Template::new(&args, true).payload(&keys, &values, 5);
+        assert_eq!(payload as usize, values.of(key(1)).len() + 2 * values.of(key(3)).len());
         assert_eq!(filled[2], values.of(key(1)));
         assert_eq!(filled[4], [b"a", values.of(key(3)), b"b", values.of(key(3))].concat());
         assert_ne!(key(1), key(3));

@@ -21,6 +21,7 @@ fn bad_flags_end_with_status_2() {
     assert_one_line(&tool(&["--url", "rdma://server", "--poll", "often"]), 2, "--poll");
     assert_one_line(&tool(&["--url", "valkey://server", "--poll", "busy"]), 2, "--poll");
     assert_one_line(&tool(&["--json", "/nowhere/at/all.json"]), 2, "/nowhere/at/all.json cannot be written");
+    assert_one_line(&tool(&["--rps", "1e-20"]), 2, "0.001");
     assert_one_line(&tool(&["--plot", "a.png"]), 2, "must end in .svg");
     assert_one_line(&tool(&["--url", "ftp://server"]), 2, "unknown URL scheme \"ftp\"");
     assert_one_line(&tool(&["--url", "rdma://server?colour=red"]), 2, "unknown URL option \"colour\"");
@@ -131,7 +132,8 @@ fn an_interrupt_ends_even_a_test_whose_server_hangs() {
     let server = Server::start(never_pongs);
     let url = format!("valkey://{}", server.addr);
     let mut run = Command::new(env!("CARGO_BIN_EXE_valkey-rdma-benchmark"))
-        .args(["--url", &url, "-t", "ping_mbulk", "--csv"])
+        // RESP3, whose handshake has no PING.
+        .args(["--url", &url, "-3", "-t", "ping_mbulk", "--csv"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

@@ -34,7 +34,7 @@ fn the_table_tells_who_was_measured() {
     let table = stdout(&output);
     assert!(table.starts_with("server      valkey://127.0.0.1:"), "{table}");
     assert!(
-        table.contains("transport   tcp, RESP3") && table.contains("connections 2, driven directly"),
+        table.contains("transport   tcp, RESP2") && table.contains("connections 2, driven directly"),
         "{table}"
     );
     assert!(!table.contains('\x1b'), "colour is for terminals");

@@ -44,6 +44,13 @@ fn a_get_test_over_a_large_keyspace_writes_only_what_it_reads() {
     assert_eq!(server.keys.lock().unwrap().len(), 100);
 }
 
+#[test]
+fn a_warm_up_reads_only_keys_that_were_written() {
+    let server = Server::start(right);
+    let output = tool_at(server.addr, "-t get -r 1000000000000 -n 100 -c 3 -q --seed 5 --warmup 0.05");
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
+}
+
 /// Runs 100 GETs of 8 bytes, one of whose replies a script spoils, and returns what is told about it.
 fn told_about(script: Script) -> String {
     let server = Server::start(script);

@@ -168,7 +168,9 @@ impl Contender {
                 let mut command = Command::new("sh");
                 let call = format!("ib_write_bw -F -s {message_len} -n {requests} -m 1024");
                 command.arg("-c").arg(format!(
-                    "{call} >/dev/null 2>&1 & until {call} {} 2>/dev/null; do :; done; wait",
+                    "command -v ib_write_bw >/dev/null || {{ echo 'ib_write_bw (package perftest) is not installed' >&2; exit 1; }}; \
+                     {call} >/dev/null 2>&1 & tries=0; until {call} {} 2>/dev/null; do \
+                     tries=$((tries + 1)); [ $tries -lt 100 ] || {{ kill $!; exit 1; }}; sleep 0.1; done; wait",
                     programs.address
                 ));
                 command
