@@ -34,8 +34,7 @@ pub fn write_comparisons(
     comparisons: &[Comparison],
     style: Style,
 ) -> io::Result<()> {
-    let width =
-        comparisons.iter().map(|comparison| label(comparison).chars().count()).max().unwrap_or(0).max(8);
+    let width = label_width(comparisons);
     let heads = format!(
         "{:width$} {:9} {:>11} {:>21} {:>9} {:>9} {:>9} {:>8}",
         "workload", "transport", "requests/s", "ratio (95 %)", "p50 ms", "p99 ms", "p99.9 ms", "CPU us"
@@ -84,19 +83,22 @@ pub fn write_ratios(
     comparisons: &[Comparison],
     style: Style,
 ) -> io::Result<()> {
-    writeln!(out, "\n{}", style.bold(format_args!("{} to {}, 95 % intervals", names[0], names[1])))?;
+    let width = label_width(comparisons);
+    let head = format!("{} to {}, 95 % intervals", names[0], names[1]);
+    writeln!(out, "\n{}", style.bold(head))?;
+    let heads = ["rate", "p50", "p99", "client CPU"].map(|name| format!(" {name:>21}")).concat();
+    writeln!(out, "{}", style.bold(format!("{:width$}{heads} {:>10}", "workload", "rounds")))?;
     for comparison in comparisons {
-        let rounds = comparison.sides[0].rounds.len();
-        writeln!(
-            out,
-            "{:24} rate {}, p50 {}, p99 {}, client CPU {}; {} of {rounds} rounds",
-            comparison.title,
-            told(comparison.ratio(|round| round.rate)),
-            told(comparison.ratio(|round| round.p50)),
-            told(comparison.ratio(|round| round.p99)),
-            told(comparison.ratio(|round| round.cpu)),
-            comparison.usable_rounds(),
-        )?;
+        let ratios = [
+            comparison.ratio(|round| round.rate),
+            comparison.ratio(|round| round.p50),
+            comparison.ratio(|round| round.p99),
+            comparison.ratio(|round| round.cpu),
+        ]
+        .map(|ratio| format!(" {:>21}", told(ratio)))
+        .concat();
+        let rounds = format!("{} of {}", comparison.usable_rounds(), comparison.sides[0].rounds.len());
+        writeln!(out, "{:width$}{ratios} {rounds:>10}", label(comparison))?;
     }
     writeln!(
         out,
@@ -111,6 +113,11 @@ fn told(ratio: Ratio) -> String {
     } else {
         "-".to_owned()
     }
+}
+
+/// The widest label, or the column's head.
+fn label_width(comparisons: &[Comparison]) -> usize {
+    comparisons.iter().map(|comparison| label(comparison).chars().count()).max().unwrap_or(0).max(8)
 }
 
 fn label(comparison: &Comparison) -> String {

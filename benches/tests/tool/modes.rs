@@ -131,7 +131,7 @@ fn a_comparison_has_both_servers_and_files_for_programs_and_people() {
     );
     let output = tool_at(one.addr, &flags);
     let table = right(&output);
-    assert!(table.contains("this to other, 95 % intervals") && table.contains("2 rounds"), "{table}");
+    assert!(table.contains("this to other, 95 % intervals") && table.contains("2 of 2"), "{table}");
     let json: serde_json::Value = serde_json::from_str(&folder.read("out.json")).unwrap();
     let comparisons = json["comparisons"].as_array().unwrap();
     assert_eq!(comparisons.len(), 2);
