@@ -13,10 +13,22 @@ export VALKEY_RDMA_REAL_SERVER=$VALKEY_RDMA_LAB_DIR/valkey/9.1/valkey-server
 # Some tests need huge pages.
 echo 8 >/proc/sys/vm/nr_hugepages
 
+# The client's tests against both real servers, over RDMA. Half a gibibyte takes minutes here. 8.1.1 does not survive it
+# when it ends a connection itself, or when a client leaves a large reply unread (spec/peers.md): what does that is left out.
+real_servers() {
+    local client
+    client=$(dirname "$0")/client.sh
+    "$client" 9.1 "$1" --include-ignored --skip half_a --test-threads=2 &&
+        "$client" 8.1 "$1" --include-ignored --skip half_a --skip cache:: --skip come_back --skip large:: --test-threads=2
+}
+
 failed=0
 for test in "$@"; do
     # What is about the emulated device alone shows nothing new here.
-    case ${test##*/} in emulated_* | *_tcp-* | *_unix-* | flood-*) continue ;; esac
+    case ${test##*/} in
+        emulated_* | *_tcp-* | *_unix-* | flood-*) continue ;;
+        client-*) real_servers "$test" || failed=1; continue ;;
+    esac
     # Those that need a device are ignored elsewhere; here they are the point. One at a time: the device is slow.
     "$test" --include-ignored --test-threads=1 || failed=1
 done
