@@ -72,12 +72,11 @@ impl Census {
         self.objects.get(name).copied().unwrap_or(0)
     }
 
-    /// Waits until there are no more objects than in `self`: the kernel frees some a moment later. Fewer is no leak: an id of
-    /// an earlier attempt may have been on its way out when `self` was counted.
+    /// Waits until exactly the objects of `self` are there again: the kernel frees some a moment later.
     pub(crate) async fn objects_returned(&self) -> Outcome<Self> {
         let mut last = Self::take().await?;
         let returned = async {
-            while last.objects.iter().any(|(name, count)| *count > self.count(name)) {
+            while last.objects != self.objects {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 last = Self::take().await?;
             }
