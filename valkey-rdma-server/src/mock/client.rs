@@ -8,6 +8,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use valkey_rdma_transport::Monitor;
 
+use super::held::Charge;
 use super::lock;
 use super::state::State;
 use super::tracking::TrackingOptions;
@@ -51,6 +52,8 @@ pub(super) struct Client {
     pub(super) no_touch: bool,
     pub(super) replies: Replies,
     pub(super) transaction: Option<Transaction>,
+    /// Counts what is watched and subscribed to.
+    pub(super) held: Charge,
     /// Keys watched, by database, and whether one of them has changed since.
     pub(super) watched: BTreeSet<(usize, Bytes)>,
     pub(super) watched_changed: bool,
@@ -67,13 +70,12 @@ pub(super) struct Client {
 }
 
 /// Commands between `MULTI` and `EXEC`.
-#[derive(Default)]
 pub(super) struct Transaction {
     pub(super) commands: Vec<Command>,
     /// One of them could not be queued.
     pub(super) aborted: bool,
-    /// Bytes the commands hold.
-    pub(super) bytes: usize,
+    /// Counts what the commands hold.
+    pub(super) held: Charge,
 }
 
 /// What `CLIENT REPLY` asks for.
@@ -88,7 +90,7 @@ pub(super) enum Replies {
 }
 
 impl Client {
-    pub(super) fn new(peer: &Peer, authenticated: bool) -> Self {
+    pub(super) fn new(peer: &Peer, authenticated: bool, held: Charge) -> Self {
         Self {
             id: peer.id(),
             pusher: peer.pusher(),
@@ -106,6 +108,7 @@ impl Client {
             no_touch: false,
             replies: Replies::On,
             transaction: None,
+            held,
             watched: BTreeSet::new(),
             watched_changed: false,
             tracking: None,

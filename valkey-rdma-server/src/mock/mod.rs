@@ -8,6 +8,7 @@ mod decimal;
 mod failure;
 mod functions;
 mod glob;
+mod held;
 mod state;
 mod store;
 mod subscriptions;
@@ -46,6 +47,7 @@ use store::Database;
 ///
 /// - There is no Lua: `EVAL` is refused, `EVALSHA` finds no script, and a function may only return a constant, a key or an
 ///   argument. No modules, no cluster, no replication, no geographic, bit field or HyperLogLog commands.
+/// - When memory is full, `WATCH` and the subscribing commands are refused too: they would take more.
 /// - `SAVE` and `BGSAVE` write nothing and are done at once; `INFO` counts how often keys have changed since.
 /// - `INCRBYFLOAT` and `HINCRBYFLOAT` add decimal numbers, Valkey binary ones of 80 bits: sums that those cannot express
 ///   come out rounder here (0.3 + 1000 is 1000.3, not 1000.29999999999999999). Numbers of other forms, or beyond
@@ -83,7 +85,9 @@ impl Mock {
     /// Bytes of keys and values, with what keeping them costs, from which on commands that store are answered with Valkey's
     /// `OOM` error. 0: no limit. Default 1 GiB; `CONFIG SET maxmemory` changes it too.
     ///
-    /// Looked at before each command, which may then go beyond it once.
+    /// Looked at before each command, which may then go beyond it once. What connections hold counts too: queued
+    /// transactions, watched keys, subscriptions, commands that wait, and the keys of client-side caching. Bytes on their way
+    /// do not; [`Config`](crate::Config) limits those for each connection.
     pub fn maxmemory(self, bytes: usize) -> Self {
         self.state().settings.set("maxmemory", bytes.to_string().into());
         self
@@ -132,7 +136,7 @@ impl Handler for Mock {
     fn session(&self, peer: &Peer) -> Session {
         let mut state = self.state();
         state.clients_seen += 1;
-        let client = Client::new(peer, state.settings.password().is_none());
+        let client = Client::new(peer, state.settings.password().is_none(), state.held.charge());
         state.clients.insert(peer.id(), client);
         Session::new(peer.id(), self.state.clone())
     }

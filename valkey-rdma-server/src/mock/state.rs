@@ -11,6 +11,7 @@ use super::client::Client;
 use super::config::Settings;
 use super::failure::Failure;
 use super::functions::Functions;
+use super::held::Held;
 use super::store::Database;
 use super::subscriptions::Subscriptions;
 use super::tracking::Tracking;
@@ -22,6 +23,8 @@ pub(super) struct State {
     pub(super) databases: Vec<Database>,
     pub(super) settings: Settings,
     pub(super) clients: BTreeMap<u64, Client>,
+    /// What connections hold.
+    pub(super) held: Held,
     pub(super) subscriptions: Subscriptions,
     pub(super) tracking: Tracking,
     pub(super) waiters: Waiters,
@@ -71,6 +74,7 @@ impl State {
             databases: (0..DATABASES).map(|_| Database::default()).collect(),
             settings: Settings::default(),
             clients: BTreeMap::new(),
+            held: Held::default(),
             subscriptions: Subscriptions::default(),
             tracking: Tracking::default(),
             waiters: Waiters::default(),
@@ -86,8 +90,13 @@ impl State {
     }
 
     /// Bytes of all keys and values, roughly.
-    pub(super) fn used_memory(&self) -> usize {
+    pub(super) fn stored(&self) -> usize {
         self.databases.iter().map(Database::used).sum()
+    }
+
+    /// Bytes of all that is kept, roughly.
+    pub(super) fn used_memory(&self) -> usize {
+        self.stored() + self.held.bytes() + self.tracking.bytes()
     }
 
     /// Whether `more` bytes would exceed the memory limit.

@@ -25,11 +25,18 @@ impl Subscriptions {
     pub(super) fn add(&mut self, kind: Channel, name: &Bytes, client: &mut Client) -> bool {
         let name = Bytes::copy_from_slice(name);
         self.0[kind as usize].entry(name.clone()).or_default().insert(client.id);
-        client.subscribed[kind as usize].insert(name)
+        let len = name.len();
+        let new = client.subscribed[kind as usize].insert(name);
+        if new {
+            client.held.add(len);
+        }
+        new
     }
 
     pub(super) fn remove(&mut self, kind: Channel, name: &Bytes, client: &mut Client) {
-        client.subscribed[kind as usize].remove(name);
+        if client.subscribed[kind as usize].remove(name) {
+            client.held.remove(name.len());
+        }
         if let Some(listeners) = self.0[kind as usize].get_mut(name) {
             listeners.remove(&client.id);
             if listeners.is_empty() {
@@ -40,7 +47,7 @@ impl Subscriptions {
 
     pub(super) fn remove_all(&mut self, client: &mut Client) {
         for kind in [Channel::Plain, Channel::Pattern, Channel::Shard] {
-            for name in std::mem::take(&mut client.subscribed[kind as usize]) {
+            while let Some(name) = client.subscribed[kind as usize].first().cloned() {
                 self.remove(kind, &name, client);
             }
         }

@@ -396,3 +396,58 @@ async fn a_save_is_remembered_and_begins_the_count_of_changes_anew() {
     // What Valkey says when it cannot fork at once; nobody waits for a turn here.
     assert_eq!(caller.call("EXEC").await, Reply::Array(vec![Reply::simple("Background saving scheduled")]));
 }
+
+#[tokio::test]
+async fn what_a_connection_holds_counts_as_memory_until_it_lets_go() {
+    let mock = Arc::new(Mock::new().maxmemory(20_000));
+    let long = "x".repeat(30_000);
+    let holds: [(&[&str], &str); 5] = [
+        (&["MULTI", &format!("GET {long}")], "DISCARD"),
+        (&[&format!("WATCH {long}")], "UNWATCH"),
+        (&[&format!("SUBSCRIBE {long}")], "UNSUBSCRIBE"),
+        (&[&format!("PSUBSCRIBE {long}")], "RESET"),
+        (&["CLIENT TRACKING ON REDIRECT 1", &format!("GET {long}")], "FLUSHALL"),
+    ];
+    let mut neighbour = Caller::new(&mock);
+    for (commands, lets_go) in holds {
+        for leaves in [false, true] {
+            let mut holder = Caller::new(&mock);
+            // Beyond the limit once, as the last value that was stored may be.
+            neighbour.call("CONFIG SET maxmemory 0").await;
+            for command in commands {
+                let reply = holder.call(command).await;
+                assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
+            }
+            neighbour.call("CONFIG SET maxmemory 20000").await;
+            let full = neighbour.call("SET k v").await;
+            assert!(matches!(full, Reply::Error(_)), "{commands:.20?}");
+            assert!(matches!(neighbour.call("WATCH k").await, Reply::Error(_)));
+            match leaves {
+                true => drop(holder),
+                false => drop(holder.call(lets_go).await),
+            }
+            assert_eq!(neighbour.call("SET k v").await, Reply::OK, "{lets_go}, leaves: {leaves}");
+            let state = mock.state();
+            assert_eq!(state.used_memory(), state.stored(), "{lets_go}, leaves: {leaves}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn keys_read_by_those_who_have_gone_are_not_remembered() {
+    let mock = Arc::new(Mock::new());
+    let (mut stays, mut goes) = (Caller::new(&mock), Caller::new(&mock));
+    for caller in [&mut stays, &mut goes] {
+        caller.call("HELLO 3").await;
+        caller.call("CLIENT TRACKING ON").await;
+    }
+    stays.call("GET both").await;
+    goes.call("MGET both own").await;
+    assert_eq!(mock.state().tracking.keys(), 2);
+    drop(goes);
+    assert_eq!(mock.state().tracking.keys(), 1);
+    stays.call("DEL both").await;
+    stays.call("SET both v").await;
+    let state = mock.state();
+    assert_eq!((state.tracking.keys(), state.tracking.bytes()), (0, 0));
+}

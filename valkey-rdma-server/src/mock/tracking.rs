@@ -1,6 +1,6 @@
 //! Client-side caching: who is to hear that a key has changed.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use bytes::Bytes;
 
@@ -26,6 +26,10 @@ pub(super) struct TrackingOptions {
 #[derive(Default)]
 pub(super) struct Tracking {
     readers: HashMap<Bytes, BTreeSet<u64>>,
+    /// The keys of each reader, always in step with `readers`.
+    read: HashMap<u64, HashSet<Bytes>>,
+    /// Bytes of the keys in `readers`, with what keeping them costs.
+    bytes: usize,
     /// Clients that hear of all keys with their prefixes.
     broadcast_to: BTreeSet<u64>,
     /// All were told that everything has changed, which covers every key that the same command has changed.
@@ -52,8 +56,33 @@ impl Tracking {
         self.all_told = false;
     }
 
+    /// Forgets a client that has gone, and what it has read.
     pub(super) fn forget(&mut self, client: u64) {
         self.broadcast_to.remove(&client);
+        for key in self.read.remove(&client).unwrap_or_default() {
+            let Some(readers) = self.readers.get_mut(&key) else { continue };
+            readers.remove(&client);
+            self.bytes -= READER;
+            if readers.is_empty() {
+                self.readers.remove(&key);
+                self.bytes -= key.len() + READER;
+            }
+        }
+    }
+
+    /// Takes out who has read a key.
+    fn take_readers(&mut self, key: &Bytes) -> BTreeSet<u64> {
+        let Some(readers) = self.readers.remove(key) else { return BTreeSet::new() };
+        self.bytes -= key.len() + READER * (1 + readers.len());
+        for reader in &readers {
+            if let Some(keys) = self.read.get_mut(reader) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.read.remove(reader);
+                }
+            }
+        }
+        readers
     }
 
     /// Remembers that `client` has read `keys`, if it asked for that.
@@ -68,15 +97,39 @@ impl Tracking {
             return;
         }
         for key in keys {
-            self.readers.entry(Bytes::copy_from_slice(key)).or_default().insert(client.id);
+            let key = match self.readers.get_key_value(key) {
+                Some((key, _)) => key.clone(),
+                None => {
+                    self.bytes += key.len() + READER;
+                    Bytes::copy_from_slice(key)
+                }
+            };
+            if self.readers.entry(key.clone()).or_default().insert(client.id) {
+                self.bytes += READER;
+                self.read.entry(client.id).or_default().insert(key);
+            }
         }
         // As Valkey's tracking-table-max-keys: what is forgotten is reported as changed, by the caller of `overflow`.
     }
 
     /// Keys to be reported although nothing happened to them, because the table is full.
     pub(super) fn overflow(&mut self) -> Vec<Bytes> {
-        let excess = self.readers.len().saturating_sub(MAX_KEYS);
-        self.readers.keys().take(excess).cloned().collect()
+        let (mut keys, mut bytes) = (self.readers.len(), self.bytes);
+        let mut excess = Vec::new();
+        for (key, readers) in &self.readers {
+            if keys <= MAX_KEYS && bytes <= MAX_BYTES {
+                break;
+            }
+            keys -= 1;
+            bytes -= key.len() + READER * (1 + readers.len());
+            excess.push(key.clone());
+        }
+        excess
+    }
+
+    /// Bytes of the keys it remembers, roughly.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     pub(super) fn keys(&self) -> usize {
@@ -96,7 +149,7 @@ impl Tracking {
         let spared =
             |client: &Client, options: &TrackingOptions| options.no_loop && author == Some(client.id);
         for key in keys {
-            for id in self.readers.remove(key).unwrap_or_default() {
+            for id in self.take_readers(key) {
                 if let Some(client) = clients.get(&id)
                     && let Some(options) = &client.tracking
                     && options.broadcast.is_none()
@@ -122,7 +175,9 @@ impl Tracking {
 
     /// Tells all who track anything that everything has changed.
     pub(super) fn flushed(&mut self, clients: &BTreeMap<u64, Client>) {
-        self.readers.clear();
+        self.readers = HashMap::new();
+        self.read = HashMap::new();
+        self.bytes = 0;
         self.all_told = true;
         for client in clients.values() {
             if let Some(options) = &client.tracking {
@@ -159,6 +214,12 @@ fn send(client: &Client, options: &TrackingOptions, what: Reply, clients: &BTree
 
 /// Where a RESP2 client hears of changes.
 const INVALIDATE: &[u8] = b"__redis__:invalidate";
+
+/// What a key costs beside its bytes, and each of its readers.
+const READER: usize = 64;
+
+/// What all keys together may cost, which Valkey does not limit.
+const MAX_BYTES: usize = 256 << 20;
 
 /// Valkey's `tracking-table-max-keys`.
 const MAX_KEYS: usize = 1_000_000;

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::failure::Failure;
+use super::held::Charge;
 use super::store::Database;
 use crate::command::Command;
 use crate::reply::Reply;
@@ -22,6 +23,8 @@ pub(super) struct Waiter {
     /// The reply if it waited in vain.
     pub(super) in_vain: Reply,
     pub(super) answer: oneshot::Sender<Reply>,
+    /// Counts the command for as long as it waits.
+    pub(super) _held: Charge,
 }
 
 /// Waiting commands by client, and the order in which keys serve them: who waits longest comes first.

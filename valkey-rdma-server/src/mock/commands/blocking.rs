@@ -31,6 +31,8 @@ pub(super) fn block(
     }
     let database = context.client().database;
     let (sender, answer) = oneshot::channel();
+    let mut held = context.state.held.charge();
+    held.add(command.len());
     let waiter = Waiter {
         command: command.kept(),
         attempt,
@@ -38,6 +40,7 @@ pub(super) fn block(
         database,
         in_vain: in_vain.clone(),
         answer: sender,
+        _held: held,
     };
     context.client().blocked = true;
     context.state.waiters.add(context.client, waiter);

@@ -137,7 +137,8 @@ fn clients(context: &Context<'_>, text: &mut String) -> fmt::Result {
 
 fn memory(context: &Context<'_>, text: &mut String) -> fmt::Result {
     let (used, limit) = (context.state.used_memory(), context.state.settings.max_memory());
-    write!(text, "used_memory:{used}\r\nused_memory_dataset:{used}\r\nmaxmemory:{limit}\r\n")?;
+    let stored = context.state.stored();
+    write!(text, "used_memory:{used}\r\nused_memory_dataset:{stored}\r\nmaxmemory:{limit}\r\n")?;
     write!(text, "maxmemory_policy:noeviction\r\n")
 }
 

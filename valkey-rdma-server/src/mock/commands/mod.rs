@@ -180,9 +180,10 @@ fn admit(context: &mut Context<'_>, command: &Command) -> Result<Admitted, Failu
     if !client.authenticated && !BEFORE_AUTH.contains(&entry.name) {
         return Err(Failure::NOT_AUTHENTICATED);
     }
-    let waiting = client.transaction.as_ref().map_or(0, |transaction| transaction.bytes);
+    let queues = client.transaction.is_some() && !NOT_QUEUED.contains(&entry.name);
+    let takes_memory = queues || entry.kind == Store || HOLDING.contains(&entry.name);
     let len = command.len();
-    if (entry.kind == Store || waiting > 0) && context.state.would_overflow(waiting + len) {
+    if takes_memory && context.state.would_overflow(len) {
         return Err(Failure::OUT_OF_MEMORY);
     }
     let client = context.client();
@@ -195,13 +196,16 @@ fn admit(context: &mut Context<'_>, command: &Command) -> Result<Admitted, Failu
             return Err(format!("ERR Command '{name}' not allowed inside a transaction").into());
         }
         if let Some(transaction) = &mut client.transaction {
-            transaction.bytes += len + 64 * command.args().len();
+            transaction.held.add(len + 64 * command.args().len());
             transaction.commands.push(command.kept());
         }
         return Ok(Admitted::Queued);
     }
     Ok(Admitted::Run(entry))
 }
+
+/// What stores nothing and still makes a connection hold more.
+const HOLDING: [&str; 4] = ["psubscribe", "ssubscribe", "subscribe", "watch"];
 
 /// What Valkey refuses between `MULTI` and `EXEC`.
 const NOT_IN_TRANSACTIONS: [&str; 4] = ["client|reply", "multi", "save", "watch"];

@@ -16,7 +16,8 @@ pub(super) const TABLE: &[Entry] = &[
 ];
 
 fn multi(context: &mut Context<'_>, _command: &Command) -> Outcome {
-    context.client().transaction = Some(Transaction::default());
+    let held = context.state.held.charge();
+    context.client().transaction = Some(Transaction { commands: Vec::new(), aborted: false, held });
     Ok(Reply::OK)
 }
 
@@ -67,7 +68,9 @@ fn watch(context: &mut Context<'_>, command: &Command) -> Outcome {
     let client = context.client();
     let database = client.database;
     for key in command.args() {
-        client.watched.insert((database, keep(key)));
+        if client.watched.insert((database, keep(key))) {
+            client.held.add(key.len());
+        }
     }
     context.state.watchers.insert(context.client);
     Ok(Reply::OK)
@@ -81,7 +84,9 @@ fn unwatch(context: &mut Context<'_>, _command: &Command) -> Outcome {
 /// Forgets the watched keys.
 pub(super) fn stop_watching(context: &mut Context<'_>) {
     let client = context.client();
-    client.watched.clear();
+    for (_, key) in std::mem::take(&mut client.watched) {
+        client.held.remove(key.len());
+    }
     client.watched_changed = false;
     context.state.watchers.remove(&context.client);
 }
