@@ -16,7 +16,7 @@ use crate::matrix::{Axis, Matrix};
 use crate::output::{Found, Outputs};
 use crate::plan::Plan;
 use crate::progress::Progress;
-use crate::report::{self, Format, Style};
+use crate::report::{self, Format, IntervalLog, Style};
 use crate::result::TestResult;
 use crate::session::Session;
 use crate::sweep::{STEP, sweep};
@@ -138,7 +138,8 @@ async fn measure(
         return Ok(Outcome::Interrupted);
     }
     let plan = Plan::new(args)?;
-    let mut bench = Bench { args, target, plan, console, interrupt, progress, found: Found::default() };
+    let log = outputs.interval_log();
+    let mut bench = Bench { args, target, plan, console, interrupt, progress, log, found: Found::default() };
     match (&args.tests, other) {
         (Some(Selection::Stream), other) => bench.bytestream(Direction::OneWay, other).await?,
         (Some(Selection::Echo), other) => bench.bytestream(Direction::Both, other).await?,
@@ -147,7 +148,8 @@ async fn measure(
         _ if args.sweep => bench.sweep().await?,
         _ => bench.tests().await?,
     }
-    let Bench { found, console, .. } = bench;
+    let Bench { found, console, log, .. } = bench;
+    log.map_or(Ok(()), IntervalLog::finish)?;
     // Who interrupts while connections open keeps the results of the run before.
     if !(interrupt.is_asked() && found.is_empty()) {
         outputs.write(&found)?;
@@ -172,6 +174,7 @@ struct Bench<'a, 'b> {
     console: &'a mut Console<'b>,
     interrupt: &'a Interrupt,
     progress: Progress,
+    log: Option<IntervalLog>,
     found: Found,
 }
 
@@ -224,7 +227,7 @@ impl Bench<'_, '_> {
                 if self.interrupt.is_asked() {
                     break;
                 }
-                let result = session.test(&script, self.progress).await;
+                let result = session.test(&script, self.progress, self.log.as_mut()).await;
                 if self.interrupt.is_asked() && result.replies() == 0 {
                     break;
                 }

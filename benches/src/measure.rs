@@ -131,10 +131,16 @@ pub struct Intervals {
 
 impl Intervals {
     /// Adds those of another thread.
-    fn merge(&mut self, other: Intervals) {
+    pub(crate) fn merge(&mut self, other: Intervals) {
         for (second, latencies) in other.seconds {
             self.seconds.entry(second).or_default().merge(&latencies);
         }
+    }
+
+    /// Takes those before `second` out.
+    fn take_before(&mut self, second: u64) -> Intervals {
+        let rest = self.seconds.split_off(&second);
+        Intervals { seconds: std::mem::replace(&mut self.seconds, rest) }
     }
 
     /// Each second with its latencies.
@@ -154,7 +160,7 @@ pub struct Tally {
     pub parts: Vec<Latencies>,
     /// Replies over time.
     pub series: Series,
-    /// Latencies by the second; `None` if nobody wants them.
+    /// Latencies by the second, until somebody takes them; `None` if nobody wants them.
     pub intervals: Option<Intervals>,
     /// What went wrong.
     pub faults: Faults,
@@ -222,6 +228,14 @@ impl Tally {
         if let Some((_, open)) = &mut self.open {
             open.record(felt);
         }
+    }
+
+    /// Takes out the latencies of the seconds before `second`, which are over.
+    pub fn take_intervals(&mut self, second: u64) -> Intervals {
+        if self.open.as_ref().is_some_and(|open| open.0 < second) {
+            self.close_interval();
+        }
+        self.intervals.as_mut().map_or_else(Intervals::default, |intervals| intervals.take_before(second))
     }
 
     fn close_interval(&mut self) {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::args::{Args, Instead};
 use crate::compare::Comparison;
-use crate::report::{hdr, json, plot};
+use crate::report::{IntervalLog, hdr, json, plot};
 use crate::result::{RunInfo, TestResult};
 use crate::sweep::Sweep;
 
@@ -65,7 +65,12 @@ impl Outputs {
         Ok(Outputs { json: args.json.clone(), hdr: args.hdr.clone(), plot: args.plot.clone() })
     }
 
-    /// Writes all files.
+    /// The file that is written while tests run, if the user wants it.
+    pub fn interval_log(&self) -> Option<IntervalLog> {
+        self.hdr.as_deref().map(|path| IntervalLog::new(hdr::log_path(path)))
+    }
+
+    /// Writes all other files.
     ///
     /// # Errors
     /// The first failure.

@@ -39,7 +39,6 @@ pub struct Plan {
     values: Values,
     fail_fast: bool,
     keep_alive: bool,
-    intervals: bool,
 }
 
 impl Plan {
@@ -75,7 +74,6 @@ impl Plan {
             keys,
             fail_fast: args.fail_fast,
             keep_alive: args.keep_alive == 1,
-            intervals: args.hdr.is_some(),
         };
         Ok(plan)
     }
@@ -94,7 +92,6 @@ impl Plan {
             values: Values::new(sizes, 1),
             fail_fast: false,
             keep_alive: true,
-            intervals: false,
         }
     }
 
@@ -139,7 +136,7 @@ impl Plan {
             fail_fast: self.fail_fast,
             keep_alive: self.keep_alive,
             patience: Plan::PATIENCE,
-            intervals: self.intervals,
+            intervals: false,
         }
     }
 
@@ -163,7 +160,7 @@ impl Plan {
             Limit::Requests(requests),
             Pace::Closed,
         );
-        Some(Job { keys, pipeline: pipeline as u64, keep_alive: true, intervals: false, ..job })
+        Some(Job { keys, pipeline: pipeline as u64, keep_alive: true, ..job })
     }
 
     /// The warm-up of a test: the same requests, for a time.
@@ -172,7 +169,7 @@ impl Plan {
             Limit::Requests(requests) => Some(requests),
             Limit::Time(_) => None,
         };
-        Job { numbers, intervals: false, ..self.job(script, Limit::Time(time), self.pace) }
+        Job { numbers, ..self.job(script, Limit::Time(time), self.pace) }
     }
 
     fn set(&self) -> Template {

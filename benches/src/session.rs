@@ -1,5 +1,6 @@
 //! Tests on the connections to one server: what they need is prepared, then they are measured.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use crate::generator::{Fleet, FleetError, Job, Limit, Pace, Target, dial_client}
 use crate::interrupt::Interrupt;
 use crate::plan::Plan;
 use crate::progress::Progress;
+use crate::report::IntervalLog;
 use crate::result::{RunInfo, TestResult};
 use crate::workload::Script;
 
@@ -72,12 +74,21 @@ impl Session {
         }
     }
 
-    /// Prepares and runs a test as planned.
-    pub async fn test(&mut self, script: &Arc<Script>, progress: Progress) -> TestResult {
+    /// Prepares and runs a test as planned; `log` gets the latencies of every second.
+    pub async fn test(
+        &mut self,
+        script: &Arc<Script>,
+        progress: Progress,
+        log: Option<&mut IntervalLog>,
+    ) -> TestResult {
         if let Err(failed) = self.prepare(script, progress).await {
             return *failed;
         }
-        let result = self.measure(script, self.plan.limit, self.plan.pace, progress).await;
+        let job = self.plan.job(script, self.plan.limit, self.plan.pace);
+        let result = match log {
+            Some(log) => self.logged(Job { intervals: true, ..job }, progress, log).await,
+            None => self.watched(job, &script.title, progress).await,
+        };
         self.last = result.is_right().then(|| Arc::clone(script));
         result
     }
@@ -126,6 +137,25 @@ impl Session {
         let line = progress.start(title, running.watch());
         let result = running.finish().await;
         drop(line);
+        result
+    }
+
+    /// Runs a job and writes its seconds as they end.
+    async fn logged(&self, job: Job, progress: Progress, log: &mut IntervalLog) -> TestResult {
+        let title = job.script.title.clone();
+        let running = self.fleet.start(job);
+        let watch = running.watch();
+        let line = progress.start(&title, watch.clone());
+        let mut finish = pin!(running.finish());
+        let mut second = tokio::time::interval(Duration::from_secs(1));
+        let mut result = loop {
+            tokio::select! {
+                result = &mut finish => break result,
+                _ = second.tick() => log.append(&title, watch.started(), &watch.take_intervals()),
+            }
+        };
+        drop(line);
+        log.append(&title, watch.started(), &result.tally.take_intervals(u64::MAX));
         result
     }
 

@@ -16,7 +16,7 @@ use super::thread::{self as load_thread, Drive, LinkInfo, Order, Part, Plan, Sha
 use crate::counters::Counters;
 use crate::faults::{Fault, FaultKind};
 use crate::interrupt::Interrupt;
-use crate::measure::{Latencies, Tally};
+use crate::measure::{Intervals, Latencies, Tally};
 use crate::result::{Shape, TestResult};
 
 /// All connections to one target.
@@ -207,6 +207,22 @@ impl Watch {
     /// How long the job has been running.
     pub fn elapsed(&self) -> Duration {
         self.run.started.elapsed()
+    }
+
+    /// When the job began.
+    pub fn started(&self) -> Instant {
+        self.run.started
+    }
+
+    /// Takes out the latencies of the seconds that are over. What comes late for them is in the next that are taken.
+    pub fn take_intervals(&self) -> Intervals {
+        let mut all = Intervals::default();
+        // A reply's second is noted before the reply is counted.
+        let over = self.elapsed().as_secs().saturating_sub(1);
+        for share in &self.shares {
+            all.merge(lock(&share.tally).take_intervals(over));
+        }
+        all
     }
 
     /// What was measured so far, but not by the second. Costs the threads a moment.

@@ -56,7 +56,7 @@ pub struct Job {
     pub keep_alive: bool,
     /// How long a lost server is waited for before the job ends.
     pub patience: Duration,
-    /// Whether histograms of every second are kept (for `--hdr`).
+    /// Whether there is a histogram of every second (for `--hdr`).
     pub intervals: bool,
 }
 

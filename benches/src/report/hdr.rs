@@ -2,11 +2,8 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::V2DeflateSerializer;
-use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 
 use crate::output::{Found, write_file};
 use crate::result::TestResult;
@@ -19,7 +16,7 @@ pub(crate) fn log_path(path: &Path) -> PathBuf {
     path.with_added_extension_of("hlog")
 }
 
-/// Writes a `.hgrm` for every test and one `.hlog` with every second of all tests, tagged with the test's name.
+/// Writes a `.hgrm` for every test.
 ///
 /// # Errors
 /// The first file that cannot be written.
@@ -36,11 +33,11 @@ pub(crate) fn write(path: &Path, found: &Found) -> io::Result<()> {
             write_file(&path.with_added_extension_of(&format!("{name}.service.hgrm")), service)?;
         }
     }
-    write_file(&log_path(path), |out| write_log(out, &tests))
+    Ok(())
 }
 
 /// A name for files and tags: letters, digits and `_`.
-fn names(title: &str) -> String {
+pub(super) fn names(title: &str) -> String {
     let name: String = title.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     name.trim_matches('_').chars().take(60).collect()
 }
@@ -67,32 +64,6 @@ fn write_percentiles(out: &mut dyn Write, histogram: &Histogram<u64>) -> io::Res
     )?;
     writeln!(out, "#[Max     = {:12.6}, Total count    = {:12}]", ms(histogram.max()), histogram.len())?;
     writeln!(out, "#[Buckets = {:12}, SubBuckets     = {:12}]", histogram.buckets(), 2048)
-}
-
-fn write_log(out: &mut dyn Write, tests: &[&TestResult]) -> io::Result<()> {
-    let mut serializer = V2DeflateSerializer::new();
-    let mut bytes = Vec::new();
-    let told = |error: &dyn std::fmt::Debug| io::Error::other(format!("the interval log: {error:?}"));
-    {
-        let mut log = IntervalLogWriterBuilder::new()
-            .add_comment("[Latencies in nanoseconds, logged by valkey-rdma-benchmark]")
-            .with_start_time(SystemTime::now())
-            .begin_log_with(&mut bytes, &mut serializer)
-            .map_err(|error| told(&error))?;
-        let mut offset = Duration::ZERO;
-        for result in tests {
-            let name = names(&result.title);
-            let Some(intervals) = &result.tally.intervals else { continue };
-            for (second, latencies) in intervals.iter() {
-                let start = offset + Duration::from_secs(second);
-                let tag = Tag::new(&name);
-                log.write_histogram(latencies.histogram(), start, Duration::from_secs(1), tag)
-                    .map_err(|error| told(&error))?;
-            }
-            offset += Duration::from_secs(result.elapsed.as_secs() + 1);
-        }
-    }
-    out.write_all(&bytes)
 }
 
 /// `FILE` and an extension more.

@@ -6,6 +6,7 @@ mod compare;
 mod csv;
 mod faults;
 pub(crate) mod hdr;
+mod interval_log;
 pub(crate) mod json;
 pub(crate) mod plot;
 mod quiet;
@@ -20,6 +21,7 @@ use crate::result::{RunInfo, TestResult};
 
 pub use compare::{write_compare_head, write_comparisons, write_ratios};
 pub use faults::write_faults;
+pub use interval_log::IntervalLog;
 pub use story::story;
 pub use style::Style;
 pub use sweep::write_sweep;
