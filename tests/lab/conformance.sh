@@ -32,8 +32,8 @@ case $subject in
         ;;
     client-ours) client "$bin/valkey-rdma-benchmark" --url {url} -t set,get -n 2000 -c 2 -d 1000 ;;
     client-cli) client "$valkey/9.1/valkey-cli" --rdma "${at[@]}" SET key value ;;
-    client-benchmark) client "$valkey/9.1/valkey-benchmark" --rdma "${at[@]}" -t set,get -n 2000 -c 2 -d 1000 -q ;;
-    client-rdma-test) client "$valkey/9.1/rdma-test" --host {host} --port {port} ;;
+    client-benchmark) client "$valkey/9.1/valkey-benchmark" --rdma "${at[@]}" -t set,get -n 300 -c 2 -d 1000 -q ;;
+    client-rdma-test) client "$valkey/9.1/rdma-test" --host {host} --port {port} --minkeys 100 --maxkeys 101 ;;
     *)
         sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
         exit 2

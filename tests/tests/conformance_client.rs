@@ -72,13 +72,21 @@ async fn suite_of(
     client: Arc<dyn Fn(SocketAddr) -> Running + Send + Sync>,
     only: Option<&str>,
 ) -> Vec<Record> {
+    suite_with(client, Duration::from_secs(60), |id| only.is_none_or(|only| id == only)).await
+}
+
+async fn suite_with(
+    client: Arc<dyn Fn(SocketAddr) -> Running + Send + Sync>,
+    patience: Duration,
+    wanted: impl Fn(&str) -> bool,
+) -> Vec<Record> {
     let options = Options {
         device: DeviceKind::Emulated,
         bind: "127.0.0.1".parse().expect("an address"),
         subject: Subject::InProcess(client),
-        patience: Duration::from_secs(60),
+        patience,
     };
-    let cases = CASES.iter().filter(|case| only.is_none_or(|only| case.id == only));
+    let cases = CASES.iter().filter(|case| wanted(case.id));
     run(cases, &options, |_| {}).await
 }
 
@@ -125,4 +133,23 @@ async fn a_client_that_counts_no_credits_is_found_c1() {
         panic!("it is found");
     };
     assert!(found.contains("clause C-1"), "{found}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_client_is_told_from_one_that_hangs() {
+    let slow = |addr| -> Running {
+        Box::pin(async move {
+            tokio::time::sleep(Duration::from_secs(25)).await;
+            work(addr, None).await
+        })
+    };
+    let cases = ["honest", "replies-in-3", "no-keepalives"];
+    let records = suite_with(Arc::new(slow), Duration::from_secs(10), |id| cases.contains(&id)).await;
+    let verdicts: Vec<_> = records.iter().map(|record| &record.verdict).collect();
+    assert_eq!(verdicts, [&Verdict::Passed; 3]);
+
+    let hangs = |_| -> Running { Box::pin(std::future::pending()) };
+    let records = suite_with(Arc::new(hangs), Duration::from_secs(10), |id| id == "honest").await;
+    let verdict = &records[0].verdict;
+    assert!(matches!(verdict, Verdict::Failed(found) if found.contains("hung")), "{verdict:?}");
 }

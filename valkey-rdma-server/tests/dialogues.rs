@@ -219,6 +219,12 @@ impl Wire {
         }
     }
 
+    /// The reply to `command` as a text.
+    fn ask(&mut self, command: &str) -> String {
+        self.send(command);
+        String::from_utf8(self.frame()).unwrap()
+    }
+
     /// Everything until the server closes after `QUIT`.
     fn quit(mut self) -> Vec<u8> {
         // Gone already, if it was killed.
@@ -293,6 +299,9 @@ fn run(dialogue: &mut Dialogue, addr: &str, protocol: u8, mut check: impl FnMut(
                 control.send(command);
                 control.frame();
             }
+            while control.ask("INFO persistence").contains("rdb_bgsave_in_progress:1") {
+                std::thread::yield_now();
+            }
         }
         let wire = wires.entry(step.connection.clone()).or_insert_with(|| Wire::connect(addr, protocol));
         let blocked = blocked_clients(addr);
@@ -327,9 +336,7 @@ fn finish(path: &Path, wires: BTreeMap<String, Wire>, protocol: u8) {
 }
 
 fn blocked_clients(addr: &str) -> u64 {
-    let mut control = Wire::connect(addr, 2);
-    control.send("INFO clients");
-    let text = String::from_utf8(control.frame()).unwrap();
+    let text = Wire::connect(addr, 2).ask("INFO clients");
     let (_, rest) = text.split_once("blocked_clients:").unwrap();
     rest.split_once('\r').unwrap().0.parse().unwrap()
 }
@@ -395,6 +402,8 @@ impl Real {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut child = Command::new(given)
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--daemonize", "no"])
+            // Where `SAVE` writes.
+            .args(["--dir", env!("CARGO_TARGET_TMPDIR")])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()

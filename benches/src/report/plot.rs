@@ -149,17 +149,24 @@ fn rates(area: &Area<'_>, curves: &[Curve<'_>], rounds: bool) -> Drawn {
     };
     let longest = curves.iter().map(|curve| curve.rates.len()).max().unwrap_or(0);
     let most = curves.iter().flat_map(|curve| curve.rates.iter().copied()).fold(1.0, f64::max);
-    let end = (longest as f64 * step).max(step);
+    // The first round is 1, and stands in its middle; time begins at 0.
+    let start = if rounds { 0.5 } else { 0.0 };
+    let end = start + (longest as f64 * step).max(step);
     let mut chart = ChartBuilder::on(area)
         .caption(caption, ("sans-serif", 20))
         .margin(12)
         .margin_right(40)
         .x_label_area_size(44)
         .y_label_area_size(72)
-        .build_cartesian_2d(0.0..end, 0.0..most * 1.1)?;
+        .build_cartesian_2d(start..end, 0.0..most * 1.1)?;
     chart
         .configure_mesh()
         .x_desc(unit)
+        .x_label_formatter(&|x| match rounds {
+            true if x.fract() != 0.0 => String::new(),
+            true => format!("{x:.0}"),
+            false => format!("{x:.1}"),
+        })
         .y_label_formatter(&|rate| {
             if *rate >= 10_000.0 { format!("{:.0} k", rate / 1e3) } else { format!("{rate:.0}") }
         })
@@ -167,7 +174,7 @@ fn rates(area: &Area<'_>, curves: &[Curve<'_>], rounds: bool) -> Drawn {
         .draw()?;
     for curve in curves {
         let points = curve.rates.iter().enumerate();
-        let points = points.map(|(number, rate)| ((number as f64 + 0.5) * step, *rate));
+        let points = points.map(|(number, rate)| (start + (number as f64 + 0.5) * step, *rate));
         chart.draw_series(LineSeries::new(points, curve.color.stroke_width(2)))?;
     }
     Ok(())

@@ -115,9 +115,10 @@ impl FaultyEndpoint {
         Some(wr_id)
     }
 
-    fn add_message(&mut self, chain: &mut Vec<SendRequest>, bytes: &[u8]) {
+    /// A message of our own. `false`: there is no room for one.
+    fn add_message(&mut self, chain: &mut Vec<SendRequest>, bytes: &[u8]) -> bool {
         let local = self.stage(bytes);
-        self.add(chain, local, SendOp::Send);
+        self.add(chain, local, SendOp::Send).is_some()
     }
 
     fn nothing(&self) -> Slice {
@@ -144,6 +145,7 @@ impl FaultyEndpoint {
         struck.extend(self.script.strike(Occasion::Message));
         let mut erased = false;
         for (fault, value) in struck {
+            let before = (erased, message);
             match fault {
                 Fault::RegisterMissing | Fault::KeepaliveMissing | Fault::AnswerMissing => erased = true,
                 Fault::RegisterLate => {
@@ -159,6 +161,10 @@ impl FaultyEndpoint {
                 Fault::AnswerSelect => message[2] ^= 0xff,
                 _ => {}
             }
+            // What is not sent cannot be wrong.
+            if !before.0 && (erased, message) != before {
+                self.script.happened(fault);
+            }
         }
         if wire::is_register(&message) {
             self.last_register = Some(message);
@@ -169,8 +175,8 @@ impl FaultyEndpoint {
             request.local = self.stage(&message);
         }
         chain.push(request);
-        if again {
-            self.add_message(chain, &message);
+        if again && self.add_message(chain, &message) {
+            self.script.happened(Fault::RegisterTwice);
         }
     }
 
@@ -182,6 +188,8 @@ impl FaultyEndpoint {
         let mut erased = false;
         let mut keepalives = 0;
         for (fault, value) in self.script.strike(Occasion::Data) {
+            let before = (imm, addr, rkey, request.local.offset, erased);
+            let mut felt = false;
             match fault {
                 Fault::ImmOver => imm = BEYOND_ANY_WINDOW,
                 Fault::ImmWrap => imm = u32::MAX,
@@ -189,7 +197,7 @@ impl FaultyEndpoint {
                 Fault::ImmSwapped => imm = imm.swap_bytes(),
                 Fault::ImmZero => {
                     let nothing = self.nothing();
-                    self.add(chain, nothing, SendOp::WriteWithImm { addr, rkey, imm: 0 });
+                    felt = self.add(chain, nothing, SendOp::WriteWithImm { addr, rkey, imm: 0 }).is_some();
                 }
                 Fault::ImmSplit => pieces = value.min(request.local.len),
                 Fault::WriteFirst => {
@@ -208,18 +216,14 @@ impl FaultyEndpoint {
                     }
                 }
                 Fault::RegisterEarly => {
-                    if let Some(message) = self.last_register {
-                        self.add_message(chain, &message);
-                    }
+                    felt = self.last_register.is_some_and(|message| self.add_message(chain, &message));
                 }
-                Fault::KeepaliveFlood => {
-                    keepalives = value;
-                }
-                Fault::Opcode => self.add_message(chain, &wire::bare(value as u16)),
+                Fault::KeepaliveFlood => keepalives = value,
+                Fault::Opcode => felt = self.add_message(chain, &wire::bare(value as u16)),
                 Fault::MessageLength => {
                     let mut bytes = wire::keepalive().to_vec();
                     bytes.resize(value as usize, 0);
-                    self.add_message(chain, &bytes);
+                    felt = self.add_message(chain, &bytes);
                 }
                 Fault::Garbage => {
                     let Slice { region, offset, len } = request.local;
@@ -227,10 +231,15 @@ impl FaultyEndpoint {
                     self.script.noise(&mut noise);
                     let range = offset as usize..(offset + len) as usize;
                     self.below_mut().fill(region, range, &mut |room| room.copy_from_slice(&noise));
+                    felt = true;
                 }
                 _ => {}
             }
+            if felt || (imm, addr, rkey, request.local.offset, erased) != before {
+                self.script.happened(fault);
+            }
         }
+        let whole = request.local.len;
         // Every piece but the last is one of ours.
         for left in (2..=pieces).rev() {
             let len = request.local.len / left;
@@ -242,13 +251,17 @@ impl FaultyEndpoint {
             imm -= len;
             request.local = skip(request.local, len);
         }
+        if request.local.len < whole {
+            self.script.happened(Fault::ImmSplit);
+        }
         request.op = SendOp::WriteWithImm { addr, rkey, imm };
         if erased {
             self.erase(&mut request);
         }
         chain.push(request);
-        for _ in 0..keepalives {
-            self.add_message(chain, &wire::keepalive());
+        let added = (0..keepalives).filter(|_| self.add_message(chain, &wire::keepalive())).count();
+        if added > 0 {
+            self.script.happened(Fault::KeepaliveFlood);
         }
     }
 
@@ -263,6 +276,7 @@ impl FaultyEndpoint {
             (WrKind::Send(number), outcome) if number & ADDED != 0 => {
                 self.added -= 1;
                 if self.close_after == Some(completion.wr_id) && outcome == Outcome::Sent {
+                    self.script.happened(Fault::CloseAfter);
                     self.below_mut().disconnect();
                 }
                 return None;
@@ -272,6 +286,7 @@ impl FaultyEndpoint {
             }
             (WrKind::Receive(_), Outcome::Written { byte_len, imm }) if imm > 0 => {
                 for (fault, value) in self.script.strike(Occasion::Arrival) {
+                    let before = completion.outcome;
                     match fault {
                         Fault::Stall => {
                             self.stalled_until = Some(Instant::now() + Duration::from_millis(value.into()));
@@ -280,6 +295,9 @@ impl FaultyEndpoint {
                             completion.outcome = Outcome::Written { byte_len, imm: byte_len }
                         }
                         _ => {}
+                    }
+                    if fault == Fault::Stall || completion.outcome != before {
+                        self.script.happened(fault);
                     }
                 }
             }
@@ -293,13 +311,15 @@ impl FaultyEndpoint {
         let message = self.read(Slice { len: len.min(place.len), ..place });
         let struck = self.script.strike(Occasion::Control);
         let strikes = |fault| struck.iter().any(|&(struck, _)| struck == fault);
-        let wrong_len = message.len() != MESSAGE_LEN;
-        let overlook = if wrong_len {
-            strikes(Fault::LenientLength)
+        let overlooks = if message.len() != MESSAGE_LEN {
+            Some(Fault::LenientLength)
+        } else if wire::is_known(&message) {
+            None
         } else {
-            strikes(Fault::LenientOpcode) && !wire::is_known(&message)
+            Some(Fault::LenientOpcode)
         };
-        if overlook {
+        if let Some(fault) = overlooks.filter(|&fault| strikes(fault)) {
+            self.script.happened(fault);
             let start = place.offset as usize;
             self.below_mut().fill(place.region, start..start + MESSAGE_LEN, &mut |room| {
                 room.copy_from_slice(&wire::keepalive());
@@ -359,6 +379,7 @@ impl Endpoint for FaultyEndpoint {
         let struck = self.script.strike(Occasion::Post);
         let strikes = |fault| struck.iter().any(|&(struck, _)| struck == fault);
         if strikes(Fault::CloseBefore) {
+            self.script.happened(Fault::CloseBefore);
             self.below_mut().disconnect();
             return Ok(());
         }
@@ -379,6 +400,7 @@ impl Endpoint for FaultyEndpoint {
 
     fn post_receives(&mut self, batch: &[ReceiveRequest]) -> Result<(), TransportError> {
         if self.established && !self.script.strike(Occasion::Receives).is_empty() {
+            self.script.happened(Fault::ReceivesMissing);
             return Ok(());
         }
         for request in batch {
@@ -436,6 +458,7 @@ impl Endpoint for FaultyEndpoint {
         if self.script.strike(Occasion::Disconnect).is_empty() {
             self.below_mut().disconnect();
         } else {
+            self.script.happened(Fault::CloseMissing);
             self.kept_open = true;
         }
     }

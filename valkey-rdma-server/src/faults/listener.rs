@@ -7,7 +7,7 @@ use valkey_rdma_transport::TransportError;
 use valkey_rdma_transport::device::{ConnectRequest, Endpoint, EndpointOptions, PassiveEndpoint};
 
 use super::endpoint::FaultyEndpoint;
-use super::fault::Occasion;
+use super::fault::{Fault, Occasion};
 use super::script::Script;
 use super::spec::Faults;
 
@@ -35,6 +35,7 @@ impl PassiveEndpoint for FaultyListener {
             if self.requests.strike(Occasion::Request).is_empty() {
                 return Poll::Ready(Ok(Box::new(FaultyRequest { request, script: self.faults.script() })));
             }
+            self.requests.happened(Fault::Refuse);
             // Dropping it rejects it.
         }
     }

@@ -37,7 +37,8 @@ impl Script {
         Self { rules, random: Rng::with_seed(seed), happened }
     }
 
-    /// The occasion has come up: what goes wrong now, with its values.
+    /// The occasion has come up: what is to go wrong now, with its values. Who makes it so tells
+    /// [`happened`](Self::happened).
     pub(super) fn strike(&mut self, occasion: Occasion) -> Vec<(Fault, u32)> {
         let mut struck = Vec::new();
         for (rule, seen) in &mut self.rules {
@@ -51,12 +52,16 @@ impl Script {
                 When::OneIn(chances) => self.random.u64(0..chances) == 0,
             };
             if strikes {
-                tracing::info!(fault = rule.fault.name(), occasion = *seen, "goes wrong on purpose");
-                self.happened.fetch_add(1, Ordering::Relaxed);
                 struck.push((rule.fault, rule.value));
             }
         }
         struck
+    }
+
+    /// Counts a fault that the peer gets to feel: not a lie that is the truth, nor one for which there was no room.
+    pub(super) fn happened(&self, fault: Fault) {
+        tracing::info!(fault = fault.name(), "went wrong on purpose");
+        self.happened.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn noise(&mut self, bytes: &mut [u8]) {

@@ -90,7 +90,8 @@ impl Faults {
         self.seed
     }
 
-    /// How many faults have happened, over all connections.
+    /// How many faults have happened, over all connections: those that could be noticed. A length that is claimed to be what
+    /// it is does not count.
     pub fn happened(&self) -> u64 {
         self.happened.load(Ordering::Relaxed)
     }

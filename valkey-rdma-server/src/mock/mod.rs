@@ -45,7 +45,8 @@ use store::Database;
 /// byte by byte. Known to differ:
 ///
 /// - There is no Lua: `EVAL` is refused, `EVALSHA` finds no script, and a function may only return a constant, a key or an
-///   argument. No modules, no cluster, no replication, no persistence, no geographic, bit field or HyperLogLog commands.
+///   argument. No modules, no cluster, no replication, no geographic, bit field or HyperLogLog commands.
+/// - `SAVE` and `BGSAVE` write nothing and are done at once; `INFO` counts how often keys have changed since.
 /// - `INCRBYFLOAT` and `HINCRBYFLOAT` add decimal numbers, Valkey binary ones of 80 bits: sums that those cannot express
 ///   come out rounder here (0.3 + 1000 is 1000.3, not 1000.29999999999999999). Numbers of other forms, or beyond
 ///   the range of an `f64`, are refused.

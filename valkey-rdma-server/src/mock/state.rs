@@ -32,6 +32,11 @@ pub(super) struct State {
     pub(super) clients_seen: u64,
     pub(super) commands_run: u64,
     pub(super) errors: u64,
+    /// Milliseconds since 1970 of the last save, or of the start.
+    pub(super) last_save: i64,
+    pub(super) saves: u64,
+    /// How often keys have changed since then.
+    pub(super) changes_since_save: usize,
 }
 
 /// The time of day that cannot jump: that of the start, and what has passed since.
@@ -60,7 +65,9 @@ impl Default for Clock {
 
 impl State {
     pub(super) fn new() -> Self {
+        let clock = Clock::default();
         Self {
+            last_save: clock.now(),
             databases: (0..DATABASES).map(|_| Database::default()).collect(),
             settings: Settings::default(),
             clients: BTreeMap::new(),
@@ -68,11 +75,13 @@ impl State {
             tracking: Tracking::default(),
             waiters: Waiters::default(),
             functions: Functions::default(),
-            clock: Clock::default(),
+            clock,
             watchers: BTreeSet::new(),
             clients_seen: 0,
             commands_run: 0,
             errors: 0,
+            saves: 0,
+            changes_since_save: 0,
         }
     }
 
@@ -85,6 +94,13 @@ impl State {
     pub(super) fn would_overflow(&self, more: usize) -> bool {
         let limit = self.settings.max_memory();
         limit != 0 && self.used_memory().saturating_add(more) > limit
+    }
+
+    /// Counts a save.
+    pub(super) fn save(&mut self) {
+        self.last_save = self.clock.now();
+        self.saves += 1;
+        self.changes_since_save = 0;
     }
 
     /// Lets the time pass for all keys.
@@ -114,14 +130,16 @@ impl State {
     fn tell(&mut self, author: Option<u64>) {
         if self.watchers.is_empty() && self.waiters.is_empty() && self.tracking.is_idle() {
             for database in &mut self.databases {
-                database.take_changed();
+                self.changes_since_save += database.take_changed().len();
             }
             return;
         }
         loop {
             let mut changed: BTreeSet<(usize, Bytes)> = BTreeSet::new();
             for (index, database) in self.databases.iter_mut().enumerate() {
-                changed.extend(database.take_changed().into_iter().map(|key| (index, key)));
+                let keys = database.take_changed();
+                self.changes_since_save += keys.len();
+                changed.extend(keys.into_iter().map(|key| (index, key)));
             }
             if changed.is_empty() {
                 break;

@@ -371,3 +371,28 @@ async fn a_client_killed_while_it_waits_takes_nothing() {
     assert_eq!(waiting.await.unwrap(), Reply::Null);
     assert_eq!(killer.call("LLEN list").await, Reply::Integer(1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_save_is_remembered_and_begins_the_count_of_changes_anew() {
+    let mut caller = caller();
+    let persistence = |reply: Reply| match reply {
+        Reply::Verbatim { text, .. } => String::from_utf8_lossy(&text).into_owned(),
+        other => panic!("{other:?}"),
+    };
+    let Reply::Integer(start) = caller.call("LASTSAVE").await else { panic!("a number") };
+    tokio::time::advance(Duration::from_secs(7)).await;
+    caller.call("MSET k v l v").await;
+    caller.call("DEL k").await;
+    let info = persistence(caller.call("INFO persistence").await);
+    assert!(info.contains("rdb_changes_since_last_save:3\r\n"), "{info}");
+    assert_eq!(caller.call("LASTSAVE").await, Reply::Integer(start));
+    assert_eq!(caller.call("BGSAVE").await, Reply::simple("Background saving started"));
+    assert_eq!(caller.call("LASTSAVE").await, Reply::Integer(start + 7));
+    let info = persistence(caller.call("INFO persistence").await);
+    assert!(info.contains("rdb_changes_since_last_save:0\r\n") && info.contains("rdb_saves:1\r\n"), "{info}");
+
+    caller.call("MULTI").await;
+    caller.call("BGSAVE").await;
+    // What Valkey says when it cannot fork at once; nobody waits for a turn here.
+    assert_eq!(caller.call("EXEC").await, Reply::Array(vec![Reply::simple("Background saving scheduled")]));
+}

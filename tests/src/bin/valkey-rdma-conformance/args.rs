@@ -66,7 +66,8 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
     pub(crate) bind: IpAddr,
 
-    /// How long the client may take per case, in seconds
+    /// How long the client may take per case, in seconds, beyond three times what it took without faults, which may take
+    /// ten times as long
     #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = seconds)]
     pub(crate) patience: Duration,
 

@@ -105,10 +105,11 @@ fn wants(asked: &[Bytes], section: &str) -> bool {
 
 type Section = fn(&Context<'_>, &mut String) -> fmt::Result;
 
-const SECTIONS: [(&str, Section); 6] = [
+const SECTIONS: [(&str, Section); 7] = [
     ("Server", server),
     ("Clients", clients),
     ("Memory", memory),
+    ("Persistence", persistence),
     ("Stats", stats),
     ("Replication", replication),
     ("Keyspace", keyspace),
@@ -138,6 +139,15 @@ fn memory(context: &Context<'_>, text: &mut String) -> fmt::Result {
     let (used, limit) = (context.state.used_memory(), context.state.settings.max_memory());
     write!(text, "used_memory:{used}\r\nused_memory_dataset:{used}\r\nmaxmemory:{limit}\r\n")?;
     write!(text, "maxmemory_policy:noeviction\r\n")
+}
+
+fn persistence(context: &Context<'_>, text: &mut String) -> fmt::Result {
+    let state = &context.state;
+    write!(text, "loading:0\r\nasync_loading:0\r\n")?;
+    write!(text, "rdb_changes_since_last_save:{}\r\n", state.changes_since_save)?;
+    write!(text, "rdb_bgsave_in_progress:0\r\nrdb_last_save_time:{}\r\n", state.last_save / 1000)?;
+    write!(text, "rdb_last_bgsave_status:ok\r\nrdb_saves:{}\r\n", state.saves)?;
+    write!(text, "aof_enabled:0\r\naof_rewrite_in_progress:0\r\n")
 }
 
 fn stats(context: &Context<'_>, text: &mut String) -> fmt::Result {

@@ -14,6 +14,7 @@ mod hashes;
 mod introspection;
 mod keys;
 mod lists;
+mod persistence;
 mod pubsub;
 mod server;
 mod sets;
@@ -102,6 +103,7 @@ static COMMANDS: LazyLock<BTreeMap<&'static str, (&'static str, &'static Entry)>
         ("hash", hashes::TABLE),
         ("generic", keys::TABLE),
         ("list", lists::TABLE),
+        ("server", persistence::TABLE),
         ("pubsub", pubsub::TABLE),
         ("server", server::TABLE),
         ("set", sets::TABLE),
@@ -202,7 +204,7 @@ fn admit(context: &mut Context<'_>, command: &Command) -> Result<Admitted, Failu
 }
 
 /// What Valkey refuses between `MULTI` and `EXEC`.
-const NOT_IN_TRANSACTIONS: [&str; 3] = ["client|reply", "multi", "watch"];
+const NOT_IN_TRANSACTIONS: [&str; 4] = ["client|reply", "multi", "save", "watch"];
 
 /// Runs a command that was admitted, and remembers what it read for client-side caching.
 fn call(context: &mut Context<'_>, entry: &'static Entry, command: &Command) -> Reply {
@@ -356,6 +358,7 @@ mod tests {
             hashes::TABLE,
             keys::TABLE,
             lists::TABLE,
+            persistence::TABLE,
             pubsub::TABLE,
             server::TABLE,
             sets::TABLE,

@@ -17,7 +17,6 @@ pub(super) const TABLE: &[Entry] = &[
     row("config", -2, Admin, NoKey, "Shows and changes settings.", config),
     row("debug", -2, Admin, NoKey, "SLEEP stalls the whole server.", debug),
     row("info", -1, Admin, NoKey, "Returns information about the server.", introspection::info),
-    row("lastsave", 1, Admin, NoKey, "Returns the time of the last save: that of the start.", lastsave),
     row("memory", -2, Admin, NoKey, "USAGE estimates the memory of a key.", memory),
     row("role", 1, Admin, NoKey, "Returns the role: master.", role),
     row("time", 1, Admin, NoKey, "Returns the time.", time),
@@ -117,11 +116,6 @@ fn memory(context: &mut Context<'_>, command: &Command) -> Outcome {
         ("usage", _) => Err(Failure::wrong_arity("memory|usage")),
         _ => Err(Failure::unknown_subcommand("MEMORY", &command.args()[0])),
     }
-}
-
-fn lastsave(context: &mut Context<'_>, _command: &Command) -> Outcome {
-    let since = i64::try_from(context.state.clock.started.elapsed().as_millis()).unwrap_or(0);
-    Ok(Reply::Integer((context.state.clock.now() - since) / 1000))
 }
 
 fn role(_context: &mut Context<'_>, _command: &Command) -> Outcome {

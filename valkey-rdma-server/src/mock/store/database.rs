@@ -162,10 +162,6 @@ impl Database {
     }
 
     pub(in super::super) fn remove(&mut self, key: &[u8]) -> bool {
-        match self.entries.get_key_value(key) {
-            Some((key, _)) => self.changed.push(key.clone()),
-            None => return false,
-        }
         self.take(key).is_some()
     }
 
