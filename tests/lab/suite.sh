@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The lab's whole suite, to be run inside it: the transport's tests and hostile peers on kernel verbs, the proofs that connections leave
-# nothing behind, the conformance suite against our own programs, then every client against every server.
+# The lab's whole suite, to be run inside it: the transport's tests and hostile peers on kernel verbs, the proofs that
+# connections leave nothing behind, the conformance suite against our own programs, then every client against every server.
 #
 # usage: suite.sh PROGRAMS TEST_BINARY...     PROGRAMS is the folder of the workspace's built programs
 set -uo pipefail
