@@ -12,8 +12,10 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::coop;
 
 use crate::command::Command;
 use crate::config::Config;
@@ -45,8 +47,8 @@ impl Client {
     /// As [`Client::connect`](crate::Client::connect).
     ///
     /// # Errors
-    /// As there. [`Error::Refused`] within an async runtime, which this would stall, and in its `spawn_blocking`, which
-    /// cannot be told apart; use the async client there.
+    /// As there. [`Error::Refused`] within a future of an async runtime, which this would stall: use the async client
+    /// there, or `spawn_blocking`.
     pub fn connect(endpoint: impl TryInto<Endpoint, Error: Into<Error>>) -> Result<Self, Error> {
         Self::connect_with(endpoint, &Config::default())
     }
@@ -121,7 +123,10 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// The future's own; [`Error::Refused`] within an async runtime.
+    /// The future's own; [`Error::Refused`] within a future of an async runtime.
+    ///
+    /// # Panics
+    /// Within a future that tokio's `unconstrained` hides from that check.
     pub fn wait<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         check()?;
         match &self.runtime.0 {
@@ -139,7 +144,7 @@ impl Client {
     /// As [`Client::close`](crate::Client::close).
     ///
     /// # Errors
-    /// [`Error::Refused`] within an async runtime.
+    /// [`Error::Refused`] within a future of an async runtime.
     pub fn close(&self) -> Result<(), Error> {
         self.wait(async {
             self.client.close().await;
@@ -156,10 +161,24 @@ impl fmt::Debug for Client {
 
 /// Refuses to stall a runtime.
 fn check() -> Result<(), RefusedCommand> {
-    match Handle::try_current() {
-        Ok(_) => Err(RefusedCommand { command: "a blocking call".to_owned(), reason: STALLS }),
-        Err(_) => Ok(()),
+    if Handle::try_current().is_ok() && is_polled() {
+        return Err(RefusedCommand { command: "a blocking call".to_owned(), reason: STALLS });
     }
+    Ok(())
 }
 
-const STALLS: &str = "it would stall the async runtime around it; use the async client here";
+/// Whether this is called by a future that a runtime polls, and not on one of its threads for blocking calls.
+///
+/// Tokio has no name for that, but it allots to each poll how much may get done in it, and to blocking calls it does not:
+/// whether this is such a poll shows by using the allotment up. Dropping the first unit brings all of it back.
+fn is_polled() -> bool {
+    let mut cx = Context::from_waker(Waker::noop());
+    let Poll::Ready(_all) = coop::poll_proceed(&mut cx) else { return true };
+    (0..ALLOTMENT).any(|_| coop::poll_proceed(&mut cx).map(|unit| unit.made_progress()).is_pending())
+}
+
+/// What tokio allots to a poll is less: 128 (`tokio::task::coop`, "Budgeting").
+const ALLOTMENT: usize = 1024;
+
+const STALLS: &str =
+    "it would stall the async runtime around it; use the async client here, or spawn_blocking";

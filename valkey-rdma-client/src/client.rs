@@ -17,7 +17,7 @@ use crate::connect::Connector;
 use crate::dedicated::Pool;
 use crate::endpoint::{Endpoint, Transport};
 use crate::error::{Error, LostCause};
-use crate::info::{ConnectionInfo, ConnectionStatus, Counters, State};
+use crate::info::{ConnectionInfo, ConnectionStatus, Counters, Purpose, State};
 use crate::link::{Link, Revival};
 use crate::pipeline::Pipeline;
 use crate::request::{Commands, Reply, Request, Waiter};
@@ -48,7 +48,9 @@ use crate::value::Value;
 /// there is none.
 ///
 /// # End
-/// Dropping the last clone ends the connection at once; [`close`](Self::close) first waits for what is under way.
+/// Dropping the last clone ends the connection; [`close`](Self::close) first waits for what is under way. Over RDMA,
+/// replies that are due although nobody waits for them any more are first read in the background, for 60 s at most: Valkey
+/// 8.1.1 dies when a client disconnects while a reply waits for its window.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -161,7 +163,7 @@ impl Client {
         let peer: Arc<str> = connector.endpoint.authority().into();
         let mut links = Vec::with_capacity(config.connections);
         for _ in 0..config.connections {
-            let wire = connector.connect().await?;
+            let wire = connector.connect(Purpose::Shared).await?;
             links.push(Link::start(wire, peer.clone(), revival.clone(), pushes.clone()));
         }
         Ok(Self::assemble(links, connector))
@@ -258,7 +260,8 @@ impl Client {
         self.first().shared.transport_stats()
     }
 
-    /// All that is known of each connection. Printed, it reads like the reply to INFO:
+    /// All that is known of each connection: the shared ones first, then those of one's own, of subscribers, the idle and
+    /// the parting. Printed, it reads like the reply to INFO:
     ///
     /// ```no_run
     /// # fn example(client: valkey_rdma_client::Client) {
@@ -269,7 +272,8 @@ impl Client {
     /// ```
     #[must_use]
     pub fn status(&self) -> Vec<ConnectionStatus> {
-        self.inner.links.iter().map(|link| link.shared.status()).collect()
+        let shared = self.inner.links.iter().map(|link| link.shared.status());
+        shared.chain(self.connector().roll.not_shared()).collect()
     }
 
     /// Whether the client is at its end: closed, or lost without leave to reconnect.
@@ -280,7 +284,7 @@ impl Client {
 
     /// Ends all connections for all clones, after the replies to everything sent so far. New commands are refused from
     /// now on, and so are new connections of one's own and subscribers; those there are live on. Returns when it is
-    /// done, at once if it was before. A server that never answers makes this wait forever: put a timeout around it and
+    /// done, which includes [values given up](crate::ValueReader) before; at once if it was before. A server that never answers makes this wait forever: put a timeout around it and
     /// drop the clients.
     ///
     /// # Cancel safety
@@ -292,6 +296,7 @@ impl Client {
             // Never sent to: dropped at the end.
             drop(end.await);
         }
+        self.connector().roll.until_parted().await;
     }
 
     /// Refuses what would need a new connection after [`close`](Self::close).

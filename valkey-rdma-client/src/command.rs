@@ -173,6 +173,11 @@ impl Command {
         if self.kind == Kind::Empty { self.refusal() } else { None }
     }
 
+    /// Whether its reply may be a long time coming.
+    pub(crate) fn blocks(&self) -> bool {
+        self.kind == Kind::Blocks
+    }
+
     /// The reason not to send this command on a shared connection, if there is one.
     pub(crate) fn refusal(&self) -> Option<RefusedCommand> {
         let reason = match self.kind {

@@ -17,7 +17,8 @@ use crate::command::Command;
 use crate::config::Config;
 use crate::endpoint::{Endpoint, Protocol, Transport};
 use crate::error::{ConnectCause, ConnectError};
-use crate::info::ConnectionInfo;
+use crate::info::{ConnectionInfo, Purpose};
+use crate::roll::Roll;
 use crate::server_error::{ServerError, ServerErrorKind};
 use crate::socket::{Io, Socket};
 use crate::wire::Wire;
@@ -26,6 +27,7 @@ use crate::wire::Wire;
 pub(crate) struct Connector {
     pub(crate) endpoint: Endpoint,
     pub(crate) config: Config,
+    pub(crate) roll: Arc<Roll>,
     source: Source,
 }
 
@@ -43,19 +45,19 @@ type Dialing = Pin<Box<dyn Future<Output = io::Result<Box<dyn Io>>> + Send>>;
 
 impl Connector {
     pub(crate) fn new(endpoint: Endpoint, config: Config) -> Self {
-        Self { endpoint, config, source: Source::Endpoint }
+        Self { endpoint, config, roll: Arc::default(), source: Source::Endpoint }
     }
 
     pub(crate) fn dialing(endpoint: Endpoint, config: Config, dialer: Dialer) -> Self {
-        Self { endpoint, config, source: Source::Dialer(dialer) }
+        Self { endpoint, config, roll: Arc::default(), source: Source::Dialer(dialer) }
     }
 
     pub(crate) fn once(endpoint: Endpoint, config: Config) -> Self {
-        Self { endpoint, config, source: Source::Once }
+        Self { endpoint, config, roll: Arc::default(), source: Source::Once }
     }
 
     /// Connects and logs in, within the endpoint's timeout.
-    pub(crate) async fn connect(&self) -> Result<Wire, ConnectError> {
+    pub(crate) async fn connect(&self, purpose: Purpose) -> Result<Wire, ConnectError> {
         let deadline = Deadline::of(&self.endpoint);
         let transport = self.endpoint.transport();
         let wire = match self.establish(transport, &deadline).await {
@@ -71,7 +73,8 @@ impl Connector {
             }
             other => other,
         };
-        let wire = wire.map_err(|cause| self.failure(cause))?;
+        let mut wire = wire.map_err(|cause| self.failure(cause))?;
+        wire.place = Some(self.roll.enter(&wire, purpose));
         debug!(info = %wire.info, "connected");
         Ok(wire)
     }

@@ -229,7 +229,6 @@ impl Decoder {
         if self.buffer.len() < len {
             return Ok(None);
         }
-        self.scalar = None;
         let scalar = self.take(len);
         // Else the connection would keep the memory of its largest reply, whatever becomes of that.
         if len > MAX_KEPT && self.buffer.len() <= MAX_KEPT {
@@ -254,6 +253,7 @@ impl Decoder {
 
     fn take(&mut self, len: usize) -> Bytes {
         self.searched = 0;
+        self.scalar = None;
         self.buffer.split_to(len).freeze()
     }
 

@@ -8,7 +8,8 @@ use tokio::time::timeout;
 use crate::client::Client;
 use crate::command::Command;
 use crate::error::{Error, LostCause, LostConnection, TimedOut};
-use crate::info::ConnectionInfo;
+use crate::info::{ConnectionInfo, Purpose};
+use crate::parting::Owed;
 use crate::request::Reply;
 use crate::value::Value;
 use crate::wire::Wire;
@@ -101,8 +102,11 @@ impl Client {
         let idle =
             std::iter::from_fn(|| self.pool().take()).find_map(|mut wire| wire.is_quiet().then_some(wire));
         let wire = match idle {
-            Some(wire) => wire,
-            None => self.connector().connect().await?,
+            Some(wire) => {
+                wire.set_purpose(Purpose::Dedicated);
+                wire
+            }
+            None => self.connector().connect(Purpose::Dedicated).await?,
         };
         let (client, info) = (self.clone(), wire.info.clone());
         Ok(Dedicated {
@@ -158,7 +162,13 @@ impl Dedicated {
         if let Some(empty) = commands.iter().find_map(Command::without_name) {
             return Err(empty.into());
         }
-        self.with_wire(limit, async |wire| wire.exchange(commands).await).await
+        let block = commands.iter().any(Command::blocks);
+        let due = if block { Owed::NOTHING } else { Owed::Replies(commands.len()) };
+        self.with_wire(limit, async |wire| {
+            wire.owed = due;
+            wire.exchange(commands).await
+        })
+        .await
     }
 
     /// Lends the connection out. It is gone unless `work` returns in time and without failure.
@@ -246,6 +256,7 @@ impl Pool {
     fn put(&self, wire: Wire) {
         let mut idle = self.idle();
         if idle.wires.len() < MAX_IDLE && !idle.closed {
+            wire.set_purpose(Purpose::Idle);
             idle.wires.push(wire);
         }
     }

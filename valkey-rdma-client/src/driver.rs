@@ -24,6 +24,7 @@ use crate::backlog::Backlog;
 use crate::decoder::ProtocolError;
 use crate::error::LostCause;
 use crate::in_flight::InFlight;
+use crate::parting::Owed;
 use crate::request::{Alarm, Message, Request, Waiter};
 use crate::shared::{Push, Shared};
 use crate::value::Value;
@@ -74,7 +75,7 @@ impl Batch {
 /// Whether requests still come.
 enum Stopping {
     No,
-    /// Every client is gone: end when no caller waits any more.
+    /// Every client is gone: end when no caller waits any more, but for what a [parting](crate::parting) takes.
     Abandoned,
     /// `close` was called: end when every reply is here.
     Closing(Vec<oneshot::Sender<()>>),
@@ -293,6 +294,9 @@ impl<'a> Driver<'a> {
             hook(Push::Gap);
         }
         self.shared.tally.in_flight(0);
+        if let (Stopping::Abandoned, LostCause::Closed) = (&self.stopping, &cause) {
+            self.wire.owed = Owed::Replies(self.in_flight.commands());
+        }
         let cause = Arc::new(cause);
         let retries = if matches!(*cause, LostCause::Closed) { None } else { self.retries };
         let mut again = Vec::new();

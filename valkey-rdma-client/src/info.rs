@@ -84,6 +84,34 @@ impl fmt::Display for State {
     }
 }
 
+/// What a client has a connection for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Purpose {
+    /// The commands of all tasks.
+    Shared,
+    /// One owner: [`Dedicated`](crate::Dedicated), a command that blocks, a WATCH, a value that is streamed.
+    Dedicated,
+    /// Subscriptions.
+    Subscriber,
+    /// None now: it waits for the next owner.
+    Idle,
+    /// None any more: over RDMA, a reply under way is read to its end before the disconnect.
+    Parting,
+}
+
+impl fmt::Display for Purpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Shared => "shared",
+            Self::Dedicated => "dedicated",
+            Self::Subscriber => "subscriber",
+            Self::Idle => "idle",
+            Self::Parting => "parting",
+        })
+    }
+}
+
 /// What the multiplexer has done since the client was made, over all its connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -123,11 +151,13 @@ impl Counters {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnectionStatus {
+    /// What it is for.
+    pub purpose: Purpose,
     /// Whether it is there.
     pub state: State,
     /// What it runs on, or what the last one ran on.
     pub info: Arc<ConnectionInfo>,
-    /// What was done on it and on those before it.
+    /// What was done on it and on those before it. Only shared connections are counted.
     pub counters: Counters,
     /// What the transport has counted on this connection: work requests, doorbells, window stalls, pinned bytes.
     /// None on TCP.
@@ -137,16 +167,19 @@ pub struct ConnectionStatus {
 /// Some lines of `name:value`, as in the reply to INFO.
 impl fmt::Display for ConnectionStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { state, info, counters, transport } = self;
+        let Self { purpose, state, info, counters, transport } = self;
+        writeln!(f, "purpose:{purpose}")?;
         writeln!(f, "state:{state}")?;
         writeln!(f, "connection:{info}")?;
-        writeln!(f, "commands:{}", counters.commands)?;
-        writeln!(f, "batches:{}", counters.batches)?;
-        writeln!(f, "replies:{}", counters.replies)?;
-        writeln!(f, "in_flight:{}", counters.in_flight)?;
-        writeln!(f, "reconnects:{}", counters.reconnects)?;
-        writeln!(f, "retries:{}", counters.retries)?;
-        writeln!(f, "timeouts:{}", counters.timeouts)?;
+        if *purpose == Purpose::Shared {
+            writeln!(f, "commands:{}", counters.commands)?;
+            writeln!(f, "batches:{}", counters.batches)?;
+            writeln!(f, "replies:{}", counters.replies)?;
+            writeln!(f, "in_flight:{}", counters.in_flight)?;
+            writeln!(f, "reconnects:{}", counters.reconnects)?;
+            writeln!(f, "retries:{}", counters.retries)?;
+            writeln!(f, "timeouts:{}", counters.timeouts)?;
+        }
         if let Some(stats) = transport {
             writeln!(f, "doorbells:{}", stats.device.doorbells)?;
             writeln!(f, "wake_ups:{}", stats.device.events)?;

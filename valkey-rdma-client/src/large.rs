@@ -1,4 +1,5 @@
-//! Large values: read into the caller's memory, or streamed in and out, on a connection of their own.
+//! Large values: read into the caller's memory, or streamed in and out, on a connection of their own. How that ends when
+//! a value is not read to its end: [`parting`](crate::parting).
 
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use crate::decoder::{Header, ProtocolError};
 use crate::dedicated::Dedicated;
 use crate::error::{Error, LostCause, RefusedCommand, UnexpectedReply};
 use crate::info::ConnectionInfo;
+use crate::parting::Owed;
 use crate::value::Value;
 use crate::wire::Wire;
 
@@ -22,7 +24,7 @@ const CHUNK: usize = 1024 * 1024;
 const MIN_CHUNK: usize = 64 * 1024;
 
 /// The CRLF after a string.
-const CRLF: usize = 2;
+pub(crate) const CRLF: usize = 2;
 
 impl Client {
     /// Gets a value into memory of your own: the bytes are copied once, out of the receive window. Returns its
@@ -43,7 +45,8 @@ impl Client {
     /// for any command.
     ///
     /// # Cancel safety
-    /// Dropping the future closes the connection it used. What is in the buffer then has no meaning.
+    /// Dropping the future closes the connection it used, as for [`ValueReader`]. What is in the buffer then has no
+    /// meaning.
     pub async fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
         let Some(mut reader) = self.stream_reply(Command::new("GET").arg(key)).await? else {
             return Ok(None);
@@ -81,7 +84,7 @@ impl Client {
     /// As [`command`](Self::command), and [`Error::Unexpected`] if the reply is not a string.
     ///
     /// # Cancel safety
-    /// Dropping the future closes the connection it used.
+    /// Dropping the future closes the connection it used, as for [`ValueReader`].
     pub async fn stream_reply(&self, command: Command) -> Result<Option<ValueReader>, Error> {
         if let Some(refusal) = command.lone_refusal() {
             return Err(refusal.into());
@@ -91,6 +94,7 @@ impl Client {
         let header = connection
             .with_wire(limit, async |wire| {
                 wire.outbox.push(&command);
+                wire.owed = Owed::Replies(1);
                 wire.flush().await?;
                 header(wire).await
             })
@@ -148,7 +152,8 @@ impl Client {
     }
 }
 
-/// A reply that arrives piece by piece: [`Client::stream_reply`]. Dropping it before its end closes the connection.
+/// A reply that arrives piece by piece: [`Client::stream_reply`]. Dropping it before its end closes the connection: over
+/// TCP at once, over RDMA when the rest was read in the background, or after 60 s.
 #[derive(Debug)]
 pub struct ValueReader {
     connection: Dedicated,
@@ -337,7 +342,13 @@ async fn header(wire: &mut Wire) -> Result<Header, LostCause> {
     loop {
         match wire.decoder.header().map_err(LostCause::Protocol)? {
             Some(Header::Other(Value::Push(_))) => {}
-            Some(header) => return Ok(header),
+            Some(header) => {
+                wire.owed = match header {
+                    Header::String(len) => Owed::Bytes(len + CRLF),
+                    Header::Other(_) => Owed::NOTHING,
+                };
+                return Ok(header);
+            }
             None => std::future::poll_fn(|cx| wire.poll_fill(cx)).await?,
         }
     }
@@ -345,15 +356,16 @@ async fn header(wire: &mut Wire) -> Result<Header, LostCause> {
 
 /// Reads at least one byte: what the decoder has already, else straight from the stream.
 async fn read_some(wire: &mut Wire, buffer: &mut [u8]) -> Result<usize, LostCause> {
-    let read = wire.decoder.take_into(buffer);
-    if read > 0 {
-        return Ok(read);
+    let mut read = wire.decoder.take_into(buffer);
+    if read == 0 {
+        read = match wire.socket.read(buffer).await {
+            Ok(0) => return Err(LostCause::PeerClosed),
+            Ok(read) => read,
+            Err(error) => return Err(LostCause::Io(error)),
+        };
     }
-    match wire.socket.read(buffer).await {
-        Ok(0) => Err(LostCause::PeerClosed),
-        Ok(read) => Ok(read),
-        Err(error) => Err(LostCause::Io(error)),
-    }
+    wire.owed.less(read);
+    Ok(read)
 }
 
 /// The next bytes, at least one: what the decoder has already, else straight from the stream. Chunks share memory, so
@@ -361,6 +373,7 @@ async fn read_some(wire: &mut Wire, buffer: &mut [u8]) -> Result<usize, LostCaus
 async fn next_chunk(wire: &mut Wire, chunks: &mut BytesMut, most: usize) -> Result<Bytes, LostCause> {
     let received = wire.decoder.take_some(most.min(CHUNK));
     if !received.is_empty() {
+        wire.owed.less(received.len());
         return Ok(received);
     }
     if chunks.capacity() < most.min(MIN_CHUNK) {
@@ -368,7 +381,10 @@ async fn next_chunk(wire: &mut Wire, chunks: &mut BytesMut, most: usize) -> Resu
     }
     match (&mut wire.socket).take(most as u64).read_buf(chunks).await {
         Ok(0) => Err(LostCause::PeerClosed),
-        Ok(_) => Ok(chunks.split().freeze()),
+        Ok(read) => {
+            wire.owed.less(read);
+            Ok(chunks.split().freeze())
+        }
         Err(error) => Err(LostCause::Io(error)),
     }
 }

@@ -119,12 +119,14 @@ mod info;
 mod large;
 mod link;
 mod outbox;
+mod parting;
 mod pipeline;
 pub mod pubsub;
 mod reconnect;
 #[cfg(feature = "redis")]
 mod redis_bridge;
 mod request;
+mod roll;
 mod script;
 mod server_error;
 mod shared;
@@ -146,7 +148,7 @@ pub use error::{
     AbortedTransaction, ConnectCause, ConnectError, Error, Fate, LostCause, LostConnection, RefusedCommand,
     TimedOut, UnexpectedReply,
 };
-pub use info::{ConnectionInfo, ConnectionStatus, Counters, State};
+pub use info::{ConnectionInfo, ConnectionStatus, Counters, Purpose, State};
 pub use large::{ValueReader, ValueWriter};
 pub use pipeline::Pipeline;
 pub use pubsub::Subscriber;

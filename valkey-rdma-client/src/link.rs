@@ -12,6 +12,7 @@ use crate::backlog::{Backlog, ROOM, Stop};
 use crate::connect::Connector;
 use crate::driver::Driver;
 use crate::error::{Error, LostCause};
+use crate::info::Purpose;
 use crate::reconnect::Backoff;
 use crate::request::{Message, Request};
 use crate::shared::{PushHook, Shared};
@@ -164,7 +165,7 @@ impl Task {
             }
             let offline = self.backlog.wait_offline(revival.patience, why);
             let connected = tokio::select! {
-                connected = revival.connector.connect() => connected,
+                connected = revival.connector.connect(Purpose::Shared) => connected,
                 stop = offline => return self.stop(stop),
             };
             match connected {

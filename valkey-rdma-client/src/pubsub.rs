@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::client::Client;
 use crate::error::{Error, LostCause, LostConnection, TimedOut};
-use crate::info::ConnectionInfo;
+use crate::info::{ConnectionInfo, Purpose};
 use crate::server_error::ServerError;
 use crate::wire::Wire;
 
@@ -161,7 +161,7 @@ impl Client {
     pub async fn subscriber_with(&self, capacity: usize, slow: SlowConsumer) -> Result<Subscriber, Error> {
         self.check_open()?;
         let connector = self.connector().clone();
-        let wire = connector.connect().await?;
+        let wire = connector.connect(Purpose::Subscriber).await?;
         let peer = connector.endpoint.authority().into();
         let info = Mutex::new(wire.info.clone());
         let shared = Arc::new(Shared { peer, missed: AtomicU64::new(0), end: OnceLock::new(), info });

@@ -8,7 +8,7 @@ use std::time::Duration;
 use valkey_rdma_transport::{Monitor, Stats};
 
 use crate::error::{Error, LostCause, LostConnection, TimedOut};
-use crate::info::{ConnectionInfo, ConnectionStatus, State};
+use crate::info::{ConnectionInfo, ConnectionStatus, Purpose, State};
 use crate::tally::Tally;
 use crate::value::Value;
 use crate::wire::Wire;
@@ -113,6 +113,7 @@ impl Shared {
 
     pub(crate) fn status(&self) -> ConnectionStatus {
         ConnectionStatus {
+            purpose: Purpose::Shared,
             state: self.state(),
             info: self.info(),
             counters: self.tally.read(),

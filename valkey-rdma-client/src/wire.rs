@@ -7,14 +7,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::{AsyncReadExt, AsyncWrite};
+use tokio::runtime::Handle;
 use valkey_rdma_transport::Monitor;
 
 use crate::command::Command;
 use crate::decoder::Decoder;
 use crate::error::LostCause;
-use crate::info::ConnectionInfo;
+use crate::info::{ConnectionInfo, Purpose};
 use crate::outbox::Outbox;
+use crate::parting::Owed;
 use crate::request::Reply;
+use crate::roll::Place;
 use crate::server_error::ServerError;
 use crate::socket::Socket;
 use crate::value::Value;
@@ -27,12 +30,34 @@ pub(crate) struct Wire {
     pub(crate) info: Arc<ConnectionInfo>,
     /// Looks at the transport's counters, where the transport is ours.
     pub(crate) monitor: Option<Monitor>,
+    /// What a [parting](crate::parting) has to read first.
+    pub(crate) owed: Owed,
+    /// On its client's list, once it is logged in.
+    pub(crate) place: Option<Place>,
+    pub(crate) runtime: Handle,
 }
 
 impl Wire {
+    /// Must run inside a runtime.
     pub(crate) fn new(socket: Socket, info: ConnectionInfo, monitor: Option<Monitor>) -> Self {
         let decoder = Decoder::new(info.protocol);
-        Self { socket, decoder, outbox: Outbox::new(), info: Arc::new(info), monitor }
+        Self {
+            socket,
+            decoder,
+            outbox: Outbox::new(),
+            info: Arc::new(info),
+            monitor,
+            owed: Owed::NOTHING,
+            place: None,
+            runtime: Handle::current(),
+        }
+    }
+
+    /// Says what it is for from now on.
+    pub(crate) fn set_purpose(&self, purpose: Purpose) {
+        if let Some(place) = &self.place {
+            place.set(purpose);
+        }
     }
 
     /// Writes all that is in the outbox.
@@ -102,8 +127,13 @@ impl Wire {
             while replies.len() < commands.len() {
                 match self.poll_receive(cx) {
                     Poll::Ready(Ok(Value::Push(_))) => {}
-                    Poll::Ready(Ok(Value::Error(error))) => replies.push(Err(error)),
-                    Poll::Ready(Ok(value)) => replies.push(Ok(value)),
+                    Poll::Ready(Ok(value)) => {
+                        self.owed.one_less();
+                        replies.push(match value {
+                            Value::Error(error) => Err(error),
+                            value => Ok(value),
+                        });
+                    }
                     // A peer that reads no more may have said why: that is read first.
                     Poll::Ready(Err(cause)) => return Poll::Ready(Err(cause)),
                     Poll::Pending => {

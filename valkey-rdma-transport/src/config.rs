@@ -1,11 +1,12 @@
 //! The knobs of a stream and of a listener's streams.
 
+mod device;
+
 use std::net::IpAddr;
 use std::time::Duration;
 
 use valkey_rdma_proto as proto;
 
-use crate::device::EndpointOptions;
 use crate::polling::Polling;
 
 /// How connections are made. [`Config::default`] works unedited.
@@ -29,7 +30,11 @@ pub struct Config {
     gid: Option<u32>,
     source: Option<IpAddr>,
     completion_vector: u32,
+    send_depth: u32,
+    receive_depth: u32,
     max_inline: u32,
+    ack_timeout: Option<Duration>,
+    retry_count: Option<u8>,
     address_timeout: Option<Duration>,
     route_timeout: Option<Duration>,
     huge_pages: bool,
@@ -65,7 +70,11 @@ impl Default for Config {
             gid: None,
             source: None,
             completion_vector: 0,
-            max_inline: MAX_INLINE,
+            send_depth: device::QUEUE_DEPTH,
+            receive_depth: device::QUEUE_DEPTH,
+            max_inline: device::MAX_INLINE,
+            ack_timeout: None,
+            retry_count: None,
             address_timeout: None,
             route_timeout: None,
             huge_pages: false,
@@ -163,13 +172,6 @@ impl Config {
         self
     }
 
-    /// Uses this RDMA device or fails. Default: the one that the route leads to. On the emulated device, the name
-    /// chooses a [link](crate::emulated).
-    pub fn device(&mut self, name: impl Into<String>) -> &mut Self {
-        self.device = Some(name.into());
-        self
-    }
-
     /// How many connections of one listener there may be at once. Default: any number, as far as the machine has
     /// memory to pin and queue pairs. A request beyond it is rejected before anything is made for it. Connecting
     /// ignores it.
@@ -186,10 +188,11 @@ impl Config {
         self
     }
 
-    /// Bytes that one connection registers with its device: windows, send buffer, and 33 KiB for messages. The
-    /// device pins whole pages, and memory of its own for the queues. 3 179 008 by default.
+    /// Bytes that one connection registers with its device: windows, send buffer, and 33 KiB for messages, or 32 bytes
+    /// for each of [`receive_depth`](Self::receive_depth) and half a KiB. The device pins whole pages, and memory of its
+    /// own for the queues. 3 179 008 by default.
     pub fn pinned_bytes(&self) -> u64 {
-        u64::from(proto::command_region_len(QUEUE_DEPTH))
+        u64::from(proto::command_region_len(self.receive_depth))
             + u64::from(self.send_buffer)
             + u64::from(self.rx_buffers) * u64::from(self.rx_size)
     }
@@ -206,29 +209,16 @@ impl Config {
         self.connect_timeout
     }
 
+    pub(crate) fn receives(&self) -> u32 {
+        self.receive_depth
+    }
+
     pub(crate) fn windows(&self) -> (u32, u32) {
         (self.rx_buffers, self.rx_size)
     }
 
     pub(crate) fn send_buffer_len(&self) -> u32 {
         self.send_buffer
-    }
-
-    /// What these knobs ask of a device, for [`device::open`](crate::device::open) and
-    /// [`device::listen`](crate::device::listen).
-    pub fn endpoint_options(&self) -> EndpointOptions {
-        EndpointOptions {
-            send_depth: QUEUE_DEPTH,
-            receive_depth: QUEUE_DEPTH,
-            max_inline: self.max_inline,
-            address_timeout: self.address_timeout.unwrap_or(self.connect_timeout),
-            route_timeout: self.route_timeout.unwrap_or(self.connect_timeout),
-            device: self.device.clone(),
-            gid: self.gid,
-            source: self.source,
-            completion_vector: self.completion_vector,
-            huge_pages: self.huge_pages,
-        }
     }
 
     pub(crate) fn protocol(&self, role: proto::Role) -> proto::Config {
@@ -249,56 +239,6 @@ impl Config {
         }
         config
     }
-
-    /// Uses this entry of the device's table of global identifiers (`ibv_devinfo -v`, `GID[N]`), or fails. Default:
-    /// the one that the route leads to. RoCE only: on InfiniBand choose by [`source`](Self::source). On a listener,
-    /// the entry must be the address that it listens on, or that address the unspecified one.
-    pub fn gid_index(&mut self, index: u32) -> &mut Self {
-        self.gid = Some(index);
-        self
-    }
-
-    /// Connects from this address of this machine, which picks device and port, or fails. Default: the route
-    /// decides. A listener refuses another address than its own here.
-    pub fn source(&mut self, addr: IpAddr) -> &mut Self {
-        self.source = Some(addr);
-        self
-    }
-
-    /// Which of the device's interrupt vectors announces completions. Default 0; range: below the number that the
-    /// device has, else connecting fails. Spread busy connections over several.
-    pub fn completion_vector(&mut self, vector: u32) -> &mut Self {
-        self.completion_vector = vector;
-        self
-    }
-
-    /// Bytes that a send may carry inside the work request, so that the device need not fetch them. Default 220,
-    /// which fills a 256-byte entry of the common adapters; 0 for none. What the device cannot is left out.
-    pub fn max_inline(&mut self, bytes: u32) -> &mut Self {
-        self.max_inline = bytes;
-        self
-    }
-
-    /// How long finding the device that leads to the peer's address may take. Default: as long as
-    /// [`connect_timeout`](Self::connect_timeout), within which it happens in any case.
-    pub fn address_timeout(&mut self, limit: Duration) -> &mut Self {
-        self.address_timeout = Some(limit);
-        self
-    }
-
-    /// How long finding a path from that device may take; on InfiniBand that asks the subnet manager. Default: as
-    /// long as [`connect_timeout`](Self::connect_timeout), within which it happens in any case.
-    pub fn route_timeout(&mut self, limit: Duration) -> &mut Self {
-        self.route_timeout = Some(limit);
-        self
-    }
-
-    /// Asks for huge pages for windows and send buffers of 2 MiB and more. Default: no. The system must have some
-    /// (`vm.nr_hugepages`); where it has none left, ordinary pages are used and a warning is logged.
-    pub fn huge_pages(&mut self, wanted: bool) -> &mut Self {
-        self.huge_pages = wanted;
-        self
-    }
 }
 
 /// What Valkey and libvalkey use (valkey `src/rdma.c`, `VALKEY_RDMA_DEFAULT_RX_SIZE`).
@@ -307,10 +247,3 @@ const DEFAULT_RX_SIZE: u32 = 1 << 20;
 const MAX_RX_SIZE: u32 = 1 << 30;
 
 const MAX_SPIN: Duration = Duration::from_millis(100);
-
-/// Receives that the protocol's page asks both sides to post, and as many sends
-/// (valkey `src/rdma.c`, `VALKEY_RDMA_MAX_WQE`).
-pub(crate) const QUEUE_DEPTH: u32 = 1024;
-
-/// Fills a 256-byte work queue entry of the common adapters together with the request's header.
-const MAX_INLINE: u32 = 220;

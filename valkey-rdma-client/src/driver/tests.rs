@@ -403,7 +403,7 @@ async fn close_waits_for_what_is_under_way() {
     client.close().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn dropping_the_last_clone_ends_the_connection() {
     let (client, mut peer, _) = connection(1024);
     let clone = client.clone();

@@ -13,6 +13,7 @@ use super::{Event, Message, Shared, SlowConsumer, Subscription};
 use crate::command::Command;
 use crate::connect::Connector;
 use crate::error::{Error, LostCause};
+use crate::info::Purpose;
 use crate::server_error::ServerError;
 use crate::value::Value;
 use crate::wire::Wire;
@@ -276,7 +277,7 @@ impl Task {
                 () = sleep(backoff.wait(attempt)) => {}
                 () = self.events.closed() => return false,
             }
-            match self.connector.connect().await {
+            match self.connector.connect(Purpose::Subscriber).await {
                 Ok(wire) => {
                     self.shared.connected(&wire);
                     self.wire = wire;

@@ -2,6 +2,10 @@
 
 use std::thread;
 
+use tokio::runtime::{Builder, Handle, RuntimeFlavor};
+use tokio::spawn;
+use tokio::task::coop::has_budget_remaining;
+use tokio::task::{block_in_place, spawn_blocking};
 use valkey_rdma_client::blocking::Client;
 use valkey_rdma_client::{Command, Error};
 
@@ -34,7 +38,48 @@ fn threads_share_a_connection_without_a_runtime_of_their_own() {
     assert_eq!(&buffer[..3], b"100");
     client.close().expect("closed");
 
-    let inside = runtime.block_on(async { client.command(["PING"]) });
-    assert!(matches!(inside, Err(Error::Refused(_))), "{inside:?}");
     runtime.block_on(async { drop(client) });
+}
+
+/// Both flavours, and each of their threads that runs futures.
+#[test]
+fn a_call_that_would_stall_a_runtime_is_refused_and_one_on_its_blocking_threads_is_not() {
+    for mut builder in [Builder::new_multi_thread(), Builder::new_current_thread()] {
+        let runtime = builder.enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let target = target().await;
+            let url = target.url.clone();
+            let connect = move || Client::connect(url.as_str());
+            let refused = connect().expect_err("within the runtime's main future");
+            assert!(matches!(refused, Error::Refused(_)), "{refused:?}");
+
+            let client = spawn_blocking(connect).await.expect("no panic").expect("connected");
+            let ping = move || client.command(["PING"]);
+            let refused = ping().expect_err("within the runtime's main future");
+            assert!(matches!(refused, Error::Refused(_)), "{refused:?}");
+            let in_a_task = ping.clone();
+            let refused =
+                spawn(async move { in_a_task() }).await.expect("no panic").expect_err("within a task");
+            assert!(matches!(refused, Error::Refused(_)), "{refused:?}");
+
+            let pong = spawn_blocking(ping.clone()).await.expect("no panic").expect("a reply");
+            assert_eq!(pong.as_str(), Some("PONG"));
+            if let RuntimeFlavor::MultiThread = Handle::current().runtime_flavor() {
+                assert!(block_in_place(ping).is_ok());
+            }
+        });
+    }
+}
+
+/// Looking whether a call is allowed takes nothing away from the task that asks.
+#[tokio::test]
+async fn a_refusal_leaves_the_task_as_it_was() {
+    let target = target().await;
+    let url = target.url.clone();
+    let client = spawn_blocking(move || Client::connect(url.as_str())).await.expect("no panic");
+    let client = client.expect("connected");
+    for _ in 0..1000 {
+        client.command(["PING"]).expect_err("refused");
+    }
+    assert!(has_budget_remaining());
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use valkey_rdma_client::{Client, Command, Config, Error, Fate, LostCause};
+use valkey_rdma_client::{Client, Command, Config, Error, Fate, LostCause, Purpose};
 
 use crate::target::{Target, target};
 
@@ -39,6 +39,33 @@ async fn a_connection_of_ones_own_takes_what_the_shared_one_refuses() {
     drop(own);
     let mut next = client.dedicated().await.expect("connected");
     assert!(!next.command(["GET", &key]).await.expect("a reply").is_nil(), "a changed one is not reused");
+}
+
+#[tokio::test]
+async fn every_connection_is_seen_with_what_it_is_for() {
+    let target = target().await;
+    let client = target.client().await;
+    let purposes = || -> Vec<_> { client.status().iter().map(|connection| connection.purpose).collect() };
+    assert_eq!(purposes(), [Purpose::Shared]);
+    client.blocking_command(["BLPOP", &target.key("none"), "0.01"]).await.expect("a reply");
+    assert_eq!(purposes(), [Purpose::Shared, Purpose::Idle]);
+    let own = client.dedicated().await.expect("connected");
+    assert_eq!(purposes(), [Purpose::Shared, Purpose::Dedicated]);
+    let subscriber = client.subscriber().await.expect("connected");
+    assert_eq!(purposes(), [Purpose::Shared, Purpose::Dedicated, Purpose::Subscriber]);
+
+    let status = client.status();
+    assert!(status.iter().all(|connection| connection.info.peer == own.info().peer));
+    let pinned = |at: usize| status[at].transport.map(|stats| stats.pinned_bytes);
+    assert_eq!(pinned(1), pinned(0), "on TCP there is none");
+    assert!(status[1].to_string().starts_with("purpose:dedicated\nstate:connected\nconnection:"));
+    drop(own);
+    assert_eq!(purposes(), [Purpose::Shared, Purpose::Subscriber]);
+    // A task of its own closes that one.
+    drop(subscriber);
+    while purposes() != [Purpose::Shared] {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// What it left behind would reach whoever is given the connection next.

@@ -1,6 +1,8 @@
 //! Large values in and out.
 
-use valkey_rdma_client::{Command, Error, Fate};
+use std::time::Duration;
+
+use valkey_rdma_client::{Client, Command, Config, Error, Fate};
 
 use crate::target::target;
 
@@ -35,6 +37,8 @@ async fn a_value_is_read_straight_into_the_callers_memory() {
         format!("expected a value that fits into the buffer, got a string of {LEN} bytes")
     );
     client.command(["DEL", &key]).await.expect("deleted");
+    // What was given up is read on, if this runtime lives.
+    client.close().await;
 }
 
 #[tokio::test]
@@ -83,6 +87,50 @@ async fn a_reply_that_is_no_string_is_told() {
     assert_eq!(error.to_string(), "expected a bulk string, got the integer 1");
     let error = client.stream_reply(Command::new("NOSUCHCOMMAND")).await.expect_err("unknown");
     assert!(matches!(error, Error::Server(_)), "{error:?}");
+}
+
+/// Waits until the server has no connection of that name but the client's own.
+async fn until_alone(client: &Client, name: &str) {
+    let name = format!("name={name} ");
+    loop {
+        let list: String = client.command(["CLIENT", "LIST"]).await.expect("alive").try_into().expect("text");
+        if list.lines().filter(|line| line.contains(&name)).count() == 1 {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Valkey 8.1.1 dies when a client disconnects while a reply waits for its window.
+#[tokio::test]
+async fn the_server_survives_values_that_are_given_up_half_way() {
+    let target = target().await;
+    let (key, name) = (target.key("unread"), target.key("gives-up"));
+    let mut config = Config::default();
+    config.name(&name);
+    let client = target.client_with(&config).await;
+    client.execute(Command::new("SET").arg(&key).arg_bytes(pattern(LEN).into())).await.expect("set");
+
+    let reader = client.stream_reply(Command::new("GET").arg(&key)).await;
+    let mut reader = reader.expect("sent").expect("a value");
+    assert!(reader.chunk().await.expect("a chunk").is_some());
+    drop(reader);
+    until_alone(&client, &name).await;
+
+    let mut buffer = vec![0; LEN];
+    client.get_into(&key, &mut buffer[..100]).await.expect_err("does not fit");
+    until_alone(&client, &name).await;
+
+    let mut own = client.dedicated().await.expect("connected");
+    let hurried = Command::new("GET").arg(&key).timeout(Duration::from_millis(1));
+    // Whether it is in time is up to the machine.
+    drop(own.execute(hurried).await);
+    drop(own);
+    until_alone(&client, &name).await;
+
+    assert_eq!(client.get_into(&key, &mut buffer).await.expect("alive"), Some(LEN));
+    assert!(buffer == pattern(LEN));
+    client.command(["DEL", &key]).await.expect("deleted");
 }
 
 /// The most memory this process ever had, in bytes.

@@ -252,8 +252,7 @@ impl Connection {
     ///
     /// # Panics
     /// If they are more than were offered.
-    pub fn commit(&mut self, now: Instant, len: u32) {
-        self.now = now;
+    pub fn commit(&mut self, len: u32) {
         if !self.is_closing() {
             self.staging.commit(len);
         }
@@ -268,8 +267,7 @@ impl Connection {
     ///
     /// # Panics
     /// If they are more than were offered.
-    pub fn consume(&mut self, now: Instant, len: u32) {
-        self.now = now;
+    pub fn consume(&mut self, len: u32) {
         self.rx.consume(len);
         self.rotate();
     }
@@ -280,8 +278,7 @@ impl Connection {
     ///
     /// The caller vouches that the server has nothing to write: no command is unanswered and nothing is pushed.
     /// Otherwise bytes under way to the old window are lost (clause W-5, exception).
-    pub fn renew_window(&mut self, now: Instant) -> bool {
-        self.now = now;
+    pub fn renew_window(&mut self) -> bool {
         let allowed = self.role == Role::Client && self.config.danger_early_register;
         if !allowed || self.state != State::Open {
             return false;
@@ -291,6 +288,13 @@ impl Connection {
             self.send_register(memory);
         }
         renewed.is_some()
+    }
+
+    /// Whether more was committed than the peer's window takes, so that [`poll_work`](Self::poll_work) will note when the
+    /// wait for the next one began. The time it notes is the last it was told: before that, tell it the time by
+    /// [`handle_timeout`](Self::handle_timeout), or [`Counters::window_stall_time`] counts from an earlier moment.
+    pub fn is_stalling(&self) -> bool {
+        self.stalled_since.is_none() && self.tx.is_registered() && self.staging.waiting() > self.tx.room()
     }
 
     /// The next thing to do, until there is none. Chain consecutive sends under one doorbell.

@@ -55,10 +55,15 @@ impl Staging {
         self.staged += u64::from(len);
     }
 
+    /// How many bytes are to be posted.
+    pub(super) fn waiting(&self) -> u32 {
+        as_len(self.staged - self.posted)
+    }
+
     /// The bytes to post next that lie in one piece.
     pub(super) fn unposted(&self) -> Slice {
         let offset = self.offset(self.posted);
-        let len = as_len(self.staged - self.posted).min(self.len - offset);
+        let len = self.waiting().min(self.len - offset);
         Slice { region: self.region, offset, len }
     }
 

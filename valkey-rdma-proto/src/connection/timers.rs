@@ -22,19 +22,22 @@ pub(super) enum Timer {
 /// Every timer there is, in the order of their slots.
 const TIMERS: [Timer; 5] = [Timer::Handshake, Timer::Keepalive, Timer::Idle, Timer::Close, Timer::Linger];
 
-/// One slot per timer.
+/// One slot per timer. Asked for the earliest far more often than one of them changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Timers([Option<Instant>; TIMERS.len()]);
+pub(super) struct Timers {
+    deadlines: [Option<Instant>; TIMERS.len()],
+    earliest: Option<Instant>,
+}
 
 impl Timers {
     /// Sets a deadline.
     pub(super) fn set(&mut self, timer: Timer, now: Instant, after: Duration) {
-        self.0[timer as usize] = Some(now + after);
+        self.put(timer, Some(now + after));
     }
 
     /// Forgets a deadline.
     pub(super) fn stop(&mut self, timer: Timer) {
-        self.0[timer as usize] = None;
+        self.put(timer, None);
     }
 
     /// Forgets all.
@@ -44,15 +47,20 @@ impl Timers {
 
     /// The earliest deadline.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.0.iter().flatten().min().copied()
+        self.earliest
     }
 
     /// Takes one deadline that has passed.
     pub(super) fn pop_expired(&mut self, now: Instant) -> Option<Timer> {
         let expired = TIMERS
             .into_iter()
-            .find(|&timer| self.0[timer as usize].is_some_and(|deadline| deadline <= now))?;
+            .find(|&timer| self.deadlines[timer as usize].is_some_and(|deadline| deadline <= now))?;
         self.stop(expired);
         Some(expired)
+    }
+
+    fn put(&mut self, timer: Timer, deadline: Option<Instant>) {
+        self.deadlines[timer as usize] = deadline;
+        self.earliest = self.deadlines.iter().flatten().min().copied();
     }
 }

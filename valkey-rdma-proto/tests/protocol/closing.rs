@@ -75,7 +75,7 @@ fn nothing_is_taken_after_a_close_x1() {
     scripted.close();
     assert!(scripted.core.reserve().is_empty());
     // A caller that filled what it was offered before the close loses it and nothing else.
-    scripted.core.commit(scripted.now, 10);
+    scripted.core.commit(10);
     scripted.pump();
     scripted.acknowledge();
     assert!(scripted.data.iter().all(|send| send.local.len == 0));
@@ -164,7 +164,7 @@ fn bytes_that_arrived_and_were_never_announced_are_not_delivered_x5() {
     // A piece around the end of the send buffer: a plain write, which is signalled because it is the 16th send,
     // and the announcement of both parts.
     let end = scripted.core.reserve().len() as u32;
-    scripted.core.commit(scripted.now, end);
+    scripted.core.commit(end);
     assert_eq!(scripted.write(100), 100);
     let [.., plain, announcement] = scripted.data[..] else { panic!("two parts") };
     assert!(matches!(plain.op, SendOp::Write { .. }) && plain.signalled);

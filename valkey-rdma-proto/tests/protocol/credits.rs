@@ -177,8 +177,7 @@ fn a_piece_that_wraps_around_the_send_buffer_is_one_message_c1() {
     pair.transfer(End::Client, 70);
     let before = pair[End::Client].messages_out;
     // Two pieces of the ring are filled before either is posted.
-    let now = pair.now();
-    assert!(pair[End::Client].write(now, 60) >= 45);
+    assert!(pair[End::Client].write(60) >= 45);
     pair.pump(End::Client);
     let ops: Vec<_> = pair[End::Client].sends.iter().map(|send| send.request.op).collect();
     let [SendOp::Write { .. }, SendOp::WriteWithImm { imm, .. }] = ops[..] else { panic!("{ops:?}") };

@@ -22,8 +22,7 @@ fn a_quiet_client_gets_a_whole_window_again_w5() {
         for round in 0..20 {
             pair.transfer(End::Client, 30);
             pair.transfer(End::Server, 600 + round);
-            let now = pair.now();
-            assert!(pair[End::Client].core.renew_window(now));
+            assert!(pair[End::Client].core.renew_window());
             pair.pump(End::Client);
             // The next command follows the Register on the same queue pair, so its reply finds the new window.
         }
@@ -33,31 +32,30 @@ fn a_quiet_client_gets_a_whole_window_again_w5() {
 
 #[test]
 fn it_is_not_offered_when_it_is_useless_or_not_allowed_w5() {
-    let now = valkey_rdma_proto::Instant::default();
     let config = Config { danger_early_register: true, ..Config::new(Role::Client) };
     let mut scripted = Scripted::new(Role::Client, config);
-    assert!(!scripted.core.renew_window(now), "not established");
+    assert!(!scripted.core.renew_window(), "not established");
     let mut scripted = scripted.connect();
-    assert!(!scripted.core.renew_window(now), "nothing of it is used");
+    assert!(!scripted.core.renew_window(), "nothing of it is used");
     scripted.writes(10);
-    assert!(!scripted.core.renew_window(now), "not read");
+    assert!(!scripted.core.renew_window(), "not read");
     scripted.read();
-    assert!(scripted.core.renew_window(now));
-    assert!(!scripted.core.renew_window(now), "nothing of it is used again");
+    assert!(scripted.core.renew_window());
+    assert!(!scripted.core.renew_window(), "nothing of it is used again");
     scripted.writes(WINDOW);
     scripted.read();
-    assert!(!scripted.core.renew_window(now), "offered already");
+    assert!(!scripted.core.renew_window(), "offered already");
     scripted.writes(1);
     scripted.read();
     scripted.close();
-    assert!(!scripted.core.renew_window(now), "closing");
+    assert!(!scripted.core.renew_window(), "closing");
 
     for (role, danger_early_register) in [(Role::Client, false), (Role::Server, true)] {
         let config = Config { danger_early_register, ..Config::new(role) };
         let mut scripted = Scripted::new(role, config).connect();
         scripted.writes(10);
         scripted.read();
-        assert!(!scripted.core.renew_window(now), "a client that opted in, and no other");
+        assert!(!scripted.core.renew_window(), "a client that opted in, and no other");
     }
 }
 
@@ -67,8 +65,7 @@ fn a_server_that_did_not_opt_in_refuses_it_w5() {
     server.config.danger_early_register = false;
     let mut pair = Pair::connected(&client, &server);
     pair.transfer(End::Server, 600);
-    let now = pair.now();
-    assert!(pair[End::Client].core.renew_window(now));
+    assert!(pair[End::Client].core.renew_window());
     pair.pump(End::Client);
     pair.settle();
     let refused = ProtocolError::WindowReplaced { written: 600, len: 1024 };
@@ -94,8 +91,7 @@ fn a_client_that_is_not_quiet_loses_bytes_w5() {
     pair.transfer(End::Server, 100);
     // A reply is under way, against the promise.
     pair.write(End::Server, 50);
-    let now = pair.now();
-    assert!(pair[End::Client].core.renew_window(now));
+    assert!(pair[End::Client].core.renew_window());
     pair.pump(End::Client);
     while pair.deliver(End::Client) | pair.poll(End::Server) {}
     pair.write(End::Server, 50);

@@ -100,8 +100,7 @@ impl World {
             may(side.hung_up, Step::HangUp(end));
             may(self.closers.contains(&end) && !side.core.is_closing(), Step::Close(end));
         }
-        let now = pair.now();
-        if self.renew && pair[End::Client].core.clone().renew_window(now) {
+        if self.renew && pair[End::Client].core.clone().renew_window() {
             steps.push(Step::Renew);
         }
         if pair.next_deadline().is_some_and(|next| next <= Instant::from_origin(self.until)) {

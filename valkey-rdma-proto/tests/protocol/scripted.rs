@@ -156,7 +156,7 @@ impl Scripted {
     pub fn write(&mut self, len: u32) -> u32 {
         let room = self.core.reserve();
         let len = len.min(room.len() as u32);
-        self.core.commit(self.now, len);
+        self.core.commit(len);
         self.pump();
         len
     }
@@ -165,7 +165,7 @@ impl Scripted {
     pub fn read(&mut self) -> u32 {
         let mut len = 0;
         while let Some(slice) = self.core.readable() {
-            self.core.consume(self.now, slice.len);
+            self.core.consume(slice.len);
             len += slice.len;
         }
         self.pump();

@@ -1,5 +1,7 @@
 //! Windows, immediates and limits: areas W, I and L.
 
+use std::time::Duration;
+
 use valkey_rdma_proto::wire::{ControlMessage, XferMemory};
 use valkey_rdma_proto::work::SendOp;
 use valkey_rdma_proto::{Config, ProtocolError, Role};
@@ -153,6 +155,23 @@ fn a_slow_register_holds_writes_back_and_nothing_else_w4() {
     scripted.writes(40);
     assert_eq!(scripted.read(), 40, "replies still arrive");
     assert_eq!(scripted.core.counters().window_stalls, 1);
+}
+
+#[test]
+fn a_stall_lasts_from_the_moment_told_before_it_to_the_register_w4() {
+    let mut scripted = Scripted::connected(Role::Client);
+    scripted.write(PEER_MEMORY.len);
+    assert!(!scripted.core.is_stalling(), "the window takes all of it");
+    scripted.now = scripted.now + Duration::from_secs(5);
+    let free = scripted.core.reserve();
+    scripted.core.commit(free.len().min(100) as u32);
+    assert!(scripted.core.is_stalling());
+    scripted.core.handle_timeout(scripted.now);
+    scripted.pump();
+    assert!(!scripted.core.is_stalling(), "noted");
+    scripted.now = scripted.now + Duration::from_secs(2);
+    scripted.says(register(PEER_MEMORY));
+    assert_eq!(scripted.core.counters().window_stall_time, Duration::from_secs(2));
 }
 
 #[test]

@@ -151,6 +151,11 @@ pub struct EndpointOptions {
     /// Ask the system for huge pages for the regions that fill one at least. Where it has none left, ordinary
     /// pages are used, and a warning logged.
     pub huge_pages: bool,
+    /// How long the device waits for the peer's to acknowledge before it sends again. `None`: as the connection manager
+    /// computes it.
+    pub ack_timeout: Option<Duration>,
+    /// How often it sends again, 0 to 7, in both directions of a connection made from this side. `None`: 6 times.
+    pub retry_count: Option<u8>,
 }
 
 impl Default for EndpointOptions {

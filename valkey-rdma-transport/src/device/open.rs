@@ -42,6 +42,8 @@ fn check_emulated(options: &EndpointOptions) -> Result<(), TransportError> {
         ("source", options.source.is_some()),
         ("completion vector", options.completion_vector != 0),
         ("huge pages", options.huge_pages),
+        ("ACK timeout", options.ack_timeout.is_some()),
+        ("retry count", options.retry_count.is_some()),
     ];
     match chosen.into_iter().find(|(_, chosen)| *chosen) {
         Some((option, _)) => Err(TransportError::EmulatedOption { option }),
@@ -73,6 +75,8 @@ pub async fn listen(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -85,6 +89,8 @@ mod tests {
             ("source", EndpointOptions { source: Some([127, 0, 0, 1].into()), ..base() }),
             ("completion vector", EndpointOptions { completion_vector: 1, ..base() }),
             ("huge pages", EndpointOptions { huge_pages: true, ..base() }),
+            ("ACK timeout", EndpointOptions { ack_timeout: Some(Duration::from_secs(1)), ..base() }),
+            ("retry count", EndpointOptions { retry_count: Some(6), ..base() }),
         ] {
             assert!(refused(options).contains(option));
         }

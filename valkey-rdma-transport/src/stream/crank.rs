@@ -37,14 +37,18 @@ impl Session {
     ///
     /// No wake-up is lost, because it sleeps only after a round in which all of this is true: the queue was armed
     /// before the round; the round found no event, so that the device has our waker; and after that it took every
-    /// completion. A completion from then on raises the event.
+    /// completion. A completion from then on raises the event. The connection manager has our waker since the round
+    /// that found none of its events.
     pub(super) fn turn(&mut self, cx: &mut Context<'_>) -> Next {
         self.waiters.driver(cx);
+        let mut news = true;
         for _ in 0..MAX_ROUNDS {
             let event = self.take_completion_event(cx);
             let found = self.look();
-            let news = self.take_cm_event(cx);
-            self.pump();
+            news = news && self.take_cm_event(cx);
+            if news || found != Found::Nothing || self.core.is_closed() {
+                self.pump();
+            }
             if self.end.is_some() {
                 return Next::Stop;
             }
@@ -93,6 +97,9 @@ impl Session {
 
     /// Does all the work the core has: consecutive sends leave under one doorbell, receives in one batch.
     pub(super) fn pump(&mut self) {
+        if self.core.is_stalling() {
+            self.core.handle_timeout(self.now());
+        }
         let mut connected = true;
         while let Some(work) = self.core.poll_work() {
             connected &= self.port.prepare(work);

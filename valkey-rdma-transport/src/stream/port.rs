@@ -9,7 +9,7 @@ use valkey_rdma_proto::work::{
 };
 use valkey_rdma_proto::{Work, command_region_len, wire};
 
-use crate::config::{Config, QUEUE_DEPTH};
+use crate::config::Config;
 use crate::device::{Access, CmEvent, Endpoint};
 use crate::error::TransportError;
 use crate::listener::Place;
@@ -58,7 +58,7 @@ impl Port {
         place: Option<Place>,
     ) -> Result<(Self, Granted), TransportError> {
         let limits = endpoint.limits();
-        let receives = limits.receive_depth.min(QUEUE_DEPTH);
+        let receives = limits.receive_depth.min(config.receives());
         let commands = endpoint.register(command_region_len(receives), Access::Local)?;
         let staging = endpoint.register(config.send_buffer_len(), Access::Local)?;
         let (count, len) = config.windows();

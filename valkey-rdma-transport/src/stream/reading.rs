@@ -60,6 +60,6 @@ impl Session {
     fn take(&mut self, slice: Slice, out: &mut dyn BufMut) {
         let len = slice.len.min(u32::try_from(out.remaining_mut()).unwrap_or(u32::MAX));
         self.port.copy_out(Slice { len, ..slice }, out);
-        self.core.consume(self.now(), len);
+        self.core.consume(len);
     }
 }

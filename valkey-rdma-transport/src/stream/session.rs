@@ -3,7 +3,7 @@
 //! What happens to it is in three rooms: [`crank`](super::crank) turns it, [`reading`](super::reading) and
 //! [`writing`](super::writing) are the application's sides of it.
 
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use tokio::time::Instant;
 use valkey_rdma_proto::{self as proto, Connection, Fate, Resources, Role};
@@ -11,7 +11,7 @@ use valkey_rdma_proto::{self as proto, Connection, Fate, Resources, Role};
 use super::end::End;
 use super::port::{Port, Remains};
 use super::spin::Spin;
-use super::waiters::{Waiters, Wants};
+use super::waiters::{Ready, Waiters, Wants};
 use crate::config::Config;
 use crate::device::Endpoint;
 use crate::error::TransportError;
@@ -147,7 +147,7 @@ impl Session {
 
     /// Whoever has something to do now. Wake them without holding the lock: a waker may drop its task, and the
     /// task this connection.
-    pub(super) fn take_wakers(&mut self) -> [Option<Waker>; 3] {
+    pub(super) fn take_ready(&mut self) -> Ready {
         self.waiters.take_ready(&self.core, self.end.is_some())
     }
 

@@ -1,7 +1,6 @@
 //! Shared access to a [`Session`], and the waking that follows every access.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Waker;
 
 use super::session::Session;
 
@@ -17,13 +16,13 @@ impl Shared {
     /// Runs `step` under the lock, then wakes whoever can go on and frees what is finished. Nothing in here waits:
     /// the lock is held for copies, for an application's encoding, and for calls into the device.
     pub(super) fn with<R>(&self, step: impl FnOnce(&mut Session) -> R) -> R {
-        let (result, wakers, _finished) = {
+        let (result, ready, _finished) = {
             // A panic elsewhere leaves a connection that can still be closed.
             let mut session = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let result = step(&mut session);
-            (result, session.take_wakers(), session.take_finished())
+            (result, session.take_ready(), session.take_finished())
         };
-        wakers.into_iter().flatten().for_each(Waker::wake);
+        ready.wake();
         result
     }
 }

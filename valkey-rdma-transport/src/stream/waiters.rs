@@ -46,18 +46,47 @@ impl Waiters {
     }
 
     /// Those who have something to do now.
-    pub(super) fn take_ready(&mut self, core: &Connection, ended: bool) -> [Option<Waker>; 3] {
-        let readable = ended || core.readable().is_some();
-        let writable = |wants| match wants {
-            Wants::Room(len) => core.is_connected() && core.room() >= len,
-            Wants::End => false,
-        };
-        let driver = ended || self.driver_deadline != core.poll_timeout();
-        [
-            self.reader.take_if(|_| readable),
-            self.writer.take_if(|writer| ended || writable(writer.wants)).map(|writer| writer.waker),
-            self.driver.take_if(|_| driver),
-        ]
+    pub(super) fn take_ready(&mut self, core: &Connection, ended: bool) -> Ready {
+        let mut ready = Ready::default();
+        if self.reader.is_some() && (ended || core.readable().is_some()) {
+            ready.reader = self.reader.take();
+        }
+        if let Some(writer) = &self.writer {
+            let writable = match writer.wants {
+                Wants::Room(len) => core.is_connected() && core.room() >= len,
+                Wants::End => false,
+            };
+            if ended || writable {
+                ready.writer = self.writer.take().map(|writer| writer.waker);
+            }
+        }
+        if self.driver.is_some() && (ended || self.driver_deadline != core.poll_timeout()) {
+            ready.driver = self.driver.take();
+        }
+        ready
+    }
+}
+
+/// Tasks to wake, once the lock is given back.
+#[derive(Debug, Default)]
+pub(super) struct Ready {
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+    driver: Option<Waker>,
+}
+
+impl Ready {
+    pub(super) fn wake(self) {
+        // One by one: this follows every access, and mostly there is nobody.
+        if let Some(waker) = self.reader {
+            waker.wake();
+        }
+        if let Some(waker) = self.writer {
+            waker.wake();
+        }
+        if let Some(waker) = self.driver {
+            waker.wake();
+        }
     }
 }
 

@@ -42,7 +42,7 @@ impl Session {
         if free.len() >= len as usize {
             let start = free.start as usize;
             self.port.fill(start..start + len as usize, &mut |room| filled = checked(fill(room), len));
-            self.core.commit(self.now(), filled as u32);
+            self.core.commit(filled as u32);
             self.port.counters.filled_in_place += filled as u64;
         } else {
             // The buffer is a ring, and its end lies within.
@@ -81,7 +81,7 @@ impl Session {
             }
             let (start, now) = (free.start as usize, &bytes[staged..staged + len]);
             self.port.fill(start..start + len, &mut |room| room.copy_from_slice(now));
-            self.core.commit(self.now(), len as u32);
+            self.core.commit(len as u32);
             staged += len;
         }
         self.port.counters.copied_in += staged as u64;

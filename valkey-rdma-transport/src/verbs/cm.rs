@@ -106,6 +106,14 @@ impl RawIdentifier {
         self.raw
     }
 
+    /// Sets what was chosen, if anything was: before the route is resolved, or a request accepted.
+    pub(super) fn set_ack_timeout(&self, options: &EndpointOptions) -> Result<(), TransportError> {
+        let Some(timeout) = options.ack_timeout else { return Ok(()) };
+        // SAFETY: the identifier is live.
+        unsafe { sys::set_ack_timeout(self.raw, translate::ack_timeout_code(timeout)) }
+            .map_err(failed("rdma_set_option"))
+    }
+
     /// Fails if it is bound to another device than the one asked for.
     pub(super) fn check_device(&self, wanted: Option<&str>, peer: SocketAddr) -> Result<(), TransportError> {
         // SAFETY: the identifier is live, and its device with it.
@@ -174,6 +182,7 @@ impl Identifier {
         unsafe { sys::resolve_addr(id.raw, from, peer, timeout_ms) }.map_err(unresolved)?;
         resolved(&mut id, &events, EventKind::AddressResolved, unresolved).await?;
         id.check_device(device.as_deref(), peer)?;
+        id.set_ack_timeout(options)?;
         let timeout_ms = translate::timeout_ms(options.route_timeout);
         // SAFETY: the identifier is live, and bound, as the event said.
         unsafe { sys::resolve_route(id.raw, timeout_ms) }.map_err(unresolved)?;
@@ -218,15 +227,20 @@ impl Identifier {
         self.peer
     }
 
-    /// Sends the connect request, or accepts the peer's.
+    /// As for a bare identifier.
+    pub(super) fn set_ack_timeout(&self, options: &EndpointOptions) -> Result<(), TransportError> {
+        self.id.set_ack_timeout(options)
+    }
+
+    /// Sends the connect request, with what it asks about retries, or accepts the peer's.
     ///
     /// # Safety
     /// The identifier has its queue pair.
-    pub(super) unsafe fn establish(&mut self) -> Result<(), TransportError> {
+    pub(super) unsafe fn establish(&mut self, retry_count: Option<u8>) -> Result<(), TransportError> {
         match self.phase {
             Phase::Fresh => {
                 // SAFETY: live, with its queue pair by the contract.
-                unsafe { sys::connect(self.id.raw) }.map_err(failed("rdma_connect"))?;
+                unsafe { sys::connect(self.id.raw, retry_count) }.map_err(failed("rdma_connect"))?;
             }
             Phase::Requested => {
                 // SAFETY: live, from a connect request, with its queue pair by the contract.

@@ -38,9 +38,16 @@ pub(super) struct VerbsEndpoint {
     limits: Limits,
     device: DeviceInfo,
     huge_pages: bool,
+    retry_count: Option<u8>,
 }
 
 impl VerbsEndpoint {
+    /// As [`new`](Self::new), for an identifier that came with a request to connect.
+    pub(super) fn of_request(id: Identifier, options: &EndpointOptions) -> Result<Self, TransportError> {
+        id.set_ack_timeout(options)?;
+        Self::new(id, options)
+    }
+
     /// Makes the objects of a connection whose identifier is bound to a device.
     ///
     /// If one of them cannot be made, those before it are freed in order, the identifier last; a request to
@@ -84,8 +91,19 @@ impl VerbsEndpoint {
             max_message: port.max_msg_sz,
         };
         tracing::debug!(device = device.name, mtu = device.mtu, ?limits, peer = %id.peer_addr(), "endpoint made");
-        let (regions, huge_pages) = (Vec::new(), options.huge_pages);
-        Ok(Self { events, queue_pair, completions, regions, domain, id, limits, device, huge_pages })
+        let (regions, huge_pages, retry_count) = (Vec::new(), options.huge_pages, options.retry_count);
+        Ok(Self {
+            events,
+            queue_pair,
+            completions,
+            regions,
+            domain,
+            id,
+            limits,
+            device,
+            huge_pages,
+            retry_count,
+        })
     }
 
     fn region(&self, region: RegionId) -> &MemoryRegion {
@@ -141,7 +159,7 @@ impl Endpoint for VerbsEndpoint {
 
     fn establish(&mut self) -> Result<(), TransportError> {
         // SAFETY: the queue pair was made together with the endpoint.
-        unsafe { self.id.establish() }
+        unsafe { self.id.establish(self.retry_count) }
     }
 
     fn poll_cm_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CmEvent, TransportError>> {

@@ -118,6 +118,6 @@ impl ConnectRequest for Request {
     }
 
     fn accept(self: Box<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, TransportError> {
-        Ok(Box::new(VerbsEndpoint::new(self.id, options)?))
+        Ok(Box::new(VerbsEndpoint::of_request(self.id, options)?))
     }
 }

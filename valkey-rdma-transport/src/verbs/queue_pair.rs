@@ -177,10 +177,9 @@ fn following<T>(first: *mut T, position: usize, count: usize) -> *mut T {
 
 #[cfg(test)]
 impl QueuePair {
-    /// The receiver-not-ready timer's code, and how often a send that finds no receive is repeated.
-    pub(super) fn receiver_not_ready(&self) -> (u8, u8) {
+    pub(super) fn patience(&self) -> sys::Patience {
         // SAFETY: the queue pair is live.
-        unsafe { sys::rnr_attributes(self.raw) }.expect("the queue pair's attributes")
+        unsafe { sys::patience(self.raw) }.expect("the queue pair's attributes")
     }
 }
 

@@ -106,6 +106,12 @@ fn resolve_errno(status: i32) -> i32 {
     }
 }
 
+/// The code of an ACK timeout, rounded up: 4.096 us times two to the power of the code, 1 to 31 (InfiniBand
+/// specification, "Local ACK Timeout"; 0 would be without end).
+pub(super) fn ack_timeout_code(timeout: Duration) -> u8 {
+    (1..31).find(|code| Duration::from_nanos(4096 << code) >= timeout).unwrap_or(31)
+}
+
 /// Whole milliseconds for the connection manager, at least one: 0 would fail at once.
 pub(super) fn timeout_ms(timeout: Duration) -> i32 {
     let rounded_up = timeout.as_nanos().div_ceil(1_000_000);
@@ -346,6 +352,15 @@ mod tests {
         assert_eq!(timeout_ms(Duration::ZERO), 1);
         assert_eq!(timeout_ms(Duration::from_micros(1500)), 2);
         assert_eq!(timeout_ms(Duration::MAX), i32::MAX);
+    }
+
+    #[test]
+    fn ack_timeouts_are_rounded_up_to_what_devices_know() {
+        assert_eq!(ack_timeout_code(Duration::ZERO), 1);
+        assert_eq!(ack_timeout_code(Duration::from_nanos(8192)), 1);
+        assert_eq!(ack_timeout_code(Duration::from_nanos(8193)), 2);
+        assert_eq!(ack_timeout_code(Duration::from_secs(1)), 18);
+        assert_eq!(ack_timeout_code(Duration::MAX), 31);
     }
 
     #[test]

@@ -127,15 +127,15 @@ impl Victim {
             Input::Write(len) => {
                 let room = self.core.reserve();
                 assert!(room.end <= STAGING);
-                self.core.commit(now, u32::from(len).min(room.len() as u32));
+                self.core.commit(u32::from(len).min(room.len() as u32));
             }
             Input::Read(len) => {
                 if let Some(slice) = self.core.readable() {
                     assert!(slice.offset + slice.len <= WINDOW && slice.region.0 >= 2);
-                    self.core.consume(now, slice.len.min(len.into()));
+                    self.core.consume(slice.len.min(len.into()));
                 }
             }
-            Input::Renew => drop(self.core.renew_window(now)),
+            Input::Renew => drop(self.core.renew_window()),
             Input::Close => self.core.close(now),
         }
         self.pump();

@@ -113,15 +113,13 @@ impl Pair {
     }
 
     pub fn write(&mut self, end: End, len: u64) -> u64 {
-        let now = self.now;
-        let written = self[end].write(now, len);
+        let written = self[end].write(len);
         self.after(end);
         written
     }
 
     pub fn read(&mut self, end: End, len: u64) -> u64 {
-        let now = self.now;
-        let read = self[end].read(now, len);
+        let read = self[end].read(len);
         self.after(end);
         read
     }
@@ -235,8 +233,7 @@ impl Pair {
 
     /// The client offers a fresh window early.
     pub fn renew(&mut self) {
-        let now = self.now;
-        self[End::Client].core.renew_window(now);
+        self[End::Client].core.renew_window();
         self.after(End::Client);
     }
 

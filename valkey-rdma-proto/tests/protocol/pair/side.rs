@@ -196,7 +196,7 @@ impl Side {
     }
 
     /// Writes up to `len` bytes of the stream. Returns how many went in.
-    pub fn write(&mut self, now: Instant, len: u64) -> u64 {
+    pub fn write(&mut self, len: u64) -> u64 {
         let before = self.written;
         loop {
             let room = self.core.reserve();
@@ -209,12 +209,12 @@ impl Side {
                 self.slice_mut(Slice { region: STAGING, offset, len: 1 })[0] = byte;
                 self.written += 1;
             }
-            self.core.commit(now, now_len as u32);
+            self.core.commit(now_len as u32);
         }
     }
 
     /// Reads up to `len` bytes and checks them. Returns how many there were.
-    pub fn read(&mut self, now: Instant, len: u64) -> u64 {
+    pub fn read(&mut self, len: u64) -> u64 {
         let before = self.read;
         let peer = if self.role == Role::Client { Role::Server } else { Role::Client };
         while self.read - before < len {
@@ -227,7 +227,7 @@ impl Side {
                 self.faults.push(Fault::WrongByte { position });
             }
             self.clear(slice);
-            self.core.consume(now, slice.len);
+            self.core.consume(slice.len);
         }
         self.read - before
     }

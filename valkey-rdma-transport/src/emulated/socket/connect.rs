@@ -29,14 +29,18 @@ pub(in crate::emulated) async fn connect(
     let opened = tokio::time::timeout(limit, open(peer, directory)).await;
     match opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
         Ok((socket, local)) => Ok((SocketLink::active(side, local.port(), socket), local)),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            Ok((SocketLink::nobody(side), made_up(peer.ip())))
-        }
-        // No directory, no socket in it: nobody listens.
-        Err(error) if directory.is_some() && error.kind() == io::ErrorKind::NotFound => {
-            Ok((SocketLink::nobody(side), made_up(peer.ip())))
-        }
+        Err(error) if nobody_listens(directory, &error) => Ok((SocketLink::nobody(side), made_up(peer.ip()))),
         Err(error) => Err(failure(peer, directory, error)),
+    }
+}
+
+fn nobody_listens(directory: Option<&Path>, error: &io::Error) -> bool {
+    match error.kind() {
+        // The second: no more, since a moment ago.
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => true,
+        // No directory, or no socket in it.
+        io::ErrorKind::NotFound => directory.is_some(),
+        _ => false,
     }
 }
 
@@ -113,6 +117,16 @@ mod tests {
         assert!(forbidden.contains("/run/emulated/6379"), "{forbidden}");
         let other = failure(peer, None, io::Error::from_raw_os_error(13));
         assert!(matches!(other, TransportError::Device { call: "connect", .. }), "{other}");
+    }
+
+    #[test]
+    fn a_listener_that_goes_meanwhile_is_no_listener() {
+        let directory = Some(Path::new("/run/emulated"));
+        let [refused, reset, absent, forbidden] = [111, 104, 2, 13].map(io::Error::from_raw_os_error);
+        assert!(nobody_listens(None, &refused) && nobody_listens(directory, &refused));
+        assert!(nobody_listens(None, &reset) && nobody_listens(directory, &reset));
+        assert!(nobody_listens(directory, &absent) && !nobody_listens(None, &absent));
+        assert!(!nobody_listens(directory, &forbidden));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,8 @@
 use std::future::poll_fn;
+use std::time::Duration;
 
 use super::*;
+use crate::config::Config;
 use crate::device::{DeviceLimits, PassiveEndpoint as _};
 use crate::verbs::listener::VerbsListener;
 
@@ -30,23 +32,46 @@ fn what_the_device_cannot_is_refused_with_its_limit() {
     }
 }
 
+/// A connected pair made with these options: the active side, the passive side.
+async fn pair(options: &EndpointOptions) -> [VerbsEndpoint; 2] {
+    let ip = std::env::var("VALKEY_RDMA_TEST_ADDR")
+        .expect("VALKEY_RDMA_TEST_ADDR is the address of an RDMA device");
+    let any_port = SocketAddr::new(ip.parse().expect("an IP address"), 0);
+    let mut listener = VerbsListener::bind(any_port, options).expect("listens");
+    let id = Identifier::resolve(listener.local_addr(), options).await.expect("a path");
+    let mut active = VerbsEndpoint::new(id, options).expect("an endpoint");
+    active.establish().expect("asks");
+    let id = poll_fn(|cx| listener.poll_identifier(cx)).await.expect("a request");
+    let mut passive = VerbsEndpoint::of_request(id, options).expect("an endpoint");
+    passive.establish().expect("accepts");
+    for side in [&mut active, &mut passive] {
+        assert_eq!(poll_fn(|cx| side.poll_cm_event(cx)).await.expect("an event"), CmEvent::Established);
+    }
+    [active, passive]
+}
+
 /// The queue pair's own attributes, which no other test can see.
 #[tokio::test]
 #[ignore = "needs an RDMA device"]
 async fn a_sender_that_finds_no_receive_tries_again_soon_and_without_end() {
-    let ip = std::env::var("VALKEY_RDMA_TEST_ADDR")
-        .expect("VALKEY_RDMA_TEST_ADDR is the address of an RDMA device");
-    let any_port = SocketAddr::new(ip.parse().expect("an IP address"), 0);
-    let options = EndpointOptions::default();
-    let mut listener = VerbsListener::bind(any_port, &options).expect("listens");
-    let id = Identifier::resolve(listener.local_addr(), &options).await.expect("a path");
-    let mut active = VerbsEndpoint::new(id, &options).expect("an endpoint");
-    active.establish().expect("asks");
-    let id = poll_fn(|cx| listener.poll_identifier(cx)).await.expect("a request");
-    let mut passive = VerbsEndpoint::new(id, &options).expect("an endpoint");
-    passive.establish().expect("accepts");
-    for side in [&mut active, &mut passive] {
-        assert_eq!(poll_fn(|cx| side.poll_cm_event(cx)).await.expect("an event"), CmEvent::Established);
-        assert_eq!(side.queue_pair.receiver_not_ready(), (12, 7));
+    for side in pair(&EndpointOptions::default()).await {
+        let patience = side.queue_pair.patience();
+        assert_eq!(
+            (patience.min_rnr_timer, patience.rnr_retries, patience.retries),
+            (12, 7, 6),
+            "{patience:?}"
+        );
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs an RDMA device"]
+async fn ack_timeout_and_retry_count_are_what_was_asked_for() {
+    let mut config = Config::default();
+    config.ack_timeout(Duration::from_millis(100)).retry_count(3);
+    for side in pair(&config.endpoint_options()).await {
+        let patience = side.queue_pair.patience();
+        // 4.096 us, doubled 15 times, is 134 ms.
+        assert_eq!((patience.ack_timeout, patience.retries), (15, 3), "{patience:?}");
     }
 }

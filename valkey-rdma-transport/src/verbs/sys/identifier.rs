@@ -76,6 +76,21 @@ pub(in crate::verbs) unsafe fn set_one_family(id: NonNull<rdma_cm_id>) -> io::Re
     })
 }
 
+/// Sets how long a connection made or accepted on this identifier waits for acknowledgements, by its code
+/// ([`translate::ack_timeout_code`]).
+pub(in crate::verbs) unsafe fn set_ack_timeout(id: NonNull<rdma_cm_id>, mut code: u8) -> io::Result<()> {
+    // SAFETY: the id is live; the option is a byte, read during the call.
+    or_errno(unsafe {
+        rdma_sys::rdma_set_option(
+            id.as_ptr(),
+            RDMA_OPTION_ID,
+            RDMA_OPTION_ID_ACK_TIMEOUT,
+            (&raw mut code).cast(),
+            size_of_val(&code),
+        )
+    })
+}
+
 /// Listens with the longest backlog that the system allows.
 pub(in crate::verbs) unsafe fn listen(id: NonNull<rdma_cm_id>) -> io::Result<()> {
     // SAFETY: live, by the contract.
@@ -100,8 +115,8 @@ pub(in crate::verbs) unsafe fn migrate_id(
 ///
 /// # Safety
 /// The identifier has its queue pair.
-pub(in crate::verbs) unsafe fn connect(id: NonNull<rdma_cm_id>) -> io::Result<()> {
-    let mut parameters = connection_parameters();
+pub(in crate::verbs) unsafe fn connect(id: NonNull<rdma_cm_id>, retry_count: Option<u8>) -> io::Result<()> {
+    let mut parameters = connection_parameters(retry_count);
     // SAFETY: the id is live and its queue pair supplies the number; the parameters are read during the call.
     or_errno(unsafe { rdma_sys::rdma_connect(id.as_ptr(), &mut parameters) })
 }
@@ -111,21 +126,21 @@ pub(in crate::verbs) unsafe fn connect(id: NonNull<rdma_cm_id>) -> io::Result<()
 /// # Safety
 /// The identifier came with a connect request and has its queue pair.
 pub(in crate::verbs) unsafe fn accept(id: NonNull<rdma_cm_id>) -> io::Result<()> {
-    let mut parameters = connection_parameters();
+    let mut parameters = connection_parameters(None);
     // SAFETY: the id is live and its queue pair supplies the number; the parameters are read during the call.
     or_errno(unsafe { rdma_sys::rdma_accept(id.as_ptr(), &mut parameters) })
 }
 
 /// What both sides ask of a connection. `rnr_retry_count` of one side rules the sends of the other, so that an
 /// accept which leaves it out (0) lets a single unlucky send kill the connection.
-fn connection_parameters() -> rdma_conn_param {
+fn connection_parameters(retry_count: Option<u8>) -> rdma_conn_param {
     rdma_conn_param {
         private_data: ptr::null(),
         private_data_len: 0,
         responder_resources: RESPONDER_RESOURCES,
         initiator_depth: RESPONDER_RESOURCES,
         flow_control: 0,
-        retry_count: RETRY_COUNT,
+        retry_count: retry_count.unwrap_or(RETRY_COUNT),
         rnr_retry_count: RNR_RETRY_COUNT,
         srq: 0,
         qp_num: 0,
@@ -204,3 +219,4 @@ const RESPONDER_RESOURCES: u8 = 1;
 // `rdma/rdma_cma.h`: enumerators without a type name, which the bindings leave out.
 const RDMA_OPTION_ID: i32 = 0;
 const RDMA_OPTION_ID_AFONLY: i32 = 2;
+const RDMA_OPTION_ID_ACK_TIMEOUT: i32 = 3;

@@ -52,17 +52,34 @@ pub(in crate::verbs) unsafe fn set_min_rnr_timer(qp: NonNull<ibv_qp>, code: u8) 
     or_number(unsafe { rdma_sys::ibv_modify_qp(qp.as_ptr(), &mut attr, mask.0 as i32) })
 }
 
-/// The timer of [`set_min_rnr_timer`], and how often a send of ours that finds no receive is repeated.
+/// What a queue pair does about messages that are not taken, in the device's codes.
 #[cfg(test)]
-pub(in crate::verbs) unsafe fn rnr_attributes(qp: NonNull<ibv_qp>) -> io::Result<(u8, u8)> {
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::verbs) struct Patience {
+    pub(in crate::verbs) min_rnr_timer: u8,
+    pub(in crate::verbs) rnr_retries: u8,
+    pub(in crate::verbs) ack_timeout: u8,
+    pub(in crate::verbs) retries: u8,
+}
+
+#[cfg(test)]
+pub(in crate::verbs) unsafe fn patience(qp: NonNull<ibv_qp>) -> io::Result<Patience> {
     // SAFETY: integers, for which all zeroes is a value.
     let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
     // SAFETY: integers and null pointers, for which all zeroes is a value.
     let mut init: ibv_qp_init_attr = unsafe { mem::zeroed() };
-    let mask = ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER | ibv_qp_attr_mask::IBV_QP_RNR_RETRY;
+    let mask = ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER
+        | ibv_qp_attr_mask::IBV_QP_RNR_RETRY
+        | ibv_qp_attr_mask::IBV_QP_TIMEOUT
+        | ibv_qp_attr_mask::IBV_QP_RETRY_CNT;
     // SAFETY: the queue pair is live; both are ours to write.
     or_number(unsafe { rdma_sys::ibv_query_qp(qp.as_ptr(), &mut attr, mask.0 as i32, &mut init) })?;
-    Ok((attr.min_rnr_timer, attr.rnr_retry))
+    Ok(Patience {
+        min_rnr_timer: attr.min_rnr_timer,
+        rnr_retries: attr.rnr_retry,
+        ack_timeout: attr.timeout,
+        retries: attr.retry_cnt,
+    })
 }
 
 /// Destroys the identifier's queue pair. `rdma_destroy_qp` would do the same and hide the outcome.

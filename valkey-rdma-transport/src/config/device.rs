@@ -1,0 +1,148 @@
+//! The knobs that only the device sees: which one, its queues, its deadlines.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::Config;
+use crate::device::EndpointOptions;
+
+impl Config {
+    /// What these knobs ask of a device, for [`device::open`](crate::device::open) and
+    /// [`device::listen`](crate::device::listen).
+    pub fn endpoint_options(&self) -> EndpointOptions {
+        EndpointOptions {
+            send_depth: self.send_depth,
+            receive_depth: self.receive_depth,
+            max_inline: self.max_inline,
+            address_timeout: self.address_timeout.unwrap_or(self.connect_timeout),
+            route_timeout: self.route_timeout.unwrap_or(self.connect_timeout),
+            device: self.device.clone(),
+            gid: self.gid,
+            source: self.source,
+            completion_vector: self.completion_vector,
+            huge_pages: self.huge_pages,
+            ack_timeout: self.ack_timeout,
+            retry_count: self.retry_count,
+        }
+    }
+
+    /// Uses this RDMA device or fails. Default: the one that the route leads to. On the emulated device, the name
+    /// chooses a [link](crate::emulated).
+    pub fn device(&mut self, name: impl Into<String>) -> &mut Self {
+        self.device = Some(name.into());
+        self
+    }
+
+    /// Uses this entry of the device's table of global identifiers (`ibv_devinfo -v`, `GID[N]`), or fails. Default:
+    /// the one that the route leads to. RoCE only: on InfiniBand choose by [`source`](Self::source). On a listener,
+    /// the entry must be the address that it listens on, or that address the unspecified one.
+    pub fn gid_index(&mut self, index: u32) -> &mut Self {
+        self.gid = Some(index);
+        self
+    }
+
+    /// Connects from this address of this machine, which picks device and port, or fails. Default: the route
+    /// decides. A listener refuses another address than its own here.
+    pub fn source(&mut self, addr: IpAddr) -> &mut Self {
+        self.source = Some(addr);
+        self
+    }
+
+    /// Which of the device's interrupt vectors announces completions. Default 0; range: below the number that the
+    /// device has, else connecting fails. Spread busy connections over several.
+    pub fn completion_vector(&mut self, vector: u32) -> &mut Self {
+        self.completion_vector = vector;
+        self
+    }
+
+    /// Bytes that a send may carry inside the work request, so that the device need not fetch them. Default 220,
+    /// which fills a 256-byte entry of the common adapters; 0 for none. What the device cannot is left out.
+    pub fn max_inline(&mut self, bytes: u32) -> &mut Self {
+        self.max_inline = bytes;
+        self
+    }
+
+    /// How long finding the device that leads to the peer's address may take. Default: as long as
+    /// [`connect_timeout`](Self::connect_timeout), within which it happens in any case.
+    pub fn address_timeout(&mut self, limit: Duration) -> &mut Self {
+        self.address_timeout = Some(limit);
+        self
+    }
+
+    /// How long finding a path from that device may take; on InfiniBand that asks the subnet manager. Default: as
+    /// long as [`connect_timeout`](Self::connect_timeout), within which it happens in any case.
+    pub fn route_timeout(&mut self, limit: Duration) -> &mut Self {
+        self.route_timeout = Some(limit);
+        self
+    }
+
+    /// Asks for huge pages for windows and send buffers of 2 MiB and more. Default: no. The system must have some
+    /// (`vm.nr_hugepages`); where it has none left, ordinary pages are used and a warning is logged.
+    pub fn huge_pages(&mut self, wanted: bool) -> &mut Self {
+        self.huge_pages = wanted;
+        self
+    }
+
+    /// Depth of the send queue in work requests. Default 1024, range 16 to 2^20; values outside are brought to the
+    /// nearest end. The device may grant more, and that is used.
+    ///
+    /// Fewer save the device's memory and make many small writes wait for each other. More than the device has
+    /// (`ibv_devinfo -v`, `max_qp_wr`; both queues together `max_cqe`) is an error:
+    /// [`TransportError::QueueDepth`](crate::TransportError::QueueDepth).
+    pub fn send_depth(&mut self, requests: u32) -> &mut Self {
+        self.send_depth = requests.clamp(MIN_DEPTH, MAX_DEPTH);
+        self
+    }
+
+    /// Receives kept posted for the peer's messages. Default 1024, as the protocol's page asks of both sides; range 16 to
+    /// 2^20, values outside are brought to the nearest end. Each costs 32 pinned bytes.
+    ///
+    /// With fewer, a peer that writes often finds none posted, and its device repeats the write. Peers that give up
+    /// then, instead of repeating it without end, lose the connection. More than the device has is an error, as for
+    /// [`send_depth`](Self::send_depth).
+    pub fn receive_depth(&mut self, receives: u32) -> &mut Self {
+        self.receive_depth = receives.clamp(MIN_DEPTH, MAX_DEPTH);
+        self
+    }
+
+    /// How long this side's device waits for the peer's device to acknowledge before it sends again: rounded up to
+    /// 4.096 us times a power of two, range 8.192 us to some 2 h 26 min; values outside are brought to the nearest end.
+    /// Default: what the connection manager computes, which on RoCE is some 2 s (seen on Linux 6.1).
+    ///
+    /// Devices wait up to four times as long. Together with [`retry_count`](Self::retry_count) it says after how long a peer
+    /// that cannot be reached any more ends in an error. Shorter finds that sooner, and ends connections over a short outage
+    /// or a congested path. Kernel verbs only. A kernel or device that cannot set it makes connecting fail in
+    /// [`TransportError::Device`](crate::TransportError::Device), operation `rdma_set_option`.
+    ///
+    /// Source: `RDMA_OPTION_ID_ACK_TIMEOUT` in `rdma_set_option(3)`.
+    pub fn ack_timeout(&mut self, limit: Duration) -> &mut Self {
+        self.ack_timeout = Some(limit);
+        self
+    }
+
+    /// How often a message is sent again that the peer's device does not acknowledge. Default 6, range 0 to 7; values above
+    /// are brought to that. The side that connects decides for both directions. Kernel verbs only.
+    ///
+    /// More survives longer outages, fewer finds them sooner: after some [`ack_timeout`](Self::ack_timeout) times this and
+    /// one. soft-RoCE takes 7 for "without end", and then never reports a cut cable.
+    pub fn retry_count(&mut self, times: u8) -> &mut Self {
+        self.retry_count = Some(times.min(MAX_RETRIES));
+        self
+    }
+}
+
+/// Receives that the protocol's page asks both sides to post, and as many sends
+/// (valkey `src/rdma.c`, `VALKEY_RDMA_MAX_WQE`).
+pub(super) const QUEUE_DEPTH: u32 = 1024;
+
+/// Some requests are kept free for messages beside data.
+const MIN_DEPTH: u32 = 16;
+
+/// More than any device is known to have.
+const MAX_DEPTH: u32 = 1 << 20;
+
+/// The field has three bits.
+const MAX_RETRIES: u8 = 7;
+
+/// Fills a 256-byte work queue entry of the common adapters together with the request's header.
+pub(super) const MAX_INLINE: u32 = 220;

@@ -1,0 +1,84 @@
+//! Queues as deep as asked for: shallow ones carry everything, and what is beyond the device is told. See `stream_pair`
+//! for how a device is chosen.
+
+use stream_pair::{bounded, device, listen, pair, pattern};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use valkey_rdma_transport::{Config, DeviceKind, Stream, TransportError};
+
+mod stream_pair;
+
+/// Bytes that cross each way, ten to a write.
+const LEN: usize = 20_000;
+
+/// Writes and reads at once; what was read.
+async fn exchange(stream: &mut Stream, sent: &[u8]) -> Vec<u8> {
+    let (mut reader, mut writer) = stream.split();
+    let write = async {
+        for piece in sent.chunks(10) {
+            writer.write_all(piece).await.expect("writes");
+            writer.flush().await.expect("flushes");
+        }
+    };
+    let mut received = vec![0; LEN];
+    let ((), read) = tokio::join!(write, reader.read_exact(&mut received));
+    read.expect("reads");
+    received
+}
+
+#[tokio::test]
+async fn the_shallowest_queues_carry_many_small_writes_both_ways() {
+    let mut shallow = Config::default();
+    shallow.rx_size(1 << 12);
+    let deep = shallow.pinned_bytes();
+    shallow.send_depth(0).receive_depth(0);
+    let (mut client, mut server) = pair(&shallow, &shallow).await;
+    assert_eq!(client.stats().pinned_bytes, shallow.pinned_bytes(), "what is promised is what is pinned");
+    assert_eq!(deep - shallow.pinned_bytes(), 32 * (1024 - 16), "32 bytes for each receive");
+    let (from_client, from_server) = (pattern(1, LEN), pattern(2, LEN));
+    let (at_client, at_server) = bounded(async {
+        tokio::join!(exchange(&mut client, &from_client), exchange(&mut server, &from_server))
+    })
+    .await;
+    assert!(at_client == from_server && at_server == from_client);
+}
+
+#[tokio::test]
+async fn queues_beyond_the_device_are_refused_with_its_limit() {
+    let mut deep = Config::default();
+    deep.send_depth(u32::MAX);
+    let listener = listen(&Config::default()).await;
+    let error = Stream::connect(device(), listener.local_addr(), &deep).await.expect_err("too deep");
+    let TransportError::QueueDepth { asked, limit, .. } = &error else { panic!("{error:?}") };
+    assert!(asked > limit);
+    let text = error.to_string();
+    for part in [&limit.to_string()[..], "RDMA device ", "ask for fewer"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+/// A request that cannot be accepted as deep as that is rejected, and the listener goes on.
+#[tokio::test]
+async fn a_listener_with_queues_beyond_the_device_rejects_and_says_why() {
+    let mut deep = Config::default();
+    deep.receive_depth(u32::MAX);
+    let mut listener = listen(&deep).await;
+    let (addr, config) = (listener.local_addr(), Config::default());
+    for _ in 0..2 {
+        let connect = Stream::connect(device(), addr, &config);
+        let (connected, accepted) = bounded(async { tokio::join!(connect, listener.accept()) }).await;
+        let rejected = connected.expect_err("nobody to talk to");
+        assert!(matches!(rejected, TransportError::Rejected { .. }), "{rejected:?}");
+        let error = accepted.expect_err("too deep");
+        assert!(matches!(error, TransportError::QueueDepth { .. }), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_only_kernel_verbs_have_is_refused_by_the_emulated_device() {
+    let addr = "127.0.0.1:1".parse().expect("an address");
+    let mut config = Config::default();
+    config.retry_count(200);
+    assert_eq!(config.endpoint_options().retry_count, Some(7), "brought into its range");
+    let error = Stream::connect(DeviceKind::Emulated, addr, &config).await.expect_err("an option of verbs");
+    assert!(matches!(error, TransportError::EmulatedOption { option: "retry count" }), "{error:?}");
+}
