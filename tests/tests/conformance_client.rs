@@ -20,6 +20,7 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ("register-early", "honest", "clause W-5"),
     ("reserved", "honest", "clause M-2"),
     ("opcode=9", "honest", "0x0009"),
+    ("opcode=0,opcode=0", "honest", "clause C-3"),
     ("message-length=31", "honest", "clause M-1"),
     ("imm-over", "honest", "clause I-2"),
     ("imm-short", "honest", "clause I-3"),

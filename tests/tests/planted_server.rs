@@ -28,6 +28,7 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ("imm-over", "no-features", "clause I-2"),
     ("imm-short", "no-features", "clause I-3"),
     ("tail-missing", "odd-window", "nothing came"),
+    ("address-off", "from-the-start", "RESP"),
     ("address-stale", "another-buffer", "instead of"),
     ("receives-missing", "five-thousand-bytes", "not acknowledged"),
     ("lenient-opcode", "opcode-9", "still open"),

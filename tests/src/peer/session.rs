@@ -90,6 +90,13 @@ impl Session {
         Ok(())
     }
 
+    /// All that lies in the window, announced or not.
+    #[must_use]
+    pub fn window_bytes(&self) -> Vec<u8> {
+        let window = &self.windows[self.current];
+        self.peer.read(window, 0, window.len)
+    }
+
     /// From now on all reserved bytes that it sends are noise.
     pub fn make_noise(&mut self) {
         self.noise = true;

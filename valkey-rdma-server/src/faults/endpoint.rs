@@ -209,6 +209,7 @@ impl FaultyEndpoint {
                     }
                 }
                 Fault::TailMissing => erased |= self.fills_window(addr, request.local.len),
+                Fault::AddressOff => addr += 1,
                 Fault::AddressStale => {
                     if let Some((first, now)) = self.peer_windows {
                         addr = addr.wrapping_sub(now.addr).wrapping_add(first.addr);

@@ -34,6 +34,8 @@ pub enum Fault {
     WriteFirst,
     /// `tail-missing`
     TailMissing,
+    /// `address-off`
+    AddressOff,
     /// `address-stale`
     AddressStale,
     /// `keepalive-flood`
@@ -179,6 +181,7 @@ pub(super) const TABLE: &[Entry] = &[
         "writes half of it plainly and announces the whole (legal)",
     ),
     entry(F::TailMissing, "tail-missing", On::Data, "keeps back what would fill the peer's window"),
+    entry(F::AddressOff, "address-off", On::Data, "leaves out a byte of the peer's window before it"),
     entry(F::AddressStale, "address-stale", On::Data, "writes to the peer's first window for ever"),
     with(
         "COUNT",

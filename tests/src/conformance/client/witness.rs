@@ -98,6 +98,7 @@ impl ConnectRequest for WatchedRequest {
             announced: 0,
             written: 0,
             unproven: 0,
+            asked: false,
         }))
     }
 }
@@ -115,6 +116,8 @@ struct Watched {
     written: u64,
     /// Messages of the client since the server last sent anything that proves it takes them.
     unproven: u32,
+    /// The client waits for an answer to GetServerFeature.
+    asked: bool,
 }
 
 impl Watched {
@@ -145,7 +148,10 @@ impl Watched {
                         self.written = 0;
                         self.unproven = 0;
                     }
-                    Ok(ControlMessage::GetServerFeature(_)) => self.unproven = 0,
+                    Ok(ControlMessage::GetServerFeature(_)) => {
+                        self.unproven = 0;
+                        self.asked = false;
+                    }
                     _ => {}
                 }
             }
@@ -190,8 +196,13 @@ impl Watched {
         if reserved(&mut bytes).iter().any(|&byte| byte != 0) {
             self.breaks("reserved bytes are not zero (clause M-2)".to_owned());
         }
-        if let ControlMessage::RegisterXferMemory(memory) = message {
-            self.sees_register(memory);
+        match message {
+            ControlMessage::RegisterXferMemory(memory) => self.sees_register(memory),
+            ControlMessage::GetServerFeature(_) if self.asked => {
+                self.breaks("a question before the answer to the one before (clause C-3)".to_owned());
+            }
+            ControlMessage::GetServerFeature(_) => self.asked = true,
+            _ => {}
         }
     }
 

@@ -34,6 +34,13 @@ pub(super) const CASES: &[Case<Context>] = &[
         "others are served",
         |c| Box::pin(leave_with_replies_due(c)),
     ),
+    Case::new(
+        "unannounced",
+        "X-5",
+        "a SET written and never announced; then disconnect",
+        "it is never run",
+        |c| Box::pin(unannounced(c)),
+    ),
 ];
 
 async fn keepalive(c: &mut Context) -> Result<(), Finding> {
@@ -106,6 +113,21 @@ async fn leave_with_replies_due(c: &mut Context) -> Result<(), Finding> {
     }
     session.peer.disconnect();
     Ok(())
+}
+
+async fn unannounced(c: &mut Context) -> Result<(), Finding> {
+    let key = b"valkey-rdma-conformance-unannounced";
+    let mut session = c.session().await?;
+    session.command(&[b"DEL", key]).await?;
+    let (addr, rkey) = session.place().await?;
+    session.peer.write(addr, rkey, &request(&[b"SET", key, b"value"])).await?;
+    // The answer proves that the server has taken all there was to take.
+    session.ask(1).await?;
+    let mut other = c.session().await?;
+    expect_reply(&other.command(&[b"GET", key]).await?, &OwnedFrame::Null)?;
+    session.peer.disconnect();
+    session.peer.end().await?;
+    expect_reply(&other.command(&[b"GET", key]).await?, &OwnedFrame::Null)
 }
 
 /// Receives that a session posts.

@@ -50,8 +50,15 @@ pub(super) const CASES: &[Case<Context>] = &[
         Box::pin(small_window(c, 1, 10))
     }),
     Case::new(
+        "from-the-start",
+        "W-1",
+        "three replies, and the client's window looked at whole",
+        "they lie there from its start, one behind the other, and nothing else",
+        |c| Box::pin(from_the_start(c)),
+    ),
+    Case::new(
         "another-buffer",
-        "W-3",
+        "W-6",
         "the client's window full, another of the same length offered",
         "the reply goes on in the new one",
         |c| Box::pin(another_buffer(c)),
@@ -161,6 +168,27 @@ async fn many_windows(c: &mut Context) -> Result<(), Finding> {
     let reply = session.command(&[b"GET", key]).await?;
     session.command(&[b"DEL", key]).await?;
     expect_reply(&reply, &OwnedFrame::BulkString(value))
+}
+
+async fn from_the_start(c: &mut Context) -> Result<(), Finding> {
+    const LEN: u32 = 65_536;
+    let mut session = c.session_with_window(LEN).await?;
+    let mut expected = Vec::new();
+    for len in [1, 1000, 3] {
+        let value = value(len);
+        let reply = session.command(&[b"ECHO", &value]).await?;
+        expect_reply(&reply, &OwnedFrame::BulkString(value.clone()))?;
+        expected.extend_from_slice(format!("${len}\r\n").as_bytes());
+        expected.extend_from_slice(&value);
+        expected.extend_from_slice(b"\r\n");
+    }
+    // What nobody has written is zero.
+    expected.resize(LEN as usize, 0);
+    let window = session.window_bytes();
+    match window.iter().zip(&expected).position(|(found, expected)| found != expected) {
+        None => Ok(()),
+        Some(at) => Err(Finding::failed(format!("byte {at} of the window is {:#04x}", window[at]))),
+    }
 }
 
 async fn small_window(c: &mut Context, window: u32, reply: usize) -> Result<(), Finding> {
