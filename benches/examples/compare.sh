@@ -8,7 +8,7 @@ server=$VALKEY_RDMA_LAB_DIR/valkey/9.1
 log=/tmp/compare-server.log
 
 "$server/valkey-server" --protected-mode no --save "" --port 6379 --logfile "$log" \
-    --loadmodule "$server/valkey-rdma.so" --rdma-bind 10.0.0.1 --rdma-port 6379 > /dev/null &
+    --loadmodule "$server/valkey-rdma.so" --rdma-bind 10.0.0.1 --rdma-port 6379 &
 until grep -q "Ready to accept connections rdma" "$log" 2>/dev/null; do
     [ "$SECONDS" -lt 60 ] || { cat "$log"; echo "the server did not come up"; exit 1; }
 done
