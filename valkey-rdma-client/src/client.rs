@@ -20,7 +20,7 @@ use crate::error::{Error, LostCause};
 use crate::info::{ConnectionInfo, ConnectionStatus, Counters, Purpose, State};
 use crate::link::{Link, Revival};
 use crate::pipeline::Pipeline;
-use crate::request::{Commands, Reply, Request, Waiter};
+use crate::request::{Commands, Replies, Reply, Request, Waiter};
 use crate::shared::PushHook;
 use crate::socket::Io;
 use crate::value::Value;
@@ -318,12 +318,21 @@ impl Client {
     }
 
     pub(crate) async fn run_pipeline(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Error> {
+        let replies = Replies::Kept(Vec::with_capacity(commands.len()));
+        self.run_together(commands, replies).await
+    }
+
+    /// Sends commands together and waits for the last reply: returns what `replies` keeps.
+    pub(crate) async fn run_together(
+        &self,
+        commands: Vec<Command>,
+        replies: Replies,
+    ) -> Result<Vec<Reply>, Error> {
         let limit = self.limit_of(&commands);
-        let (sender, replies) = oneshot::channel();
-        let waiter = Waiter::Many(sender, Vec::with_capacity(commands.len()));
+        let (sender, answer) = oneshot::channel();
         let link = self.link();
-        link.send(Request::new(Commands::Many(commands), waiter, limit)).await?;
-        link.receive(replies).await
+        link.send(Request::new(Commands::Many(commands), Waiter::Many(sender, replies), limit)).await?;
+        link.receive(answer).await
     }
 
     pub(crate) fn connector(&self) -> &Arc<Connector> {

@@ -303,10 +303,8 @@ impl<'a> Driver<'a> {
         for (mut request, ran) in self.in_flight.drain(self.wire.outbox.written()) {
             request.may_have_run |= ran;
             let harmless = !request.may_have_run || request.is_idempotent();
-            if harmless && retries.is_some_and(|retries| request.sends <= retries) && request.is_wanted() {
-                if let Waiter::Many(_, replies) = &mut request.waiter {
-                    replies.clear();
-                }
+            let may_retry = harmless && retries.is_some_and(|retries| request.sends <= retries);
+            if may_retry && request.is_wanted() && request.waiter.restart() {
                 again.push(request);
             } else {
                 let error = self.shared.lost(&cause, request.may_have_run);

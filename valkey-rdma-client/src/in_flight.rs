@@ -72,7 +72,7 @@ impl InFlight {
                 Waiter::One(sender) => drop(sender.send(Ok(reply))),
                 Waiter::Many(sender, mut replies) => {
                     replies.push(reply);
-                    drop(sender.send(Ok(replies)));
+                    drop(sender.send(Ok(replies.into_kept())));
                 }
                 Waiter::Gone => {}
             }

@@ -1,8 +1,13 @@
 //! [`Pipeline`]: commands that leave together.
 
+use std::pin::pin;
+
+use tokio::sync::mpsc;
+
 use crate::client::Client;
 use crate::command::{Command, Kind};
 use crate::error::{Error, RefusedCommand};
+use crate::request::Replies;
 use crate::server_error::ServerError;
 use crate::value::Value;
 
@@ -78,6 +83,43 @@ impl Pipeline {
             return Ok(Vec::new());
         }
         self.client.run_pipeline(self.commands).await
+    }
+
+    /// As [`send`](Self::send), but hands over every reply, with its command's place, as soon as it is here: for long
+    /// pipelines, whose replies then never are in memory together.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); the replies that came before were handed over. Once the first was, nothing is sent again
+    /// after a lost connection, not even commands that are idempotent.
+    ///
+    /// # Cancel safety
+    /// As [`send`](Self::send).
+    pub async fn send_each(
+        self,
+        mut each: impl FnMut(usize, Result<Value, ServerError>),
+    ) -> Result<(), Error> {
+        self.check()?;
+        if self.commands.is_empty() {
+            return Ok(());
+        }
+        let (sender, mut replies) = mpsc::unbounded_channel();
+        let mut last = pin!(self.client.run_together(self.commands, Replies::HandedOn(sender, 0)));
+        let mut place = 0;
+        let mut hand_over = |reply| {
+            each(place, reply);
+            place += 1;
+        };
+        let outcome = loop {
+            tokio::select! {
+                biased;
+                Some(reply) = replies.recv() => hand_over(reply),
+                outcome = &mut last => break outcome,
+            }
+        };
+        while let Ok(reply) = replies.try_recv() {
+            hand_over(reply);
+        }
+        outcome.map(drop)
     }
 
     /// Refuses what cannot be shared, a transaction left open included.

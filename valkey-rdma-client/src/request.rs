@@ -3,7 +3,7 @@
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::command::Command;
@@ -92,12 +92,51 @@ pub(crate) enum Waiter {
     /// One command.
     One(oneshot::Sender<Result<Reply, Error>>),
     /// A pipeline, with the replies so far.
-    Many(oneshot::Sender<Result<Vec<Reply>, Error>>, Vec<Reply>),
+    Many(oneshot::Sender<Result<Vec<Reply>, Error>>, Replies),
     /// Nobody: it was told of a timeout, or never wanted to know.
     Gone,
 }
 
+/// The replies to a pipeline before the last one is here.
+pub(crate) enum Replies {
+    /// For all of them together.
+    Kept(Vec<Reply>),
+    /// Handed on as they come; how many have been.
+    HandedOn(mpsc::UnboundedSender<Reply>, usize),
+}
+
+impl Replies {
+    pub(crate) fn push(&mut self, reply: Reply) {
+        match self {
+            Self::Kept(replies) => replies.push(reply),
+            Self::HandedOn(sender, count) => {
+                *count += 1;
+                // A caller that is gone does not mind.
+                let _ = sender.send(reply);
+            }
+        }
+    }
+
+    /// All that were kept.
+    pub(crate) fn into_kept(self) -> Vec<Reply> {
+        match self {
+            Self::Kept(replies) => replies,
+            Self::HandedOn(..) => Vec::new(),
+        }
+    }
+}
+
 impl Waiter {
+    /// Forgets the replies so far, as the commands will be sent again. `false`: the caller has some of them already.
+    pub(crate) fn restart(&mut self) -> bool {
+        match self {
+            Self::Many(_, Replies::Kept(replies)) => replies.clear(),
+            Self::Many(_, Replies::HandedOn(_, count)) => return *count == 0,
+            Self::One(_) | Self::Gone => {}
+        }
+        true
+    }
+
     /// Ready once the caller has dropped its future.
     pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {

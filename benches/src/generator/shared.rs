@@ -139,17 +139,18 @@ impl Task<'_> {
         for &(request, step) in &steps {
             pipeline.push(self.command(request, step));
         }
-        match pipeline.send().await {
-            Ok(replies) => {
-                for (&(request, step), reply) in steps.iter().zip(replies) {
-                    self.settle(request, step, sent, intended, &reply.map_err(Error::from));
-                }
-            }
-            Err(error) => {
-                let error = Err(error);
-                for &(request, step) in &steps {
-                    self.settle(request, step, sent, intended, &error);
-                }
+        let mut settled = 0;
+        let outcome = pipeline
+            .send_each(|place, reply| {
+                let (request, step) = steps[place];
+                self.settle(request, step, sent, intended, &reply.map_err(Error::from));
+                settled = place + 1;
+            })
+            .await;
+        if let Err(error) = outcome {
+            let error = Err(error);
+            for &(request, step) in &steps[settled..] {
+                self.settle(request, step, sent, intended, &error);
             }
         }
     }

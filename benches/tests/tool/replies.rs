@@ -179,3 +179,18 @@ fn faults_of_one_test_do_not_hide_the_other_tests() {
         "{told}"
     );
 }
+
+fn closes_at_the_last(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
+    if command[0] == b"LAST" { None } else { right(command, keys) }
+}
+
+#[test]
+fn each_reply_of_a_sequence_counts_when_it_comes() {
+    let server = Server::start(closes_at_the_last);
+    // Through the client library, and directly.
+    for tasks in ["--tasks-per-connection 1", ""] {
+        let output = tool_at(server.addr, &format!("-n 1 -c 1 {tasks} --csv FIRST ; LAST"));
+        let row = stdout(&output).lines().nth(1).unwrap_or_default();
+        assert!(row.contains(r#","1","1","tcp","1""#), "a reply and an error: {row}");
+    }
+}
