@@ -341,7 +341,7 @@ impl Bench<'_, '_> {
         let (target, plan) = (self.target.clone(), self.plan.clone());
         let Some(mut session) = self.session(target, plan).await? else { return Ok(()) };
         let run = session.info().await;
-        self.console.format.write_head(self.console.out, &run)?;
+        self.console.format.write_setup(self.console.out, &run)?;
         writeln!(self.console.out)?;
         let each = self.args.duration.unwrap_or(STEP);
         let limit = self.args.target_p99.map(|ms| Duration::from_secs_f64(ms / 1e3));

@@ -119,6 +119,7 @@ fn bad_command_lines_are_refused_in_one_line_that_names_the_flag() {
         ("-k 0 --matrix tasks=5", "no connection for tasks to share"),
         ("-t nothing", "there is no test \"nothing\""),
         ("-t set,", "there is no test \"\""),
+        ("-t stream,echo", "stream has no Valkey server at its other end"),
         ("--cluster", "measures one server"),
         ("--rfr yes", "measures one server"),
         ("--tls", "no TLS over RDMA"),

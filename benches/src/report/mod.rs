@@ -47,6 +47,17 @@ pub enum Form {
 }
 
 impl Format {
+    /// Writes what is measured, on what and how, where people read it.
+    ///
+    /// # Errors
+    /// Whatever `out` fails with.
+    pub fn write_setup(self, out: &mut dyn Write, run: &RunInfo) -> io::Result<()> {
+        match self.form {
+            Form::Table(style) => table::write_setup(out, run, style),
+            Form::Quiet | Form::Csv => Ok(()),
+        }
+    }
+
     /// Writes what comes before the first test.
     ///
     /// # Errors

@@ -25,6 +25,16 @@ const COLUMNS: [(&str, usize); 10] = [
 const NAME_WIDTH: usize = 16;
 
 pub(super) fn write_head(out: &mut dyn Write, run: &RunInfo, style: Style) -> io::Result<()> {
+    write_setup(out, run, style)?;
+    write!(out, "\n{}", style.bold(format_args!("{:NAME_WIDTH$}", "test")))?;
+    for (name, width) in COLUMNS {
+        write!(out, " {}", style.bold(format_args!("{name:>width$}")))?;
+    }
+    writeln!(out)
+}
+
+/// Writes what is measured, on what and how.
+pub(super) fn write_setup(out: &mut dyn Write, run: &RunInfo, style: Style) -> io::Result<()> {
     let shape = &run.shape;
     writeln!(out, "{} {}", style.bold("server     "), run.target)?;
     writeln!(out, "{} {}, {}", style.bold("transport  "), run.transport, run.link)?;
@@ -51,12 +61,7 @@ pub(super) fn write_head(out: &mut dyn Write, run: &RunInfo, style: Style) -> io
             None => "one key".to_owned(),
         },
         plural(shape.threads, "thread"),
-    )?;
-    write!(out, "\n{}", style.bold(format_args!("{:NAME_WIDTH$}", "test")))?;
-    for (name, width) in COLUMNS {
-        write!(out, " {}", style.bold(format_args!("{name:>width$}")))?;
-    }
-    writeln!(out)
+    )
 }
 
 /// Writes where this is measured, in one line.

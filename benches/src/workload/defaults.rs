@@ -200,19 +200,29 @@ fn library(functions: u32) -> String {
 
 /// Why a list of tests was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no test {unknown:?}; there are {}", known().join(", "))]
-pub struct TestsError {
-    /// What is not there.
-    pub unknown: String,
+#[non_exhaustive]
+pub enum TestsError {
+    /// No test has this name.
+    #[error("there is no test {unknown:?}; there are {}", known().join(", "))]
+    Unknown {
+        /// The name.
+        unknown: String,
+    },
+    /// It is about the byte stream and does not go with tests of a server.
+    #[error("{0} has no Valkey server at its other end: leave out the other tests")]
+    Alone(String),
 }
 
 fn known() -> Vec<&'static str> {
     let mut names: Vec<_> = TESTS.iter().flat_map(|test| test.names).copied().collect();
     names.sort_unstable();
     names.dedup();
-    names.extend(["stream", "echo"]);
+    names.extend(OF_BYTE_STREAMS);
     names
 }
+
+/// The tests that need no server, and run one at a time.
+const OF_BYTE_STREAMS: [&str; 2] = ["stream", "echo"];
 
 /// The tests that a list of names selects, each once, in the order in which they run.
 ///
@@ -222,7 +232,9 @@ pub fn tests_from_list(list: &str) -> Result<Vec<DefaultTest>, TestsError> {
     let names: Vec<String> = list.split(',').map(|name| name.trim().to_ascii_lowercase()).collect();
     for name in &names {
         if !TESTS.iter().any(|test| test.names.contains(&name.as_str())) {
-            return Err(TestsError { unknown: name.clone() });
+            let alone = OF_BYTE_STREAMS.contains(&name.as_str());
+            let unknown = name.clone();
+            return Err(if alone { TestsError::Alone(unknown) } else { TestsError::Unknown { unknown } });
         }
     }
     let selected =

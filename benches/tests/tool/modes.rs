@@ -184,4 +184,5 @@ fn a_sweep_tells_a_rate_for_each_step() {
     let output = tool_at(mock.addr, "-t ping_mbulk -c 2 --sweep --duration 0.02 --target-p99 60000");
     assert!(stdout(&output).contains("p99 within 60000.000 ms"), "{}", stdout(&output));
     assert!(stdout(&output).contains("intended/s"));
+    assert!(!stdout(&output).contains("CPU us"), "no columns of another table: {}", stdout(&output));
 }
