@@ -95,7 +95,8 @@ impl Series {
 
     /// Adds replies that came `since_start`.
     fn add(&mut self, since_start: Duration, replies: u64) {
-        let step = (since_start.as_nanos() / Series::STEP.as_nanos()) as usize;
+        // In 64 bits, which hold centuries: this is done for every reply.
+        let step = (since_start.as_nanos() as u64 / Series::STEP.as_nanos() as u64) as usize;
         if step >= self.replies.len() {
             self.replies.resize(step + 1, 0);
         }

@@ -299,7 +299,22 @@ impl Connection {
 
     /// The next thing to do, until there is none. Chain consecutive sends under one doorbell.
     #[must_use]
+    #[inline]
     pub fn poll_work(&mut self) -> Option<Work> {
+        // Asked after every access, and mostly there is nothing.
+        if self.is_settled() { None } else { self.next_work() }
+    }
+
+    /// Whether there is surely nothing to do. No data waits, then: what waits for window or credits is not settled.
+    fn is_settled(&self) -> bool {
+        self.state == State::Open
+            && self.receives.is_empty()
+            && self.outbox.is_empty()
+            && self.staging.waiting() == 0
+            && !self.credits.wants_probe()
+    }
+
+    fn next_work(&mut self) -> Option<Work> {
         match self.state {
             State::Closed => return None,
             State::Disconnecting => {
