@@ -30,7 +30,7 @@ case $subject in
         server "$valkey/$subject/valkey-server --protected-mode no --save '' --port 0 \
             --loadmodule $valkey/$subject/valkey-rdma.so --rdma-bind 10.0.0.1 --rdma-port 6379" "$@"
         ;;
-    client-ours) client "$bin/valkey-rdma-benchmark" --url {url} -t set,get -n 2000 -c 2 -d 1000 ;;
+    client-ours) client "$bin/valkey-rdma-benchmark" --url {url} -t set,get -n 300 -c 2 -d 1000 --fail-fast ;;
     client-cli) client "$valkey/9.1/valkey-cli" --rdma "${at[@]}" SET key value ;;
     client-benchmark) client "$valkey/9.1/valkey-benchmark" --rdma "${at[@]}" -t set,get -n 300 -c 2 -d 1000 -q ;;
     client-rdma-test) client "$valkey/9.1/rdma-test" --host {host} --port {port} --minkeys 100 --maxkeys 101 ;;
