@@ -34,7 +34,7 @@ impl IntervalLog {
         IntervalLog { path, open: None, failed: None }
     }
 
-    /// Adds seconds of the test `title`, which began at `started`. A failure is kept for [`finish`](Self::finish): the test
+    /// Adds seconds of the test `title`, which began at `started`. A failure is told when all is over: the test
     /// is worth more than its log.
     pub fn append(&mut self, title: &str, started: Instant, intervals: &Intervals) {
         if self.failed.is_none() {
