@@ -8,6 +8,8 @@ mod contender;
 mod host;
 mod matrix;
 mod measure;
+mod plot;
+mod ratio;
 mod report;
 mod server;
 
@@ -49,6 +51,10 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
+    /// Draw the ratios here too, as SVG
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+
     #[command(flatten)]
     programs: Programs,
 }
@@ -86,8 +92,8 @@ fn run(args: &Args, rows: &[Row]) -> Result<(), String> {
         report::row(row, &result);
         results.push((row, result));
     }
-    match &mut json {
-        Some(file) => file.write(&environment, &results),
-        None => Ok(()),
+    if let Some(file) = &mut json {
+        file.write(&environment, &results)?;
     }
+    args.plot.as_deref().map_or(Ok(()), |path| plot::write(path, &results))
 }

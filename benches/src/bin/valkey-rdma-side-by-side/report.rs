@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::host::Environment;
 use crate::matrix::{Bound, Figure, Row, Target};
 use crate::measure::{Sample, Samples};
+use crate::ratio::{Ratio, median};
 
 pub(crate) fn list(row: &Row) {
     say(&row.to_string());
@@ -122,33 +123,11 @@ impl<'a> RowRecord<'a> {
     }
 }
 
-/// Ours against theirs, round by round.
-#[derive(Clone, Debug)]
-struct Ratio(Vec<f64>);
-
-impl Ratio {
-    fn of(samples: &Samples, against: usize, figure: Figure) -> Self {
-        let pairs = samples[0].iter().zip(&samples[against]);
-        Self(pairs.filter_map(|(ours, theirs)| Some(ours.figure(figure)? / theirs.figure(figure)?)).collect())
-    }
-
-    fn text(&self) -> String {
-        let lowest = self.0.iter().copied().reduce(f64::min);
-        let highest = self.0.iter().copied().reduce(f64::max);
-        match (median(&self.0), lowest, highest) {
-            (Some(middle), Some(lowest), Some(highest)) => {
-                format!("{middle:.2}x ({lowest:.2} to {highest:.2})")
-            }
-            _ => "-".to_owned(),
-        }
-    }
-}
-
 fn verdict(row: &Row, samples: &Samples, target: &Target) -> String {
     let ratio = Ratio::of(samples, target.against, target.figure);
     let (wanted, met) = match target.bound {
-        Bound::AtLeast(bound) => (format!(">= {bound:.2}x"), median(&ratio.0).map(|ratio| ratio >= bound)),
-        Bound::AtMost(bound) => (format!("<= {bound:.2}x"), median(&ratio.0).map(|ratio| ratio <= bound)),
+        Bound::AtLeast(bound) => (format!(">= {bound:.2}x"), ratio.median().map(|ratio| ratio >= bound)),
+        Bound::AtMost(bound) => (format!("<= {bound:.2}x"), ratio.median().map(|ratio| ratio <= bound)),
     };
     let what = match target.figure {
         Figure::Rate => "requests/s",
@@ -167,17 +146,6 @@ fn verdict(row: &Row, samples: &Samples, target: &Target) -> String {
 
 fn figures(samples: &[Sample], figure: Figure) -> Vec<f64> {
     samples.iter().filter_map(|sample| sample.figure(figure)).collect()
-}
-
-fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => None,
-        odd if odd % 2 == 1 => Some(sorted[middle]),
-        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
-    }
 }
 
 fn number(value: Option<f64>, decimals: usize) -> String {
@@ -201,34 +169,4 @@ fn aligned<const N: usize>(lines: &[[String; N]]) -> Vec<String> {
 fn say(line: &str) {
     // A reader that has gone away ends nothing.
     let _ = writeln!(stdout(), "{line}");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sample(rate: f64, p50: Option<f64>) -> Sample {
-        Sample { rate, p50, p99: None, client_cpu: 10.0, server_cpu: None }
-    }
-
-    #[test]
-    fn a_ratio_is_taken_round_by_round() {
-        let samples = vec![
-            vec![sample(200.0, None), sample(300.0, None), sample(80.0, None)],
-            vec![sample(100.0, None), sample(100.0, None), sample(20.0, None)],
-        ];
-        assert_eq!(Ratio::of(&samples, 1, Figure::Rate).text(), "3.00x (2.00 to 4.00)");
-    }
-
-    #[test]
-    fn what_a_program_does_not_measure_has_no_ratio() {
-        let samples = vec![vec![sample(1.0, Some(1.0))], vec![sample(1.0, None)]];
-        assert_eq!(Ratio::of(&samples, 1, Figure::P50).text(), "-");
-    }
-
-    #[test]
-    fn the_median_of_an_even_number_lies_between_the_middle_two() {
-        assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), Some(2.5));
-        assert_eq!(median(&[]), None);
-    }
 }
