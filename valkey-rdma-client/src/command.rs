@@ -10,6 +10,9 @@ use crate::error::RefusedCommand;
 /// Arguments from this size on, if given as [`Bytes`], travel as they are instead of being copied.
 pub(crate) const SHARED_FROM: usize = 8 * 1024;
 
+/// Room for most commands, so that encoding them allocates once.
+const TYPICAL: usize = 64;
+
 /// A command, encoded as it goes over the wire.
 ///
 /// Most callers use [`Client::command`](crate::Client::command). Build a `Command` to hand over large arguments
@@ -72,7 +75,7 @@ impl Command {
         Self {
             arguments: 0,
             parts: Vec::new(),
-            tail: BytesMut::new(),
+            tail: BytesMut::with_capacity(TYPICAL),
             kind: Kind::Empty,
             idempotent: false,
             timeout: None,

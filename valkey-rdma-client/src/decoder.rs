@@ -1,11 +1,11 @@
 //! From received bytes to [`Value`]s, a piece at a time.
 //!
-//! redis-protocol decodes each scalar; aggregates are put together here, on a stack of our own. Its own decoder for
-//! whole frames starts over whenever bytes are missing, recurses as deep as the peer wishes, and keeps maps and sets
+//! redis-protocol decodes each scalar but plain strings, which are cut out where their length says; aggregates are put
+//! together here, on a stack of our own. Its own decoder for whole frames starts over whenever bytes are missing, recurses as deep as the peer wishes, and keeps maps and sets
 //! in hash tables, which loses order and repeated keys and refuses keys that are arrays. Here a byte is looked at
 //! once, an array of large strings never needs to be in memory contiguously, and depth is bounded.
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use redis_protocol::resp2::decode::decode_bytes as decode_resp2;
 use redis_protocol::resp2::types::BytesFrame as Resp2;
 use redis_protocol::resp3::decode::complete::decode_bytes as decode_resp3;
@@ -92,14 +92,22 @@ pub(crate) enum Header {
     Other(Value),
 }
 
+/// How a scalar lies in the buffer.
+#[derive(Clone, Copy)]
+struct Scalar {
+    len: usize,
+    /// Where the bytes of a plain string begin.
+    string: Option<usize>,
+}
+
 /// Holds received bytes until they are values.
 pub(crate) struct Decoder {
     protocol: Protocol,
     buffer: BytesMut,
     /// How far `buffer` was searched for the end of its first line.
     searched: usize,
-    /// Length in `buffer` of the scalar at its start, once known.
-    scalar: Option<usize>,
+    /// The scalar at the start of `buffer`, once its first line is known.
+    scalar: Option<Scalar>,
     /// Aggregates begun and not complete, outermost first.
     open: Vec<Aggregate>,
 }
@@ -117,7 +125,7 @@ impl Decoder {
     /// The buffer to append received bytes to, with room to read into: all that a large string still needs, or a
     /// share of it that doubles.
     pub(crate) fn room(&mut self) -> &mut BytesMut {
-        let missing = self.scalar.map_or(0, |len| len.saturating_sub(self.buffer.len()));
+        let missing = self.scalar.map_or(0, |scalar| scalar.len.saturating_sub(self.buffer.len()));
         let spare = self.buffer.capacity() - self.buffer.len();
         let enough = if missing == 0 { MIN_ROOM } else { missing.min(MIN_ROOM) };
         if spare < enough {
@@ -213,28 +221,37 @@ impl Decoder {
 
     /// The scalar at the start of the buffer.
     fn scalar(&mut self, kind: u8) -> Result<Option<Value>, ProtocolError> {
-        let len = match self.scalar {
-            Some(len) => len,
+        let Scalar { len, string } = match self.scalar {
+            Some(scalar) => scalar,
             None => {
                 let Some(line) = self.line()? else { return Ok(None) };
                 let text = &self.buffer[1..line - 2];
                 let null = kind == b'$' && self.protocol == Protocol::Resp2 && text == b"-1";
-                let len = match kind {
-                    b'$' | b'!' | b'=' if !null => line + parse_length(text, MAX_STRING)? + 2,
-                    _ => line,
+                let scalar = match kind {
+                    b'$' if !null => {
+                        Scalar { len: line + parse_length(text, MAX_STRING)? + 2, string: Some(line) }
+                    }
+                    b'!' | b'=' => Scalar { len: line + parse_length(text, MAX_STRING)? + 2, string: None },
+                    _ => Scalar { len: line, string: None },
                 };
-                *self.scalar.insert(len)
+                *self.scalar.insert(scalar)
             }
         };
         if self.buffer.len() < len {
             return Ok(None);
         }
-        let scalar = self.take(len);
+        let mut scalar = self.take(len);
         // Else the connection would keep the memory of its largest reply, whatever becomes of that.
         if len > MAX_KEPT && self.buffer.len() <= MAX_KEPT {
             self.buffer = BytesMut::from(&self.buffer[..]);
         }
-        decode_scalar(self.protocol, kind, scalar).map(Some)
+        if !scalar.ends_with(b"\r\n") {
+            return Err(ProtocolError::Unterminated { len });
+        }
+        let Some(begin) = string else { return decode_scalar(self.protocol, kind, &scalar).map(Some) };
+        scalar.truncate(len - 2);
+        scalar.advance(begin);
+        Ok(Some(Value::Bulk(scalar)))
     }
 
     /// Length of the first line of the buffer, CRLF included, once it is complete.
@@ -306,22 +323,19 @@ fn parse_length(text: &[u8], limit: u64) -> Result<usize, ProtocolError> {
     number.filter(|number| *number <= limit).and_then(|number| usize::try_from(number).ok()).ok_or_else(bad)
 }
 
-/// Decodes exactly one complete scalar.
-fn decode_scalar(protocol: Protocol, kind: u8, bytes: Bytes) -> Result<Value, ProtocolError> {
-    if !bytes.ends_with(b"\r\n") {
-        return Err(ProtocolError::Unterminated { len: bytes.len() });
-    }
+/// Decodes exactly one complete scalar, CRLF included.
+fn decode_scalar(protocol: Protocol, kind: u8, bytes: &Bytes) -> Result<Value, ProtocolError> {
     // redis-protocol refuses errors that are not UTF-8; servers quote the caller's bytes in theirs.
     if kind == b'-' {
         return Ok(Value::Error(ServerError::from_reply(&bytes[1..bytes.len() - 2])));
     }
     let bad = || ProtocolError::BadScalar { kind: char::from(kind) };
     match protocol {
-        Protocol::Resp2 => match decode_resp2(&bytes) {
+        Protocol::Resp2 => match decode_resp2(bytes) {
             Ok(Some((frame, len))) if len == bytes.len() => from_resp2(frame).ok_or_else(bad),
             _ => Err(bad()),
         },
-        Protocol::Resp3 => match decode_resp3(&bytes) {
+        Protocol::Resp3 => match decode_resp3(bytes) {
             Ok(Some((frame, len))) if len == bytes.len() => from_resp3(frame).ok_or_else(bad),
             _ => Err(bad()),
         },

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Instant;
 
+use bytes::Bytes;
 use tokio::task::unconstrained;
 use valkey_rdma_client::{Client, Command, Error, Value};
 
@@ -18,7 +19,10 @@ use super::retry::connect_again;
 use super::thread::Share;
 use crate::faults::{Fault, FaultKind};
 use crate::reply::{Seen, WantNothing};
-use crate::workload::Step;
+use crate::workload::{Step, arguments};
+
+/// Commands from this length on share their bytes instead of having them copied once more.
+const SHARED_FROM: usize = 8 * 1024;
 
 /// A connection that tasks share, and the ones that took its place after losses.
 pub(super) struct Slot {
@@ -161,9 +165,16 @@ impl Task<'_> {
 
     fn command(&self, request: u64, step: usize) -> Command {
         let job = &self.run.job;
-        let mut args = self.step(step).template.arguments(&job.keys, &job.values, request).into_iter();
+        let encoded = self.step(step).template.encoded(&job.keys, &job.values, request);
+        let mut args = arguments(&encoded);
         let name = args.next().unwrap_or_default();
-        args.fold(Command::new(name), Command::arg_bytes)
+        let command = Command::new(&encoded[name]);
+        if encoded.len() < SHARED_FROM {
+            return args.fold(command, |command, arg| command.arg(&encoded[arg]));
+        }
+        let args: Vec<_> = args.collect();
+        let encoded = Bytes::from(encoded);
+        args.into_iter().fold(command, |command, arg| command.arg_bytes(encoded.slice(arg)))
     }
 
     /// Times and checks a reply that has just come.

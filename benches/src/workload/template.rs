@@ -1,6 +1,6 @@
 //! A command with placeholders, compiled once and then filled for each request.
 
-use bytes::Bytes;
+use std::ops::Range;
 
 use super::keys::{Keys, Slot};
 use super::values::Values;
@@ -123,11 +123,11 @@ impl Template {
         lens.sum()
     }
 
-    /// The command of request `request` as separate arguments, for a client that encodes them itself.
-    pub fn arguments(&self, keys: &Keys, values: &Values, request: u64) -> Vec<Bytes> {
-        let mut whole = Collected(Vec::new());
+    /// The command of request `request`, encoded, for who takes it apart into its [`arguments`].
+    pub fn encoded(&self, keys: &Keys, values: &Values, request: u64) -> Vec<u8> {
+        let mut whole = Collected(Vec::with_capacity(128));
         self.fill(keys, values, request, &mut whole);
-        split(&whole.0.into())
+        whole.0
     }
 
     fn fixed(&mut self, bytes: &[u8]) {
@@ -234,18 +234,16 @@ fn put_length(mut len: usize, out: &mut impl Sink) {
     out.bytes(&text[at - 1..]);
 }
 
-/// Takes an encoded command apart again. What [`Template::fill`] has written is always well formed.
-fn split(encoded: &Bytes) -> Vec<Bytes> {
-    let mut args = Vec::new();
+/// Where the arguments lie in what [`Template::encoded`] has written, which is always well formed.
+pub fn arguments(encoded: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut at = line_end(encoded, 0);
-    while at < encoded.len() {
-        let end = line_end(encoded, at);
-        let digits = std::str::from_utf8(&encoded[at + 1..end - 2]).unwrap_or_default();
-        let len: usize = digits.parse().unwrap_or_default();
-        args.push(encoded.slice(end..end + len));
-        at = end + len + 2;
-    }
-    args
+    std::iter::from_fn(move || {
+        let begin = (at < encoded.len()).then(|| line_end(encoded, at))?;
+        let digits = std::str::from_utf8(&encoded[at + 1..begin - 2]).unwrap_or_default();
+        let end = begin + digits.parse::<usize>().unwrap_or_default();
+        at = end + 2;
+        Some(begin..end)
+    })
 }
 
 fn line_end(bytes: &[u8], from: usize) -> usize {
@@ -274,7 +272,8 @@ mod tests {
 
     fn filled(args: &[&str], keys: Keys, values: &Values, request: u64) -> Vec<Vec<u8>> {
         let template = Template::new(args, keys.len.is_some());
-        template.arguments(&keys, values, request).iter().map(|arg| arg.to_vec()).collect()
+        let encoded = template.encoded(&keys, values, request);
+        arguments(&encoded).map(|arg| encoded[arg].to_vec()).collect()
     }
 
     fn texts(args: &[&str], keys: Keys, request: u64) -> Vec<String> {
