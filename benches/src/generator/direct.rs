@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,24 +10,21 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::dial::dial;
 use super::job::Run;
 use super::lock;
+use super::out::{MAX_SLICES, Out};
 use super::retry::connect_again;
 use super::thread::Share;
 use super::wire::Wire;
 use crate::faults::{Fault, FaultKind};
 use crate::reply::{ReplyError, Skimmer, WantNothing};
-use crate::workload::{Step, Values};
+use crate::workload::Step;
 
 /// Room for received bytes. Nothing is kept, so it need not hold a whole reply.
 const INPUT: usize = 64 * 1024;
-/// Values from this length on are sent from where they are, instead of being copied first.
-const SHARED_FROM: usize = 16 * 1024;
-
 /// An open connection.
 pub(super) struct Link {
     wire: Wire,
@@ -179,8 +176,10 @@ impl Batch {
     }
 
     fn write(&mut self, cx: &mut Context<'_>, wire: &mut Wire) -> Result<(), Lost> {
-        while let Some(chunk) = self.out.chunk() {
-            match Pin::new(&mut *wire).poll_write(cx, chunk) {
+        while !self.out.is_empty() {
+            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+            let count = self.out.slices(&mut slices);
+            match Pin::new(&mut *wire).poll_write_vectored(cx, &slices[..count]) {
                 Poll::Ready(Ok(0)) => return Err(Lost::Closed),
                 Poll::Ready(Ok(len)) => self.out.advance(len),
                 Poll::Ready(Err(error)) => return Err(error.into()),
@@ -259,61 +258,4 @@ impl Batch {
 #[cold]
 fn describe(step: &Step, run: &Run, request: u64) -> String {
     step.describe(&run.job.keys, &run.job.values, request)
-}
-
-/// Encoded commands on their way out: small parts in one buffer, large values where they are.
-#[derive(Default)]
-struct Out {
-    bytes: Vec<u8>,
-    /// Large values, each with the place in `bytes` that it comes before.
-    large: VecDeque<(usize, Bytes)>,
-    /// How far `bytes` was written.
-    written: usize,
-    payload: u64,
-}
-
-impl Out {
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.large.clear();
-        (self.written, self.payload) = (0, 0);
-    }
-
-    /// What to write next; `None` when all is written.
-    fn chunk(&self) -> Option<&[u8]> {
-        let end = match self.large.front() {
-            Some((at, value)) if *at == self.written => return Some(value),
-            Some((at, _)) => *at,
-            None => self.bytes.len(),
-        };
-        (self.written < end).then(|| &self.bytes[self.written..end])
-    }
-
-    fn advance(&mut self, len: usize) {
-        match self.large.front_mut() {
-            Some((at, value)) if *at == self.written => {
-                let _ = value.split_to(len);
-                if value.is_empty() {
-                    self.large.pop_front();
-                }
-            }
-            _ => self.written += len,
-        }
-    }
-}
-
-impl crate::workload::Sink for Out {
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    fn value(&mut self, values: &Values, key: u64) {
-        let len = values.len_of(key);
-        self.payload += len as u64;
-        if len < SHARED_FROM {
-            self.bytes.extend_from_slice(values.of(key));
-        } else {
-            self.large.push_back((self.bytes.len(), values.shared(key)));
-        }
-    }
 }

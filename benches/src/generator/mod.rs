@@ -14,6 +14,7 @@ mod direct;
 mod fleet;
 mod job;
 mod open;
+mod out;
 mod pace;
 mod retry;
 mod shared;
