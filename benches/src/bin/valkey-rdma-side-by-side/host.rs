@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use serde::Serialize;
 
 /// The machine, for the record.
@@ -23,6 +24,7 @@ impl Environment {
         let devices = fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
         Self {
             kernel: word("/proc/sys/kernel/osrelease"),
+            // As many as may be used: fewer than there are with `--one-cpu`.
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             processor,
             devices: devices.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect(),
@@ -34,6 +36,16 @@ impl Environment {
         let devices = if self.devices.is_empty() { "none".to_owned() } else { self.devices.join(", ") };
         format!("{} x {}, kernel {}, RDMA devices: {devices}", self.processors, self.processor, self.kernel)
     }
+}
+
+/// Keeps this process and all it starts from now on to the processor it runs on.
+///
+/// # Errors
+/// The story, if the system refuses.
+pub(crate) fn stay_on_one_processor() -> Result<(), String> {
+    let mut one = CpuSet::new();
+    one.set(sched_getcpu());
+    sched_setaffinity(None, &one).map_err(|error| format!("cannot stay on one processor: {error}"))
 }
 
 /// Processor time, user and system, of a process that runs, in seconds.

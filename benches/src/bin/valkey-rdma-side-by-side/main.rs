@@ -47,6 +47,11 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     percent: u32,
 
+    /// Run everything on one processor: then what counts is what a request costs client and server together, and not
+    /// where the scheduler happens to put them
+    #[arg(long)]
+    one_cpu: bool,
+
     /// Write the results here too, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -82,6 +87,9 @@ fn main() -> ExitCode {
 fn run(args: &Args, rows: &[Row]) -> Result<(), String> {
     if rows.is_empty() {
         return Err(format!("no row contains {:?}: --list shows them", args.only));
+    }
+    if args.one_cpu {
+        host::stay_on_one_processor()?;
     }
     let mut json = args.json.as_deref().map(report::JsonFile::create).transpose()?;
     let environment = host::Environment::read();
