@@ -24,6 +24,8 @@ pub(crate) struct Backlog {
     /// Older than everything in `queue`.
     held: VecDeque<Message>,
     room: Arc<Semaphore>,
+    /// Places of requests that were taken out, not given back to `room` yet.
+    freed: usize,
 }
 
 /// Why a link without a connection stops waiting for one.
@@ -37,19 +39,26 @@ pub(crate) enum Stop {
 impl Backlog {
     /// Requests that come through the queue must have taken a place of `room`.
     pub(crate) fn new(queue: mpsc::UnboundedReceiver<Message>, room: Arc<Semaphore>) -> Self {
-        Self { queue, held: VecDeque::new(), room }
+        Self { queue, held: VecDeque::new(), room, freed: 0 }
     }
 
-    /// The next message. None once every client is gone.
+    /// The next message. None once every client is gone. After the last one wanted, [`make_room`](Self::make_room).
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Message>> {
         let mut message = match self.held.pop_front() {
             Some(message) => Some(message),
             None => ready!(self.queue.poll_recv(cx)),
         };
         if let Some(Message::Request(request)) = &mut message {
-            leave(&self.room, request);
+            self.freed += usize::from(std::mem::take(&mut request.has_place));
         }
         Poll::Ready(message)
+    }
+
+    /// Gives the places of all requests that were taken out to others: together, which is cheaper than one by one.
+    pub(crate) fn make_room(&mut self) {
+        if self.freed > 0 {
+            self.room.add_permits(std::mem::take(&mut self.freed));
+        }
     }
 
     /// Takes messages out of the queue although none can be sent, so that `alarm` knows their deadlines.

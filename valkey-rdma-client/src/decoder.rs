@@ -316,11 +316,19 @@ fn parse_length(text: &[u8], limit: u64) -> Result<usize, ProtocolError> {
         let shown = &text[..text.len().min(32)];
         ProtocolError::BadLength { text: String::from_utf8_lossy(shown).into_owned(), limit }
     };
-    if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
+    if text.is_empty() {
         return Err(bad());
     }
-    let number = std::str::from_utf8(text).ok().and_then(|digits| digits.parse::<u64>().ok());
-    number.filter(|number| *number <= limit).and_then(|number| usize::try_from(number).ok()).ok_or_else(bad)
+    let mut number: u64 = 0;
+    for &byte in text {
+        let digit = byte.wrapping_sub(b'0');
+        // Beyond the limit already, it could only grow: so it never overflows.
+        if digit > 9 || number > limit {
+            return Err(bad());
+        }
+        number = number * 10 + u64::from(digit);
+    }
+    usize::try_from(number).ok().filter(|_| number <= limit).ok_or_else(bad)
 }
 
 /// Decodes exactly one complete scalar, CRLF included.

@@ -42,6 +42,9 @@ const BATCH_BYTES: u64 = 16 * 1024;
 const MAX_IN_FLIGHT: usize = 8 * 1024;
 /// Reads after which other tasks get their turn.
 const READS_PER_TURN: usize = 32;
+/// Replies that are handed out at once, at least. Of more, half of what is in flight: their callers send what comes next
+/// while the other half waits, so that the server has a batch to work on while callers work on theirs.
+const REPLIES_PER_TURN: usize = 16;
 
 /// Owns a connection. As a future, it ends with it; what can go on on another connection is in the backlog then, and
 /// every other waiter was told.
@@ -52,6 +55,8 @@ pub(crate) struct Driver<'a> {
     batch: Batch,
     /// Whether a batch is being handed to the stream; until it is, no other is begun.
     writing: bool,
+    /// Whether replies that were received may not have been handed out yet.
+    undelivered: bool,
     stopping: Stopping,
     alarm: Alarm,
     shared: Arc<Shared>,
@@ -96,6 +101,7 @@ impl<'a> Driver<'a> {
             in_flight: InFlight::default(),
             batch: Batch::default(),
             writing: false,
+            undelivered: false,
             stopping: Stopping::No,
             alarm,
             shared,
@@ -130,6 +136,7 @@ impl<'a> Driver<'a> {
         loop {
             if !self.writing {
                 self.fill_batch(cx);
+                self.backlog.make_room();
                 let pile_up = self.in_flight.batches() >= UNANSWERED_BATCHES && !self.batch.is_full();
                 if self.batch.commands == 0 || pile_up {
                     return Ok(());
@@ -208,15 +215,29 @@ impl<'a> Driver<'a> {
         self.shared.tally.in_flight(self.in_flight.commands());
     }
 
-    /// Reads once and hands out the replies that are complete.
+    /// Reads once and hands out the replies that are complete. Of many, callers get a share and their turn before the
+    /// rest is.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LostCause>> {
-        ready!(self.wire.poll_fill(cx))?;
-        Poll::Ready(self.hand_out().map_err(LostCause::Protocol))
+        if !self.undelivered {
+            ready!(self.wire.poll_fill(cx))?;
+        }
+        let share = self.in_flight.commands().div_ceil(2).max(REPLIES_PER_TURN);
+        self.undelivered = !self.hand_out(share).map_err(LostCause::Protocol)?;
+        if self.undelivered {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(()))
     }
 
-    fn hand_out(&mut self) -> Result<(), ProtocolError> {
+    /// Hands out replies, at most so many. Whether those were all.
+    fn hand_out(&mut self, most: usize) -> Result<bool, ProtocolError> {
         let mut replies = 0;
-        while let Some(value) = self.wire.decoder.next()? {
+        let all = loop {
+            if replies == most {
+                break false;
+            }
+            let Some(value) = self.wire.decoder.next()? else { break true };
             let reply = match value {
                 Value::Push(message) => {
                     self.shared.tally.push();
@@ -235,9 +256,9 @@ impl<'a> Driver<'a> {
             if !self.in_flight.answer(reply) {
                 return Err(ProtocolError::Unasked);
             }
-        }
-        self.shared.tally.replies(replies);
-        Ok(())
+        };
+        self.shared.tally.replies(replies as u64);
+        Ok(all)
     }
 
     /// Tells those whose time is up. What was encoded leaves nevertheless, and its reply keeps its place.
@@ -265,6 +286,7 @@ impl<'a> Driver<'a> {
             match self.poll_read(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(LostCause::PeerClosed)) => return LostCause::PeerClosed,
+                Poll::Pending if self.undelivered => {}
                 Poll::Ready(Err(_)) | Poll::Pending => break,
             }
         }

@@ -155,6 +155,25 @@ async fn commands_pile_up_while_two_batches_are_unanswered() {
 }
 
 #[tokio::test]
+async fn half_of_many_replies_are_handed_out_before_their_callers_get_their_turn() {
+    let (client, mut peer, writes) = connection(4096);
+    for _ in 0..40 {
+        let client = client.clone();
+        tokio::spawn(async move {
+            client.command(["PING"]).await.expect("a reply");
+            client.command(["PING"]).await
+        });
+    }
+    expect(&mut peer, &PING.repeat(40)).await;
+    assert_eq!(writes.load(Ordering::Relaxed), 1);
+    peer.write_all(&b"+PONG\r\n".repeat(40)).await.expect("open");
+    settle().await;
+    assert_eq!(writes.load(Ordering::Relaxed), 3, "the server gets the first half's commands before the second's");
+    expect(&mut peer, &PING.repeat(40)).await;
+    assert_eq!(client.counters().replies, 40);
+}
+
+#[tokio::test]
 async fn a_full_batch_leaves_however_many_are_unanswered() {
     let (client, _peer, writes) = connection(65_536);
     for _ in 0..UNANSWERED_BATCHES {
