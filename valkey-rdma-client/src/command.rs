@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 
 use crate::error::RefusedCommand;
 
@@ -33,7 +33,7 @@ pub struct Command {
     /// Encoded arguments up to and including the last shared one.
     parts: Vec<Bytes>,
     /// Encoded arguments after `parts`.
-    tail: BytesMut,
+    tail: Vec<u8>,
     kind: Kind,
     idempotent: bool,
     timeout: Option<Duration>,
@@ -75,7 +75,7 @@ impl Command {
         Self {
             arguments: 0,
             parts: Vec::new(),
-            tail: BytesMut::with_capacity(TYPICAL),
+            tail: Vec::with_capacity(TYPICAL),
             kind: Kind::Empty,
             idempotent: false,
             timeout: None,
@@ -127,9 +127,9 @@ impl Command {
         } else {
             self.note(&arg);
             put_header(&mut self.tail, b'$', arg.len());
-            self.parts.push(self.tail.split().freeze());
+            self.parts.push(std::mem::take(&mut self.tail).into());
             self.parts.push(arg);
-            self.tail.put_slice(b"\r\n");
+            self.tail.extend_from_slice(b"\r\n");
         }
         self
     }
@@ -225,10 +225,10 @@ impl Command {
         self.note(arg);
         self.tail.reserve(arg.len() + HEADER_ROOM + 2);
         put_header(&mut self.tail, b'$', arg.len());
-        self.tail.put_slice(arg);
-        self.tail.put_slice(b"\r\n");
+        self.tail.extend_from_slice(arg);
+        self.tail.extend_from_slice(b"\r\n");
         if self.tail.len() >= SHARED_FROM {
-            self.parts.push(self.tail.split().freeze());
+            self.parts.push(std::mem::take(&mut self.tail).into());
         }
     }
 
@@ -265,7 +265,16 @@ impl fmt::Debug for Command {
 const HEADER_ROOM: usize = 23;
 
 /// Writes `*3\r\n` and the like.
-pub(crate) fn put_header(buffer: &mut BytesMut, kind: u8, mut number: usize) {
+pub(crate) fn put_header(buffer: &mut Vec<u8>, kind: u8, mut number: usize) {
+    // Most of them, at once.
+    match number {
+        0..10 => return buffer.extend_from_slice(&[kind, b'0' + number as u8, b'\r', b'\n']),
+        10..100 => {
+            let (tens, ones) = (b'0' + (number / 10) as u8, b'0' + (number % 10) as u8);
+            return buffer.extend_from_slice(&[kind, tens, ones, b'\r', b'\n']);
+        }
+        _ => {}
+    }
     let mut digits = [0; HEADER_ROOM];
     let mut at = HEADER_ROOM - 2;
     digits[at..].copy_from_slice(b"\r\n");
@@ -279,7 +288,7 @@ pub(crate) fn put_header(buffer: &mut BytesMut, kind: u8, mut number: usize) {
     }
     at -= 1;
     digits[at] = kind;
-    buffer.put_slice(&digits[at..]);
+    buffer.extend_from_slice(&digits[at..]);
 }
 
 /// Takes `*3\r\n` and the like.
@@ -315,6 +324,10 @@ const CLIENT_MODES: [&str; 5] = ["NO-EVICT", "NO-TOUCH", "CACHING", "CAPA", "IMP
 
 /// Looks a command's name up among those that are more than one request and one reply.
 fn kind_of(name: &[u8]) -> Kind {
+    // GET, SET, DEL and the like: none of the others is as short.
+    if name.len() < 4 {
+        return Kind::Ordinary;
+    }
     let mut upper = [0; 12];
     let Some(upper) = upper.get_mut(..name.len()) else { return Kind::Ordinary };
     upper.copy_from_slice(name);
@@ -351,13 +364,13 @@ mod tests {
 
     fn wire(command: Command) -> Vec<u8> {
         let (arguments, parts, tail) = command.wire();
-        let mut bytes = BytesMut::new();
+        let mut bytes = Vec::new();
         put_header(&mut bytes, b'*', arguments);
         for part in parts {
             bytes.extend_from_slice(part);
         }
         bytes.extend_from_slice(tail);
-        bytes.to_vec()
+        bytes
     }
 
     #[test]
@@ -386,10 +399,12 @@ mod tests {
 
     #[test]
     fn headers_hold_any_length() {
-        let mut buffer = BytesMut::new();
+        let mut buffer = Vec::new();
         put_header(&mut buffer, b'$', usize::MAX);
-        put_header(&mut buffer, b'*', 0);
-        assert_eq!(&buffer[..], b"$18446744073709551615\r\n*0\r\n");
+        for number in [0, 9, 10, 99, 100] {
+            put_header(&mut buffer, b'*', number);
+        }
+        assert_eq!(&buffer[..], b"$18446744073709551615\r\n*0\r\n*9\r\n*10\r\n*99\r\n*100\r\n");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, Bytes};
 use tokio::io::AsyncWrite;
 
 use crate::command::{Command, SHARED_FROM, put_header};
@@ -19,20 +19,19 @@ pub(crate) const MAX_KEPT: usize = 64 * 1024;
 /// kept as they are.
 pub(crate) struct Outbox {
     parts: VecDeque<Bytes>,
-    /// What comes after `parts`.
-    tail: BytesMut,
+    /// What comes after `parts`, from `begin` on.
+    tail: Vec<u8>,
+    begin: usize,
     /// Bytes ever pushed, and bytes ever accepted by the stream.
     pushed: u64,
     written: u64,
     /// Whether the last argument of a command is being written past this.
     open: bool,
-    /// The longest that `tail` was since all was written.
-    longest: usize,
 }
 
 impl Outbox {
     pub(crate) fn new() -> Self {
-        Self { parts: VecDeque::new(), tail: BytesMut::new(), pushed: 0, written: 0, open: false, longest: 0 }
+        Self { parts: VecDeque::new(), tail: Vec::new(), begin: 0, pushed: 0, written: 0, open: false }
     }
 
     /// Appends a command. Its large pieces are shared, not copied.
@@ -46,21 +45,20 @@ impl Outbox {
         }
         self.pushed += tail.len() as u64;
         self.tail.extend_from_slice(tail);
-        self.longest = self.longest.max(self.tail.len());
     }
 
     /// Appends a command without its last argument, of so many bytes, which are to be written to the stream; then
     /// [`push_end`](Self::push_end).
     pub(crate) fn push_open(&mut self, command: &Command, len: usize) {
         let (arguments, parts, tail) = command.wire();
-        let mut begin = BytesMut::new();
+        let mut begin = Vec::new();
         put_header(&mut begin, b'*', arguments + 1);
         for part in parts {
             begin.extend_from_slice(part);
         }
         begin.extend_from_slice(tail);
         put_header(&mut begin, b'$', len);
-        self.push_bytes(&begin.freeze());
+        self.push_bytes(&begin.into());
         self.open = true;
     }
 
@@ -75,10 +73,11 @@ impl Outbox {
         self.pushed += bytes.len() as u64;
         if bytes.len() < SHARED_FROM {
             self.tail.extend_from_slice(bytes);
-            self.longest = self.longest.max(self.tail.len());
         } else {
-            if !self.tail.is_empty() {
-                self.parts.push_back(self.tail.split().freeze());
+            let mut before = Bytes::from(std::mem::take(&mut self.tail));
+            before.advance(std::mem::take(&mut self.begin));
+            if !before.is_empty() {
+                self.parts.push_back(before);
             }
             self.parts.push_back(bytes.clone());
         }
@@ -107,10 +106,10 @@ impl Outbox {
     ) -> Poll<io::Result<()>> {
         while self.written < self.pushed {
             let written = match self.parts.front() {
-                None => ready!(Pin::new(&mut *stream).poll_write(cx, &self.tail))?,
+                None => ready!(Pin::new(&mut *stream).poll_write(cx, &self.tail[self.begin..]))?,
                 Some(_) if stream.is_write_vectored() => {
                     let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-                    let pieces = self.parts.iter().map(|part| &part[..]).chain([&self.tail[..]]);
+                    let pieces = self.parts.iter().map(|part| &part[..]).chain([&self.tail[self.begin..]]);
                     let mut count = 0;
                     for (slice, piece) in slices.iter_mut().zip(pieces) {
                         *slice = IoSlice::new(piece);
@@ -125,18 +124,19 @@ impl Outbox {
             }
             self.advance(written);
         }
-        if self.longest > MAX_KEPT {
-            self.tail = BytesMut::new();
-            self.parts.shrink_to(MAX_SLICES);
+        self.tail.clear();
+        self.begin = 0;
+        if self.tail.capacity() > MAX_KEPT {
+            self.tail = Vec::new();
         }
-        self.longest = 0;
+        self.parts.shrink_to(MAX_SLICES);
         Poll::Ready(Ok(()))
     }
 
     fn advance(&mut self, mut count: usize) {
         self.written += count as u64;
         while count > 0 {
-            let Some(part) = self.parts.front_mut() else { return self.tail.advance(count) };
+            let Some(part) = self.parts.front_mut() else { return self.begin += count };
             if part.len() > count {
                 return part.advance(count);
             }

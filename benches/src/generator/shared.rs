@@ -1,15 +1,10 @@
 //! Drives connections through the client library: many tasks share one connection.
 
-use std::future::{Future, poll_fn};
 use std::ops::Range;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
 use std::time::Instant;
 
-use bytes::Bytes;
-use tokio::task::unconstrained;
 use valkey_rdma_client::{Client, Command, Error, Value};
 
 use super::dial::dial_client;
@@ -19,10 +14,7 @@ use super::retry::connect_again;
 use super::thread::Share;
 use crate::faults::{Fault, FaultKind};
 use crate::reply::{Seen, WantNothing};
-use crate::workload::{Step, arguments};
-
-/// Commands from this length on share their bytes instead of having them copied once more.
-const SHARED_FROM: usize = 8 * 1024;
+use crate::workload::Step;
 
 /// A connection that tasks share, and the ones that took its place after losses.
 pub(super) struct Slot {
@@ -88,9 +80,6 @@ pub(super) async fn work(run: Arc<Run>, share: Arc<Share>, slot: Arc<Slot>) {
     }
 }
 
-/// A request's command under way.
-type Waiting<'a> = (u64, usize, Pin<Box<dyn Future<Output = Result<Value, Error>> + Send + 'a>>);
-
 struct Task<'a> {
     run: &'a Run,
     share: &'a Share,
@@ -110,32 +99,11 @@ impl Task<'_> {
             let reply = self.client.execute(self.command(request, step)).await;
             return self.settle(request, step, sent, intended, &reply);
         }
-        if script.commands_per_request() > 1 {
-            return self.sequences(requests, sent, intended).await;
-        }
-        let mut waiting: Vec<Waiting<'_>> = requests
-            .map(|request| {
-                let step = script.request(request).start;
-                let reply = self.client.execute(self.command(request, step));
-                (request, step, Box::pin(reply) as Pin<Box<dyn Future<Output = _> + Send>>)
-            })
-            .collect();
-        let replies = poll_fn(|context| {
-            waiting.retain_mut(|(request, step, reply)| match reply.as_mut().poll(context) {
-                Poll::Ready(reply) => {
-                    self.settle(*request, *step, sent, intended, &reply);
-                    false
-                }
-                Poll::Pending => true,
-            });
-            if waiting.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-        });
-        // Tokio's budget for a task would otherwise cut a long pipeline into pieces.
-        unconstrained(replies).await;
+        self.pipeline(requests, sent, intended).await;
     }
 
-    /// Sends sequences of commands, which stay together: no command of another task comes between them.
-    async fn sequences(&self, requests: Range<u64>, sent: Instant, intended: Instant) {
+    /// Sends the commands of all requests together: no command of another task comes between them.
+    async fn pipeline(&self, requests: Range<u64>, sent: Instant, intended: Instant) {
         let mut pipeline = self.client.pipeline();
         let steps: Vec<(u64, usize)> = requests
             .flat_map(|request| self.run.job.script.request(request).map(move |step| (request, step)))
@@ -165,16 +133,7 @@ impl Task<'_> {
 
     fn command(&self, request: u64, step: usize) -> Command {
         let job = &self.run.job;
-        let encoded = self.step(step).template.encoded(&job.keys, &job.values, request);
-        let mut args = arguments(&encoded);
-        let name = args.next().unwrap_or_default();
-        let command = Command::new(&encoded[name]);
-        if encoded.len() < SHARED_FROM {
-            return args.fold(command, |command, arg| command.arg(&encoded[arg]));
-        }
-        let args: Vec<_> = args.collect();
-        let encoded = Bytes::from(encoded);
-        args.into_iter().fold(command, |command, arg| command.arg_bytes(encoded.slice(arg)))
+        self.step(step).template.command(&job.keys, &job.values, request)
     }
 
     /// Times and checks a reply that has just come.

@@ -20,7 +20,7 @@ pub use expect::Expect;
 pub use keys::{Keys, Order, Slot};
 pub use script::{Mix, MixError, Script, ScriptError, Step};
 pub use sizes::{Sizes, SizesError};
-pub use template::{Sink, Template, arguments};
+pub use template::{Sink, Template};
 pub use values::Values;
 
 /// A 64-bit mixing function: every input bit changes about half of the output bits.

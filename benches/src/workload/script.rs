@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use super::defaults::FCALL_LIBRARY;
-use super::{Counts, DefaultTest, Expect, Keys, Template, arguments, below, mix, tests_from_list};
+use super::{Counts, DefaultTest, Expect, Keys, Template, below, mix, tests_from_list};
 
 /// The commands of a test.
 #[derive(Debug, Clone)]
@@ -51,10 +51,8 @@ impl Step {
         if self.template.is_inline() {
             return self.template.name().to_owned();
         }
-        let encoded = self.template.encoded(keys, values, request);
         let mut told = self.template.name().to_owned();
-        if let Some(first) = arguments(&encoded).nth(1) {
-            let first = &encoded[first];
+        if let Some(first) = self.template.first_argument(keys, values, request) {
             told.push(' ');
             told.push_str(&first[..first.len().min(40)].escape_ascii().to_string());
         }

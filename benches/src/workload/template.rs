@@ -1,6 +1,6 @@
 //! A command with placeholders, compiled once and then filled for each request.
 
-use std::ops::Range;
+use valkey_rdma_client::Command;
 
 use super::keys::{Keys, Slot};
 use super::values::Values;
@@ -12,7 +12,10 @@ use super::values::Values;
 /// __data__`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
+    /// The whole command, encoded.
     pieces: Vec<Piece>,
+    /// The same as arguments, the name first: each without its length.
+    args: Vec<Vec<Piece>>,
     slots: Vec<Slot>,
     inline: bool,
     name: String,
@@ -52,6 +55,8 @@ const SHARED: [&[u8]; 9] = [
     b"__rand_8th__",
     b"__rand_9th__",
 ];
+/// Values of so many bytes are handed to the client library without a copy.
+const SHARED_FROM: usize = 8 * 1024;
 /// Digits of a number, as long as its placeholder.
 const DIGITS: usize = 12;
 
@@ -61,8 +66,13 @@ impl Template {
     pub fn new<A: AsRef<[u8]>>(args: &[A], random: bool) -> Template {
         let name = args.first().map(|name| String::from_utf8_lossy(name.as_ref()).to_uppercase());
         let of = args.iter().map(|arg| count(arg.as_ref(), RAND_INT)).sum::<usize>() as u16;
-        let mut template =
-            Template { pieces: Vec::new(), slots: Vec::new(), inline: false, name: name.unwrap_or_default() };
+        let mut template = Template {
+            pieces: Vec::new(),
+            args: Vec::new(),
+            slots: Vec::new(),
+            inline: false,
+            name: name.unwrap_or_default(),
+        };
         template.fixed(format!("*{}\r\n", args.len()).as_bytes());
         for arg in args {
             template.argument(arg.as_ref(), random, of);
@@ -73,7 +83,7 @@ impl Template {
     /// A command in its inline form: a line, not an array.
     pub fn inline(line: &str) -> Template {
         let pieces = vec![Piece::Fixed(format!("{line}\r\n").into_bytes())];
-        Template { pieces, slots: Vec::new(), inline: true, name: line.to_uppercase() }
+        Template { pieces, args: Vec::new(), slots: Vec::new(), inline: true, name: line.to_uppercase() }
     }
 
     /// The command's name in upper case.
@@ -98,8 +108,40 @@ impl Template {
 
     /// Writes the command of request `request`, encoded.
     pub fn fill(&self, keys: &Keys, values: &Values, request: u64, out: &mut impl Sink) {
+        self.fill_pieces(&self.pieces, keys, values, request, out);
+    }
+
+    /// The command of request `request` for the client library, which encodes it itself.
+    pub fn command(&self, keys: &Keys, values: &Values, request: u64) -> Command {
+        let mut command = Command::new(&self.name);
+        let mut scratch = Collected(Vec::new());
+        for arg in self.args.iter().skip(1) {
+            command = match &arg[..] {
+                [] => command.arg(""),
+                [Piece::Fixed(bytes)] => command.arg(bytes),
+                [Piece::Digits(slot)] => command.arg(digits(keys.number(request, self.slots[*slot]))),
+                [Piece::Value(slot)] => {
+                    let key = slot.map_or(0, |slot| keys.number(request, self.slots[slot]));
+                    // A large value is handed over, not copied.
+                    if values.len_of(key) < SHARED_FROM {
+                        command.arg(values.of(key))
+                    } else {
+                        command.arg_bytes(values.shared(key))
+                    }
+                }
+                several => {
+                    scratch.0.clear();
+                    self.fill_pieces(several, keys, values, request, &mut scratch);
+                    command.arg(&scratch.0)
+                }
+            };
+        }
+        command
+    }
+
+    fn fill_pieces(&self, pieces: &[Piece], keys: &Keys, values: &Values, request: u64, out: &mut impl Sink) {
         let number = |slot: usize| keys.number(request, self.slots[slot]);
-        for piece in &self.pieces {
+        for piece in pieces {
             match piece {
                 Piece::Fixed(bytes) => out.bytes(bytes),
                 Piece::Digits(slot) => out.bytes(&digits(number(*slot))),
@@ -123,10 +165,14 @@ impl Template {
         lens.sum()
     }
 
-    /// The command of request `request`, encoded, for who takes it apart into its [`arguments`].
-    pub fn encoded(&self, keys: &Keys, values: &Values, request: u64) -> Vec<u8> {
-        let mut whole = Collected(Vec::with_capacity(128));
-        self.fill(keys, values, request, &mut whole);
+    /// The first argument after the name in the command of request `request`.
+    pub fn first_argument(&self, keys: &Keys, values: &Values, request: u64) -> Option<Vec<u8>> {
+        self.args.get(1).map(|pieces| self.argument_of(pieces, keys, values, request))
+    }
+
+    fn argument_of(&self, pieces: &[Piece], keys: &Keys, values: &Values, request: u64) -> Vec<u8> {
+        let mut whole = Collected(Vec::new());
+        self.fill_pieces(pieces, keys, values, request, &mut whole);
         whole.0
     }
 
@@ -175,13 +221,14 @@ impl Template {
         } else {
             self.pieces.push(Piece::Length { fixed, values });
         }
-        for part in parts {
+        for part in &parts {
             match part {
-                Piece::Fixed(bytes) => self.fixed(&bytes),
-                part => self.pieces.push(part),
+                Piece::Fixed(bytes) => self.fixed(bytes),
+                part => self.pieces.push(part.clone()),
             }
         }
         self.fixed(b"\r\n");
+        self.args.push(parts);
     }
 
     /// The placeholder that `text` starts with, and its length.
@@ -234,23 +281,7 @@ fn put_length(mut len: usize, out: &mut impl Sink) {
     out.bytes(&text[at - 1..]);
 }
 
-/// Where the arguments lie in what [`Template::encoded`] has written, which is always well formed.
-pub fn arguments(encoded: &[u8]) -> impl Iterator<Item = Range<usize>> {
-    let mut at = line_end(encoded, 0);
-    std::iter::from_fn(move || {
-        let begin = (at < encoded.len()).then(|| line_end(encoded, at))?;
-        let digits = std::str::from_utf8(&encoded[at + 1..begin - 2]).unwrap_or_default();
-        let end = begin + digits.parse::<usize>().unwrap_or_default();
-        at = end + 2;
-        Some(begin..end)
-    })
-}
-
-fn line_end(bytes: &[u8], from: usize) -> usize {
-    bytes[from..].windows(2).position(|pair| pair == b"\r\n").map_or(bytes.len(), |at| from + at + 2)
-}
-
-/// Collects a whole command.
+/// Collects an argument.
 struct Collected(Vec<u8>);
 
 impl Sink for Collected {
@@ -272,8 +303,7 @@ mod tests {
 
     fn filled(args: &[&str], keys: Keys, values: &Values, request: u64) -> Vec<Vec<u8>> {
         let template = Template::new(args, keys.len.is_some());
-        let encoded = template.encoded(&keys, values, request);
-        arguments(&encoded).map(|arg| encoded[arg].to_vec()).collect()
+        template.args.iter().map(|pieces| template.argument_of(pieces, &keys, values, request)).collect()
     }
 
     fn texts(args: &[&str], keys: Keys, request: u64) -> Vec<String> {

@@ -168,7 +168,11 @@ async fn half_of_many_replies_are_handed_out_before_their_callers_get_their_turn
     assert_eq!(writes.load(Ordering::Relaxed), 1);
     peer.write_all(&b"+PONG\r\n".repeat(40)).await.expect("open");
     settle().await;
-    assert_eq!(writes.load(Ordering::Relaxed), 3, "the server gets the first half's commands before the second's");
+    assert_eq!(
+        writes.load(Ordering::Relaxed),
+        3,
+        "the server gets the first half's commands before the second's"
+    );
     expect(&mut peer, &PING.repeat(40)).await;
     assert_eq!(client.counters().replies, 40);
 }
