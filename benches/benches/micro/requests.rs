@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use valkey_rdma_client::{Client, Command};
 use valkey_rdma_server::{DeviceKind, Mock, Server, TransportConfig};
-use valkey_rdma_transport::{Listener, Stream};
+use valkey_rdma_transport::{Listener, Polling, Stream};
 
 pub(crate) fn encode(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("command");
@@ -57,44 +57,65 @@ pub(crate) fn round_trip(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// GETs from a mock in the same process and on the same thread.
+/// GETs from a mock in the same process: on the same thread, then on one of its own.
 pub(crate) fn client(criterion: &mut Criterion) {
-    const ROUND: u64 = 20;
-    let runtime = runtime();
-    let (client, _server) = runtime.block_on(async {
-        let addr = "127.0.0.1:0".parse().expect("an address");
-        let server = Server::builder(Mock::new())
-            .rdma(DeviceKind::Emulated, addr, &TransportConfig::default())
-            .start()
-            .await
-            .expect("started");
-        let url = server.urls().next().expect("one listener");
-        let client = Client::connect(url.as_str()).await.expect("connected");
-        client.command(["SET", "key", "abc"]).await.expect("set");
-        (client, server)
-    });
     let mut group = criterion.benchmark_group("client");
-    for tasks in [1, 50] {
-        group.throughput(Throughput::Elements(tasks * ROUND));
-        group.bench_function(format!("{tasks} tasks GET 3 bytes from the mock, emulated"), |bencher| {
-            bencher.iter(|| {
-                runtime.block_on(async {
-                    let mut running = JoinSet::new();
-                    for _ in 0..tasks {
-                        let client = client.clone();
-                        running.spawn(async move {
-                            for _ in 0..ROUND {
-                                let reply = client.command(["GET", "key"]).await.expect("a reply");
-                                assert_eq!(reply.as_str(), Some("abc"));
-                            }
-                        });
-                    }
-                    while let Some(ended) = running.join_next().await {
-                        ended.expect("no panic");
-                    }
-                })
-            });
+    let places = [
+        ("the same thread", 1, Polling::Event),
+        ("another thread", 2, Polling::Event),
+        ("another thread, both busy", 2, Polling::Busy),
+    ];
+    for (place, threads, polling) in places {
+        let ours = runtime();
+        let other = (threads == 2).then(|| {
+            tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build()
+                .expect("a runtime")
         });
+        let server = other.as_ref().unwrap_or(&ours).block_on(mock(polling));
+        let url = format!("{}?poll={polling}", server.urls().next().expect("one listener"));
+        let client = ours.block_on(async {
+            let client = Client::connect(url.as_str()).await.expect("connected");
+            client.command(["SET", "key", "abc"]).await.expect("set");
+            client
+        });
+        for tasks in [1, 50] {
+            group.throughput(Throughput::Elements(tasks * ROUND));
+            group.bench_function(
+                format!("{tasks} tasks GET 3 bytes from the mock on {place}, emulated"),
+                |bencher| {
+                    bencher.iter(|| ours.block_on(ask(&client, tasks)));
+                },
+            );
+        }
     }
     group.finish();
+}
+
+/// Requests of one task; many, so that starting it costs little beside them.
+const ROUND: u64 = 200;
+
+async fn mock(polling: Polling) -> Server {
+    let addr = "127.0.0.1:0".parse().expect("an address");
+    let mut config = TransportConfig::default();
+    config.polling(polling);
+    Server::builder(Mock::new()).rdma(DeviceKind::Emulated, addr, &config).start().await.expect("started")
+}
+
+async fn ask(client: &Client, tasks: u64) {
+    let mut running = JoinSet::new();
+    for _ in 0..tasks {
+        let client = client.clone();
+        running.spawn(async move {
+            for _ in 0..ROUND {
+                let reply = client.command(["GET", "key"]).await.expect("a reply");
+                assert_eq!(reply.as_str(), Some("abc"));
+            }
+        });
+    }
+    while let Some(ended) = running.join_next().await {
+        ended.expect("no panic");
+    }
 }
