@@ -19,6 +19,7 @@ use crate::endpoint::{Endpoint, Transport};
 use crate::error::{Error, LostCause};
 use crate::info::{ConnectionInfo, ConnectionStatus, Counters, Purpose, State};
 use crate::link::{Link, Revival};
+use crate::pieces::Joined;
 use crate::pipeline::Pipeline;
 use crate::request::{Commands, Replies, Reply, Request, Waiter};
 use crate::shared::PushHook;
@@ -317,18 +318,14 @@ impl Client {
         commands.iter().filter_map(Command::limit).max().or(self.config().command_timeout)
     }
 
-    pub(crate) async fn run_pipeline(&self, commands: Vec<Command>) -> Result<Vec<Reply>, Error> {
-        let replies = Replies::Kept(Vec::with_capacity(commands.len()));
+    pub(crate) async fn run_pipeline(&self, commands: Joined) -> Result<Vec<Reply>, Error> {
+        let replies = Replies::Kept(Vec::with_capacity(commands.count()));
         self.run_together(commands, replies).await
     }
 
     /// Sends commands together and waits for the last reply: returns what `replies` keeps.
-    pub(crate) async fn run_together(
-        &self,
-        commands: Vec<Command>,
-        replies: Replies,
-    ) -> Result<Vec<Reply>, Error> {
-        let limit = self.limit_of(&commands);
+    pub(crate) async fn run_together(&self, commands: Joined, replies: Replies) -> Result<Vec<Reply>, Error> {
+        let limit = commands.limit().or(self.config().command_timeout);
         let (sender, answer) = oneshot::channel();
         let link = self.link();
         link.send(Request::new(Commands::Many(commands), Waiter::Many(sender, replies), limit)).await?;

@@ -25,7 +25,7 @@ use crate::decoder::ProtocolError;
 use crate::error::LostCause;
 use crate::in_flight::InFlight;
 use crate::parting::Owed;
-use crate::request::{Alarm, Message, Request, Waiter};
+use crate::request::{Alarm, Commands, Message, Request, Waiter};
 use crate::shared::{Push, Shared};
 use crate::value::Value;
 use crate::wire::Wire;
@@ -190,21 +190,22 @@ impl<'a> Driver<'a> {
     }
 
     fn encode(&mut self, mut request: Request) {
-        let commands = request.commands.as_slice();
         let begin = self.wire.outbox.pushed();
-        let mut first_end = None;
-        for command in commands {
-            self.wire.outbox.push(command);
-            first_end.get_or_insert(self.wire.outbox.pushed());
-        }
-        self.batch.commands += commands.len();
-        self.batch.bytes += self.wire.outbox.pushed() - begin;
+        self.wire.outbox.push_all(&request.commands);
+        let end = self.wire.outbox.pushed();
+        // The server may run the first of many before it has the others.
+        let runs_from = match &request.commands {
+            Commands::One(_) => end,
+            Commands::Many(joined) => begin + joined.first() as u64,
+        };
+        self.batch.commands += request.commands.count();
+        self.batch.bytes += end - begin;
         if let Some(deadline) = request.deadline {
             self.alarm.note(deadline.at);
         }
         request.give_up = None;
         request.sends += 1;
-        self.in_flight.push(request, first_end.unwrap_or(begin));
+        self.in_flight.push(request, runs_from);
     }
 
     fn end_batch(&mut self) {

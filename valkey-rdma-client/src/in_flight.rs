@@ -5,6 +5,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::time::Instant;
 
+use crate::pieces::Joined;
 use crate::request::{Commands, Deadline, Reply, Request, Waiter};
 
 /// A request that was encoded.
@@ -30,7 +31,7 @@ pub(crate) struct InFlight {
 
 impl InFlight {
     pub(crate) fn push(&mut self, request: Request, runs_from: u64) {
-        let missing = request.commands.as_slice().len();
+        let missing = request.commands.count();
         self.commands += missing;
         self.requests.push_back(Sent { request, missing, runs_from, ends_batch: false });
     }
@@ -91,7 +92,7 @@ impl InFlight {
                 continue;
             }
             sent.request.deadline = None;
-            sent.request.commands = Commands::Many(Vec::new());
+            sent.request.commands = Commands::Many(Joined::default());
             tell(std::mem::replace(&mut sent.request.waiter, Waiter::Gone), deadline);
         }
         next

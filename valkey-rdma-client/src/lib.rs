@@ -100,6 +100,7 @@
 //! outlives both.
 #![forbid(unsafe_code)]
 
+mod arrivals;
 mod backlog;
 #[cfg(feature = "blocking")]
 pub mod blocking;
@@ -120,6 +121,7 @@ mod large;
 mod link;
 mod outbox;
 mod parting;
+mod pieces;
 mod pipeline;
 pub mod pubsub;
 mod reconnect;

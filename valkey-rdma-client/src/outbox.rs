@@ -1,6 +1,5 @@
 //! [`Outbox`]: encoded commands on their way to the stream.
 
-use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -8,19 +7,19 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use tokio::io::AsyncWrite;
 
-use crate::command::{Command, SHARED_FROM, put_header};
+use crate::command::{Command, put_header};
+use crate::pieces::Pieces;
+use crate::request::Commands;
 
 /// The most pieces handed to one vectored write.
 const MAX_SLICES: usize = 16;
 /// A buffer that has grown beyond this is given back when it is empty.
 pub(crate) const MAX_KEPT: usize = 64 * 1024;
 
-/// Bytes to write, in order. Small commands are copied together so that they leave in one write; large pieces are
-/// kept as they are.
+/// Bytes to write, in order.
 pub(crate) struct Outbox {
-    parts: VecDeque<Bytes>,
-    /// What comes after `parts`, from `begin` on.
-    tail: Vec<u8>,
+    pieces: Pieces,
+    /// How much of the tail of `pieces` was written.
     begin: usize,
     /// Bytes ever pushed, and bytes ever accepted by the stream.
     pushed: u64,
@@ -31,20 +30,20 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     pub(crate) fn new() -> Self {
-        Self { parts: VecDeque::new(), tail: Vec::new(), begin: 0, pushed: 0, written: 0, open: false }
+        Self { pieces: Pieces::default(), begin: 0, pushed: 0, written: 0, open: false }
     }
 
-    /// Appends a command. Its large pieces are shared, not copied.
+    /// Appends a command.
     pub(crate) fn push(&mut self, command: &Command) {
-        let (arguments, parts, tail) = command.wire();
-        let before = self.tail.len();
-        put_header(&mut self.tail, b'*', arguments);
-        self.pushed += (self.tail.len() - before) as u64;
-        for part in parts {
-            self.push_bytes(part);
-        }
-        self.pushed += tail.len() as u64;
-        self.tail.extend_from_slice(tail);
+        self.pushed += self.pieces.push(command) as u64;
+    }
+
+    /// Appends all commands of a request.
+    pub(crate) fn push_all(&mut self, commands: &Commands) {
+        self.pushed += match commands {
+            Commands::One(command) => self.pieces.push(command),
+            Commands::Many(joined) => self.pieces.append(&joined.pieces),
+        } as u64;
     }
 
     /// Appends a command without its last argument, of so many bytes, which are to be written to the stream; then
@@ -68,19 +67,9 @@ impl Outbox {
         self.open = false;
     }
 
-    /// Appends bytes as they are.
     fn push_bytes(&mut self, bytes: &Bytes) {
         self.pushed += bytes.len() as u64;
-        if bytes.len() < SHARED_FROM {
-            self.tail.extend_from_slice(bytes);
-        } else {
-            let mut before = Bytes::from(std::mem::take(&mut self.tail));
-            before.advance(std::mem::take(&mut self.begin));
-            if !before.is_empty() {
-                self.parts.push_back(before);
-            }
-            self.parts.push_back(bytes.clone());
-        }
+        self.pieces.push_bytes(bytes);
     }
 
     /// Position in the stream after everything pushed so far.
@@ -105,11 +94,16 @@ impl Outbox {
         stream: &mut S,
     ) -> Poll<io::Result<()>> {
         while self.written < self.pushed {
-            let written = match self.parts.front() {
-                None => ready!(Pin::new(&mut *stream).poll_write(cx, &self.tail[self.begin..]))?,
+            let written = match self.pieces.parts.front() {
+                None => ready!(Pin::new(&mut *stream).poll_write(cx, &self.pieces.tail[self.begin..]))?,
                 Some(_) if stream.is_write_vectored() => {
                     let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-                    let pieces = self.parts.iter().map(|part| &part[..]).chain([&self.tail[self.begin..]]);
+                    let pieces = self
+                        .pieces
+                        .parts
+                        .iter()
+                        .map(|part| &part[..])
+                        .chain([&self.pieces.tail[self.begin..]]);
                     let mut count = 0;
                     for (slice, piece) in slices.iter_mut().zip(pieces) {
                         *slice = IoSlice::new(piece);
@@ -124,24 +118,24 @@ impl Outbox {
             }
             self.advance(written);
         }
-        self.tail.clear();
+        self.pieces.tail.clear();
         self.begin = 0;
-        if self.tail.capacity() > MAX_KEPT {
-            self.tail = Vec::new();
+        if self.pieces.tail.capacity() > MAX_KEPT {
+            self.pieces.tail = Vec::new();
         }
-        self.parts.shrink_to(MAX_SLICES);
+        self.pieces.parts.shrink_to(MAX_SLICES);
         Poll::Ready(Ok(()))
     }
 
     fn advance(&mut self, mut count: usize) {
         self.written += count as u64;
         while count > 0 {
-            let Some(part) = self.parts.front_mut() else { return self.begin += count };
+            let Some(part) = self.pieces.parts.front_mut() else { return self.begin += count };
             if part.len() > count {
                 return part.advance(count);
             }
             count -= part.len();
-            self.parts.pop_front();
+            self.pieces.parts.pop_front();
         }
     }
 }

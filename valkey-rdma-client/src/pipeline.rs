@@ -1,12 +1,13 @@
 //! [`Pipeline`]: commands that leave together.
 
 use std::pin::pin;
+use std::sync::Arc;
 
-use tokio::sync::mpsc;
-
+use crate::arrivals::Arrivals;
 use crate::client::Client;
 use crate::command::{Command, Kind};
 use crate::error::{Error, RefusedCommand};
+use crate::pieces::Joined;
 use crate::request::Replies;
 use crate::server_error::ServerError;
 use crate::value::Value;
@@ -30,12 +31,16 @@ use crate::value::Value;
 #[must_use = "a pipeline does nothing until sent"]
 pub struct Pipeline {
     client: Client,
-    commands: Vec<Command>,
+    commands: Joined,
+    /// Why it cannot be sent: the first command that cannot.
+    refused: Option<RefusedCommand>,
+    /// The name, as given, of the command that began a transaction which is still open.
+    multi: Option<String>,
 }
 
 impl Pipeline {
     pub(crate) fn new(client: Client) -> Self {
-        Self { client, commands: Vec::new() }
+        Self { client, commands: Joined::default(), refused: None, multi: None }
     }
 
     /// Adds a command, given as its name and arguments.
@@ -52,20 +57,32 @@ impl Pipeline {
 
     /// As [`with`](Self::with), in place; for loops.
     pub fn push(&mut self, command: Command) -> &mut Self {
-        self.commands.push(command);
+        if self.refused.is_none() {
+            self.refused = match command.kind() {
+                // Within a transaction nothing blocks.
+                Kind::Blocks if self.multi.is_none() => command.shared_refusal(),
+                _ => command.refusal(),
+            };
+        }
+        match command.kind() {
+            Kind::Multi => self.multi = Some(command.name()),
+            Kind::EndMulti => self.multi = None,
+            _ => {}
+        }
+        self.commands.push(&command);
         self
     }
 
     /// How many commands there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.commands.len()
+        self.commands.count()
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.commands.is_empty()
+        self.commands.count() == 0
     }
 
     /// Sends the commands and waits for all replies: one per command, in order. An error reply to one command
@@ -77,9 +94,9 @@ impl Pipeline {
     ///
     /// # Cancel safety
     /// Dropping the future drops the replies, never shifts those of others. The commands may or may not run.
-    pub async fn send(self) -> Result<Vec<Result<Value, ServerError>>, Error> {
+    pub async fn send(mut self) -> Result<Vec<Result<Value, ServerError>>, Error> {
         self.check()?;
-        if self.commands.is_empty() {
+        if self.is_empty() {
             return Ok(Vec::new());
         }
         self.client.run_pipeline(self.commands).await
@@ -95,54 +112,38 @@ impl Pipeline {
     /// # Cancel safety
     /// As [`send`](Self::send).
     pub async fn send_each(
-        self,
+        mut self,
         mut each: impl FnMut(usize, Result<Value, ServerError>),
     ) -> Result<(), Error> {
         self.check()?;
-        if self.commands.is_empty() {
+        if self.is_empty() {
             return Ok(());
         }
-        let (sender, mut replies) = mpsc::unbounded_channel();
-        let mut last = pin!(self.client.run_together(self.commands, Replies::HandedOn(sender, 0)));
+        let arrivals = Arc::new(Arrivals::default());
+        let mut last = pin!(self.client.run_together(self.commands, Replies::HandedOn(arrivals.clone(), 0)));
         let mut place = 0;
-        let mut hand_over = |reply| {
-            each(place, reply);
-            place += 1;
-        };
-        let outcome = loop {
-            tokio::select! {
+        loop {
+            let outcome = tokio::select! {
                 biased;
-                Some(reply) = replies.recv() => hand_over(reply),
-                outcome = &mut last => break outcome,
+                outcome = &mut last => Some(outcome),
+                () = arrivals.some() => None,
+            };
+            for reply in arrivals.take() {
+                each(place, reply);
+                place += 1;
             }
-        };
-        while let Ok(reply) = replies.try_recv() {
-            hand_over(reply);
+            if let Some(outcome) = outcome {
+                return outcome.map(drop);
+            }
         }
-        outcome.map(drop)
     }
 
     /// Refuses what cannot be shared, a transaction left open included.
-    fn check(&self) -> Result<(), RefusedCommand> {
-        let mut multi = None;
-        for command in &self.commands {
-            let refusal = match command.kind() {
-                // Within a transaction nothing blocks.
-                Kind::Blocks if multi.is_none() => command.shared_refusal(),
-                _ => command.refusal(),
-            };
-            if let Some(refusal) = refusal {
-                return Err(refusal);
-            }
-            match command.kind() {
-                Kind::Multi => multi = Some(command),
-                Kind::EndMulti => multi = None,
-                _ => {}
-            }
-        }
-        match multi {
-            Some(command) => Err(RefusedCommand { command: command.name(), reason: OPEN_MULTI }),
-            None => Ok(()),
+    fn check(&mut self) -> Result<(), RefusedCommand> {
+        match (self.refused.take(), self.multi.take()) {
+            (Some(refusal), _) => Err(refusal),
+            (None, Some(command)) => Err(RefusedCommand { command, reason: OPEN_MULTI }),
+            (None, None) => Ok(()),
         }
     }
 }

@@ -1,13 +1,16 @@
 //! [`Request`]: what a caller hands to a link, and who waits for its replies.
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::arrivals::Arrivals;
 use crate::command::Command;
 use crate::error::Error;
+use crate::pieces::Joined;
 use crate::server_error::ServerError;
 use crate::value::Value;
 
@@ -63,7 +66,10 @@ impl Request {
 
     /// Whether running it a second time does no harm.
     pub(crate) fn is_idempotent(&self) -> bool {
-        self.commands.as_slice().iter().all(Command::is_idempotent)
+        match &self.commands {
+            Commands::One(command) => command.is_idempotent(),
+            Commands::Many(joined) => joined.is_idempotent(),
+        }
     }
 
     /// Ends the wait without a reply. A caller that is gone does not mind.
@@ -75,14 +81,14 @@ impl Request {
 /// One command or a pipeline of them.
 pub(crate) enum Commands {
     One(Command),
-    Many(Vec<Command>),
+    Many(Joined),
 }
 
 impl Commands {
-    pub(crate) fn as_slice(&self) -> &[Command] {
+    pub(crate) fn count(&self) -> usize {
         match self {
-            Self::One(command) => std::slice::from_ref(command),
-            Self::Many(commands) => commands,
+            Self::One(_) => 1,
+            Self::Many(joined) => joined.count(),
         }
     }
 }
@@ -102,17 +108,16 @@ pub(crate) enum Replies {
     /// For all of them together.
     Kept(Vec<Reply>),
     /// Handed on as they come; how many have been.
-    HandedOn(mpsc::UnboundedSender<Reply>, usize),
+    HandedOn(Arc<Arrivals>, usize),
 }
 
 impl Replies {
     pub(crate) fn push(&mut self, reply: Reply) {
         match self {
             Self::Kept(replies) => replies.push(reply),
-            Self::HandedOn(sender, count) => {
+            Self::HandedOn(arrivals, count) => {
                 *count += 1;
-                // A caller that is gone does not mind.
-                let _ = sender.send(reply);
+                arrivals.bring(reply);
             }
         }
     }

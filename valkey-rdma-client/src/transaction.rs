@@ -154,7 +154,7 @@ impl Transaction {
         }
         self.commands.push(Command::new("EXEC"));
         let replies = match self.place {
-            Place::Shared(client) => client.run_pipeline(self.commands).await?,
+            Place::Shared(client) => client.run_pipeline(self.commands.iter().collect()).await?,
             Place::Watching(client, mut connection) => {
                 let limit = client.limit_of(&self.commands);
                 let replies = connection.exchange(&self.commands, limit).await?;

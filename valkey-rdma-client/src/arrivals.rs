@@ -1,0 +1,74 @@
+//! [`Arrivals`]: replies to a pipeline on their way from the driver to its caller, several at a time.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::request::Reply;
+
+/// Replies that have come and were not taken yet. One end brings them, the other takes them; that one of both is gone
+/// the other learns elsewhere.
+#[derive(Default)]
+pub(crate) struct Arrivals {
+    replies: Mutex<Vec<Reply>>,
+    /// Told when there is a first one.
+    some: Notify,
+}
+
+impl Arrivals {
+    pub(crate) fn bring(self: &Arc<Self>, reply: Reply) {
+        // Nobody to take it.
+        if Arc::strong_count(self) == 1 {
+            return;
+        }
+        let mut replies = self.lock();
+        replies.push(reply);
+        if replies.len() == 1 {
+            self.some.notify_one();
+        }
+    }
+
+    /// All that have come.
+    pub(crate) fn take(&self) -> Vec<Reply> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    /// Returns when something was brought since the last [`take`](Self::take), or was then.
+    ///
+    /// Cancel safe.
+    pub(crate) async fn some(&self) {
+        self.some.notified().await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Reply>> {
+        // Valid after every step, so a panic elsewhere does not spoil it.
+        self.replies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::Value;
+
+    #[tokio::test]
+    async fn what_comes_together_is_taken_together() {
+        let taken = Arc::new(Arrivals::default());
+        let brought = taken.clone();
+        for number in 0..3 {
+            brought.bring(Ok(Value::Int(number)));
+        }
+        taken.some().await;
+        assert_eq!(taken.take(), [Ok(Value::Int(0)), Ok(Value::Int(1)), Ok(Value::Int(2))]);
+        brought.bring(Ok(Value::Nil));
+        taken.some().await;
+        assert_eq!(taken.take(), [Ok(Value::Nil)]);
+    }
+
+    #[test]
+    fn nothing_is_kept_for_who_is_gone() {
+        let brought = Arc::new(Arrivals::default());
+        brought.bring(Ok(Value::Nil));
+        assert!(brought.take().is_empty());
+    }
+}
