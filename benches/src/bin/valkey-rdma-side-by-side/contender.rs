@@ -6,7 +6,6 @@ use std::process::Command;
 
 use clap::Args;
 
-use crate::matrix::Row;
 use crate::server::{Server, ServerKind};
 
 /// Where the programs are.
@@ -38,10 +37,22 @@ pub(crate) enum Transport {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Program {
-    Ours { connections: u32, tasks: u32, pipeline: u32 },
-    ValkeyBenchmark { clients: u32, pipeline: u32 },
-    RedisRs { tasks: u32 },
-    WriteBandwidth { message_len: u32 },
+    /// Without tasks, streams are driven directly; with them, through the client library.
+    Ours {
+        connections: u32,
+        tasks: Option<u32>,
+        pipeline: u32,
+    },
+    ValkeyBenchmark {
+        clients: u32,
+        pipeline: u32,
+    },
+    RedisRs {
+        tasks: u32,
+    },
+    WriteBandwidth {
+        message_len: u32,
+    },
 }
 
 /// One program with its settings.
@@ -64,6 +75,7 @@ pub(crate) struct Told {
 }
 
 impl Contender {
+    /// Our client library: tasks that share connections.
     pub(crate) fn ours(
         transport: Transport,
         test: &'static str,
@@ -71,7 +83,17 @@ impl Contender {
         tasks: u32,
         pipeline: u32,
     ) -> Self {
-        Self::new(Program::Ours { connections, tasks, pipeline }, transport, test)
+        Self::new(Program::Ours { connections, tasks: Some(tasks), pipeline }, transport, test)
+    }
+
+    /// Our streams without the client library, as valkey-benchmark works without one: a request at a time on each.
+    pub(crate) fn our_streams(
+        transport: Transport,
+        test: &'static str,
+        connections: u32,
+        pipeline: u32,
+    ) -> Self {
+        Self::new(Program::Ours { connections, tasks: None, pipeline }, transport, test)
     }
 
     pub(crate) fn valkey_benchmark(
@@ -107,10 +129,16 @@ impl Contender {
         (!matches!(self.program, Program::WriteBandwidth { .. })).then_some(self.server)
     }
 
-    /// The call that makes it run this row once.
-    pub(crate) fn command(&self, programs: &Programs, row: &Row, server: Option<&Server>) -> Command {
+    /// The call that makes it send so many requests, with values of so many bytes.
+    pub(crate) fn command(
+        &self,
+        programs: &Programs,
+        requests: u64,
+        value_len: u32,
+        server: Option<&Server>,
+    ) -> Command {
         let port = server.map_or_else(String::new, |server| server.port.to_string());
-        let (requests, len) = (row.requests.to_string(), row.value_len.to_string());
+        let (requests, len) = (requests.to_string(), value_len.to_string());
         match self.program {
             Program::Ours { connections, tasks, pipeline } => {
                 let mut command = Command::new(programs.ours("valkey-rdma-benchmark"));
@@ -126,7 +154,10 @@ impl Contender {
                     _ => port,
                 };
                 command.arg("--url").arg(format!("{scheme}://{}:{port}?protocol=resp2", programs.address));
-                command.args(["-c", &connections.to_string(), "--tasks-per-connection", &tasks.to_string()]);
+                command.args(["-c", &connections.to_string()]);
+                if let Some(tasks) = tasks {
+                    command.args(["--tasks-per-connection", &tasks.to_string()]);
+                }
                 command.args([
                     "-P",
                     &pipeline.to_string(),
@@ -178,6 +209,16 @@ impl Contender {
         }
     }
 
+    /// The fewest requests that give each of its callers something to do.
+    pub(crate) fn fewest(&self) -> u64 {
+        u64::from(match self.program {
+            Program::Ours { connections, tasks, pipeline } => connections * tasks.unwrap_or(1) * pipeline,
+            Program::ValkeyBenchmark { clients, pipeline } => clients * pipeline,
+            Program::RedisRs { tasks } => tasks,
+            Program::WriteBandwidth { .. } => 5,
+        })
+    }
+
     /// The figures in what it printed.
     pub(crate) fn read(&self, printed: &str) -> Result<Told, String> {
         match self.program {
@@ -195,9 +236,10 @@ impl fmt::Display for Contender {
             Transport::Emulated => "emulated",
         };
         match self.program {
-            Program::Ours { connections, tasks, .. } => {
+            Program::Ours { connections, tasks: Some(tasks), .. } => {
                 write!(f, "ours, {transport}, {connections} x {tasks}")?
             }
+            Program::Ours { connections, .. } => write!(f, "our streams, {transport}, {connections}")?,
             Program::ValkeyBenchmark { clients, .. } => {
                 write!(f, "valkey-benchmark, {transport}, {clients}")?
             }

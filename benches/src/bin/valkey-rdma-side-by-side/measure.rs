@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde::Serialize;
 
-use crate::contender::{Contender, Programs};
+use crate::contender::{Contender, Programs, Told};
 use crate::host;
 use crate::matrix::{Figure, Place, Row};
 use crate::report;
@@ -19,7 +19,8 @@ pub(crate) struct Sample {
     pub(crate) p50: Option<f64>,
     /// Milliseconds.
     pub(crate) p99: Option<f64>,
-    /// Processor time of the program, user and system, in microseconds per request; its start and end are in it.
+    /// Processor time of the program, user and system, in microseconds per request. What its start and end take was
+    /// taken off.
     pub(crate) client_cpu: f64,
     /// The same of the server.
     pub(crate) server_cpu: Option<f64>,
@@ -53,7 +54,13 @@ pub(crate) fn row(programs: &Programs, place: Place, row: &Row, rounds: u32) -> 
             servers.push(server);
         }
     }
+    let server_of =
+        |contender: &Contender| servers.iter().find(|server| contender.needs() == Some(server.kind));
     let mut samples: Samples = vec![Vec::new(); row.contenders.len()];
+    let mut starts = Vec::new();
+    for contender in &row.contenders {
+        starts.push(run(programs, contender, contender.fewest(), row.value_len, server_of(contender))?);
+    }
     let progress = report::progress(row, rounds);
     for round in 0..rounds as usize {
         for turn in 0..row.contenders.len() {
@@ -61,8 +68,8 @@ pub(crate) fn row(programs: &Programs, place: Place, row: &Row, rounds: u32) -> 
             let number = (turn + round) % row.contenders.len();
             let contender = &row.contenders[number];
             progress.set_message(contender.to_string());
-            let server = servers.iter().find(|server| contender.needs() == Some(server.kind));
-            samples[number].push(sample(programs, row, contender, server)?);
+            let run = run(programs, contender, row.requests, row.value_len, server_of(contender))?;
+            samples[number].push(run.since(&starts[number]));
             progress.inc(1);
         }
     }
@@ -70,13 +77,44 @@ pub(crate) fn row(programs: &Programs, place: Place, row: &Row, rounds: u32) -> 
     Ok(samples)
 }
 
-fn sample(
+/// What one run told, and took.
+struct Run {
+    requests: u64,
+    told: Told,
+    /// Seconds of processor time.
+    client_cpu: f64,
+    /// Seconds of processor time.
+    server_cpu: Option<f64>,
+}
+
+impl Run {
+    /// Its figures, without what a run of hardly any requests took.
+    fn since(&self, start: &Run) -> Sample {
+        // A run as short as that is told as it is.
+        let requests = self.requests.checked_sub(start.requests).filter(|&more| more > 0);
+        let per_request = |whole: f64, start: f64| match requests {
+            Some(more) => (whole - start).max(0.0) * 1e6 / more as f64,
+            None => whole * 1e6 / self.requests as f64,
+        };
+        let server_cpu = self.server_cpu.zip(start.server_cpu);
+        Sample {
+            rate: self.told.rate,
+            p50: self.told.p50,
+            p99: self.told.p99,
+            client_cpu: per_request(self.client_cpu, start.client_cpu),
+            server_cpu: server_cpu.map(|(whole, start)| per_request(whole, start)),
+        }
+    }
+}
+
+fn run(
     programs: &Programs,
-    row: &Row,
     contender: &Contender,
+    requests: u64,
+    value_len: u32,
     server: Option<&Server>,
-) -> Result<Sample, String> {
-    let mut command = contender.command(programs, row, server);
+) -> Result<Run, String> {
+    let mut command = contender.command(programs, requests, value_len, server);
     let children_before = host::cpu_of_ended_children();
     let server_before = server.map(Server::cpu);
     let output =
@@ -87,12 +125,29 @@ fn sample(
         return Err(format!("{command:?} failed with {}:\n{printed}{errors}", output.status));
     }
     let told = contender.read(&printed).map_err(|story| format!("{command:?}: {story}"))?;
-    let per_request = |seconds: f64| seconds * 1e6 / row.requests as f64;
-    Ok(Sample {
-        rate: told.rate,
-        p50: told.p50,
-        p99: told.p99,
-        client_cpu: per_request(host::cpu_of_ended_children() - children_before),
-        server_cpu: server.zip(server_before).map(|(server, before)| per_request(server.cpu() - before)),
+    Ok(Run {
+        requests,
+        told,
+        client_cpu: host::cpu_of_ended_children() - children_before,
+        server_cpu: server.zip(server_before).map(|(server, before)| server.cpu() - before),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_start_takes_is_taken_off() {
+        let run = |requests, client_cpu| Run {
+            requests,
+            told: Told::default(),
+            client_cpu,
+            server_cpu: Some(client_cpu / 2.0),
+        };
+        let sample = run(1_050, 0.2).since(&run(50, 0.1));
+        assert!((sample.client_cpu - 100.0).abs() < 1e-6, "{}", sample.client_cpu);
+        assert!(sample.server_cpu.is_some_and(|cpu| (cpu - 50.0).abs() < 1e-6));
+        assert!((run(50, 0.1).since(&run(50, 0.1)).client_cpu - 2_000.0).abs() < 1e-6);
+    }
 }
