@@ -60,6 +60,9 @@ impl Session {
                 self.port.counters.spins += u64::from(found == Found::Nothing);
                 return Next::Again;
             }
+            if self.spin.gives_way(found == Found::Some) {
+                return Next::Again;
+            }
             if self.port.is_armed() && !event {
                 self.spin.sleep(time);
                 self.port.counters.sleeps += 1;

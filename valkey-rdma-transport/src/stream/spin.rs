@@ -2,6 +2,9 @@
 //!
 //! The rule of adaptive polling is that of halt polling in KVM: time spent looking is worth it if what was slept for
 //! came soon, and wasted if it did not.
+//!
+//! Arming takes a system call. Whoever was woken by what was found has its turn before: its answer then leaves while the
+//! queue is armed, and not after.
 
 use std::time::Duration;
 
@@ -19,11 +22,20 @@ pub(super) struct Spin {
     found_at: Duration,
     /// Since when nothing was found but by sleeping.
     asleep_since: Option<Duration>,
+    /// Turns left to those who were woken by what was found.
+    courtesy: u8,
 }
 
 impl Spin {
     pub(super) fn new(mode: Polling, limit: Duration) -> Self {
-        Self { mode, limit, budget: Duration::ZERO, found_at: Duration::ZERO, asleep_since: None }
+        Self {
+            mode,
+            limit,
+            budget: Duration::ZERO,
+            found_at: Duration::ZERO,
+            asleep_since: None,
+            courtesy: 0,
+        }
     }
 
     /// Whether the time matters at all: reading a clock costs as much as a look.
@@ -49,6 +61,22 @@ impl Spin {
         }
     }
 
+    /// Something was sent: the answer to what was found, if there was to be one.
+    pub(super) fn answered(&mut self) {
+        self.courtesy = 0;
+    }
+
+    /// As [`look_again`](Self::look_again), when that does not look again: whether those who were woken by what was
+    /// found have their turn before the queue is armed.
+    pub(super) fn gives_way(&mut self, found: bool) -> bool {
+        if found {
+            self.courtesy = COURTESY;
+        }
+        let more = self.courtesy > 0;
+        self.courtesy = self.courtesy.saturating_sub(1);
+        more
+    }
+
     /// The queue is armed and empty.
     pub(super) fn sleep(&mut self, now: Duration) {
         self.asleep_since.get_or_insert(now);
@@ -70,6 +98,8 @@ impl Spin {
     }
 }
 
+/// The most turns between what was found and arming: a client library's driver, its caller, and the driver again.
+const COURTESY: u8 = 3;
 /// Shortest budget that is not zero, about a round trip on hardware.
 const SHORTEST: Duration = Duration::from_micros(5);
 
@@ -146,5 +176,17 @@ mod tests {
         for found in [true, false] {
             assert!(!event.look_again(us(0), found) && busy.look_again(us(0), found));
         }
+    }
+
+    #[test]
+    fn who_was_woken_has_its_turn_before_a_queue_is_armed() {
+        let mut spin = Spin::new(Polling::Event, us(50));
+        assert!(!spin.gives_way(false), "nobody was woken");
+        let turns = [true, false, false, false].map(|found| spin.gives_way(found));
+        assert_eq!(turns, [true, true, true, false]);
+
+        assert!(spin.gives_way(true));
+        spin.answered();
+        assert!(!spin.gives_way(false), "the answer has left: nobody waits for anything");
     }
 }

@@ -21,6 +21,7 @@ impl Session {
                 break;
             }
         }
+        self.spin.answered();
         self.pump();
         Poll::Ready(written)
     }
@@ -51,6 +52,7 @@ impl Session {
             let staged = self.stage(&scratch[..filled]);
             debug_assert_eq!(staged, filled, "there is room for all of it");
         }
+        self.spin.answered();
         self.pump();
         Poll::Ready(Some(filled))
     }
