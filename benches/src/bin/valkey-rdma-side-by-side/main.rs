@@ -10,6 +10,7 @@ mod matrix;
 mod measure;
 mod plot;
 mod ratio;
+mod record;
 mod report;
 mod server;
 
@@ -20,6 +21,7 @@ use clap::Parser;
 
 use contender::Programs;
 use matrix::{Place, Row};
+use record::{Earlier, JsonFile};
 
 /// Runs workloads side by side: this project's programs and the reference's, in turn, several rounds.
 ///
@@ -56,6 +58,10 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
+    /// The JSON of an earlier run: every ratio that is wanted is told beside what it was
+    #[arg(long, value_name = "FILE")]
+    before: Option<PathBuf>,
+
     /// Draw the ratios here too, as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -91,13 +97,14 @@ fn run(args: &Args, rows: &[Row]) -> Result<(), String> {
     if args.one_cpu {
         host::stay_on_one_processor()?;
     }
-    let mut json = args.json.as_deref().map(report::JsonFile::create).transpose()?;
+    let earlier = args.before.as_deref().map(Earlier::read).transpose()?;
+    let mut json = args.json.as_deref().map(JsonFile::create).transpose()?;
     let environment = host::Environment::read();
     report::head(&environment, args.rounds);
     let mut results = Vec::new();
     for row in rows {
         let result = measure::row(&args.programs, args.place, row, args.rounds)?;
-        report::row(row, &result);
+        report::row(row, &result, earlier.as_ref());
         results.push((row, result));
     }
     if let Some(file) = &mut json {

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::contender::{Contender, Programs, Told};
 use crate::host;
@@ -11,7 +11,7 @@ use crate::report;
 use crate::server::{Server, ServerKind};
 
 /// One run of one program.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Sample {
     /// Requests per second.
     pub(crate) rate: f64,

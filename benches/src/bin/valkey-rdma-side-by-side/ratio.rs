@@ -1,7 +1,7 @@
 //! Ratios: two programs compared round by round, because the machine's mood changes between rounds and not within.
 
 use crate::matrix::Figure;
-use crate::measure::Samples;
+use crate::measure::{Sample, Samples};
 
 /// Ours against theirs, round by round.
 #[derive(Clone, Debug)]
@@ -9,7 +9,11 @@ pub(crate) struct Ratio(Vec<f64>);
 
 impl Ratio {
     pub(crate) fn of(samples: &Samples, against: usize, figure: Figure) -> Self {
-        let pairs = samples[0].iter().zip(&samples[against]);
+        Self::between(&samples[0], &samples[against], figure)
+    }
+
+    pub(crate) fn between(ours: &[Sample], theirs: &[Sample], figure: Figure) -> Self {
+        let pairs = ours.iter().zip(theirs);
         Self(pairs.filter_map(|(ours, theirs)| Some(ours.figure(figure)? / theirs.figure(figure)?)).collect())
     }
 
@@ -45,7 +49,6 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::Sample;
 
     fn sample(rate: f64, p50: Option<f64>) -> Sample {
         Sample { rate, p50, p99: None, client_cpu: 10.0, server_cpu: None }

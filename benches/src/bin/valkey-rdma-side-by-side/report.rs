@@ -1,16 +1,14 @@
-//! What people see, and what is kept: a table a row of the matrix, and one JSON file.
+//! What people see: a table a row of the matrix.
 
-use std::fs::File;
 use std::io::{Write, stdout};
-use std::path::{Path, PathBuf};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::Serialize;
 
 use crate::host::Environment;
 use crate::matrix::{Bound, Figure, Row, Target};
 use crate::measure::{Sample, Samples};
 use crate::ratio::{Ratio, median};
+use crate::record::Earlier;
 
 pub(crate) fn list(row: &Row) {
     say(&row.to_string());
@@ -32,7 +30,7 @@ pub(crate) fn progress(row: &Row, rounds: u32) -> ProgressBar {
     bar.with_prefix(row.name.clone())
 }
 
-pub(crate) fn row(row: &Row, samples: &Samples) {
+pub(crate) fn row(row: &Row, samples: &Samples, earlier: Option<&Earlier>) {
     let mut lines = vec![
         ["", "requests/s", "ratio", "p50 ms", "p99 ms", "client CPU us", "server CPU us"].map(str::to_owned),
     ];
@@ -54,7 +52,7 @@ pub(crate) fn row(row: &Row, samples: &Samples) {
         say(&format!("  {line}"));
     }
     for target in &row.targets {
-        say(&format!("  {}", verdict(row, samples, target)));
+        say(&format!("  {}", verdict(row, samples, target, earlier)));
     }
     say("");
 }
@@ -63,67 +61,7 @@ pub(crate) fn failure(story: &str) {
     let _ = writeln!(std::io::stderr(), "valkey-rdma-side-by-side: {story}");
 }
 
-/// A file for the results, made before anything is measured.
-pub(crate) struct JsonFile {
-    path: PathBuf,
-    file: File,
-}
-
-impl JsonFile {
-    pub(crate) fn create(path: &Path) -> Result<Self, String> {
-        let file = File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-        Ok(Self { path: path.to_owned(), file })
-    }
-
-    pub(crate) fn write(
-        &mut self,
-        environment: &Environment,
-        results: &[(&Row, Samples)],
-    ) -> Result<(), String> {
-        let rows = results.iter().map(|(row, samples)| RowRecord::new(row, samples)).collect();
-        let record = Record { environment, rows };
-        serde_json::to_writer_pretty(&mut self.file, &record)
-            .map_err(std::io::Error::from)
-            .and_then(|()| writeln!(self.file))
-            .map_err(|error| format!("cannot write {}: {error}", self.path.display()))
-    }
-}
-
-#[derive(Serialize)]
-struct Record<'a> {
-    environment: &'a Environment,
-    rows: Vec<RowRecord<'a>>,
-}
-
-#[derive(Serialize)]
-struct RowRecord<'a> {
-    name: &'a str,
-    requests: u64,
-    value_len: u32,
-    contenders: Vec<ContenderRecord<'a>>,
-}
-
-#[derive(Serialize)]
-struct ContenderRecord<'a> {
-    name: String,
-    samples: &'a [Sample],
-}
-
-impl<'a> RowRecord<'a> {
-    fn new(row: &'a Row, samples: &'a Samples) -> Self {
-        let contenders = row.contenders.iter().zip(samples);
-        let contenders =
-            contenders.map(|(contender, samples)| ContenderRecord { name: contender.to_string(), samples });
-        Self {
-            name: &row.name,
-            requests: row.requests,
-            value_len: row.value_len,
-            contenders: contenders.collect(),
-        }
-    }
-}
-
-fn verdict(row: &Row, samples: &Samples, target: &Target) -> String {
+fn verdict(row: &Row, samples: &Samples, target: &Target, earlier: Option<&Earlier>) -> String {
     let ratio = Ratio::of(samples, target.against, target.figure);
     let (wanted, met) = match target.bound {
         Bound::AtLeast(bound) => (format!(">= {bound:.2}x"), ratio.median().map(|ratio| ratio >= bound)),
@@ -141,7 +79,26 @@ fn verdict(row: &Row, samples: &Samples, target: &Target) -> String {
         Some(false) => "MISSED",
         None => "not measured",
     };
-    format!("{what} against {}: {}, wanted {wanted}: {verdict}", row.contenders[target.against], ratio.text())
+    let then = earlier.and_then(|earlier| earlier.ratio(row, target.against, target.figure));
+    let change =
+        then.map_or_else(String::new, |then| format!("; was {}", change(&ratio, &then, target.bound)));
+    let against = &row.contenders[target.against];
+    format!("{what} against {against}: {}, wanted {wanted}: {verdict}{change}", ratio.text())
+}
+
+/// What it was, and whether it has moved by more than the rounds of either run differ.
+fn change(now: &Ratio, then: &Ratio, bound: Bound) -> String {
+    let moved = match (now.range(), then.range()) {
+        (Some((lowest, _)), Some((_, highest))) if lowest > highest => Some(true),
+        (Some((_, highest)), Some((lowest, _))) if highest < lowest => Some(false),
+        _ => None,
+    };
+    let word = match (moved, bound) {
+        (None, _) => "",
+        (Some(true), Bound::AtLeast(_)) | (Some(false), Bound::AtMost(_)) => ", BETTER",
+        _ => ", WORSE",
+    };
+    format!("{}{word}", then.text())
 }
 
 fn figures(samples: &[Sample], figure: Figure) -> Vec<f64> {
@@ -169,4 +126,21 @@ fn aligned<const N: usize>(lines: &[[String; N]]) -> Vec<String> {
 fn say(line: &str) {
     // A reader that has gone away ends nothing.
     let _ = writeln!(stdout(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_moved_beyond_the_spread_of_both_runs_has_changed() {
+        let sample = |rate| Sample { rate, p50: None, p99: None, client_cpu: 1.0, server_cpu: None };
+        let ratio =
+            |rates: [f64; 2]| Ratio::between(&rates.map(sample), &[sample(1.0), sample(1.0)], Figure::Rate);
+        let (slow, fast) = (ratio([1.0, 2.0]), ratio([3.0, 4.0]));
+        assert_eq!(change(&fast, &slow, Bound::AtLeast(1.0)), "1.50x (1.00 to 2.00), BETTER");
+        assert_eq!(change(&fast, &slow, Bound::AtMost(1.0)), "1.50x (1.00 to 2.00), WORSE");
+        assert_eq!(change(&slow, &fast, Bound::AtLeast(1.0)), "3.50x (3.00 to 4.00), WORSE");
+        assert_eq!(change(&ratio([1.5, 2.5]), &slow, Bound::AtLeast(1.0)), "1.50x (1.00 to 2.00)");
+    }
 }
