@@ -118,7 +118,8 @@ impl<'a> Driver<'a> {
             if let Poll::Ready(cause) = self.poll_stopped(cx) {
                 return Poll::Ready(cause);
             }
-            if self.alarm.poll(cx).is_ready() {
+            // A reply that is here already is in time.
+            if !self.undelivered && self.alarm.poll(cx).is_ready() {
                 self.expire();
                 // What was turned away has made room.
                 continue;
@@ -283,12 +284,13 @@ impl<'a> Driver<'a> {
 
     /// A peer that will not be written to may have said why, such as "max number of clients reached".
     fn last_words(&mut self, cx: &mut Context<'_>, error: io::Error) -> LostCause {
+        // Nobody gets a turn any more: all replies at once.
+        let mut handed_out = self.hand_out(usize::MAX);
         for _ in 0..READS_PER_TURN {
-            match self.poll_read(cx) {
-                Poll::Ready(Ok(())) => {}
+            match self.wire.poll_fill(cx) {
+                Poll::Ready(Ok(())) if handed_out.is_ok() => handed_out = self.hand_out(usize::MAX),
                 Poll::Ready(Err(LostCause::PeerClosed)) => return LostCause::PeerClosed,
-                Poll::Pending if self.undelivered => {}
-                Poll::Ready(Err(_)) | Poll::Pending => break,
+                _ => break,
             }
         }
         LostCause::Io(error)

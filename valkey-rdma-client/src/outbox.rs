@@ -35,11 +35,13 @@ impl Outbox {
 
     /// Appends a command.
     pub(crate) fn push(&mut self, command: &Command) {
+        self.forget_written();
         self.pushed += self.pieces.push(command) as u64;
     }
 
     /// Appends all commands of a request.
     pub(crate) fn push_all(&mut self, commands: &Commands) {
+        self.forget_written();
         self.pushed += match commands {
             Commands::One(command) => self.pieces.push(command),
             Commands::Many(joined) => self.pieces.append(&joined.pieces),
@@ -68,8 +70,16 @@ impl Outbox {
     }
 
     fn push_bytes(&mut self, bytes: &Bytes) {
+        self.forget_written();
         self.pushed += bytes.len() as u64;
         self.pieces.push_bytes(bytes);
+    }
+
+    /// Makes the tail begin with what was not written, as what is pushed may end it.
+    fn forget_written(&mut self) {
+        if self.begin > 0 {
+            self.pieces.tail.drain(..std::mem::take(&mut self.begin));
+        }
     }
 
     /// Position in the stream after everything pushed so far.
@@ -137,5 +147,45 @@ impl Outbox {
             count -= part.len();
             self.pieces.parts.pop_front();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, duplex};
+
+    use super::*;
+
+    /// What arrives of two commands, of which the second is pushed when so many bytes of the first were written.
+    async fn arrives(first: &Command, written: usize, second: &Command) -> Vec<u8> {
+        let (mut ours, mut peer) = duplex(written.max(1));
+        let mut outbox = Outbox::new();
+        outbox.push(first);
+        if written > 0 {
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            let _ = outbox.poll_write_all(&mut cx, &mut ours);
+            assert_eq!(outbox.written(), written.min(outbox.pushed() as usize) as u64);
+        }
+        outbox.push(second);
+        let reads = tokio::spawn(async move {
+            let mut bytes = Vec::new();
+            peer.read_to_end(&mut bytes).await.map(|_| bytes)
+        });
+        std::future::poll_fn(|cx| outbox.poll_write_all(cx, &mut ours)).await.expect("open");
+        assert!(outbox.is_written());
+        drop(ours);
+        reads.await.expect("no panic").expect("open")
+    }
+
+    #[tokio::test]
+    async fn what_is_pushed_behind_something_half_written_follows_it() {
+        let small = Command::from_args(["SUBSCRIBE", "a"]);
+        let large = Command::from_args([&b"SUBSCRIBE"[..], &[b'x'; 100_000]]);
+        let whole = arrives(&small, 0, &large).await;
+        assert_eq!(whole.len(), 26 + 100_030);
+        for written in 1..=26 {
+            assert_eq!(arrives(&small, written, &large).await, whole, "after {written} bytes");
+        }
+        assert_eq!(arrives(&large, 50_000, &small).await.len(), whole.len());
     }
 }

@@ -12,6 +12,9 @@ use crate::device::DeviceInfo;
 pub enum Polling {
     /// Sleeps until the device raises an event. Costs two system calls per wake-up (to take the event, to ask for
     /// the next) and the time of an interrupt; costs nothing while nothing comes. The default.
+    ///
+    /// On a runtime of one thread, the tasks that were woken have their turn before the next event is asked for, so that an
+    /// answer does not wait for that.
     #[default]
     Event,
     /// Looks at the completion queue all the time, and never sleeps. The lowest latency where each such connection

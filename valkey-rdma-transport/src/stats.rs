@@ -36,7 +36,8 @@ pub struct DeviceCounters {
     pub arms: u64,
     /// Reads of the completion queue.
     pub polls: u64,
-    /// Looks that found nothing and were followed by another look rather than by sleep.
+    /// Looks of [busy and adaptive polling](crate::Polling) that found nothing and were followed by another look rather
+    /// than by sleep.
     pub spins: u64,
     /// How often the connection's task went to sleep: the queue armed, and empty.
     pub sleeps: u64,

@@ -89,7 +89,7 @@ struct Task<'a> {
 impl Task<'_> {
     /// Sends `requests` and waits for all their replies.
     ///
-    /// Each reply is timed, checked and freed as it comes, so that a pipeline of large values never is in memory whole.
+    /// Each reply is timed, checked and freed as it comes, so that the replies to a pipeline never are in memory together.
     async fn exchange(&self, requests: Range<u64>, intended: Option<Instant>) {
         let sent = Instant::now();
         let intended = intended.unwrap_or(sent);

@@ -113,8 +113,10 @@ impl Template {
 
     /// The command of request `request` for the client library, which encodes it itself.
     pub fn command(&self, keys: &Keys, values: &Values, request: u64) -> Command {
-        let mut command = Command::new(&self.name);
-        let mut scratch = Collected(Vec::new());
+        let mut command = match self.args.first().map(Vec::as_slice) {
+            Some([Piece::Fixed(name)]) => Command::new(name),
+            name => Command::new(self.argument_of(name.unwrap_or_default(), keys, values, request)),
+        };
         for arg in self.args.iter().skip(1) {
             command = match &arg[..] {
                 [] => command.arg(""),
@@ -129,11 +131,7 @@ impl Template {
                         command.arg_bytes(values.shared(key))
                     }
                 }
-                several => {
-                    scratch.0.clear();
-                    self.fill_pieces(several, keys, values, request, &mut scratch);
-                    command.arg(&scratch.0)
-                }
+                several => command.arg_bytes(self.argument_of(several, keys, values, request).into()),
             };
         }
         command

@@ -60,7 +60,7 @@ impl Session {
                 self.port.counters.spins += u64::from(found == Found::Nothing);
                 return Next::Again;
             }
-            if self.spin.gives_way(found == Found::Some) {
+            if self.spin.gives_way(found == Found::Some && self.core.readable().is_some()) {
                 return Next::Again;
             }
             if self.port.is_armed() && !event {

@@ -5,6 +5,7 @@
 
 use std::task::{Context, Poll};
 
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
 use valkey_rdma_proto::{self as proto, Connection, Fate, Resources, Role};
 
@@ -65,6 +66,8 @@ impl Session {
             tracing::info!(%reason, device = device.name, peer = %peer_addr, "polling by events");
         }
         let polling = if adaptive_off.is_some() { Polling::Event } else { asked };
+        let one_thread = Handle::try_current()
+            .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::CurrentThread);
         let info = Info {
             device,
             local_addr,
@@ -79,7 +82,7 @@ impl Session {
         let mut session = Self {
             core,
             port,
-            spin: Spin::new(polling, spin_limit),
+            spin: Spin::new(polling, spin_limit, one_thread),
             waiters: Waiters::default(),
             end: None,
             shutting_down: false,

@@ -3,8 +3,10 @@
 //! The rule of adaptive polling is that of halt polling in KVM: time spent looking is worth it if what was slept for
 //! came soon, and wasted if it did not.
 //!
-//! Arming takes a system call. Whoever was woken by what was found has its turn before: its answer then leaves while the
-//! queue is armed, and not after.
+//! Arming takes a system call. On a runtime of one thread, whoever was woken by what was found has its turn before: its
+//! answer then leaves while the queue is armed, and not after. (Its main future is no task and has its turn when no task
+//! wants one: it waits for three empty looks more.) With several threads others may run whoever was woken, and letting them
+//! go first would wake a thread, which is a system call too.
 
 use std::time::Duration;
 
@@ -22,18 +24,22 @@ pub(super) struct Spin {
     found_at: Duration,
     /// Since when nothing was found but by sleeping.
     asleep_since: Option<Duration>,
-    /// Turns left to those who were woken by what was found.
+    /// Whether those who were woken can have their turn before.
+    one_thread: bool,
+    /// Turns left to them.
     courtesy: u8,
 }
 
 impl Spin {
-    pub(super) fn new(mode: Polling, limit: Duration) -> Self {
+    /// `one_thread`: whether all tasks share the thread.
+    pub(super) fn new(mode: Polling, limit: Duration, one_thread: bool) -> Self {
         Self {
             mode,
             limit,
             budget: Duration::ZERO,
             found_at: Duration::ZERO,
             asleep_since: None,
+            one_thread,
             courtesy: 0,
         }
     }
@@ -69,7 +75,7 @@ impl Spin {
     /// As [`look_again`](Self::look_again), when that does not look again: whether those who were woken by what was
     /// found have their turn before the queue is armed.
     pub(super) fn gives_way(&mut self, found: bool) -> bool {
-        if found {
+        if found && self.one_thread {
             self.courtesy = COURTESY;
         }
         let more = self.courtesy > 0;
@@ -120,7 +126,7 @@ mod tests {
 
     #[test]
     fn completions_that_come_soon_are_worth_looking_for() {
-        let (mut spin, mut now) = (Spin::new(Polling::Adaptive, us(50)), us(1000));
+        let (mut spin, mut now) = (Spin::new(Polling::Adaptive, us(50), true), us(1000));
         assert!(!spin.look_again(now, true), "nothing learnt yet");
         assert!(sleep_for(&mut spin, &mut now, us(10)));
         assert_eq!(spin.budget(), us(5));
@@ -135,7 +141,7 @@ mod tests {
 
     #[test]
     fn completions_that_come_late_are_slept_for() {
-        let (mut spin, mut now) = (Spin::new(Polling::Adaptive, us(50)), us(0));
+        let (mut spin, mut now) = (Spin::new(Polling::Adaptive, us(50), true), us(0));
         for _ in 0..10 {
             sleep_for(&mut spin, &mut now, us(1));
         }
@@ -149,7 +155,7 @@ mod tests {
 
     #[test]
     fn completions_found_while_looking_change_nothing_but_the_time_looked_on() {
-        let (mut spin, mut now) = (Spin::new(Polling::Adaptive, us(50)), us(0));
+        let (mut spin, mut now) = (Spin::new(Polling::Adaptive, us(50), true), us(0));
         sleep_for(&mut spin, &mut now, us(1));
         for _ in 0..100 {
             now += us(4);
@@ -160,7 +166,7 @@ mod tests {
 
     #[test]
     fn waking_up_for_nothing_teaches_nothing() {
-        let (mut spin, mut now) = (Spin::new(Polling::Adaptive, us(50)), us(0));
+        let (mut spin, mut now) = (Spin::new(Polling::Adaptive, us(50), true), us(0));
         sleep_for(&mut spin, &mut now, us(1));
         spin.sleep(now);
         assert!(!spin.look_again(now + us(30), false));
@@ -171,7 +177,8 @@ mod tests {
 
     #[test]
     fn the_other_modes_do_not_ask_for_the_time() {
-        let (mut event, mut busy) = (Spin::new(Polling::Event, us(50)), Spin::new(Polling::Busy, us(50)));
+        let (mut event, mut busy) =
+            (Spin::new(Polling::Event, us(50), true), Spin::new(Polling::Busy, us(50), true));
         assert!(!event.needs_time() && !busy.needs_time());
         for found in [true, false] {
             assert!(!event.look_again(us(0), found) && busy.look_again(us(0), found));
@@ -180,7 +187,7 @@ mod tests {
 
     #[test]
     fn who_was_woken_has_its_turn_before_a_queue_is_armed() {
-        let mut spin = Spin::new(Polling::Event, us(50));
+        let mut spin = Spin::new(Polling::Event, us(50), true);
         assert!(!spin.gives_way(false), "nobody was woken");
         let turns = [true, false, false, false].map(|found| spin.gives_way(found));
         assert_eq!(turns, [true, true, true, false]);
@@ -188,5 +195,8 @@ mod tests {
         assert!(spin.gives_way(true));
         spin.answered();
         assert!(!spin.gives_way(false), "the answer has left: nobody waits for anything");
+
+        let mut among_threads = Spin::new(Polling::Event, us(50), false);
+        assert!(!among_threads.gives_way(true));
     }
 }

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     fn sample(rate: f64, p50: Option<f64>) -> Sample {
-        Sample { rate, p50, p99: None, client_cpu: 10.0, server_cpu: None }
+        Sample { rate, p50, p99: None, client_cpu: Some(10.0), server_cpu: None }
     }
 
     #[test]

@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn an_earlier_run_is_found_by_the_names_of_row_and_contenders() {
         let row = &rows(Place::Lab)[0];
-        let sample = |rate| Sample { rate, p50: None, p99: None, client_cpu: 1.0, server_cpu: None };
+        let sample = |rate| Sample { rate, p50: None, p99: None, client_cpu: Some(1.0), server_cpu: None };
         let samples: Samples =
             row.contenders.iter().zip([8.0, 4.0, 2.0, 1.0]).map(|(_, rate)| vec![sample(rate)]).collect();
         let text = serde_json::to_string(&RowRecord::new(row, &samples)).expect("serialises");

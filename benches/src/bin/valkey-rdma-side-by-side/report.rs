@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn only_what_moved_beyond_the_spread_of_both_runs_has_changed() {
-        let sample = |rate| Sample { rate, p50: None, p99: None, client_cpu: 1.0, server_cpu: None };
+        let sample = |rate| Sample { rate, p50: None, p99: None, client_cpu: Some(1.0), server_cpu: None };
         let ratio =
             |rates: [f64; 2]| Ratio::between(&rates.map(sample), &[sample(1.0), sample(1.0)], Figure::Rate);
         let (slow, fast) = (ratio([1.0, 2.0]), ratio([3.0, 4.0]));
