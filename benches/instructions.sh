@@ -46,7 +46,10 @@ row() {
     printf '%-46s %8d %8d %6s\n' "$1" "$a" "$b" "$(awk "BEGIN { printf \"%.2fx\", $a / $b }")"
 }
 
-row "1 caller" 1000 "-c 1" "-c 1"
-row "1 caller, pipelines of 16" 16000 "-c 1 -P 16" "-c 1 -P 16"
-row "50 callers: tasks of 1 connection / connections" 10000 "-c 1 --tasks-per-connection 50" "-c 50"
-row "50 connections" 5000 "-c 50" "-c 50"
+library="--tasks-per-connection"
+row "1 caller, streams" 1000 "-c 1" "-c 1"
+row "1 caller, client library" 1000 "-c 1 $library 1" "-c 1"
+row "1 caller, pipelines of 16, streams" 16000 "-c 1 -P 16" "-c 1 -P 16"
+row "1 caller, pipelines of 16, client library" 16000 "-c 1 -P 16 $library 1" "-c 1 -P 16"
+row "50 callers: tasks of 1 connection / connections" 10000 "-c 1 $library 50" "-c 50"
+row "50 connections, streams" 5000 "-c 50" "-c 50"

@@ -1,0 +1,72 @@
+//! What requests cost the device, counted: on one thread, so that who runs when is the same in every run.
+
+use tokio::task::{JoinSet, yield_now};
+use valkey_rdma_client::transport::Stats;
+use valkey_rdma_client::{Client, Value};
+use valkey_rdma_server::{DeviceKind, Mock, Server, TransportConfig};
+
+async fn connected() -> (Client, Server) {
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let builder = Server::builder(Mock::new()).rdma(DeviceKind::Emulated, any, &TransportConfig::default());
+    let server = builder.start().await.expect("a free port");
+    let client = Client::connect(server.urls().next().expect("one").as_str()).await.expect("connected");
+    client.command(["SET", "key", "abc"]).await.expect("set");
+    for _ in 0..100 {
+        yield_now().await;
+    }
+    (client, server)
+}
+
+/// What so many tasks cost that send so many GETs each, one after the other.
+async fn cost(client: &Client, tasks: usize, each: usize) -> Cost {
+    let before = client.stats().expect("not TCP");
+    let mut running = JoinSet::new();
+    for _ in 0..tasks {
+        let client = client.clone();
+        running.spawn(async move {
+            for _ in 0..each {
+                let reply = client.command(["GET", "key"]).await.expect("a reply");
+                assert_eq!(reply, Value::Bulk("abc".into()));
+            }
+        });
+    }
+    while let Some(ended) = running.join_next().await {
+        ended.expect("no panic");
+    }
+    Cost::between(&before, &client.stats().expect("not TCP"))
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Cost {
+    work_requests: u64,
+    doorbells: u64,
+    events: u64,
+    arms: u64,
+}
+
+impl Cost {
+    fn between(before: &Stats, after: &Stats) -> Self {
+        Self {
+            work_requests: after.protocol.work_requests - before.protocol.work_requests,
+            doorbells: after.device.doorbells - before.device.doorbells,
+            events: after.device.events - before.device.events,
+            arms: after.device.arms - before.device.arms,
+        }
+    }
+}
+
+#[tokio::test]
+async fn sixteen_commands_that_wait_together_are_one_work_request_under_one_doorbell() {
+    let (client, _server) = connected().await;
+    let cost = cost(&client, 16, 1).await;
+    assert_eq!((cost.work_requests, cost.doorbells, cost.events), (1, 1, 1), "{cost:?}");
+}
+
+#[tokio::test]
+async fn fifty_tasks_cost_hardly_a_work_request_in_sixteen_requests() {
+    let (client, _server) = connected().await;
+    let cost = cost(&client, 50, 100).await;
+    let most = 5_000 * 6 / 100;
+    assert!(cost.work_requests <= most && cost.doorbells <= cost.work_requests, "{cost:?}");
+    assert!(cost.events + cost.arms <= 2 * cost.work_requests, "{cost:?}");
+}
