@@ -7,6 +7,9 @@
 //! - with fewer than [`UNANSWERED_BATCHES`] batches unanswered, whatever waits leaves at once: an idle connection
 //!   costs no delay;
 //! - with more, commands pile up until a reply arrives or a batch is full. There are no timers.
+//!
+//! Of many replies that came together, half of what is in flight is handed out first: its callers' next commands are on
+//! their way while the other half's callers run. Else client and server would take turns.
 
 use std::future::Future;
 use std::io;
