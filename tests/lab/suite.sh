@@ -40,7 +40,7 @@ export VALKEY_RDMA_BIN=$programs
 # Far from full size, which takes half an hour: what grows with connections shows with these too.
 VALKEY_RDMA_LAB_CHURN=${VALKEY_RDMA_LAB_CHURN:-200} VALKEY_RDMA_LAB_HELD=${VALKEY_RDMA_LAB_HELD:-50} \
     "$programs/valkey-rdma-lab-proofs" || failed=1
-# Last, because it ends by removing the device. All combinations take twenty minutes more.
+# Last, because it ends by removing the device. All combinations take some 18 minutes.
 interop=("$programs/valkey-rdma-interop")
 [ -n "${VALKEY_RDMA_LAB_EVERY:-}" ] || interop+=(--brief)
 "${interop[@]}" || failed=1

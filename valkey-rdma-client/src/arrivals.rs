@@ -33,7 +33,7 @@ impl Arrivals {
         std::mem::take(&mut *self.lock())
     }
 
-    /// Returns when something was brought since the last [`take`](Self::take), or was then.
+    /// Returns once something was brought; it may have been taken since.
     ///
     /// Cancel safe.
     pub(crate) async fn some(&self) {
