@@ -6,6 +6,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use valkey_rdma_server::{DeviceKind, TransportConfig};
+use valkey_rdma_transport::Stream;
+
 fn program(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_valkey-rdma-mock"));
     command.args(args).env_remove("RUST_LOG").stdin(Stdio::null());
@@ -63,6 +67,22 @@ fn it_says_where_it_is_ready_and_answers_there() {
     let mut reply = String::new();
     stream.read_to_string(&mut reply).unwrap();
     assert_eq!(reply, "+PONG\r\n+OK\r\n");
+}
+
+/// Over the emulated device, as the device's connection itself tells.
+#[tokio::test]
+async fn window_and_polling_are_as_asked() {
+    let args = ["--port", "0", "--device", "emulated", "--rx-size", "65536", "--poll", "busy"];
+    let mock = Running::start(&args, 1);
+    let addr = mock.urls[0].strip_prefix("emulated://").unwrap().parse().unwrap();
+    let mut stream = Stream::connect(DeviceKind::Emulated, addr, &TransportConfig::default()).await.unwrap();
+    stream.write_all(b"CLIENT LIST\r\n").await.unwrap();
+    let mut reply = Vec::new();
+    while !reply.ends_with(b"\n\r\n") {
+        assert_ne!(stream.read_buf(&mut reply).await.unwrap(), 0);
+    }
+    let reply = String::from_utf8(reply).unwrap();
+    assert!(reply.contains(" window=65536 ") && reply.contains(" poll=busy\n"), "{reply}");
 }
 
 #[test]
@@ -131,10 +151,12 @@ fn bad_flags_are_one_line_and_exit_status_2() {
         (&["--port", "65536"], "65536 is not in 0..=65535"),
         (&["--tcp-port"], "a value is required for '--tcp-port <N>'"),
         (&["--device", "magic"], "unknown device \"magic\": use `verbs` or `emulated`"),
+        (&["--poll", "Busy"], "unknown polling mode \"Busy\": use `event`, `busy` or `adaptive`"),
         (&["--rx-size", "0"], "0 is not in 1..=1073741824"),
         (&["--bind", "localhost"], "invalid IP address"),
         (&["--nosuch"], "unexpected argument '--nosuch'"),
         (&["--tcp-port", "0", "--rx-size", "65536"], "add --port N"),
+        (&["--tcp-port", "0", "--poll", "busy"], "add --port N"),
     ] {
         let output = run(args);
         let stderr = String::from_utf8(output.stderr).unwrap();

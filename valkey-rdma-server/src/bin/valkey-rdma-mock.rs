@@ -11,7 +11,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use valkey_rdma_server::faults::{self, Faults};
 use valkey_rdma_server::{BindError, DeviceKind, Mock, Server, TransportConfig, TransportError};
-use valkey_rdma_transport::{Listener, device};
+use valkey_rdma_transport::{Listener, Polling, device};
 
 /// A mock Valkey server on RDMA and TCP
 ///
@@ -43,9 +43,15 @@ struct Options {
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     rx_size: Option<u32>,
 
+    /// How RDMA completions are awaited: `event` sleeps, `busy` keeps a processor looking, `adaptive` looks for a moment
+    /// where that has paid. Default event
+    #[arg(long, value_name = "event|busy|adaptive")]
+    poll: Option<Polling>,
+
     /// Bytes of keys and values from which on nothing more is stored; 0: no limit. Default 1073741824
     #[arg(long, value_name = "BYTES")]
     maxmemory: Option<usize>,
+
     /// Misbehave towards RDMA clients as this script says: `register-late=500@2`, `imm-over@1/100,seed=7`, ...
     #[arg(long, value_name = "SPEC", long_help = faults_help())]
     faults: Option<Faults>,
@@ -63,9 +69,10 @@ impl Options {
 
     /// What only makes sense together.
     fn check(&self) -> Result<(), &'static str> {
-        let of_rdma = self.device.is_some() || self.rx_size.is_some() || self.faults.is_some();
+        let of_rdma =
+            self.device.is_some() || self.rx_size.is_some() || self.poll.is_some() || self.faults.is_some();
         if self.rdma_port().is_none() && of_rdma {
-            return Err("--device, --rx-size and --faults are for RDMA: add --port N");
+            return Err("--device, --rx-size, --poll and --faults are for RDMA: add --port N");
         }
         Ok(())
     }
@@ -119,6 +126,9 @@ async fn run(options: Options) -> Result<(), String> {
         let mut config = TransportConfig::default();
         if let Some(rx_size) = options.rx_size {
             config.rx_size(rx_size);
+        }
+        if let Some(mode) = options.poll {
+            config.polling(mode);
         }
         let device = options.device.unwrap_or(DeviceKind::Verbs);
         let addr = SocketAddr::new(options.bind, port);

@@ -183,8 +183,8 @@ impl Client {
         if let Some(rdma) = &self.rdma {
             let (info, stats) = (rdma.info(), rdma.stats());
             line.push_str(&format!(
-                " window={} peer-window={} pinned={}",
-                info.window, info.peer_window, stats.pinned_bytes
+                " window={} peer-window={} pinned={} poll={}",
+                info.window, info.peer_window, stats.pinned_bytes, info.polling
             ));
         }
         line.push('\n');

@@ -4,6 +4,7 @@
 //! `./dev bench` builds everything and starts this, in the lab for RDMA and on the host for the rest. Times differ from
 //! machine to machine; what counts are ratios within one run, and their spread over the rounds.
 
+mod call;
 mod contender;
 mod host;
 mod matrix;
@@ -13,13 +14,14 @@ mod ratio;
 mod record;
 mod report;
 mod server;
+mod told;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use contender::Programs;
+use call::Programs;
 use matrix::{Place, Row};
 use record::{Earlier, JsonFile};
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use clap::ValueEnum;
 
-use crate::contender::{Contender, Transport};
+use crate::contender::{Contender, Library, Perftest, Transport};
 use crate::server::ServerKind;
 
 /// Where the programs run.
@@ -100,13 +100,25 @@ fn lab() -> Vec<Row> {
                     Contender::ours(Rdma, test, 1, 50, 1),
                     Contender::valkey_benchmark(Rdma, test, 50, 1),
                     Contender::valkey_benchmark(Tcp, test, 50, 1),
-                    Contender::redis_rs(test, 50),
+                    Contender::library(Library::RedisRs, Tcp, test, 50, 1),
                 ],
             )
             .want(1, Rate, AtLeast(4.0))
             .want(2, Rate, AtLeast(2.0))
             .want(3, Rate, AtLeast(1.5))
             .want(1, ClientCpu, AtMost(0.25)),
+        );
+        rows.push(
+            Row::new(
+                format!("{test}, 50 callers on a runtime of 2 threads"),
+                30_000,
+                3,
+                vec![
+                    Contender::library(Library::Ours, Rdma, test, 50, 2),
+                    Contender::library(Library::RedisRs, Tcp, test, 50, 2),
+                ],
+            )
+            .want(1, Rate, AtLeast(1.5)),
         );
         rows.push(
             Row::new(
@@ -160,7 +172,7 @@ fn lab() -> Vec<Row> {
                     len,
                     vec![
                         Contender::ours(Rdma, test, 1, callers, 1),
-                        Contender::write_bandwidth(len),
+                        Contender::perftest(Perftest::WriteBandwidth, len),
                         Contender::valkey_benchmark(Rdma, test, callers, 1),
                     ],
                 )
@@ -180,6 +192,23 @@ fn lab() -> Vec<Row> {
         )
         .want(1, ServerCpu, AtMost(0.6)),
     );
+    // The link itself, where a round trip is two messages of 64 B and nobody sleeps.
+    let round_trip = Contender::ours(Rdma, "get", 1, 1, 1).looking_busily().at(ServerKind::BusyMock);
+    let of_streams = Contender::our_streams(Rdma, "get", 1, 1).looking_busily().at(ServerKind::BusyMock);
+    rows.push(
+        Row::new(
+            "get, 1 caller, both sides busy",
+            5_000,
+            3,
+            vec![
+                round_trip,
+                of_streams,
+                Contender::perftest(Perftest::WriteLatency, 64),
+                Contender::perftest(Perftest::SendLatency, 64),
+            ],
+        )
+        .want(2, P50, AtMost(2.0)),
+    );
     rows
 }
 
@@ -194,7 +223,16 @@ fn host() -> Vec<Row> {
             vec![
                 Contender::ours(Tcp, test, 1, 50, 1),
                 Contender::valkey_benchmark(Tcp, test, 50, 1),
-                Contender::redis_rs(test, 50),
+                Contender::library(Library::RedisRs, Tcp, test, 50, 1),
+            ],
+        ));
+        rows.push(Row::new(
+            format!("{test}, 50 callers over TCP on a runtime of 2 threads"),
+            400_000,
+            3,
+            vec![
+                Contender::library(Library::Ours, Tcp, test, 50, 2),
+                Contender::library(Library::RedisRs, Tcp, test, 50, 2),
             ],
         ));
         rows.push(Row::new(

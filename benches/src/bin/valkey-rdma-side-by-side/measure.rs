@@ -4,11 +4,13 @@ use std::process::Stdio;
 
 use serde::{Deserialize, Serialize};
 
-use crate::contender::{Contender, Programs, Told};
+use crate::call::Programs;
+use crate::contender::Contender;
 use crate::host;
 use crate::matrix::{Figure, Place, Row};
 use crate::report;
 use crate::server::{Server, ServerKind};
+use crate::told::Told;
 
 /// One run of one program.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -47,7 +49,7 @@ pub(crate) type Samples = Vec<Vec<Sample>>;
 /// The story, if a server does not start or a program fails.
 pub(crate) fn row(programs: &Programs, place: Place, row: &Row, rounds: u32) -> Result<Samples, String> {
     let mut servers: Vec<Server> = Vec::new();
-    for kind in [ServerKind::Valkey, ServerKind::Mock] {
+    for kind in [ServerKind::Valkey, ServerKind::Mock, ServerKind::BusyMock] {
         if row.contenders.iter().any(|contender| contender.needs() == Some(kind)) {
             let server = Server::start(programs, kind, place)?;
             server.fill(programs, row.value_len)?;
@@ -123,7 +125,7 @@ fn run(
     value_len: u32,
     server: Option<&Server>,
 ) -> Result<Run, String> {
-    let mut command = contender.command(programs, requests, value_len, server);
+    let mut command = programs.call(contender, requests, value_len, server);
     let children_before = host::cpu_of_ended_children();
     let server_before = server.map(Server::cpu);
     let output =

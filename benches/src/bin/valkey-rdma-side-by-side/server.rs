@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use crate::contender::Programs;
+use crate::call::Programs;
 use crate::host;
 use crate::matrix::Place;
 
@@ -14,6 +14,8 @@ pub(crate) enum ServerKind {
     Valkey,
     /// Ours.
     Mock,
+    /// Ours, with a processor that does nothing but look for completions.
+    BusyMock,
 }
 
 /// A running server; dropping it kills it.
@@ -32,6 +34,7 @@ impl Server {
         let (port, emulated) = match kind {
             ServerKind::Valkey => (6391, 0),
             ServerKind::Mock => (6392, 6393),
+            ServerKind::BusyMock => (6394, 6395),
         };
         let mut command = call(programs, kind, place, port, emulated);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -42,7 +45,7 @@ impl Server {
             // RDMA is ready last, and the reference's clients crash when nobody listens.
             (ServerKind::Valkey, Place::Lab) => "Ready to accept connections rdma",
             (ServerKind::Valkey, Place::Host) => "Ready to accept connections tcp",
-            (ServerKind::Mock, _) => "ready valkey://",
+            (ServerKind::Mock | ServerKind::BusyMock, _) => "ready valkey://",
         };
         let mut lines = stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines());
         if !lines.any(|line| line.is_ok_and(|line| line.contains(sign))) {
@@ -90,13 +93,16 @@ fn call(programs: &Programs, kind: ServerKind, place: Place, port: u16, emulated
             }
             command
         }
-        ServerKind::Mock => {
+        ServerKind::Mock | ServerKind::BusyMock => {
             let mut command = Command::new(programs.ours("valkey-rdma-mock"));
             match place {
                 Place::Lab => command.args(["--device", "verbs", "--port", &port]),
                 Place::Host => command.args(["--device", "emulated", "--port", &emulated.to_string()]),
             };
             command.args(["--bind", address, "--tcp-port", &port]);
+            if kind == ServerKind::BusyMock {
+                command.args(["--poll", "busy"]);
+            }
             command
         }
     }

@@ -1,0 +1,183 @@
+//! One client library under the load of an application: tasks that share one connection, one request each at a time, on a
+//! runtime of one thread or of several.
+//!
+//! A peer for `valkey-rdma-side-by-side`, which runs redis-rs and ours through the same loop; prints valkey-benchmark's CSV.
+
+use std::error::Error;
+use std::io::{Write, stdout};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::{Parser, ValueEnum};
+use hdrhistogram::Histogram;
+use redis::aio::MultiplexedConnection;
+use tokio::runtime;
+use valkey_rdma_client::{Client, Command};
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Library {
+    ValkeyRdma,
+    RedisRs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Test {
+    Set,
+    Get,
+}
+
+/// Loads a server through a client library.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Which one
+    #[arg(long, value_enum)]
+    library: Library,
+
+    /// The server, as the library wants it
+    #[arg(long)]
+    url: String,
+
+    /// Tasks that share the connection
+    #[arg(long, default_value_t = 50)]
+    tasks: u64,
+
+    /// Threads of the runtime: 1 is a runtime of one thread, more are one that moves tasks between them
+    #[arg(long, default_value = "1")]
+    threads: NonZeroUsize,
+
+    /// Requests, over all tasks
+    #[arg(short = 'n', default_value_t = 100_000)]
+    requests: u64,
+
+    /// Size of values in bytes
+    #[arg(short = 'd', default_value_t = 3)]
+    value_len: usize,
+
+    /// What to do
+    #[arg(short = 't', value_enum)]
+    test: Test,
+}
+
+const KEY: &str = "key:client-load";
+
+/// What a task holds of the shared connection.
+#[derive(Clone)]
+enum Connection {
+    ValkeyRdma(Client),
+    RedisRs(MultiplexedConnection),
+}
+
+impl Connection {
+    async fn open(library: Library, url: &str) -> Result<Self, Box<dyn Error + Send + Sync>> {
+        Ok(match library {
+            Library::ValkeyRdma => Self::ValkeyRdma(Client::connect(url).await?),
+            Library::RedisRs => {
+                Self::RedisRs(redis::Client::open(url)?.get_multiplexed_async_connection().await?)
+            }
+        })
+    }
+
+    async fn set(&mut self, value: &[u8]) -> Result<(), Box<dyn Error + Send + Sync>> {
+        match self {
+            Self::ValkeyRdma(client) => {
+                let reply = client.execute(Command::new("SET").arg(KEY).arg(value)).await?;
+                assert_eq!(reply.as_bytes(), Some(&b"OK"[..]));
+            }
+            Self::RedisRs(connection) => {
+                let reply: String = redis::cmd("SET").arg(KEY).arg(value).query_async(connection).await?;
+                assert_eq!(reply, "OK");
+            }
+        }
+        Ok(())
+    }
+
+    async fn get(&mut self, expected: &[u8]) -> Result<(), Box<dyn Error + Send + Sync>> {
+        match self {
+            Self::ValkeyRdma(client) => {
+                let reply = client.execute(Command::new("GET").arg(KEY)).await?;
+                assert_eq!(reply.as_bytes(), Some(expected));
+            }
+            Self::RedisRs(connection) => {
+                let reply: Vec<u8> = redis::cmd("GET").arg(KEY).query_async(connection).await?;
+                assert_eq!(reply, expected);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// 3 digits, up to a minute, in nanoseconds: three digits always fit.
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("valid bounds")
+}
+
+fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
+    let args = Args::parse();
+    let mut runtime = match args.threads.get() {
+        1 => runtime::Builder::new_current_thread(),
+        _ => runtime::Builder::new_multi_thread(),
+    };
+    runtime.worker_threads(args.threads.get()).enable_all().build()?.block_on(run(args))
+}
+
+async fn run(args: Args) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let mut connection = Connection::open(args.library, &args.url).await?;
+    let value = Arc::new(vec![b'x'; args.value_len]);
+    connection.set(&value).await?;
+
+    let left = Arc::new(AtomicU64::new(args.requests));
+    let begin = Instant::now();
+    let tasks: Vec<_> = (0..args.tasks)
+        .map(|_| tokio::spawn(load(connection.clone(), args.test, Arc::clone(&value), Arc::clone(&left))))
+        .collect();
+    let mut latencies = histogram();
+    for task in tasks {
+        latencies.add(task.await??)?;
+    }
+    report(&latencies, begin.elapsed(), args.test)?;
+    Ok(())
+}
+
+async fn load(
+    mut connection: Connection,
+    test: Test,
+    value: Arc<Vec<u8>>,
+    left: Arc<AtomicU64>,
+) -> Result<Histogram<u64>, Box<dyn Error + Send + Sync>> {
+    let mut latencies = histogram();
+    while left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+        let begin = Instant::now();
+        match test {
+            Test::Set => connection.set(&value).await?,
+            Test::Get => connection.get(&value).await?,
+        }
+        latencies.saturating_record(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+    Ok(latencies)
+}
+
+fn report(latencies: &Histogram<u64>, elapsed: Duration, test: Test) -> std::io::Result<()> {
+    let name = match test {
+        Test::Set => "SET",
+        Test::Get => "GET",
+    };
+    let ms = |nanoseconds: u64| nanoseconds as f64 / 1e6;
+    let mut out = stdout();
+    writeln!(
+        out,
+        "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\"p99_latency_ms\",\"max_latency_ms\""
+    )?;
+    writeln!(
+        out,
+        "\"{name}\",\"{:.2}\",\"{:.3}\",\"{:.3}\",\"{:.3}\",\"{:.3}\",\"{:.3}\",\"{:.3}\"",
+        latencies.len() as f64 / elapsed.as_secs_f64(),
+        latencies.mean() / 1e6,
+        ms(latencies.min()),
+        ms(latencies.value_at_quantile(0.5)),
+        ms(latencies.value_at_quantile(0.95)),
+        ms(latencies.value_at_quantile(0.99)),
+        ms(latencies.max()),
+    )
+}
