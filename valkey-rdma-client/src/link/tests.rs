@@ -9,6 +9,7 @@ use super::*;
 use crate::client::Client;
 use crate::command::Command;
 use crate::config::Config;
+use crate::driver::UNANSWERED_BATCHES;
 use crate::error::Fate;
 use crate::info::State;
 use crate::value::Value;
@@ -125,9 +126,12 @@ async fn only_what_cannot_have_run_or_is_idempotent_is_sent_again() {
     let (client, door, mut peer) = pair(&Config::default()).await;
     let once = start(&client, Command::new("INCR").arg("n"));
     peer.expect("*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n").await;
-    let again = start(&client, get("a").idempotent());
-    peer.expect(&wire("a")).await;
-    // Two batches are unanswered: this one is encoded, and has not left.
+    let mut again = Vec::new();
+    for _ in 1..UNANSWERED_BATCHES {
+        again.push(start(&client, get("a").idempotent()));
+        peer.expect(&wire("a")).await;
+    }
+    // So many batches are unanswered: this one is encoded, and has not left.
     let unsent = start(&client, get("b"));
     settle().await;
     drop(peer);
@@ -137,11 +141,13 @@ async fn only_what_cannot_have_run_or_is_idempotent_is_sent_again() {
     assert_eq!(error.fate(), Fate::MayHaveRun);
     let mut peer = door.admit();
     peer.greet().await;
-    peer.expect(&(wire("a") + &wire("b"))).await;
-    peer.say(b"$1\r\nA\r\n$1\r\nB\r\n").await;
-    assert_eq!(again.await.expect("no panic").expect("a reply").as_str(), Some("A"));
+    peer.expect(&(wire("a").repeat(again.len()) + &wire("b"))).await;
+    peer.say(&[b"$1\r\nA\r\n".repeat(again.len()), b"$1\r\nB\r\n".to_vec()].concat()).await;
+    for again in again {
+        assert_eq!(again.await.expect("no panic").expect("a reply").as_str(), Some("A"));
+    }
     assert_eq!(unsent.await.expect("no panic").expect("a reply").as_str(), Some("B"));
-    assert_eq!(client.counters().retries, 2);
+    assert_eq!(client.counters().retries, UNANSWERED_BATCHES as u64);
 }
 
 #[tokio::test(start_paused = true)]

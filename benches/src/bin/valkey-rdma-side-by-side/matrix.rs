@@ -153,6 +153,20 @@ fn lab() -> Vec<Row> {
             };
             rows.push(row.want(2, ClientCpu, AtMost(0.5)));
         }
+        // There are two processors: the server sleeps on one while the client looks on the other.
+        rows.push(
+            Row::new(
+                format!("{test}, 1 caller that looks busily"),
+                10_000,
+                3,
+                vec![
+                    Contender::ours(Rdma, test, 1, 1, 1).looking_busily(),
+                    Contender::our_streams(Rdma, test, 1, 1).looking_busily(),
+                    Contender::valkey_benchmark(Rdma, test, 1, 1),
+                ],
+            )
+            .want(2, P50, AtMost(0.75)),
+        );
         rows.push(
             Row::new(
                 format!("{test}, 50 callers, pipelines of 16"),
