@@ -92,13 +92,14 @@ enum Stopping {
 
 impl<'a> Driver<'a> {
     pub(crate) fn new(
-        wire: Wire,
+        mut wire: Wire,
         backlog: &'a mut Backlog,
         shared: Arc<Shared>,
         retries: Option<u32>,
     ) -> Self {
         let mut alarm = Alarm::default();
         backlog.resume(&mut alarm);
+        wire.set_driven();
         Self {
             wire,
             backlog,

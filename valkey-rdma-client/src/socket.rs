@@ -6,14 +6,26 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use valkey_rdma_transport::Stream;
+use valkey_rdma_transport::{Driven, Stream};
 
 /// What a connection reads from and writes to.
 pub(crate) enum Socket {
     Tcp(TcpStream),
     Device(Stream),
+    /// The same, driven by the task that uses it.
+    Driven(Driven),
     /// One that the caller brought along.
     Other(Box<dyn Io>),
+}
+
+impl Socket {
+    /// The same for one task that always has a read pending: it drives the device itself.
+    pub(crate) fn driven(self) -> Self {
+        match self {
+            Self::Device(stream) => Self::Driven(stream.into_driven()),
+            other => other,
+        }
+    }
 }
 
 /// Both directions of a byte stream.
@@ -26,6 +38,7 @@ macro_rules! each {
         match $socket.get_mut() {
             Socket::Tcp($stream) => $call,
             Socket::Device($stream) => $call,
+            Socket::Driven($stream) => $call,
             Socket::Other($stream) => $call,
         }
     };
@@ -54,6 +67,7 @@ impl AsyncWrite for Socket {
         match self {
             Self::Tcp(stream) => stream.is_write_vectored(),
             Self::Device(stream) => stream.is_write_vectored(),
+            Self::Driven(stream) => stream.is_write_vectored(),
             Self::Other(stream) => stream.is_write_vectored(),
         }
     }

@@ -2,11 +2,12 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-use tokio::io::{AsyncReadExt, AsyncWrite};
+use tokio::io::{AsyncReadExt, AsyncWrite, empty};
 use tokio::runtime::Handle;
 use valkey_rdma_transport::Monitor;
 
@@ -58,6 +59,12 @@ impl Wire {
         if let Some(place) = &self.place {
             place.set(purpose);
         }
+    }
+
+    /// From now on its only user is one task that always has a read pending.
+    pub(crate) fn set_driven(&mut self) {
+        let socket = mem::replace(&mut self.socket, Socket::Other(Box::new(empty())));
+        self.socket = socket.driven();
     }
 
     /// Writes all that is in the outbox.

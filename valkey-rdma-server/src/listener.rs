@@ -298,7 +298,7 @@ pub(crate) struct RdmaListener {
 }
 
 impl Accept for RdmaListener {
-    type Stream = valkey_rdma_transport::Stream;
+    type Stream = valkey_rdma_transport::Driven;
     type Arrival = valkey_rdma_transport::Request;
     type Error = TransportError;
 
@@ -330,7 +330,8 @@ impl Accept for RdmaListener {
     fn open(request: Self::Arrival) -> Result<Accepted<Self::Stream>, TransportError> {
         let stream = request.accept()?;
         let (remote, local, rdma) = (stream.peer_addr(), stream.local_addr(), Some(stream.monitor()));
-        Ok(Accepted { stream, remote, local, rdma })
+        // A connection reads whatever else it does.
+        Ok(Accepted { stream: stream.into_driven(), remote, local, rdma })
     }
 }
 

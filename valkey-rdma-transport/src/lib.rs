@@ -51,5 +51,5 @@ pub use error::{GidProblem, TransportError};
 pub use listener::{Listener, Request};
 pub use polling::{AdaptiveOff, Polling, UnknownPolling};
 pub use stats::{DeviceCounters, Info, ListenerStats, Stats};
-pub use stream::{Monitor, OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, Stream, WriteHalf};
+pub use stream::{Driven, Monitor, OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, Stream, WriteHalf};
 pub use valkey_rdma_proto::{CloseReason, Counters, ProtocolError, Role};

@@ -2,8 +2,8 @@
 //! event and a doorbell are one system call each; with the wait for readiness, a round trip costs four.
 
 use stream_pair::polling_modes;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use valkey_rdma_transport::{Config, DeviceCounters, DeviceKind, Listener, Polling, Stream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use valkey_rdma_transport::{Config, DeviceCounters, DeviceKind, Listener, Monitor, Polling, Stream};
 
 mod stream_pair;
 
@@ -25,14 +25,24 @@ async fn rest() {
 }
 
 /// What some round trips cost the client.
-async fn cost(mut client: Stream, mut server: Stream) -> DeviceCounters {
+async fn cost(client: Stream, server: Stream) -> DeviceCounters {
+    let monitor = client.monitor();
+    cost_of(client, monitor, server).await
+}
+
+/// The same, whoever drives it.
+async fn cost_of(
+    mut client: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    monitor: Monitor,
+    mut server: Stream,
+) -> DeviceCounters {
     let echo = tokio::spawn(async move {
         while let Ok(byte) = server.read_u8().await {
             server.write_u8(byte).await.expect("writes");
         }
     });
     rest().await;
-    let before = client.stats().device;
+    let before = monitor.stats().device;
     // A task as others are: a runtime's main one has its turn when no other wants it.
     let asking = tokio::spawn(async move {
         for n in 0..ROUND_TRIPS {
@@ -43,7 +53,8 @@ async fn cost(mut client: Stream, mut server: Stream) -> DeviceCounters {
     });
     let client = asking.await.expect("no panic");
     rest().await;
-    let after = client.stats().device;
+    let after = monitor.stats().device;
+    drop(client);
     echo.abort();
     let mut cost = DeviceCounters::default();
     cost.doorbells = after.doorbells - before.doorbells;
@@ -71,6 +82,25 @@ async fn a_round_trip_by_events_costs_one_doorbell_one_event_and_one_arm() {
     // The driver looks when it wakes, again when the reader has had its turn, and again when it has armed; the reader
     // before it waits. The last reply has no answer, for which the driver gives way twice more.
     expected.polls = 4 * ROUND_TRIPS + 2;
+    expected.copied_in = ROUND_TRIPS;
+    expected.copied_out = ROUND_TRIPS;
+    assert_eq!(cost, expected);
+}
+
+#[tokio::test]
+async fn a_round_trip_driven_by_its_task_costs_no_look_more_than_it_needs() {
+    let (client, server) = pair(&Config::default(), &Config::default()).await;
+    let monitor = client.monitor();
+    let cost = cost_of(client.into_driven(), monitor, server).await;
+    let mut expected = DeviceCounters::default();
+    expected.doorbells = ROUND_TRIPS;
+    expected.receive_posts = ROUND_TRIPS;
+    expected.events = ROUND_TRIPS;
+    // The background had asked for the first event, while it drove.
+    expected.arms = ROUND_TRIPS - 1;
+    expected.sleeps = ROUND_TRIPS;
+    // When the event has come, when the answer has left, and when the queue is armed.
+    expected.polls = 3 * ROUND_TRIPS - 1;
     expected.copied_in = ROUND_TRIPS;
     expected.copied_out = ROUND_TRIPS;
     assert_eq!(cost, expected);

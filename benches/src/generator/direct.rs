@@ -43,6 +43,16 @@ impl Link {
     pub(super) fn wire(&self) -> &Wire {
         &self.wire
     }
+
+    /// For a task that does nothing but exchange requests and replies.
+    fn at_work(self) -> Link {
+        Link { wire: self.wire.driven(), ..self }
+    }
+
+    /// For nobody, until the next work.
+    fn at_rest(self) -> Link {
+        Link { wire: self.wire.resting(), ..self }
+    }
 }
 
 /// Why a connection cannot go on.
@@ -59,7 +69,14 @@ enum Lost {
 }
 
 /// Sends requests over `link` until none is left, and gives the connection back if it lives.
-pub(super) async fn work(run: Arc<Run>, share: Arc<Share>, mut link: Option<Link>) -> Option<Link> {
+pub(super) async fn work(run: Arc<Run>, share: Arc<Share>, link: Option<Link>) -> Option<Link> {
+    exchange(run, share, link).await.map(Link::at_rest)
+}
+
+async fn exchange(run: Arc<Run>, share: Arc<Share>, link: Option<Link>) -> Option<Link> {
+    // A task that waits for its next request to be due does not read meanwhile.
+    let at_work = |link: Link| if share.has_schedule() { link } else { link.at_work() };
+    let mut link = link.map(at_work);
     let mut batch = Batch::default();
     loop {
         let connected = match &mut link {
@@ -67,7 +84,7 @@ pub(super) async fn work(run: Arc<Run>, share: Arc<Share>, mut link: Option<Link
             None => {
                 let fresh = connect_again(&run, || dial(&share.target)).await.map(Link::new)?;
                 run.outages.back();
-                link.insert(fresh)
+                link.insert(at_work(fresh))
             }
         };
         let Some((requests, intended)) = share.next(&run).await else { return link };
@@ -81,7 +98,7 @@ pub(super) async fn work(run: Arc<Run>, share: Arc<Share>, mut link: Option<Link
                 let wire = link.take().map(|link| link.wire);
                 share.retire(wire.as_ref());
                 drop(wire);
-                link = reopened(&run, &share).await;
+                link = reopened(&run, &share).await.map(at_work);
             }
             Err(lost) => {
                 let left = batch.waiting.len() as u64;

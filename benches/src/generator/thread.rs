@@ -176,6 +176,11 @@ impl Share {
         Some((requests, Some(intended)))
     }
 
+    /// Whether requests have their times, rather than following replies.
+    pub(super) fn has_schedule(&self) -> bool {
+        self.schedule.is_some()
+    }
+
     /// Requests of the schedule that were due and not sent, when no connection is at work any more.
     pub(super) fn overdue(&self, run: &Run) -> u64 {
         let (Some(schedule), Limit::Time(end)) = (&self.schedule, run.job.limit) else { return 0 };

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use valkey_rdma_transport::{Monitor, Stream};
+use valkey_rdma_transport::{Driven, Monitor, Stream};
 
 use super::lock;
 
@@ -20,6 +20,8 @@ pub enum Wire {
     Unix(UnixStream),
     /// Over RDMA or the emulated device.
     Device(Stream),
+    /// The same, driven by the task that uses it.
+    Driven(Driven),
 }
 
 impl Wire {
@@ -27,7 +29,24 @@ impl Wire {
     pub fn monitor(&self) -> Option<Monitor> {
         match self {
             Wire::Device(stream) => Some(stream.monitor()),
+            Wire::Driven(stream) => Some(stream.as_ref().monitor()),
             Wire::Tcp(_) | Wire::Unix(_) => None,
+        }
+    }
+
+    /// The same for one task that always has a read pending, until it [rests](Self::resting).
+    pub(super) fn driven(self) -> Wire {
+        match self {
+            Wire::Device(stream) => Wire::Driven(stream.into_driven()),
+            other => other,
+        }
+    }
+
+    /// The same for nobody in particular.
+    pub(super) fn resting(self) -> Wire {
+        match self {
+            Wire::Driven(stream) => Wire::Device(stream.into_stream()),
+            other => other,
         }
     }
 }
@@ -45,6 +64,10 @@ macro_rules! each {
                 $call
             }
             Wire::Device(stream) => {
+                let $stream = Pin::new(stream);
+                $call
+            }
+            Wire::Driven(stream) => {
                 let $stream = Pin::new(stream);
                 $call
             }

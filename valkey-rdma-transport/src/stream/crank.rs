@@ -22,6 +22,16 @@ pub(super) enum Next {
     Stop,
 }
 
+/// How far a turn goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    /// Until there is nothing to do.
+    Quiet,
+    /// Until there is something to read at the latest: whoever reads it may have an answer, and turns again after that.
+    /// The queue is armed when there is none.
+    Readable,
+}
+
 /// Whether a look at the completion queue found something, and may have left something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
@@ -39,12 +49,17 @@ impl Session {
     /// before the round; the round found no event, so that the device has our waker; and after that it took every
     /// completion. A completion from then on raises the event. The connection manager has our waker since the round
     /// that found none of its events.
-    pub(super) fn turn(&mut self, cx: &mut Context<'_>) -> Next {
+    pub(super) fn turn(&mut self, cx: &mut Context<'_>, until: Until) -> Next {
         self.waiters.driver(cx);
         let mut news = true;
         for _ in 0..MAX_ROUNDS {
             let event = self.take_completion_event(cx);
             let found = self.look();
+            if until == Until::Readable && found != Found::Nothing && self.core.readable().is_some() {
+                // The connection manager has its turn when there is nothing to read.
+                self.pump();
+                return Next::Again;
+            }
             news = news && self.take_cm_event(cx);
             if news || found != Found::Nothing || self.core.is_closed() {
                 self.pump();

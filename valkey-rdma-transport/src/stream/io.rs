@@ -32,7 +32,7 @@ impl Stream {
     }
 
     /// What the end is to a reader: the peer's disconnect and our own shutdown are ends of file.
-    fn end_of_file(&self, end: Option<End>) -> io::Result<()> {
+    pub(super) fn end_of_file(&self, end: Option<End>) -> io::Result<()> {
         match end {
             None | Some(End::Closed(CloseReason::Peer | CloseReason::Local)) => Ok(()),
             Some(end) => Err(end.io_error(&self.info(), io::ErrorKind::ConnectionReset)),

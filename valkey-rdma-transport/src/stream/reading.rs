@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{BufMut, Bytes, BytesMut};
 use valkey_rdma_proto::work::Slice;
 
+use super::crank::{Next, Until};
 use super::session::Session;
 
 impl Session {
@@ -15,7 +16,42 @@ impl Session {
         if !out.has_remaining_mut() {
             return Poll::Ready(true);
         }
-        let Some(mut slice) = ready!(self.poll_readable(cx)) else { return Poll::Ready(false) };
+        let Some(slice) = ready!(self.poll_readable(cx)) else { return Poll::Ready(false) };
+        self.read(slice, out);
+        Poll::Ready(true)
+    }
+
+    /// As [`poll_read`](Self::poll_read), by a task that drives the session itself: turns it, but only if there is nothing to
+    /// read. Also what is to follow the turn, unless something was read.
+    pub(super) fn poll_read_driving(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut dyn BufMut,
+    ) -> (Poll<bool>, Next) {
+        if !out.has_remaining_mut() {
+            return (Poll::Ready(true), Next::Sleep);
+        }
+        self.waiters.no_reader();
+        let mut next = Next::Sleep;
+        if self.core.readable().is_none() && self.end.is_none() {
+            next = self.turn(cx, Until::Readable);
+        }
+        let read = match self.core.readable() {
+            Some(slice) => {
+                self.read(slice, out);
+                Poll::Ready(true)
+            }
+            None if self.end.is_some() => Poll::Ready(false),
+            None => {
+                self.waiters.reader(cx);
+                Poll::Pending
+            }
+        };
+        (read, next)
+    }
+
+    /// Copies out what begins with `slice`, as much as fits.
+    fn read(&mut self, mut slice: Slice, out: &mut dyn BufMut) {
         loop {
             self.take(slice, out);
             match self.core.readable() {
@@ -25,7 +61,6 @@ impl Session {
         }
         // Reading to the end of a window makes a Register due.
         self.pump();
-        Poll::Ready(true)
     }
 
     /// Takes announced bytes that lie in one piece, `max` at most. `Pending` keeps the waker; `Ready(None)` is the

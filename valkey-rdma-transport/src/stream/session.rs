@@ -3,7 +3,7 @@
 //! What happens to it is in three rooms: [`crank`](super::crank) turns it, [`reading`](super::reading) and
 //! [`writing`](super::writing) are the application's sides of it.
 
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
@@ -26,6 +26,8 @@ pub(super) struct Session {
     pub(super) port: Port,
     pub(super) spin: Spin,
     pub(super) waiters: Waiters,
+    /// The number of the driver that is to turn it.
+    driver: u64,
     /// Why there will be no more bytes, once that is so.
     pub(super) end: Option<End>,
     /// The application began to shut down while the connection was whole.
@@ -84,6 +86,7 @@ impl Session {
             port,
             spin: Spin::new(polling, spin_limit, one_thread),
             waiters: Waiters::default(),
+            driver: 0,
             end: None,
             shutting_down: false,
             discarded: false,
@@ -106,6 +109,17 @@ impl Session {
         }
         self.waiters.writer(cx, Wants::Room(0));
         Poll::Pending
+    }
+
+    /// Numbers a new driver. The last one stops as soon as it is woken, which is to happen without holding the lock.
+    pub(super) fn change_drivers(&mut self) -> (u64, Option<Waker>) {
+        self.driver += 1;
+        (self.driver, self.waiters.take_driver())
+    }
+
+    /// Whether this is the driver that is to turn it.
+    pub(super) fn is_driver(&self, number: u64) -> bool {
+        self.driver == number
     }
 
     /// Starts an orderly close. Repeated calls do nothing.

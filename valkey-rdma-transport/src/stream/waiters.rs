@@ -35,6 +35,11 @@ impl Waiters {
         keep(&mut self.reader, cx);
     }
 
+    /// The reading task is here and looks for itself.
+    pub(super) fn no_reader(&mut self) {
+        self.reader = None;
+    }
+
     /// The writing task waits.
     pub(super) fn writer(&mut self, cx: &Context<'_>, wants: Wants) {
         self.writer = Some(Writer { waker: cx.waker().clone(), wants });
@@ -43,6 +48,11 @@ impl Waiters {
     /// The driver waits for events.
     pub(super) fn driver(&mut self, cx: &Context<'_>) {
         keep(&mut self.driver, cx);
+    }
+
+    /// The driver, if it waits.
+    pub(super) fn take_driver(&mut self) -> Option<Waker> {
+        self.driver.take()
     }
 
     /// Those who have something to do now.

@@ -1,0 +1,132 @@
+//! A stream that its only task drives.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::runtime::Handle;
+
+use super::Stream;
+use super::driver::Driver;
+
+/// A [`Stream`] that the task which reads and writes it drives too, from [`Stream::into_driven`]: nothing runs in the
+/// background, so a message wakes one task and not two, and an answer leaves before the device is asked for the next event.
+///
+/// In return the connection moves only while it is polled: nothing else posts receives, notices the peer's end, or
+/// delivers what a write has taken and the peer's window had no room for. So it is for tasks that **always have a read pending** while they wait for
+/// anything, as a server's connection and a client's multiplexer do; to let it rest, make a
+/// [`Stream`](Self::into_stream) of it again. And it is for one task: the halves of `tokio::io::split` in two tasks would
+/// take each other's wake-ups.
+///
+/// Reading, writing and shutdown are otherwise as a [`Stream`]'s, cancel safety included. Dropped, it closes in the
+/// background.
+#[derive(Debug)]
+pub struct Driven {
+    /// Before the stream: when that is dropped, the background drives again.
+    driving: Driving,
+    stream: Stream,
+}
+
+/// Gives the driving back to the background when it is dropped.
+struct Driving {
+    driver: Driver,
+    runtime: Handle,
+}
+
+impl Driven {
+    pub(super) fn new(stream: Stream) -> Self {
+        let driver = Driver::new(stream.shared.clone());
+        Self { driving: Driving { driver, runtime: Handle::current() }, stream }
+    }
+
+    /// Lets the background drive it from now on.
+    pub fn into_stream(self) -> Stream {
+        let Self { driving, stream } = self;
+        drop(driving);
+        stream
+    }
+
+    /// Drives on if `polled` has to wait.
+    fn or_drive<T>(&mut self, cx: &mut Context<'_>, polled: Poll<T>) -> Poll<T> {
+        if polled.is_pending() {
+            // What it waits for may have come by that: then the task was woken.
+            let _ = self.driving.driver.drive(cx);
+        }
+        polled
+    }
+}
+
+impl Drop for Driving {
+    fn drop(&mut self) {
+        if !self.driver.shared().with(|session| session.end.is_some()) {
+            self.runtime.spawn(Driver::new(self.driver.shared().clone()));
+        }
+    }
+}
+
+/// What can be asked of it.
+impl AsRef<Stream> for Driven {
+    fn as_ref(&self) -> &Stream {
+        &self.stream
+    }
+}
+
+impl AsyncRead for Driven {
+    /// As [`Stream`]'s.
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        loop {
+            let (read, next, deadline, end) = this.stream.shared.with(|session| {
+                let (read, next) = session.poll_read_driving(cx, buf);
+                (read, next, session.deadline(), session.end)
+            });
+            if let Poll::Ready(more) = read {
+                return Poll::Ready(if more { Ok(()) } else { this.stream.end_of_file(end) });
+            }
+            if !this.driving.driver.rest(cx, next, deadline) {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Driven {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write(cx, buf);
+        this.or_drive(cx, written)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let written = Pin::new(&mut this.stream).poll_write_vectored(cx, bufs);
+        this.or_drive(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// Ready at once: what was written is on its way already.
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// As [`Stream`]'s.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let shut = Pin::new(&mut this.stream).poll_shutdown(cx);
+        this.or_drive(cx, shut)
+    }
+}
+
+impl std::fmt::Debug for Driving {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Driving").finish_non_exhaustive()
+    }
+}

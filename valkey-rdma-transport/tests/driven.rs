@@ -1,0 +1,116 @@
+//! Streams that their only task drives. See `stream_pair` for how a device is chosen.
+
+use stream_pair::{bounded, defaults, pair, pattern, polling_modes};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::runtime::Handle;
+use valkey_rdma_transport::{Config, Driven, Stream};
+
+mod stream_pair;
+
+/// Sends and receives at once, in one task. The rest, the background delivers.
+async fn exchange(stream: Driven, mine: &[u8], theirs: &[u8]) -> Stream {
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let mut received = vec![0; theirs.len()];
+    let (sent, read) = tokio::join!(writer.write_all(mine), reader.read_exact(&mut received));
+    sent.expect("writes");
+    read.expect("reads");
+    assert!(received == theirs, "bytes differ");
+    reader.unsplit(writer).into_stream()
+}
+
+async fn both_ways(config: &Config, len: usize) {
+    let (client, server) = pair(config, config).await;
+    let (up, down) = (pattern(1, len), pattern(2, len));
+    let (asked, sent) = (up.clone(), down.clone());
+    let server = tokio::spawn(async move { exchange(server.into_driven(), &sent, &asked).await });
+    bounded(exchange(client.into_driven(), &up, &down)).await;
+    server.await.expect("the server's side is right");
+}
+
+#[tokio::test]
+async fn bytes_arrive_in_order_both_ways_at_once_w4() {
+    for (_, mut config) in polling_modes() {
+        for window in [1 << 16, 100_001] {
+            both_ways(config.rx_size(window).send_buffer(1 << 18), 3_000_000).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_they_do_on_a_runtime_of_several_threads_w4() {
+    for (_, mut config) in polling_modes() {
+        both_ways(config.rx_size(100_001).send_buffer(1 << 18), 3_000_000).await;
+    }
+}
+
+/// Nothing but the writes is polled while they wait for the peer's window.
+#[tokio::test]
+async fn a_write_that_waits_drives_the_connection_w6() {
+    let mut config = defaults();
+    config.rx_size(10_001).send_buffer(1 << 16);
+    let (client, mut server) = pair(&config, &config).await;
+    let sent = pattern(3, 1_000_000);
+    let expected = sent.clone();
+    let reading = tokio::spawn(async move {
+        let mut received = Vec::new();
+        server.read_to_end(&mut received).await.expect("ends");
+        assert!(received == expected);
+    });
+    let mut client = client.into_driven();
+    bounded(client.write_all(&sent)).await.expect("writes");
+    bounded(client.shutdown()).await.expect("everything is acknowledged");
+    reading.await.expect("the peer has all of it");
+}
+
+#[tokio::test]
+async fn nothing_runs_in_the_background_until_it_is_a_stream_again() {
+    let tasks = || Handle::current().metrics().num_alive_tasks();
+    let (client, mut server) = pair(&defaults(), &defaults()).await;
+    let with_background = tasks();
+    let client = client.into_driven();
+    bounded(async {
+        while tasks() == with_background {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let monitor = client.as_ref().monitor();
+    let client = client.into_stream();
+    // Nobody reads, and yet the device's completions are taken.
+    server.write_all(b"unread").await.expect("writes");
+    bounded(async {
+        while monitor.stats().protocol.immediates_received == 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(tasks(), with_background);
+    drop(client);
+}
+
+#[tokio::test]
+async fn one_that_is_dropped_delivers_what_was_written_x1() {
+    let (client, mut server) = pair(&defaults(), &defaults()).await;
+    let mut client = client.into_driven();
+    client.write_all(b"last words").await.expect("writes");
+    drop(client);
+    let mut received = Vec::new();
+    bounded(server.read_to_end(&mut received)).await.expect("end of file, not an error");
+    assert_eq!(received, b"last words");
+}
+
+#[tokio::test]
+async fn the_peers_end_comes_after_its_last_bytes_x2() {
+    let (client, mut server) = pair(&defaults(), &defaults()).await;
+    let mut client = client.into_driven();
+    let mut first = [0; 2];
+    let read = tokio::spawn(async move {
+        client.read_exact(&mut first).await.expect("reads");
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).await.expect("end of file, not an error");
+        rest
+    });
+    server.write_all(b"+OK\r\n").await.expect("writes");
+    server.shutdown().await.expect("everything is acknowledged");
+    assert_eq!(bounded(read).await.expect("no panic"), b"K\r\n");
+}
