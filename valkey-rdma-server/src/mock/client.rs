@@ -19,12 +19,14 @@ use crate::push::Pusher;
 /// A connection's place among the [`Mock`](super::Mock)'s clients. Dropping it forgets the client.
 pub struct Session {
     pub(super) id: u64,
+    /// Whether its client has logged in, or needs not: as of its last command, as nobody else's changes that.
+    pub(super) authenticated: bool,
     state: Arc<Mutex<State>>,
 }
 
 impl Session {
-    pub(super) fn new(id: u64, state: Arc<Mutex<State>>) -> Self {
-        Self { id, state }
+    pub(super) fn new(id: u64, authenticated: bool, state: Arc<Mutex<State>>) -> Self {
+        Self { id, authenticated, state }
     }
 }
 

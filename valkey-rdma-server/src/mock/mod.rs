@@ -136,9 +136,10 @@ impl Handler for Mock {
     fn session(&self, peer: &Peer) -> Session {
         let mut state = self.state();
         state.clients_seen += 1;
-        let client = Client::new(peer, state.settings.password().is_none(), state.held.charge());
+        let authenticated = state.settings.password().is_none();
+        let client = Client::new(peer, authenticated, state.held.charge());
         state.clients.insert(peer.id(), client);
-        Session::new(peer.id(), self.state.clone())
+        Session::new(peer.id(), authenticated, self.state.clone())
     }
 
     async fn call(&self, peer: &mut Peer, session: &mut Session, command: Command) -> Reply {
@@ -158,7 +159,14 @@ impl Handler for Mock {
                 stall_for: None,
             };
             let reply = commands::run(&mut context, &command);
-            (reply, context.wait, context.stall_for)
+            let (wait, stall_for) = (context.wait, context.stall_for);
+            if let Some(client) = state.clients.get(&session.id) {
+                session.authenticated = client.authenticated;
+            }
+            if wait.is_none() && stall_for.is_none() {
+                return commands::suppress(&mut state, session.id, reply);
+            }
+            (reply, wait, stall_for)
         };
         if let Some(duration) = stall_for {
             let _alone = self.stall.write().await;
@@ -172,7 +180,7 @@ impl Handler for Mock {
     }
 
     fn trusts(&self, session: &Session) -> bool {
-        self.state().clients.get(&session.id).is_none_or(|client| client.authenticated)
+        session.authenticated
     }
 }
 

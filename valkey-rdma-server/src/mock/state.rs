@@ -118,6 +118,9 @@ impl State {
         for database in &mut self.databases {
             database.set_now(now);
         }
+        if self.watchers.is_empty() {
+            return;
+        }
         // `EXEC` may be the very next: who watches an expired key must know before.
         for (index, database) in self.databases.iter().enumerate() {
             for key in database.changed() {
