@@ -130,7 +130,13 @@ impl<'a> Driver<'a> {
                 continue;
             }
             if let Err(cause) = ready!(self.poll_read(cx)) {
-                return Poll::Ready(cause);
+                // A shutdown of our own ends the reading too.
+                let ours = matches!((&self.stopping, &cause), (Stopping::Closing(_), LostCause::PeerClosed));
+                return Poll::Ready(if ours && self.in_flight.is_empty() {
+                    LostCause::Closed
+                } else {
+                    cause
+                });
             }
         }
         cx.waker().wake_by_ref();

@@ -94,9 +94,14 @@ where
         let mut stopping = false;
         loop {
             let turn = self.run_commands().await?;
+            // At once, so that what is waited for next is bytes of the peer.
+            self.link.send().await?;
             let all_run = turn == Turn::AllRun;
             if turn == Turn::Over || (all_run && (stopping || self.link.at_end)) {
                 break;
+            }
+            if !all_run && self.link.has_room() {
+                continue;
             }
             tokio::select! {
                 () = &mut stop, if !stopping => stopping = true,
@@ -260,6 +265,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             encode(&message, self.protocol, &mut self.output);
         }
         Ok(())
+    }
+
+    /// Sends what the stream takes now.
+    async fn send(&mut self) -> Result<(), ConnectionError> {
+        poll_fn(|cx| match self.poll_send(cx) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
+            _ => Poll::Ready(Ok(())),
+        })
+        .await
     }
 
     /// Ready when everything is written and flushed.

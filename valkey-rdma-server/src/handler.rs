@@ -46,7 +46,9 @@ pub trait Handler: Send + Sync + 'static {
     ///
     /// Commands of one connection run one after the other, in the order sent; those of different
     /// connections run side by side. While the future is pending the replies before it are sent, and the
-    /// commands after it are received, within [`Config::input_limit`](crate::Config::input_limit).
+    /// commands after it are received, within [`Config::input_limit`](crate::Config::input_limit). Nothing of that
+    /// happens while the handler computes without awaiting: an RDMA peer that goes on sending then finds no receives
+    /// posted before long. Long work belongs into `tokio::task::spawn_blocking`.
     ///
     /// **Cancel safety**: the future is dropped in the middle if the connection breaks or the peer closes it while the future
     /// is pending, or when the server stops and [`Config::drain_timeout`](crate::Config::drain_timeout) has passed.

@@ -24,7 +24,7 @@ async fn both_ways(config: &Config, len: usize) {
     let (asked, sent) = (up.clone(), down.clone());
     let server = tokio::spawn(async move { exchange(server.into_driven(), &sent, &asked).await });
     bounded(exchange(client.into_driven(), &up, &down)).await;
-    server.await.expect("the server's side is right");
+    bounded(server).await.expect("the server's side is right");
 }
 
 #[tokio::test]
@@ -66,6 +66,7 @@ async fn a_write_that_waits_drives_the_connection_w6() {
 async fn nothing_runs_in_the_background_until_it_is_a_stream_again() {
     let tasks = || Handle::current().metrics().num_alive_tasks();
     let (client, mut server) = pair(&defaults(), &defaults()).await;
+    let monitor = client.monitor();
     let with_background = tasks();
     let client = client.into_driven();
     bounded(async {
@@ -74,10 +75,13 @@ async fn nothing_runs_in_the_background_until_it_is_a_stream_again() {
         }
     })
     .await;
-    let monitor = client.as_ref().monitor();
-    let client = client.into_stream();
-    // Nobody reads, and yet the device's completions are taken.
     server.write_all(b"unread").await.expect("writes");
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(monitor.stats().protocol.immediates_received, 0);
+    // Nobody reads now either, and yet the device's completions are taken.
+    let _client = client.into_stream();
     bounded(async {
         while monitor.stats().protocol.immediates_received == 0 {
             tokio::task::yield_now().await;
@@ -85,18 +89,41 @@ async fn nothing_runs_in_the_background_until_it_is_a_stream_again() {
     })
     .await;
     assert_eq!(tasks(), with_background);
-    drop(client);
 }
 
+/// More than the peer's window holds, so that the peer has to make room for the rest.
 #[tokio::test]
 async fn one_that_is_dropped_delivers_what_was_written_x1() {
-    let (client, mut server) = pair(&defaults(), &defaults()).await;
+    let mut config = defaults();
+    config.rx_size(1000).send_buffer(1 << 16);
+    let (client, mut server) = pair(&config, &config).await;
     let mut client = client.into_driven();
-    client.write_all(b"last words").await.expect("writes");
+    let sent = pattern(4, 30_000);
+    client.write_all(&sent).await.expect("writes");
     drop(client);
     let mut received = Vec::new();
     bounded(server.read_to_end(&mut received)).await.expect("end of file, not an error");
-    assert_eq!(received, b"last words");
+    assert!(received == sent);
+}
+
+#[tokio::test]
+async fn driving_learns_how_long_to_look() {
+    let [_, (_, adaptive), _] = polling_modes();
+    let (client, mut server) = pair(&adaptive, &adaptive).await;
+    let mut client = client.into_driven();
+    let echo = tokio::spawn(async move {
+        while let Ok(byte) = server.read_u8().await {
+            server.write_u8(byte).await.expect("writes");
+        }
+    });
+    for n in 0..10 {
+        client.write_u8(n).await.expect("writes");
+        assert_eq!(bounded(client.read_u8()).await.expect("reads"), n);
+    }
+    // What it slept for came within the 50 ms that this mode's limit is here.
+    assert!(!client.as_ref().stats().spin_budget.is_zero(), "{:?}", client.as_ref().stats());
+    drop(client);
+    bounded(echo).await.expect("no panic");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::BufMut;
 use stream_pair::{bounded, pair, polling_modes};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use valkey_rdma_proto::wire::{ControlMessage, MESSAGE_LEN, XferMemory};
 use valkey_rdma_proto::work::{
     Completion, ReceiveRequest, Region, RegionId, SendOp, SendRequest, Slice, WrId,
@@ -208,16 +208,19 @@ async fn settle(schedule: &Mutex<Schedule>) {
 /// from the next arming on: between look and arm, between arm and look, between event and look, wherever. Nothing else
 /// would wake them: no keepalive, no timer. The clock is virtual, so if the second byte's wake-up is lost, the deadline is
 /// there at once.
-#[tokio::test(start_paused = true)]
-async fn a_completion_is_noticed_whenever_it_comes() {
+async fn noticed_whenever_it_comes<S>(driven_by: impl Fn(Stream) -> S)
+where
+    S: AsyncRead + Unpin + Send + 'static,
+{
     /// Event, look, connection manager; arm; event and look again; then the reader's own look.
     const CALLS: u64 = 7;
     /// Arm; event, look.
     const ARMING: u64 = 3;
     // Busy comes last: it keeps the virtual clock from going on.
     for (mode, mut config) in polling_modes() {
-        let (mut stream, schedule) = timed(config.keepalive(None)).await;
+        let (stream, schedule) = timed(config.keepalive(None)).await;
         let monitor = stream.monitor();
+        let mut stream = driven_by(stream);
         let (read, mut reads) = tokio::sync::watch::channel(0);
         let reader = tokio::spawn(async move {
             while stream.read_u8().await.is_ok() {
@@ -255,6 +258,16 @@ async fn a_completion_is_noticed_whenever_it_comes() {
         assert_eq!(device.spins > 0, mode != Polling::Event, "{mode}: {device:?}");
         reader.abort();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_completion_is_noticed_whenever_it_comes() {
+    noticed_whenever_it_comes(|stream| stream).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn so_it_is_by_a_task_that_drives_its_stream() {
+    noticed_whenever_it_comes(Stream::into_driven).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

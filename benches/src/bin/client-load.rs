@@ -79,6 +79,13 @@ impl Connection {
         })
     }
 
+    /// In good order: a Valkey server minds RDMA clients that vanish.
+    async fn close(self) {
+        if let Self::ValkeyRdma(client) = self {
+            client.close().await;
+        }
+    }
+
     async fn set(&mut self, value: &[u8]) -> Result<(), Box<dyn Error + Send + Sync>> {
         match self {
             Self::ValkeyRdma(client) => {
@@ -136,7 +143,9 @@ async fn run(args: Args) -> Result<(), Box<dyn Error + Send + Sync>> {
     for task in tasks {
         latencies.add(task.await??)?;
     }
-    report(&latencies, begin.elapsed(), args.test)?;
+    let elapsed = begin.elapsed();
+    connection.close().await;
+    report(&latencies, elapsed, args.test)?;
     Ok(())
 }
 

@@ -12,7 +12,8 @@ use tokio::time::{interval, timeout};
 /// How often to look.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The tasks of a runtime from some point on: each connection of the transport is one, until it has ended.
+/// The tasks of a runtime from some point on: each connection of the transport is one, until it has ended or the task that
+/// uses it drives it.
 #[derive(Debug, Clone, Copy)]
 pub struct Background {
     before: usize,

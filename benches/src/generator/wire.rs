@@ -34,7 +34,7 @@ impl Wire {
         }
     }
 
-    /// The same for one task that always has a read pending, until it [rests](Self::resting).
+    /// The same for one task that is never idle: between two replies it only sends. Until it [rests](Self::resting).
     pub(super) fn driven(self) -> Wire {
         match self {
             Wire::Device(stream) => Wire::Driven(stream.into_driven()),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use valkey_rdma_client::{Command, Config, Error, Fate, State};
+use valkey_rdma_client::{Command, Config, Error, Fate, LostCause, State};
 
 use crate::target::target;
 
@@ -121,6 +121,22 @@ async fn many_tasks_on_several_connections_each_get_their_own_replies() {
     assert_eq!(client.counters().in_flight, 0);
     assert!(status[0].to_string().contains("reconnects:0\n"));
     client.close().await;
+    assert_eq!(client.state(), State::Closed);
+}
+
+/// Not by the server, although the end of reading is the same.
+#[tokio::test]
+async fn what_is_closed_was_closed_by_this_side() {
+    let target = target().await;
+    let mut config = Config::default();
+    config.reconnect(None);
+    let client = target.client_with(&config).await;
+    for n in 0..10 {
+        client.command(["SET", &target.key("k"), &n.to_string()]).await.expect("set");
+    }
+    client.close().await;
+    let Err(Error::Lost(lost)) = client.command(["PING"]).await else { panic!("a closed client answers") };
+    assert!(matches!(lost.cause(), LostCause::Closed), "{lost}");
     assert_eq!(client.state(), State::Closed);
 }
 

@@ -48,7 +48,8 @@ impl Session {
     /// No wake-up is lost, because it sleeps only after a round in which all of this is true: the queue was armed
     /// before the round; the round found no event, so that the device has our waker; and after that it took every
     /// completion. A completion from then on raises the event. The connection manager has our waker since the round
-    /// that found none of its events.
+    /// that found none of its events. (A task whose budget in the runtime is used up is told `Pending` without its waker
+    /// being kept, and is polled again.) A turn that stops at what is readable has not slept: the next one follows.
     pub(super) fn turn(&mut self, cx: &mut Context<'_>, until: Until) -> Next {
         self.waiters.driver(cx);
         let mut news = true;
@@ -58,6 +59,7 @@ impl Session {
             if until == Until::Readable && found != Found::Nothing && self.core.readable().is_some() {
                 // The connection manager has its turn when there is nothing to read.
                 self.pump();
+                self.spin.handed_over(self.spin_time());
                 return Next::Again;
             }
             news = news && self.take_cm_event(cx);

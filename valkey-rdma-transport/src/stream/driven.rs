@@ -10,17 +10,21 @@ use tokio::runtime::Handle;
 use super::Stream;
 use super::driver::Driver;
 
-/// A [`Stream`] that the task which reads and writes it drives too, from [`Stream::into_driven`]: nothing runs in the
-/// background, so a message wakes one task and not two, and an answer leaves before the device is asked for the next event.
+/// A [`Stream`] that the task which reads and writes it drives too, from [`Stream::into_driven`]: nothing runs in
+/// the background, so a message wakes one task and not two, and an answer leaves before the device is asked for the
+/// next event.
 ///
 /// In return the connection moves only while it is polled: nothing else posts receives, notices the peer's end, or
-/// delivers what a write has taken and the peer's window had no room for. So it is for tasks that **always have a read pending** while they wait for
-/// anything, as a server's connection and a client's multiplexer do; to let it rest, make a
-/// [`Stream`](Self::into_stream) of it again. And it is for one task: the halves of `tokio::io::split` in two tasks would
-/// take each other's wake-ups.
+/// delivers what a write has taken and the peer's window had no room for. So it is for tasks that **always have a
+/// read pending** while they wait for anything, as a server's connection and a client's multiplexer do; to let it
+/// rest, make a [stream](Self::into_stream) of it again. And it is for one task: the halves of `tokio::io::split`
+/// in two tasks would take each other's wake-ups.
 ///
 /// Reading, writing and shutdown are otherwise as a [`Stream`]'s, cancel safety included. Dropped, it closes in the
 /// background.
+///
+/// # Panics
+/// If it is polled outside of a tokio runtime.
 #[derive(Debug)]
 pub struct Driven {
     /// Before the stream: when that is dropped, the background drives again.
@@ -47,13 +51,19 @@ impl Driven {
         stream
     }
 
-    /// Drives on if `polled` has to wait.
-    fn or_drive<T>(&mut self, cx: &mut Context<'_>, polled: Poll<T>) -> Poll<T> {
-        if polled.is_pending() {
-            // What it waits for may have come by that: then the task was woken.
-            let _ = self.driving.driver.drive(cx);
+    /// Polls, and if that has to wait, drives and polls again: what it waits for may have come by that.
+    fn poll_driving<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut poll: impl FnMut(&mut Stream, &mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let polled = poll(&mut self.stream, cx);
+        if polled.is_ready() {
+            return polled;
         }
-        polled
+        // What ends the driving ends the wait.
+        let _ = self.driving.driver.drive(cx);
+        poll(&mut self.stream, cx)
     }
 }
 
@@ -79,7 +89,9 @@ impl AsyncRead for Driven {
         loop {
             let (read, next, deadline, end) = this.stream.shared.with(|session| {
                 let (read, next) = session.poll_read_driving(cx, buf);
-                (read, next, session.deadline(), session.end)
+                // Nobody waits for a deadline while there is something to read.
+                let deadline = if read.is_pending() { session.deadline() } else { None };
+                (read, next, deadline, session.end)
             });
             if let Poll::Ready(more) = read {
                 return Poll::Ready(if more { Ok(()) } else { this.stream.end_of_file(end) });
@@ -93,9 +105,7 @@ impl AsyncRead for Driven {
 
 impl AsyncWrite for Driven {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let written = Pin::new(&mut this.stream).poll_write(cx, buf);
-        this.or_drive(cx, written)
+        self.get_mut().poll_driving(cx, |stream, cx| Pin::new(stream).poll_write(cx, buf))
     }
 
     fn poll_write_vectored(
@@ -103,9 +113,7 @@ impl AsyncWrite for Driven {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        let written = Pin::new(&mut this.stream).poll_write_vectored(cx, bufs);
-        this.or_drive(cx, written)
+        self.get_mut().poll_driving(cx, |stream, cx| Pin::new(stream).poll_write_vectored(cx, bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -119,9 +127,7 @@ impl AsyncWrite for Driven {
 
     /// As [`Stream`]'s.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let shut = Pin::new(&mut this.stream).poll_shutdown(cx);
-        this.or_drive(cx, shut)
+        self.get_mut().poll_driving(cx, |stream, cx| Pin::new(stream).poll_shutdown(cx))
     }
 }
 

@@ -1,5 +1,5 @@
-//! Driving a stream: taking the device's events, so that receives are posted again and keepalives answered by the device
-//! even while the application does nothing (hazard H9).
+//! Driving a stream: taking the device's events, so that receives are posted again and keepalives answered by the
+//! device even while the application does nothing (hazard H9).
 //!
 //! Behind every [`Stream`](super::Stream) is a task that does it, unless its [only task](super::driven) wants to.
 
@@ -50,8 +50,8 @@ impl Driver {
         }
     }
 
-    /// After a turn: waits for the deadline, and for whatever else the turn has asked to be woken by. `true`: the deadline
-    /// has passed and was handled; turn again.
+    /// After a turn: waits for the deadline, and for whatever else the turn has asked to be woken by. `true`: the
+    /// deadline has passed and was handled; turn again.
     pub(super) fn rest(&mut self, cx: &mut Context<'_>, next: Next, deadline: Option<Instant>) -> bool {
         // Deadlines first: a peer that never lets us rest does not escape them.
         if self.poll_deadline(cx, deadline) {

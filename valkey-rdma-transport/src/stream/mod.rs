@@ -1,7 +1,7 @@
 //! The async byte stream over one RDMA connection.
 //!
 //! From the outside in: [`Stream`] and its [halves](half) lock the [session] that they share with the
-//! [driver]; the session joins the protocol core to its [port] on the device.
+//! [driver], which is a task in the background or the [task that uses it](driven); the session joins the protocol core to its [port] on the device.
 
 mod connect;
 mod crank;
@@ -193,8 +193,8 @@ impl Stream {
         self.shared.with(|session| session.core.send_buffer() as usize / 2)
     }
 
-    /// Makes the task that uses it drive it too, instead of one in the background: less work for each message, for tasks that
-    /// always have a read pending. See [`Driven`].
+    /// Makes the task that uses it drive it too, instead of one in the background: less work for each message, for
+    /// tasks that always have a read pending. See [`Driven`].
     ///
     /// # Panics
     /// Outside of a tokio runtime.

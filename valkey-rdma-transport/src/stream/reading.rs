@@ -21,8 +21,8 @@ impl Session {
         Poll::Ready(true)
     }
 
-    /// As [`poll_read`](Self::poll_read), by a task that drives the session itself: turns it, but only if there is nothing to
-    /// read. Also what is to follow the turn, unless something was read.
+    /// As [`poll_read`](Self::poll_read), by a task that drives the session itself: turns it, but only if there is
+    /// nothing to read. Also what is to follow the turn, unless something was read.
     pub(super) fn poll_read_driving(
         &mut self,
         cx: &mut Context<'_>,

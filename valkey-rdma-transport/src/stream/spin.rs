@@ -67,6 +67,13 @@ impl Spin {
         }
     }
 
+    /// Something was found, and is handed to the task that drives before anything else: as
+    /// [`look_again`](Self::look_again) and [`gives_way`](Self::gives_way), whose questions are for its next turn.
+    pub(super) fn handed_over(&mut self, now: Duration) {
+        self.look_again(now, true);
+        self.gives_way(true);
+    }
+
     /// Something was sent: the answer to what was found, if there was to be one.
     pub(super) fn answered(&mut self) {
         self.courtesy = 0;
@@ -183,6 +190,19 @@ mod tests {
         for found in [true, false] {
             assert!(!event.look_again(us(0), found) && busy.look_again(us(0), found));
         }
+    }
+
+    #[test]
+    fn what_is_handed_over_teaches_and_gives_way_as_what_is_found() {
+        let (mut spin, mut now) = (Spin::new(Polling::Adaptive, us(50), true), us(1000));
+        spin.sleep(now);
+        now += us(10);
+        spin.handed_over(now);
+        assert_eq!(spin.budget(), us(5));
+        assert!(spin.look_again(now + us(4), false));
+        assert!(spin.gives_way(false));
+        spin.answered();
+        assert!(!spin.gives_way(false));
     }
 
     #[test]
