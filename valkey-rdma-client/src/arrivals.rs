@@ -8,14 +8,21 @@ use crate::request::Reply;
 
 /// Replies that have come and were not taken yet. One end brings them, the other takes them; that one of both is gone
 /// the other learns elsewhere.
-#[derive(Default)]
 pub(crate) struct Arrivals {
     replies: Mutex<Vec<Reply>>,
     /// Told when there is a first one.
     some: Notify,
 }
 
+/// Replies that there is room for from the start: more than come together as a rule.
+const ROOM: usize = 64;
+
 impl Arrivals {
+    /// For so many replies in all.
+    pub(crate) fn of(count: usize) -> Self {
+        Self { replies: Mutex::new(Vec::with_capacity(count.min(ROOM))), some: Notify::new() }
+    }
+
     pub(crate) fn bring(self: &Arc<Self>, reply: Reply) {
         // Nobody to take it.
         if Arc::strong_count(self) == 1 {
@@ -28,9 +35,10 @@ impl Arrivals {
         }
     }
 
-    /// All that have come.
-    pub(crate) fn take(&self) -> Vec<Reply> {
-        std::mem::take(&mut *self.lock())
+    /// Takes all that have come, against an empty vector whose memory will be used for the next.
+    pub(crate) fn take(&self, replies: &mut Vec<Reply>) {
+        debug_assert!(replies.is_empty(), "these would be brought once more");
+        std::mem::swap(&mut *self.lock(), replies);
     }
 
     /// Returns once something was brought; it may have been taken since.
@@ -53,22 +61,28 @@ mod tests {
 
     #[tokio::test]
     async fn what_comes_together_is_taken_together() {
-        let taken = Arc::new(Arrivals::default());
+        let taken = Arc::new(Arrivals::of(4));
         let brought = taken.clone();
         for number in 0..3 {
             brought.bring(Ok(Value::Int(number)));
         }
+        let mut replies = Vec::new();
         taken.some().await;
-        assert_eq!(taken.take(), [Ok(Value::Int(0)), Ok(Value::Int(1)), Ok(Value::Int(2))]);
+        taken.take(&mut replies);
+        assert_eq!(replies, [Ok(Value::Int(0)), Ok(Value::Int(1)), Ok(Value::Int(2))]);
+        replies.clear();
         brought.bring(Ok(Value::Nil));
         taken.some().await;
-        assert_eq!(taken.take(), [Ok(Value::Nil)]);
+        taken.take(&mut replies);
+        assert_eq!(replies, [Ok(Value::Nil)]);
     }
 
     #[test]
     fn nothing_is_kept_for_who_is_gone() {
-        let brought = Arc::new(Arrivals::default());
+        let brought = Arc::new(Arrivals::of(1));
         brought.bring(Ok(Value::Nil));
-        assert!(brought.take().is_empty());
+        let mut replies = Vec::new();
+        brought.take(&mut replies);
+        assert!(replies.is_empty());
     }
 }

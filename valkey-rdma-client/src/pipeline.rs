@@ -119,7 +119,8 @@ impl Pipeline {
         if self.is_empty() {
             return Ok(());
         }
-        let arrivals = Arc::new(Arrivals::default());
+        let arrivals = Arc::new(Arrivals::of(self.len()));
+        let mut replies = Vec::new();
         let mut last = pin!(self.client.run_together(self.commands, Replies::HandedOn(arrivals.clone(), 0)));
         let mut place = 0;
         loop {
@@ -128,7 +129,8 @@ impl Pipeline {
                 outcome = &mut last => Some(outcome),
                 () = arrivals.some() => None,
             };
-            for reply in arrivals.take() {
+            arrivals.take(&mut replies);
+            for reply in replies.drain(..) {
                 each(place, reply);
                 place += 1;
             }
