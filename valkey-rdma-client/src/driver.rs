@@ -19,6 +19,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::AsyncWrite;
+use tokio::runtime::RuntimeFlavor;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::debug;
@@ -61,6 +62,8 @@ pub(crate) struct Driver<'a> {
     writing: bool,
     /// Whether replies that were received may not have been handed out yet.
     undelivered: bool,
+    /// Whether callers share this task's thread: who got a reply has its turn before anything else is looked for.
+    one_thread: bool,
     stopping: Stopping,
     alarm: Alarm,
     shared: Arc<Shared>,
@@ -100,6 +103,7 @@ impl<'a> Driver<'a> {
         let mut alarm = Alarm::default();
         backlog.resume(&mut alarm);
         wire.set_driven();
+        let one_thread = wire.runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
         Self {
             wire,
             backlog,
@@ -107,6 +111,7 @@ impl<'a> Driver<'a> {
             batch: Batch::default(),
             writing: false,
             undelivered: false,
+            one_thread,
             stopping: Stopping::No,
             alarm,
             shared,
@@ -235,22 +240,20 @@ impl<'a> Driver<'a> {
             ready!(self.wire.poll_fill(cx))?;
         }
         let share = self.in_flight.commands().div_ceil(2).max(REPLIES_PER_TURN);
-        self.undelivered = !self.hand_out(share).map_err(LostCause::Protocol)?;
-        if self.undelivered {
+        let replies = self.hand_out(share).map_err(LostCause::Protocol)?;
+        self.undelivered = replies == share;
+        if self.undelivered || (replies > 0 && self.one_thread) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         Poll::Ready(Ok(()))
     }
 
-    /// Hands out replies, at most so many. Whether those were all.
-    fn hand_out(&mut self, most: usize) -> Result<bool, ProtocolError> {
+    /// Hands out the replies that are complete, at most so many. Returns how many.
+    fn hand_out(&mut self, most: usize) -> Result<usize, ProtocolError> {
         let mut replies = 0;
-        let all = loop {
-            if replies == most {
-                break false;
-            }
-            let Some(value) = self.wire.decoder.next()? else { break true };
+        while replies < most {
+            let Some(value) = self.wire.decoder.next()? else { break };
             let reply = match value {
                 Value::Push(message) => {
                     self.shared.tally.push();
@@ -269,9 +272,9 @@ impl<'a> Driver<'a> {
             if !self.in_flight.answer(reply) {
                 return Err(ProtocolError::Unasked);
             }
-        };
+        }
         self.shared.tally.replies(replies as u64);
-        Ok(all)
+        Ok(replies)
     }
 
     /// Tells those whose time is up. What was encoded leaves nevertheless, and its reply keeps its place.
