@@ -6,8 +6,8 @@
 //! cargo run --release -p valkey-rdma-client --no-default-features --example kv_cache -- valkey://127.0.0.1 16
 //! ```
 //!
-//! Each chunk goes straight from the program's memory into the send buffer, and straight from the receive window into
-//! the program's memory: nowhere is a second copy of it.
+//! Each chunk is sent from the buffer in which the program made it, and goes straight from the receive window into the
+//! program's memory: nowhere is a second copy of it.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "an example talks to its user")]
 
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use valkey_rdma_client::{Client, Command, Error};
+use valkey_rdma_client::{BufferPool, Client, Command, Error};
 
 /// Bytes in a chunk: some hundred tokens of a large model.
 const CHUNK: usize = 32 << 20;
@@ -50,19 +50,21 @@ async fn main() -> ExitCode {
 async fn run(url: &str, count: u64) -> Result<bool, Error> {
     let client = Client::connect(url).await?;
     println!("{}", client.info());
-    let mut chunk = vec![0; CHUNK];
+    // Two chunks: one is made while the end of the other is still on its way.
+    let pool = BufferPool::new(2, CHUNK).expect("less than 4 GiB");
 
     let bar = progress("put", count);
     let begin = Instant::now();
     for number in 0..count {
+        let mut chunk = pool.take().await;
         fill(&mut chunk, number);
-        put(&client, &key(number), &chunk, &bar).await?;
+        put(&client, &key(number), &chunk.freeze(), &bar).await?;
     }
     finish(&bar, "put", count, begin);
 
     let bar = progress("get", count);
     let begin = Instant::now();
-    let mut expected = vec![0; CHUNK];
+    let (mut chunk, mut expected) = (vec![0; CHUNK], vec![0; CHUNK]);
     let mut right = 0;
     for number in 0..count {
         let got = get(&client, &key(number), &mut chunk, &bar).await?;

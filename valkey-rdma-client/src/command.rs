@@ -119,7 +119,8 @@ impl Command {
         self
     }
 
-    /// Adds an argument without copying it, if it is large enough (8 KiB) for that to pay.
+    /// Adds an argument without copying it, if it is large enough (8 KiB) for that to pay. Over RDMA it is copied into the
+    /// send buffer later, unless it lies in a [`BufferPool`](crate::BufferPool): then it is sent from there.
     #[must_use]
     pub fn arg_bytes(mut self, arg: Bytes) -> Self {
         if arg.len() < SHARED_FROM {

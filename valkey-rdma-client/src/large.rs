@@ -276,7 +276,8 @@ impl ValueWriter {
         self.left
     }
 
-    /// Writes the next bytes. They are copied once, into the send buffer; returns when all are there.
+    /// Writes the next bytes. They are copied once, into the send buffer, unless they lie in a
+    /// [`BufferPool`](crate::BufferPool); returns when the last ones have been taken.
     ///
     /// # Errors
     /// [`Error::Refused`] if these are more than announced, and none was written. [`Error::Server`] if the server will

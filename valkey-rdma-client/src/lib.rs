@@ -83,6 +83,24 @@
 //! | values of many megabytes | [`Client::get_into`], [`Client::stream_reply`], [`Client::stream_argument`] |
 //! | anything else that changes a connection | [`Client::dedicated`] |
 //!
+//! # Large values without copies
+//! Over RDMA, what lies in a [`BufferPool`] is sent from where it is, without passing through a send buffer:
+//!
+//! ```no_run
+//! # use valkey_rdma_client::{BufferPool, Client, Command};
+//! # async fn example(client: Client) -> Result<(), Box<dyn std::error::Error>> {
+//! let pool = BufferPool::new(8, 2 << 20)?; // as many as may be under way at once
+//! let mut buffer = pool.take().await;
+//! buffer[..1 << 20].fill(7);
+//! let value = buffer.freeze().slice(..1 << 20);
+//! client.execute(Command::new("SET").arg("kv:17").arg_bytes(value)).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Client::get_into`] reads a value into memory of your own, with the one copy that the protocol takes: out of the window
+//! that the server has written it to.
+//!
 //! [`Cache`] keeps values on this side for as long as the server says that they hold.
 //!
 //! # Features
@@ -161,4 +179,4 @@ pub use transaction::{Transaction, Watch};
 pub use value::Value;
 
 pub use valkey_rdma_transport as transport;
-pub use valkey_rdma_transport::Polling;
+pub use valkey_rdma_transport::{BufferPool, Polling, PoolBuffer, UnusablePool};

@@ -40,6 +40,7 @@ pub mod emulated;
 mod error;
 mod listener;
 mod polling;
+mod pool;
 mod stats;
 mod stream;
 #[cfg(feature = "verbs")]
@@ -50,6 +51,7 @@ pub use device::DeviceKind;
 pub use error::{GidProblem, TransportError};
 pub use listener::{Listener, Request};
 pub use polling::{AdaptiveOff, Polling, UnknownPolling};
+pub use pool::{BufferPool, PoolBuffer, UnusablePool};
 pub use stats::{DeviceCounters, Info, ListenerStats, Stats};
 pub use stream::{Driven, Monitor, OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, Stream, WriteHalf};
 pub use valkey_rdma_proto::{CloseReason, Counters, ProtocolError, Role};

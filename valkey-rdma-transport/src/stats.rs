@@ -16,7 +16,7 @@ pub struct Stats {
     pub protocol: Counters,
     /// What the device was asked for.
     pub device: DeviceCounters,
-    /// Bytes registered with the device; 0 once the connection has ended and everything was read.
+    /// Bytes registered with the device, those of [pools](crate::BufferPool) included; 0 once the connection has ended and everything was read.
     pub pinned_bytes: u64,
     /// With [`Polling::Adaptive`]: how long it looks on, as things are, before it sleeps.
     pub spin_budget: Duration,
@@ -45,6 +45,8 @@ pub struct DeviceCounters {
     pub copied_in: u64,
     /// Bytes that the application put into the send buffer by itself, without a copy.
     pub filled_in_place: u64,
+    /// Bytes sent from a [pool](crate::BufferPool), without a copy.
+    pub lent: u64,
     /// Bytes copied from the windows to the application.
     pub copied_out: u64,
 }

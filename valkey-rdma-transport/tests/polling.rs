@@ -14,7 +14,9 @@ use valkey_rdma_proto::work::{
     Completion, ReceiveRequest, Region, RegionId, SendOp, SendRequest, Slice, WrId,
 };
 use valkey_rdma_transport::device::{self, Access, CmEvent, DeviceInfo, Endpoint, EndpointOptions, Limits};
-use valkey_rdma_transport::{AdaptiveOff, Config, DeviceKind, Polling, Role, Stream, TransportError};
+use valkey_rdma_transport::{
+    AdaptiveOff, BufferPool, Config, DeviceKind, Polling, Role, Stream, TransportError,
+};
 
 mod stream_pair;
 
@@ -102,6 +104,10 @@ impl Endpoint for Timed {
 
     fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError> {
         self.endpoint.register(len, access)
+    }
+
+    fn lend(&mut self, pool: &BufferPool) -> Result<Region, TransportError> {
+        self.endpoint.lend(pool)
     }
 
     fn fill(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use valkey_rdma_client::{Client, Command, Config, Error, Fate};
+use valkey_rdma_client::{BufferPool, Client, Command, Config, Error, Fate};
 
 use crate::target::target;
 
@@ -39,6 +39,41 @@ async fn a_value_is_read_straight_into_the_callers_memory() {
     client.command(["DEL", &key]).await.expect("deleted");
     // What was given up is read on, if this runtime lives.
     client.close().await;
+}
+
+#[tokio::test]
+async fn values_of_a_pool_go_out_without_a_copy_and_their_buffers_come_back() {
+    const LEN: usize = 300_000;
+    let target = target().await;
+    let pool = BufferPool::new(2, LEN).expect("a usable pool");
+    for url in [&target.url, &target.tcp] {
+        let client = Client::connect(url.as_str()).await.expect("connected");
+        let lent = || client.stats().map(|stats| stats.device.lent);
+        let before = lent();
+        for round in 0..5 {
+            // More commands at once than buffers: the rest wait for one.
+            let sets = (0..4).map(|n| {
+                let (client, pool, key) = (client.clone(), pool.clone(), target.key(&format!("pooled:{n}")));
+                tokio::spawn(async move {
+                    let mut buffer = pool.take().await;
+                    buffer.copy_from_slice(&pattern(LEN + n + round)[n + round..]);
+                    let set = Command::new("SET").arg(&key).arg_bytes(buffer.freeze());
+                    client.execute(set).await.expect("set");
+                })
+            });
+            for set in sets.collect::<Vec<_>>() {
+                set.await.expect("no panic");
+            }
+            for n in 0..4 {
+                let value = client.command(["GET", &target.key(&format!("pooled:{n}"))]).await.expect("get");
+                assert!(value.as_bytes() == Some(&pattern(LEN + n + round)[n + round..]), "bytes differ");
+            }
+        }
+        let sent = before.map(|before| before + 5 * 4 * LEN as u64);
+        assert_eq!(lent(), sent, "{url}");
+        let _both = (pool.take().await, pool.take().await);
+        client.close().await;
+    }
 }
 
 #[tokio::test]

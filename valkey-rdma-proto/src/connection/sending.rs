@@ -103,20 +103,22 @@ impl Connection {
             return None;
         }
         let room = self.tx.room().min(self.max_piece - self.unannounced);
-        // A piece cut short by the end of the ring only goes on at its front: one message for both parts.
-        let goes_on = local.len < room && self.staging.wraps_after(local.len);
+        // A piece that only goes on elsewhere, at the front of the ring or in memory lent: one message for both parts.
+        let goes_on = local.len < room && u64::from(local.len) < self.staging.waiting();
         local.len = local.len.min(room);
+        self.lent_unannounced |= self.staging.is_lent(local);
         let (addr, rkey) = self.tx.take(local.len);
         let _ = self.staging.post(local.len);
         self.counters.bytes_sent += u64::from(local.len);
         self.unannounced += local.len;
-        let op = if goes_on {
-            SendOp::Write { addr, rkey }
-        } else {
-            self.spend(Kind::Data);
-            SendOp::WriteWithImm { addr, rkey, imm: core::mem::take(&mut self.unannounced) }
-        };
-        Some(Work::Data(self.send(op, local, false)))
+        if goes_on {
+            return Some(Work::Data(self.send(SendOp::Write { addr, rkey }, local, false)));
+        }
+        self.spend(Kind::Data);
+        let op = SendOp::WriteWithImm { addr, rkey, imm: core::mem::take(&mut self.unannounced) };
+        // Whoever lent memory waits to have it back.
+        let lent = core::mem::take(&mut self.lent_unannounced);
+        Some(Work::Data(self.send(op, local, lent)))
     }
 
     /// A write of nothing: unseen by the peer, but its completion follows those of all sends before it.

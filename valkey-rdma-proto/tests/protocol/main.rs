@@ -11,6 +11,7 @@ mod features;
 mod handshake;
 mod hostile;
 mod keepalive;
+mod lending;
 mod messages;
 mod model;
 mod pair;

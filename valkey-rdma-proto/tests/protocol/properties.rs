@@ -12,6 +12,7 @@ use crate::pair::{End, Pair, Setup};
 enum Step {
     Establish(End),
     Write(End, u8),
+    Lend(End, u8),
     Read(End, u8),
     Deliver(End),
     Acknowledge(End),
@@ -28,6 +29,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         1 => end().prop_map(Step::Establish),
         4 => (end(), 1..60_u8).prop_map(|(end, len)| Step::Write(end, len)),
+        2 => (end(), 1..60_u8).prop_map(|(end, len)| Step::Lend(end, len)),
         4 => (end(), 1..60_u8).prop_map(|(end, len)| Step::Read(end, len)),
         6 => end().prop_map(Step::Deliver),
         4 => end().prop_map(Step::Acknowledge),
@@ -75,6 +77,7 @@ fn run(pair: &mut Pair, steps: &[Step]) {
         match step {
             Step::Establish(end) => pair.establish(end),
             Step::Write(end, len) => drop(pair.write(end, len.into())),
+            Step::Lend(end, len) => drop(pair.lend(end, len.into())),
             Step::Read(end, len) => drop(pair.read(end, len.into())),
             Step::Deliver(end) => drop(pair.deliver(end)),
             Step::Acknowledge(end) => drop(pair.acknowledge(end)),

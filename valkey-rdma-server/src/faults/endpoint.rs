@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use bytes::BufMut;
 use tokio::time::{Instant, Sleep};
-use valkey_rdma_transport::TransportError;
 use valkey_rdma_transport::device::wire::{MESSAGE_LEN, XferMemory};
 use valkey_rdma_transport::device::work::{
     Completion, Outcome, ReceiveRequest, Region, RegionId, SendOp, SendRequest, Slice, WrId, WrKind,
 };
 use valkey_rdma_transport::device::{Access, CmEvent, DeviceInfo, Endpoint, Limits};
+use valkey_rdma_transport::{BufferPool, TransportError};
 
 use super::fault::{Fault, Occasion};
 use super::script::Script;
@@ -366,6 +366,10 @@ fn edit_register(message: &mut Message, edit: impl FnOnce(&mut XferMemory)) {
 impl Endpoint for FaultyEndpoint {
     fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError> {
         self.below_mut().register(len, access)
+    }
+
+    fn lend(&mut self, pool: &BufferPool) -> Result<Region, TransportError> {
+        self.below_mut().lend(pool)
     }
 
     fn fill(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {

@@ -22,6 +22,7 @@ use valkey_rdma_proto::work::{Completion, ReceiveRequest, Region, RegionId, Send
 
 use crate::config::Config;
 use crate::error::TransportError;
+use crate::pool::BufferPool;
 
 mod kind;
 mod limits;
@@ -44,17 +45,26 @@ pub trait Endpoint: Send {
     /// [`TransportError::Memory`] if the memory cannot be had or pinned (naming the `memlock` limit).
     fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError>;
 
+    /// Registers a pool's memory to be sent from; nobody may write it. It stays registered, and is there, until the
+    /// endpoint is dropped. What is posted must be [frozen](crate::PoolBuffer::freeze) bytes, and held by the caller for as
+    /// long as the device may read them: otherwise the peer gets whatever is written there next.
+    ///
+    /// # Errors
+    /// [`TransportError::Memory`] if the memory cannot be pinned (naming the `memlock` limit).
+    fn lend(&mut self, pool: &BufferPool) -> Result<Region, TransportError>;
+
     /// Lends bytes of a region to `fill`, for writing. The caller vouches, by the protocol's own bookkeeping,
     /// that no posted work request reads them and no peer may write them.
     ///
     /// # Panics
-    /// If the range is outside of the region: a local bug.
+    /// If the range is outside of the region, or the region was [lent](Self::lend): a local bug.
     fn fill(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8]));
 
     /// Appends a copy of a region's bytes to `out`. A peer may be rewriting them: the copy is what counts.
     ///
     /// # Panics
-    /// If the range is outside of the region, or `out` has no room for it: a local bug.
+    /// If the range is outside of the region, or not frozen bytes of a region that was [lent](Self::lend), or `out` has no
+    /// room for it: a local bug.
     fn copy_out(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut);
 
     /// Posts a chain of sends with one doorbell, in order.

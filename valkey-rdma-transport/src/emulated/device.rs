@@ -122,6 +122,11 @@ impl Device {
         }
     }
 
+    /// Refuses to register memory, or does it again: as where the `memlock` limit is reached.
+    pub fn refuse_memory(&self, refused: bool) {
+        self.ask(|asked| asked.refuses_memory = refused);
+    }
+
     /// How often the peers of connections made from now on may try again when they find no receive posted: 0 to 7,
     /// where 7 means for ever. Default 7. Greater values are brought to 7.
     pub fn rnr_retry_count(&self, count: u8) {
@@ -198,6 +203,7 @@ struct Asked {
     /// Completion events still to come until one is dropped.
     dropped_events: Vec<u64>,
     stalled: bool,
+    refuses_memory: bool,
     rnr_retry_count: u8,
     rnr_timer: Duration,
     retry_timeout: Duration,
@@ -211,6 +217,7 @@ impl Default for Asked {
             failures: Vec::new(),
             dropped_events: Vec::new(),
             stalled: false,
+            refuses_memory: false,
             rnr_retry_count: RNR_RETRY_FOREVER,
             rnr_timer: RNR_TIMER,
             retry_timeout: RETRY_TIMEOUT,
@@ -275,6 +282,10 @@ impl Conditions {
 
     pub(super) fn stalls_receiver(&self) -> bool {
         self.get(false, |asked| asked.stalled)
+    }
+
+    pub(super) fn refuses_memory(&self) -> bool {
+        self.get(false, |asked| asked.refuses_memory)
     }
 
     /// How long the send now posted is held back, if at all.

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep};
-use valkey_rdma_proto::work::{ReceiveRequest, SendRequest};
+use valkey_rdma_proto::work::{FailureStatus, ReceiveRequest, SendRequest};
 
 use super::requester::Asked;
 use super::responder::Refusal;
@@ -325,13 +325,16 @@ fn carry_out(asked: &Asked, requester: &mut Side, responder: &mut Side) {
     let (op, len) = (asked.request.op, asked.request.local.len);
     let answered = match responder.admit(op, len) {
         Ok(place) => {
-            if let Some((target, to)) = place {
-                // The two regions differ: each belongs to one side.
-                let source = asked.source.lock();
-                target.lock()[to].copy_from_slice(&source[asked.range.clone()]);
+            // The two regions differ: each belongs to one side.
+            let read = place.is_none_or(|(target, to)| {
+                asked.source.copy_to(asked.range.clone(), &mut &mut target.lock()[to])
+            });
+            if read {
+                responder.settle(op, len);
+                requester.acknowledged(asked.sequence)
+            } else {
+                requester.denied(asked.sequence, FailureStatus::LocalProtection)
             }
-            responder.settle(op, len);
-            requester.acknowledged(asked.sequence)
         }
         Err(Refusal::NotReady) => requester.not_ready(asked.sequence, responder.conditions.rnr_timer()),
         Err(Refusal::Denied(status)) => requester.denied(asked.sequence, status),

@@ -21,6 +21,7 @@ use crate::device::{
     Access, CmEvent, DeviceInfo, DeviceKind, DeviceLimits, Endpoint, EndpointOptions, Limits, check_limits,
 };
 use crate::error::TransportError;
+use crate::pool::BufferPool;
 
 /// One end of a link.
 #[derive(Debug)]
@@ -140,6 +141,22 @@ impl EmulatedEndpoint {
         Self { carrier, limits, local, peer, device, memories: Vec::new(), phase }
     }
 
+    /// Adds a region of so many bytes.
+    fn add(&mut self, len: u32, memory: impl FnOnce(Region) -> Memory) -> Result<Region, TransportError> {
+        if self.carrier.side(|side| side.conditions.refuses_memory()) {
+            let source = io::ErrorKind::OutOfMemory.into();
+            return Err(TransportError::Memory { bytes: len.into(), limit: None, source });
+        }
+        let number = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
+        // Addresses are made up, far apart, and never zero: nothing but the peer's requests uses them.
+        let addr = u64::from(number) << 32;
+        let region = Region { id: RegionId(self.memories.len() as u32), addr, rkey: number, len };
+        let memory = memory(region);
+        self.memories.push(memory.clone());
+        self.carrier.side(|side| side.memories.push(memory));
+        Ok(region)
+    }
+
     fn memory(&self, region: RegionId) -> &Memory {
         self.memories.get(region.0 as usize).expect("a region of this endpoint")
     }
@@ -147,14 +164,11 @@ impl EmulatedEndpoint {
 
 impl Endpoint for EmulatedEndpoint {
     fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError> {
-        let number = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
-        // Addresses are made up, far apart, and never zero: nothing but the peer's requests uses them.
-        let addr = u64::from(number) << 32;
-        let region = Region { id: RegionId(self.memories.len() as u32), addr, rkey: number, len };
-        let memory = Memory::new(region, access);
-        self.memories.push(memory.clone());
-        self.carrier.side(|side| side.memories.push(memory));
-        Ok(region)
+        self.add(len, |region| Memory::new(region, access))
+    }
+
+    fn lend(&mut self, pool: &BufferPool) -> Result<Region, TransportError> {
+        self.add(pool.arena().len(), |region| Memory::lent(region, pool.clone()))
     }
 
     fn fill(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
@@ -162,7 +176,7 @@ impl Endpoint for EmulatedEndpoint {
     }
 
     fn copy_out(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut) {
-        out.put_slice(&self.memory(region).lock()[range]);
+        assert!(self.memory(region).copy_to(range, out), "a pool's bytes are frozen while they are used");
     }
 
     fn post_sends(&mut self, chain: &[SendRequest]) -> Result<(), TransportError> {

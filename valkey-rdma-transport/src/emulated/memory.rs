@@ -3,28 +3,59 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::BufMut;
+
 use valkey_rdma_proto::work::Region;
 
 use crate::device::Access;
+use crate::pool::BufferPool;
 
 /// One registered region. Both ends of a link hold it: the owner by name, the peer by key.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     pub(super) region: Region,
     pub(super) access: Access,
-    bytes: Arc<Mutex<Box<[u8]>>>,
+    bytes: Bytes,
+}
+
+#[derive(Clone, Debug)]
+enum Bytes {
+    Own(Arc<Mutex<Box<[u8]>>>),
+    /// To be read only, where it is frozen.
+    Lent(BufferPool),
 }
 
 impl Memory {
     pub(super) fn new(region: Region, access: Access) -> Self {
         let bytes = Arc::new(Mutex::new(vec![0; region.len as usize].into_boxed_slice()));
-        Self { region, access, bytes }
+        Self { region, access, bytes: Bytes::Own(bytes) }
+    }
+
+    pub(super) fn lent(region: Region, pool: BufferPool) -> Self {
+        Self { region, access: Access::Local, bytes: Bytes::Lent(pool) }
     }
 
     /// The bytes, for as long as the guard lives. A panic in a caller's closure leaves bytes, not nonsense, so
     /// a poisoned lock is taken all the same.
+    ///
+    /// # Panics
+    /// If they are lent: a local bug.
     pub(super) fn lock(&self) -> MutexGuard<'_, Box<[u8]>> {
-        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+        match &self.bytes {
+            Bytes::Own(bytes) => bytes.lock().unwrap_or_else(PoisonError::into_inner),
+            Bytes::Lent(_) => panic!("memory lent to the device is only sent"),
+        }
+    }
+
+    /// Appends a copy of the bytes to `out`. `false`: they lie in a pool and are not frozen.
+    pub(super) fn copy_to(&self, range: Range<usize>, out: &mut dyn BufMut) -> bool {
+        match &self.bytes {
+            Bytes::Own(_) => {
+                out.put_slice(&self.lock()[range]);
+                true
+            }
+            Bytes::Lent(pool) => pool.copy_to(range, out),
+        }
     }
 
     /// Offsets of the `len` bytes at address `addr`, if they lie inside.

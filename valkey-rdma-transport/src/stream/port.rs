@@ -1,6 +1,8 @@
 //! One connection's way to its device: every call into the endpoint goes through here, and is counted.
 
+use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use bytes::BufMut;
@@ -13,6 +15,7 @@ use crate::config::Config;
 use crate::device::{Access, CmEvent, Endpoint};
 use crate::error::TransportError;
 use crate::listener::Place;
+use crate::pool::{Arena, Lease};
 use crate::stats::DeviceCounters;
 
 /// The endpoint with its regions and what waits to be posted. Without an endpoint, after the end, every call does
@@ -22,6 +25,11 @@ pub(super) struct Port {
     endpoint: Option<Box<dyn Endpoint>>,
     /// Given back together with the endpoint.
     place: Option<Place>,
+    /// Memory of the application's that is being sent, each with the position after it: given back when that is
+    /// delivered, or after the endpoint is gone.
+    leases: VecDeque<(u64, Lease)>,
+    /// The pools that were to be registered, and under which name they are, unless that was refused.
+    pools: Vec<(Weak<Arena>, Option<RegionId>)>,
     commands: RegionId,
     staging: RegionId,
     pinned_bytes: u64,
@@ -44,9 +52,11 @@ pub(super) struct Granted {
     pub(super) max_message: u32,
 }
 
-/// What an ended connection leaves to be freed. The endpoint goes first, then its place is free.
+/// What an ended connection leaves to be freed. The endpoint goes first; then nothing is sent any more, and its place is
+/// free.
 pub(super) struct Remains {
     _endpoint: Box<dyn Endpoint>,
+    _leases: VecDeque<(u64, Lease)>,
     _place: Option<Place>,
 }
 
@@ -69,6 +79,8 @@ impl Port {
             pinned_bytes: regions.map(|region| u64::from(region.len)).sum(),
             endpoint: Some(endpoint),
             place,
+            leases: VecDeque::new(),
+            pools: Vec::new(),
             commands: commands.id,
             staging: staging.id,
             armed: false,
@@ -202,6 +214,44 @@ impl Port {
         }
     }
 
+    /// Where the device finds these bytes. `None`: it cannot have them registered.
+    pub(super) fn lend(&mut self, lease: &Lease) -> Option<Slice> {
+        let region = self.region_of(lease)?;
+        // A pool is shorter than 4 GiB.
+        let (offset, len) = (lease.range().start as u32, lease.range().len() as u32);
+        Some(Slice { region, offset, len })
+    }
+
+    /// The name of a pool's memory, which is registered the first time.
+    fn region_of(&mut self, lease: &Lease) -> Option<RegionId> {
+        let arena = lease.arena();
+        if let Some((_, region)) = self.pools.iter().find(|(known, _)| known.as_ptr() == Arc::as_ptr(arena)) {
+            return *region;
+        }
+        let endpoint = self.endpoint.as_mut()?;
+        let registered = endpoint.lend(&lease.pool());
+        if let Err(error) = &registered {
+            tracing::warn!(%error, "values are copied, because their pool cannot be registered");
+        }
+        let region = registered.ok();
+        self.pinned_bytes += region.map_or(0, |region| u64::from(region.len));
+        let region = region.map(|region| region.id);
+        self.pools.push((Arc::downgrade(arena), region));
+        region
+    }
+
+    /// Holds these bytes until everything before `position` is delivered.
+    pub(super) fn hold(&mut self, lease: Lease, position: u64) {
+        self.counters.lent += lease.range().len() as u64;
+        self.leases.push_back((position, lease));
+    }
+
+    /// Gives back what is not sent any more, once so many bytes are delivered.
+    pub(super) fn give_back(&mut self, delivered: u64) -> Vec<Lease> {
+        let count = self.leases.partition_point(|(position, _)| *position <= delivered);
+        self.leases.drain(..count).map(|(_, lease)| lease).collect()
+    }
+
     /// Copies bytes of a window out.
     pub(super) fn copy_out(&mut self, slice: Slice, out: &mut dyn BufMut) {
         let Some(endpoint) = &self.endpoint else { return };
@@ -224,7 +274,8 @@ impl Port {
     /// Gives the endpoint up, to be dropped without holding any lock.
     pub(super) fn release(&mut self) -> Option<Remains> {
         let endpoint = self.endpoint.take()?;
-        Some(Remains { _endpoint: endpoint, _place: self.place.take() })
+        let leases = std::mem::take(&mut self.leases);
+        Some(Remains { _endpoint: endpoint, _leases: leases, _place: self.place.take() })
     }
 }
 

@@ -18,6 +18,7 @@ use crate::device::Endpoint;
 use crate::error::TransportError;
 use crate::listener::Place;
 use crate::polling::{AdaptiveOff, Polling};
+use crate::pool::Lease;
 use crate::stats::{Info, Stats};
 
 /// One connection.
@@ -166,6 +167,11 @@ impl Session {
     /// task this connection.
     pub(super) fn take_ready(&mut self) -> Ready {
         self.waiters.take_ready(&self.core, self.end.is_some())
+    }
+
+    /// What was lent and is not being sent any more. Drop it without holding the lock: whoever waits for a buffer is woken.
+    pub(super) fn take_returned(&mut self) -> Vec<Lease> {
+        self.port.give_back(self.core.fate().delivered)
     }
 
     /// The device's objects, once the connection has ended and everything that arrived was read: they are freed

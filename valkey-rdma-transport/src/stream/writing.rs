@@ -3,8 +3,11 @@
 
 use std::task::{Context, Poll, ready};
 
+use valkey_rdma_proto::Fate;
+
 use super::session::Session;
 use super::waiters::Wants;
+use crate::pool::Lease;
 
 impl Session {
     /// Copies as many bytes as fit into the send buffer and sends what window and credits allow. `Pending` keeps the
@@ -15,7 +18,7 @@ impl Session {
         }
         let mut written = 0;
         for buf in bufs {
-            let taken = self.stage(buf);
+            let taken = self.put(buf);
             written += taken;
             if taken < buf.len() {
                 break;
@@ -71,6 +74,24 @@ impl Session {
         Poll::Ready(true)
     }
 
+    /// Takes what there is room for. Returns how much that is.
+    fn put(&mut self, bytes: &[u8]) -> usize {
+        let lease = if bytes.len() < LEND_FROM { None } else { Lease::of(bytes) };
+        lease.and_then(|lease| self.lend(lease)).unwrap_or_else(|| self.stage(bytes))
+    }
+
+    /// Has bytes sent from where they lie, if the device can: all of them, or none if there is no room.
+    fn lend(&mut self, lease: Lease) -> Option<usize> {
+        let slice = self.port.lend(&lease)?;
+        if self.core.room() == 0 {
+            return Some(0);
+        }
+        self.core.lend(slice);
+        let Fate { delivered, unknown, unsent } = self.core.fate();
+        self.port.hold(lease, delivered + unknown + unsent);
+        Some(slice.len as usize)
+    }
+
     /// Copies what fits of `bytes` into the send buffer. Returns how much that is.
     fn stage(&mut self, bytes: &[u8]) -> usize {
         let mut staged = 0;
@@ -90,6 +111,9 @@ impl Session {
         staged
     }
 }
+
+/// Fewer bytes are copied sooner than they are told to the device apart from the others.
+const LEND_FROM: usize = 8 << 10;
 
 /// What was filled, if that can be.
 fn checked(filled: usize, len: u32) -> usize {

@@ -21,6 +21,7 @@ use crate::device::{
     Access, CmEvent, DeviceInfo, DeviceKind, Endpoint, EndpointOptions, Limits, check_limits,
 };
 use crate::error::TransportError;
+use crate::pool::BufferPool;
 
 /// An endpoint over kernel verbs.
 ///
@@ -106,6 +107,14 @@ impl VerbsEndpoint {
         })
     }
 
+    fn add(&mut self, region: MemoryRegion, len: u32) -> Region {
+        let id =
+            RegionId(u32::try_from(self.regions.len()).expect("far fewer regions than that fit in memory"));
+        let described = Region { id, addr: region.addr(), rkey: region.rkey(), len };
+        self.regions.push(region);
+        described
+    }
+
     fn region(&self, region: RegionId) -> &MemoryRegion {
         &self.regions[region.0 as usize]
     }
@@ -120,13 +129,15 @@ fn is_software(name: &str) -> bool {
 
 impl Endpoint for VerbsEndpoint {
     fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError> {
-        let id =
-            RegionId(u32::try_from(self.regions.len()).expect("far fewer regions than that fit in memory"));
         // SAFETY: the domain outlives the regions (field order).
         let region = unsafe { MemoryRegion::new(&self.domain, len, access, self.huge_pages) }?;
-        let described = Region { id, addr: region.addr(), rkey: region.rkey(), len };
-        self.regions.push(region);
-        Ok(described)
+        Ok(self.add(region, len))
+    }
+
+    fn lend(&mut self, pool: &BufferPool) -> Result<Region, TransportError> {
+        // SAFETY: the domain outlives the regions (field order).
+        let region = unsafe { MemoryRegion::lent(&self.domain, pool) }?;
+        Ok(self.add(region, pool.arena().len()))
     }
 
     fn fill(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {

@@ -12,6 +12,7 @@ use super::domain::ProtectionDomain;
 use super::{log_teardown, sys, translate};
 use crate::device::Access;
 use crate::error::TransportError;
+use crate::pool::BufferPool;
 
 /// Memory that the device may reach, and a peer too if it was registered for that.
 pub(super) struct MemoryRegion {
@@ -21,7 +22,15 @@ pub(super) struct MemoryRegion {
     /// Length in bytes, as asked for; the pages behind it may be longer.
     len: usize,
     /// After the registration: `Drop` deregisters first, then this field unmaps.
-    pages: Pages,
+    memory: Memory,
+}
+
+/// Where a region lies.
+enum Memory {
+    Own(Pages),
+    /// In a pool, whose memory is there for as long as the pool is held. Its buffers are their holders'; the device only
+    /// reads them.
+    Lent(BufferPool),
 }
 
 impl MemoryRegion {
@@ -43,9 +52,29 @@ impl MemoryRegion {
         // value and unmapped only after the deregistration.
         let raw = unsafe { sys::reg_mr(domain.raw(), pages.usable(), len, translate::access_flags(access)) }
             .map_err(refused)?;
-        // SAFETY: just made.
+        Ok(Self::registered(raw, len, Memory::Own(pages)))
+    }
+
+    /// Registers a pool's memory, to be read by the device alone.
+    ///
+    /// # Safety
+    /// The domain outlives the region.
+    pub(super) unsafe fn lent(domain: &ProtectionDomain, pool: &BufferPool) -> Result<Self, TransportError> {
+        let len = pool.arena().len();
+        let refused =
+            |source| TransportError::Memory { bytes: u64::from(len), limit: sys::memlock_limit(), source };
+        // SAFETY: the domain as above; the memory is there for as long as the pool, which is owned by the same value
+        // and dropped only after the deregistration. The device may not write it, so that it takes nothing from those
+        // who hold buffers of it.
+        let raw = unsafe { sys::reg_mr(domain.raw(), pool.arena().start(), len as usize, READ_ONLY) }
+            .map_err(refused)?;
+        Ok(Self::registered(raw, len as usize, Memory::Lent(pool.clone())))
+    }
+
+    fn registered(raw: NonNull<ibv_mr>, len: usize, memory: Memory) -> Self {
+        // SAFETY: just made, by both callers.
         let (lkey, rkey) = unsafe { sys::mr_keys(raw) };
-        Ok(Self { raw, lkey, rkey, len, pages })
+        Self { raw, lkey, rkey, len, memory }
     }
 
     pub(super) fn lkey(&self) -> u32 {
@@ -58,7 +87,19 @@ impl MemoryRegion {
 
     /// The address of the first byte, for the device and the peer.
     pub(super) fn addr(&self) -> u64 {
-        self.pages.usable().as_ptr() as u64
+        self.start().as_ptr() as u64
+    }
+
+    fn start(&self) -> NonNull<u8> {
+        match &self.memory {
+            Memory::Own(pages) => pages.usable(),
+            Memory::Lent(pool) => pool.arena().start(),
+        }
+    }
+
+    /// Whether the processor may read it where it lies, bounds aside: what is lent, only its holder may.
+    pub(super) fn is_own(&self) -> bool {
+        matches!(self.memory, Memory::Own(_))
     }
 
     /// Whether `range` lies inside.
@@ -78,6 +119,10 @@ impl MemoryRegion {
     /// Appends a copy of the bytes to `out`. The device or a peer may be writing them: no slice over them is
     /// ever made, and any mixture of old and new bytes is a valid outcome.
     pub(super) fn copy_out(&self, range: Range<usize>, out: &mut dyn BufMut) {
+        if let Memory::Lent(pool) = &self.memory {
+            assert!(pool.copy_to(range, out), "a pool's bytes are frozen while they are used");
+            return;
+        }
         let mut from = self.checked(&range);
         let mut left = range.len();
         assert!(left <= out.remaining_mut(), "no room for {left} bytes in the buffer to copy into");
@@ -98,8 +143,9 @@ impl MemoryRegion {
 
     fn checked(&self, range: &Range<usize>) -> NonNull<u8> {
         assert!(self.contains(range), "range {range:?} is outside of a region of {} bytes", self.len);
+        let Memory::Own(pages) = &self.memory else { panic!("memory lent to the device is only sent") };
         // SAFETY: at most `len` from the start of pages that are at least so long.
-        unsafe { self.pages.usable().add(range.start) }
+        unsafe { pages.usable().add(range.start) }
     }
 }
 
@@ -113,6 +159,9 @@ impl Drop for MemoryRegion {
 
 // SAFETY: the pointers are this value's alone, and libibverbs ties no object to a thread.
 unsafe impl Send for MemoryRegion {}
+
+/// No flag: the device may read, and nobody write.
+const READ_ONLY: i32 = 0;
 
 /// A huge page of the common size. Others exist, and are not asked for.
 const HUGE_PAGE: usize = 2 << 20;

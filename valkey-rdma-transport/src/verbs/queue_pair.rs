@@ -102,9 +102,9 @@ impl QueuePair {
         let first = self.sends.as_mut_ptr();
         self.sends.extend(chain.iter().enumerate().map(|(position, request)| {
             let mut raw = sys::blank_send();
-            // Inline data is read by the CPU, which knows no region's bounds. What lies outside is left to the
-            // device, which refuses it.
-            let inline = request.local.len <= max_inline && is_inside(regions, request.local);
+            // Inline data is read by the CPU, which knows no region's bounds, nor whose they are. What lies outside is
+            // left to the device, which refuses it.
+            let inline = request.local.len <= max_inline && may_inline(regions, request.local);
             translate::describe_send(&mut raw, request, inline);
             raw.next = following(first, position, chain.len());
             (raw.sg_list, raw.num_sge) = scatter_list(scatter, position, request.local.len);
@@ -160,9 +160,9 @@ impl QueuePair {
     }
 }
 
-fn is_inside(regions: &[MemoryRegion], slice: Slice) -> bool {
-    let start = slice.offset as usize;
-    regions[slice.region.0 as usize].contains(&(start..start + slice.len as usize))
+fn may_inline(regions: &[MemoryRegion], slice: Slice) -> bool {
+    let (region, start) = (&regions[slice.region.0 as usize], slice.offset as usize);
+    region.is_own() && region.contains(&(start..start + slice.len as usize))
 }
 
 /// The scatter list of the request at `position`: one entry, or none where there are no bytes.

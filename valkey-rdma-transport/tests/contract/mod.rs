@@ -11,6 +11,8 @@ use valkey_rdma_proto::work::{FailureStatus, Outcome, SendOp, SendRequest, Slice
 use valkey_rdma_transport::TransportError;
 use valkey_rdma_transport::device::{self as devices, Access, CmEvent, EndpointOptions};
 
+mod lending;
+
 fn write_to(peer: &Peer, offset: u64) -> SendOp {
     SendOp::Write { addr: peer.window.addr + offset, rkey: peer.window.rkey }
 }

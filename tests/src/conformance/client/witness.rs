@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::BufMut;
-use valkey_rdma_transport::TransportError;
 use valkey_rdma_transport::device::wire::{ControlMessage, MESSAGE_LEN, XferMemory};
 use valkey_rdma_transport::device::work::{
     Completion, Outcome, ReceiveRequest, Region, RegionId, SendOp, SendRequest, Slice, WrKind,
@@ -15,6 +14,7 @@ use valkey_rdma_transport::device::work::{
 use valkey_rdma_transport::device::{
     Access, CmEvent, ConnectRequest, DeviceInfo, Endpoint, EndpointOptions, Limits, PassiveEndpoint,
 };
+use valkey_rdma_transport::{BufferPool, TransportError};
 
 use crate::peer::{Transcript, describe_message, reserved};
 
@@ -242,6 +242,10 @@ impl Watched {
 impl Endpoint for Watched {
     fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError> {
         self.device.register(len, access)
+    }
+
+    fn lend(&mut self, pool: &BufferPool) -> Result<Region, TransportError> {
+        self.device.lend(pool)
     }
 
     fn fill(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {

@@ -118,6 +118,12 @@ impl Pair {
         written
     }
 
+    pub fn lend(&mut self, end: End, len: u64) -> u64 {
+        let lent = self[end].lend(len);
+        self.after(end);
+        lent
+    }
+
     pub fn read(&mut self, end: End, len: u64) -> u64 {
         let read = self[end].read(len);
         self.after(end);

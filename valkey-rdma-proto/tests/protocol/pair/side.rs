@@ -63,8 +63,11 @@ pub struct Side {
     role: Role,
     send_depth: usize,
     receives: usize,
-    /// Send buffer and windows, in the order of their numbers. What nobody will look at again is zero.
+    /// Send buffer, windows, and memory of the application's own, in the order of their numbers. What nobody will look
+    /// at again is zero.
     memory: Vec<Vec<u8>>,
+    /// Memory of its own that the application has lent: where it ends in the stream, and which it is.
+    lent: VecDeque<(u64, Slice)>,
     windows: Vec<Region>,
     /// Receives the device holds.
     pub posted: VecDeque<ReceiveRequest>,
@@ -117,12 +120,14 @@ impl Side {
         };
         let mut memory = vec![vec![0; setup.staging as usize]];
         memory.extend(windows.iter().map(|window| vec![0; window.len as usize]));
+        memory.push(Vec::new());
         Self {
             core: Connection::new(role, setup.config.clone(), resources),
             role,
             send_depth: setup.send_depth as usize,
             receives: setup.receives as usize,
             memory,
+            lent: VecDeque::new(),
             windows,
             posted: VecDeque::new(),
             sends: VecDeque::new(),
@@ -213,6 +218,34 @@ impl Side {
         }
     }
 
+    /// Lends up to `len` bytes of the stream, from where they lie, if there is any room. Returns how many.
+    pub fn lend(&mut self, len: u64) -> u64 {
+        if self.core.room() == 0 || len == 0 {
+            return 0;
+        }
+        let region = RegionId(RX + self.windows.len() as u32);
+        let (role, written) = (self.role, self.written);
+        let memory = self.memory.last_mut().expect("the last is the application's own");
+        let offset = memory.len() as u32;
+        memory.extend((written..written + len).map(|position| stream_byte(role, position)));
+        let slice = Slice { region, offset, len: len as u32 };
+        self.core.lend(slice);
+        self.written += len;
+        self.lent.push_back((self.written, slice));
+        len
+    }
+
+    /// The application uses what it has lent for something else, as soon as it may.
+    fn reuse_lent(&mut self) {
+        let delivered = self.core.fate().delivered;
+        while let Some(&(end, slice)) = self.lent.front()
+            && end <= delivered
+        {
+            self.lent.pop_front();
+            self.clear(slice);
+        }
+    }
+
     /// Reads up to `len` bytes and checks them. Returns how many there were.
     pub fn read(&mut self, len: u64) -> u64 {
         let before = self.read;
@@ -239,6 +272,7 @@ impl Side {
             self.unretired.retain(|&number| number > sequence);
         }
         self.core.handle_completion(now, completion, &message);
+        self.reuse_lent();
         true
     }
 

@@ -292,14 +292,15 @@ impl Output {
     fn fill(&mut self, link: &SocketLink) {
         while self.buffer.len() < OUTPUT && !self.torn {
             if let Some((memory, range)) = &mut self.going {
+                let count = range.len().min(OUTPUT - self.buffer.len());
                 // After a failure the program may use the bytes again: what has not gone must not.
-                if !link.with(|session| session.takes_bytes()) {
+                if !link.with(|session| session.takes_bytes())
+                    || !memory.copy_to(range.start..range.start + count, &mut self.buffer)
+                {
                     self.torn = true;
                     self.going = None;
                     return;
                 }
-                let count = range.len().min(OUTPUT - self.buffer.len());
-                self.buffer.extend_from_slice(&memory.lock()[range.start..range.start + count]);
                 range.start += count;
                 if range.start == range.end {
                     self.going = None;

@@ -1,0 +1,301 @@
+//! [`BufferPool`]: memory for large values that is sent from where it lies.
+
+use std::collections::BTreeMap;
+use std::fmt;
+#[cfg(feature = "verbs")]
+use std::num::NonZeroUsize;
+use std::ops::{Deref, DerefMut, Range};
+#[cfg(feature = "verbs")]
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use tokio::sync::Semaphore;
+
+/// Buffers of one length, of which large values are sent without a copy.
+///
+/// What is written to a [`Stream`](crate::Stream) is copied into its send buffer, which the device can reach. The buffers
+/// of a pool it reaches where they lie: a connection registers the pool when it first sends from it, and from then on
+/// sends [frozen](PoolBuffer::freeze) bytes of 8 KiB and more from their place, whichever way they are written and whatever
+/// stands around them. Elsewhere, as over TCP, they are bytes like any others.
+///
+/// A pool is made once, for the values that may be under way at the same time. It stays registered until the
+/// connections that have sent from it have ended, and its memory stays until then too. Registering pins it, which takes a
+/// while and counts against the `memlock` limit (`ulimit -l`); where that is refused, a warning is logged once and the
+/// bytes are copied.
+///
+/// ```
+/// use valkey_rdma_transport::BufferPool;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), valkey_rdma_transport::UnusablePool> {
+/// let pool = BufferPool::new(4, 2 << 20)?;
+/// let mut buffer = pool.take().await; // waits while all four are in use
+/// buffer[..5].copy_from_slice(b"hello");
+/// let value = buffer.freeze().slice(..5); // write it, hand it to a command, clone it
+/// assert_eq!(&value[..], b"hello");
+/// drop(value); // the buffer is the pool's again
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct BufferPool(Arc<Arena>);
+
+/// One buffer of a [`BufferPool`], for writing. Dropped, it is the pool's again.
+pub struct PoolBuffer {
+    bytes: BytesMut,
+    number: usize,
+    arena: Arc<Arena>,
+}
+
+/// A pool cannot be so small or so large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a pool of {buffers} buffers of {len} bytes: it needs at least one byte, and less than 4 GiB in all")]
+pub struct UnusablePool {
+    /// Buffers asked for.
+    pub buffers: usize,
+    /// The length of each.
+    pub len: usize,
+}
+
+/// A pool's memory, and who has it.
+pub(crate) struct Arena {
+    /// Address of the first buffer.
+    start: usize,
+    /// Bytes from the start of one buffer to the next.
+    stride: usize,
+    buffers: usize,
+    free: Mutex<Vec<PoolBytes>>,
+    /// As many as there are free buffers, for those who wait.
+    available: Semaphore,
+    /// By their numbers: buffers that are frozen.
+    frozen: Box<[Mutex<Weak<Frozen>>]>,
+    /// The memory behind the last buffer. While it is there, so is all of the allocation.
+    _anchor: BytesMut,
+}
+
+/// A buffer that nobody has, with its number.
+struct PoolBytes {
+    bytes: BytesMut,
+    number: usize,
+}
+
+/// A buffer that does not change until the last of its holders drops it.
+struct Frozen(PoolBuffer);
+
+/// What [`Bytes`] hold of a frozen buffer.
+struct Owner(Arc<Frozen>);
+
+/// Frozen bytes of a pool, held for as long as they are being sent.
+pub(crate) struct Lease {
+    frozen: Arc<Frozen>,
+    range: Range<usize>,
+}
+
+impl BufferPool {
+    /// A pool of so many buffers of `len` bytes each, zeroed. The memory is the system's until it is used or registered.
+    ///
+    /// # Errors
+    /// [`UnusablePool`] if there would be nothing in it, or 4 GiB or more in all: the device names places in it by 32 bits.
+    pub fn new(buffers: usize, len: usize) -> Result<Self, UnusablePool> {
+        let unusable = UnusablePool { buffers, len };
+        let stride = len.checked_next_multiple_of(ALIGNMENT).ok_or(unusable)?;
+        let total = stride.checked_mul(buffers).filter(|total| *total > 0 && u32::try_from(*total).is_ok());
+        let total = total.ok_or(unusable)?;
+        // Whole pages, because whole pages are pinned.
+        let mut memory = BytesMut::zeroed(total + 2 * PAGE);
+        memory.advance(memory.as_ptr().align_offset(PAGE));
+        let start = memory.as_ptr().addr();
+        let mut free: Vec<_> = (0..buffers)
+            .map(|number| {
+                let mut bytes = memory.split_to(stride);
+                bytes.truncate(len);
+                PoolBytes { bytes, number }
+            })
+            .collect();
+        free.reverse();
+        let arena = Arc::new(Arena {
+            start,
+            stride,
+            buffers,
+            free: Mutex::new(free),
+            available: Semaphore::new(buffers),
+            frozen: (0..buffers).map(|_| Mutex::default()).collect(),
+            _anchor: memory,
+        });
+        let mut arenas = ARENAS.write().unwrap_or_else(PoisonError::into_inner);
+        arenas.retain(|_, arena| arena.strong_count() > 0);
+        arenas.insert(start, Arc::downgrade(&arena));
+        Ok(Self(arena))
+    }
+
+    /// Takes a buffer, as soon as there is one. It holds what its last user left in it.
+    ///
+    /// # Cancel safety
+    /// Dropping the future takes nothing; who waits longest is first.
+    pub async fn take(&self) -> PoolBuffer {
+        let permit = self.0.available.acquire().await.expect("never closed");
+        permit.forget();
+        self.0.take()
+    }
+
+    /// Takes a buffer, if there is one and nobody has waited for it.
+    #[must_use]
+    pub fn try_take(&self) -> Option<PoolBuffer> {
+        self.0.available.try_acquire().ok()?.forget();
+        Some(self.0.take())
+    }
+
+    /// How many buffers nobody has.
+    #[must_use]
+    pub fn available(&self) -> usize {
+        self.0.available.available_permits()
+    }
+
+    pub(crate) fn arena(&self) -> &Arc<Arena> {
+        &self.0
+    }
+
+    /// Appends a copy of these bytes to `out`. `false`: they are not frozen.
+    ///
+    /// # Panics
+    /// If `out` has no room for them.
+    pub(crate) fn copy_to(&self, range: Range<usize>, out: &mut dyn BufMut) -> bool {
+        let lease = self.0.lease(range);
+        if let Some(lease) = &lease {
+            out.put_slice(lease.bytes());
+        }
+        lease.is_some()
+    }
+}
+
+impl PoolBuffer {
+    /// Makes the whole buffer into bytes that do not change: slice off what is not to be sent. The buffer is the pool's
+    /// again when the last of them is dropped, and no connection is sending them any more.
+    #[must_use]
+    pub fn freeze(self) -> Bytes {
+        let (number, arena) = (self.number, self.arena.clone());
+        let frozen = Arc::new(Frozen(self));
+        *arena.frozen(number) = Arc::downgrade(&frozen);
+        Bytes::from_owner(Owner(frozen))
+    }
+}
+
+impl Arena {
+    /// Takes a buffer that there is, by a permit.
+    fn take(self: &Arc<Self>) -> PoolBuffer {
+        let free = self.free().pop().expect("as many as there are permits");
+        PoolBuffer { bytes: free.bytes, number: free.number, arena: self.clone() }
+    }
+
+    fn free(&self) -> MutexGuard<'_, Vec<PoolBytes>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn frozen(&self, number: usize) -> MutexGuard<'_, Weak<Frozen>> {
+        self.frozen[number].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The frozen bytes at this place, if that is what they are.
+    pub(crate) fn lease(&self, range: Range<usize>) -> Option<Lease> {
+        let number = range.start / self.stride;
+        let frozen = (number < self.buffers).then(|| self.frozen(number).upgrade())??;
+        let start = number * self.stride;
+        (range.end - start <= frozen.0.len()).then_some(Lease { frozen, range })
+    }
+
+    /// Where the first buffer is.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        NonNull::without_provenance(NonZeroUsize::new(self.start).expect("not at zero"))
+    }
+
+    /// Length in bytes, less than 4 GiB.
+    pub(crate) fn len(&self) -> u32 {
+        (self.stride * self.buffers) as u32
+    }
+}
+
+impl Lease {
+    /// Holds these bytes, if they are frozen bytes of a pool.
+    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
+        let at = bytes.as_ptr().addr();
+        let arenas = ARENAS.read().unwrap_or_else(PoisonError::into_inner);
+        let (start, arena) = arenas.range(..=at).next_back()?;
+        let offset = at - start;
+        arena.upgrade()?.lease(offset..offset + bytes.len())
+    }
+
+    pub(crate) fn pool(&self) -> BufferPool {
+        BufferPool(self.arena().clone())
+    }
+
+    pub(crate) fn arena(&self) -> &Arc<Arena> {
+        &self.frozen.0.arena
+    }
+
+    /// Where they are in their pool.
+    pub(crate) fn range(&self) -> &Range<usize> {
+        &self.range
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let buffer = &self.frozen.0;
+        let start = self.range.start - buffer.number * buffer.arena.stride;
+        &buffer[start..start + self.range.len()]
+    }
+}
+
+impl Deref for PoolBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl DerefMut for PoolBuffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
+impl Drop for PoolBuffer {
+    fn drop(&mut self) {
+        let bytes = std::mem::take(&mut self.bytes);
+        self.arena.free().push(PoolBytes { bytes, number: self.number });
+        self.arena.available.add_permits(1);
+    }
+}
+
+impl AsRef<[u8]> for Owner {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.0
+    }
+}
+
+impl fmt::Debug for BufferPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (buffers, available) = (self.0.buffers, self.available());
+        f.debug_struct("BufferPool").field("buffers", &buffers).field("available", &available).finish()
+    }
+}
+
+impl fmt::Debug for PoolBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolBuffer").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+/// Every pool of this process, by the address of its first buffer. Bytes are known again by their address, because
+/// writers hand over slices, which say nothing else of where they come from.
+static ARENAS: RwLock<BTreeMap<usize, Weak<Arena>>> = RwLock::new(BTreeMap::new());
+
+/// Buffers begin on cache lines of their own.
+const ALIGNMENT: usize = 64;
+
+/// The page size of most machines. Where pages are larger, a little more is pinned than is used.
+const PAGE: usize = 4096;
+
+#[cfg(test)]
+mod tests;
