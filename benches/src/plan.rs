@@ -70,7 +70,7 @@ impl Plan {
             },
             verify: args.verify,
             seed,
-            values: Values::new(args.sizes.clone(), keys.count()),
+            values: Values::new(args.sizes.clone(), keys.count(), args.pool),
             keys,
             fail_fast: args.fail_fast,
             keep_alive: args.keep_alive == 1,
@@ -89,7 +89,7 @@ impl Plan {
             verify: Verify::Full,
             seed: 0,
             keys: Keys::SINGLE,
-            values: Values::new(sizes, 1),
+            values: Values::new(sizes, 1, false),
             fail_fast: false,
             keep_alive: true,
         }
@@ -113,7 +113,8 @@ impl Plan {
                 Axis::Tasks => plan.shape.tasks_per_connection = (count > 0).then_some(count),
                 Axis::Size => {
                     plan.shape.sizes = value.to_string();
-                    plan.values = Values::new(Sizes::fixed(value), plan.keys.count());
+                    plan.values =
+                        Values::new(Sizes::fixed(value), plan.keys.count(), plan.values.are_pooled());
                 }
                 // The target's, not the plan's.
                 Axis::RxSize => {}

@@ -46,6 +46,25 @@ async fn run(flags: &str) -> String {
     String::from_utf8(out).unwrap()
 }
 
+/// What the only test of a run tells in this column.
+fn column(csv: &str, name: &str) -> f64 {
+    let mut rows = csv.lines().map(|line| line.split(',').map(|cell| cell.trim_matches('"')));
+    let (names, values) = (rows.next().unwrap(), rows.next().unwrap());
+    let (_, value) = names.zip(values).find(|cell| cell.0 == name).unwrap();
+    value.parse().unwrap()
+}
+
+#[tokio::test]
+async fn values_are_copied_once_and_those_of_a_pool_are_not() {
+    for shape in ["-c 2 -P 3", "-c 1 --tasks-per-connection 3"] {
+        let copied = run(&format!("-n 30 {shape} -d 40000 -t set --csv")).await;
+        let pooled = run(&format!("-n 30 {shape} -d 40000 -t set --csv --pool")).await;
+        let [copied, pooled] = [copied, pooled].map(|csv| column(&csv, "bytes_copied_per_request"));
+        assert!(copied > 40_000.0 && copied < 41_000.0, "{shape}: {copied}");
+        assert!(pooled > 0.0 && pooled < 1_000.0, "{shape}: {pooled}");
+    }
+}
+
 #[tokio::test]
 async fn replies_are_right_in_every_shape() {
     for flags in [
@@ -54,6 +73,8 @@ async fn replies_are_right_in_every_shape() {
         "-n 300 -c 1 --tasks-per-connection 50 -d 5000 -t ping_mbulk,set,get --verify full --csv",
         "-n 12 -c 2 -P 3 -d 3670016 -t ping_mbulk,set,get --verify full --csv",
         "-n 20 -c 1 -d 300000 --rx-size 100001 -t ping_mbulk,set,get --verify full --csv",
+        "-n 300 -c 4 -P 3 -r 50 -d 40000 --pool -t ping_mbulk,set,get --verify full --csv",
+        "-n 300 -c 1 --tasks-per-connection 9 -r 50 -d 40000 --pool -t ping_mbulk,set,get --verify full --csv",
     ] {
         let csv = run(flags).await;
         assert_eq!(csv.lines().count(), 4, "{flags}: {csv}");

@@ -2,11 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-#[cfg(feature = "verbs")]
-use std::num::NonZeroUsize;
 use std::ops::{Deref, DerefMut, Range};
-#[cfg(feature = "verbs")]
-use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -204,10 +200,10 @@ impl Arena {
         (range.end - start <= frozen.0.len()).then_some(Lease { frozen, range })
     }
 
-    /// Where the first buffer is.
+    /// Address of the first buffer, for the device.
     #[cfg(feature = "verbs")]
-    pub(crate) fn start(&self) -> NonNull<u8> {
-        NonNull::without_provenance(NonZeroUsize::new(self.start).expect("not at zero"))
+    pub(crate) fn start(&self) -> usize {
+        self.start
     }
 
     /// Length in bytes, less than 4 GiB.
@@ -221,9 +217,10 @@ impl Lease {
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         let at = bytes.as_ptr().addr();
         let arenas = ARENAS.read().unwrap_or_else(PoisonError::into_inner);
-        let (start, arena) = arenas.range(..=at).next_back()?;
-        let offset = at - start;
-        arena.upgrade()?.lease(offset..offset + bytes.len())
+        let (_, arena) = arenas.range(..=at).next_back()?;
+        let arena = arena.upgrade()?;
+        let offset = at - arena.start;
+        arena.lease(offset..offset + bytes.len())
     }
 
     pub(crate) fn pool(&self) -> BufferPool {

@@ -59,6 +59,7 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
             "dbnum",
             "password",
             "fail_fast",
+            "pool",
         ];
         if let Some(flag) = resp.into_iter().find(|id| given(id)) {
             return refuse(format!(
@@ -80,6 +81,11 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
         && (args.transport == Transport::Tcp || args.socket.is_some())
     {
         return refuse("--poll is about RDMA completions and means nothing without --rdma or --transport");
+    }
+    if args.pool && args.url.is_none() && (args.transport == Transport::Tcp || args.socket.is_some()) {
+        return refuse(
+            "--pool is memory registered for RDMA and means nothing without --rdma or --transport",
+        );
     }
     if given("arrivals") && args.rps == 0.0 && !args.sweep {
         return refuse("--arrivals says how the times of --rps or --sweep lie, and there is neither");

@@ -83,6 +83,10 @@ pub struct Args {
     #[arg(long, value_name = "MODE")]
     pub poll: Option<String>,
 
+    /// Send values of 8 KiB and more from registered memory, without a copy (RDMA and emulated)
+    #[arg(long)]
+    pub pool: bool,
+
     /// Number of parallel connections
     #[arg(short = 'c', value_name = "CLIENTS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub clients: u32,

@@ -95,6 +95,9 @@ impl Args {
             let mode = mode.parse::<Polling>();
             endpoint.set_polling(mode.map_err(|error| Instead::Refuse(format!("--poll: {error}")))?);
         }
+        if self.pool && endpoint.transport() == Transport::Tcp {
+            return refuse("--pool is memory registered for RDMA, and this server is reached over TCP");
+        }
         let mut target = Target::new(endpoint);
         target.tracking = self.enable_tracking;
         Ok(target)

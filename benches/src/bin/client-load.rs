@@ -10,28 +10,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use clap::{Parser, ValueEnum};
 use hdrhistogram::Histogram;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime;
-use valkey_rdma_client::{BufferPool, Client, Command, UnusablePool};
+use valkey_rdma_client::{Client, Command};
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Library {
     ValkeyRdma,
     RedisRs,
-}
-
-/// How a value gets into a command.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Values {
-    /// Copied into it
-    Copied,
-    /// Shared with it, and copied into the send buffer
-    Shared,
-    /// Sent from where it is, in a pool
-    Pooled,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -67,44 +55,12 @@ struct Args {
     #[arg(short = 'd', default_value_t = 3)]
     value_len: usize,
 
-    /// How values are handed over; redis-rs knows one way
-    #[arg(long, value_enum, default_value = "copied")]
-    values: Values,
-
     /// What to do
     #[arg(short = 't', value_enum)]
     test: Test,
 }
 
 const KEY: &str = "key:client-load";
-
-/// What is stored, as it is handed to the library.
-#[derive(Clone)]
-enum Value {
-    Copied(Arc<[u8]>),
-    Shared(Bytes),
-}
-
-impl Value {
-    fn new(values: Values, len: usize) -> Result<Self, UnusablePool> {
-        Ok(match values {
-            Values::Copied => Self::Copied(vec![b'x'; len].into()),
-            Values::Shared => Self::Shared(vec![b'x'; len].into()),
-            Values::Pooled => {
-                let mut buffer = BufferPool::new(1, len)?.try_take().expect("just made");
-                buffer.fill(b'x');
-                Self::Shared(buffer.freeze())
-            }
-        })
-    }
-
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Copied(value) => value,
-            Self::Shared(value) => value,
-        }
-    }
-}
 
 /// What a task holds of the shared connection.
 #[derive(Clone)]
@@ -130,20 +86,14 @@ impl Connection {
         }
     }
 
-    async fn set(&mut self, value: &Value) -> Result<(), Box<dyn Error + Send + Sync>> {
+    async fn set(&mut self, value: &[u8]) -> Result<(), Box<dyn Error + Send + Sync>> {
         match self {
             Self::ValkeyRdma(client) => {
-                let set = Command::new("SET").arg(KEY);
-                let set = match value {
-                    Value::Copied(value) => set.arg(value),
-                    Value::Shared(value) => set.arg_bytes(value.clone()),
-                };
-                let reply = client.execute(set).await?;
+                let reply = client.execute(Command::new("SET").arg(KEY).arg(value)).await?;
                 assert_eq!(reply.as_bytes(), Some(&b"OK"[..]));
             }
             Self::RedisRs(connection) => {
-                let reply: String =
-                    redis::cmd("SET").arg(KEY).arg(value.bytes()).query_async(connection).await?;
+                let reply: String = redis::cmd("SET").arg(KEY).arg(value).query_async(connection).await?;
                 assert_eq!(reply, "OK");
             }
         }
@@ -181,13 +131,13 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
 
 async fn run(args: Args) -> Result<(), Box<dyn Error + Send + Sync>> {
     let mut connection = Connection::open(args.library, &args.url).await?;
-    let value = Value::new(args.values, args.value_len)?;
+    let value = Arc::new(vec![b'x'; args.value_len]);
     connection.set(&value).await?;
 
     let left = Arc::new(AtomicU64::new(args.requests));
     let begin = Instant::now();
     let tasks: Vec<_> = (0..args.tasks)
-        .map(|_| tokio::spawn(load(connection.clone(), args.test, value.clone(), Arc::clone(&left))))
+        .map(|_| tokio::spawn(load(connection.clone(), args.test, Arc::clone(&value), Arc::clone(&left))))
         .collect();
     let mut latencies = histogram();
     for task in tasks {
@@ -202,7 +152,7 @@ async fn run(args: Args) -> Result<(), Box<dyn Error + Send + Sync>> {
 async fn load(
     mut connection: Connection,
     test: Test,
-    value: Value,
+    value: Arc<Vec<u8>>,
     left: Arc<AtomicU64>,
 ) -> Result<Histogram<u64>, Box<dyn Error + Send + Sync>> {
     let mut latencies = histogram();
@@ -210,7 +160,7 @@ async fn load(
         let begin = Instant::now();
         match test {
             Test::Set => connection.set(&value).await?,
-            Test::Get => connection.get(value.bytes()).await?,
+            Test::Get => connection.get(&value).await?,
         }
         latencies.saturating_record(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }

@@ -305,7 +305,7 @@ mod tests {
     }
 
     fn texts(args: &[&str], keys: Keys, request: u64) -> Vec<String> {
-        let values = Values::new(Sizes::fixed(3), 1);
+        let values = Values::new(Sizes::fixed(3), 1, false);
         let args = filled(args, keys, &values, request);
         args.iter().map(|arg| String::from_utf8_lossy(arg).into_owned()).collect()
     }
@@ -328,7 +328,7 @@ mod tests {
     #[test]
     fn a_value_belongs_to_the_key_before_it() {
         let keys = Keys::random(NonZeroU64::new(1000), 7, Distribution::Uniform);
-        let values = Values::new("1-40".parse().unwrap(), 1000);
+        let values = Values::new("1-40".parse().unwrap(), 1000, false);
         let args = ["MSET", "k:__rand_int__", "__data__", "k:__rand_int__", "a__data__b__data__"];
         let filled = filled(&args, keys, &values, 5);
         let key = |at: usize| String::from_utf8_lossy(&filled[at][2..]).parse::<u64>().unwrap();
@@ -344,7 +344,7 @@ mod tests {
         let mut out = Collected(Vec::new());
         Template::new(&["SET", "k", ""], false).fill(
             &Keys::SINGLE,
-            &Values::new(Sizes::fixed(1), 1),
+            &Values::new(Sizes::fixed(1), 1, false),
             0,
             &mut out,
         );

@@ -1,6 +1,7 @@
 //! The bytes of every key's value.
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes};
+use valkey_rdma_client::BufferPool;
 
 use super::{Sizes, mix};
 
@@ -14,25 +15,33 @@ pub struct Values {
     pattern: Bytes,
     sizes: Sizes,
     spare: u64,
+    pooled: bool,
 }
 
 impl Values {
     /// Largest number of different values, and of bytes held beyond one value.
     pub const MAX_SPARE: u64 = 1 << 20;
 
-    /// Values of `sizes` for keys below `keys`.
-    pub fn new(sizes: Sizes, keys: u64) -> Values {
+    /// Values of `sizes` for keys below `keys`; if they are `pooled`, in memory that a device can send them from.
+    pub fn new(sizes: Sizes, keys: u64, pooled: bool) -> Values {
         let spare = keys.clamp(1, Values::MAX_SPARE);
         let total = sizes.longest() + spare as usize;
-        let mut pattern = Vec::with_capacity(total + 8);
-        for word in 0.. {
-            if pattern.len() >= total {
-                break;
-            }
-            pattern.extend_from_slice(&mix(word).to_le_bytes());
-        }
-        pattern.truncate(total);
-        Values { pattern: pattern.into(), sizes, spare }
+        let pattern = if pooled {
+            let pool = BufferPool::new(1, total).expect("values are far shorter than 4 GiB");
+            let mut buffer = pool.try_take().expect("nobody else has it");
+            fill(&mut buffer);
+            buffer.freeze()
+        } else {
+            let mut pattern = vec![0; total];
+            fill(&mut pattern);
+            pattern.into()
+        };
+        Values { pattern, sizes, spare, pooled }
+    }
+
+    /// Whether they lie in a pool.
+    pub fn are_pooled(&self) -> bool {
+        self.pooled
     }
 
     /// The value of `key`, sharing the pattern's memory.
@@ -58,6 +67,18 @@ impl Values {
     }
 }
 
+/// Fills `pattern` so that no part of it is like another.
+fn fill(mut pattern: &mut [u8]) {
+    for word in 0.. {
+        if pattern.is_empty() {
+            return;
+        }
+        let bytes = mix(word).to_le_bytes();
+        let len = pattern.len().min(bytes.len());
+        pattern.put_slice(&bytes[..len]);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,7 +86,7 @@ mod tests {
 
     #[test]
     fn values_of_different_keys_differ_and_share_memory() {
-        let values = Values::new(Sizes::fixed(64), 1000);
+        let values = Values::new(Sizes::fixed(64), 1000, false);
         assert_eq!(values.of(1).len(), 64);
         assert_ne!(values.of(1), values.of(2));
         assert_eq!(values.of(1), values.shared(1));
@@ -73,8 +94,14 @@ mod tests {
     }
 
     #[test]
+    fn values_are_the_same_wherever_they_lie() {
+        let [values, pooled] = [false, true].map(|pooled| Values::new(Sizes::fixed(100), 1000, pooled));
+        assert!((0..1000).all(|key| values.of(key) == pooled.of(key)));
+    }
+
+    #[test]
     fn a_huge_keyspace_does_not_cost_huge_memory() {
-        let values = Values::new(Sizes::fixed(3), Keys::MAX);
+        let values = Values::new(Sizes::fixed(3), Keys::MAX, false);
         assert!(values.pattern.len() as u64 <= 3 + Values::MAX_SPARE);
         assert_eq!(values.of(Keys::MAX - 1).len(), 3);
     }

@@ -63,11 +63,13 @@ impl MemoryRegion {
         let len = pool.arena().len();
         let refused =
             |source| TransportError::Memory { bytes: u64::from(len), limit: sys::memlock_limit(), source };
+        // For the kernel, which goes by the address: nothing is read or written through this pointer.
+        let start =
+            NonNull::new(ptr::without_provenance_mut(pool.arena().start())).expect("memory is nowhere at 0");
         // SAFETY: the domain as above; the memory is there for as long as the pool, which is owned by the same value
         // and dropped only after the deregistration. The device may not write it, so that it takes nothing from those
         // who hold buffers of it.
-        let raw = unsafe { sys::reg_mr(domain.raw(), pool.arena().start(), len as usize, READ_ONLY) }
-            .map_err(refused)?;
+        let raw = unsafe { sys::reg_mr(domain.raw(), start, len as usize, READ_ONLY) }.map_err(refused)?;
         Ok(Self::registered(raw, len as usize, Memory::Lent(pool.clone())))
     }
 
@@ -87,13 +89,9 @@ impl MemoryRegion {
 
     /// The address of the first byte, for the device and the peer.
     pub(super) fn addr(&self) -> u64 {
-        self.start().as_ptr() as u64
-    }
-
-    fn start(&self) -> NonNull<u8> {
         match &self.memory {
-            Memory::Own(pages) => pages.usable(),
-            Memory::Lent(pool) => pool.arena().start(),
+            Memory::Own(pages) => pages.usable().as_ptr() as u64,
+            Memory::Lent(pool) => pool.arena().start() as u64,
         }
     }
 

@@ -42,7 +42,7 @@ impl Programs {
         let [requests, len] = [requests.to_string(), value_len.to_string()];
         let what = ["-n", &requests, "-d", &len, "-t", test];
         match contender.program {
-            Program::Ours { connections, tasks, pipeline, busy } => {
+            Program::Ours { connections, tasks, pipeline, busy, pool } => {
                 let mut command = Command::new(self.ours("valkey-rdma-benchmark"));
                 command.args(["--url", &self.url(transport, port)]).args(["-c", &connections.to_string()]);
                 if let Some(tasks) = tasks {
@@ -51,6 +51,7 @@ impl Programs {
                 if busy {
                     command.args(["--poll", "busy"]);
                 }
+                command.args(pool.then_some("--pool"));
                 command.args(["-P", &pipeline.to_string()]).args(what).arg("--csv");
                 command
             }

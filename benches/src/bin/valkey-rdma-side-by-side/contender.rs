@@ -21,6 +21,7 @@ pub(crate) enum Program {
         tasks: Option<u32>,
         pipeline: u32,
         busy: bool,
+        pool: bool,
     },
     ValkeyBenchmark {
         clients: u32,
@@ -83,7 +84,7 @@ impl Contender {
         tasks: u32,
         pipeline: u32,
     ) -> Self {
-        let program = Program::Ours { connections, tasks: Some(tasks), pipeline, busy: false };
+        let program = Program::Ours { connections, tasks: Some(tasks), pipeline, busy: false, pool: false };
         Self::new(program, transport, test)
     }
 
@@ -94,7 +95,7 @@ impl Contender {
         connections: u32,
         pipeline: u32,
     ) -> Self {
-        let program = Program::Ours { connections, tasks: None, pipeline, busy: false };
+        let program = Program::Ours { connections, tasks: None, pipeline, busy: false, pool: false };
         Self::new(program, transport, test)
     }
 
@@ -132,6 +133,14 @@ impl Contender {
     pub(crate) fn looking_busily(mut self) -> Self {
         if let Program::Ours { busy, .. } = &mut self.program {
             *busy = true;
+        }
+        self
+    }
+
+    /// The same with values in memory registered for them, if it is ours.
+    pub(crate) fn with_a_pool(mut self) -> Self {
+        if let Program::Ours { pool, .. } = &mut self.program {
+            *pool = true;
         }
         self
     }
@@ -175,12 +184,13 @@ impl fmt::Display for Contender {
             Transport::Emulated => "emulated",
         };
         match self.program {
-            Program::Ours { connections, tasks, busy, .. } => {
+            Program::Ours { connections, tasks, busy, pool, .. } => {
                 match tasks {
                     Some(tasks) => write!(f, "ours, {transport}, {connections} x {tasks}")?,
                     None => write!(f, "our streams, {transport}, {connections}")?,
                 }
                 f.write_str(if busy { ", busy" } else { "" })?;
+                f.write_str(if pool { ", from a pool" } else { "" })?;
             }
             Program::ValkeyBenchmark { clients, .. } => {
                 write!(f, "valkey-benchmark, {transport}, {clients}")?
