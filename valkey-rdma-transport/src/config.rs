@@ -182,7 +182,7 @@ impl Config {
 
     /// How many bytes the connections of one listener may pin together, each [`pinned_bytes`](Self::pinned_bytes).
     /// Default: any number, as far as the process may (`ulimit -l`). A request beyond it is rejected before anything
-    /// is made for it. Connecting ignores it.
+    /// is made for it. Connecting ignores it. [Pools](crate::BufferPool) that they send from later are not among them.
     pub fn max_pinned_bytes(&mut self, limit: Option<u64>) -> &mut Self {
         self.max_pinned_bytes = limit;
         self

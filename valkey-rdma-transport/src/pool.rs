@@ -11,14 +11,22 @@ use tokio::sync::Semaphore;
 /// Buffers of one length, of which large values are sent without a copy.
 ///
 /// What is written to a [`Stream`](crate::Stream) is copied into its send buffer, which the device can reach. The buffers
-/// of a pool it reaches where they lie: a connection registers the pool when it first sends from it, and from then on
-/// sends [frozen](PoolBuffer::freeze) bytes of 8 KiB and more from their place, whichever way they are written and whatever
-/// stands around them. Elsewhere, as over TCP, they are bytes like any others.
+/// of a pool it reaches where they lie: a stream registers the pool when it first sends from it, and sends
+/// [frozen](PoolBuffer::freeze) bytes from their place wherever 8 KiB or more of them are written at once, among whatever
+/// else. It knows them by their address, so that they may come as slices and in vectored writes. Elsewhere, as over TCP,
+/// they are bytes like any others. They count against the send buffer as if they were copied: it says how many bytes may
+/// be under way.
 ///
-/// A pool is made once, for the values that may be under way at the same time. It stays registered until the
-/// connections that have sent from it have ended, and its memory stays until then too. Registering pins it, which takes a
-/// while and counts against the `memlock` limit (`ulimit -l`); where that is refused, a warning is logged once and the
-/// bytes are copied.
+/// # What it costs
+/// A pool is made once, for the values that may be under way at the same time. **Each connection** that sends from it
+/// registers all of it: that pins its memory, within the first such write, some tenths of a second for a GiB, and counts
+/// against the `memlock` limit (`ulimit -l`) each time. Where that is refused, the connection logs a warning and copies.
+/// Registered it stays, and its memory there, until those connections have ended. No huge pages are asked for.
+///
+/// # When a buffer comes back
+/// When nobody holds bytes of it and the peer's device has acknowledged them, or when the connection has ended **and** what
+/// it had received was read, or it was dropped. So a task that is the only one to read, or to drive a
+/// [`Driven`](crate::Driven) stream, must not wait for a buffer that this stream is sending.
 ///
 /// ```
 /// use valkey_rdma_transport::BufferPool;
@@ -46,7 +54,10 @@ pub struct PoolBuffer {
 
 /// A pool cannot be so small or so large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a pool of {buffers} buffers of {len} bytes: it needs at least one byte, and less than 4 GiB in all")]
+#[error(
+    "a pool of {buffers} buffers of {len} bytes: it needs at least one byte, and less than 4 GiB in all, each buffer \
+     taken as a multiple of 64 bytes"
+)]
 pub struct UnusablePool {
     /// Buffers asked for.
     pub buffers: usize,
@@ -61,7 +72,7 @@ pub(crate) struct Arena {
     /// Bytes from the start of one buffer to the next.
     stride: usize,
     buffers: usize,
-    free: Mutex<Vec<PoolBytes>>,
+    free: Mutex<Vec<Free>>,
     /// As many as there are free buffers, for those who wait.
     available: Semaphore,
     /// By their numbers: buffers that are frozen.
@@ -71,7 +82,7 @@ pub(crate) struct Arena {
 }
 
 /// A buffer that nobody has, with its number.
-struct PoolBytes {
+struct Free {
     bytes: BytesMut,
     number: usize,
 }
@@ -85,31 +96,34 @@ struct Owner(Arc<Frozen>);
 /// Frozen bytes of a pool, held for as long as they are being sent.
 pub(crate) struct Lease {
     frozen: Arc<Frozen>,
-    range: Range<usize>,
+    range: Range<u32>,
 }
 
 impl BufferPool {
-    /// A pool of so many buffers of `len` bytes each, zeroed. The memory is the system's until it is used or registered.
+    /// A pool of so many buffers of `len` bytes each, zeroed. The memory is the system's until it is used or registered;
+    /// where there is none, the program ends, as with any vector.
     ///
     /// # Errors
-    /// [`UnusablePool`] if there would be nothing in it, or 4 GiB or more in all: the device names places in it by 32 bits.
+    /// [`UnusablePool`] if there would be nothing in it, or 4 GiB or more in all: places in it are named by 32 bits.
     pub fn new(buffers: usize, len: usize) -> Result<Self, UnusablePool> {
         let unusable = UnusablePool { buffers, len };
         let stride = len.checked_next_multiple_of(ALIGNMENT).ok_or(unusable)?;
         let total = stride.checked_mul(buffers).filter(|total| *total > 0 && u32::try_from(*total).is_ok());
         let total = total.ok_or(unusable)?;
-        // Whole pages, because whole pages are pinned.
-        let mut memory = BytesMut::zeroed(total + 2 * PAGE);
+        // From the start of a page, because whole pages are pinned. The device reads what nobody here points to.
+        let mut memory = BytesMut::zeroed(total.checked_add(2 * PAGE).ok_or(unusable)?);
         memory.advance(memory.as_ptr().align_offset(PAGE));
-        let start = memory.as_ptr().addr();
+        let start = memory.as_ptr().expose_provenance();
         let mut free: Vec<_> = (0..buffers)
             .map(|number| {
                 let mut bytes = memory.split_to(stride);
                 bytes.truncate(len);
-                PoolBytes { bytes, number }
+                Free { bytes, number }
             })
             .collect();
         free.reverse();
+        // What is registered is one piece of memory, and the last part of it holds it.
+        assert_eq!(memory.as_ptr().addr(), start + total, "buffers are split off one after the other");
         let arena = Arc::new(Arena {
             start,
             stride,
@@ -184,7 +198,7 @@ impl Arena {
         PoolBuffer { bytes: free.bytes, number: free.number, arena: self.clone() }
     }
 
-    fn free(&self) -> MutexGuard<'_, Vec<PoolBytes>> {
+    fn free(&self) -> MutexGuard<'_, Vec<Free>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -196,8 +210,9 @@ impl Arena {
     pub(crate) fn lease(&self, range: Range<usize>) -> Option<Lease> {
         let number = range.start / self.stride;
         let frozen = (number < self.buffers).then(|| self.frozen(number).upgrade())??;
-        let start = number * self.stride;
-        (range.end - start <= frozen.0.len()).then_some(Lease { frozen, range })
+        let within = range.end - number * self.stride <= frozen.0.len();
+        // A pool is shorter than 4 GiB.
+        within.then_some(Lease { frozen, range: range.start as u32..range.end as u32 })
     }
 
     /// Address of the first buffer, for the device.
@@ -232,14 +247,14 @@ impl Lease {
     }
 
     /// Where they are in their pool.
-    pub(crate) fn range(&self) -> &Range<usize> {
-        &self.range
+    pub(crate) fn range(&self) -> Range<u32> {
+        self.range.clone()
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        let buffer = &self.frozen.0;
-        let start = self.range.start - buffer.number * buffer.arena.stride;
-        &buffer[start..start + self.range.len()]
+        let (buffer, Range { start, end }) = (&self.frozen.0, self.range());
+        let first = buffer.number * buffer.arena.stride;
+        &buffer[start as usize - first..end as usize - first]
     }
 }
 
@@ -260,7 +275,7 @@ impl DerefMut for PoolBuffer {
 impl Drop for PoolBuffer {
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
-        self.arena.free().push(PoolBytes { bytes, number: self.number });
+        self.arena.free().push(Free { bytes, number: self.number });
         self.arena.available.add_permits(1);
     }
 }
@@ -291,7 +306,7 @@ static ARENAS: RwLock<BTreeMap<usize, Weak<Arena>>> = RwLock::new(BTreeMap::new(
 /// Buffers begin on cache lines of their own.
 const ALIGNMENT: usize = 64;
 
-/// The page size of most machines. Where pages are larger, a little more is pinned than is used.
+/// The page size of most machines. Where pages are larger, their first and last one are pinned with whatever else they hold.
 const PAGE: usize = 4096;
 
 #[cfg(test)]

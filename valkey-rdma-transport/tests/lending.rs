@@ -8,7 +8,7 @@ use stream_pair::{bounded, defaults, pair, pattern, polling_modes};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use valkey_rdma_transport::{BufferPool, Config, Stream};
 
-// By its path, because `lending_tcp` has this file as a module.
+// By its path, because `lending_tcp` and `lending_unix` have this file as a module.
 #[path = "stream_pair/mod.rs"]
 mod stream_pair;
 
@@ -154,26 +154,59 @@ async fn a_task_that_drives_its_stream_lends_as_well() {
     expect_around(&mut server, &value).await;
     drop(value);
     // It takes the acknowledgement when it is polled, as everything else.
-    server.write_all(b"x").await.expect("writes");
-    assert_eq!(bounded(client.read_u8()).await.expect("reads"), b'x');
-    bounded(pool.take()).await;
+    tokio::select! {
+        _ = bounded(pool.take()) => {}
+        read = client.read_u8() => panic!("nothing was written: {read:?}"),
+    }
 }
 
 #[tokio::test]
 async fn what_is_being_sent_when_a_connection_ends_comes_back_x3() {
-    let pool = pool(2);
+    let pool = pool(1);
     let mut small: Config = defaults();
-    small.rx_size(1 << 16);
-    let (mut client, server) = pair(&defaults(), &small).await;
-    // More than the peer's window takes: the rest waits.
+    small.rx_size(1 << 16).rx_buffers(1);
+    let (mut client, mut server) = pair(&defaults(), &small).await;
+    // More than the peer's window takes: the rest waits, for ever.
     let value = value(&pool, 1).await;
     write_around(&mut client, &value).await;
     drop(value);
-    assert_eq!(pool.available(), 1);
+    server.write_all(b"no").await.expect("writes");
     drop(server);
-    assert_eq!(bounded(client.read(&mut [0])).await.expect("the peer has gone"), 0);
-    drop(client);
-    bounded(async { (pool.take().await, pool.take().await) }).await;
+    assert_eq!(bounded(client.read_u8()).await.expect("reads"), b'n');
+    assert_eq!(pool.available(), 0, "something is left to be read");
+    assert_eq!(bounded(client.read_u8()).await.expect("reads"), b'o');
+    assert!(bounded(client.read_u8()).await.is_err(), "the end");
+    bounded(pool.take()).await;
+    assert!(client.shutdown().await.is_err(), "not all was delivered");
+}
+
+#[tokio::test]
+async fn two_pools_serve_one_connection() {
+    let (mut client, mut server) = pair(&defaults(), &defaults()).await;
+    let (one, other) = (pool(1), pool(1));
+    for seed in 0..3 {
+        let values = [value(&one, seed).await, value(&other, seed + 10).await];
+        for value in &values {
+            write_around(&mut client, value).await;
+        }
+        for value in &values {
+            expect_around(&mut server, value).await;
+        }
+    }
+    assert_eq!(client.stats().device.lent, 6 * LEN as u64);
+}
+
+#[tokio::test]
+async fn a_value_longer_than_the_send_buffer_is_lent_bit_by_bit() {
+    let mut config = defaults();
+    config.send_buffer(1 << 16);
+    let (mut client, mut server) = pair(&config, &defaults()).await;
+    let pool = pool(1);
+    let value = value(&pool, 1).await;
+    let (_, ()) = tokio::join!(expect_around(&mut server, &value), write_around(&mut client, &value));
+    let device = client.stats().device;
+    assert_eq!(device.lent + device.copied_in, LEN as u64 + 8);
+    assert!(device.lent >= 1 << 15, "{device:?}");
 }
 
 #[tokio::test]

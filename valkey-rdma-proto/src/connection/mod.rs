@@ -60,8 +60,8 @@ pub struct Connection {
     max_piece: u32,
     /// Bytes written plainly, which the next immediate announces too.
     unannounced: u32,
-    /// Some of these, or of those announced by the next immediate, lie in memory lent.
-    lent_unannounced: bool,
+    /// The last ones of some that were lent are among these, or announced by the next immediate.
+    lending_ends: bool,
     /// The feature bits both sides have, once that is known.
     features: Option<u64>,
     events: VecDeque<Event>,
@@ -117,7 +117,7 @@ impl Connection {
             commands: resources.commands,
             max_piece: config.max_piece.min(resources.max_message).max(1),
             unannounced: 0,
-            lent_unannounced: false,
+            lending_ends: false,
             features: None,
             events: VecDeque::new(),
             keepalive: None,
@@ -244,8 +244,9 @@ impl Connection {
         if self.is_closing() { 0..0 } else { self.staging.free() }
     }
 
-    /// How many bytes the application may fill in all: those of [`reserve`](Self::reserve), and those at the front of
-    /// the ring after them. Bytes [lent](Self::lend) count as if they were in the send buffer. At least three quarters of the send buffer once every signalled send has completed.
+    /// How many bytes the application may fill or [lend](Self::lend) in all: those of [`reserve`](Self::reserve), and
+    /// those at the front of the ring after them. Bytes lent count as if they were in the send buffer. At least three
+    /// quarters of the send buffer once every signalled send has completed.
     pub fn room(&self) -> u32 {
         if self.is_closing() { 0 } else { self.staging.room() }
     }
@@ -262,11 +263,13 @@ impl Connection {
     }
 
     /// These bytes shall be sent after everything committed so far, from where they lie: a region of the application's
-    /// own, not the send buffer. Ask for [`room`](Self::room) first; any there is will do. Without effect if the
-    /// connection has closed in between.
+    /// own, not the send buffer. Without effect if the connection has closed in between.
     ///
     /// They must not change until so many bytes are [delivered](Self::fate) that they are among them, or the device
     /// has given up the connection: it may have to send them again until then (hazard H20).
+    ///
+    /// # Panics
+    /// If they are more than there is [`room`](Self::room) for.
     pub fn lend(&mut self, slice: Slice) {
         if !self.is_closing() {
             self.staging.lend(slice);
@@ -309,9 +312,7 @@ impl Connection {
     /// wait for the next one began. The time it notes is the last it was told: before that, tell it the time by
     /// [`handle_timeout`](Self::handle_timeout), or [`Counters::window_stall_time`] counts from an earlier moment.
     pub fn is_stalling(&self) -> bool {
-        self.stalled_since.is_none()
-            && self.tx.is_registered()
-            && self.staging.waiting() > u64::from(self.tx.room())
+        self.stalled_since.is_none() && self.tx.is_registered() && self.staging.waiting() > self.tx.room()
     }
 
     /// The next thing to do, until there is none. Chain consecutive sends under one doorbell.

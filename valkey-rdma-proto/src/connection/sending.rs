@@ -104,11 +104,10 @@ impl Connection {
         }
         let room = self.tx.room().min(self.max_piece - self.unannounced);
         // A piece that only goes on elsewhere, at the front of the ring or in memory lent: one message for both parts.
-        let goes_on = local.len < room && u64::from(local.len) < self.staging.waiting();
+        let goes_on = local.len < room && local.len < self.staging.waiting();
         local.len = local.len.min(room);
-        self.lent_unannounced |= self.staging.is_lent(local);
         let (addr, rkey) = self.tx.take(local.len);
-        let _ = self.staging.post(local.len);
+        self.lending_ends |= self.staging.post(local.len);
         self.counters.bytes_sent += u64::from(local.len);
         self.unannounced += local.len;
         if goes_on {
@@ -117,8 +116,8 @@ impl Connection {
         self.spend(Kind::Data);
         let op = SendOp::WriteWithImm { addr, rkey, imm: core::mem::take(&mut self.unannounced) };
         // Whoever lent memory waits to have it back.
-        let lent = core::mem::take(&mut self.lent_unannounced);
-        Some(Work::Data(self.send(op, local, lent)))
+        let want_signal = core::mem::take(&mut self.lending_ends);
+        Some(Work::Data(self.send(op, local, want_signal)))
     }
 
     /// A write of nothing: unseen by the peer, but its completion follows those of all sends before it.

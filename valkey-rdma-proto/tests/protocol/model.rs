@@ -16,6 +16,7 @@ use crate::pair::{End, Pair, Setup};
 enum Step {
     Establish(End),
     Write(End),
+    Lend(End),
     Read(End),
     Deliver(End),
     Acknowledge(End),
@@ -41,6 +42,8 @@ struct World {
     until: Duration,
     handshake: bool,
     renew: bool,
+    /// A byte may be sent from where it lies, too.
+    lend: bool,
     skip_tail: bool,
 }
 
@@ -71,6 +74,7 @@ impl World {
             until: Duration::ZERO,
             handshake: false,
             renew: false,
+            lend: false,
             skip_tail: false,
         }
     }
@@ -90,7 +94,9 @@ impl World {
             let (side, peer) = (&pair[end], &pair[end.other()]);
             let mut may = |possible: bool, step| steps.extend(possible.then_some(step));
             may(!side.core.is_closed() && !side.established, Step::Establish(end));
-            may(self.left(pair, end) > 0 && !side.core.reserve().is_empty(), Step::Write(end));
+            let writes = self.left(pair, end) > 0 && side.core.room() > 0;
+            may(writes, Step::Write(end));
+            may(writes && self.lend, Step::Lend(end));
             may(side.core.readable().is_some(), Step::Read(end));
             // A server's device waits for a receive; a client's dies.
             let waits = end == End::Server && peer.up && peer.posted.is_empty();
@@ -164,6 +170,7 @@ impl Model for World {
         match step {
             Step::Establish(end) => pair.establish(end),
             Step::Write(end) => drop(pair.write(end, 1)),
+            Step::Lend(end) => drop(pair.lend(end, 1)),
             Step::Read(end) => drop(pair.read(end, 1)),
             Step::Deliver(end) => drop(pair.deliver(end)),
             Step::Acknowledge(end) => drop(pair.acknowledge(end)),
@@ -228,6 +235,14 @@ fn one_byte_windows_one_direction_w4_c1() {
 fn windows_that_are_not_full_at_the_end_w4_w5() {
     prove("client to server, three bytes", World::new([1, 3], [4, 0]));
     prove("server to client, three bytes", World::new([3, 1], [0, 5]));
+}
+
+#[test]
+fn bytes_written_and_lent_in_any_order_w4_h20() {
+    let lends = |windows, says| World { lend: true, ..World::new(windows, says) };
+    prove("a client that lends", lends([1, 2], [4, 0]));
+    prove("a server that lends", lends([2, 1], [0, 4]));
+    prove("a client that lends and closes", lends([1, 2], [3, 0]).closing(&[End::Client]));
 }
 
 #[test]

@@ -368,8 +368,10 @@ impl Endpoint for FaultyEndpoint {
         self.below_mut().register(len, access)
     }
 
-    fn lend(&mut self, pool: &BufferPool) -> Result<Region, TransportError> {
-        self.below_mut().lend(pool)
+    /// Never: faults are made in the bytes of the send buffer.
+    fn lend(&mut self, _: &BufferPool) -> Result<Region, TransportError> {
+        let source = std::io::ErrorKind::Unsupported.into();
+        Err(TransportError::Device { call: "ibv_reg_mr", source })
     }
 
     fn fill(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {

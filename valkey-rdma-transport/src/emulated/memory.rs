@@ -15,11 +15,11 @@ use crate::pool::BufferPool;
 pub(super) struct Memory {
     pub(super) region: Region,
     pub(super) access: Access,
-    bytes: Bytes,
+    place: Place,
 }
 
 #[derive(Clone, Debug)]
-enum Bytes {
+enum Place {
     Own(Arc<Mutex<Box<[u8]>>>),
     /// To be read only, where it is frozen.
     Lent(BufferPool),
@@ -28,11 +28,11 @@ enum Bytes {
 impl Memory {
     pub(super) fn new(region: Region, access: Access) -> Self {
         let bytes = Arc::new(Mutex::new(vec![0; region.len as usize].into_boxed_slice()));
-        Self { region, access, bytes: Bytes::Own(bytes) }
+        Self { region, access, place: Place::Own(bytes) }
     }
 
     pub(super) fn lent(region: Region, pool: BufferPool) -> Self {
-        Self { region, access: Access::Local, bytes: Bytes::Lent(pool) }
+        Self { region, access: Access::Local, place: Place::Lent(pool) }
     }
 
     /// The bytes, for as long as the guard lives. A panic in a caller's closure leaves bytes, not nonsense, so
@@ -41,20 +41,25 @@ impl Memory {
     /// # Panics
     /// If they are lent: a local bug.
     pub(super) fn lock(&self) -> MutexGuard<'_, Box<[u8]>> {
-        match &self.bytes {
-            Bytes::Own(bytes) => bytes.lock().unwrap_or_else(PoisonError::into_inner),
-            Bytes::Lent(_) => panic!("memory lent to the device is only sent"),
+        match &self.place {
+            Place::Own(bytes) => bytes.lock().unwrap_or_else(PoisonError::into_inner),
+            Place::Lent(_) => panic!("memory lent to the device is only sent"),
         }
+    }
+
+    /// Whether it may be written.
+    pub(super) fn is_own(&self) -> bool {
+        matches!(self.place, Place::Own(_))
     }
 
     /// Appends a copy of the bytes to `out`. `false`: they lie in a pool and are not frozen.
     pub(super) fn copy_to(&self, range: Range<usize>, out: &mut dyn BufMut) -> bool {
-        match &self.bytes {
-            Bytes::Own(_) => {
+        match &self.place {
+            Place::Own(_) => {
                 out.put_slice(&self.lock()[range]);
                 true
             }
-            Bytes::Lent(pool) => pool.copy_to(range, out),
+            Place::Lent(pool) => pool.copy_to(range, out),
         }
     }
 

@@ -61,8 +61,10 @@ impl Side {
             let status = match op {
                 SendOp::Send => {
                     if let Some(receive) = self.receives.pop_front() {
-                        let outcome = Outcome::Failed(FailureStatus::LocalLength);
-                        self.complete_receive(receive.wr_id, outcome);
+                        let own = self.memory(receive.local.region).is_some_and(Memory::is_own);
+                        let status =
+                            if own { FailureStatus::LocalLength } else { FailureStatus::LocalProtection };
+                        self.complete_receive(receive.wr_id, Outcome::Failed(status));
                     }
                     FailureStatus::RemoteOperation
                 }
@@ -93,7 +95,7 @@ impl Side {
 
     fn slot_for(&self, len: u32) -> Place {
         let slot = self.receives.front()?.local;
-        let memory = self.memory(slot.region).filter(|_| len <= slot.len)?;
+        let memory = self.memory(slot.region).filter(|memory| len <= slot.len && memory.is_own())?;
         memory.range(slot.offset.into(), len).map(|range| (memory.clone(), range))
     }
 

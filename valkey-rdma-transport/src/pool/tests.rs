@@ -78,6 +78,30 @@ fn only_frozen_bytes_are_known_again_and_held() {
     assert!(Lease::of(&again).is_none(), "they may change again");
 }
 
+/// Whoever finds bytes frozen finds them as they were frozen, however often buffers go round.
+#[test]
+fn bytes_that_are_held_do_not_change_while_buffers_go_round() {
+    let pool = pool(2, 64);
+    std::thread::scope(|scope| {
+        for thread in 1..=3_u8 {
+            let pool = &pool;
+            scope.spawn(move || {
+                for round in 0..2000_u32 {
+                    let Some(mut buffer) = pool.try_take() else { continue };
+                    let byte = thread.wrapping_mul(round as u8);
+                    buffer.fill(byte);
+                    assert!(Lease::of(&buffer).is_none(), "not frozen");
+                    let value = buffer.freeze();
+                    let lease = Lease::of(&value).expect("frozen");
+                    drop(value);
+                    assert_eq!(lease.bytes(), [byte; 64]);
+                }
+            });
+        }
+    });
+    assert_eq!(pool.available(), 2);
+}
+
 #[test]
 fn a_pool_outlives_its_handle_for_those_who_hold_buffers_of_it() {
     let pool = pool(1, 10);

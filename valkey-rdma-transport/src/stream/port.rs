@@ -21,7 +21,7 @@ use crate::stats::DeviceCounters;
 /// The endpoint with its regions and what waits to be posted. Without an endpoint, after the end, every call does
 /// nothing.
 pub(super) struct Port {
-    /// The device's objects and the pinned memory.
+    /// The device's objects and the pinned memory. Before the leases: what is being sent is held until it is gone.
     endpoint: Option<Box<dyn Endpoint>>,
     /// Given back together with the endpoint.
     place: Option<Place>,
@@ -217,9 +217,8 @@ impl Port {
     /// Where the device finds these bytes. `None`: it cannot have them registered.
     pub(super) fn lend(&mut self, lease: &Lease) -> Option<Slice> {
         let region = self.region_of(lease)?;
-        // A pool is shorter than 4 GiB.
-        let (offset, len) = (lease.range().start as u32, lease.range().len() as u32);
-        Some(Slice { region, offset, len })
+        let Range { start, end } = lease.range();
+        Some(Slice { region, offset: start, len: end - start })
     }
 
     /// The name of a pool's memory, which is registered the first time.
@@ -231,7 +230,7 @@ impl Port {
         let endpoint = self.endpoint.as_mut()?;
         let registered = endpoint.lend(&lease.pool());
         if let Err(error) = &registered {
-            tracing::warn!(%error, "values are copied, because their pool cannot be registered");
+            tracing::warn!(%error, "this connection copies values, because their pool cannot be registered");
         }
         let region = registered.ok();
         self.pinned_bytes += region.map_or(0, |region| u64::from(region.len));
@@ -242,7 +241,7 @@ impl Port {
 
     /// Holds these bytes until everything before `position` is delivered.
     pub(super) fn hold(&mut self, lease: Lease, position: u64) {
-        self.counters.lent += lease.range().len() as u64;
+        self.counters.lent += lease.bytes().len() as u64;
         self.leases.push_back((position, lease));
     }
 

@@ -1,5 +1,5 @@
 //! The application's writing side of a session: bytes go into the registered send buffer, by a copy or by the
-//! application's own hand, and leave from there.
+//! application's own hand, and leave from there. Those of a [pool](crate::BufferPool) leave from where they are.
 
 use std::task::{Context, Poll, ready};
 
@@ -10,7 +10,7 @@ use super::waiters::Wants;
 use crate::pool::Lease;
 
 impl Session {
-    /// Copies as many bytes as fit into the send buffer and sends what window and credits allow. `Pending` keeps the
+    /// Takes as many bytes as the send buffer has room for and sends what window and credits allow. `Pending` keeps the
     /// waker; `Ready(0)` means that the connection takes no more.
     pub(super) fn poll_write(&mut self, cx: &mut Context<'_>, bufs: &[&[u8]]) -> Poll<usize> {
         if !ready!(self.poll_room(cx, 1)) {
@@ -74,18 +74,18 @@ impl Session {
         Poll::Ready(true)
     }
 
-    /// Takes what there is room for. Returns how much that is.
+    /// Takes what there is room for: from where it is, if that pays and the device can. Returns how much that is.
     fn put(&mut self, bytes: &[u8]) -> usize {
-        let lease = if bytes.len() < LEND_FROM { None } else { Lease::of(bytes) };
-        lease.and_then(|lease| self.lend(lease)).unwrap_or_else(|| self.stage(bytes))
+        let bytes = &bytes[..bytes.len().min(self.core.room() as usize)];
+        if bytes.len() < LEND_FROM {
+            return self.stage(bytes);
+        }
+        Lease::of(bytes).and_then(|lease| self.lend(lease)).unwrap_or_else(|| self.stage(bytes))
     }
 
-    /// Has bytes sent from where they lie, if the device can: all of them, or none if there is no room.
+    /// Has bytes sent from where they lie. `None`: the device cannot.
     fn lend(&mut self, lease: Lease) -> Option<usize> {
         let slice = self.port.lend(&lease)?;
-        if self.core.room() == 0 {
-            return Some(0);
-        }
         self.core.lend(slice);
         let Fate { delivered, unknown, unsent } = self.core.fate();
         self.port.hold(lease, delivered + unknown + unsent);
@@ -112,7 +112,7 @@ impl Session {
     }
 }
 
-/// Fewer bytes are copied sooner than they are told to the device apart from the others.
+/// Fewer bytes are copied sooner than told to the device apart from the others.
 const LEND_FROM: usize = 8 << 10;
 
 /// What was filled, if that can be.

@@ -64,8 +64,8 @@ impl MemoryRegion {
         let refused =
             |source| TransportError::Memory { bytes: u64::from(len), limit: sys::memlock_limit(), source };
         // For the kernel, which goes by the address: nothing is read or written through this pointer.
-        let start =
-            NonNull::new(ptr::without_provenance_mut(pool.arena().start())).expect("memory is nowhere at 0");
+        let start = NonNull::new(ptr::with_exposed_provenance_mut(pool.arena().start()))
+            .expect("memory is nowhere at 0");
         // SAFETY: the domain as above; the memory is there for as long as the pool, which is owned by the same value
         // and dropped only after the deregistration. The device may not write it, so that it takes nothing from those
         // who hold buffers of it.
@@ -149,7 +149,7 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, destroyed here only. If it fails, the device may still reach the pages; it
+        // SAFETY: made in `new` or `lent`, destroyed here only. If it fails, the device may still reach the pages; it
         // fails only where a queue pair or window still uses the region, and ours is gone by now.
         log_teardown("ibv_dereg_mr", unsafe { sys::dereg_mr(self.raw) });
     }

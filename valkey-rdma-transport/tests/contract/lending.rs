@@ -1,9 +1,11 @@
 //! Memory of pools: sent from where it lies, and touched by nobody else.
 
-use valkey_rdma_proto::work::{FailureStatus, Outcome, Region, SendOp, SendRequest, Slice, WrId, WrKind};
+use valkey_rdma_proto::work::{
+    FailureStatus, Outcome, ReceiveRequest, Region, SendOp, SendRequest, Slice, WrId, WrKind,
+};
 use valkey_rdma_transport::BufferPool;
 
-use super::super::device_peer::{Peer, WINDOW, pair};
+use super::super::device_peer::{MESSAGE, Peer, RECEIVES, WINDOW, pair};
 use super::{announce_to, write_to};
 
 const LEN: usize = 10_000;
@@ -64,6 +66,28 @@ async fn no_peer_may_write_a_pool() {
     let op = SendOp::Write { addr: region.addr, rkey: region.rkey };
     active.post(&[active.request(1, 0, 64, op)]);
     assert_eq!(active.send_outcome(WrId::send(1)).await, Outcome::Failed(FailureStatus::RemoteAccess));
+    assert!(buffer.iter().all(|byte| *byte == 0), "nothing was written");
+}
+
+#[tokio::test]
+async fn no_message_is_received_into_a_pool() {
+    let (mut active, mut passive) = pair().await;
+    let (pool, region) = lend(&mut passive);
+    let buffer = pool.try_take().expect("free");
+    // Behind the receives that there are.
+    let slot = RECEIVES;
+    let local = Slice { region: region.id, offset: 0, len: MESSAGE };
+    passive.endpoint.post_receives(&[ReceiveRequest { wr_id: WrId::receive(slot), local }]).expect("posted");
+    for sequence in 0..u64::from(RECEIVES) {
+        active.send(sequence, &[7; MESSAGE as usize]);
+        assert_eq!(active.outcome(WrId::send(sequence)).await, Outcome::Sent);
+        passive.completion().await;
+    }
+    active.send(100, &[7; MESSAGE as usize]);
+    let outcome = active.send_outcome(WrId::send(100)).await;
+    assert_eq!(outcome, Outcome::Failed(FailureStatus::RemoteOperation));
+    let failed = passive.completion().await;
+    assert!(matches!(failed.outcome, Outcome::Failed(_)), "{failed:?}");
     assert!(buffer.iter().all(|byte| *byte == 0), "nothing was written");
 }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::device_peer::{accept, connect, device, listen, open};
-use valkey_rdma_transport::DeviceKind;
+use valkey_rdma_transport::{BufferPool, DeviceKind};
 
 const CONNECTIONS: usize = 200;
 
@@ -22,8 +22,10 @@ async fn connections_leave_nothing_behind() {
     };
     tokio::time::timeout(Duration::from_secs(60), idle).await.expect("a connection's tasks end with it");
     let before = in_use();
+    let pool = BufferPool::new(1, 100_000).expect("a usable pool");
     for round in 0..CONNECTIONS {
         let (mut active, mut passive) = connect(listener.as_mut()).await;
+        active.endpoint.lend(&pool).expect("memory");
         active.send(1, b"on the way while it ends");
         // Every way to end.
         match round % 4 {

@@ -218,11 +218,9 @@ impl Side {
         }
     }
 
-    /// Lends up to `len` bytes of the stream, from where they lie, if there is any room. Returns how many.
+    /// Lends up to `len` bytes of the stream, from where they lie. Returns how many there was room for.
     pub fn lend(&mut self, len: u64) -> u64 {
-        if self.core.room() == 0 || len == 0 {
-            return 0;
-        }
+        let len = len.min(self.core.room().into());
         let region = RegionId(RX + self.windows.len() as u32);
         let (role, written) = (self.role, self.written);
         let memory = self.memory.last_mut().expect("the last is the application's own");
