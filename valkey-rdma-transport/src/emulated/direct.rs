@@ -13,7 +13,7 @@ use valkey_rdma_proto::work::{FailureStatus, ReceiveRequest, SendRequest};
 use super::requester::Asked;
 use super::responder::Refusal;
 use super::side::{QueuePairState, Side};
-use super::{REASON_NO_LISTENER, lock};
+use super::{REASON_NO_LISTENER, lock, wake};
 use crate::device::CmEvent;
 use crate::error::TransportError;
 
@@ -103,7 +103,7 @@ impl DirectLink {
             let ([a, b], [c, d]) = (active.take_wakers(), passive.take_wakers());
             (result, [a, b, c, d, keeper], start)
         };
-        wakers.into_iter().flatten().for_each(Waker::wake);
+        wake(wakers);
         if start {
             self.start_keeper();
         }

@@ -34,6 +34,9 @@ mod socket;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use tokio::time::Instant;
 
 pub use self::device::{Device, Link};
 use crate::device::{Endpoint, EndpointOptions, PassiveEndpoint};
@@ -53,6 +56,27 @@ pub(crate) fn listen(
     options: &EndpointOptions,
 ) -> Result<Box<dyn PassiveEndpoint>, TransportError> {
     Ok(Box::new(listener::EmulatedListener::bind(addr, options)?))
+}
+
+/// Wakes those who are there.
+#[expect(
+    clippy::manual_flatten,
+    reason = "this follows every call, and an adapter costs more than all the rest of it"
+)]
+fn wake<const N: usize>(wakers: [Option<Waker>; N]) {
+    for waker in wakers {
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// The earlier of two times, as far as there are any.
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
 }
 
 /// What a panic elsewhere left behind is whole: no step that can panic leaves it half done.

@@ -9,7 +9,7 @@ use valkey_rdma_proto::work::{FailureStatus, SendRequest, WrId};
 
 use super::memory::Memory;
 use super::side::{QueuePairState, Side};
-use super::{MAX_MESSAGE, RNR_RETRY_FOREVER, refused};
+use super::{MAX_MESSAGE, RNR_RETRY_FOREVER, earlier, refused};
 use crate::error::TransportError;
 
 /// Sends that the peer's device has not acknowledged, oldest first.
@@ -88,7 +88,7 @@ impl SendQueue {
     /// does is up to the link.
     pub(super) fn deadline(&self, retry_timeout: std::time::Duration) -> Option<Instant> {
         let unanswered = self.unanswered_since.map(|since| since + retry_timeout);
-        [self.next_due, self.not_ready_deadline(), unanswered].into_iter().flatten().min()
+        earlier(earlier(self.next_due, self.not_ready_deadline()), unanswered)
     }
 
     fn not_ready_deadline(&self) -> Option<Instant> {

@@ -245,6 +245,11 @@ impl Port {
         self.leases.push_back((position, lease));
     }
 
+    /// Whether memory of the application's is being sent.
+    pub(super) fn holds(&self) -> bool {
+        !self.leases.is_empty()
+    }
+
     /// Gives back what is not sent any more, once so many bytes are delivered.
     pub(super) fn give_back(&mut self, delivered: u64) -> Vec<Lease> {
         let count = self.leases.partition_point(|(position, _)| *position <= delivered);

@@ -9,6 +9,7 @@ use super::Socket;
 use super::driver::Driver;
 use super::session::{Phase, Session};
 use crate::emulated::side::Side;
+use crate::emulated::wake;
 use crate::error::TransportError;
 
 /// One end of a connection between processes.
@@ -68,7 +69,7 @@ impl SocketLink {
             let result = step(&mut session);
             (result, session.side.take_wakers())
         };
-        wakers.into_iter().flatten().for_each(Waker::wake);
+        wake(wakers);
         result
     }
 

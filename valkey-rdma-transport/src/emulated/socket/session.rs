@@ -12,7 +12,7 @@ use crate::emulated::memory::Memory;
 use crate::emulated::requester::NotAsked;
 use crate::emulated::responder::{Place, Refusal};
 use crate::emulated::side::{QueuePairState, Side};
-use crate::emulated::{REASON_CONSUMER, REASON_NO_LISTENER};
+use crate::emulated::{REASON_CONSUMER, REASON_NO_LISTENER, earlier};
 use crate::error::TransportError;
 
 /// How far the connection has come.
@@ -355,7 +355,7 @@ impl Session {
         let retry_timeout = self.side.conditions.retry_timeout();
         let probe = self.side.sends.unanswered_since().filter(|_| !self.probed);
         let probe = probe.map(|since| since + retry_timeout / 2);
-        [probe, self.side.sends.deadline(retry_timeout)].into_iter().flatten().min()
+        earlier(probe, self.side.sends.deadline(retry_timeout))
     }
 
     /// Does what has become due.
