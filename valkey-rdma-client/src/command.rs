@@ -1,10 +1,13 @@
 //! [`Command`]: arguments to RESP bytes, encoded once and ready to leave.
 
+mod kind;
+
 use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
 
+pub(crate) use self::kind::Kind;
 use crate::error::RefusedCommand;
 
 /// Arguments from this size on, if given as [`Bytes`], travel as they are instead of being copied.
@@ -37,31 +40,6 @@ pub struct Command {
     kind: Kind,
     idempotent: bool,
     timeout: Option<Duration>,
-}
-
-/// What the multiplexer must know about a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// No arguments yet, not even a name.
-    Empty,
-    /// One command, one reply.
-    Ordinary,
-    /// CLIENT, before its subcommand is known.
-    Client,
-    /// HELLO without arguments: harmless until one follows.
-    Hello,
-    /// Opens a transaction: only inside a pipeline that also ends it.
-    Multi,
-    /// Ends a transaction: EXEC or DISCARD.
-    EndMulti,
-    /// SCRIPT, before its subcommand is known.
-    Script,
-    /// XREAD or XREADGROUP, before BLOCK or STREAMS; options begin with this argument.
-    Streams { options: usize },
-    /// Holds up all that come after it, except within a transaction.
-    Blocks,
-    /// Breaks the connection for the other tasks; the text says why.
-    Refused(&'static str),
 }
 
 impl Command {
@@ -185,7 +163,7 @@ impl Command {
     /// The reason not to send this command on a shared connection, if there is one.
     pub(crate) fn refusal(&self) -> Option<RefusedCommand> {
         let reason = match self.kind {
-            Kind::Empty => "a command needs at least a name",
+            Kind::Empty => kind::EMPTY,
             Kind::Refused(reason) => reason,
             _ => return None,
         };
@@ -195,7 +173,7 @@ impl Command {
     /// As [`refusal`](Self::refusal), for a command that is sent by itself, on any connection but its caller's own.
     pub(crate) fn lone_refusal(&self) -> Option<RefusedCommand> {
         match self.kind {
-            Kind::Multi => Some(RefusedCommand { command: self.name(), reason: LONE_MULTI }),
+            Kind::Multi => Some(RefusedCommand { command: self.name(), reason: kind::LONE_MULTI }),
             _ => self.refusal(),
         }
     }
@@ -203,7 +181,7 @@ impl Command {
     /// As [`lone_refusal`](Self::lone_refusal), on the shared connection.
     pub(crate) fn shared_refusal(&self) -> Option<RefusedCommand> {
         match self.kind {
-            Kind::Blocks => Some(RefusedCommand { command: self.name(), reason: BLOCKS }),
+            Kind::Blocks => Some(RefusedCommand { command: self.name(), reason: kind::BLOCKS }),
             _ => self.lone_refusal(),
         }
     }
@@ -235,21 +213,7 @@ impl Command {
 
     /// Counts an argument and learns from it what kind of command this is.
     fn note(&mut self, arg: &[u8]) {
-        let is = |word: &str| arg.eq_ignore_ascii_case(word.as_bytes());
-        self.kind = match (self.arguments, self.kind) {
-            (0, _) => kind_of(arg),
-            (1, Kind::Client) if is("REPLY") => Kind::Refused(SILENCES),
-            (1, Kind::Client) if is("TRACKING") => Kind::Refused(TRACKS),
-            (1, Kind::Client) if is("SETNAME") => Kind::Refused(NAMES),
-            (1, Kind::Client) if CLIENT_MODES.into_iter().any(is) => Kind::Refused(CHANGES_MODE),
-            (1, Kind::Script) if is("DEBUG") => Kind::Refused(CHANGES_MODE),
-            (1, Kind::Hello) => Kind::Refused(CHANGES_PROTOCOL),
-            // Refused by the server, which then still waits for one without arguments.
-            (1, Kind::EndMulti) => Kind::Ordinary,
-            (at, Kind::Streams { options }) if at >= options && is("BLOCK") => Kind::Blocks,
-            (at, Kind::Streams { options }) if at >= options && is("STREAMS") => Kind::Ordinary,
-            (_, kind) => kind,
-        };
+        self.kind = self.kind.after(self.arguments, arg);
         self.arguments += 1;
     }
 }
@@ -303,186 +267,5 @@ fn take_number(bytes: &mut Bytes) -> usize {
         .fold(0, |number, digit| number * 10 + usize::from(digit - b'0'))
 }
 
-const SUBSCRIBES: &str = "its messages would mix with the replies of other tasks; use Client::subscriber";
-const MONITORS: &str = "its output would mix with the replies of other tasks";
-const SILENCES: &str = "without replies nobody can tell which command an answer belongs to";
-const CHANGES_PROTOCOL: &str = "the protocol is fixed when connecting; use the endpoint's protocol and login";
-const QUITS: &str = "the connection is shared; use Client::close";
-const RESETS: &str = "it would undo the login and the protocol for every task; connect anew instead";
-const WATCHES: &str = "another task could spend it; use Client::watch";
-const SELECTS: &str =
-    "it would hold for other tasks, and only until a reconnect; put the database into the URL";
-const LOGS_IN: &str = "it would hold for other tasks, and only until a reconnect; put the login into the URL";
-const TRACKS: &str = "it would hold only until a reconnect; use Cache::connect";
-const REPLICATES: &str = "it is part of replication, and not answered like a command";
-const NAMES: &str = "it would hold only until a reconnect; use Config::name";
-const CHANGES_MODE: &str = "it would hold for other tasks, and only until a reconnect; use Client::dedicated";
-const BLOCKS: &str = "commands of other tasks would wait behind it; use Client::blocking_command";
-const LONE_MULTI: &str = "commands of other tasks would get into the transaction; use Client::transaction, or MULTI to EXEC in one pipeline";
-
-/// Subcommands of CLIENT that change how the server treats the connection.
-const CLIENT_MODES: [&str; 5] = ["NO-EVICT", "NO-TOUCH", "CACHING", "CAPA", "IMPORT-SOURCE"];
-
-/// Looks a command's name up among those that are more than one request and one reply.
-fn kind_of(name: &[u8]) -> Kind {
-    // GET, SET, DEL and the like: none of the others is as short.
-    if name.len() < 4 {
-        return Kind::Ordinary;
-    }
-    let mut upper = [0; 12];
-    let Some(upper) = upper.get_mut(..name.len()) else { return Kind::Ordinary };
-    upper.copy_from_slice(name);
-    upper.make_ascii_uppercase();
-    match &*upper {
-        b"CLIENT" => Kind::Client,
-        b"HELLO" => Kind::Hello,
-        b"MULTI" => Kind::Multi,
-        b"EXEC" | b"DISCARD" => Kind::EndMulti,
-        b"SUBSCRIBE" | b"PSUBSCRIBE" | b"SSUBSCRIBE" | b"UNSUBSCRIBE" | b"PUNSUBSCRIBE" | b"SUNSUBSCRIBE" => {
-            Kind::Refused(SUBSCRIBES)
-        }
-        b"SELECT" => Kind::Refused(SELECTS),
-        b"AUTH" => Kind::Refused(LOGS_IN),
-        b"MONITOR" => Kind::Refused(MONITORS),
-        b"QUIT" => Kind::Refused(QUITS),
-        b"RESET" => Kind::Refused(RESETS),
-        b"WATCH" | b"UNWATCH" => Kind::Refused(WATCHES),
-        b"SYNC" | b"PSYNC" | b"REPLCONF" => Kind::Refused(REPLICATES),
-        b"ASKING" | b"READONLY" | b"READWRITE" => Kind::Refused(CHANGES_MODE),
-        b"SCRIPT" => Kind::Script,
-        b"XREAD" => Kind::Streams { options: 1 },
-        // GROUP, its name and that of the consumer come first, whatever they are.
-        b"XREADGROUP" => Kind::Streams { options: 4 },
-        b"BLPOP" | b"BRPOP" | b"BLMOVE" | b"BRPOPLPUSH" | b"BLMPOP" | b"BZPOPMIN" | b"BZPOPMAX"
-        | b"BZMPOP" | b"WAIT" | b"WAITAOF" => Kind::Blocks,
-        _ => Kind::Ordinary,
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn wire(command: Command) -> Vec<u8> {
-        let (arguments, parts, tail) = command.wire();
-        let mut bytes = Vec::new();
-        put_header(&mut bytes, b'*', arguments);
-        for part in parts {
-            bytes.extend_from_slice(part);
-        }
-        bytes.extend_from_slice(tail);
-        bytes
-    }
-
-    #[test]
-    fn arguments_of_any_bytes_are_length_prefixed() {
-        let command = Command::from_args([&b"SET"[..], b"", b"\0\r\n$5\r\n"]);
-        assert_eq!(wire(command), b"*3\r\n$3\r\nSET\r\n$0\r\n\r\n$7\r\n\0\r\n$5\r\n\r\n");
-    }
-
-    #[test]
-    fn large_shared_arguments_keep_their_place_and_are_not_copied() {
-        let big = Bytes::from(vec![b'x'; SHARED_FROM]);
-        let command = Command::new("SET").arg("k").arg_bytes(big.clone()).arg("NX");
-        assert!(command.parts.iter().any(|part| part.as_ptr() == big.as_ptr()));
-
-        let mut expected = b"*4\r\n$3\r\nSET\r\n$1\r\nk\r\n$8192\r\n".to_vec();
-        expected.extend_from_slice(&big);
-        expected.extend_from_slice(b"\r\n$2\r\nNX\r\n");
-        assert_eq!(wire(command), expected);
-    }
-
-    #[test]
-    fn small_shared_arguments_are_copied() {
-        let command = Command::new("GET").arg_bytes(Bytes::from_static(b"k"));
-        assert_eq!(wire(command), b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n");
-    }
-
-    #[test]
-    fn headers_hold_any_length() {
-        let mut buffer = Vec::new();
-        put_header(&mut buffer, b'$', usize::MAX);
-        for number in [0, 9, 10, 99, 100] {
-            put_header(&mut buffer, b'*', number);
-        }
-        assert_eq!(&buffer[..], b"$18446744073709551615\r\n*0\r\n*9\r\n*10\r\n*99\r\n*100\r\n");
-    }
-
-    #[test]
-    fn debug_output_holds_no_arguments() {
-        let login = Command::from_args(["AUTH", "me", "hush"]);
-        assert_eq!(format!("{login:?}"), "Command { name: \"AUTH\", arguments: 2 }");
-        let shared = Command::new("HELLO").arg_bytes(Bytes::from("hush".repeat(SHARED_FROM)));
-        assert_eq!(format!("{shared:?}"), "Command { name: \"HELLO\", arguments: 1 }");
-        assert_eq!(format!("{:?}", Command::empty()), "Command { name: \"an empty command\", arguments: 0 }");
-    }
-
-    #[test]
-    fn commands_that_break_sharing_are_recognised_in_any_case() {
-        for args in [
-            &["subscribe", "a"][..],
-            &["Monitor"],
-            &["QUIT"],
-            &["client", "reply", "off"],
-            &["HELLO", "3"],
-            &["REPLCONF", "ACK", "1"],
-            &["script", "debug", "sync"],
-            &["asking"],
-            &["ReadOnly"],
-            &["READWRITE"],
-            &["CLIENT", "SETNAME", "x"],
-            &["CLIENT", "no-touch", "on"],
-            &["CLIENT", "NO-EVICT", "on"],
-        ] {
-            let refusal = Command::from_args(args).refusal().expect("refused");
-            assert_eq!(refusal.command, args[0]);
-        }
-        assert_eq!(Command::empty().refusal().expect("refused").command, "an empty command");
-        for args in [
-            &["GET", "a"][..],
-            &["CLIENT", "ID"],
-            &["HELLO"],
-            &["SUBSCRIBERS"],
-            &["", "x"],
-            &["GET", "MONITOR"],
-            &["SCRIPT", "LOAD", "DEBUG"],
-        ] {
-            assert_eq!(Command::from_args(args).refusal(), None, "{args:?}");
-        }
-    }
-
-    #[test]
-    fn commands_that_block_are_recognised_and_those_that_only_may_are_not() {
-        let kind = |line: &str| Command::from_args(line.split(' ')).kind();
-        for blocks in [
-            "blpop l 0",
-            "BLMPOP 0 1 l LEFT",
-            "BZPOPMIN z 0",
-            "WAIT 1 0",
-            "XREAD BLOCK 0 STREAMS s $",
-            "xread count 1 block 0 streams s $",
-            "XREADGROUP GROUP g c COUNT 1 BLOCK 5 STREAMS s >",
-        ] {
-            assert_eq!(kind(blocks), Kind::Blocks, "{blocks}");
-            let refusal = Command::from_args(blocks.split(' ')).shared_refusal().expect("refused");
-            assert!(refusal.reason.contains("blocking_command"), "{refusal}");
-            assert_eq!(Command::from_args(blocks.split(' ')).lone_refusal(), None);
-        }
-        for ordinary in
-            ["LPOP l", "XREAD STREAMS block $", "XREADGROUP GROUP block BLOCK STREAMS block >", "XREAD"]
-        {
-            assert_eq!(Command::from_args(ordinary.split(' ')).shared_refusal(), None, "{ordinary}");
-        }
-    }
-
-    #[cfg(feature = "redis")]
-    #[test]
-    fn what_another_library_has_encoded_is_recognised_too() {
-        let packed = |line: &str| Command::from_packed(wire(Command::from_args(line.split(' '))));
-        assert_eq!(packed("XREADGROUP GROUP g c BLOCK 5 STREAMS s >").kind(), Kind::Blocks);
-        assert_eq!(packed("XREADGROUP GROUP g c STREAMS block >").kind(), Kind::Ordinary);
-        assert_eq!(packed("EXEC").kind(), Kind::EndMulti);
-        assert_eq!(packed("DISCARD extra").kind(), Kind::Ordinary);
-        assert_eq!(wire(packed("SET k v")), wire(Command::from_args(["SET", "k", "v"])));
-    }
-}
+mod tests;

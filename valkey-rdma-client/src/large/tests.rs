@@ -1,3 +1,6 @@
+use std::time::Duration;
+
+use bytes::Bytes;
 use tokio::io::DuplexStream;
 use tokio::time::{Instant, sleep};
 

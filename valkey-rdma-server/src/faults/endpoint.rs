@@ -1,4 +1,7 @@
-//! The wrapper around one endpoint, where every fault happens.
+//! The wrapper around one endpoint, where every fault happens: [`sending`] and [`arriving`] are the two ways.
+
+mod arriving;
+mod sending;
 
 use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
@@ -10,16 +13,16 @@ use std::time::Duration;
 
 use bytes::BufMut;
 use tokio::time::{Instant, Sleep};
-use valkey_rdma_transport::device::wire::{MESSAGE_LEN, XferMemory};
+use valkey_rdma_transport::device::wire::XferMemory;
 use valkey_rdma_transport::device::work::{
-    Completion, Outcome, ReceiveRequest, Region, RegionId, SendOp, SendRequest, Slice, WrId, WrKind,
+    Completion, ReceiveRequest, Region, RegionId, SendOp, SendRequest, Slice, WrId, WrKind,
 };
 use valkey_rdma_transport::device::{Access, CmEvent, DeviceInfo, Endpoint, Limits};
 use valkey_rdma_transport::{BufferPool, TransportError};
 
 use super::fault::{Fault, Occasion};
 use super::script::Script;
-use super::wire::{self, Message};
+use super::wire::Message;
 
 /// An endpoint that misbehaves by a script.
 ///
@@ -131,208 +134,6 @@ impl FaultyEndpoint {
         request.op = SendOp::Write { addr: 0, rkey: 0 };
     }
 
-    fn send_message(&mut self, mut request: SendRequest, chain: &mut Vec<SendRequest>) {
-        let Ok(original) = Message::try_from(self.read(request.local)) else { return chain.push(request) };
-        let mut message = original;
-        let mut again = false;
-        let occasion = match () {
-            () if wire::is_register(&message) => Some(Occasion::Register),
-            () if wire::is_keepalive(&message) => Some(Occasion::Keepalive),
-            () if wire::is_answer(&message) => Some(Occasion::Answer),
-            () => None,
-        };
-        let mut struck = occasion.map(|occasion| self.script.strike(occasion)).unwrap_or_default();
-        struck.extend(self.script.strike(Occasion::Message));
-        let mut erased = false;
-        for (fault, value) in struck {
-            let before = (erased, message);
-            match fault {
-                Fault::RegisterMissing | Fault::KeepaliveMissing | Fault::AnswerMissing => erased = true,
-                Fault::RegisterLate => {
-                    let due = Instant::now() + Duration::from_millis(value.into());
-                    self.late.push((due, message));
-                    erased = true;
-                }
-                Fault::RegisterTwice => again = true,
-                Fault::RegisterLength => edit_register(&mut message, |memory| memory.len = value),
-                Fault::RegisterKey => edit_register(&mut message, |memory| memory.key ^= WRONG_KEY),
-                Fault::Reserved => self.script.noise(wire::reserved(&mut message)),
-                Fault::AnswerOpcode => wire::set_opcode(&mut message, value as u16),
-                Fault::AnswerSelect => message[2] ^= 0xff,
-                _ => {}
-            }
-            // What is not sent cannot be wrong.
-            if !before.0 && (erased, message) != before {
-                self.script.happened(fault);
-            }
-        }
-        if wire::is_register(&message) {
-            self.last_register = Some(message);
-        }
-        if erased {
-            self.erase(&mut request);
-        } else if message != original {
-            request.local = self.stage(&message);
-        }
-        chain.push(request);
-        if again && self.add_message(chain, &message) {
-            self.script.happened(Fault::RegisterTwice);
-        }
-    }
-
-    fn send_data(&mut self, mut request: SendRequest, chain: &mut Vec<SendRequest>) {
-        let SendOp::WriteWithImm { mut addr, mut rkey, mut imm } = request.op else {
-            return chain.push(request);
-        };
-        let mut pieces = 1;
-        let mut erased = false;
-        let mut keepalives = 0;
-        for (fault, value) in self.script.strike(Occasion::Data) {
-            let before = (imm, addr, rkey, request.local.offset, erased);
-            let mut felt = false;
-            match fault {
-                Fault::ImmOver => imm = BEYOND_ANY_WINDOW,
-                Fault::ImmWrap => imm = u32::MAX,
-                Fault::ImmShort => imm -= 1,
-                Fault::ImmSwapped => imm = imm.swap_bytes(),
-                Fault::ImmZero => {
-                    let nothing = self.nothing();
-                    felt = self.add(chain, nothing, SendOp::WriteWithImm { addr, rkey, imm: 0 }).is_some();
-                }
-                Fault::ImmSplit => pieces = value.min(request.local.len),
-                Fault::WriteFirst => {
-                    let half = request.local.len / 2;
-                    let first = Slice { len: half, ..request.local };
-                    if self.add(chain, first, SendOp::Write { addr, rkey }).is_some() {
-                        addr += u64::from(half);
-                        request.local = skip(request.local, half);
-                    }
-                }
-                Fault::TailMissing => erased |= self.fills_window(addr, request.local.len),
-                Fault::AddressOff => addr += 1,
-                Fault::AddressStale => {
-                    if let Some((first, now)) = self.peer_windows {
-                        addr = addr.wrapping_sub(now.addr).wrapping_add(first.addr);
-                        rkey = first.key;
-                    }
-                }
-                Fault::RegisterEarly => {
-                    felt = self.last_register.is_some_and(|message| self.add_message(chain, &message));
-                }
-                Fault::KeepaliveFlood => keepalives = value,
-                Fault::Opcode => felt = self.add_message(chain, &wire::bare(value as u16)),
-                Fault::MessageLength => {
-                    let mut bytes = wire::keepalive().to_vec();
-                    bytes.resize(value as usize, 0);
-                    felt = self.add_message(chain, &bytes);
-                }
-                Fault::Garbage => {
-                    let Slice { region, offset, len } = request.local;
-                    let mut noise = vec![0; len as usize];
-                    self.script.noise(&mut noise);
-                    let range = offset as usize..(offset + len) as usize;
-                    self.below_mut().fill(region, range, &mut |room| room.copy_from_slice(&noise));
-                    felt = true;
-                }
-                _ => {}
-            }
-            if felt || (imm, addr, rkey, request.local.offset, erased) != before {
-                self.script.happened(fault);
-            }
-        }
-        let whole = request.local.len;
-        // Every piece but the last is one of ours.
-        for left in (2..=pieces).rev() {
-            let len = request.local.len / left;
-            let piece = Slice { len, ..request.local };
-            if self.add(chain, piece, SendOp::WriteWithImm { addr, rkey, imm: len }).is_none() {
-                break;
-            }
-            addr += u64::from(len);
-            imm -= len;
-            request.local = skip(request.local, len);
-        }
-        if request.local.len < whole {
-            self.script.happened(Fault::ImmSplit);
-        }
-        request.op = SendOp::WriteWithImm { addr, rkey, imm };
-        if erased {
-            self.erase(&mut request);
-        }
-        chain.push(request);
-        let added = (0..keepalives).filter(|_| self.add_message(chain, &wire::keepalive())).count();
-        if added > 0 {
-            self.script.happened(Fault::KeepaliveFlood);
-        }
-    }
-
-    fn fills_window(&self, addr: u64, len: u32) -> bool {
-        self.peer_windows
-            .is_some_and(|(_, now)| addr + u64::from(len) == now.addr.wrapping_add(now.len.into()))
-    }
-
-    /// What the owner gets to see of a completion.
-    fn pass_on(&mut self, mut completion: Completion) -> Option<Completion> {
-        match (completion.wr_id.kind(), completion.outcome) {
-            (WrKind::Send(number), outcome) if number & ADDED != 0 => {
-                self.added -= 1;
-                if self.close_after == Some(completion.wr_id) && outcome == Outcome::Sent {
-                    self.script.happened(Fault::CloseAfter);
-                    self.below_mut().disconnect();
-                }
-                return None;
-            }
-            (WrKind::Receive(slot), Outcome::Received { len }) => {
-                completion.outcome = self.message_came(slot, len);
-            }
-            (WrKind::Receive(_), Outcome::Written { byte_len, imm }) if imm > 0 => {
-                for (fault, value) in self.script.strike(Occasion::Arrival) {
-                    let before = completion.outcome;
-                    match fault {
-                        Fault::Stall => {
-                            self.stalled_until = Some(Instant::now() + Duration::from_millis(value.into()));
-                        }
-                        Fault::LenientImm => {
-                            completion.outcome = Outcome::Written { byte_len, imm: byte_len }
-                        }
-                        _ => {}
-                    }
-                    if fault == Fault::Stall || completion.outcome != before {
-                        self.script.happened(fault);
-                    }
-                }
-            }
-            _ => {}
-        }
-        Some(completion)
-    }
-
-    fn message_came(&mut self, slot: u32, mut len: u32) -> Outcome {
-        let Some(&place) = self.receives.get(&slot) else { return Outcome::Received { len } };
-        let message = self.read(Slice { len: len.min(place.len), ..place });
-        let struck = self.script.strike(Occasion::Control);
-        let strikes = |fault| struck.iter().any(|&(struck, _)| struck == fault);
-        let overlooks = if message.len() != MESSAGE_LEN {
-            Some(Fault::LenientLength)
-        } else if wire::is_known(&message) {
-            None
-        } else {
-            Some(Fault::LenientOpcode)
-        };
-        if let Some(fault) = overlooks.filter(|&fault| strikes(fault)) {
-            self.script.happened(fault);
-            let start = place.offset as usize;
-            self.below_mut().fill(place.region, start..start + MESSAGE_LEN, &mut |room| {
-                room.copy_from_slice(&wire::keepalive());
-            });
-            len = MESSAGE_LEN as u32;
-        } else if let Some(memory) = message.try_into().ok().and_then(|message| wire::window(&message)) {
-            let first = self.peer_windows.map_or(memory, |(first, _)| first);
-            self.peer_windows = Some((first, memory));
-        }
-        Outcome::Received { len }
-    }
-
     /// Does what has become due. `true`: something has, so there may be something to look at.
     fn poll_due(&mut self, cx: &mut Context<'_>) -> Result<bool, TransportError> {
         let deadlines = self.late.iter().map(|(due, _)| *due).chain(self.stalled_until);
@@ -349,17 +150,6 @@ impl FaultyEndpoint {
         }
         self.below_mut().post_sends(&chain)?;
         Ok(true)
-    }
-}
-
-fn skip(slice: Slice, len: u32) -> Slice {
-    Slice { offset: slice.offset + len, len: slice.len - len, ..slice }
-}
-
-fn edit_register(message: &mut Message, edit: impl FnOnce(&mut XferMemory)) {
-    if let Some(mut memory) = wire::window(message) {
-        edit(&mut memory);
-        *message = wire::register(memory);
     }
 }
 
