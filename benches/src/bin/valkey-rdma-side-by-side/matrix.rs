@@ -181,12 +181,16 @@ fn lab() -> Vec<Row> {
             let callers_are = if callers == 1 { "caller" } else { "callers" };
             let ours = Contender::ours(Rdma, test, 1, callers, 1);
             let mut contenders = vec![
-                ours.clone(),
                 Contender::perftest(Perftest::WriteBandwidth, len),
                 Contender::valkey_benchmark(Rdma, test, callers, 1),
+                ours.clone(),
             ];
-            // What is received is copied in any case: out of the window.
-            contenders.extend((test == "set").then(|| ours.with_a_pool()));
+            // What is sent need not be copied. What is received is, in any case: out of the window.
+            if test == "set" {
+                contenders.insert(0, ours.with_a_pool());
+            } else {
+                contenders.rotate_right(1);
+            }
             rows.push(
                 Row::new(
                     format!("{test}, {callers} {callers_are}, {} KiB values", len / 1024),
