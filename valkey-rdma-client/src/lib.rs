@@ -89,7 +89,7 @@
 //! ```no_run
 //! # use valkey_rdma_client::{BufferPool, Client, Command};
 //! # async fn example(client: Client) -> Result<(), Box<dyn std::error::Error>> {
-//! let pool = BufferPool::new(8, 2 << 20)?; // as many as may be under way at once
+//! let pool = BufferPool::new(8, 2 << 20)?; // as many as are filled or sent at once
 //! let mut buffer = pool.take().await;
 //! buffer[..1 << 20].fill(7);
 //! let value = buffer.freeze().slice(..1 << 20);
@@ -98,8 +98,8 @@
 //! # }
 //! ```
 //!
-//! [`Client::get_into`] reads a value into memory of your own, with the one copy that the protocol takes: out of the window
-//! that the server has written it to.
+//! [`Client::get_into`] reads a value into memory of your own, with the one copy that the protocol takes: out of the
+//! window that the server has written it to.
 //!
 //! [`Cache`] keeps values on this side for as long as the server says that they hold.
 //!

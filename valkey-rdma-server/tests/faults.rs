@@ -8,7 +8,7 @@ use support::localhost;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use valkey_rdma_server::faults::Faults;
 use valkey_rdma_server::{DeviceKind, Mock, Server, TransportConfig};
-use valkey_rdma_transport::{Listener, Stream, device};
+use valkey_rdma_transport::{BufferPool, Listener, Stream, device};
 
 /// How many faults have happened when a client was answered.
 async fn happened(script: &str) -> u64 {
@@ -56,4 +56,28 @@ async fn what_comes_to_nothing_does_not_count() {
     ] {
         assert_eq!(happened(script).await, 0, "{script}");
     }
+}
+
+/// What is noise is in the send buffer: a pool's memory is never touched, as it is never lent.
+#[tokio::test]
+async fn a_value_of_a_pool_is_copied_before_anything_happens_to_it() {
+    let faults: Faults = "garbage@2".parse().unwrap();
+    let config = TransportConfig::default();
+    let honest = device::listen(DeviceKind::Emulated, localhost(), &config.endpoint_options()).await.unwrap();
+    let addr = honest.local_addr();
+    let mut listener = Listener::over(faults.listener(honest), &config);
+    let (client, server) =
+        tokio::join!(Stream::connect(DeviceKind::Emulated, addr, &config), listener.accept());
+    let (mut client, mut server) = (client.unwrap(), server.unwrap());
+    let mut buffer = BufferPool::new(1, 50_000).unwrap().take().await;
+    buffer.fill(7);
+    let value = buffer.freeze();
+    for right in [true, false] {
+        server.write_all(&value).await.unwrap();
+        let mut received = vec![0; value.len()];
+        client.read_exact(&mut received).await.unwrap();
+        assert_eq!(received == value, right);
+    }
+    assert!(value.iter().all(|byte| *byte == 7));
+    assert_eq!((faults.happened(), server.stats().device.lent), (1, 0));
 }

@@ -102,7 +102,7 @@ impl Config {
     }
 
     /// Bytes of pinned memory for data on its way out. Default 1 MiB, range 4 KiB to 1 GiB. Independent of the
-    /// peer's window. Smaller blocks writers earlier.
+    /// peer's window. Smaller blocks writers earlier. As many bytes of [pools](crate::BufferPool) may be under way.
     pub fn send_buffer(&mut self, bytes: u32) -> &mut Self {
         self.send_buffer = bytes.clamp(4096, MAX_RX_SIZE);
         self

@@ -10,22 +10,23 @@ use tokio::sync::Semaphore;
 
 /// Buffers of one length, of which large values are sent without a copy.
 ///
-/// What is written to a [`Stream`](crate::Stream) is copied into its send buffer, which the device can reach. The buffers
-/// of a pool it reaches where they lie: a stream registers the pool when it first sends from it, and sends
-/// [frozen](PoolBuffer::freeze) bytes from their place wherever 8 KiB or more of them are written at once, among whatever
-/// else. It knows them by their address, so that they may come as slices and in vectored writes. Elsewhere, as over TCP,
-/// they are bytes like any others. They count against the send buffer as if they were copied: it says how many bytes may
-/// be under way.
+/// What is written to a [`Stream`](crate::Stream) is copied into its send buffer, which the device can reach. The
+/// buffers of a pool it reaches where they lie: a stream registers the pool when it first sends from it, and sends
+/// [frozen](PoolBuffer::freeze) bytes from their place wherever 8 KiB or more of them are written at once and the send
+/// buffer has room for 8 KiB. They count against that as if they were copied: it says how many bytes may be under way.
+/// They are known by their address, so they may come as slices and in vectored writes. Elsewhere, as over TCP, they are
+/// bytes like any others.
 ///
 /// # What it costs
-/// A pool is made once, for the values that may be under way at the same time. **Each connection** that sends from it
-/// registers all of it: that pins its memory, within the first such write, some tenths of a second for a GiB, and counts
-/// against the `memlock` limit (`ulimit -l`) each time. Where that is refused, the connection logs a warning and copies.
-/// Registered it stays, and its memory there, until those connections have ended. No huge pages are asked for.
+/// A pool is made once, with as many buffers as are to be filled or sent at the same time. **Each connection** that
+/// sends from it registers all of it: that pins its memory, some tenths of a second for a GiB, during which the first
+/// such write holds its thread up, and counts against the `memlock` limit (`ulimit -l`) each time. Where that is
+/// refused, the connection logs a warning and copies. The pool stays registered, and its memory there, until the
+/// connection lets go of its buffers, as follows. No huge pages are asked for.
 ///
 /// # When a buffer comes back
-/// When nobody holds bytes of it and the peer's device has acknowledged them, or when the connection has ended **and** what
-/// it had received was read, or it was dropped. So a task that is the only one to read, or to drive a
+/// When nobody holds bytes of it and the peer's device has acknowledged them; or when the connection has ended **and**
+/// what it had received was read, or it was dropped. So a task that is the only one to read, or to drive a
 /// [`Driven`](crate::Driven) stream, must not wait for a buffer that this stream is sending.
 ///
 /// ```
@@ -100,8 +101,8 @@ pub(crate) struct Lease {
 }
 
 impl BufferPool {
-    /// A pool of so many buffers of `len` bytes each, zeroed. The memory is the system's until it is used or registered;
-    /// where there is none, the program ends, as with any vector.
+    /// A pool of so many buffers of `len` bytes each, zeroed. The memory is the system's until it is used or
+    /// registered; where there is none, the program ends, as with any vector.
     ///
     /// # Errors
     /// [`UnusablePool`] if there would be nothing in it, or 4 GiB or more in all: places in it are named by 32 bits.
@@ -306,7 +307,8 @@ static ARENAS: RwLock<BTreeMap<usize, Weak<Arena>>> = RwLock::new(BTreeMap::new(
 /// Buffers begin on cache lines of their own.
 const ALIGNMENT: usize = 64;
 
-/// The page size of most machines. Where pages are larger, their first and last one are pinned with whatever else they hold.
+/// The page size of most machines. Where pages are larger, the first and the last one are pinned with whatever else
+/// they hold.
 const PAGE: usize = 4096;
 
 #[cfg(test)]

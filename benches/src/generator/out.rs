@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::workload::{Sink, Values};
 
 /// Values from this length on are sent from where they are, instead of being copied first.
-const SHARED_FROM: usize = 16 * 1024;
+const SHARED_FROM: usize = 8 * 1024;
 
 /// The most pieces handed to one write.
 pub(super) const MAX_SLICES: usize = 16;

@@ -95,8 +95,10 @@ mod tests {
 
     #[test]
     fn values_are_the_same_wherever_they_lie() {
-        let [values, pooled] = [false, true].map(|pooled| Values::new(Sizes::fixed(100), 1000, pooled));
-        assert!((0..1000).all(|key| values.of(key) == pooled.of(key)));
+        let words: Vec<u8> = (0..200).flat_map(|word| mix(word).to_le_bytes()).collect();
+        for values in [false, true].map(|pooled| Values::new(Sizes::fixed(100), 1000, pooled)) {
+            assert!((0..1000).all(|key| values.of(key) == &words[key as usize..][..100]));
+        }
     }
 
     #[test]

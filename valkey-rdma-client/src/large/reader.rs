@@ -12,8 +12,8 @@ use crate::error::{Error, LostCause};
 use crate::info::ConnectionInfo;
 use crate::wire::Wire;
 
-/// A reply that arrives piece by piece: [`Client::stream_reply`](crate::Client::stream_reply). Dropping it before its end closes the connection: over
-/// TCP at once, over RDMA when the rest was read in the background, or after 60 s.
+/// A reply that arrives piece by piece, from [`Client::stream_reply`](crate::Client::stream_reply). Dropping it before its
+/// end closes the connection: over TCP at once, over RDMA when the rest was read in the background, or after 60 s.
 #[derive(Debug)]
 pub struct ValueReader {
     connection: Dedicated,

@@ -11,8 +11,8 @@ use crate::info::ConnectionInfo;
 use crate::value::Value;
 use crate::wire::Wire;
 
-/// An argument that is sent piece by piece: [`Client::stream_argument`](crate::Client::stream_argument). Dropping it before
-/// [`finish`](Self::finish) closes the connection, and the command does not run.
+/// An argument that is sent piece by piece, from [`Client::stream_argument`](crate::Client::stream_argument). Dropping it
+/// before [`finish`](Self::finish) closes the connection, and the command does not run.
 #[derive(Debug)]
 pub struct ValueWriter {
     connection: Dedicated,
@@ -53,7 +53,8 @@ impl ValueWriter {
     /// Ends the argument and waits for the reply.
     ///
     /// # Errors
-    /// [`Error::Refused`] if bytes are missing; the command does not run then. Else as [`Client::command`](crate::Client::command).
+    /// [`Error::Refused`] if bytes are missing; the command does not run then. Else as
+    /// [`Client::command`](crate::Client::command).
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection. The command may or may not run.
@@ -74,9 +75,7 @@ impl ValueWriter {
             value => Ok(value),
         }
     }
-}
 
-impl ValueWriter {
     /// What the connection runs on.
     #[must_use]
     pub fn info(&self) -> &ConnectionInfo {

@@ -43,6 +43,7 @@ async fn a_value_is_read_straight_into_the_callers_memory() {
 
 #[tokio::test]
 async fn values_of_a_pool_go_out_without_a_copy_and_their_buffers_come_back() {
+    // Two of them fit into the send buffer, so that all of each is lent at once.
     const LEN: usize = 300_000;
     let target = target().await;
     let pool = BufferPool::new(2, LEN).expect("a usable pool");

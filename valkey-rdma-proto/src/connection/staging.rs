@@ -21,8 +21,9 @@ pub(super) struct Staging {
     posted: u64,
     /// Bytes acknowledged by the peer's device.
     acknowledged: u64,
-    /// Those in the ring, of the bytes given and of those handed to the device.
+    /// Bytes put into the ring: all that were given but those lent.
     ring_staged: u64,
+    /// Bytes handed to the device out of the ring.
     ring_posted: u64,
     /// Lent bytes that were not handed to the device to their end: the position of the first one, and where they lie.
     lent: VecDeque<(u64, Slice)>,
@@ -105,16 +106,17 @@ impl Staging {
         }
     }
 
-    /// The first `len` unposted bytes went to the device. Returns whether they are the last ones of some that were lent.
+    /// The first `len` unposted bytes went to the device. Returns whether they end with the last one of some that
+    /// were lent.
     pub(super) fn post(&mut self, len: u32) -> bool {
-        let next = self.unposted();
-        debug_assert!(len <= next.len);
+        debug_assert!(len <= self.unposted().len);
+        let lent = self.lent.front().filter(|(start, _)| *start <= self.posted);
+        let end = lent.map(|(start, slice)| start + u64::from(slice.len));
         self.posted += u64::from(len);
-        if next.region == self.region {
+        if end.is_none() {
             self.ring_posted += u64::from(len);
-            return false;
         }
-        let ends = len == next.len;
+        let ends = end == Some(self.posted);
         if ends {
             self.lent.pop_front();
         }

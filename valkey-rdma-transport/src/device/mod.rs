@@ -50,7 +50,8 @@ pub trait Endpoint: Send {
     /// long as the device may read them: otherwise the peer gets whatever is written there next.
     ///
     /// # Errors
-    /// [`TransportError::Memory`] if the memory cannot be pinned (naming the `memlock` limit).
+    /// [`TransportError::Memory`] if the memory cannot be pinned (naming the `memlock` limit), another if the device lends
+    /// nothing.
     fn lend(&mut self, pool: &BufferPool) -> Result<Region, TransportError>;
 
     /// Lends bytes of a region to `fill`, for writing. The caller vouches, by the protocol's own bookkeeping,

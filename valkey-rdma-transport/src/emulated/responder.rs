@@ -61,10 +61,8 @@ impl Side {
             let status = match op {
                 SendOp::Send => {
                     if let Some(receive) = self.receives.pop_front() {
-                        let own = self.memory(receive.local.region).is_some_and(Memory::is_own);
-                        let status =
-                            if own { FailureStatus::LocalLength } else { FailureStatus::LocalProtection };
-                        self.complete_receive(receive.wr_id, Outcome::Failed(status));
+                        let outcome = Outcome::Failed(FailureStatus::LocalLength);
+                        self.complete_receive(receive.wr_id, outcome);
                     }
                     FailureStatus::RemoteOperation
                 }

@@ -1,5 +1,5 @@
 //! What the emulated device adds to the contract, on each of its links: receivers that are not ready, queues that
-//! overflow, delays, faults, and peers that are none.
+//! overflow, delays, faults, names and addresses, and peers that are none.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;

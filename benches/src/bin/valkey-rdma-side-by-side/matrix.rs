@@ -181,15 +181,13 @@ fn lab() -> Vec<Row> {
             let callers_are = if callers == 1 { "caller" } else { "callers" };
             let ours = Contender::ours(Rdma, test, 1, callers, 1);
             let mut contenders = vec![
+                ours.clone(),
                 Contender::perftest(Perftest::WriteBandwidth, len),
                 Contender::valkey_benchmark(Rdma, test, callers, 1),
-                ours.clone(),
             ];
             // What is sent need not be copied. What is received is, in any case: out of the window.
             if test == "set" {
-                contenders.insert(0, ours.with_a_pool());
-            } else {
-                contenders.rotate_right(1);
+                contenders.push(ours.with_a_pool());
             }
             rows.push(
                 Row::new(
