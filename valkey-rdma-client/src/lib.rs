@@ -83,6 +83,8 @@
 //! | values of many megabytes | [`Client::get_into`], [`Client::stream_reply`], [`Client::stream_argument`] |
 //! | anything else that changes a connection | [`Client::dedicated`] |
 //!
+//! [`Cache`] keeps values on this side for as long as the server says that they hold.
+//!
 //! # Large values without copies
 //! Over RDMA, what lies in a [`BufferPool`] is sent from where it is, without passing through a send buffer:
 //!
@@ -100,8 +102,6 @@
 //!
 //! [`Client::get_into`] reads a value into memory of your own, with the one copy that the protocol takes: out of the
 //! window that the server has written it to.
-//!
-//! [`Cache`] keeps values on this side for as long as the server says that they hold.
 //!
 //! # Features
 //! | feature | what it adds |

@@ -21,8 +21,8 @@ use tokio::sync::Semaphore;
 /// A pool is made once, with as many buffers as are to be filled or sent at the same time. **Each connection** that
 /// sends from it registers all of it: that pins its memory, some tenths of a second for a GiB, during which the first
 /// such write holds its thread up, and counts against the `memlock` limit (`ulimit -l`) each time. Where that is
-/// refused, the connection logs a warning and copies. The pool stays registered, and its memory there, until the
-/// connection lets go of its buffers, as follows. No huge pages are asked for.
+/// refused, the connection logs a warning and copies. The pool stays registered, and its memory there, until that
+/// connection has ended and what it had received was read, or it was dropped. No huge pages are asked for.
 ///
 /// # When a buffer comes back
 /// When nobody holds bytes of it and the peer's device has acknowledged them; or when the connection has ended **and**

@@ -16,7 +16,8 @@ pub struct Stats {
     pub protocol: Counters,
     /// What the device was asked for.
     pub device: DeviceCounters,
-    /// Bytes registered with the device, [pools](crate::BufferPool) included; 0 once the connection has ended and everything was read.
+    /// Bytes registered with the device, [pools](crate::BufferPool) included; 0 once the connection has ended and
+    /// everything was read.
     pub pinned_bytes: u64,
     /// With [`Polling::Adaptive`]: how long it looks on, as things are, before it sleeps.
     pub spin_budget: Duration,

@@ -5,7 +5,7 @@ use clap::parser::ValueSource;
 
 use super::{Args, Instead, Selection, Transport};
 use crate::matrix::Matrix;
-use crate::workload::DefaultTest;
+use crate::workload::{DefaultTest, SHARED_FROM};
 
 /// Refuses what makes no sense together.
 pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
@@ -86,6 +86,12 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
         return refuse(
             "--pool is memory registered for RDMA and means nothing without --rdma or --transport",
         );
+    }
+    if args.pool && args.matrix.is_none() && args.sizes.longest() < SHARED_FROM {
+        return refuse(format!(
+            "--pool is for values of {SHARED_FROM} bytes and more, and -d says at most {}",
+            args.sizes.longest()
+        ));
     }
     if given("arrivals") && args.rps == 0.0 && !args.sweep {
         return refuse("--arrivals says how the times of --rps or --sweep lie, and there is neither");

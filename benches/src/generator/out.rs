@@ -5,10 +5,7 @@ use std::io::IoSlice;
 
 use bytes::Bytes;
 
-use crate::workload::{Sink, Values};
-
-/// Values from this length on are sent from where they are, instead of being copied first.
-const SHARED_FROM: usize = 8 * 1024;
+use crate::workload::{SHARED_FROM, Sink, Values};
 
 /// The most pieces handed to one write.
 pub(super) const MAX_SLICES: usize = 16;

@@ -21,7 +21,7 @@ pub use keys::{Keys, Order, Slot};
 pub use script::{Mix, MixError, Script, ScriptError, Step};
 pub use sizes::{Sizes, SizesError};
 pub use template::{Sink, Template};
-pub use values::Values;
+pub use values::{SHARED_FROM, Values};
 
 /// A 64-bit mixing function: every input bit changes about half of the output bits.
 ///

@@ -3,7 +3,7 @@
 use valkey_rdma_client::Command;
 
 use super::keys::{Keys, Slot};
-use super::values::Values;
+use super::values::{SHARED_FROM, Values};
 
 /// A command whose placeholders are filled from a request's number.
 ///
@@ -55,8 +55,6 @@ const SHARED: [&[u8]; 9] = [
     b"__rand_8th__",
     b"__rand_9th__",
 ];
-/// Values of so many bytes are handed to the client library without a copy.
-const SHARED_FROM: usize = 8 * 1024;
 /// Digits of a number, as long as its placeholder.
 const DIGITS: usize = 12;
 

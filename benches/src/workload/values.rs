@@ -5,6 +5,9 @@ use valkey_rdma_client::BufferPool;
 
 use super::{Sizes, mix};
 
+/// Values of so many bytes are sent from where they are, or handed to the client library, without being copied first.
+pub const SHARED_FROM: usize = 8 * 1024;
+
 /// The values of all keys: windows into one shared pseudo-random pattern.
 ///
 /// Key `k` has the bytes that start at `k` modulo the pattern's spare length. The pattern does not repeat, so a

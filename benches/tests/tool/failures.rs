@@ -20,7 +20,8 @@ fn bad_flags_end_with_status_2() {
     assert_one_line(&tool(&["-t", "nothing"]), 2, "there is no test \"nothing\"");
     assert_one_line(&tool(&["--url", "rdma://server", "--poll", "often"]), 2, "--poll");
     assert_one_line(&tool(&["--url", "valkey://server", "--poll", "busy"]), 2, "--poll");
-    assert_one_line(&tool(&["--url", "valkey://server", "--pool"]), 2, "--pool");
+    assert_one_line(&tool(&["--url", "valkey://server", "--pool", "-d", "8192"]), 2, "reached over TCP");
+    assert_one_line(&tool(&["--rdma", "--pool", "-d", "1-8191"]), 2, "-d says at most 8191");
     assert_one_line(&tool(&["--pool"]), 2, "means nothing without --rdma");
     assert_one_line(&tool(&["--json", "/nowhere/at/all.json"]), 2, "/nowhere/at/all.json cannot be written");
     assert_one_line(&tool(&["--rps", "1e-20"]), 2, "0.001");

@@ -60,7 +60,7 @@ pub struct Connection {
     max_piece: u32,
     /// Bytes written plainly, which the next immediate announces too.
     unannounced: u32,
-    /// The last ones of some that were lent are among these, or announced by the next immediate.
+    /// Whether the next immediate announces the last ones of some that were lent.
     lending_ends: bool,
     /// The feature bits both sides have, once that is known.
     features: Option<u64>,

@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::BufMut;
-
 use valkey_rdma_proto::work::Region;
 
 use crate::device::Access;

@@ -1,7 +1,8 @@
 //! The async byte stream over one RDMA connection.
 //!
 //! From the outside in: [`Stream`] and its [halves](half) lock the [session] that they share with the
-//! [driver], which is a task in the background or the [task that uses it](driven); the session joins the protocol core to its [port] on the device.
+//! [driver], which is a task in the background or the [task that uses it](driven); the session joins the protocol core to
+//! its [port] on the device.
 
 mod connect;
 mod crank;

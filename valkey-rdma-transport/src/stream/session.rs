@@ -169,7 +169,8 @@ impl Session {
         self.waiters.take_ready(&self.core, self.end.is_some())
     }
 
-    /// What was lent and is not being sent any more. Drop it without holding the lock: whoever waits for a buffer is woken.
+    /// What was lent and is not being sent any more. Drop it without holding the lock: whoever waits for a buffer is
+    /// woken.
     pub(super) fn take_returned(&mut self) -> Vec<Lease> {
         // Asked after every access, and mostly there is nothing.
         if self.port.holds() { self.port.give_back(self.core.fate().delivered) } else { Vec::new() }
