@@ -54,6 +54,10 @@ impl Backlog {
         Poll::Ready(message)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held.is_empty() && self.queue.is_empty()
+    }
+
     /// Gives the places of all requests that were taken out to others: together, which is cheaper than one by one.
     pub(crate) fn make_room(&mut self) {
         if self.freed > 0 {

@@ -1,4 +1,4 @@
-//! [`Driver`]: the one task that owns a connection's stream.
+//! [`Driver`]: what owns a connection's stream.
 //!
 //! Reading and writing make progress independently of each other: a peer that stops reading until we have read its
 //! replies, as every server with a full output window does, is never waited for. What waits when the stream is ready
@@ -6,33 +6,31 @@
 //!
 //! - with fewer than [`UNANSWERED_BATCHES`] batches unanswered, whatever waits leaves at once: an idle connection
 //!   costs no delay;
-//! - with more, commands pile up until a reply arrives or a batch is full. There are no timers.
+//! - with more, commands pile up until a reply arrives or a batch is full. There are no timers;
+//! - a caller that has the connection for itself sends at once, and the link's task sleeps on.
 //!
 //! Of many replies that came together, half of what is in flight is handed out first: its callers' next commands are on
 //! their way while the other half's callers run. Else client and server would take turns.
 
-use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::AsyncWrite;
 use tokio::runtime::RuntimeFlavor;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 use tracing::debug;
 
 use crate::backlog::Backlog;
-use crate::decoder::ProtocolError;
 use crate::error::LostCause;
 use crate::in_flight::InFlight;
-use crate::parting::Owed;
-use crate::request::{Alarm, Commands, Message, Request, Waiter};
-use crate::shared::{Push, Shared};
-use crate::value::Value;
+use crate::request::{Alarm, Commands, Message, Request};
+use crate::shared::Shared;
 use crate::wire::Wire;
+
+mod end;
+mod replies;
 
 /// Batches that may be unanswered before smaller ones are held back. With a single one, the link would idle for a round
 /// trip after each; with two, one side still waits whenever the other is slow to wake up. Four gained up to a fifth over
@@ -47,25 +45,26 @@ const BATCH_BYTES: u64 = 16 * 1024;
 const MAX_IN_FLIGHT: usize = 8 * 1024;
 /// Reads after which other tasks get their turn.
 const READS_PER_TURN: usize = 32;
-/// Replies that are handed out at once, at least. Of more, half of what is in flight: their callers send what comes next
-/// while the other half waits, so that the server has a batch to work on while callers work on theirs.
-const REPLIES_PER_TURN: usize = 16;
-
-/// Owns a connection. As a future, it ends with it; what can go on on another connection is in the backlog then, and
-/// every other waiter was told.
-pub(crate) struct Driver<'a> {
+/// Owns a connection, and what waits to be sent on it.
+pub(crate) struct Driver {
     wire: Wire,
-    backlog: &'a mut Backlog,
+    backlog: Backlog,
     in_flight: InFlight,
     batch: Batch,
     /// Whether a batch is being handed to the stream; until it is, no other is begun.
     writing: bool,
+    /// Why the stream took no more from a caller; the link's task ends the connection.
+    broken: Option<io::Error>,
+    /// Whether the request answered last was alone: its caller is the only one to expect a request from.
+    lone: bool,
     /// Whether replies that were received may not have been handed out yet.
     undelivered: bool,
     /// Whether callers share this task's thread: who got a reply has its turn before anything else is looked for.
     one_thread: bool,
     stopping: Stopping,
     alarm: Alarm,
+    /// Wakes the link's task.
+    task: Waker,
     shared: Arc<Shared>,
     /// How often a request may be sent again on other connections; none: there will be none.
     retries: Option<u32>,
@@ -93,10 +92,10 @@ enum Stopping {
     Closing(Vec<oneshot::Sender<()>>),
 }
 
-impl<'a> Driver<'a> {
+impl Driver {
     pub(crate) fn new(
         mut wire: Wire,
-        backlog: &'a mut Backlog,
+        mut backlog: Backlog,
         shared: Arc<Shared>,
         retries: Option<u32>,
     ) -> Self {
@@ -110,13 +109,55 @@ impl<'a> Driver<'a> {
             in_flight: InFlight::default(),
             batch: Batch::default(),
             writing: false,
+            broken: None,
+            lone: false,
             undelivered: false,
             one_thread,
             stopping: Stopping::No,
             alarm,
+            task: Waker::noop().clone(),
             shared,
             retries,
         }
+    }
+
+    /// Drives, on the link's task. Ready once the connection has ended: what can go on on another one is in the backlog
+    /// then, and every other waiter was told.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Arc<LostCause>> {
+        self.task.clone_from(cx.waker());
+        let cause = ready!(self.poll_connection(cx));
+        Poll::Ready(self.end(cause))
+    }
+
+    pub(crate) fn into_backlog(self) -> Backlog {
+        self.backlog
+    }
+
+    /// Whether a caller has the connection for itself, as far as can be known: none but the last one answered has
+    /// anything to send, and nothing is under way.
+    pub(crate) fn is_lone(&self) -> bool {
+        let idle = self.in_flight.is_empty() && !self.writing && self.backlog.is_empty();
+        self.lone && idle && matches!(self.stopping, Stopping::No)
+    }
+
+    /// Whether a request can be sent without the link's task: it need not be told of the deadline.
+    pub(crate) fn is_watched(&self, request: &Request) -> bool {
+        request.deadline.is_none_or(|deadline| self.alarm.goes_off_by(deadline.at))
+    }
+
+    /// Sends a request on behalf of its caller, who is [alone](Self::is_lone), on the caller's task. The link's task,
+    /// which waits for the reply anyway, goes on with whatever the stream does not take at once.
+    pub(crate) fn send_lone(&mut self, request: Request) {
+        self.encode(request);
+        self.end_batch();
+        // A device's stream may need timers of its runtime.
+        let _entered = self.wire.runtime.enter();
+        match self.wire.poll_flush(&mut Context::from_waker(&self.task)) {
+            Poll::Ready(Ok(())) => return self.writing = false,
+            Poll::Ready(Err(error)) => self.broken = Some(error),
+            Poll::Pending => {}
+        }
+        self.task.wake_by_ref();
     }
 
     /// Moves bytes both ways until neither way can go on. Ready once the connection is at its end.
@@ -150,6 +191,9 @@ impl<'a> Driver<'a> {
 
     /// Fills and writes batches until nothing waits, the stream takes no more, or the rest has to pile up.
     fn write_batches(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if let Some(error) = self.broken.take() {
+            return Err(error);
+        }
         loop {
             if !self.writing {
                 self.fill_batch(cx);
@@ -220,6 +264,7 @@ impl<'a> Driver<'a> {
         if let Some(deadline) = request.deadline {
             self.alarm.note(deadline.at);
         }
+        self.lone = false;
         request.give_up = None;
         request.sends += 1;
         self.in_flight.push(request, runs_from);
@@ -231,83 +276,6 @@ impl<'a> Driver<'a> {
         self.writing = true;
         self.shared.tally.batch(batch.commands);
         self.shared.tally.in_flight(self.in_flight.commands());
-    }
-
-    /// Reads once and hands out the replies that are complete. Of many, callers get a share and their turn before the
-    /// rest is.
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LostCause>> {
-        if !self.undelivered {
-            ready!(self.wire.poll_fill(cx))?;
-        }
-        let share = self.in_flight.commands().div_ceil(2).max(REPLIES_PER_TURN);
-        let replies = self.hand_out(share).map_err(LostCause::Protocol)?;
-        self.undelivered = replies == share;
-        if self.undelivered || (replies > 0 && self.one_thread) {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    /// Hands out the replies that are complete, at most so many. Returns how many.
-    fn hand_out(&mut self, most: usize) -> Result<usize, ProtocolError> {
-        let mut replies = 0;
-        while replies < most {
-            let Some(value) = self.wire.decoder.next()? else { break };
-            let reply = match value {
-                Value::Push(message) => {
-                    self.shared.tally.push();
-                    match &self.shared.pushes {
-                        Some(hook) => hook(Push::Message(&message)),
-                        None => debug!(kind = ?message.first(), "push message ignored"),
-                    }
-                    continue;
-                }
-                Value::Error(error) => Err(error),
-                value => Ok(value),
-            };
-            replies += 1;
-            // Before the reply is handed out: who has it sees itself counted out.
-            self.shared.tally.in_flight(self.in_flight.commands().saturating_sub(1));
-            if !self.in_flight.answer(reply) {
-                return Err(ProtocolError::Unasked);
-            }
-        }
-        self.shared.tally.replies(replies as u64);
-        Ok(replies)
-    }
-
-    /// Tells those whose time is up. What was encoded leaves nevertheless, and its reply keeps its place.
-    fn expire(&mut self) {
-        let now = Instant::now();
-        let shared = &self.shared;
-        let next = self.in_flight.expire(now, |waiter: Waiter, deadline| {
-            shared.tally.timed_out();
-            waiter.fail(shared.timed_out(deadline.limit, true));
-        });
-        if let Some(next) = next {
-            self.alarm.note(next);
-        }
-        self.backlog.expire(now, &mut self.alarm, |request| {
-            shared.tally.timed_out();
-            let limit = request.deadline.map_or(Duration::ZERO, |deadline| deadline.limit);
-            let may_have_run = request.may_have_run;
-            request.fail(shared.timed_out(limit, may_have_run));
-        });
-    }
-
-    /// A peer that will not be written to may have said why, such as "max number of clients reached".
-    fn last_words(&mut self, cx: &mut Context<'_>, error: io::Error) -> LostCause {
-        // Nobody gets a turn any more: all replies at once.
-        let mut handed_out = self.hand_out(usize::MAX);
-        for _ in 0..READS_PER_TURN {
-            match self.wire.poll_fill(cx) {
-                Poll::Ready(Ok(())) if handed_out.is_ok() => handed_out = self.hand_out(usize::MAX),
-                Poll::Ready(Err(LostCause::PeerClosed)) => return LostCause::PeerClosed,
-                _ => break,
-            }
-        }
-        LostCause::Io(error)
     }
 
     /// Ready when this side has ended the connection.
@@ -323,46 +291,6 @@ impl<'a> Driver<'a> {
             }
         }
         Poll::Ready(LostCause::Closed)
-    }
-
-    /// Puts back what another connection may take over, and tells everybody else who waits.
-    fn end(&mut self, cause: LostCause) -> Arc<LostCause> {
-        debug!(%cause, "connection ended");
-        // Before anybody is told: who learns of the end must find nothing that relied on messages.
-        if let Some(hook) = &self.shared.pushes {
-            hook(Push::Gap);
-        }
-        self.shared.tally.in_flight(0);
-        if let (Stopping::Abandoned, LostCause::Closed) = (&self.stopping, &cause) {
-            self.wire.owed = Owed::Replies(self.in_flight.commands());
-        }
-        let cause = Arc::new(cause);
-        let retries = if matches!(*cause, LostCause::Closed) { None } else { self.retries };
-        let mut again = Vec::new();
-        for (mut request, ran) in self.in_flight.drain(self.wire.outbox.written()) {
-            request.may_have_run |= ran;
-            let harmless = !request.may_have_run || request.is_idempotent();
-            let may_retry = harmless && retries.is_some_and(|retries| request.sends <= retries);
-            if may_retry && request.is_wanted() && request.waiter.restart() {
-                again.push(request);
-            } else {
-                let error = self.shared.lost(&cause, request.may_have_run);
-                request.fail(error);
-            }
-        }
-        self.shared.tally.retried(again.len());
-        self.backlog.put_back(again.into_iter());
-        cause
-    }
-}
-
-impl Future for Driver<'_> {
-    type Output = Arc<LostCause>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Arc<LostCause>> {
-        let this = self.get_mut();
-        let cause = ready!(this.poll_connection(cx));
-        Poll::Ready(this.end(cause))
     }
 }
 

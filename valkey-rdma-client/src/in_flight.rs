@@ -48,6 +48,10 @@ impl InFlight {
         self.commands
     }
 
+    pub(crate) fn requests(&self) -> usize {
+        self.requests.len()
+    }
+
     pub(crate) fn batches(&self) -> usize {
         self.batches
     }

@@ -148,6 +148,7 @@ mod redis_bridge;
 mod request;
 mod roll;
 mod script;
+mod seat;
 mod server_error;
 mod shared;
 mod socket;

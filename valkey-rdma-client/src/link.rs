@@ -15,6 +15,7 @@ use crate::error::{Error, LostCause};
 use crate::info::Purpose;
 use crate::reconnect::Backoff;
 use crate::request::{Message, Request};
+use crate::seat::Seat;
 use crate::shared::{PushHook, Shared};
 use crate::wire::Wire;
 
@@ -24,6 +25,7 @@ pub(crate) struct Link {
     /// The places in the queue that are left.
     room: Arc<Semaphore>,
     patience: Option<Duration>,
+    seat: Arc<Seat>,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -48,13 +50,18 @@ impl Link {
         let room = Arc::new(Semaphore::new(ROOM));
         let patience = revival.as_ref().and_then(|revival| revival.patience);
         let shared = Arc::new(Shared::new(peer, &wire, pushes));
-        let task = Task { backlog: Backlog::new(queue, room.clone()), shared: shared.clone(), revival };
-        tokio::spawn(task.run(wire));
-        Self { messages, room, patience, shared }
+        let seat = Arc::new(Seat::default());
+        let task = Task { seat: seat.clone(), shared: shared.clone(), revival };
+        tokio::spawn(task.run(wire, Backlog::new(queue, room.clone())));
+        Self { messages, room, patience, seat, shared }
     }
 
     /// Hands a request over. Waits while the queue is full, no longer than the request would wait in it.
-    pub(crate) async fn send(&self, mut request: Request) -> Result<(), Error> {
+    pub(crate) async fn send(&self, request: Request) -> Result<(), Error> {
+        if self.shared.closing.load(Ordering::Relaxed) {
+            return Err(self.shared.dropped(false));
+        }
+        let Some(mut request) = self.seat.send(request) else { return Ok(()) };
         let place = match self.room.try_acquire() {
             Ok(place) => place,
             Err(TryAcquireError::Closed) => return Err(self.shared.dropped(false)),
@@ -120,29 +127,30 @@ impl Link {
 
 /// The other end.
 struct Task {
-    backlog: Backlog,
+    seat: Arc<Seat>,
     shared: Arc<Shared>,
     revival: Option<Revival>,
 }
 
 impl Task {
-    async fn run(mut self, mut wire: Wire) {
+    async fn run(self, mut wire: Wire, mut backlog: Backlog) {
         let retries = self.revival.as_ref().map(|revival| revival.retries);
         let mut attempt = 0;
         loop {
             let span = debug_span!("connection", peer = %self.shared.peer, transport = %wire.info.transport);
             let born = Instant::now();
-            let driver = Driver::new(wire, &mut self.backlog, self.shared.clone(), retries);
-            let cause = driver.instrument(span).await;
+            let driver = Driver::new(wire, backlog, self.shared.clone(), retries);
+            let cause;
+            (cause, backlog) = self.seat.drive(driver).instrument(span).await;
             let revival = match &self.revival {
                 Some(revival) if !matches!(*cause, LostCause::Closed) => revival.clone(),
-                _ => return self.end(&cause),
+                _ => return self.end(&mut backlog, &cause),
             };
             self.shared.disconnected(&cause);
             warn!(peer = %self.shared.peer, %cause, "connection lost");
             // A server that takes connections and ends them at once is not to be hurried.
             attempt = if born.elapsed() > Duration::from_secs(1) { 0 } else { attempt + 1 };
-            match self.revive(&revival, &cause, attempt).await {
+            match self.revive(&mut backlog, &revival, &cause, attempt).await {
                 Some(next) => wire = next,
                 None => return,
             }
@@ -152,21 +160,27 @@ impl Task {
     }
 
     /// Tries to connect until it works. None: nobody wants it any more, and everybody was told.
-    async fn revive(&mut self, revival: &Revival, cause: &Arc<LostCause>, first: u32) -> Option<Wire> {
+    async fn revive(
+        &self,
+        backlog: &mut Backlog,
+        revival: &Revival,
+        cause: &Arc<LostCause>,
+        first: u32,
+    ) -> Option<Wire> {
         let why = |request: &Request| match self.shared.outage() {
             Some(why) if !request.may_have_run => why,
             _ => self.shared.lost(cause, request.may_have_run),
         };
         for attempt in first.. {
-            let offline = self.backlog.wait_offline(revival.patience, why);
+            let offline = backlog.wait_offline(revival.patience, why);
             tokio::select! {
-                stop = offline => return self.stop(stop),
+                stop = offline => return self.stop(backlog, stop),
                 () = sleep(revival.backoff.wait(attempt)) => {}
             }
-            let offline = self.backlog.wait_offline(revival.patience, why);
+            let offline = backlog.wait_offline(revival.patience, why);
             let connected = tokio::select! {
                 connected = revival.connector.connect(Purpose::Shared) => connected,
-                stop = offline => return self.stop(stop),
+                stop = offline => return self.stop(backlog, stop),
             };
             match connected {
                 Ok(wire) => return Some(wire),
@@ -179,8 +193,8 @@ impl Task {
         None
     }
 
-    fn stop(&mut self, stop: Stop) -> Option<Wire> {
-        self.end(&Arc::new(LostCause::Closed));
+    fn stop(&self, backlog: &mut Backlog, stop: Stop) -> Option<Wire> {
+        self.end(backlog, &Arc::new(LostCause::Closed));
         match stop {
             Stop::Close(done) => drop(done),
             Stop::Abandoned => {}
@@ -189,9 +203,9 @@ impl Task {
     }
 
     /// Ends the link for good and tells everybody who waits.
-    fn end(&mut self, cause: &Arc<LostCause>) {
+    fn end(&self, backlog: &mut Backlog, cause: &Arc<LostCause>) {
         let cause = self.shared.end(cause.clone());
-        self.backlog.close(|request| self.shared.lost(&cause, request.may_have_run));
+        backlog.close(|request| self.shared.lost(&cause, request.may_have_run));
     }
 }
 

@@ -184,7 +184,7 @@ pub(crate) struct Alarm {
 impl Alarm {
     /// Makes sure that it goes off at this moment, or before.
     pub(crate) fn note(&mut self, at: Instant) {
-        if self.at.is_some_and(|earlier| earlier <= at) {
+        if self.goes_off_by(at) {
             return;
         }
         self.at = Some(at);
@@ -192,6 +192,11 @@ impl Alarm {
             Some(sleep) => sleep.as_mut().reset(at),
             None => self.sleep = Some(Box::pin(tokio::time::sleep_until(at))),
         }
+    }
+
+    /// Whether it is sure to go off at this moment, or before.
+    pub(crate) fn goes_off_by(&self, at: Instant) -> bool {
+        self.at.is_some_and(|earlier| earlier <= at)
     }
 
     /// Ready when it goes off; it is off then until the next note.

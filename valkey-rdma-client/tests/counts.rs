@@ -58,8 +58,25 @@ impl Cost {
 #[tokio::test]
 async fn sixteen_commands_that_wait_together_are_one_work_request_under_one_doorbell() {
     let (client, _server) = connected().await;
+    // From here on nobody has the connection for itself.
+    cost(&client, 16, 1).await;
     let cost = cost(&client, 16, 1).await;
     assert_eq!((cost.work_requests, cost.doorbells, cost.events), (1, 1, 1), "{cost:?}");
+}
+
+/// Who has the connection for itself does not wait for others, which may never come.
+#[tokio::test]
+async fn after_a_single_caller_the_first_of_sixteen_leaves_at_once_and_the_others_together() {
+    let (client, _server) = connected().await;
+    let cost = cost(&client, 16, 1).await;
+    assert_eq!((cost.work_requests, cost.doorbells), (2, 2), "{cost:?}");
+}
+
+#[tokio::test]
+async fn a_single_caller_costs_a_work_request_an_event_and_an_arm_for_each_command() {
+    let (client, _server) = connected().await;
+    let cost = cost(&client, 1, 100).await;
+    assert_eq!(cost, Cost { work_requests: 100, doorbells: 100, events: 100, arms: 100 });
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
@@ -15,6 +16,9 @@ use crate::error::Error;
 use crate::info::ConnectionInfo;
 use crate::link::Link;
 use crate::socket::Socket;
+use crate::value::Value;
+
+mod lone;
 
 /// Counts the writes that a stream accepts, and the bytes.
 struct Counted<S> {
@@ -217,7 +221,7 @@ async fn a_future_dropped_before_its_command_left_sends_nothing() {
     let client = client(ours);
     {
         let mut command = pin!(client.command(["GET", "a"]));
-        assert!(command.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())).is_pending());
+        assert!(command.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
     let kept = start(&client, &["GET", "b"]);
     expect(&mut peer, b"*2\r\n$3\r\nGET\r\n$1\r\nb\r\n").await;

@@ -1,5 +1,8 @@
 //! The client without async.
 
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
 use tokio::runtime::{Builder, Handle, RuntimeFlavor};
@@ -38,6 +41,45 @@ fn threads_share_a_connection_without_a_runtime_of_their_own() {
     assert_eq!(&buffer[..3], b"100");
     client.close().expect("closed");
 
+    runtime.block_on(async { drop(client) });
+}
+
+struct Unparks(thread::Thread);
+
+impl Wake for Unparks {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// An executor that knows nothing of tokio.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unparks(thread::current())));
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+/// A caller that has the connection for itself sends on its own thread, whatever that is.
+#[test]
+fn other_executors_can_run_what_the_async_client_returns() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime for client and mock");
+    let target = runtime.block_on(target());
+    let client = runtime.block_on(target.client());
+    let key = target.key("from outside");
+    // More than a send buffer takes at once.
+    let value = vec![7; 5 << 20];
+    for _ in 0..3 {
+        block_on(client.command(["PING"])).expect("a reply");
+        block_on(client.execute(Command::new("SET").arg(&key).arg(&value))).expect("a reply");
+        let got = block_on(client.command(["GET", &key])).expect("a reply");
+        assert!(got.as_bytes() == Some(&value[..]));
+    }
+    block_on(client.command(["DEL", &key])).expect("a reply");
     runtime.block_on(async { drop(client) });
 }
 

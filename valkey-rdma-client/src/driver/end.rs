@@ -1,0 +1,58 @@
+//! The end of a connection: what its peer said last, and what becomes of the requests.
+
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tracing::debug;
+
+use super::{Driver, READS_PER_TURN, Stopping};
+use crate::error::LostCause;
+use crate::parting::Owed;
+use crate::shared::Push;
+
+impl Driver {
+    /// A peer that will not be written to may have said why, such as "max number of clients reached".
+    pub(super) fn last_words(&mut self, cx: &mut Context<'_>, error: io::Error) -> LostCause {
+        // Nobody gets a turn any more: all replies at once.
+        let mut handed_out = self.hand_out(usize::MAX);
+        for _ in 0..READS_PER_TURN {
+            match self.wire.poll_fill(cx) {
+                Poll::Ready(Ok(())) if handed_out.is_ok() => handed_out = self.hand_out(usize::MAX),
+                Poll::Ready(Err(LostCause::PeerClosed)) => return LostCause::PeerClosed,
+                _ => break,
+            }
+        }
+        LostCause::Io(error)
+    }
+
+    /// Puts back what another connection may take over, and tells everybody else who waits.
+    pub(super) fn end(&mut self, cause: LostCause) -> Arc<LostCause> {
+        debug!(%cause, "connection ended");
+        // Before anybody is told: who learns of the end must find nothing that relied on messages.
+        if let Some(hook) = &self.shared.pushes {
+            hook(Push::Gap);
+        }
+        self.shared.tally.in_flight(0);
+        if let (Stopping::Abandoned, LostCause::Closed) = (&self.stopping, &cause) {
+            self.wire.owed = Owed::Replies(self.in_flight.commands());
+        }
+        let cause = Arc::new(cause);
+        let retries = if matches!(*cause, LostCause::Closed) { None } else { self.retries };
+        let mut again = Vec::new();
+        for (mut request, ran) in self.in_flight.drain(self.wire.outbox.written()) {
+            request.may_have_run |= ran;
+            let harmless = !request.may_have_run || request.is_idempotent();
+            let may_retry = harmless && retries.is_some_and(|retries| request.sends <= retries);
+            if may_retry && request.is_wanted() && request.waiter.restart() {
+                again.push(request);
+            } else {
+                let error = self.shared.lost(&cause, request.may_have_run);
+                request.fail(error);
+            }
+        }
+        self.shared.tally.retried(again.len());
+        self.backlog.put_back(again.into_iter());
+        cause
+    }
+}

@@ -1,0 +1,87 @@
+//! Handing out what came, and telling those who waited too long.
+
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::debug;
+
+use super::Driver;
+use crate::decoder::ProtocolError;
+use crate::error::LostCause;
+use crate::request::Waiter;
+use crate::shared::Push;
+use crate::value::Value;
+
+/// Replies that are handed out at once, at least. Of more, half of what is in flight: their callers send what comes next
+/// while the other half waits, so that the server has a batch to work on while callers work on theirs.
+const REPLIES_PER_TURN: usize = 16;
+
+impl Driver {
+    /// Reads once and hands out the replies that are complete. Of many, callers get a share and their turn before the
+    /// rest is.
+    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LostCause>> {
+        if !self.undelivered {
+            ready!(self.wire.poll_fill(cx))?;
+        }
+        let share = self.in_flight.commands().div_ceil(2).max(REPLIES_PER_TURN);
+        let only = self.in_flight.requests() == 1;
+        let replies = self.hand_out(share).map_err(LostCause::Protocol)?;
+        self.undelivered = replies == share;
+        if replies > 0 {
+            self.lone = only && self.in_flight.is_empty();
+        }
+        if self.undelivered || (replies > 0 && self.one_thread) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Hands out the replies that are complete, at most so many. Returns how many.
+    pub(super) fn hand_out(&mut self, most: usize) -> Result<usize, ProtocolError> {
+        let mut replies = 0;
+        while replies < most {
+            let Some(value) = self.wire.decoder.next()? else { break };
+            let reply = match value {
+                Value::Push(message) => {
+                    self.shared.tally.push();
+                    match &self.shared.pushes {
+                        Some(hook) => hook(Push::Message(&message)),
+                        None => debug!(kind = ?message.first(), "push message ignored"),
+                    }
+                    continue;
+                }
+                Value::Error(error) => Err(error),
+                value => Ok(value),
+            };
+            replies += 1;
+            // Before the reply is handed out: who has it sees itself counted out.
+            self.shared.tally.in_flight(self.in_flight.commands().saturating_sub(1));
+            if !self.in_flight.answer(reply) {
+                return Err(ProtocolError::Unasked);
+            }
+        }
+        self.shared.tally.replies(replies as u64);
+        Ok(replies)
+    }
+
+    /// Tells those whose time is up. What was encoded leaves nevertheless, and its reply keeps its place.
+    pub(super) fn expire(&mut self) {
+        let now = Instant::now();
+        let shared = &self.shared;
+        let next = self.in_flight.expire(now, |waiter: Waiter, deadline| {
+            shared.tally.timed_out();
+            waiter.fail(shared.timed_out(deadline.limit, true));
+        });
+        if let Some(next) = next {
+            self.alarm.note(next);
+        }
+        self.backlog.expire(now, &mut self.alarm, |request| {
+            shared.tally.timed_out();
+            let limit = request.deadline.map_or(Duration::ZERO, |deadline| deadline.limit);
+            let may_have_run = request.may_have_run;
+            request.fail(shared.timed_out(limit, may_have_run));
+        });
+    }
+}
