@@ -142,7 +142,7 @@ impl State {
     fn tell(&mut self, author: Option<u64>) {
         if self.watchers.is_empty() && self.waiters.is_empty() && self.tracking.is_idle() {
             for database in &mut self.databases {
-                self.changes_since_save += database.take_changed().len();
+                self.changes_since_save += database.forget_changed();
             }
             return;
         }

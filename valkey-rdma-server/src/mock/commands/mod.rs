@@ -28,10 +28,10 @@ mod streams;
 mod strings;
 mod transactions;
 
-use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use bytes::Bytes;
+use indexmap::IndexMap;
 
 use super::Context;
 use super::args::lowercase;
@@ -94,8 +94,8 @@ use Keys::{
 };
 use Kind::{Admin, Read, Store, Write};
 
-/// All commands by name, with the group that `COMMAND DOCS` names.
-static COMMANDS: LazyLock<BTreeMap<&'static str, (&'static str, &'static Entry)>> = LazyLock::new(|| {
+/// All commands by name and in its order, with the group that `COMMAND DOCS` names.
+static COMMANDS: LazyLock<IndexMap<&'static str, (&'static str, &'static Entry)>> = LazyLock::new(|| {
     let groups = [
         ("connection", connection::TABLE),
         ("generic", expiry::TABLE),
@@ -113,7 +113,9 @@ static COMMANDS: LazyLock<BTreeMap<&'static str, (&'static str, &'static Entry)>
         ("transactions", transactions::TABLE),
     ];
     let rows = groups.into_iter().flat_map(|(group, table)| table.iter().map(move |entry| (group, entry)));
-    rows.map(|(group, entry)| (entry.name, (group, entry))).collect()
+    let mut commands: IndexMap<_, _> = rows.map(|(group, entry)| (entry.name, (group, entry))).collect();
+    commands.sort_keys();
+    commands
 });
 
 /// What a connection may do before it has given the password.

@@ -240,6 +240,13 @@ impl Database {
         std::mem::take(&mut self.changed)
     }
 
+    /// As [`take_changed`](Self::take_changed), where only their number is wanted.
+    pub(in super::super) fn forget_changed(&mut self) -> usize {
+        let count = self.changed.len();
+        self.changed.clear();
+        count
+    }
+
     /// Says that a key counts as changed.
     pub(in super::super) fn touch(&mut self, key: &Bytes) {
         if let Some((key, _)) = self.entries.get_key_value(key) {
