@@ -97,7 +97,8 @@ impl Client {
 
     /// As [`connect_with`](Self::connect_with), over streams that `dialer` makes: Unix sockets, TLS, a tunnel. It is
     /// called for every connection, those after a lost one included. Of the endpoint, only login, database, protocol
-    /// and timeout count, and its host and port in messages.
+    /// and timeout count, and its host and port in messages. A stream is read on its connection's task, and written there or
+    /// on the thread of a caller that has the connection for itself, always within the runtime of this call.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), valkey_rdma_client::Error> {
@@ -134,7 +135,7 @@ impl Client {
     }
 
     /// Logs in over a stream that is connected already. It cannot be made again: once lost, it stays lost.
-    /// Of the endpoint, only login, database, protocol and timeout count, and its host and port in messages.
+    /// The rest is as for [`dial`](Self::dial).
     ///
     /// # Errors
     /// As [`connect`](Self::connect).

@@ -6,13 +6,16 @@
 //!
 //! - with fewer than [`UNANSWERED_BATCHES`] batches unanswered, whatever waits leaves at once: an idle connection
 //!   costs no delay;
-//! - with more, commands pile up until a reply arrives or a batch is full. There are no timers;
-//! - a caller that has the connection for itself sends at once, and the link's task sleeps on.
+//! - with more, commands pile up until a reply arrives or a batch is full. There are no timers.
+//!
+//! The link's task drives: it always has a read pending, and its waker is the only one that the stream is given. A caller
+//! that has the connection for itself [sends](Driver::send_lone) with that waker too, without waking that task.
 //!
 //! Of many replies that came together, half of what is in flight is handed out first: its callers' next commands are on
 //! their way while the other half's callers run. Else client and server would take turns.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -45,6 +48,7 @@ const BATCH_BYTES: u64 = 16 * 1024;
 const MAX_IN_FLIGHT: usize = 8 * 1024;
 /// Reads after which other tasks get their turn.
 const READS_PER_TURN: usize = 32;
+
 /// Owns a connection, and what waits to be sent on it.
 pub(crate) struct Driver {
     wire: Wire,
@@ -53,9 +57,10 @@ pub(crate) struct Driver {
     batch: Batch,
     /// Whether a batch is being handed to the stream; until it is, no other is begun.
     writing: bool,
-    /// Why the stream took no more from a caller; the link's task ends the connection.
+    /// Why the stream took no more from a caller. The link's task ends the connection.
     broken: Option<io::Error>,
-    /// Whether the request answered last was alone: its caller is the only one to expect a request from.
+    /// Whether the request answered last was the only one in flight, and none was sent since: the next is likely to come
+    /// from its caller, and to come alone.
     lone: bool,
     /// Whether replies that were received may not have been handed out yet.
     undelivered: bool,
@@ -133,11 +138,9 @@ impl Driver {
         self.backlog
     }
 
-    /// Whether a caller has the connection for itself, as far as can be known: none but the last one answered has
-    /// anything to send, and nothing is under way.
+    /// Whether a caller has the connection for itself, as far as can be known: nothing is under way, nothing waits.
     pub(crate) fn is_lone(&self) -> bool {
-        let idle = self.in_flight.is_empty() && !self.writing && self.backlog.is_empty();
-        self.lone && idle && matches!(self.stopping, Stopping::No)
+        self.lone && self.backlog.is_empty() && matches!(self.stopping, Stopping::No)
     }
 
     /// Whether a request can be sent without the link's task: it need not be told of the deadline.
@@ -147,15 +150,24 @@ impl Driver {
 
     /// Sends a request on behalf of its caller, who is [alone](Self::is_lone), on the caller's task. The link's task,
     /// which waits for the reply anyway, goes on with whatever the stream does not take at once.
+    ///
+    /// # Panics
+    /// If the stream does, which may be one of the user's. That ends the connection, as it would on the link's task.
     pub(crate) fn send_lone(&mut self, request: Request) {
         self.encode(request);
         self.end_batch();
-        // A device's stream may need timers of its runtime.
+        // Streams may rely on their runtime; the caller may be on a thread without one.
         let _entered = self.wire.runtime.enter();
-        match self.wire.poll_flush(&mut Context::from_waker(&self.task)) {
-            Poll::Ready(Ok(())) => return self.writing = false,
-            Poll::Ready(Err(error)) => self.broken = Some(error),
-            Poll::Pending => {}
+        let mut cx = Context::from_waker(&self.task);
+        match catch_unwind(AssertUnwindSafe(|| self.wire.poll_flush(&mut cx))) {
+            Ok(Poll::Ready(Ok(()))) => return self.writing = false,
+            Ok(Poll::Ready(Err(error))) => self.broken = Some(error),
+            Ok(Poll::Pending) => {}
+            Err(panic) => {
+                self.broken = Some(io::Error::other("the stream panicked"));
+                self.task.wake_by_ref();
+                resume_unwind(panic);
+            }
         }
         self.task.wake_by_ref();
     }

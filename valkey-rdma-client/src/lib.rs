@@ -112,10 +112,10 @@
 //! | `metrics` | counters through the `metrics` facade: `valkey_client_commands_total`, `_batches_total`, `_replies_total`, `_reconnects_total`, `_retries_total`, `_timeouts_total` |
 //!
 //! # How it works
-//! One task per connection owns the stream. Calls hand it encoded commands through a bounded queue; it writes what
+//! One task per connection drives the stream. Calls hand it encoded commands through a bounded queue; it writes what
 //! waits in batches, reads at the same time, and gives each reply to the oldest request without one. A caller that has
-//! gone away keeps its place in that order. When the connection is lost, the same task makes the next one, and the queue
-//! outlives both.
+//! the connection for itself writes its command itself, while it is polled. One that has gone away keeps its place in
+//! the order of replies. When the connection is lost, the same task makes the next one, and the queue outlives both.
 #![forbid(unsafe_code)]
 
 mod arrivals;

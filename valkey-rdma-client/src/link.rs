@@ -58,9 +58,6 @@ impl Link {
 
     /// Hands a request over. Waits while the queue is full, no longer than the request would wait in it.
     pub(crate) async fn send(&self, request: Request) -> Result<(), Error> {
-        if self.shared.closing.load(Ordering::Relaxed) {
-            return Err(self.shared.dropped(false));
-        }
         let Some(mut request) = self.seat.send(request) else { return Ok(()) };
         let place = match self.room.try_acquire() {
             Ok(place) => place,

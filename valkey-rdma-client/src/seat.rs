@@ -27,6 +27,7 @@ impl Seat {
     /// ends, and with it all that waits.
     pub(crate) async fn drive(&self, driver: Driver) -> (Arc<LostCause>, Backlog) {
         let _vacates = Vacates(self);
+        self.driver.clear_poison();
         *self.lock() = Some(Box::new(driver));
         poll_fn(|cx| {
             let mut seat = self.lock();
@@ -47,7 +48,7 @@ impl Seat {
         if !self.lone.load(Ordering::Relaxed) {
             return Some(request);
         }
-        // Whoever holds it: the queue wakes the link's task.
+        // Whoever holds it, or has panicked with it: the queue wakes the link's task.
         let Ok(mut seat) = self.driver.try_lock() else { return Some(request) };
         match &mut *seat {
             Some(driver) if driver.is_lone() && driver.is_watched(&request) => {
@@ -60,7 +61,7 @@ impl Seat {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Box<Driver>>> {
-        // A driver that panics on the link's task is gone; on a caller's, it can go on.
+        // A driver that has panicked on the link's task is gone; one that has on a caller's is about to end.
         self.driver.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -71,7 +72,7 @@ struct Vacates<'a>(&'a Seat);
 impl Drop for Vacates<'_> {
     fn drop(&mut self) {
         let driver = self.0.lock().take();
-        // Without the lock, as callers are told.
+        // The lock is free again: callers are told.
         drop(driver);
     }
 }

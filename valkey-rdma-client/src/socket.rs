@@ -12,14 +12,14 @@ use valkey_rdma_transport::{Driven, Stream};
 pub(crate) enum Socket {
     Tcp(TcpStream),
     Device(Stream),
-    /// The same, driven by the task that uses it.
+    /// The same, driven by the task that reads it.
     Driven(Driven),
     /// One that the caller brought along.
     Other(Box<dyn Io>),
 }
 
 impl Socket {
-    /// The same for one task that always has a read pending: it drives the device itself.
+    /// The same for a task that always has a read pending: it drives the device itself. Only its waker may be used.
     pub(crate) fn driven(self) -> Self {
         match self {
             Self::Device(stream) => Self::Driven(stream.into_driven()),

@@ -13,7 +13,7 @@ mod meters;
 
 use meters::Meters;
 
-/// Each number is written by the link's task alone.
+/// Numbers of batches, replies and what is in flight are written under the lock of the link's driver, the others by anybody.
 #[derive(Default)]
 pub(crate) struct Tally {
     commands: AtomicU64,

@@ -61,7 +61,7 @@ impl Wire {
         }
     }
 
-    /// From now on its only user is one task that always has a read pending.
+    /// From now on it is used with one waker only, that of a task that always has a read pending.
     pub(crate) fn set_driven(&mut self) {
         let socket = mem::replace(&mut self.socket, Socket::Other(Box::new(empty())));
         self.socket = socket.driven();

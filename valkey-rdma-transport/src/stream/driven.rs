@@ -17,8 +17,8 @@ use super::driver::Driver;
 /// In return the connection moves only while it is polled: nothing else posts receives, notices the peer's end, or
 /// delivers what a write has taken and the peer's window had no room for. So it is for tasks that **always have a
 /// read pending** while they wait for anything, as a server's connection and a client's multiplexer do; to let it
-/// rest, make a [stream](Self::into_stream) of it again. And it is for one task: the halves of `tokio::io::split`
-/// in two tasks would take each other's wake-ups.
+/// rest, make a [stream](Self::into_stream) of it again. And it is for one task, or at least one waker: the halves of
+/// `tokio::io::split` in two tasks would take each other's wake-ups.
 ///
 /// Reading, writing and shutdown are otherwise as a [`Stream`]'s, cancel safety included. Dropped, it closes in the
 /// background.

@@ -242,8 +242,10 @@ impl Database {
 
     /// As [`take_changed`](Self::take_changed), where only their number is wanted.
     pub(in super::super) fn forget_changed(&mut self) -> usize {
+        const KEPT: usize = 64;
         let count = self.changed.len();
         self.changed.clear();
+        self.changed.shrink_to(KEPT);
         count
     }
 
