@@ -21,6 +21,15 @@ use crate::polling::{AdaptiveOff, Polling};
 use crate::pool::Lease;
 use crate::stats::{Info, Stats};
 
+/// What a session lets go of.
+pub(super) struct Spent {
+    /// What was lent and is not being sent any more. Whoever waits for a buffer is woken.
+    _leases: Vec<Lease>,
+    /// The device's objects, once the connection has ended and everything that arrived was read: they are freed
+    /// then, whoever still looks at the counts.
+    _remains: Option<Remains>,
+}
+
 /// One connection.
 pub(super) struct Session {
     pub(super) core: Connection,
@@ -169,18 +178,15 @@ impl Session {
         self.waiters.take_ready(&self.core, self.end.is_some())
     }
 
-    /// What was lent and is not being sent any more. Drop it without holding the lock: whoever waits for a buffer is
-    /// woken.
-    pub(super) fn take_returned(&mut self) -> Vec<Lease> {
+    /// What is not needed any more. Drop it without holding the lock.
+    pub(super) fn take_spent(&mut self) -> Option<Spent> {
         // Asked after every access, and mostly there is nothing.
-        if self.port.holds() { self.port.give_back(self.core.fate().delivered) } else { Vec::new() }
-    }
-
-    /// The device's objects, once the connection has ended and everything that arrived was read: they are freed
-    /// then, whoever still looks at the counts. Drop them without holding the lock.
-    pub(super) fn take_finished(&mut self) -> Option<Remains> {
-        let finished = self.end.is_some() && (self.discarded || self.core.readable().is_none());
-        if finished { self.port.release() } else { None }
+        if !self.port.holds() && self.end.is_none() {
+            return None;
+        }
+        let read_to_the_end = self.discarded || self.core.readable().is_none();
+        let _remains = if self.end.is_some() && read_to_the_end { self.port.release() } else { None };
+        Some(Spent { _leases: self.port.give_back(self.core.fate().delivered), _remains })
     }
 
     pub(super) fn now(&self) -> proto::Instant {
