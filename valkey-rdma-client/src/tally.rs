@@ -13,7 +13,8 @@ mod meters;
 
 use meters::Meters;
 
-/// Numbers of batches, replies and what is in flight are written under the lock of the link's driver, the others by anybody.
+/// What is sent, received and in flight is counted under the lock of the link's driver, reconnects by the link's task,
+/// timeouts by callers too.
 #[derive(Default)]
 pub(crate) struct Tally {
     commands: AtomicU64,

@@ -20,11 +20,16 @@ use crate::value::Value;
 
 mod lone;
 
-/// Counts the writes that a stream accepts, and the bytes.
+/// Counts the writes that a stream is asked for and does not put off.
 struct Counted<S> {
     stream: S,
     writes: Arc<AtomicUsize>,
+    /// What happens to the third instead. A stream that has one is never done with its shutdown.
+    third: Option<Write<S>>,
 }
+
+/// `poll_write` of a stream.
+type Write<S> = fn(&mut S, &mut Context<'_>, &[u8]) -> Poll<io::Result<usize>>;
 
 impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
     fn poll_read(
@@ -38,8 +43,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, buf))?;
-        self.writes.fetch_add(1, Ordering::Relaxed);
+        let Self { stream, writes, third } = &mut *self;
+        if let Some(third) = third
+            && writes.load(Ordering::Relaxed) == 2
+        {
+            writes.fetch_add(1, Ordering::Relaxed);
+            return third(stream, cx, buf);
+        }
+        let written = ready!(Pin::new(stream).poll_write(cx, buf))?;
+        writes.fetch_add(1, Ordering::Relaxed);
         Poll::Ready(Ok(written))
     }
 
@@ -48,6 +60,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.third.is_some() {
+            return Poll::Pending;
+        }
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
@@ -78,7 +93,7 @@ fn client(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Clien
 fn connection(room: usize) -> (Client, DuplexStream, Arc<AtomicUsize>) {
     let (ours, peer) = duplex(room);
     let writes = Arc::new(AtomicUsize::new(0));
-    let stream = Counted { stream: ours, writes: writes.clone() };
+    let stream = Counted { stream: ours, writes: writes.clone(), third: None };
     (client(stream), peer, writes)
 }
 

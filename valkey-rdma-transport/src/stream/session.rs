@@ -21,15 +21,6 @@ use crate::polling::{AdaptiveOff, Polling};
 use crate::pool::Lease;
 use crate::stats::{Info, Stats};
 
-/// What a session lets go of.
-pub(super) struct Spent {
-    /// What was lent and is not being sent any more. Whoever waits for a buffer is woken.
-    _leases: Vec<Lease>,
-    /// The device's objects, once the connection has ended and everything that arrived was read: they are freed
-    /// then, whoever still looks at the counts.
-    _remains: Option<Remains>,
-}
-
 /// One connection.
 pub(super) struct Session {
     pub(super) core: Connection,
@@ -48,6 +39,15 @@ pub(super) struct Session {
     origin: Instant,
     /// Not tokio's: that one stands still in tests with a paused clock, and looking would never end.
     spin_origin: std::time::Instant,
+}
+
+/// What a session lets go of.
+pub(super) struct Spent {
+    /// What was lent and is not being sent any more. Whoever waits for a buffer is woken.
+    _leases: Vec<Lease>,
+    /// The device's objects, once the connection has ended and everything that arrived was read: they are freed
+    /// then, whoever still looks at the counts.
+    _remains: Option<Remains>,
 }
 
 impl Session {
@@ -184,9 +184,10 @@ impl Session {
         if !self.port.holds() && self.end.is_none() {
             return None;
         }
-        let read_to_the_end = self.discarded || self.core.readable().is_none();
-        let _remains = if self.end.is_some() && read_to_the_end { self.port.release() } else { None };
-        Some(Spent { _leases: self.port.give_back(self.core.fate().delivered), _remains })
+        let leases = self.port.give_back(self.core.fate().delivered);
+        let finished = self.end.is_some() && (self.discarded || self.core.readable().is_none());
+        let remains = if finished { self.port.release() } else { None };
+        Some(Spent { _leases: leases, _remains: remains })
     }
 
     pub(super) fn now(&self) -> proto::Instant {

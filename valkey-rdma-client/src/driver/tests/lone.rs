@@ -138,48 +138,11 @@ async fn a_peer_that_goes_under_it_leaves_its_fate_told() {
     assert!(client.is_closed());
 }
 
-/// Counts writes. The third does what it is told. Never done with its shutdown.
-struct Trips {
-    stream: DuplexStream,
-    writes: Arc<AtomicUsize>,
-    third: fn(&mut DuplexStream, &mut Context<'_>, &[u8]) -> Poll<io::Result<usize>>,
-}
-
-impl AsyncRead for Trips {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for Trips {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let Self { stream, writes, third } = &mut *self;
-        match writes.fetch_add(1, Ordering::Relaxed) {
-            2 => third(stream, cx, buf),
-            _ => Pin::new(stream).poll_write(cx, buf),
-        }
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Pending
-    }
-}
-
 /// A client whose next write, by a caller that has the connection for itself, is the third.
-async fn tripping(
-    third: fn(&mut DuplexStream, &mut Context<'_>, &[u8]) -> Poll<io::Result<usize>>,
-) -> (Client, DuplexStream, Arc<AtomicUsize>) {
+async fn tripping(third: Write<DuplexStream>) -> (Client, DuplexStream, Arc<AtomicUsize>) {
     let (stream, mut peer) = duplex(1024);
     let writes = Arc::new(AtomicUsize::new(0));
-    let client = client(Trips { stream, writes: writes.clone(), third });
+    let client = client(Counted { stream, writes: writes.clone(), third: Some(third) });
     exchange(&client, &mut peer).await;
     exchange(&client, &mut peer).await;
     settle().await;
