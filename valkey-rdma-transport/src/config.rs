@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use valkey_rdma_proto as proto;
 
+use crate::device::CompletionGroup;
 use crate::polling::Polling;
 
 /// How connections are made. [`Config::default`] works unedited.
@@ -30,6 +31,7 @@ pub struct Config {
     gid: Option<u32>,
     source: Option<IpAddr>,
     completion_vector: u32,
+    completion_group: Option<CompletionGroup>,
     send_depth: u32,
     receive_depth: u32,
     max_inline: u32,
@@ -70,6 +72,7 @@ impl Default for Config {
             gid: None,
             source: None,
             completion_vector: 0,
+            completion_group: None,
             send_depth: device::QUEUE_DEPTH,
             receive_depth: device::QUEUE_DEPTH,
             max_inline: device::MAX_INLINE,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::Config;
-use crate::device::EndpointOptions;
+use crate::device::{CompletionGroup, EndpointOptions};
 
 impl Config {
     /// What these knobs ask of a device, for [`device::open`](crate::device::open) and
@@ -20,6 +20,7 @@ impl Config {
             gid: self.gid,
             source: self.source,
             completion_vector: self.completion_vector,
+            completion_group: self.completion_group.clone(),
             huge_pages: self.huge_pages,
             ack_timeout: self.ack_timeout,
             retry_count: self.retry_count,
@@ -52,6 +53,13 @@ impl Config {
     /// device has, else connecting fails. Spread busy connections over several.
     pub fn completion_vector(&mut self, vector: u32) -> &mut Self {
         self.completion_vector = vector;
+        self
+    }
+
+    /// Shares completion queues with the other connections of this group. Default: each connection has one of its own. On
+    /// a listener, its connections do. Kernel verbs only.
+    pub fn completion_group(&mut self, group: &CompletionGroup) -> &mut Self {
+        self.completion_group = Some(group.clone());
         self
     }
 

@@ -24,11 +24,13 @@ use crate::config::Config;
 use crate::error::TransportError;
 use crate::pool::BufferPool;
 
+mod group;
 mod kind;
 mod limits;
 mod open;
 mod passive;
 
+pub use group::CompletionGroup;
 pub use kind::DeviceKind;
 pub(crate) use limits::{DeviceLimits, check_limits};
 pub use open::{listen, open};
@@ -159,6 +161,8 @@ pub struct EndpointOptions {
     pub source: Option<IpAddr>,
     /// Which of the device's interrupt vectors announces completions.
     pub completion_vector: u32,
+    /// Share completion queues with these connections. `None`: a queue of its own.
+    pub completion_group: Option<CompletionGroup>,
     /// Ask the system for huge pages for the regions that fill one at least. Where it has none left, ordinary
     /// pages are used, and a warning logged.
     pub huge_pages: bool,

@@ -14,9 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread::{self, JoinHandle};
 
-use rdma_sys::ibv_context;
+use rdma_sys::{ibv_context, ibv_cq};
 
-use super::completion::CompletionQueue;
 use super::queue_pair::QueuePair;
 use super::translate::AsyncNotice;
 use super::{failed, sys};
@@ -73,7 +72,7 @@ impl AsyncEvents {
         device: NonNull<ibv_context>,
         port: u8,
         queue_pair: &QueuePair,
-        queue: &CompletionQueue,
+        queue: NonNull<ibv_cq>,
     ) -> Result<Self, TransportError> {
         let key = device.as_ptr() as usize;
         let mut registry = registry();
@@ -87,7 +86,7 @@ impl AsyncEvents {
         let subscription = Subscription {
             port,
             queue_pair: queue_pair.address(),
-            queue: queue.raw().as_ptr() as u64,
+            queue: queue.as_ptr() as u64,
             mailbox: Arc::clone(&mailbox),
         };
         registry.subscriptions.insert((key, subscriber), subscription);

@@ -12,6 +12,7 @@ use tokio::io::unix::AsyncFd;
 use valkey_rdma_proto::work::Completion;
 
 use super::cm::Identifier;
+use super::sharing::Queue;
 use super::{failed, log_teardown, sys, translate};
 use crate::error::TransportError;
 
@@ -85,8 +86,12 @@ impl CompletionQueue {
         unsafe { sys::cq_depth(self.raw) }
     }
 
-    /// Appends up to `limit` completions. Fewer mean that none are left.
-    pub(super) fn poll(&mut self, out: &mut Vec<Completion>, limit: usize) -> Result<(), TransportError> {
+    /// Takes up to `limit` completions, each with the number of its queue pair. Fewer mean that none are left.
+    pub(super) fn poll(
+        &mut self,
+        limit: usize,
+        mut each: impl FnMut(u32, Completion),
+    ) -> Result<(), TransportError> {
         let mut buffer = [const { MaybeUninit::uninit() }; POLL_BATCH];
         let mut left = limit;
         while left > 0 {
@@ -94,7 +99,7 @@ impl CompletionQueue {
             // SAFETY: the queue is live, and `&mut self` keeps other threads away.
             let taken =
                 unsafe { sys::poll_cq(self.raw, &mut buffer[..asked]) }.map_err(failed("ibv_poll_cq"))?;
-            out.extend(taken.iter().map(translate::completion));
+            taken.iter().for_each(|wc| each(wc.qp_num, translate::completion(wc)));
             left -= taken.len();
             if taken.len() < asked {
                 break;
@@ -152,6 +157,20 @@ impl CompletionQueue {
             // SAFETY: the queue is live, and as many events were taken since the last call.
             unsafe { sys::ack_cq_events(self.raw, count) };
         }
+    }
+}
+
+impl Queue for CompletionQueue {
+    fn take(&mut self, sort: &mut dyn FnMut(u32, Completion)) -> Result<(), TransportError> {
+        self.poll(usize::MAX, sort)
+    }
+
+    fn arm(&mut self) -> Result<(), TransportError> {
+        self.arm()
+    }
+
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
+        self.poll_event(cx)
     }
 }
 

@@ -10,7 +10,7 @@ use valkey_rdma_proto::work::{Completion, ReceiveRequest, Region, RegionId, Send
 
 use super::async_events::{AsyncEvents, Word};
 use super::cm::Identifier;
-use super::completion::CompletionQueue;
+use super::completions::Completions;
 use super::domain::ProtectionDomain;
 use super::inventory::Inventory;
 use super::memory::MemoryRegion;
@@ -31,7 +31,7 @@ use crate::pool::BufferPool;
 pub(super) struct VerbsEndpoint {
     events: AsyncEvents,
     queue_pair: QueuePair,
-    completions: CompletionQueue,
+    completions: Completions,
     /// Indexed by [`RegionId`].
     regions: Vec<MemoryRegion>,
     domain: ProtectionDomain,
@@ -67,18 +67,18 @@ impl VerbsEndpoint {
         let software = is_software(&name);
         let mtu = translate::mtu_bytes(port.active_mtu);
         let device = DeviceInfo { kind: DeviceKind::Verbs, name, mtu, software };
-        let depth = options.send_depth.saturating_add(options.receive_depth);
 
         // SAFETY: locals are dropped in reverse order, the parameter last; from the end of this function on, the
         // order of the fields holds. Either way the identifier outlives the domain.
         let domain = unsafe { ProtectionDomain::new(&id) }?;
         // SAFETY: as above, for the completion queue.
-        let completions = unsafe { CompletionQueue::new(&id, depth, options.completion_vector) }?;
+        let mut completions = unsafe { Completions::new(&id, options, &most) }?;
         // SAFETY: as above, for the queue pair: it goes first. The identifier is new, so it has no other; the
         // domain and the queue were made on its device.
-        let queue_pair = unsafe { QueuePair::new(&id, &domain, &completions, options) }?;
+        let queue_pair = unsafe { QueuePair::new(&id, &domain, completions.raw(), options) }?;
+        completions.name(queue_pair.number());
         // SAFETY: as above, for the events: they go before the queue pair.
-        let events = unsafe { AsyncEvents::new(id.device(), id.port(), &queue_pair, &completions) }?;
+        let events = unsafe { AsyncEvents::new(id.device(), id.port(), &queue_pair, completions.raw()) }?;
 
         let granted = queue_pair.granted();
         // A device may round depths up. Use that only as far as the completion queue has room for everything,

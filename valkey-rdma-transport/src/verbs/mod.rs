@@ -8,25 +8,30 @@
 //! - `inventory`: what devices and addresses there are, from sysfs.
 //! - `cm`: connection-manager identifiers and their event channels.
 //! - `domain`: the protection domain. `memory`: pages with guards, and their registration.
-//! - `completion`: completion queue and completion channel. `queue_pair`: posting.
+//! - `completion`: completion queue and completion channel. `sharing`: how several connections have one; `shared_queue`: one
+//!   that they have. `completions`: either, as a connection sees it.
+//! - `queue_pair`: posting.
 //! - `async_events`: what a device reports outside of any completion. `removal`: letting go of one that is gone.
 //! - `endpoint`, `listener`: the contract, put together from these.
 //!
 //! Every connection has objects of its own, shared with no other: nothing that happens to one can reach another,
 //! and no thread but the one that holds the endpoint touches them. The `unsafe impl Send` of the owner types rest
-//! on that. The one thing shared is a device's stream of asynchronous events, which `async_events` takes apart.
+//! on that. Two things are shared: a device's stream of asynchronous events, which `async_events` takes apart; and
+//! the completion queue of those that ask for it, which is behind a lock.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::net::SocketAddr;
 
 use self::inventory::Inventory;
+pub(crate) use self::shared_queue::Queues;
 use crate::device::{Endpoint, EndpointOptions, PassiveEndpoint};
 use crate::error::TransportError;
 
 mod async_events;
 mod cm;
 mod completion;
+mod completions;
 mod domain;
 mod endpoint;
 mod inventory;
@@ -34,6 +39,8 @@ mod listener;
 mod memory;
 mod queue_pair;
 mod removal;
+mod shared_queue;
+mod sharing;
 mod sys;
 mod translate;
 

@@ -2,11 +2,10 @@
 
 use std::ptr::{self, NonNull};
 
-use rdma_sys::{ibv_qp, ibv_qp_cap, ibv_recv_wr, ibv_send_wr, ibv_sge, rdma_cm_id};
+use rdma_sys::{ibv_cq, ibv_qp, ibv_qp_cap, ibv_recv_wr, ibv_send_wr, ibv_sge, rdma_cm_id};
 use valkey_rdma_proto::work::{ReceiveRequest, SendRequest, Slice};
 
 use super::cm::Identifier;
-use super::completion::CompletionQueue;
 use super::domain::ProtectionDomain;
 use super::memory::MemoryRegion;
 use super::{failed, log_teardown, sys, translate};
@@ -37,11 +36,11 @@ impl QueuePair {
     pub(super) unsafe fn new(
         id: &Identifier,
         domain: &ProtectionDomain,
-        queue: &CompletionQueue,
+        queue: NonNull<ibv_cq>,
         options: &EndpointOptions,
     ) -> Result<Self, TransportError> {
         // SAFETY: the same as ours.
-        let create = |wanted| unsafe { sys::create_qp(id.raw(), domain.raw(), queue.raw(), wanted) };
+        let create = |wanted| unsafe { sys::create_qp(id.raw(), domain.raw(), queue, wanted) };
         let mut wanted = ibv_qp_cap {
             max_send_wr: options.send_depth,
             max_recv_wr: options.receive_depth,
@@ -69,6 +68,12 @@ impl QueuePair {
     /// Depths and inline size as granted: at least what was asked for, except for inline, which may be 0.
     pub(super) fn granted(&self) -> &ibv_qp_cap {
         &self.granted
+    }
+
+    /// Its number, by which its completions name it.
+    pub(super) fn number(&self) -> u32 {
+        // SAFETY: the queue pair is live; the field never changes.
+        unsafe { self.raw.as_ref().qp_num }
     }
 
     /// Its address, by which the device's asynchronous events name it.

@@ -14,7 +14,9 @@ use valkey_rdma_proto::work::{
     Completion, Outcome, ReceiveRequest, Region, SendOp, SendRequest, Slice, WrId, WrKind,
 };
 use valkey_rdma_transport::DeviceKind;
-use valkey_rdma_transport::device::{self, Access, CmEvent, Endpoint, EndpointOptions, PassiveEndpoint};
+use valkey_rdma_transport::device::{
+    self, Access, CmEvent, CompletionGroup, Endpoint, EndpointOptions, PassiveEndpoint,
+};
 
 /// Length of the messages, and of the slots that receive them.
 pub(crate) const MESSAGE: u32 = 32;
@@ -55,8 +57,17 @@ pub(crate) fn options() -> EndpointOptions {
         receive_depth: 64,
         max_inline: 64,
         device: device_name(),
+        completion_group: completion_group(),
         ..EndpointOptions::default()
     }
+}
+
+/// That of this thread, if connections are to share their completion queues: with `VALKEY_RDMA_TEST_SHARE` set.
+fn completion_group() -> Option<CompletionGroup> {
+    thread_local! {
+        static GROUP: CompletionGroup = CompletionGroup::new();
+    }
+    std::env::var_os("VALKEY_RDMA_TEST_SHARE").map(|_| GROUP.with(CompletionGroup::clone))
 }
 
 pub(crate) async fn listen() -> Box<dyn PassiveEndpoint> {

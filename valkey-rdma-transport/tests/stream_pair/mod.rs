@@ -7,7 +7,7 @@ use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use valkey_rdma_transport::{Config, DeviceKind, Listener, Polling, Stream};
+use valkey_rdma_transport::{CompletionGroup, Config, DeviceKind, Listener, Polling, Stream};
 
 /// The emulated device's name, in the binaries for its sockets.
 fn device_name() -> Option<String> {
@@ -21,13 +21,23 @@ fn device_name() -> Option<String> {
     }
 }
 
+thread_local! {
+    /// That of the connections that this thread makes, if they are to share their completion queues: with
+    /// `VALKEY_RDMA_TEST_SHARE` set.
+    static GROUP: CompletionGroup = CompletionGroup::new();
+}
+
 /// The defaults, on the device under test.
 pub(crate) fn defaults() -> Config {
     let mut config = Config::default();
     if let Some(name) = device_name() {
         config.device(name);
     }
-    config
+    if std::env::var_os("VALKEY_RDMA_TEST_SHARE").is_some() {
+        GROUP.with(|group| config.completion_group(group).clone())
+    } else {
+        config
+    }
 }
 
 pub(crate) fn device() -> DeviceKind {

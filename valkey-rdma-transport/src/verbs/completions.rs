@@ -1,0 +1,86 @@
+//! Where a connection's completions come from.
+
+use std::ptr::NonNull;
+use std::task::{Context, Poll};
+
+use rdma_sys::ibv_cq;
+use valkey_rdma_proto::work::Completion;
+
+use super::cm::Identifier;
+use super::completion::CompletionQueue;
+use super::shared_queue::Membership;
+use crate::device::{DeviceLimits, EndpointOptions};
+use crate::error::TransportError;
+
+/// A completion queue of one connection, or its place in a shared one. To be dropped after its queue pair.
+pub(super) enum Completions {
+    Own(CompletionQueue),
+    Shared(Membership),
+}
+
+impl Completions {
+    /// With room for as many completions as both queues of the connection can have under way.
+    ///
+    /// # Safety
+    /// The identifier outlives the value: it keeps the device open.
+    pub(super) unsafe fn new(
+        id: &Identifier,
+        options: &EndpointOptions,
+        most: &DeviceLimits,
+    ) -> Result<Self, TransportError> {
+        let depth = options.send_depth.saturating_add(options.receive_depth);
+        let vector = options.completion_vector;
+        match &options.completion_group {
+            // SAFETY: the same as ours.
+            None => unsafe { CompletionQueue::new(id, depth, vector) }.map(Self::Own),
+            Some(group) => {
+                let deepest = most.completion_depth;
+                // SAFETY: the same as ours.
+                unsafe { group.queues().join(id, depth, deepest, vector) }.map(Self::Shared)
+            }
+        }
+    }
+
+    pub(super) fn raw(&self) -> NonNull<ibv_cq> {
+        match self {
+            Self::Own(queue) => queue.raw(),
+            Self::Shared(membership) => membership.raw(),
+        }
+    }
+
+    /// For how many completions there is room.
+    pub(super) fn depth(&self) -> u32 {
+        match self {
+            Self::Own(queue) => queue.depth(),
+            Self::Shared(membership) => membership.depth(),
+        }
+    }
+
+    /// Says whose completions they are, before anything completes.
+    pub(super) fn name(&mut self, queue_pair: u32) {
+        if let Self::Shared(membership) = self {
+            membership.name(queue_pair);
+        }
+    }
+
+    pub(super) fn poll(&mut self, out: &mut Vec<Completion>, limit: usize) -> Result<(), TransportError> {
+        match self {
+            Self::Own(queue) => queue.poll(limit, |_, completion| out.push(completion)),
+            Self::Shared(membership) => membership.poll(out, limit),
+        }
+    }
+
+    pub(super) fn arm(&mut self) -> Result<(), TransportError> {
+        match self {
+            Self::Own(queue) => queue.arm(),
+            Self::Shared(membership) => membership.arm(),
+        }
+    }
+
+    pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
+        match self {
+            Self::Own(queue) => queue.poll_event(cx),
+            Self::Shared(membership) => membership.poll_event(cx),
+        }
+    }
+}

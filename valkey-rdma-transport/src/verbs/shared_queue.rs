@@ -1,0 +1,165 @@
+//! A completion queue that several connections share by [these rules](super::sharing), behind a lock, with a task that waits
+//! for its events.
+
+use std::future::poll_fn;
+use std::mem;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use rdma_sys::ibv_cq;
+use valkey_rdma_proto::work::Completion;
+
+use super::cm::Identifier;
+use super::completion::CompletionQueue;
+use super::sharing::Sharing;
+use crate::error::TransportError;
+
+/// Connections of one queue, where the device's queues are as deep as that takes. If it fails, they all end, and they wait
+/// for each other at its lock; what is saved hardly grows with more.
+const MEMBERS: u32 = 64;
+
+/// The queues of one group of connections: another one for each device, and where the others are full.
+#[derive(Default)]
+pub(crate) struct Queues(Mutex<Vec<Arc<SharedQueue>>>);
+
+impl Queues {
+    /// Finds or makes a queue with room for a connection that never has more than `depth` completions under way.
+    /// `deepest` is as many as one queue of the device can have.
+    ///
+    /// # Safety
+    /// The identifier outlives the membership: it keeps the device open.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub(super) unsafe fn join(
+        &self,
+        id: &Identifier,
+        depth: u32,
+        deepest: u32,
+        vector: u32,
+    ) -> Result<Membership, TransportError> {
+        let mut queues = lock(&self.0);
+        queues.retain(|queue| lock(&queue.sharing).is_some());
+        let device = id.device().as_ptr() as usize;
+        if let Some(membership) = queues.iter().find_map(|queue| queue.join(device, depth)) {
+            return Ok(membership);
+        }
+        let whole = depth.saturating_mul(MEMBERS).min(deepest).max(depth);
+        // SAFETY: the last member drops the queue when it leaves, and its identifier keeps the device open until then.
+        let queue = unsafe { CompletionQueue::new(id, whole, vector) }?;
+        let sharing = Mutex::new(Some(Sharing::new(queue, whole)));
+        let queue = Arc::new(SharedQueue { device, sharing });
+        let membership = queue.join(device, depth).expect("a new queue has room for one");
+        tokio::spawn(Porter(Arc::clone(&queue)).attend());
+        queues.push(queue);
+        Ok(membership)
+    }
+}
+
+struct SharedQueue {
+    /// The address of its context. As long as there are members it is open, so that no other device has that.
+    device: usize,
+    /// Until the last member has left.
+    sharing: Mutex<Option<Sharing<CompletionQueue>>>,
+}
+
+impl SharedQueue {
+    fn join(self: &Arc<Self>, device: usize, depth: u32) -> Option<Membership> {
+        let number = lock(&self.sharing).as_mut().filter(|_| self.device == device)?.join(depth)?;
+        Some(Membership { queue: Arc::clone(self), number, depth })
+    }
+
+    /// Runs `work` with the lock held, and afterwards wakes those it names.
+    fn with<T>(&self, work: impl FnOnce(&mut Option<Sharing<CompletionQueue>>, &mut Vec<Waker>) -> T) -> T {
+        let mut wake = Vec::new();
+        let outcome = work(&mut lock(&self.sharing), &mut wake);
+        wake.into_iter().for_each(Waker::wake);
+        outcome
+    }
+}
+
+/// One connection's place in a shared queue. To be dropped after its queue pair.
+pub(super) struct Membership {
+    queue: Arc<SharedQueue>,
+    number: u64,
+    depth: u32,
+}
+
+impl Membership {
+    pub(super) fn raw(&self) -> NonNull<ibv_cq> {
+        self.with(|sharing, _| sharing.queue().raw())
+    }
+
+    /// How many entries of the queue are this connection's.
+    pub(super) fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// From now on, the completions of the queue pair with this number are this connection's.
+    pub(super) fn name(&mut self, queue_pair: u32) {
+        self.with(|sharing, _| sharing.name(self.number, queue_pair));
+    }
+
+    pub(super) fn poll(&mut self, out: &mut Vec<Completion>, limit: usize) -> Result<(), TransportError> {
+        self.with(|sharing, wake| sharing.poll(self.number, out, limit, wake))
+    }
+
+    pub(super) fn arm(&mut self) -> Result<(), TransportError> {
+        self.with(|sharing, wake| sharing.arm(self.number, wake))
+    }
+
+    pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
+        self.with(|sharing, _| sharing.poll_event(self.number, cx))
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Sharing<CompletionQueue>, &mut Vec<Waker>) -> T) -> T {
+        self.queue.with(|sharing, wake| work(sharing.as_mut().expect("open while it has members"), wake))
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        let over = self.queue.with(|sharing, wake| {
+            let last = sharing.as_mut().is_some_and(|sharing| sharing.leave(self.number, wake));
+            if last { mem::take(sharing) } else { None }
+        });
+        if let Some(sharing) = over {
+            tracing::debug!(counts = ?sharing.counts(), "a shared completion queue is no longer needed");
+        }
+    }
+}
+
+/// Waits for a queue's events, as a task of the runtime in which its first member was made.
+struct Porter(Arc<SharedQueue>);
+
+impl Porter {
+    async fn attend(self) {
+        let turn = |cx: &mut Context<'_>| {
+            self.0.with(|sharing, wake| match sharing {
+                Some(sharing) => sharing.attend(cx, wake).map(|()| true),
+                None => Poll::Ready(false),
+            })
+        };
+        while poll_fn(turn).await {
+            // Not only to its own members: this lets the runtime look at its sockets, where those of other queues wait.
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl Drop for Porter {
+    /// Where members are left, the runtime has ended before them.
+    fn drop(&mut self) {
+        self.0.with(|sharing, wake| {
+            if let Some(sharing) = sharing {
+                sharing.abandon(wake);
+            }
+        });
+    }
+}
+
+/// No code of ours can panic while it holds one of these locks half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,264 @@
+//! How several connections share one completion queue: the rules, without locks and devices.
+//!
+//! Each member has an inbox. Whoever looks at the queue sorts what lies there into the inboxes. The porter waits for the
+//! queue's events, and wakes the members that asked for one and have something. It asks for the next only when there is
+//! nothing more, so that members under load are served without any.
+//!
+//! No wake-up is lost, because of two things. While anyone has asked, an event of the queue was asked for and has not been
+//! taken, or the porter is about to run. And after asking the queue, somebody looks at it: the porter on behalf of all; or
+//! the one member that has asked, as the device contract wants it.
+//!
+//! A member that finds what is another's leaves it to the porter to wake that one. It will run in any case. And runtimes
+//! prefer a task that a running one wakes, so that members answered quickly would push in front of those who wait.
+
+use std::collections::VecDeque;
+use std::io;
+use std::task::{Context, Poll, Waker};
+
+use valkey_rdma_proto::work::Completion;
+
+use crate::error::TransportError;
+
+/// What is shared.
+pub(super) trait Queue {
+    /// Takes all there is, oldest first, each with the number of its queue pair.
+    fn take(&mut self, sort: &mut dyn FnMut(u32, Completion)) -> Result<(), TransportError>;
+
+    /// Asks for one event at the next completion.
+    fn arm(&mut self) -> Result<(), TransportError>;
+
+    /// Takes one event. `Pending` keeps the waker.
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>>;
+}
+
+/// A queue and its members. Those to wake are handed back to the caller, who does so without its lock.
+pub(super) struct Sharing<Q> {
+    queue: Q,
+    members: Vec<Member>,
+    /// Numbers of members, never used again.
+    joined: u64,
+    /// Entries of the queue that are nobody's.
+    free: u32,
+    /// An event was asked for and has not been taken.
+    armed: bool,
+    /// The porter is about to run.
+    attended: bool,
+    porter: Option<Waker>,
+    /// Why no completion can be had any more.
+    broken: Option<&'static str>,
+    counts: Counts,
+}
+
+/// What was asked of the queue on behalf of all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) events: u64,
+    pub(super) arms: u64,
+}
+
+struct Member {
+    number: u64,
+    /// How many entries of the queue are its own.
+    depth: u32,
+    /// By which completions name it. Nothing completes before it is known.
+    queue_pair: Option<u32>,
+    inbox: VecDeque<Completion>,
+    /// It wants to be told of the next completion.
+    asked: bool,
+    /// It is to be told.
+    told: bool,
+    waker: Option<Waker>,
+}
+
+impl<Q: Queue> Sharing<Q> {
+    /// Shares a queue of `depth` entries. The porter is about to run for the first time.
+    pub(super) fn new(queue: Q, depth: u32) -> Self {
+        Self {
+            queue,
+            members: Vec::new(),
+            joined: 0,
+            free: depth,
+            armed: false,
+            attended: true,
+            porter: None,
+            broken: None,
+            counts: Counts::default(),
+        }
+    }
+
+    pub(super) fn queue(&self) -> &Q {
+        &self.queue
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// A new member that never has more than `depth` completions under way. `None`: there is no room for it, or nothing
+    /// to be had any more.
+    pub(super) fn join(&mut self, depth: u32) -> Option<u64> {
+        self.free = self.free.checked_sub(depth).filter(|_| self.broken.is_none())?;
+        let number = self.joined;
+        self.joined += 1;
+        let inbox = VecDeque::new();
+        let member =
+            Member { number, depth, queue_pair: None, inbox, asked: false, told: false, waker: None };
+        self.members.push(member);
+        Some(number)
+    }
+
+    /// Says which completions are the member's.
+    pub(super) fn name(&mut self, member: u64, queue_pair: u32) {
+        self.member(member).queue_pair = Some(queue_pair);
+    }
+
+    /// The member leaves, and its queue pair is gone. Returns whether it was the last one: then the queue is to be
+    /// dropped, and the porter among those to wake.
+    pub(super) fn leave(&mut self, member: u64, wake: &mut Vec<Waker>) -> bool {
+        // What the queue pair has left in the queue takes room there, and another one may get its number.
+        let _ = self.sort(wake);
+        let place = self.place(member);
+        self.free += self.members.swap_remove(place).depth;
+        let last = self.members.is_empty();
+        if last {
+            wake.extend(self.porter.take());
+        }
+        last
+    }
+
+    /// As [`Endpoint::poll`](crate::device::Endpoint::poll).
+    pub(super) fn poll(
+        &mut self,
+        member: u64,
+        out: &mut Vec<Completion>,
+        limit: usize,
+        wake: &mut Vec<Waker>,
+    ) -> Result<(), TransportError> {
+        let place = self.place(member);
+        let looked = if self.members[place].inbox.len() < limit { self.sort(wake) } else { Ok(()) };
+        let inbox = &mut self.members[place].inbox;
+        let taken = limit.min(inbox.len());
+        out.extend(inbox.drain(..taken));
+        looked
+    }
+
+    /// As [`Endpoint::arm`](crate::device::Endpoint::arm).
+    pub(super) fn arm(&mut self, member: u64, wake: &mut Vec<Waker>) -> Result<(), TransportError> {
+        // What came before raises no event.
+        self.sort(wake)?;
+        self.member(member).asked = true;
+        if self.armed || self.attended { Ok(()) } else { self.ask() }
+    }
+
+    /// As [`Endpoint::poll_completion_event`](crate::device::Endpoint::poll_completion_event).
+    pub(super) fn poll_event(
+        &mut self,
+        member: u64,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), TransportError>> {
+        let broken = self.broken;
+        let member = self.member(member);
+        if std::mem::take(&mut member.told) {
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(reason) = broken {
+            return Poll::Ready(Err(error_of(reason)));
+        }
+        keep(&mut member.waker, cx);
+        Poll::Pending
+    }
+
+    /// The porter's turn: takes the queue's events and hands out what there is. If there is nothing, it asks for an event,
+    /// should anyone want one, and sleeps (`Pending`). Otherwise it is to have another turn when those to wake have had
+    /// theirs: in the meantime there may be more, for which no event is needed.
+    pub(super) fn attend(&mut self, cx: &mut Context<'_>, wake: &mut Vec<Waker>) -> Poll<()> {
+        keep(&mut self.porter, cx);
+        self.attended = self.broken.is_none() && self.attend_to(cx, wake).is_ok() && !wake.is_empty();
+        if self.attended { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    fn attend_to(&mut self, cx: &mut Context<'_>, wake: &mut Vec<Waker>) -> Result<(), TransportError> {
+        while let Poll::Ready(event) = self.queue.poll_event(cx) {
+            event.inspect_err(|error| self.fail(error, wake))?;
+            self.counts.events += 1;
+            self.armed = false;
+        }
+        self.sort(wake)?;
+        self.tell(wake);
+        if wake.is_empty() && !self.armed && self.members.iter().any(|member| member.asked) {
+            self.ask().inspect_err(|error| self.fail(error, wake))?;
+            // What came before the event was asked for raises none.
+            self.sort(wake)?;
+            self.tell(wake);
+        }
+        Ok(())
+    }
+
+    /// Wakes those who are to be told.
+    fn tell(&mut self, wake: &mut Vec<Waker>) {
+        let told = self.members.iter_mut().filter(|member| member.told);
+        wake.extend(told.filter_map(|member| member.waker.take()));
+    }
+
+    /// Nobody waits for the queue's events any more.
+    pub(super) fn abandon(&mut self, wake: &mut Vec<Waker>) {
+        self.break_off("the runtime in which it was waited for has ended", wake);
+    }
+
+    /// Takes what lies in the queue and puts it into the inboxes.
+    fn sort(&mut self, wake: &mut Vec<Waker>) -> Result<(), TransportError> {
+        if let Some(reason) = self.broken {
+            return Err(error_of(reason));
+        }
+        let Self { queue, members, .. } = self;
+        let taken = queue.take(&mut |queue_pair, completion| {
+            // Those of members that have left are nobody's.
+            let of = |member: &&mut Member| member.queue_pair == Some(queue_pair);
+            let Some(member) = members.iter_mut().find(of) else { return };
+            member.inbox.push_back(completion);
+            member.told |= std::mem::take(&mut member.asked);
+        });
+        taken.inspect_err(|error| self.fail(error, wake))
+    }
+
+    fn ask(&mut self) -> Result<(), TransportError> {
+        self.counts.arms += 1;
+        self.queue.arm()?;
+        self.armed = true;
+        Ok(())
+    }
+
+    fn fail(&mut self, error: &TransportError, wake: &mut Vec<Waker>) {
+        tracing::warn!(%error, members = self.members.len(), "a shared completion queue has failed");
+        self.break_off("it has failed", wake);
+    }
+
+    fn break_off(&mut self, reason: &'static str, wake: &mut Vec<Waker>) {
+        self.broken.get_or_insert(reason);
+        wake.extend(self.members.iter_mut().filter_map(|member| member.waker.take()));
+    }
+
+    fn place(&self, number: u64) -> usize {
+        self.members.iter().position(|member| member.number == number).expect("a member until it leaves")
+    }
+
+    fn member(&mut self, number: u64) -> &mut Member {
+        let place = self.place(number);
+        &mut self.members[place]
+    }
+}
+
+fn keep(kept: &mut Option<Waker>, cx: &Context<'_>) {
+    match kept {
+        Some(waker) => waker.clone_from(cx.waker()),
+        none => *none = Some(cx.waker().clone()),
+    }
+}
+
+fn error_of(reason: &'static str) -> TransportError {
+    let source = io::Error::other(format!("this completion queue is shared, and {reason}"));
+    TransportError::Device { call: "ibv_poll_cq", source }
+}
+
+#[cfg(test)]
+mod tests;
