@@ -1,5 +1,6 @@
 //! [`Pipeline`]: commands that leave together.
 
+use std::borrow::Borrow;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -55,8 +56,10 @@ impl Pipeline {
         self
     }
 
-    /// As [`with`](Self::with), in place; for loops.
-    pub fn push(&mut self, command: Command) -> &mut Self {
+    /// As [`with`](Self::with), in place; for loops. A command that is sent often need not be built or cloned each time: a
+    /// reference does as well.
+    pub fn push(&mut self, command: impl Borrow<Command>) -> &mut Self {
+        let command = command.borrow();
         if self.refused.is_none() {
             self.refused = match command.kind() {
                 // Within a transaction nothing blocks.
@@ -69,7 +72,7 @@ impl Pipeline {
             Kind::EndMulti => self.multi = None,
             _ => {}
         }
-        self.commands.push(&command);
+        self.commands.push(command);
         self
     }
 
