@@ -92,7 +92,8 @@ impl Run {
     /// Draws the next requests, a pipeline of them at most; `None` when there are no more.
     pub(super) fn draw(&self) -> Option<Range<u64>> {
         // On a schedule the intended time decides, so that what is due is sent however late.
-        if self.is_stopped() || self.job.pace == Pace::Closed && self.is_over(Instant::now()) {
+        let limited = self.job.pace == Pace::Closed && matches!(self.job.limit, Limit::Time(_));
+        if self.is_stopped() || limited && self.is_over(Instant::now()) {
             return None;
         }
         let first = self.issued.fetch_add(self.job.pipeline, Ordering::Relaxed);
