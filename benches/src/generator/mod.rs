@@ -9,6 +9,7 @@
 //! connection: the shape of an application.
 
 mod background;
+mod commands;
 mod dial;
 mod direct;
 mod fleet;

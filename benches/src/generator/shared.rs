@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use valkey_rdma_client::{Client, Command, Error, Value};
+use valkey_rdma_client::{Client, Error, Value};
 
+use super::commands::Commands;
 use super::dial::dial_client;
 use super::job::Run;
 use super::lock;
@@ -72,10 +73,14 @@ impl Slot {
 }
 
 /// Sends requests over the connection in `slot` until none is left.
-pub(super) async fn work(run: Arc<Run>, share: Arc<Share>, slot: Arc<Slot>) {
-    while let Some(client) = slot.living(&run, &share).await {
+pub(super) async fn work(run: Arc<Run>, share: Arc<Share>, slot: Arc<Slot>, commands: Arc<Commands>) {
+    let mut task = Task { run: &run, share: &share, commands: &commands, client: slot.client() };
+    loop {
+        if task.client.is_closed() {
+            let Some(client) = slot.living(&run, &share).await else { return };
+            task.client = client;
+        }
         let Some((requests, intended)) = share.next(&run).await else { return };
-        let task = Task { run: &run, share: &share, client };
         task.exchange(requests, intended).await;
     }
 }
@@ -83,6 +88,7 @@ pub(super) async fn work(run: Arc<Run>, share: Arc<Share>, slot: Arc<Slot>) {
 struct Task<'a> {
     run: &'a Run,
     share: &'a Share,
+    commands: &'a Commands,
     client: Client,
 }
 
@@ -93,10 +99,11 @@ impl Task<'_> {
     async fn exchange(&self, requests: Range<u64>, intended: Option<Instant>) {
         let sent = Instant::now();
         let intended = intended.unwrap_or(sent);
-        let script = &self.run.job.script;
-        if requests.end - requests.start == 1 && script.commands_per_request() == 1 {
-            let (request, step) = (requests.start, script.request(requests.start).start);
-            let reply = self.client.execute(self.command(request, step)).await;
+        let job = &self.run.job;
+        if requests.end - requests.start == 1 && job.script.commands_per_request() == 1 {
+            let (request, step) = (requests.start, job.script.request(requests.start).start);
+            let command = self.commands.command(job, request, step).into_owned();
+            let reply = self.client.execute(command).await;
             return self.settle(request, step, sent, intended, &reply);
         }
         self.pipeline(requests, sent, intended).await;
@@ -104,24 +111,25 @@ impl Task<'_> {
 
     /// Sends the commands of all requests together: no command of another task comes between them.
     async fn pipeline(&self, requests: Range<u64>, sent: Instant, intended: Instant) {
+        let job = &self.run.job;
+        let in_order = || {
+            requests.clone().flat_map(|request| job.script.request(request).map(move |step| (request, step)))
+        };
         let mut pipeline = self.client.pipeline();
-        let steps: Vec<(u64, usize)> = requests
-            .flat_map(|request| self.run.job.script.request(request).map(move |step| (request, step)))
-            .collect();
-        for &(request, step) in &steps {
-            pipeline.push(self.command(request, step));
+        for (request, step) in in_order() {
+            pipeline.push(self.commands.command(job, request, step));
         }
-        let mut settled = 0;
+        let mut waiting = in_order();
         let outcome = pipeline
-            .send_each(|place, reply| {
-                let (request, step) = steps[place];
-                self.settle(request, step, sent, intended, &reply.map_err(Error::from));
-                settled = place + 1;
+            .send_each(|_, reply| {
+                if let Some((request, step)) = waiting.next() {
+                    self.settle(request, step, sent, intended, &reply.map_err(Error::from));
+                }
             })
             .await;
         if let Err(error) = outcome {
             let error = Err(error);
-            for &(request, step) in &steps[settled..] {
+            for (request, step) in waiting {
                 self.settle(request, step, sent, intended, &error);
             }
         }
@@ -129,11 +137,6 @@ impl Task<'_> {
 
     fn step(&self, step: usize) -> &Step {
         &self.run.job.script.steps()[step]
-    }
-
-    fn command(&self, request: u64, step: usize) -> Command {
-        let job = &self.run.job;
-        self.step(step).template.command(&job.keys, &job.values, request)
     }
 
     /// Times and checks a reply that has just come.

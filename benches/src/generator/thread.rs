@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use valkey_rdma_transport::Stats;
 
 use super::background::Background;
+use super::commands::Commands;
 use super::dial::{DialError, Target, dial, dial_client};
 use super::direct::{self, Link};
 use super::job::{Limit, Run};
@@ -283,10 +284,12 @@ impl Connections {
             Connections::Shared(slots) => {
                 // Task by task over the connections, so that few requests spread over many connections too.
                 slots.iter().for_each(|slot| slot.begin());
+                let commands = Arc::new(Commands::new(&run.job));
                 for slot in (0..tasks).flat_map(|_| slots.iter()) {
                     let (run, share, slot) = (Arc::clone(run), Arc::clone(share), Arc::clone(slot));
+                    let commands = Arc::clone(&commands);
                     workers.spawn(async move {
-                        shared::work(run, share, slot).await;
+                        shared::work(run, share, slot, commands).await;
                         None
                     });
                 }
