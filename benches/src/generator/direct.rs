@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -89,7 +89,7 @@ async fn exchange(run: Arc<Run>, share: Arc<Share>, link: Option<Link>) -> Optio
         };
         let Some((requests, intended)) = share.next(&run).await else { return link };
         batch.fill(&run, requests);
-        let sent = Instant::now();
+        let sent = run.now();
         let intended = intended.unwrap_or(sent);
         let exchange = poll_fn(|cx| batch.poll(cx, connected, &run, &share, sent, intended)).await;
         match exchange {
@@ -172,8 +172,8 @@ impl Batch {
         link: &mut Link,
         run: &Run,
         share: &Share,
-        sent: Instant,
-        intended: Instant,
+        sent: Duration,
+        intended: Duration,
     ) -> Poll<Result<(), Lost>> {
         loop {
             self.write(cx, &mut link.wire)?;
@@ -219,10 +219,10 @@ impl Batch {
         link: &mut Link,
         run: &Run,
         share: &Share,
-        sent: Instant,
-        intended: Instant,
+        sent: Duration,
+        intended: Duration,
     ) -> Result<(), Lost> {
-        let now = Instant::now();
+        let now = run.now();
         let mut tally = lock(&share.tally);
         let mut replies = 0;
         while !link.fresh.is_empty() {
@@ -249,7 +249,7 @@ impl Batch {
             self.waiting.pop_front();
             if replies == 0 {
                 // Once for all that came together.
-                tally.arrived(run.started, now, 0);
+                tally.arrived(now, 0);
             }
             replies += 1;
             tally.record(number, sent, intended, now);
@@ -264,7 +264,7 @@ impl Batch {
             }
         }
         if replies > 0 {
-            tally.arrived(run.started, now, replies);
+            tally.arrived(now, replies);
             tally.payload += std::mem::take(&mut self.payload);
             share.done.fetch_add(replies, Ordering::Relaxed);
         }

@@ -206,7 +206,7 @@ impl Watch {
 
     /// How long the job has been running.
     pub fn elapsed(&self) -> Duration {
-        self.run.started.elapsed()
+        self.run.now()
     }
 
     /// When the job began.
@@ -281,10 +281,9 @@ impl Running {
         TestResult {
             title: job.script.title.clone(),
             parts: job.script.steps().iter().map(|step| step.title().to_owned()).collect(),
-            elapsed: tally.last.map_or_else(
-                || if self.interrupt.is_asked() { Duration::ZERO } else { self.run.started.elapsed() },
-                |last| last.duration_since(self.run.started),
-            ),
+            elapsed: tally
+                .last
+                .unwrap_or_else(|| if self.interrupt.is_asked() { Duration::ZERO } else { self.run.now() }),
             pace: job.pace,
             tally,
             counters,

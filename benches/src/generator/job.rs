@@ -65,7 +65,7 @@ pub struct Job {
 pub struct Run {
     /// What is run.
     pub job: Job,
-    /// When it began; intended times count from here.
+    /// When it began: all times of a job count from here.
     pub started: Instant,
     /// The number of the next request.
     issued: AtomicU64,
@@ -93,7 +93,7 @@ impl Run {
     pub(super) fn draw(&self) -> Option<Range<u64>> {
         // On a schedule the intended time decides, so that what is due is sent however late.
         let limited = self.job.pace == Pace::Closed && matches!(self.job.limit, Limit::Time(_));
-        if self.is_stopped() || limited && self.is_over(Instant::now()) {
+        if self.is_stopped() || limited && self.is_over(self.now()) {
             return None;
         }
         let first = self.issued.fetch_add(self.job.pipeline, Ordering::Relaxed);
@@ -106,15 +106,19 @@ impl Run {
         (first < end).then_some(first..end)
     }
 
+    /// How long it has been running.
+    pub(super) fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
     /// Whether no further request may begin at `now`.
-    pub(super) fn is_over(&self, now: Instant) -> bool {
-        self.stop.load(Ordering::Relaxed)
-            || matches!(self.job.limit, Limit::Time(limit) if now.duration_since(self.started) >= limit)
+    pub(super) fn is_over(&self, now: Duration) -> bool {
+        self.stop.load(Ordering::Relaxed) || matches!(self.job.limit, Limit::Time(limit) if now >= limit)
     }
 
     /// Whether a schedule's time was over so long ago that what is still due is not sent any more.
     pub(super) fn is_too_late(&self) -> bool {
-        matches!(self.job.limit, Limit::Time(limit) if self.started.elapsed() >= limit + limit.min(CATCHING_UP))
+        matches!(self.job.limit, Limit::Time(limit) if self.now() >= limit + limit.min(CATCHING_UP))
     }
 
     /// Waits until replies that a timed job still lacks have been waited for long enough; forever without a time.
@@ -134,7 +138,7 @@ impl Run {
             Limit::Requests(requests) => {
                 replies as f64 / (requests as f64 * self.job.script.commands_per_request() as f64)
             }
-            Limit::Time(limit) => self.started.elapsed().as_secs_f64() / limit.as_secs_f64(),
+            Limit::Time(limit) => self.now().as_secs_f64() / limit.as_secs_f64(),
         };
         share.clamp(0.0, 1.0)
     }

@@ -19,7 +19,7 @@ where
     let begin = Instant::now();
     let mut pause = FIRST_PAUSE;
     loop {
-        if run.is_over(Instant::now()) || run.is_drained() {
+        if run.is_over(run.now()) || run.is_drained() {
             return None;
         }
         match dial().await {

@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::Duration;
 
-use valkey_rdma_client::{Client, Error, Value};
+use valkey_rdma_client::{Client, Error, ServerError, Value};
 
 use super::commands::Commands;
 use super::dial::dial_client;
@@ -96,21 +96,25 @@ impl Task<'_> {
     /// Sends `requests` and waits for all their replies.
     ///
     /// Each reply is timed, checked and freed as it comes, so that the replies to a pipeline never are in memory together.
-    async fn exchange(&self, requests: Range<u64>, intended: Option<Instant>) {
-        let sent = Instant::now();
+    async fn exchange(&self, requests: Range<u64>, intended: Option<Duration>) {
+        let sent = self.run.now();
         let intended = intended.unwrap_or(sent);
         let job = &self.run.job;
         if requests.end - requests.start == 1 && job.script.commands_per_request() == 1 {
             let (request, step) = (requests.start, job.script.request(requests.start).start);
             let command = self.commands.command(job, request, step).into_owned();
-            let reply = self.client.execute(command).await;
-            return self.settle(request, step, sent, intended, &reply);
+            match self.client.execute(command).await {
+                Ok(value) => self.settle(request, step, sent, intended, &Ok(value)),
+                Err(Error::Server(error)) => self.settle(request, step, sent, intended, &Err(error)),
+                Err(error) => self.fail(request, step, &error),
+            }
+            return;
         }
         self.pipeline(requests, sent, intended).await;
     }
 
     /// Sends the commands of all requests together: no command of another task comes between them.
-    async fn pipeline(&self, requests: Range<u64>, sent: Instant, intended: Instant) {
+    async fn pipeline(&self, requests: Range<u64>, sent: Duration, intended: Duration) {
         let job = &self.run.job;
         let in_order = || {
             requests.clone().flat_map(|request| job.script.request(request).map(move |step| (request, step)))
@@ -123,20 +127,15 @@ impl Task<'_> {
         let outcome = pipeline
             .send_each(|_, reply| {
                 if let Some((request, step)) = waiting.next() {
-                    self.settle(request, step, sent, intended, &reply.map_err(Error::from));
+                    self.settle(request, step, sent, intended, &reply);
                 }
             })
             .await;
         if let Err(error) = outcome {
-            let error = Err(error);
             for (request, step) in waiting {
-                self.settle(request, step, sent, intended, &error);
+                self.fail(request, step, &error);
             }
         }
-    }
-
-    fn step(&self, step: usize) -> &Step {
-        &self.run.job.script.steps()[step]
     }
 
     /// Times and checks a reply that has just come.
@@ -144,44 +143,54 @@ impl Task<'_> {
         &self,
         request: u64,
         number: usize,
-        sent: Instant,
-        intended: Instant,
-        reply: &Result<Value, Error>,
+        sent: Duration,
+        intended: Duration,
+        reply: &Result<Value, ServerError>,
     ) {
-        let now = Instant::now();
-        let step = self.step(number);
-        let seen = if step.expect.is_of_values() {
-            Seen::of(reply, &self.run.want(&step.template, request))
+        let now = self.run.now();
+        let (job, step) = (&self.run.job, self.step(number));
+        let mut seen = Seen::default();
+        if step.expect.is_of_values() {
+            seen.see(reply, &self.run.want(&step.template, request));
         } else {
-            Seen::of(reply, &WantNothing)
-        };
-        let describe = || step.describe(&self.run.job.keys, &self.run.job.values, request);
+            seen.see(reply, &WantNothing);
+        }
         let mut tally = lock(&self.share.tally);
-        let right = match (&seen, reply) {
-            (Some(seen), _) => {
-                tally.arrived(self.run.started, now, 1);
-                tally.record(number, sent, intended, now);
-                let job = &self.run.job;
-                tally.payload += seen.payload + step.template.payload(&job.keys, &job.values, request);
-                self.share.done.fetch_add(1, Ordering::Relaxed);
-                let right = step.expect.is_met(seen);
-                if !right {
-                    tally.faults.add(step.expect.fault(&describe(), seen));
-                }
-                right
-            }
-            (None, Err(error)) => {
-                let kind = match error {
-                    Error::Refused(_) => FaultKind::Refused,
-                    _ => FaultKind::ConnectionLost,
-                };
-                tally.faults.add(Fault { kind, story: format!("{}: {error}", describe()) });
-                false
-            }
-            (None, Ok(_)) => true,
+        tally.arrived(now, 1);
+        tally.record(number, sent, intended, now);
+        tally.payload += seen.payload + step.template.payload(&job.keys, &job.values, request);
+        self.share.done.fetch_add(1, Ordering::Relaxed);
+        if !step.expect.is_met(&seen) {
+            tally.faults.add(step.expect.fault(&self.describe(request, number), &seen));
+            self.wrong();
+        }
+    }
+
+    /// Counts a request that gets no reply.
+    #[cold]
+    fn fail(&self, request: u64, step: usize, error: &Error) {
+        let kind = match error {
+            Error::Refused(_) => FaultKind::Refused,
+            _ => FaultKind::ConnectionLost,
         };
-        if !right && self.run.job.fail_fast {
+        let story = format!("{}: {error}", self.describe(request, step));
+        lock(&self.share.tally).faults.add(Fault { kind, story });
+        self.wrong();
+    }
+
+    /// A request has not had its right reply.
+    fn wrong(&self) {
+        if self.run.job.fail_fast {
             self.run.stop();
         }
+    }
+
+    fn step(&self, step: usize) -> &Step {
+        &self.run.job.script.steps()[step]
+    }
+
+    #[cold]
+    fn describe(&self, request: u64, step: usize) -> String {
+        self.step(step).describe(&self.run.job.keys, &self.run.job.values, request)
     }
 }

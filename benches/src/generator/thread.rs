@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use tokio::sync::{mpsc, oneshot};
@@ -161,16 +161,16 @@ impl Share {
 
     /// Draws the next requests and, with a schedule, waits until they are due: their numbers, and when they were
     /// meant to begin. `None` when there are no more.
-    pub(super) async fn next(&self, run: &Run) -> Option<(Range<u64>, Option<Instant>)> {
+    pub(super) async fn next(&self, run: &Run) -> Option<(Range<u64>, Option<Duration>)> {
         let Some(schedule) = &self.schedule else { return Some((run.draw()?, None)) };
         let mut schedule = schedule.lock().await;
-        let intended = run.started + schedule.next();
+        let intended = schedule.next();
         if run.is_over(intended) || run.is_too_late() {
             return None;
         }
         schedule.arrival();
         let requests = run.draw()?;
-        schedule.until(intended).await;
+        schedule.until(run.started + intended).await;
         if run.is_stopped() {
             return None; // A wrong reply came meanwhile.
         }

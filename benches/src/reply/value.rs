@@ -1,22 +1,19 @@
 //! What was seen of a reply that the client library has read.
 
-use valkey_rdma_client::{Error, Value};
+use valkey_rdma_client::{ServerError, Value};
 
 use super::{Kind, Seen, Want, Wanted, Wrong, difference};
 
 impl Seen {
-    /// What is to be seen of `reply`; `None` if the connection is lost and there is none.
-    pub fn of(reply: &Result<Value, Error>, want: &impl Want) -> Option<Seen> {
-        let mut seen = Seen::default();
+    /// Notes what is to be seen of `reply`, before which nothing was.
+    pub fn see(&mut self, reply: &Result<Value, ServerError>, want: &impl Want) {
         match reply {
-            Ok(value) => seen.value(value, want, true),
-            Err(Error::Server(error)) => {
-                seen.kind = Kind::Error;
-                seen.set_text(error.to_string().as_bytes());
+            Ok(value) => self.value(value, want, true),
+            Err(error) => {
+                self.kind = Kind::Error;
+                self.set_text(error.to_string().as_bytes());
             }
-            Err(_) => return None,
         }
-        Some(seen)
     }
 
     fn value(&mut self, value: &Value, want: &impl Want, top: bool) {
@@ -107,10 +104,14 @@ mod tests {
     #[test]
     fn a_member_of_another_type_is_no_string() {
         let string = Value::Bulk("abcd".into());
-        let seen = |items| Seen::of(&Ok(Value::Array(items)), &FourBytes).unwrap();
-        assert_eq!(seen(vec![string.clone(), string.clone()]).wrong, None);
+        let wrong = |items| {
+            let mut seen = Seen::default();
+            seen.see(&Ok(Value::Array(items)), &FourBytes);
+            seen.wrong
+        };
+        assert_eq!(wrong(vec![string.clone(), string.clone()]), None);
         for other in [Value::Int(7), Value::Simple("abcd".into()), Value::Array(Vec::new())] {
-            assert_eq!(seen(vec![string.clone(), other]).wrong, Some((1, Wrong::Type { wanted: 4 })));
+            assert_eq!(wrong(vec![string.clone(), other]), Some((1, Wrong::Type { wanted: 4 })));
         }
     }
 }

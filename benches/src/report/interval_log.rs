@@ -96,11 +96,11 @@ mod tests {
         let path = std::env::temp_dir().join(format!("intervals-{}.hlog", std::process::id()));
         let mut log = IntervalLog::new(path.clone());
         let started = Instant::now();
-        let at = |ms| started + Duration::from_millis(ms);
+        let at = Duration::from_millis;
         let mut tally = Tally::new(false, 0, true);
         let mut written = Vec::new();
         for ms in [100, 900, 1500, 2500, 2600] {
-            tally.arrived(started, at(ms), 1);
+            tally.arrived(at(ms), 1);
             tally.record(0, at(ms), at(ms), at(ms + 1));
             let over = tally.take_intervals(ms / 1000);
             written.extend(over.iter().map(|(second, latencies)| (second, latencies.count())));
@@ -108,7 +108,7 @@ mod tests {
         }
         assert_eq!(written, [(0, 2), (1, 1)], "the second under way is not over");
         log.append("GET", started, &tally.take_intervals(u64::MAX));
-        log.append("SET", at(10_000), &Tally::new(false, 0, true).take_intervals(u64::MAX));
+        log.append("SET", started + at(10_000), &Tally::new(false, 0, true).take_intervals(u64::MAX));
         log.finish().unwrap();
 
         let text = std::fs::read(&path).unwrap();

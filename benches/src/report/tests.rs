@@ -1,4 +1,4 @@
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::*;
 use crate::environment::Environment;
@@ -28,9 +28,8 @@ fn run() -> RunInfo {
 fn result(faults: Faults) -> TestResult {
     let mut tally = Tally::default();
     tally.faults = faults;
-    let start = Instant::now();
     for _ in 0..10 {
-        tally.record(0, start, start, start + Duration::from_millis(1));
+        tally.record(0, Duration::ZERO, Duration::ZERO, Duration::from_millis(1));
     }
     TestResult { elapsed: Duration::from_millis(5), tally, ..TestResult::empty("SET") }
 }
