@@ -212,7 +212,9 @@ impl Client {
         let (sender, reply) = oneshot::channel();
         let limit = self.limit(&command);
         let link = self.link();
-        link.send(Request::new(Commands::One(command), Waiter::One(sender), limit)).await?;
+        if let Some(request) = link.send(Request::new(Commands::One(command), Waiter::One(sender), limit))? {
+            link.send_late(request).await?;
+        }
         Ok(link.receive(reply).await??)
     }
 
@@ -329,7 +331,10 @@ impl Client {
         let limit = commands.limit().or(self.config().command_timeout);
         let (sender, answer) = oneshot::channel();
         let link = self.link();
-        link.send(Request::new(Commands::Many(commands), Waiter::Many(sender, replies), limit)).await?;
+        let request = Request::new(Commands::Many(commands), Waiter::Many(sender, replies), limit);
+        if let Some(request) = link.send(request)? {
+            link.send_late(request).await?;
+        }
         link.receive(answer).await
     }
 

@@ -56,14 +56,25 @@ impl Link {
         Self { messages, room, patience, seat, shared }
     }
 
-    /// Hands a request over. Waits while the queue is full, no longer than the request would wait in it.
-    pub(crate) async fn send(&self, request: Request) -> Result<(), Error> {
-        let Some(mut request) = self.seat.send(request) else { return Ok(()) };
-        let place = match self.room.try_acquire() {
-            Ok(place) => place,
-            Err(TryAcquireError::Closed) => return Err(self.shared.dropped(false)),
-            Err(TryAcquireError::NoPermits) => self.place(&mut request).await?,
-        };
+    /// Hands a request over, or gives it back if the queue is full: then it has to [wait](Self::send_late).
+    ///
+    /// This much is no future, in and out of which requests would be copied.
+    pub(crate) fn send(&self, request: Request) -> Result<Option<Request>, Error> {
+        let Some(request) = self.seat.send(request) else { return Ok(None) };
+        match self.room.try_acquire() {
+            Ok(place) => self.queue(request, place).map(|()| None),
+            Err(TryAcquireError::Closed) => Err(self.shared.dropped(false)),
+            Err(TryAcquireError::NoPermits) => Ok(Some(request)),
+        }
+    }
+
+    /// Hands a request over when there is a place for it in the queue. Waits no longer than it would wait in there.
+    pub(crate) async fn send_late(&self, mut request: Request) -> Result<(), Error> {
+        let place = self.place(&mut request).await?;
+        self.queue(request, place)
+    }
+
+    fn queue(&self, mut request: Request, place: SemaphorePermit<'_>) -> Result<(), Error> {
         place.forget();
         request.has_place = true;
         self.messages.send(Message::Request(request)).map_err(|_| self.shared.dropped(false))
