@@ -57,6 +57,8 @@ const SHARED: [&[u8]; 9] = [
 ];
 /// Digits of a number, as long as its placeholder.
 const DIGITS: usize = 12;
+/// Room for most arguments, so that putting one together allocates once.
+const TYPICAL: usize = 64;
 
 impl Template {
     /// Compiles a command, given as its name and arguments. Without `random` (no `-r`), placeholders for numbers stay
@@ -129,7 +131,14 @@ impl Template {
                         command.arg_bytes(values.shared(key))
                     }
                 }
-                several => command.arg_bytes(self.argument_of(several, keys, values, request).into()),
+                several => {
+                    let whole = self.argument_of(several, keys, values, request);
+                    if whole.len() < SHARED_FROM {
+                        command.arg(whole)
+                    } else {
+                        command.arg_bytes(whole.into())
+                    }
+                }
             };
         }
         command
@@ -167,7 +176,7 @@ impl Template {
     }
 
     fn argument_of(&self, pieces: &[Piece], keys: &Keys, values: &Values, request: u64) -> Vec<u8> {
-        let mut whole = Collected(Vec::new());
+        let mut whole = Collected(Vec::with_capacity(TYPICAL));
         self.fill_pieces(pieces, keys, values, request, &mut whole);
         whole.0
     }
