@@ -104,8 +104,8 @@ impl Task<'_> {
             let (request, step) = (requests.start, job.script.request(requests.start).start);
             let command = self.commands.command(job, request, step).into_owned();
             match self.client.execute(command).await {
-                Ok(value) => self.settle(request, step, sent, intended, &Ok(value)),
-                Err(Error::Server(error)) => self.settle(request, step, sent, intended, &Err(error)),
+                Ok(value) => self.settle(request, step, sent, intended, Ok(&value)),
+                Err(Error::Server(error)) => self.settle(request, step, sent, intended, Err(&error)),
                 Err(error) => self.fail(request, step, &error),
             }
             return;
@@ -127,7 +127,7 @@ impl Task<'_> {
         let outcome = pipeline
             .send_each(|_, reply| {
                 if let Some((request, step)) = waiting.next() {
-                    self.settle(request, step, sent, intended, &reply);
+                    self.settle(request, step, sent, intended, reply.as_ref());
                 }
             })
             .await;
@@ -145,7 +145,7 @@ impl Task<'_> {
         number: usize,
         sent: Duration,
         intended: Duration,
-        reply: &Result<Value, ServerError>,
+        reply: Result<&Value, &ServerError>,
     ) {
         let now = self.run.now();
         let (job, step) = (&self.run.job, self.step(number));

@@ -6,7 +6,7 @@ use super::{Kind, Seen, Want, Wanted, Wrong, difference};
 
 impl Seen {
     /// Notes what is to be seen of `reply`, before which nothing was.
-    pub fn see(&mut self, reply: &Result<Value, ServerError>, want: &impl Want) {
+    pub fn see(&mut self, reply: Result<&Value, &ServerError>, want: &impl Want) {
         match reply {
             Ok(value) => self.value(value, want, true),
             Err(error) => {
@@ -106,7 +106,7 @@ mod tests {
         let string = Value::Bulk("abcd".into());
         let wrong = |items| {
             let mut seen = Seen::default();
-            seen.see(&Ok(Value::Array(items)), &FourBytes);
+            seen.see(Ok(&Value::Array(items)), &FourBytes);
             seen.wrong
         };
         assert_eq!(wrong(vec![string.clone(), string.clone()]), None);
