@@ -33,3 +33,45 @@ impl Commands {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::generator::{Limit, Pace, Verify};
+    use crate::workload::{Expect, Keys, Script, Sizes, Step, Template, Values};
+
+    fn job(keys: Keys, steps: &[&[&str]]) -> Job {
+        let steps =
+            steps.iter().map(|args| Step::new(Template::new(args, keys.len.is_some()), Expect::Anything));
+        Job {
+            script: Arc::new(Script::mixed("a mix", steps.map(|step| (step, 1)).collect(), None)),
+            keys,
+            values: Values::new(Sizes::fixed(3), keys.count(), false),
+            limit: Limit::Requests(1),
+            numbers: None,
+            pipeline: 1,
+            pace: Pace::Closed,
+            verify: Verify::Full,
+            fail_fast: false,
+            keep_alive: true,
+            patience: Duration::ZERO,
+            intervals: false,
+        }
+    }
+
+    #[test]
+    fn only_commands_that_differ_are_built_for_each_request() {
+        let steps: &[&[&str]] = &[&["SET", "key", "__data__"], &["GET", "key:__rand_int__"]];
+        let built_before = |keys| {
+            let job = job(keys, steps);
+            let commands = Commands::new(&job);
+            [0, 1].map(|step| matches!(commands.command(&job, 7, step), Cow::Borrowed(_)))
+        };
+        assert_eq!(built_before(Keys::SINGLE), [true, true]);
+        assert_eq!(built_before(Keys::sequential(NonZeroU64::new(10))), [true, false]);
+    }
+}
