@@ -388,9 +388,9 @@ async fn reading_goes_on_while_writing_is_blocked() {
             writer.write_all(b"\r\n").await.expect("open");
         }
     });
-    let mut pipeline = client.pipeline();
+    let (mut pipeline, ping) = (client.pipeline(), Command::new("PING"));
     for _ in 0..COMMANDS {
-        pipeline.push(Command::new("PING"));
+        pipeline.push(&ping);
     }
     let both = async { tokio::join!(pipeline.send(), client.command(["PING"])) };
     let (replies, single) = timeout(Duration::from_secs(60), both).await.expect("no deadlock");
