@@ -23,7 +23,8 @@ pub struct Stats {
     pub spin_budget: Duration,
 }
 
-/// What the device was asked for. On soft-RoCE a doorbell, an arm and an event are one system call each.
+/// What the device was asked for. On soft-RoCE a doorbell, an arm and an event are one system call each; but the members of a
+/// [`CompletionGroup`](crate::CompletionGroup) have arms and events in common.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceCounters {

@@ -52,6 +52,8 @@ pub enum FleetError {
 
 #[derive(Debug)]
 struct LoadThread {
+    /// As its connections go there.
+    target: Arc<Target>,
     /// Dropped to ask the thread to end.
     orders: Option<mpsc::UnboundedSender<Order>>,
     thread: Option<JoinHandle<()>>,
@@ -89,10 +91,14 @@ impl Fleet {
         let begin = Instant::now();
         let (mut threads, mut ready) = (Vec::new(), Vec::new());
         for number in 0..count {
+            let connections = shape.connections / count + usize::from(number < shape.connections % count);
+            let drive = shape.tasks_per_connection.map_or(Drive::Direct, Drive::Shared);
+            let several = drive == Drive::Direct && connections > 1;
+            let target = if several { Arc::new(target.for_one_thread()) } else { Arc::clone(&target) };
             let plan = Plan {
                 target: Arc::clone(&target),
-                drive: shape.tasks_per_connection.map_or(Drive::Direct, Drive::Shared),
-                connections: shape.connections / count + usize::from(number < shape.connections % count),
+                drive,
+                connections,
                 opening: Arc::clone(&opening),
                 interrupt: interrupt.clone(),
                 notices: notices.clone(),
@@ -101,7 +107,7 @@ impl Fleet {
             let (tell, told) = oneshot::channel();
             let main = move || load_thread::main(plan, tell, taken);
             let thread = thread::Builder::new().name(format!("load-{number}")).spawn(main)?;
-            threads.push(LoadThread { orders: Some(orders), thread: Some(thread) });
+            threads.push(LoadThread { target, orders: Some(orders), thread: Some(thread) });
             ready.push(told);
         }
         drop(notices);
@@ -158,7 +164,7 @@ impl Fleet {
         let threads = self.threads.len();
         let (mut shares, mut parts) = (Vec::new(), Vec::new());
         for (number, thread) in self.threads.iter().enumerate() {
-            let share = Arc::new(Share::new(Arc::clone(&self.target), &run, number, threads));
+            let share = Arc::new(Share::new(Arc::clone(&thread.target), &run, number, threads));
             let (done, part) = oneshot::channel();
             let order = Order { run: Arc::clone(&run), share: Arc::clone(&share), done };
             if let Some(orders) = &thread.orders {

@@ -6,12 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
 use clap::Parser;
+use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use valkey_rdma_server::faults::{self, Faults};
 use valkey_rdma_server::{BindError, DeviceKind, Mock, Server, TransportConfig, TransportError};
-use valkey_rdma_transport::{Listener, Polling, device};
+use valkey_rdma_transport::{CompletionGroup, Listener, Polling, device};
 
 /// A mock Valkey server on RDMA and TCP
 ///
@@ -47,6 +48,11 @@ struct Options {
     /// where that has paid. Default event
     #[arg(long, value_name = "event|busy|adaptive")]
     poll: Option<Polling>,
+
+    /// Threads that serve connections, 1 to 1024. One has its RDMA connections share completion queues, which is the faster way
+    /// until it has no processor time left
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: u16,
 
     /// Bytes of keys and values from which on nothing more is stored; 0: no limit. Default 1073741824
     #[arg(long, value_name = "BYTES")]
@@ -84,8 +90,7 @@ fn faults_help() -> String {
 
 const DEFAULT_PORT: u16 = 6379;
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let options = match Options::try_parse() {
         Ok(options) => options,
         Err(error) if error.use_stderr() => return fail(&one_line(&error), ExitCode::from(2)),
@@ -103,10 +108,19 @@ async fn main() -> ExitCode {
         Err(error) => return fail(&format!("RUST_LOG: {error}"), ExitCode::from(2)),
     };
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
-    match run(options).await {
+    match runtime(options.threads).and_then(|runtime| runtime.block_on(run(options))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => fail(&message, ExitCode::FAILURE),
     }
+}
+
+fn runtime(threads: u16) -> Result<Runtime, String> {
+    let mut builder = match threads {
+        1 => runtime::Builder::new_current_thread(),
+        _ => runtime::Builder::new_multi_thread(),
+    };
+    let built = builder.worker_threads(threads.into()).enable_all().build();
+    built.map_err(|error| format!("cannot start {threads} threads: {error}"))
 }
 
 async fn run(options: Options) -> Result<(), String> {
@@ -131,6 +145,9 @@ async fn run(options: Options) -> Result<(), String> {
             config.polling(mode);
         }
         let device = options.device.unwrap_or(DeviceKind::Verbs);
+        if device == DeviceKind::Verbs && options.threads == 1 {
+            config.completion_group(&CompletionGroup::new());
+        }
         let addr = SocketAddr::new(options.bind, port);
         server = match &options.faults {
             None => server.rdma(device, addr, &config),

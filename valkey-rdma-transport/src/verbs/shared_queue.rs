@@ -12,11 +12,11 @@ use valkey_rdma_proto::work::Completion;
 
 use super::cm::Identifier;
 use super::completion::CompletionQueue;
-use super::sharing::Sharing;
+use super::sharing::{Place, Sharing};
 use crate::error::TransportError;
 
-/// Connections of one queue, where the device's queues are as deep as that takes. If it fails, they all end, and they wait
-/// for each other at its lock; what is saved hardly grows with more.
+/// Connections of one queue, where the device has queues that deep. They all end if it fails, and wait for each other at its
+/// lock; what is saved hardly grows with more.
 const MEMBERS: u32 = 64;
 
 /// The queues of one group of connections: another one for each device, and where the others are full.
@@ -45,9 +45,17 @@ impl Queues {
         if let Some(membership) = queues.iter().find_map(|queue| queue.join(device, depth)) {
             return Ok(membership);
         }
-        let whole = depth.saturating_mul(MEMBERS).min(deepest).max(depth);
-        // SAFETY: the last member drops the queue when it leaves, and its identifier keeps the device open until then.
-        let queue = unsafe { CompletionQueue::new(id, whole, vector) }?;
+        let mut whole = depth.saturating_mul(MEMBERS).min(deepest).max(depth);
+        let queue = loop {
+            // SAFETY: the last member drops the queue when it leaves, and its identifier keeps the device open until then.
+            match unsafe { CompletionQueue::new(id, whole, vector) } {
+                Err(error) if whole > depth => {
+                    tracing::debug!(%error, whole, "no such completion queue; trying half of it");
+                    whole = (whole / 2).max(depth);
+                }
+                outcome => break outcome?,
+            }
+        };
         let sharing = Mutex::new(Some(Sharing::new(queue, whole)));
         let queue = Arc::new(SharedQueue { device, sharing });
         let membership = queue.join(device, depth).expect("a new queue has room for one");
@@ -66,8 +74,8 @@ struct SharedQueue {
 
 impl SharedQueue {
     fn join(self: &Arc<Self>, device: usize, depth: u32) -> Option<Membership> {
-        let number = lock(&self.sharing).as_mut().filter(|_| self.device == device)?.join(depth)?;
-        Some(Membership { queue: Arc::clone(self), number, depth })
+        let place = lock(&self.sharing).as_mut().filter(|_| self.device == device)?.join(depth)?;
+        Some(Membership { queue: Arc::clone(self), place, depth })
     }
 
     /// Runs `work` with the lock held, and afterwards wakes those it names.
@@ -82,7 +90,7 @@ impl SharedQueue {
 /// One connection's place in a shared queue. To be dropped after its queue pair.
 pub(super) struct Membership {
     queue: Arc<SharedQueue>,
-    number: u64,
+    place: Place,
     depth: u32,
 }
 
@@ -98,19 +106,19 @@ impl Membership {
 
     /// From now on, the completions of the queue pair with this number are this connection's.
     pub(super) fn name(&mut self, queue_pair: u32) {
-        self.with(|sharing, _| sharing.name(self.number, queue_pair));
+        self.with(|sharing, _| sharing.name(self.place, queue_pair));
     }
 
     pub(super) fn poll(&mut self, out: &mut Vec<Completion>, limit: usize) -> Result<(), TransportError> {
-        self.with(|sharing, wake| sharing.poll(self.number, out, limit, wake))
+        self.with(|sharing, wake| sharing.poll(self.place, out, limit, wake))
     }
 
     pub(super) fn arm(&mut self) -> Result<(), TransportError> {
-        self.with(|sharing, wake| sharing.arm(self.number, wake))
+        self.with(|sharing, wake| sharing.arm(self.place, wake))
     }
 
     pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
-        self.with(|sharing, _| sharing.poll_event(self.number, cx))
+        self.with(|sharing, _| sharing.poll_event(self.place, cx))
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Sharing<CompletionQueue>, &mut Vec<Waker>) -> T) -> T {
@@ -121,7 +129,7 @@ impl Membership {
 impl Drop for Membership {
     fn drop(&mut self) {
         let over = self.queue.with(|sharing, wake| {
-            let last = sharing.as_mut().is_some_and(|sharing| sharing.leave(self.number, wake));
+            let last = sharing.as_mut().is_some_and(|sharing| sharing.leave(self.place, wake));
             if last { mem::take(sharing) } else { None }
         });
         if let Some(sharing) = over {

@@ -11,7 +11,7 @@
 //! A member that finds what is another's leaves it to the porter to wake that one. It will run in any case. And runtimes
 //! prefer a task that a running one wakes, so that members answered quickly would push in front of those who wait.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::task::{Context, Poll, Waker};
 
@@ -34,9 +34,10 @@ pub(super) trait Queue {
 /// A queue and its members. Those to wake are handed back to the caller, who does so without its lock.
 pub(super) struct Sharing<Q> {
     queue: Q,
-    members: Vec<Member>,
-    /// Numbers of members, never used again.
-    joined: u64,
+    /// Those who have left leave a place for those to come.
+    members: Vec<Option<Member>>,
+    /// Whose a queue pair's completions are. Nothing completes before that is known.
+    of_queue_pairs: HashMap<u32, Place>,
     /// Entries of the queue that are nobody's.
     free: u32,
     /// An event was asked for and has not been taken.
@@ -56,12 +57,13 @@ pub(super) struct Counts {
     pub(super) arms: u64,
 }
 
+/// By which a member is called, until it leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place(usize);
+
 struct Member {
-    number: u64,
     /// How many entries of the queue are its own.
     depth: u32,
-    /// By which completions name it. Nothing completes before it is known.
-    queue_pair: Option<u32>,
     inbox: VecDeque<Completion>,
     /// It wants to be told of the next completion.
     asked: bool,
@@ -76,7 +78,7 @@ impl<Q: Queue> Sharing<Q> {
         Self {
             queue,
             members: Vec::new(),
-            joined: 0,
+            of_queue_pairs: HashMap::new(),
             free: depth,
             armed: false,
             attended: true,
@@ -96,30 +98,30 @@ impl<Q: Queue> Sharing<Q> {
 
     /// A new member that never has more than `depth` completions under way. `None`: there is no room for it, or nothing
     /// to be had any more.
-    pub(super) fn join(&mut self, depth: u32) -> Option<u64> {
+    pub(super) fn join(&mut self, depth: u32) -> Option<Place> {
         self.free = self.free.checked_sub(depth).filter(|_| self.broken.is_none())?;
-        let number = self.joined;
-        self.joined += 1;
-        let inbox = VecDeque::new();
-        let member =
-            Member { number, depth, queue_pair: None, inbox, asked: false, told: false, waker: None };
-        self.members.push(member);
-        Some(number)
+        let member = Member { depth, inbox: VecDeque::new(), asked: false, told: false, waker: None };
+        let place = self.members.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.members.push(None);
+            self.members.len() - 1
+        });
+        self.members[place] = Some(member);
+        Some(Place(place))
     }
 
     /// Says which completions are the member's.
-    pub(super) fn name(&mut self, member: u64, queue_pair: u32) {
-        self.member(member).queue_pair = Some(queue_pair);
+    pub(super) fn name(&mut self, member: Place, queue_pair: u32) {
+        self.of_queue_pairs.insert(queue_pair, member);
     }
 
     /// The member leaves, and its queue pair is gone. Returns whether it was the last one: then the queue is to be
     /// dropped, and the porter among those to wake.
-    pub(super) fn leave(&mut self, member: u64, wake: &mut Vec<Waker>) -> bool {
+    pub(super) fn leave(&mut self, member: Place, wake: &mut Vec<Waker>) -> bool {
         // What the queue pair has left in the queue takes room there, and another one may get its number.
         let _ = self.sort(wake);
-        let place = self.place(member);
-        self.free += self.members.swap_remove(place).depth;
-        let last = self.members.is_empty();
+        self.of_queue_pairs.retain(|_, place| *place != member);
+        self.free += self.members[member.0].take().map_or(0, |member| member.depth);
+        let last = self.members.iter().all(Option::is_none);
         if last {
             wake.extend(self.porter.take());
         }
@@ -129,21 +131,20 @@ impl<Q: Queue> Sharing<Q> {
     /// As [`Endpoint::poll`](crate::device::Endpoint::poll).
     pub(super) fn poll(
         &mut self,
-        member: u64,
+        member: Place,
         out: &mut Vec<Completion>,
         limit: usize,
         wake: &mut Vec<Waker>,
     ) -> Result<(), TransportError> {
-        let place = self.place(member);
-        let looked = if self.members[place].inbox.len() < limit { self.sort(wake) } else { Ok(()) };
-        let inbox = &mut self.members[place].inbox;
+        let looked = if self.member(member).inbox.len() < limit { self.sort(wake) } else { Ok(()) };
+        let inbox = &mut self.member(member).inbox;
         let taken = limit.min(inbox.len());
         out.extend(inbox.drain(..taken));
         looked
     }
 
     /// As [`Endpoint::arm`](crate::device::Endpoint::arm).
-    pub(super) fn arm(&mut self, member: u64, wake: &mut Vec<Waker>) -> Result<(), TransportError> {
+    pub(super) fn arm(&mut self, member: Place, wake: &mut Vec<Waker>) -> Result<(), TransportError> {
         // What came before raises no event.
         self.sort(wake)?;
         self.member(member).asked = true;
@@ -153,7 +154,7 @@ impl<Q: Queue> Sharing<Q> {
     /// As [`Endpoint::poll_completion_event`](crate::device::Endpoint::poll_completion_event).
     pub(super) fn poll_event(
         &mut self,
-        member: u64,
+        member: Place,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), TransportError>> {
         let broken = self.broken;
@@ -185,7 +186,7 @@ impl<Q: Queue> Sharing<Q> {
         }
         self.sort(wake)?;
         self.tell(wake);
-        if wake.is_empty() && !self.armed && self.members.iter().any(|member| member.asked) {
+        if wake.is_empty() && !self.armed && self.members.iter().flatten().any(|member| member.asked) {
             self.ask().inspect_err(|error| self.fail(error, wake))?;
             // What came before the event was asked for raises none.
             self.sort(wake)?;
@@ -196,7 +197,7 @@ impl<Q: Queue> Sharing<Q> {
 
     /// Wakes those who are to be told.
     fn tell(&mut self, wake: &mut Vec<Waker>) {
-        let told = self.members.iter_mut().filter(|member| member.told);
+        let told = self.members.iter_mut().flatten().filter(|member| member.told);
         wake.extend(told.filter_map(|member| member.waker.take()));
     }
 
@@ -210,11 +211,10 @@ impl<Q: Queue> Sharing<Q> {
         if let Some(reason) = self.broken {
             return Err(error_of(reason));
         }
-        let Self { queue, members, .. } = self;
+        let Self { queue, members, of_queue_pairs, .. } = self;
         let taken = queue.take(&mut |queue_pair, completion| {
-            // Those of members that have left are nobody's.
-            let of = |member: &&mut Member| member.queue_pair == Some(queue_pair);
-            let Some(member) = members.iter_mut().find(of) else { return };
+            let Some(Place(place)) = of_queue_pairs.get(&queue_pair) else { return };
+            let Some(member) = &mut members[*place] else { return };
             member.inbox.push_back(completion);
             member.told |= std::mem::take(&mut member.asked);
         });
@@ -229,22 +229,17 @@ impl<Q: Queue> Sharing<Q> {
     }
 
     fn fail(&mut self, error: &TransportError, wake: &mut Vec<Waker>) {
-        tracing::warn!(%error, members = self.members.len(), "a shared completion queue has failed");
+        tracing::warn!(%error, members = self.members.iter().flatten().count(), "a shared completion queue has failed");
         self.break_off("it has failed", wake);
     }
 
     fn break_off(&mut self, reason: &'static str, wake: &mut Vec<Waker>) {
         self.broken.get_or_insert(reason);
-        wake.extend(self.members.iter_mut().filter_map(|member| member.waker.take()));
+        wake.extend(self.members.iter_mut().flatten().filter_map(|member| member.waker.take()));
     }
 
-    fn place(&self, number: u64) -> usize {
-        self.members.iter().position(|member| member.number == number).expect("a member until it leaves")
-    }
-
-    fn member(&mut self, number: u64) -> &mut Member {
-        let place = self.place(number);
-        &mut self.members[place]
+    fn member(&mut self, Place(place): Place) -> &mut Member {
+        self.members[place].as_mut().expect("a member until it leaves")
     }
 }
 

@@ -92,7 +92,7 @@ impl Task {
 struct Party {
     device: Device,
     sharing: Sharing<Device>,
-    members: Vec<(u64, Arc<Task>)>,
+    members: Vec<(Place, Arc<Task>)>,
     porter: Arc<Task>,
 }
 
@@ -256,8 +256,8 @@ fn a_member_that_left_leaves_nothing_to_the_next_with_its_number() {
 #[test]
 fn the_last_to_leave_wakes_the_porter() {
     let mut party = Party::of(2);
-    let numbers = party.members.iter().map(|(number, _)| *number).collect::<Vec<_>>();
-    let last = numbers.into_iter().map(|number| party.with(|sharing, wake| sharing.leave(number, wake)));
+    let places = party.members.iter().map(|(place, _)| *place).collect::<Vec<_>>();
+    let last = places.into_iter().map(|place| party.with(|sharing, wake| sharing.leave(place, wake)));
     assert_eq!(last.collect::<Vec<_>>(), [false, true]);
     assert!(party.porter.was_woken());
 }
