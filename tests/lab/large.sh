@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# The client's test of a value of half a gibibyte, against a real Valkey over TCP. On the host: in the lab's machine it takes
+# minutes.
+#
+# usage: tests/lab/large.sh DIRECTORY TEST_BINARY     DIRECTORY is the lab's, prepared; the binary is the client's test "client"
+set -euo pipefail
+server=$1/valkey/9.1/valkey-server
+test=$2
+dir=$(mktemp -d)
+port=6397
+
+"$server" --bind 127.0.0.1 --port "$port" --save "" --dir "$dir" --logfile "$dir/log" >/dev/null &
+valkey=$!
+trap 'kill "$valkey" 2>/dev/null; wait "$valkey" || true; rm -r "$dir"' EXIT
+
+until grep -q "Ready to accept connections tcp" "$dir/log" 2>/dev/null; do
+    kill -0 "$valkey" && [ "$SECONDS" -lt 60 ] || { cat "$dir/log"; echo "the server did not come up"; exit 1; }
+    sleep 0.2
+done
+VALKEY_RDMA_TEST_SERVER=valkey://127.0.0.1:$port "$test" --ignored half_a_gibibyte | tee "$dir/told"
+grep -q "1 passed" "$dir/told" # none is what a test leaves behind that has another name now
