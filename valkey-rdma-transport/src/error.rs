@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use valkey_rdma_proto::{CloseReason, ProtocolError};
 
-use crate::device::{DeviceFault, DeviceKind};
+use crate::device::{DeviceFault, DeviceKind, QueueEnd};
 
 /// A failure of the device, the path or the peer's conduct, on one connection or listener.
 #[derive(Debug, thiserror::Error)]
@@ -202,6 +202,13 @@ pub enum TransportError {
         /// The OS error.
         #[source]
         source: io::Error,
+    },
+    /// The completion queue that the connection shared with others of its [group](crate::CompletionGroup) has ended, and with
+    /// it all of them.
+    #[error("the completion queue that this connection shared with others has ended: {cause}")]
+    SharedQueue {
+        /// Why.
+        cause: QueueEnd,
     },
     /// The peer's host refused the connection.
     #[error("{peer} refused the connection ({device}): nothing listens there, or not on this transport")]

@@ -13,7 +13,7 @@ use tokio::time::{interval, timeout};
 const LOOK: Duration = Duration::from_millis(10);
 
 /// The tasks of a runtime from some point on: each connection of the transport is one, until it has ended or the task that
-/// uses it drives it.
+/// uses it drives it; and each completion queue that connections share has one, until the last of them is gone.
 #[derive(Debug, Clone, Copy)]
 pub struct Background {
     before: usize,

@@ -125,9 +125,9 @@ pub async fn dial_plain(target: &Target) -> Result<Wire, DialError> {
     connect(target, &Deadline::of(&target.endpoint)).await.map_err(|cause| DialError::new(target, cause))
 }
 
-/// Work requests that each of several connections may have under way. A connection has one pipeline at a time, whose
-/// replies come in few messages; and the shallower their queues, the more connections share a completion queue: 63 on
-/// soft-RoCE, where it has 32767 entries.
+/// Work requests that each of several connections may have under way, in either direction. A connection has one pipeline at a
+/// time, whose replies come in few messages; were they more than that, the server's device would wait and send again. And the
+/// shallower their queues, the more connections share a completion queue: 63 on soft-RoCE, where it has 32767 entries.
 const SHALLOW: u32 = 256;
 
 /// Connects a client of the library to the target.

@@ -17,8 +17,12 @@ use crate::verbs::Queues;
 ///
 /// Up to 64 connections share a queue, fewer where the device has none that deep: a connection takes as many entries as it
 /// may have work requests, [`send_depth`](crate::Config::send_depth) and
-/// [`receive_depth`](crate::Config::receive_depth) together. Then another one is made. Those of one queue end together if
-/// it fails, or if the runtime ends in which the first of them was made.
+/// [`receive_depth`](crate::Config::receive_depth) together. Then another one is made, and likewise for another device or
+/// another [vector](crate::Config::completion_vector). A queue has room for all of them from the start: with the default
+/// depths and the 64 bytes that common adapters use for an entry, 8 MiB, which no count of pinned bytes includes.
+///
+/// Those of one queue end together ([`TransportError::SharedQueue`](crate::TransportError::SharedQueue)) if it fails, or if the
+/// runtime ends in which the first of them was made.
 ///
 /// The device is not asked for an event each time one of them asks: [`DeviceCounters::events`](crate::DeviceCounters::events)
 /// and [`arms`](crate::DeviceCounters::arms) count what the connection asked and was told. Kernel verbs only.
@@ -44,4 +48,18 @@ impl fmt::Debug for CompletionGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CompletionGroup").finish_non_exhaustive()
     }
+}
+
+/// Why a completion queue that connections share has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueueEnd {
+    /// A call into the device failed. The connection that came upon it has the error; connect again.
+    #[error("a call into the device failed, which the log and another connection name; connect again")]
+    Failed,
+    /// The runtime has ended in which the first of the connections was made.
+    #[error(
+        "the runtime in which the first of them was made is gone; give each runtime a completion group of its own"
+    )]
+    Runtime,
 }

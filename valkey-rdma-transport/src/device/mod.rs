@@ -30,7 +30,7 @@ mod limits;
 mod open;
 mod passive;
 
-pub use group::CompletionGroup;
+pub use group::{CompletionGroup, QueueEnd};
 pub use kind::DeviceKind;
 pub(crate) use limits::{DeviceLimits, check_limits};
 pub use open::{listen, open};

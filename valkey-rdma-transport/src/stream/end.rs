@@ -5,7 +5,7 @@ use std::io;
 use valkey_rdma_proto::CloseReason;
 use valkey_rdma_proto::work::FailureStatus;
 
-use crate::device::{CmEvent, DeviceFault};
+use crate::device::{CmEvent, DeviceFault, QueueEnd};
 use crate::error::TransportError;
 use crate::stats::Info;
 
@@ -20,6 +20,8 @@ pub(super) enum End {
     Fault(DeviceFault),
     /// A call into the device failed, with this number of the OS.
     Call(&'static str, Option<i32>),
+    /// The completion queue has ended that the connection shared with others.
+    SharedQueue(QueueEnd),
     /// The connection ended.
     Closed(CloseReason),
 }
@@ -31,6 +33,7 @@ impl End {
             TransportError::DeviceRemoved => Some(End::DeviceRemoved),
             TransportError::Fault { fault, .. } => Some(End::Fault(*fault)),
             TransportError::Device { call, source } => Some(End::Call(call, source.raw_os_error())),
+            TransportError::SharedQueue { cause } => Some(End::SharedQueue(*cause)),
             _ => None,
         }
     }
@@ -39,7 +42,9 @@ impl End {
     pub(super) fn io_error(self, info: &Info, peer_gone: io::ErrorKind) -> io::Error {
         let kind = match self {
             End::NeverConnected(_) => io::ErrorKind::NotConnected,
-            End::DeviceRemoved | End::Fault(_) | End::Call(..) => io::ErrorKind::ConnectionReset,
+            End::DeviceRemoved | End::Fault(_) | End::Call(..) | End::SharedQueue(_) => {
+                io::ErrorKind::ConnectionReset
+            }
             End::Closed(CloseReason::Peer) => peer_gone,
             End::Closed(CloseReason::Protocol(_)) => io::ErrorKind::InvalidData,
             End::Closed(
@@ -66,6 +71,7 @@ impl End {
                 let source = number.map_or_else(|| io::ErrorKind::Other.into(), io::Error::from_raw_os_error);
                 TransportError::Device { call, source }
             }
+            End::SharedQueue(cause) => TransportError::SharedQueue { cause },
             End::NeverConnected(event) => match event {
                 CmEvent::Rejected { reason: REASON_CONSUMER } => TransportError::Rejected { peer, device },
                 CmEvent::Rejected { .. } => TransportError::Refused { peer, device },
@@ -111,6 +117,7 @@ mod tests {
             TransportError::DeviceRemoved,
             TransportError::Fault { device: "mlx5_0".to_owned(), fault: DeviceFault::QueuePair },
             TransportError::Device { call: "ibv_post_send", source: io::Error::from_raw_os_error(12) },
+            TransportError::SharedQueue { cause: QueueEnd::Runtime },
         ] {
             let told = End::of_device(&error).expect("it says more than the core").error(&info);
             assert_eq!(format!("{told:?}"), format!("{error:?}"));

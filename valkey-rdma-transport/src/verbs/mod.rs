@@ -17,7 +17,8 @@
 //! Every connection has objects of its own, shared with no other: nothing that happens to one can reach another,
 //! and no thread but the one that holds the endpoint touches them. The `unsafe impl Send` of the owner types rest
 //! on that. Two things are shared: a device's stream of asynchronous events, which `async_events` takes apart; and
-//! the completion queue of those that ask for it, which is behind a lock.
+//! the completion queue of those that ask for it. Every use of ours is behind a lock; that queue pairs are made and destroyed
+//! on it outside of the lock is for libibverbs to allow, whose calls may come from any thread.
 #![allow(unsafe_code)]
 
 use std::io;

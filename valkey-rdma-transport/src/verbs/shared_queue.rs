@@ -19,7 +19,7 @@ use crate::error::TransportError;
 /// lock; what is saved hardly grows with more.
 const MEMBERS: u32 = 64;
 
-/// The queues of one group of connections: another one for each device, and where the others are full.
+/// The queues of one group of connections: others for each device and each of its interrupts, and where these are full.
 #[derive(Default)]
 pub(crate) struct Queues(Mutex<Vec<Arc<SharedQueue>>>);
 
@@ -41,8 +41,8 @@ impl Queues {
     ) -> Result<Membership, TransportError> {
         let mut queues = lock(&self.0);
         queues.retain(|queue| lock(&queue.sharing).is_some());
-        let device = id.device().as_ptr() as usize;
-        if let Some(membership) = queues.iter().find_map(|queue| queue.join(device, depth)) {
+        let origin = Origin { device: id.device().as_ptr() as usize, vector };
+        if let Some(membership) = queues.iter().find_map(|queue| queue.join(origin, depth)) {
             return Ok(membership);
         }
         let mut whole = depth.saturating_mul(MEMBERS).min(deepest).max(depth);
@@ -57,24 +57,32 @@ impl Queues {
             }
         };
         let sharing = Mutex::new(Some(Sharing::new(queue, whole)));
-        let queue = Arc::new(SharedQueue { device, sharing });
-        let membership = queue.join(device, depth).expect("a new queue has room for one");
+        let queue = Arc::new(SharedQueue { origin, sharing });
+        let membership = queue.join(origin, depth).expect("a new queue has room for one");
         tokio::spawn(Porter(Arc::clone(&queue)).attend());
         queues.push(queue);
         Ok(membership)
     }
 }
 
-struct SharedQueue {
-    /// The address of its context. As long as there are members it is open, so that no other device has that.
+/// What a queue was made for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Origin {
+    /// The address of the device's context. As long as there are members it is open, so that no other device has that.
     device: usize,
+    /// The interrupt that announces completions.
+    vector: u32,
+}
+
+struct SharedQueue {
+    origin: Origin,
     /// Until the last member has left.
     sharing: Mutex<Option<Sharing<CompletionQueue>>>,
 }
 
 impl SharedQueue {
-    fn join(self: &Arc<Self>, device: usize, depth: u32) -> Option<Membership> {
-        let place = lock(&self.sharing).as_mut().filter(|_| self.device == device)?.join(depth)?;
+    fn join(self: &Arc<Self>, origin: Origin, depth: u32) -> Option<Membership> {
+        let place = lock(&self.sharing).as_mut().filter(|_| self.origin == origin)?.join(depth)?;
         Some(Membership { queue: Arc::clone(self), place, depth })
     }
 
@@ -106,7 +114,7 @@ impl Membership {
 
     /// From now on, the completions of the queue pair with this number are this connection's.
     pub(super) fn name(&mut self, queue_pair: u32) {
-        self.with(|sharing, _| sharing.name(self.place, queue_pair));
+        self.with(|sharing, wake| sharing.name(self.place, queue_pair, wake));
     }
 
     pub(super) fn poll(&mut self, out: &mut Vec<Completion>, limit: usize) -> Result<(), TransportError> {

@@ -8,15 +8,19 @@
 //! taken, or the porter is about to run. And after asking the queue, somebody looks at it: the porter on behalf of all; or
 //! the one member that has asked, as the device contract wants it.
 //!
-//! A member that finds what is another's leaves it to the porter to wake that one. It will run in any case. And runtimes
-//! prefer a task that a running one wakes, so that members answered quickly would push in front of those who wait.
+//! A member that finds what is another's leaves it to the porter to wake that one: it will run in any case. And a runtime of
+//! several threads takes a task that a running one has woken before those that wait, so that members answered quickly would
+//! push in front.
+//!
+//! Should the device lose an event, a member that asks again without having been told sets the porter going.
 
 use std::collections::{HashMap, VecDeque};
-use std::io;
+use std::mem;
 use std::task::{Context, Poll, Waker};
 
 use valkey_rdma_proto::work::Completion;
 
+use crate::device::QueueEnd;
 use crate::error::TransportError;
 
 /// What is shared.
@@ -46,7 +50,7 @@ pub(super) struct Sharing<Q> {
     attended: bool,
     porter: Option<Waker>,
     /// Why no completion can be had any more.
-    broken: Option<&'static str>,
+    broken: Option<QueueEnd>,
     counts: Counts,
 }
 
@@ -110,7 +114,9 @@ impl<Q: Queue> Sharing<Q> {
     }
 
     /// Says which completions are the member's.
-    pub(super) fn name(&mut self, member: Place, queue_pair: u32) {
+    pub(super) fn name(&mut self, member: Place, queue_pair: u32, wake: &mut Vec<Waker>) {
+        // What an earlier queue pair of this number has left is not the member's. A failure is found again when it polls.
+        let _ = self.sort(wake);
         self.of_queue_pairs.insert(queue_pair, member);
     }
 
@@ -145,6 +151,12 @@ impl<Q: Queue> Sharing<Q> {
 
     /// As [`Endpoint::arm`](crate::device::Endpoint::arm).
     pub(super) fn arm(&mut self, member: Place, wake: &mut Vec<Waker>) -> Result<(), TransportError> {
+        if self.member(member).asked {
+            // It has given up waiting to be told: an event may be lost. The porter looks, and asks for another.
+            self.armed = false;
+            self.attended = true;
+            wake.extend(self.porter.take());
+        }
         // What came before raises no event.
         self.sort(wake)?;
         self.member(member).asked = true;
@@ -159,11 +171,11 @@ impl<Q: Queue> Sharing<Q> {
     ) -> Poll<Result<(), TransportError>> {
         let broken = self.broken;
         let member = self.member(member);
-        if std::mem::take(&mut member.told) {
+        if mem::take(&mut member.told) {
             return Poll::Ready(Ok(()));
         }
-        if let Some(reason) = broken {
-            return Poll::Ready(Err(error_of(reason)));
+        if let Some(cause) = broken {
+            return Poll::Ready(Err(TransportError::SharedQueue { cause }));
         }
         keep(&mut member.waker, cx);
         Poll::Pending
@@ -203,20 +215,22 @@ impl<Q: Queue> Sharing<Q> {
 
     /// Nobody waits for the queue's events any more.
     pub(super) fn abandon(&mut self, wake: &mut Vec<Waker>) {
-        self.break_off("the runtime in which it was waited for has ended", wake);
+        // What has come until now is still the members'.
+        let _ = self.sort(wake);
+        self.break_off(QueueEnd::Runtime, wake);
     }
 
     /// Takes what lies in the queue and puts it into the inboxes.
     fn sort(&mut self, wake: &mut Vec<Waker>) -> Result<(), TransportError> {
-        if let Some(reason) = self.broken {
-            return Err(error_of(reason));
+        if let Some(cause) = self.broken {
+            return Err(TransportError::SharedQueue { cause });
         }
         let Self { queue, members, of_queue_pairs, .. } = self;
         let taken = queue.take(&mut |queue_pair, completion| {
             let Some(Place(place)) = of_queue_pairs.get(&queue_pair) else { return };
             let Some(member) = &mut members[*place] else { return };
             member.inbox.push_back(completion);
-            member.told |= std::mem::take(&mut member.asked);
+            member.told |= mem::take(&mut member.asked);
         });
         taken.inspect_err(|error| self.fail(error, wake))
     }
@@ -230,11 +244,11 @@ impl<Q: Queue> Sharing<Q> {
 
     fn fail(&mut self, error: &TransportError, wake: &mut Vec<Waker>) {
         tracing::warn!(%error, members = self.members.iter().flatten().count(), "a shared completion queue has failed");
-        self.break_off("it has failed", wake);
+        self.break_off(QueueEnd::Failed, wake);
     }
 
-    fn break_off(&mut self, reason: &'static str, wake: &mut Vec<Waker>) {
-        self.broken.get_or_insert(reason);
+    fn break_off(&mut self, cause: QueueEnd, wake: &mut Vec<Waker>) {
+        self.broken.get_or_insert(cause);
         wake.extend(self.members.iter_mut().flatten().filter_map(|member| member.waker.take()));
     }
 
@@ -248,11 +262,6 @@ fn keep(kept: &mut Option<Waker>, cx: &Context<'_>) {
         Some(waker) => waker.clone_from(cx.waker()),
         none => *none = Some(cx.waker().clone()),
     }
-}
-
-fn error_of(reason: &'static str) -> TransportError {
-    let source = io::Error::other(format!("this completion queue is shared, and {reason}"));
-    TransportError::Device { call: "ibv_poll_cq", source }
 }
 
 #[cfg(test)]

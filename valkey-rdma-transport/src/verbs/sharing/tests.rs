@@ -8,6 +8,10 @@ use valkey_rdma_proto::work::{Outcome, WrId};
 
 use super::*;
 
+mod ends;
+mod orders;
+mod turns;
+
 /// A device's queue as far as sharing sees it.
 #[derive(Clone, Default)]
 struct Device(Rc<RefCell<Entries>>);
@@ -21,7 +25,15 @@ struct Entries {
     /// Completes just before the next event is asked for.
     ambush: Option<u32>,
     completed: u32,
-    gone: bool,
+    /// Which call fails.
+    fails: Option<Call>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Call {
+    Take,
+    Arm,
+    PollEvent,
 }
 
 impl Device {
@@ -30,7 +42,7 @@ impl Device {
         let completion = Completion { wr_id: WrId::receive(entries.completed), outcome: Outcome::Sent };
         entries.completed += 1;
         entries.lying.push_back((queue_pair, completion));
-        if std::mem::take(&mut entries.armed) {
+        if mem::take(&mut entries.armed) {
             entries.event = true;
             if let Some(waker) = entries.waker.take() {
                 waker.wake();
@@ -41,19 +53,32 @@ impl Device {
     fn ambush(&self, queue_pair: u32) {
         self.0.borrow_mut().ambush = Some(queue_pair);
     }
+
+    /// Completes without the event that was asked for.
+    fn complete_silently(&self, queue_pair: u32) {
+        self.0.borrow_mut().armed = false;
+        self.complete(queue_pair);
+    }
+
+    fn fails_from_now_on(&self, call: Call) {
+        self.0.borrow_mut().fails = Some(call);
+    }
+
+    fn check(&self, call: Call) -> Result<(), TransportError> {
+        if self.0.borrow().fails == Some(call) { Err(TransportError::DeviceRemoved) } else { Ok(()) }
+    }
 }
 
 impl Queue for Device {
     fn take(&mut self, sort: &mut dyn FnMut(u32, Completion)) -> Result<(), TransportError> {
-        if self.0.borrow().gone {
-            return Err(TransportError::DeviceRemoved);
-        }
-        let lying = std::mem::take(&mut self.0.borrow_mut().lying);
+        self.check(Call::Take)?;
+        let lying = mem::take(&mut self.0.borrow_mut().lying);
         lying.into_iter().for_each(|(queue_pair, completion)| sort(queue_pair, completion));
         Ok(())
     }
 
     fn arm(&mut self) -> Result<(), TransportError> {
+        self.check(Call::Arm)?;
         let ambush = self.0.borrow_mut().ambush.take();
         if let Some(queue_pair) = ambush {
             self.complete(queue_pair);
@@ -63,8 +88,9 @@ impl Queue for Device {
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
+        self.check(Call::PollEvent)?;
         let mut entries = self.0.borrow_mut();
-        if std::mem::take(&mut entries.event) {
+        if mem::take(&mut entries.event) {
             return Poll::Ready(Ok(()));
         }
         entries.waker = Some(cx.waker().clone());
@@ -104,7 +130,7 @@ impl Party {
         let mut sharing = Sharing::new(device.clone(), members * DEPTH);
         let join = |place| {
             let member = sharing.join(DEPTH).expect("room");
-            sharing.name(member, 100 + place);
+            sharing.name(member, 100 + place, &mut Vec::new());
             (member, Arc::default())
         };
         let members = (0..members).map(join).collect();
@@ -153,215 +179,22 @@ impl Party {
         self.event(place).is_some_and(|event| event.is_ok())
     }
 
+    /// Every member was woken, and is told why.
+    fn all_have_ended(&mut self, because: QueueEnd) {
+        for place in 0..self.members.len() {
+            assert!(self.members[place].1.was_woken());
+            match self.event(place) {
+                Some(Err(TransportError::SharedQueue { cause })) => assert_eq!(cause, because),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
     fn event(&mut self, place: usize) -> Option<Result<(), TransportError>> {
         let (member, task) = self.members[place].clone();
         match self.sharing.poll_event(member, &mut Context::from_waker(&Waker::from(task))) {
             Poll::Ready(event) => Some(event),
             Poll::Pending => None,
         }
-    }
-}
-
-#[test]
-fn one_event_and_one_request_for_the_next_serve_all_who_are_ready() {
-    const ALL: usize = 16;
-    let mut party = Party::of(ALL as u32);
-    let ask = |party: &mut Party| (0..ALL).for_each(|place| party.arm(place));
-    ask(&mut party);
-    assert_eq!(party.sharing.counts(), Counts { events: 0, arms: 1 });
-    for round in 1..=10 {
-        assert!((0..ALL).all(|place| !party.is_told(place)));
-        (0..ALL as u32).for_each(|place| party.device.complete(100 + place));
-        assert!(party.porter.was_woken());
-        party.porter_runs();
-        for place in 0..ALL {
-            assert!(party.members[place].1.was_woken() && party.is_told(place));
-            assert_eq!(party.poll(place, 64).len(), 1);
-        }
-        ask(&mut party);
-        // The porter's second turn finds nothing more, and asks.
-        assert_eq!(party.porter_runs_until_it_sleeps(), 1);
-        assert_eq!(party.sharing.counts(), Counts { events: round, arms: round + 1 });
-    }
-}
-
-#[test]
-fn while_there_is_more_each_time_no_event_is_asked_for() {
-    let mut party = Party::of(2);
-    party.arm(0);
-    assert!(!party.is_told(0));
-    party.device.complete(100);
-    for _ in 0..100 {
-        assert!(party.porter.was_woken());
-        party.porter_runs();
-        assert!(party.is_told(0));
-        assert_eq!(party.poll(0, 64).len(), 1);
-        party.arm(0);
-        assert!(!party.is_told(0));
-        party.device.complete(100);
-    }
-    assert_eq!(party.sharing.counts(), Counts { events: 1, arms: 1 });
-}
-
-#[test]
-fn who_finds_what_is_another_s_leaves_waking_to_the_porter() {
-    let mut party = Party::of(2);
-    party.arm(1);
-    assert!(!party.is_told(1));
-    party.device.complete(101);
-    party.poll(0, 64);
-    assert!(!party.members[1].1.was_woken());
-    assert!(party.porter.was_woken());
-    party.porter_runs();
-    assert!(party.members[1].1.was_woken() && party.is_told(1));
-}
-
-#[test]
-fn each_gets_its_own_in_order_and_no_more_than_asked() {
-    let mut party = Party::of(2);
-    [100, 101, 100, 101, 101].into_iter().for_each(|queue_pair| party.device.complete(queue_pair));
-    assert_eq!(party.poll(1, 0), []);
-    assert_eq!(party.poll(1, 2), [1, 3]);
-    assert_eq!(party.poll(0, 64), [0, 2]);
-    party.device.complete(101);
-    assert_eq!(party.poll(1, 64), [4, 5], "what lay in the inbox, and what came since");
-}
-
-#[test]
-fn what_came_before_an_event_was_asked_for_raises_none() {
-    let mut party = Party::of(2);
-    party.device.complete(100);
-    party.arm(0);
-    // Somebody else looks.
-    party.poll(1, 64);
-    assert!(!party.is_told(0));
-    assert_eq!(party.poll(0, 64), [0]);
-}
-
-#[test]
-fn a_member_that_left_leaves_nothing_to_the_next_with_its_number() {
-    let mut party = Party::of(2);
-    party.device.complete(100);
-    let (leaving, _) = party.members[0].clone();
-    assert!(party.sharing.join(1).is_none(), "all room is taken");
-    assert!(!party.with(|sharing, wake| sharing.leave(leaving, wake)), "one is left");
-    let next = party.sharing.join(DEPTH).expect("its room");
-    party.sharing.name(next, 100);
-    party.members[0].0 = next;
-    assert_eq!(party.poll(0, 64), []);
-    party.device.complete(100);
-    assert_eq!(party.poll(0, 64), [1]);
-}
-
-#[test]
-fn the_last_to_leave_wakes_the_porter() {
-    let mut party = Party::of(2);
-    let places = party.members.iter().map(|(place, _)| *place).collect::<Vec<_>>();
-    let last = places.into_iter().map(|place| party.with(|sharing, wake| sharing.leave(place, wake)));
-    assert_eq!(last.collect::<Vec<_>>(), [false, true]);
-    assert!(party.porter.was_woken());
-}
-
-#[test]
-fn a_queue_that_fails_tells_every_member_and_takes_no_more() {
-    let mut party = Party::of(2);
-    assert!(!party.is_told(0) && !party.is_told(1));
-    party.device.complete(101);
-    party.poll(0, 64);
-    party.device.0.borrow_mut().gone = true;
-    let (first, mut out) = (party.members[0].0, Vec::new());
-    let error = party.with(|sharing, wake| sharing.poll(first, &mut out, 64, wake)).expect_err("gone");
-    assert!(matches!(error, TransportError::DeviceRemoved), "the one who finds out has the cause: {error:?}");
-    for place in 0..2 {
-        assert!(party.members[place].1.was_woken());
-        let error = party.event(place).expect("an event").expect_err("gone").to_string();
-        assert!(error.contains("ibv_poll_cq"), "{error}");
-    }
-    let second = party.members[1].0;
-    party.with(|sharing, wake| sharing.poll(second, &mut out, 64, wake)).expect_err("gone");
-    assert_eq!(out.len(), 1, "what had come before is its own all the same");
-    party.with(|sharing, wake| sharing.arm(second, wake)).expect_err("gone");
-    party.porter_runs();
-    assert!(!party.porter.was_woken());
-    assert!(party.with(|sharing, wake| !sharing.leave(first, wake)));
-    assert!(party.sharing.join(DEPTH).is_none());
-}
-
-#[test]
-fn members_end_when_nobody_waits_for_the_queue_any_more() {
-    let mut party = Party::of(1);
-    assert!(!party.is_told(0));
-    party.with(Sharing::abandon);
-    assert!(party.members[0].1.was_woken());
-    let error = party.event(0).expect("an event").expect_err("nobody waits");
-    let cause = std::error::Error::source(&error).expect("a cause").to_string();
-    assert!(cause.contains("runtime"), "{cause}");
-}
-
-/// What a member does next: it arms, polls, and sleeps when that found nothing, until it is told.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
-    Arm,
-    Poll,
-    Sleep,
-}
-
-struct Worker {
-    step: Step,
-    taken: usize,
-}
-
-impl Party {
-    /// One step of a member. `false`: it sleeps.
-    fn works(&mut self, place: usize, worker: &mut Worker) -> bool {
-        worker.step = match worker.step {
-            Step::Arm => {
-                self.arm(place);
-                Step::Poll
-            }
-            Step::Poll => {
-                let found = self.poll(place, 64).len();
-                worker.taken += found;
-                if found > 0 { Step::Poll } else { Step::Sleep }
-            }
-            Step::Sleep if self.is_told(place) => Step::Arm,
-            Step::Sleep => return false,
-        };
-        true
-    }
-}
-
-/// Two members and the porter, one step each at a time, in every order, with completions between any two steps or just
-/// before the queue is armed: in the end everything has been taken, by members that only run when they are woken.
-#[test]
-fn no_wake_up_is_lost_in_any_order_of_steps() {
-    const ACTIONS: u32 = 7;
-    const LENGTH: u32 = 6;
-    for order in 0..ACTIONS.pow(LENGTH) {
-        let mut party = Party::of(2);
-        let mut workers = [Step::Arm; 2].map(|step| Worker { step, taken: 0 });
-        let mut left = order;
-        for _ in 0..LENGTH {
-            match left % ACTIONS {
-                place @ (0 | 1) => {
-                    let place = place as usize;
-                    party.works(place, &mut workers[place]);
-                }
-                place @ (2 | 3) => party.device.complete(98 + place),
-                place @ (4 | 5) => party.device.ambush(96 + place),
-                _ if party.porter.was_woken() => party.porter_runs(),
-                _ => {}
-            }
-            left /= ACTIONS;
-        }
-        // From here on everybody runs as long as anything wakes them. Who has not gone to sleep goes on.
-        let mut awake = [true, true];
-        while awake != [false, false] || party.porter_runs_until_it_sleeps() > 0 {
-            for place in 0..2 {
-                awake[place] = party.works(place, &mut workers[place]) || party.members[place].1.was_woken();
-            }
-        }
-        let taken = workers.iter().map(|worker| worker.taken).sum::<usize>();
-        assert_eq!(taken, party.device.0.borrow().completed as usize, "order {order}");
     }
 }

@@ -1,0 +1,116 @@
+//! Members that leave, and queues that end.
+
+use super::*;
+
+#[test]
+fn a_member_that_left_leaves_nothing_to_the_next_with_its_number() {
+    let mut party = Party::of(2);
+    party.device.complete(100);
+    let (leaving, _) = party.members[0].clone();
+    assert!(party.sharing.join(1).is_none(), "all room is taken");
+    assert!(!party.with(|sharing, wake| sharing.leave(leaving, wake)), "one is left");
+    assert!(party.device.0.borrow().lying.is_empty(), "what it left behind would take another's room");
+    assert_eq!(party.sharing.of_queue_pairs.len(), 1);
+    let next = party.sharing.join(DEPTH).expect("its room");
+    party.with(|sharing, wake| sharing.name(next, 100, wake));
+    party.members[0].0 = next;
+    assert_eq!(party.sharing.members.len(), 2, "its place too");
+    assert_eq!(party.poll(0, 64), []);
+    party.device.complete(100);
+    assert_eq!(party.poll(0, 64), [1]);
+}
+
+#[test]
+fn the_last_to_leave_wakes_the_porter() {
+    let mut party = Party::of(2);
+    let places = party.members.iter().map(|(place, _)| *place).collect::<Vec<_>>();
+    let last = places.into_iter().map(|place| party.with(|sharing, wake| sharing.leave(place, wake)));
+    assert_eq!(last.collect::<Vec<_>>(), [false, true]);
+    assert!(party.porter.was_woken());
+}
+
+#[test]
+fn a_queue_pair_s_number_may_be_another_s_before_its_member_has_left() {
+    let mut party = Party::of(2);
+    party.device.complete(100);
+    let (first, second) = (party.members[0].0, party.members[1].0);
+    party.with(|sharing, wake| sharing.name(second, 100, wake));
+    party.device.complete(100);
+    assert_eq!(party.poll(1, 64), [1], "not what came before the number was its own");
+    assert!(party.with(|sharing, wake| !sharing.leave(first, wake)));
+    party.device.complete(100);
+    assert_eq!(party.poll(1, 64), [2]);
+}
+
+#[test]
+fn a_queue_that_fails_tells_every_member_and_takes_no_more() {
+    let mut party = Party::of(2);
+    assert!(!party.is_told(0) && !party.is_told(1));
+    party.device.complete(101);
+    party.poll(0, 64);
+    party.device.fails_from_now_on(Call::Take);
+    let (first, mut out) = (party.members[0].0, Vec::new());
+    let error = party.with(|sharing, wake| sharing.poll(first, &mut out, 64, wake)).expect_err("gone");
+    assert!(matches!(error, TransportError::DeviceRemoved), "the one who finds out has the cause: {error:?}");
+    party.all_have_ended(QueueEnd::Failed);
+    let second = party.members[1].0;
+    party.with(|sharing, wake| sharing.poll(second, &mut out, 64, wake)).expect_err("gone");
+    assert_eq!(out.len(), 1, "what had come before is its own all the same");
+    party.device.0.borrow_mut().fails = None;
+    party.with(|sharing, wake| sharing.poll(second, &mut out, 64, wake)).expect_err("gone for good");
+    party.with(|sharing, wake| sharing.arm(second, wake)).expect_err("gone for good");
+    party.porter_runs();
+    assert!(!party.porter.was_woken());
+    party.with(Sharing::abandon);
+    assert!(matches!(party.event(1), Some(Err(TransportError::SharedQueue { cause: QueueEnd::Failed }))));
+    assert!(party.with(|sharing, wake| !sharing.leave(first, wake)));
+    assert!(party.sharing.join(DEPTH).is_none());
+}
+
+#[test]
+fn a_call_that_fails_on_the_porter_s_behalf_tells_every_member() {
+    for call in [Call::Take, Call::Arm, Call::PollEvent] {
+        let mut party = Party::of(2);
+        party.arm(0);
+        assert!(!party.is_told(0) && !party.is_told(1));
+        party.device.complete(100);
+        assert!(party.porter.was_woken());
+        party.porter_runs();
+        assert!(party.members[0].1.was_woken() && party.is_told(0));
+        party.arm(0);
+        assert!(!party.is_told(0));
+        assert!(party.porter.was_woken(), "it will ask on behalf of that one");
+        party.device.fails_from_now_on(call);
+        party.porter_runs();
+        assert!(!party.porter.was_woken(), "{call:?}");
+        party.all_have_ended(QueueEnd::Failed);
+    }
+}
+
+#[test]
+fn a_request_that_failed_is_not_taken_for_one_that_was_made() {
+    let mut party = Party::of(2);
+    party.device.fails_from_now_on(Call::Arm);
+    let member = party.members[0].0;
+    party.with(|sharing, wake| sharing.arm(member, wake)).expect_err("gone");
+    party.device.0.borrow_mut().fails = None;
+    party.arm(1);
+    assert!(!party.is_told(1));
+    party.device.complete(101);
+    assert!(party.porter.was_woken());
+    party.porter_runs();
+    assert!(party.is_told(1));
+}
+
+#[test]
+fn members_end_when_nobody_waits_for_the_queue_any_more_and_keep_what_had_come() {
+    let mut party = Party::of(1);
+    assert!(!party.is_told(0));
+    party.device.complete(100);
+    party.with(Sharing::abandon);
+    party.all_have_ended(QueueEnd::Runtime);
+    let (member, mut out) = (party.members[0].0, Vec::new());
+    party.with(|sharing, wake| sharing.poll(member, &mut out, 64, wake)).expect_err("nobody waits");
+    assert_eq!(out.len(), 1);
+    party.with(|sharing, wake| sharing.arm(member, wake)).expect_err("nobody waits");
+}
