@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Instructions that a client executes per GET over RDMA, the kernel's not counted: ours beside valkey-benchmark's, under
-# callgrind in the lab. Such counts hardly depend on the machine's mood; times do.
+# callgrind in the lab. Such counts depend on the machine's mood only as far as the number of wake-ups does, so those of one
+# caller and of 50 connections by up to a third; times do altogether.
 #
 # usage: ./dev lab benches/instructions.sh PROGRAMS     PROGRAMS is the folder of this project's built programs
 set -euo pipefail

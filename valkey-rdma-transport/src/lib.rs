@@ -47,7 +47,7 @@ mod stream;
 mod verbs;
 
 pub use config::Config;
-pub use device::{CompletionGroup, DeviceKind};
+pub use device::{CompletionGroup, DeviceKind, QueueEnd};
 pub use error::{GidProblem, TransportError};
 pub use listener::{Listener, Request};
 pub use polling::{AdaptiveOff, Polling, UnknownPolling};

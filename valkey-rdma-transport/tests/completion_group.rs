@@ -1,10 +1,10 @@
 //! Connections that share completion queues, on kernel verbs. That they keep the device contract is what its suite shows
-//! with `VALKEY_RDMA_TEST_SHARE` set. Needs an RDMA device, see `verbs_device`.
+//! with `VALKEY_RDMA_TEST_SHARE` set, which changes nothing here. Needs an RDMA device, see `verbs_device`.
 #![cfg(feature = "verbs")]
 
 use std::future::poll_fn;
 
-use device_peer::{MESSAGE, Peer, any_port, bounded, device, listen, options};
+use device_peer::{MESSAGE, Peer, any_port, bounded, device, listen};
 use tokio::runtime::Handle;
 use valkey_rdma_proto::work::{Outcome, WrId};
 use valkey_rdma_transport::TransportError;
@@ -16,6 +16,16 @@ mod device_peer;
 
 /// The device that the environment names.
 const LINK: Option<&str> = None;
+
+/// With a completion queue of its own.
+fn options() -> EndpointOptions {
+    EndpointOptions { completion_group: None, ..device_peer::options() }
+}
+
+/// With those of a new group.
+fn shared() -> EndpointOptions {
+    EndpointOptions { completion_group: Some(CompletionGroup::new()), ..options() }
+}
 
 /// How many queues are shared: each has a task, and the runtime of such a test has no others.
 fn queues() -> usize {
@@ -52,7 +62,7 @@ async fn round_trip(active: &mut Peer, passive: &mut Peer, round: u32, mark: u8)
 #[ignore = "needs an RDMA device"]
 async fn members_come_and_go_and_each_has_its_own_completions() {
     let mut listener = listen().await;
-    let shared = EndpointOptions { completion_group: Some(CompletionGroup::new()), ..options() };
+    let shared = shared();
     let mut pairs = Vec::new();
     for _ in 0..80 {
         pairs.push(connect(listener.as_mut(), &shared).await);
@@ -61,7 +71,7 @@ async fn members_come_and_go_and_each_has_its_own_completions() {
     for (mark, (active, passive)) in pairs.iter_mut().enumerate() {
         round_trip(active, passive, 0, mark as u8).await;
     }
-    // Every second one ends, half of them with work under way, by either side.
+    // Every second one ends with work under way, half of them by either side.
     let mut kept = Vec::new();
     for (number, (mut active, mut passive)) in pairs.into_iter().enumerate() {
         match number % 4 {
@@ -75,21 +85,23 @@ async fn members_come_and_go_and_each_has_its_own_completions() {
         if number % 8 < 4 { drop((active, passive)) } else { drop((passive, active)) }
     }
     // Others take their places, with queue pair numbers that may be theirs.
-    for _ in 0..40 {
+    let mut others = Vec::new();
+    for _ in 0..80 {
         let (mut active, mut passive) = connect(listener.as_mut(), &shared).await;
         round_trip(&mut active, &mut passive, 0, 0xa5).await;
+        others.push((active, passive));
     }
     for (mark, (active, passive)) in kept.iter_mut().enumerate() {
         round_trip(active, passive, 1, mark as u8).await;
     }
-    assert_eq!(queues(), 2, "room that became free was used again");
+    assert_eq!(queues(), 2, "120 connections: the room that became free was used again");
 }
 
 #[tokio::test]
-#[ignore = "needs an RDMA device"]
+#[ignore = "needs an RDMA device with two interrupts"]
 async fn connections_announced_by_another_interrupt_have_another_queue() {
     let mut listener = listen().await;
-    let shared = EndpointOptions { completion_group: Some(CompletionGroup::new()), ..options() };
+    let shared = shared();
     let other = EndpointOptions { completion_vector: 1, ..shared.clone() };
     let mut pairs = Vec::new();
     for options in [&shared, &other, &shared, &other] {
@@ -109,15 +121,13 @@ async fn a_connection_as_deep_as_the_device_s_queues_has_one_for_itself() {
         devices::open(device(), any_port(), &EndpointOptions { send_depth: 1 << 24, ..options() }).await;
     let Err(TransportError::QueueDepth { limit, .. }) = error else { panic!("no such depth") };
     let depth = limit.min(1 << 14);
-    let deep = EndpointOptions {
-        send_depth: depth - 64,
-        receive_depth: depth - 64,
-        completion_group: Some(CompletionGroup::new()),
-        ..options()
-    };
+    let deep = EndpointOptions { send_depth: depth - 64, receive_depth: depth - 64, ..shared() };
     let mut first = connect(listener.as_mut(), &deep).await;
     let mut second = connect(listener.as_mut(), &deep).await;
-    assert_eq!(queues(), 2);
+    // The queues of an adapter may be far deeper.
+    if first.0.endpoint.device().software {
+        assert_eq!(queues(), 2);
+    }
     for round in 0..3 {
         round_trip(&mut first.0, &mut first.1, round, 1).await;
         round_trip(&mut second.0, &mut second.1, round, 2).await;
@@ -129,7 +139,7 @@ async fn a_connection_as_deep_as_the_device_s_queues_has_one_for_itself() {
 #[ignore = "needs an RDMA device"]
 async fn members_learn_that_the_runtime_which_served_them_has_ended() {
     let mut listener = listen().await;
-    let shared = EndpointOptions { completion_group: Some(CompletionGroup::new()), ..options() };
+    let shared = shared();
     let (options, address) = (shared.clone(), listener.local_addr());
     let (sender, first) = tokio::sync::oneshot::channel();
     let (end, ended) = std::sync::mpsc::channel::<()>();

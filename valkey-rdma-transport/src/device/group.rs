@@ -15,14 +15,14 @@ use crate::verbs::Queues;
 /// costs nothing that could be measured. Between threads it would be a wake-up, and a lock to wait at: give each thread a
 /// group of its own.
 ///
-/// Up to 64 connections share a queue, fewer where the device has none that deep: a connection takes as many entries as it
-/// may have work requests, [`send_depth`](crate::Config::send_depth) and
-/// [`receive_depth`](crate::Config::receive_depth) together. Then another one is made, and likewise for another device or
-/// another [vector](crate::Config::completion_vector). A queue has room for all of them from the start: with the default
-/// depths and the 64 bytes that common adapters use for an entry, 8 MiB, which no count of pinned bytes includes.
+/// A queue has room for 64 connections as deep as its first, fewer where the device has none that deep: a connection takes as
+/// many entries as it may have work requests, [`send_depth`](crate::Config::send_depth) and
+/// [`receive_depth`](crate::Config::receive_depth) together. When it is full, another one is made, and likewise for another device
+/// or another [vector](crate::Config::completion_vector). It has that room from the start: with the default depths and the
+/// 64 bytes that common adapters use for an entry, 8 MiB, which no count of pinned bytes includes.
 ///
-/// Those of one queue end together ([`TransportError::SharedQueue`](crate::TransportError::SharedQueue)) if it fails, or if the
-/// runtime ends in which the first of them was made.
+/// Those of one queue end together if it fails, or if the runtime ends in which the first of them was made. Each has
+/// [`TransportError::SharedQueue`](crate::TransportError::SharedQueue) or what the device told it.
 ///
 /// The device is not asked for an event each time one of them asks: [`DeviceCounters::events`](crate::DeviceCounters::events)
 /// and [`arms`](crate::DeviceCounters::arms) count what the connection asked and was told. Kernel verbs only.
@@ -50,14 +50,16 @@ impl fmt::Debug for CompletionGroup {
     }
 }
 
-/// Why a completion queue that connections share has ended.
+/// Why a completion queue that connections [share](CompletionGroup) has ended:
+/// [`TransportError::SharedQueue`](crate::TransportError::SharedQueue).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueueEnd {
-    /// A call into the device failed. The connection that came upon it has the error; connect again.
-    #[error("a call into the device failed, which the log and another connection name; connect again")]
+    /// A call into the device failed, or the device reported a fault of the queue. The log says which, and so does the error of
+    /// the connection that came upon it, if one has. Connect again.
+    #[error("the device failed it, and the log says how; connect again")]
     Failed,
-    /// The runtime has ended in which the first of the connections was made.
+    /// The runtime has ended in which the first of the connections was made. Give each runtime a group of its own.
     #[error(
         "the runtime in which the first of them was made is gone; give each runtime a completion group of its own"
     )]

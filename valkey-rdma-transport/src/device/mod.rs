@@ -85,17 +85,21 @@ pub trait Endpoint: Send {
     /// Appends up to `limit` completions to `out`, oldest first. Fewer than `limit` means none are left.
     ///
     /// # Errors
-    /// [`TransportError::Device`] if the queue cannot be read (overrun, device gone).
+    /// [`TransportError::Device`] if the queue cannot be read (overrun, device gone); [`TransportError::SharedQueue`] if it was
+    /// shared and has ended.
     fn poll(&mut self, out: &mut Vec<Completion>, limit: usize) -> Result<(), TransportError>;
 
     /// Asks for one event at the next completion. A completion that came before the call raises none, so
-    /// poll after arming.
+    /// poll after arming. To ask again, without an event in between, does no harm and makes good for one that was lost.
     ///
     /// # Errors
-    /// [`TransportError::Device`] if the device refuses.
+    /// [`TransportError::Device`] if the device refuses; [`TransportError::SharedQueue`] as for [`poll`](Self::poll).
     fn arm(&mut self) -> Result<(), TransportError>;
 
     /// Takes one completion event; one follows each [`arm`](Self::arm) at most. `Pending` keeps the waker.
+    ///
+    /// # Errors
+    /// [`TransportError::Device`] if events cannot be had; [`TransportError::SharedQueue`] as for [`poll`](Self::poll).
     fn poll_completion_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>>;
 
     /// Sends the connect request (active side) or accepts the peer's (passive side).

@@ -216,7 +216,8 @@ impl Session {
     /// Returns `true`: there is news.
     fn device_failed(&mut self, error: &TransportError) -> bool {
         if !self.core.is_closed() {
-            tracing::warn!(peer = %self.info().peer_addr, %error, "device failed");
+            let told = error as &dyn std::error::Error;
+            tracing::warn!(peer = %self.info().peer_addr, error = told, "ended by its device");
             self.end = self.end.or_else(|| End::of_device(error));
         }
         self.core.handle_device_failure(self.now());

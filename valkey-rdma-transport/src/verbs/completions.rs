@@ -63,6 +63,13 @@ impl Completions {
         }
     }
 
+    /// The device has reported a fault of the queue. One that is shared takes no more connections, and ends those it has.
+    pub(super) fn end(&mut self) {
+        if let Self::Shared(membership) = self {
+            membership.end();
+        }
+    }
+
     pub(super) fn poll(&mut self, out: &mut Vec<Completion>, limit: usize) -> Result<(), TransportError> {
         match self {
             Self::Own(queue) => queue.poll(limit, |_, completion| out.push(completion)),

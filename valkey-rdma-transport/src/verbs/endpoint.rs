@@ -18,7 +18,7 @@ use super::queue_pair::QueuePair;
 use super::sys;
 use super::{failed, translate};
 use crate::device::{
-    Access, CmEvent, DeviceInfo, DeviceKind, Endpoint, EndpointOptions, Limits, check_limits,
+    Access, CmEvent, DeviceFault, DeviceInfo, DeviceKind, Endpoint, EndpointOptions, Limits, check_limits,
 };
 use crate::error::TransportError;
 use crate::pool::BufferPool;
@@ -182,7 +182,12 @@ impl Endpoint for VerbsEndpoint {
                 return Poll::Ready(Ok(event));
             }
             let event = match ready!(self.events.poll(cx)) {
-                Word::Fault(fault) => Err(TransportError::Fault { device: self.device.name.clone(), fault }),
+                Word::Fault(fault) => {
+                    if fault == DeviceFault::CompletionQueue {
+                        self.completions.end();
+                    }
+                    Err(TransportError::Fault { device: self.device.name.clone(), fault })
+                }
                 Word::PortDown => Ok(CmEvent::PortDown),
                 Word::PortUp => Ok(CmEvent::PortUp),
                 Word::Established => {

@@ -13,10 +13,11 @@ use valkey_rdma_proto::work::Completion;
 use super::cm::Identifier;
 use super::completion::CompletionQueue;
 use super::sharing::{Place, Sharing};
+use crate::device::QueueEnd;
 use crate::error::TransportError;
 
-/// Connections of one queue, where the device has queues that deep. They all end if it fails, and wait for each other at its
-/// lock; what is saved hardly grows with more.
+/// Connections of one queue, if all are as deep as the first, and where the device has queues that deep. They all end if it
+/// fails, and wait for each other at its lock; what is saved hardly grows with more.
 const MEMBERS: u32 = 64;
 
 /// The queues of one group of connections: others for each device and each of its interrupts, and where these are full.
@@ -129,6 +130,11 @@ impl Membership {
         self.with(|sharing, _| sharing.poll_event(self.place, cx))
     }
 
+    /// The device has reported that the queue is of no use any more.
+    pub(super) fn end(&mut self) {
+        self.with(|sharing, wake| sharing.end(QueueEnd::Failed, wake));
+    }
+
     fn with<T>(&self, work: impl FnOnce(&mut Sharing<CompletionQueue>, &mut Vec<Waker>) -> T) -> T {
         self.queue.with(|sharing, wake| work(sharing.as_mut().expect("open while it has members"), wake))
     }
@@ -169,7 +175,7 @@ impl Drop for Porter {
     fn drop(&mut self) {
         self.0.with(|sharing, wake| {
             if let Some(sharing) = sharing {
-                sharing.abandon(wake);
+                sharing.end(QueueEnd::Runtime, wake);
             }
         });
     }

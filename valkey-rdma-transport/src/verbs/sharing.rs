@@ -115,7 +115,7 @@ impl<Q: Queue> Sharing<Q> {
 
     /// Says which completions are the member's.
     pub(super) fn name(&mut self, member: Place, queue_pair: u32, wake: &mut Vec<Waker>) {
-        // What an earlier queue pair of this number has left is not the member's. A failure is found again when it polls.
+        // What an earlier queue pair of this number has left is not the member's. If that fails, it learns when it polls.
         let _ = self.sort(wake);
         self.of_queue_pairs.insert(queue_pair, member);
     }
@@ -152,7 +152,7 @@ impl<Q: Queue> Sharing<Q> {
     /// As [`Endpoint::arm`](crate::device::Endpoint::arm).
     pub(super) fn arm(&mut self, member: Place, wake: &mut Vec<Waker>) -> Result<(), TransportError> {
         if self.member(member).asked {
-            // It has given up waiting to be told: an event may be lost. The porter looks, and asks for another.
+            // It may have given up waiting to be told, as an event was lost. The porter looks, and asks for another.
             self.armed = false;
             self.attended = true;
             wake.extend(self.porter.take());
@@ -213,11 +213,11 @@ impl<Q: Queue> Sharing<Q> {
         wake.extend(told.filter_map(|member| member.waker.take()));
     }
 
-    /// Nobody waits for the queue's events any more.
-    pub(super) fn abandon(&mut self, wake: &mut Vec<Waker>) {
+    /// Nothing more comes from the queue, for a reason outside of it.
+    pub(super) fn end(&mut self, cause: QueueEnd, wake: &mut Vec<Waker>) {
         // What has come until now is still the members'.
         let _ = self.sort(wake);
-        self.break_off(QueueEnd::Runtime, wake);
+        self.break_off(cause, wake);
     }
 
     /// Takes what lies in the queue and puts it into the inboxes.
@@ -243,7 +243,8 @@ impl<Q: Queue> Sharing<Q> {
     }
 
     fn fail(&mut self, error: &TransportError, wake: &mut Vec<Waker>) {
-        tracing::warn!(%error, members = self.members.iter().flatten().count(), "a shared completion queue has failed");
+        let (error, members) = (error as &dyn std::error::Error, self.members.iter().flatten().count());
+        tracing::warn!(error, members, "a shared completion queue has failed");
         self.break_off(QueueEnd::Failed, wake);
     }
 

@@ -61,14 +61,14 @@ fn a_queue_that_fails_tells_every_member_and_takes_no_more() {
     party.with(|sharing, wake| sharing.arm(second, wake)).expect_err("gone for good");
     party.porter_runs();
     assert!(!party.porter.was_woken());
-    party.with(Sharing::abandon);
+    party.with(|sharing, wake| sharing.end(QueueEnd::Runtime, wake));
     assert!(matches!(party.event(1), Some(Err(TransportError::SharedQueue { cause: QueueEnd::Failed }))));
     assert!(party.with(|sharing, wake| !sharing.leave(first, wake)));
     assert!(party.sharing.join(DEPTH).is_none());
 }
 
 #[test]
-fn a_call_that_fails_on_the_porter_s_behalf_tells_every_member() {
+fn a_call_of_the_porter_that_fails_tells_every_member() {
     for call in [Call::Take, Call::Arm, Call::PollEvent] {
         let mut party = Party::of(2);
         party.arm(0);
@@ -103,14 +103,16 @@ fn a_request_that_failed_is_not_taken_for_one_that_was_made() {
 }
 
 #[test]
-fn members_end_when_nobody_waits_for_the_queue_any_more_and_keep_what_had_come() {
-    let mut party = Party::of(1);
-    assert!(!party.is_told(0));
+fn members_of_a_queue_that_is_ended_keep_what_had_come_and_none_is_added() {
+    let mut party = Party::of(2);
+    assert!(!party.is_told(0) && !party.is_told(1));
     party.device.complete(100);
-    party.with(Sharing::abandon);
+    party.with(|sharing, wake| sharing.end(QueueEnd::Runtime, wake));
     party.all_have_ended(QueueEnd::Runtime);
     let (member, mut out) = (party.members[0].0, Vec::new());
     party.with(|sharing, wake| sharing.poll(member, &mut out, 64, wake)).expect_err("nobody waits");
     assert_eq!(out.len(), 1);
     party.with(|sharing, wake| sharing.arm(member, wake)).expect_err("nobody waits");
+    party.with(|sharing, wake| sharing.leave(member, wake));
+    assert!(party.sharing.join(DEPTH).is_none());
 }

@@ -36,10 +36,10 @@ impl Party {
 }
 
 /// Two members and the porter, one step each at a time, in every order, with completions between any two steps or just
-/// before the queue is armed: in the end everything has been taken, by members that only run when they are woken.
+/// before the queue is armed, and with a member that asks again while it waits: in the end everything has been taken, by members that only run when they are woken.
 #[test]
 fn no_wake_up_is_lost_in_any_order_of_steps() {
-    const ACTIONS: u32 = 7;
+    const ACTIONS: u32 = 8;
     const LENGTH: u32 = 6;
     for order in 0..ACTIONS.pow(LENGTH) {
         let mut party = Party::of(2);
@@ -53,7 +53,8 @@ fn no_wake_up_is_lost_in_any_order_of_steps() {
                 }
                 place @ (2 | 3) => party.device.complete(98 + place),
                 place @ (4 | 5) => party.device.ambush(96 + place),
-                _ if party.porter.was_woken() => party.porter_runs(),
+                6 if workers[0].step == Step::Sleep => workers[0].step = Step::Arm,
+                7 if party.porter.was_woken() => party.porter_runs(),
                 _ => {}
             }
             left /= ACTIONS;
