@@ -217,7 +217,7 @@ impl Session {
     fn device_failed(&mut self, error: &TransportError) -> bool {
         if !self.core.is_closed() {
             let told = error as &dyn std::error::Error;
-            tracing::warn!(peer = %self.info().peer_addr, error = told, "ended by its device");
+            tracing::warn!(peer = %self.info().peer_addr, error = told, "the connection cannot go on");
             self.end = self.end.or_else(|| End::of_device(error));
         }
         self.core.handle_device_failure(self.now());

@@ -165,9 +165,9 @@ impl Queue for CompletionQueue {
         self.poll(usize::MAX, sort)
     }
 
-    /// Asked for while one is due, it is because that one was lost. Were it not, the count would never be right again: the
-    /// channel is always read after it says so, not after it is armed. And one event too many does no harm: it is found with
-    /// the next, and what it tells of was taken after the first.
+    /// Those who share ask once for each event, and again only if one seems lost: never is more than one due. Counted as if
+    /// both could come, as [`arm`](Self::arm) does, each event from then on would cost a look at the empty channel. Should
+    /// both come, the second is found with the next one, and what it tells of is taken after the first.
     fn arm(&mut self) -> Result<(), TransportError> {
         self.arm()?;
         self.due = 1;

@@ -84,7 +84,7 @@ struct SharedQueue {
 impl SharedQueue {
     fn join(self: &Arc<Self>, origin: Origin, depth: u32) -> Option<Membership> {
         let place = lock(&self.sharing).as_mut().filter(|_| self.origin == origin)?.join(depth)?;
-        Some(Membership { queue: Arc::clone(self), place, depth })
+        Some(Membership { queue: Arc::clone(self), place })
     }
 
     /// Runs `work` with the lock held, and afterwards wakes those it names.
@@ -100,7 +100,6 @@ impl SharedQueue {
 pub(super) struct Membership {
     queue: Arc<SharedQueue>,
     place: Place,
-    depth: u32,
 }
 
 impl Membership {
@@ -110,7 +109,7 @@ impl Membership {
 
     /// How many entries of the queue are this connection's.
     pub(super) fn depth(&self) -> u32 {
-        self.depth
+        self.with(|sharing, _| sharing.depth(self.place))
     }
 
     /// From now on, the completions of the queue pair with this number are this connection's.

@@ -113,6 +113,11 @@ impl<Q: Queue> Sharing<Q> {
         Some(Place(place))
     }
 
+    /// How many entries of the queue are the member's.
+    pub(super) fn depth(&mut self, member: Place) -> u32 {
+        self.member(member).depth
+    }
+
     /// Says which completions are the member's.
     pub(super) fn name(&mut self, member: Place, queue_pair: u32, wake: &mut Vec<Waker>) {
         // What an earlier queue pair of this number has left is not the member's. If that fails, it learns when it polls.

@@ -175,6 +175,11 @@ impl Party {
             .collect()
     }
 
+    fn asks_and_sleeps(&mut self, place: usize) {
+        self.arm(place);
+        assert!(!self.is_told(place));
+    }
+
     fn is_told(&mut self, place: usize) -> bool {
         self.event(place).is_some_and(|event| event.is_ok())
     }

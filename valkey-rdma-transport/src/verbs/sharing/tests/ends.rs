@@ -7,6 +7,7 @@ fn a_member_that_left_leaves_nothing_to_the_next_with_its_number() {
     let mut party = Party::of(2);
     party.device.complete(100);
     let (leaving, _) = party.members[0].clone();
+    assert_eq!(party.sharing.depth(leaving), DEPTH);
     assert!(party.sharing.join(1).is_none(), "all room is taken");
     assert!(!party.with(|sharing, wake| sharing.leave(leaving, wake)), "one is left");
     assert!(party.device.0.borrow().lying.is_empty(), "what it left behind would take another's room");
@@ -77,8 +78,7 @@ fn a_call_of_the_porter_that_fails_tells_every_member() {
         assert!(party.porter.was_woken());
         party.porter_runs();
         assert!(party.members[0].1.was_woken() && party.is_told(0));
-        party.arm(0);
-        assert!(!party.is_told(0));
+        party.asks_and_sleeps(0);
         assert!(party.porter.was_woken(), "it will ask on behalf of that one");
         party.device.fails_from_now_on(call);
         party.porter_runs();
@@ -94,8 +94,7 @@ fn a_request_that_failed_is_not_taken_for_one_that_was_made() {
     let member = party.members[0].0;
     party.with(|sharing, wake| sharing.arm(member, wake)).expect_err("gone");
     party.device.0.borrow_mut().fails = None;
-    party.arm(1);
-    assert!(!party.is_told(1));
+    party.asks_and_sleeps(1);
     party.device.complete(101);
     assert!(party.porter.was_woken());
     party.porter_runs();

@@ -36,7 +36,8 @@ impl Party {
 }
 
 /// Two members and the porter, one step each at a time, in every order, with completions between any two steps or just
-/// before the queue is armed, and with a member that asks again while it waits: in the end everything has been taken, by members that only run when they are woken.
+/// before the queue is armed, and with a member that asks again while it waits: in the end everything has been taken, by
+/// members that, once asleep, only run when they are woken.
 #[test]
 fn no_wake_up_is_lost_in_any_order_of_steps() {
     const ACTIONS: u32 = 8;
@@ -44,23 +45,26 @@ fn no_wake_up_is_lost_in_any_order_of_steps() {
     for order in 0..ACTIONS.pow(LENGTH) {
         let mut party = Party::of(2);
         let mut workers = [Step::Arm; 2].map(|step| Worker { step, taken: 0 });
+        let mut awake = [true, true];
         let mut left = order;
         for _ in 0..LENGTH {
             match left % ACTIONS {
                 place @ (0 | 1) => {
                     let place = place as usize;
-                    party.works(place, &mut workers[place]);
+                    awake[place] = party.works(place, &mut workers[place]);
                 }
                 place @ (2 | 3) => party.device.complete(98 + place),
                 place @ (4 | 5) => party.device.ambush(96 + place),
-                6 if workers[0].step == Step::Sleep => workers[0].step = Step::Arm,
+                6 if workers[0].step == Step::Sleep => {
+                    workers[0].step = Step::Arm;
+                    awake[0] = true;
+                }
                 7 if party.porter.was_woken() => party.porter_runs(),
                 _ => {}
             }
             left /= ACTIONS;
         }
         // From here on everybody runs as long as anything wakes them, and only then. Who has not gone to sleep goes on.
-        let mut awake = [true, true];
         while awake != [false, false] || party.porter_runs_until_it_sleeps() > 0 {
             for place in 0..2 {
                 awake[place] |= party.members[place].1.was_woken();

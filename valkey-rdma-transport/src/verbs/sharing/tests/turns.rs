@@ -28,16 +28,14 @@ fn one_event_and_one_request_for_the_next_serve_all_who_are_ready() {
 #[test]
 fn while_there_is_more_each_time_no_event_is_asked_for() {
     let mut party = Party::of(2);
-    party.arm(0);
-    assert!(!party.is_told(0));
+    party.asks_and_sleeps(0);
     party.device.complete(100);
     for _ in 0..100 {
         assert!(party.porter.was_woken());
         party.porter_runs();
         assert!(party.is_told(0));
         assert_eq!(party.poll(0, 64).len(), 1);
-        party.arm(0);
-        assert!(!party.is_told(0));
+        party.asks_and_sleeps(0);
         party.device.complete(100);
     }
     assert_eq!(party.sharing.counts(), Counts { events: 1, arms: 1 });
@@ -46,8 +44,7 @@ fn while_there_is_more_each_time_no_event_is_asked_for() {
 #[test]
 fn who_finds_what_is_another_s_leaves_waking_to_the_porter() {
     let mut party = Party::of(2);
-    party.arm(1);
-    assert!(!party.is_told(1));
+    party.asks_and_sleeps(1);
     party.device.complete(101);
     party.poll(0, 64);
     assert!(!party.members[1].1.was_woken());
@@ -81,9 +78,8 @@ fn what_came_before_an_event_was_asked_for_raises_none() {
 #[test]
 fn who_asked_and_has_nothing_is_not_woken_and_keeps_its_request() {
     let mut party = Party::of(2);
-    party.arm(0);
-    party.arm(1);
-    assert!(!party.is_told(0) && !party.is_told(1));
+    party.asks_and_sleeps(0);
+    party.asks_and_sleeps(1);
     party.device.complete(100);
     party.porter_runs_until_it_sleeps();
     assert!(party.members[0].1.was_woken() && party.is_told(0));
@@ -100,17 +96,15 @@ fn who_asked_and_has_nothing_is_not_woken_and_keeps_its_request() {
 #[test]
 fn while_some_are_served_no_event_is_asked_for_on_behalf_of_others() {
     let mut party = Party::of(2);
-    party.arm(0);
-    party.arm(1);
-    assert!(!party.is_told(0) && !party.is_told(1));
+    party.asks_and_sleeps(0);
+    party.asks_and_sleeps(1);
     for _ in 0..100 {
         party.device.complete(100);
         assert!(party.porter.was_woken());
         party.porter_runs();
         assert!(party.is_told(0));
         assert_eq!(party.poll(0, 64).len(), 1);
-        party.arm(0);
-        assert!(!party.is_told(0));
+        party.asks_and_sleeps(0);
     }
     assert_eq!(party.sharing.counts(), Counts { events: 1, arms: 1 });
     party.porter_runs_until_it_sleeps();
@@ -122,8 +116,7 @@ fn while_some_are_served_no_event_is_asked_for_on_behalf_of_others() {
 #[test]
 fn a_member_that_moved_to_another_task_is_woken_there() {
     let mut party = Party::of(1);
-    party.arm(0);
-    assert!(!party.is_told(0));
+    party.asks_and_sleeps(0);
     let before = mem::take(&mut party.members[0].1);
     assert!(!party.is_told(0));
     party.device.complete(100);
@@ -135,9 +128,8 @@ fn a_member_that_moved_to_another_task_is_woken_there() {
 #[test]
 fn a_lost_event_is_made_good_by_whoever_asks_again() {
     let mut party = Party::of(2);
-    party.arm(0);
-    party.arm(1);
-    assert!(!party.is_told(0) && !party.is_told(1));
+    party.asks_and_sleeps(0);
+    party.asks_and_sleeps(1);
     party.device.complete_silently(101);
     assert!(!party.porter.was_woken());
     party.arm(0);
