@@ -2,7 +2,7 @@
 # redis-rs and copy_bidirectional over RDMA against a real server, to be run inside the lab.
 #
 # usage: ./dev lab tests/lab/unchanged.sh TEST_BINARY [LINE]     LINE is 9.1 (default) or 8.1
-#   the binary: cargo test -p valkey-rdma-tests --test unchanged_programs --no-run
+#   the binary: cargo test -p valkey-rdma-scenarios --test unchanged_programs --no-run
 set -euo pipefail
 binary=$1
 line=${2:-9.1}

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use valkey_rdma_tests::peer::{Finding, Passive, Peer, PeerOptions, Session, Transcript};
+use valkey_rdma_conformance::peer::{Finding, Passive, Peer, PeerOptions, Session, Transcript};
 use valkey_rdma_transport::device::wire::{ControlMessage, XferMemory};
 use valkey_rdma_transport::{Config, DeviceKind, Listener, Stream, TransportError};
 

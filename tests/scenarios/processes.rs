@@ -14,8 +14,9 @@ fn program(name: &str, package: &str) -> PathBuf {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--no-default-features", "--package", package]);
         cargo.args(path.parent().is_some_and(|dir| dir.ends_with("release")).then_some("--release"));
-        let built =
-            cargo.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml")]).status();
+        let built = cargo
+            .args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml")])
+            .status();
         assert!(built.expect("cargo runs").success(), "{name} does not build");
     }
     path

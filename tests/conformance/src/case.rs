@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use super::Finding;
+use crate::peer::Finding;
 
 /// A case about the subject `C`.
 pub struct Case<C> {

@@ -8,7 +8,7 @@ pub use json::json;
 pub use junit::junit;
 pub use table::Table;
 
-use super::{Record, Verdict};
+use crate::{Record, Verdict};
 
 /// `N passed, N failed, N not run (why)`.
 pub fn summary(records: &[Record]) -> String {

@@ -14,7 +14,7 @@ pub use context::{Context, Target};
 pub use process::Spawned;
 pub use run::{Options, run};
 
-use super::Case;
+use crate::Case;
 
 /// All cases, group by group.
 pub fn cases() -> impl Iterator<Item = &'static Case<Context>> {

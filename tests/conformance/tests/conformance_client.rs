@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use valkey_rdma_client::{Client, Endpoint, Transport};
+use valkey_rdma_conformance::client::{CASES, Options, Running, Subject, run};
+use valkey_rdma_conformance::peer::{Peer, PeerOptions, Session, Transcript};
+use valkey_rdma_conformance::{Record, Verdict};
 use valkey_rdma_server::faults::Faults;
 use valkey_rdma_server::{DeviceKind, TransportConfig};
-use valkey_rdma_tests::conformance::client::{CASES, Options, Running, Subject, run};
-use valkey_rdma_tests::conformance::{Record, Verdict};
-use valkey_rdma_tests::peer::{Peer, PeerOptions, Session, Transcript};
 use valkey_rdma_transport::{Stream, device};
 
 /// The defect, the case that finds it, and what that finds.

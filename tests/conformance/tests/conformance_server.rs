@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use valkey_rdma_conformance::server::{Options, Target, cases, run};
+use valkey_rdma_conformance::{Record, Verdict};
 use valkey_rdma_server::{DeviceKind, Mock, Server, TransportConfig};
-use valkey_rdma_tests::conformance::server::{Options, Target, cases, run};
-use valkey_rdma_tests::conformance::{Record, Verdict};
 
 /// Longer than anything takes here, unless it does not come at all.
 const PATIENCE: Duration = Duration::from_secs(20);

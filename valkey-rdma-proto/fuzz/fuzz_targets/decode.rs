@@ -1,7 +1,7 @@
 //! Any bytes as a control message.
 #![no_main]
 
-#[path = "../../../valkey-rdma-proto/tests/protocol/hostile/decode.rs"]
+#[path = "../../tests/protocol/hostile/decode.rs"]
 mod decode;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| decode::check(bytes));

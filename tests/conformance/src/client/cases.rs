@@ -1,7 +1,7 @@
 //! The cases, each a script of the server's faults and the end that a client must come to.
 
 use super::Context;
-use crate::conformance::Case;
+use crate::Case;
 
 /// Length of the server's window unless a case says otherwise: Valkey's.
 const WINDOW: u32 = 1 << 20;

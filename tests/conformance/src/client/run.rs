@@ -7,8 +7,8 @@ use tokio::time::Instant;
 use valkey_rdma_transport::DeviceKind;
 
 use super::{Context, Subject};
-use crate::conformance::{Case, Record, Verdict};
 use crate::peer::Transcript;
+use crate::{Case, Record, Verdict};
 
 /// Which client, and where its servers listen.
 #[derive(Clone, Debug)]

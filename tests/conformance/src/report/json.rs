@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::Record;
+use crate::Record;
 
 /// Shape: `{"subject", "passed", "failed", "not_run", "cases": [{"id", "clause", "stimulus", "expected", "verdict",
 /// "detail", "seconds", "evidence"}]}`, times in seconds.

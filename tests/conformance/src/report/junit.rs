@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::super::{Record, Verdict};
+use crate::{Record, Verdict};
 
 /// One `testsuite`, one `testcase` per case; the evidence is the text of a failure.
 pub fn junit(subject: &str, records: &[Record]) -> String {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 
-use super::super::{Record, Verdict};
+use crate::{Record, Verdict};
 
 /// Prints a run to standard output.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use redis_protocol::resp2::types::OwnedFrame;
 
 use super::Context;
-use crate::conformance::Case;
+use crate::Case;
 use crate::peer::{Finding, expect_reply, request};
 
 pub(super) const CASES: &[Case<Context>] = &[

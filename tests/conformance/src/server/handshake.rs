@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Context;
-use crate::conformance::Case;
+use crate::Case;
 use crate::peer::{Finding, Peer, request};
 
 pub(super) const CASES: &[Case<Context>] = &[

@@ -4,7 +4,7 @@ use redis_protocol::resp2::types::OwnedFrame;
 use valkey_rdma_transport::device::work::FailureStatus;
 
 use super::Context;
-use crate::conformance::Case;
+use crate::Case;
 use crate::peer::{Finding, Seen, Session, expect_reply, request};
 
 pub(super) const CASES: &[Case<Context>] = &[

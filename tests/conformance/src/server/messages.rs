@@ -3,7 +3,7 @@
 use valkey_rdma_transport::device::wire::{ControlMessage, Features};
 
 use super::Context;
-use crate::conformance::Case;
+use crate::Case;
 use crate::peer::{Finding, Peer, PeerOptions, Session};
 
 pub(super) const CASES: &[Case<Context>] = &[

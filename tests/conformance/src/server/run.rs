@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use super::{Context, Spawned, Target};
-use crate::conformance::{Case, Finding, Record, Verdict};
-use crate::peer::Transcript;
+use crate::peer::{Finding, Transcript};
+use crate::{Case, Record, Verdict};
 
 /// What is run against which server.
 #[derive(Clone, Debug)]

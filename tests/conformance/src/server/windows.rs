@@ -4,7 +4,7 @@ use redis_protocol::resp2::types::OwnedFrame;
 use valkey_rdma_transport::device::wire::{ControlMessage, XferMemory};
 
 use super::Context;
-use crate::conformance::Case;
+use crate::Case;
 use crate::peer::{Finding, Session, expect_reply, request};
 
 pub(super) const CASES: &[Case<Context>] = &[

@@ -1,4 +1,4 @@
-//! What must hold for any bytes that claim to be a control message. Shared with the fuzzer (`tests/fuzz`).
+//! What must hold for any bytes that claim to be a control message. Shared with the fuzzer (`fuzz/`).
 
 use valkey_rdma_proto::ProtocolError;
 use valkey_rdma_proto::wire::{ControlMessage, MESSAGE_LEN};

@@ -11,7 +11,7 @@ use super::victim::Story;
 
 /// Runs `target` on each file of its corpus; returns how many there were.
 fn replay(name: &str, target: fn(&[u8])) -> usize {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/corpus").join(name);
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
     let files: Vec<_> = fs::read_dir(&corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
     let breaks = |file: &&PathBuf| {
         let bytes = fs::read(file).unwrap();

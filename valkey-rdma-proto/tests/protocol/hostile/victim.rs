@@ -1,5 +1,5 @@
 //! One connection, and what must hold whatever its peer does. Shared by the property test, the replay of the
-//! fuzzer's corpus and the fuzzer (`tests/fuzz`).
+//! fuzzer's corpus and the fuzzer (`fuzz/`).
 
 use std::time::Duration;
 

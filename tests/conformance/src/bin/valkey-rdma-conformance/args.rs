@@ -25,8 +25,6 @@ pub(crate) enum Mode {
     Server(ServerArgs),
     /// Test a client: a command that is run once per case, against a server that misbehaves by a script
     Client(ClientArgs),
-    /// This project's client and server against each other, with faults at random, for a while
-    Soak(SoakArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -73,25 +71,6 @@ pub(crate) struct ClientArgs {
 
     #[command(flatten)]
     pub(crate) report: ReportArgs,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct SoakArgs {
-    /// What they run on
-    #[arg(long, value_name = "verbs|emulated", default_value = "emulated")]
-    pub(crate) device: DeviceKind,
-
-    /// The address of the servers
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
-    pub(crate) bind: IpAddr,
-
-    /// For how long, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds)]
-    pub(crate) duration: Duration,
-
-    /// What chance starts from; drawn and printed if not given
-    #[arg(long, value_name = "N")]
-    pub(crate) seed: Option<u64>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -5,23 +5,20 @@ mod args;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use clap::Parser;
 
-use args::{Args, ClientArgs, Mode, ReportArgs, ServerArgs, SoakArgs};
-use valkey_rdma_tests::conformance::client::Subject;
-use valkey_rdma_tests::conformance::report::{self, Table};
-use valkey_rdma_tests::conformance::server::Target;
-use valkey_rdma_tests::conformance::{Case, Record, client, server};
-use valkey_rdma_tests::soak;
+use args::{Args, ClientArgs, Mode, ReportArgs, ServerArgs};
+use valkey_rdma_conformance::client::Subject;
+use valkey_rdma_conformance::report::{self, Table};
+use valkey_rdma_conformance::server::Target;
+use valkey_rdma_conformance::{Case, Record, client, server};
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let outcome = match Args::parse().mode {
         Mode::Server(args) => test_server(&args).await,
         Mode::Client(args) => test_client(&args).await,
-        Mode::Soak(args) => soak(&args).await,
     };
     outcome.unwrap_or_else(|error| {
         // If standard error is gone there is nobody left to tell.
@@ -64,33 +61,6 @@ async fn test_client(args: &ClientArgs) -> Result<ExitCode, String> {
     let records = client::run(cases, &options, |record| table.print(&table.line(record))).await;
     finish(&args.command.join(" "), &records, &table, &args.report)
 }
-
-async fn soak(args: &SoakArgs) -> Result<ExitCode, String> {
-    let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
-    let options = soak::Options { device: args.device, bind: args.bind, duration: args.duration, seed };
-    let print = |line: &str| drop(writeln!(std::io::stdout(), "{line}"));
-    print(&format!("seed {seed}"));
-    let mut next = Instant::now();
-    let outcome = soak::run(&options, |story| {
-        if Instant::now() >= next {
-            next = Instant::now() + PROGRESS;
-            print(&format!("{story:?}"));
-        }
-    });
-    match outcome.await {
-        Ok(story) => {
-            print(&format!("{story:?}"));
-            Ok(ExitCode::SUCCESS)
-        }
-        Err(what) => {
-            print(&format!("failed: {what}"));
-            Ok(ExitCode::FAILURE)
-        }
-    }
-}
-
-/// How often a soak tells where it is.
-const PROGRESS: Duration = Duration::from_secs(10);
 
 fn select<C>(
     cases: impl Iterator<Item = &'static Case<C>>,
