@@ -54,6 +54,10 @@ impl Backlog {
         Poll::Ready(message)
     }
 
+    pub(crate) fn room(&self) -> Arc<Semaphore> {
+        self.room.clone()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty() && self.queue.is_empty()
     }

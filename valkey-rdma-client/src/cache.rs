@@ -1,10 +1,10 @@
 //! [`Cache`]: values kept here for as long as the server says that they have not changed.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use indexmap::IndexMap;
 use tokio::sync::broadcast;
 
 use crate::client::Client;
@@ -80,7 +80,8 @@ pub struct CacheStats {
 }
 
 impl Cache {
-    /// Connects a client of its own, and keeps at most `capacity` values, at least 1; one more pushes any other out.
+    /// Connects a client of its own, and keeps at most `capacity` values, at least 1. When it is full, a new value
+    /// replaces one chosen at random.
     ///
     /// # Errors
     /// As [`Client::connect_with`]; an endpoint with RESP2 is refused, which has no messages beside the replies.
@@ -136,7 +137,7 @@ impl Cache {
 
     /// Forgets what is known of a key: the next [`get`](Self::get) asks the server.
     pub fn forget(&self, key: impl AsRef<[u8]>) {
-        self.store.entries().remove(key.as_ref());
+        self.store.entries().swap_remove(key.as_ref());
     }
 
     /// The client below, for everything else. What it writes is forgotten here as what others write is.
@@ -186,7 +187,7 @@ impl Invalidations {
 
 #[derive(Debug)]
 struct Store {
-    entries: Mutex<HashMap<Bytes, Entry>>,
+    entries: Mutex<IndexMap<Bytes, Entry>>,
     capacity: usize,
     tickets: AtomicU64,
     hits: AtomicU64,
@@ -224,7 +225,7 @@ impl Drop for Asking<'_> {
     fn drop(&mut self) {
         let mut entries = self.store.entries();
         if entries.get(self.key).is_some_and(|entry| entry.is_asked(self.ticket)) {
-            entries.remove(self.key);
+            entries.swap_remove(self.key);
         }
     }
 }
@@ -257,11 +258,10 @@ impl Store {
         }
         self.misses.fetch_add(1, Ordering::Relaxed);
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
-        if !entries.contains_key(key)
-            && entries.len() >= self.capacity
-            && let Some(any) = entries.keys().next().cloned()
-        {
-            entries.remove(&any);
+        if !entries.contains_key(key) && entries.len() >= self.capacity {
+            // Any of them with the same chance: none can stay for ever, and the order of hashes decides nothing.
+            let any = fastrand::usize(..entries.len());
+            entries.swap_remove_index(any);
         }
         entries.insert(Bytes::copy_from_slice(key), Entry::Asked(ticket));
         Err(ticket)
@@ -286,7 +286,7 @@ impl Store {
             Invalidation::Keys(keys) => {
                 let mut entries = self.entries();
                 for key in keys {
-                    entries.remove(key);
+                    entries.swap_remove(key);
                 }
                 self.invalidations.fetch_add(keys.len() as u64, Ordering::Relaxed);
             }
@@ -295,7 +295,7 @@ impl Store {
         let _listeners = self.told.send(invalidation);
     }
 
-    fn entries(&self) -> MutexGuard<'_, HashMap<Bytes, Entry>> {
+    fn entries(&self) -> MutexGuard<'_, IndexMap<Bytes, Entry>> {
         // Valid after every step, so a panic elsewhere does not spoil it.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -317,5 +317,24 @@ mod tests {
         let ticket = ask();
         Asking { store: &store, key: b"k", ticket }.keep(&None);
         assert_eq!(store.look_up(b"k"), Ok(None));
+    }
+
+    /// Twice as many keys as fit, read in turn: every one of them must be found now and then.
+    #[test]
+    fn every_key_has_a_chance_to_stay() {
+        const CAPACITY: usize = 100;
+        let store = Store::new(CAPACITY);
+        let keys: Vec<String> = (0..2 * CAPACITY).map(|n| format!("key:{n}")).collect();
+        let mut hits = vec![0; keys.len()];
+        for _ in 0..400 {
+            for (key, hits) in keys.iter().zip(&mut hits) {
+                match store.look_up(key.as_bytes()) {
+                    Ok(_) => *hits += 1,
+                    Err(ticket) => Asking { store: &store, key: key.as_bytes(), ticket }.keep(&None),
+                }
+            }
+            assert!(store.entries().len() <= CAPACITY);
+        }
+        assert!(hits.iter().all(|&hits| hits > 0), "{hits:?}");
     }
 }

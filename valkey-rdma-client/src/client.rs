@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 use valkey_rdma_transport::Stats;
 
 use crate::command::Command;
@@ -287,20 +288,28 @@ impl Client {
     }
 
     /// Ends all connections for all clones, after the replies to everything sent so far. New commands are refused from
-    /// now on, and so are new connections of one's own and subscribers; those there are live on. Returns when it is
-    /// done, which includes [values given up](crate::ValueReader) before; at once if it was before. A server that never answers makes this wait forever: put a timeout around it and
-    /// drop the clients.
+    /// now on, and so are new connections of one's own and subscribers; those there are live on. Returns when all
+    /// connections have ended, including those of [values given up](crate::ValueReader) before; at once if already closed.
+    ///
+    /// A server that does not answer cannot hold this up: after [`Config::close_timeout`] the connections are ended, and
+    /// commands without a reply fail with [`Error::Lost`].
     ///
     /// # Cancel safety
     /// Dropping the future, once polled, does not stop the closing.
     pub async fn close(&self) {
         self.inner.pool.close();
-        let ends: Vec<_> = self.inner.links.iter().map(Link::close).collect();
+        let deadline = self.config().close_timeout.and_then(|limit| Instant::now().checked_add(limit));
+        let ends: Vec<_> = self.inner.links.iter().map(|link| link.close(deadline)).collect();
         for end in ends {
             // Never sent to: dropped at the end.
             drop(end.await);
         }
-        self.connector().roll.until_parted().await;
+        let parted = self.connector().roll.until_parted();
+        match deadline {
+            None => parted.await,
+            // What is left is read on in the background.
+            Some(deadline) => drop(timeout_at(deadline, parted).await),
+        }
     }
 
     /// Refuses what would need a new connection after [`close`](Self::close).

@@ -27,6 +27,8 @@ pub struct Config {
     pub(crate) connections: usize,
     pub(crate) name: Option<String>,
     pub(crate) peer_timeout: Option<Duration>,
+    pub(crate) stall_timeout: Option<Duration>,
+    pub(crate) close_timeout: Option<Duration>,
     pub(crate) tracking: bool,
 }
 
@@ -40,6 +42,8 @@ impl Default for Config {
             connections: 1,
             name: None,
             peer_timeout: Some(Duration::from_secs(20)),
+            stall_timeout: Some(Duration::from_secs(30)),
+            close_timeout: Some(Duration::from_secs(3)),
             tracking: false,
         }
     }
@@ -111,6 +115,25 @@ impl Config {
     /// Source: `VALKEY_RDMA_KEEPALIVE_MS` in Valkey's `rdma.c`; `TCP_USER_TIMEOUT` and `TCP_KEEPIDLE` in tcp(7).
     pub fn peer_timeout(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
         self.peer_timeout = limit.into();
+        self
+    }
+
+    /// How long a server may leave this side without a receive window while there is something to send, over RDMA; then
+    /// the connection counts as lost. Default 30 s; `None`: no limit. At least 1 s: shorter limits count as 1 s.
+    ///
+    /// A server that has stopped reading can go on sending keepalives, so [`peer_timeout`](Self::peer_timeout) does not
+    /// notice it. Shorter finds such a server earlier; longer spares one that is slow to take large values. On TCP,
+    /// `peer_timeout` covers this case.
+    pub fn stall_timeout(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
+        self.stall_timeout = limit.into().map(|limit| limit.max(Duration::from_secs(1)));
+        self
+    }
+
+    /// How long [`Client::close`](crate::Client::close) waits for replies to commands already sent. Default 3 s; `None`:
+    /// no limit. Then it ends the connections, and commands without a reply fail with
+    /// [`Error::Lost`](crate::Error::Lost). Raise it where commands take longer than that.
+    pub fn close_timeout(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
+        self.close_timeout = limit.into();
         self
     }
 

@@ -184,6 +184,7 @@ impl Dedicated {
                 Ok(outcome) => outcome,
                 Err(_) => {
                     let may_have_run = wire.outbox.is_written();
+                    self.cause = Arc::new(LostCause::TimedOut { limit });
                     return Err(TimedOut { peer: self.peer(), limit, may_have_run }.into());
                 }
             },

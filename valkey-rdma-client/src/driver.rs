@@ -35,6 +35,8 @@ use crate::wire::Wire;
 mod end;
 mod replies;
 
+use replies::Read;
+
 /// Batches that may be unanswered before smaller ones are held back. With a single one, the link would idle for a round
 /// trip after each; with two, one side still waits whenever the other is slow to wake up. Four gained up to a fifth over
 /// two, and most on a runtime of several threads; more gained nothing.
@@ -68,6 +70,10 @@ pub(crate) struct Driver {
     one_thread: bool,
     stopping: Stopping,
     alarm: Alarm,
+    /// Whether deadlines have passed, and requests are to be failed once what has arrived is delivered.
+    overdue: bool,
+    /// Fires when `close` gives up waiting for replies.
+    close_alarm: Alarm,
     /// Wakes the link's task.
     task: Waker,
     shared: Arc<Shared>,
@@ -120,6 +126,8 @@ impl Driver {
             one_thread,
             stopping: Stopping::No,
             alarm,
+            overdue: false,
+            close_alarm: Alarm::default(),
             task: Waker::noop().clone(),
             shared,
             retries,
@@ -174,6 +182,12 @@ impl Driver {
 
     /// Moves bytes both ways until neither way can go on. Ready once the connection is at its end.
     fn poll_connection(&mut self, cx: &mut Context<'_>) -> Poll<LostCause> {
+        if self.poll_close_deadline(cx).is_ready() {
+            debug!("closed with {} commands unanswered", self.in_flight.commands());
+            return Poll::Ready(LostCause::Closed);
+        }
+        let was_overdue = self.overdue;
+        let mut drained = false;
         for _ in 0..READS_PER_TURN {
             if let Err(error) = self.write_batches(cx) {
                 return Poll::Ready(self.last_words(cx, error));
@@ -181,23 +195,45 @@ impl Driver {
             if let Poll::Ready(cause) = self.poll_stopped(cx) {
                 return Poll::Ready(cause);
             }
-            // A reply that is here already is in time.
-            if !self.undelivered && self.alarm.poll(cx).is_ready() {
-                self.expire();
-                // What was turned away has made room.
-                continue;
-            }
-            if let Err(cause) = ready!(self.poll_read(cx)) {
-                // A shutdown of our own ends the reading too.
-                let ours = matches!((&self.stopping, &cause), (Stopping::Closing(_), LostCause::PeerClosed));
-                return Poll::Ready(if ours && self.in_flight.is_empty() {
-                    LostCause::Closed
-                } else {
-                    cause
-                });
+            match self.poll_read(cx) {
+                Ok(Read::Delivered) => {}
+                Ok(Read::Drained) => {
+                    drained = true;
+                    break;
+                }
+                Ok(Read::Yield) => break,
+                Err(cause) => {
+                    // A shutdown of our own ends the reading too.
+                    let ours =
+                        matches!((&self.stopping, &cause), (Stopping::Closing(_), LostCause::PeerClosed));
+                    return Poll::Ready(if ours && self.in_flight.is_empty() {
+                        LostCause::Closed
+                    } else {
+                        cause
+                    });
+                }
             }
         }
-        cx.waker().wake_by_ref();
+        self.overdue |= self.alarm.poll(cx).is_ready();
+        // A reply that has arrived is in time, so everything is read first. One turn more is enough for that: a server
+        // that never stops sending cannot keep deadlines from being met.
+        if self.overdue && !self.undelivered && (drained || was_overdue) {
+            self.overdue = false;
+            self.expire();
+            // The requests that were failed have made room, and the next deadline needs the alarm.
+            cx.waker().wake_by_ref();
+        } else if !drained {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// Ready when `close` was called and has waited long enough.
+    fn poll_close_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(Some(deadline)) = self.shared.closing.get() {
+            self.close_alarm.note(*deadline);
+            return self.close_alarm.poll(cx);
+        }
         Poll::Pending
     }
 
@@ -279,7 +315,7 @@ impl Driver {
         self.lone = false;
         request.give_up = None;
         request.sends += 1;
-        self.in_flight.push(request, runs_from);
+        self.in_flight.push(request, runs_from, end);
     }
 
     fn end_batch(&mut self) {

@@ -209,6 +209,12 @@ pub enum LostCause {
     /// A call on a connection of one's own was dropped before its reply; nobody knows what comes next on it.
     #[error("a call on it was dropped before its reply")]
     Cancelled,
+    /// A call on a connection with one owner got no reply in time; what comes next on it is unknown.
+    #[error("a call on it got no reply within {limit:?}")]
+    TimedOut {
+        /// How long the call was allowed to take.
+        limit: Duration,
+    },
     /// A subscriber did not take its messages in time, and was to be disconnected for it.
     #[error("the subscriber was too slow")]
     SlowConsumer,

@@ -11,10 +11,14 @@ use crate::request::{Commands, Deadline, Reply, Request, Waiter};
 /// A request that was encoded.
 struct Sent {
     request: Request,
+    /// Replies in all.
+    count: usize,
     /// Replies still to come.
     missing: usize,
     /// Position in the stream where its first command ends: once written so far, it may run.
     runs_from: u64,
+    /// Position in the stream where its last command ends.
+    ends_at: u64,
     /// Whether it is the last of its batch.
     ends_batch: bool,
 }
@@ -30,10 +34,17 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    pub(crate) fn push(&mut self, request: Request, runs_from: u64) {
-        let missing = request.commands.count();
-        self.commands += missing;
-        self.requests.push_back(Sent { request, missing, runs_from, ends_batch: false });
+    pub(crate) fn push(&mut self, request: Request, runs_from: u64, ends_at: u64) {
+        let count = request.commands.count();
+        self.commands += count;
+        self.requests.push_back(Sent {
+            request,
+            count,
+            missing: count,
+            runs_from,
+            ends_at,
+            ends_batch: false,
+        });
     }
 
     /// Ends a batch after the newest request.
@@ -100,6 +111,20 @@ impl InFlight {
             tell(std::mem::replace(&mut sent.request.waiter, Waiter::Gone), deadline);
         }
         next
+    }
+
+    /// How many replies the server still owes, given how much was written: at least, for a pipeline that was written in
+    /// part.
+    pub(crate) fn owed(&self, written: u64) -> usize {
+        let owed = |sent: &Sent| {
+            if sent.ends_at <= written {
+                sent.missing
+            } else {
+                let answered = sent.count - sent.missing;
+                usize::from(sent.runs_from <= written).saturating_sub(answered)
+            }
+        };
+        self.requests.iter().map(owed).sum()
     }
 
     /// Empties it, oldest first, each request with whether this connection may have run it, given how much was

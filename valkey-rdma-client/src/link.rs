@@ -1,7 +1,6 @@
 //! [`Link`]: a connection that comes back. One task drives the connection there is, then makes the next.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError, mpsc, oneshot};
@@ -13,7 +12,7 @@ use crate::connect::Connector;
 use crate::driver::Driver;
 use crate::error::{Error, LostCause};
 use crate::info::Purpose;
-use crate::reconnect::Backoff;
+use crate::reconnect::{Backoff, STABLE_AFTER};
 use crate::request::{Message, Request};
 use crate::seat::Seat;
 use crate::shared::{PushHook, Shared};
@@ -121,11 +120,11 @@ impl Link {
         ROOM - self.room.available_permits()
     }
 
-    /// Lets nothing new in, and ends the link after the replies to everything sent so far: then the receiver is told,
-    /// by the end of its sender.
-    pub(crate) fn close(&self) -> oneshot::Receiver<()> {
+    /// Refuses new requests, and ends the link after the replies to everything sent so far, or at the deadline. The
+    /// sender of the receiver returned is dropped then.
+    pub(crate) fn close(&self, deadline: Option<Instant>) -> oneshot::Receiver<()> {
         let (done, ended) = oneshot::channel();
-        self.shared.closing.store(true, Ordering::Relaxed);
+        self.shared.closing.get_or_init(|| deadline);
         self.room.close();
         // If there is no task any more, it is done already.
         drop(self.messages.send(Message::Close(done)));
@@ -142,6 +141,7 @@ struct Task {
 
 impl Task {
     async fn run(self, mut wire: Wire, mut backlog: Backlog) {
+        let _ends = EndsOnDrop { shared: &self.shared, room: backlog.room() };
         let retries = self.revival.as_ref().map(|revival| revival.retries);
         let mut attempt = 0;
         loop {
@@ -156,8 +156,8 @@ impl Task {
             };
             self.shared.disconnected(&cause);
             warn!(peer = %self.shared.peer, %cause, "connection lost");
-            // A server that takes connections and ends them at once is not to be hurried.
-            attempt = if born.elapsed() > Duration::from_secs(1) { 0 } else { attempt + 1 };
+            // A server that ends connections at once gets the growing waits too.
+            attempt = if born.elapsed() > STABLE_AFTER { 0 } else { attempt + 1 };
             match self.revive(&mut backlog, &revival, &cause, attempt).await {
                 Some(next) => wire = next,
                 None => return,
@@ -214,6 +214,20 @@ impl Task {
     fn end(&self, backlog: &mut Backlog, cause: &Arc<LostCause>) {
         let cause = self.shared.end(cause.clone());
         backlog.close(|request| self.shared.lost(&cause, request.may_have_run));
+    }
+}
+
+/// Marks the link as closed when its task ends, also if it panics or is dropped with its runtime. The first cause
+/// stands, so this changes nothing after an end in good order.
+struct EndsOnDrop<'a> {
+    shared: &'a Shared,
+    room: Arc<Semaphore>,
+}
+
+impl Drop for EndsOnDrop<'_> {
+    fn drop(&mut self) {
+        self.shared.stopped();
+        self.room.close();
     }
 }
 

@@ -97,6 +97,11 @@ impl Outbox {
         self.written == self.pushed && !self.open
     }
 
+    /// Drops what was not written.
+    pub(crate) fn discard(&mut self) {
+        *self = Self { pushed: self.written, written: self.written, ..Self::new() };
+    }
+
     /// Writes until nothing is left.
     pub(crate) fn poll_write_all<S: AsyncWrite + Unpin>(
         &mut self,

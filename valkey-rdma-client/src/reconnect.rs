@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// A connection that has lived this long counts as stable: after its loss, the waits begin at the shortest again.
+pub(crate) const STABLE_AFTER: Duration = Duration::from_secs(1);
+
 /// Waits that grow from attempt to attempt, each cut short by chance, so that many clients of a restarted server do
 /// not come back at the same moment.
 ///

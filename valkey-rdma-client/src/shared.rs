@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use tokio::time::Instant;
 use valkey_rdma_transport::{Monitor, Stats};
 
 use crate::error::{Error, LostCause, LostConnection, TimedOut};
@@ -27,8 +28,9 @@ pub(crate) struct Shared {
     pub(crate) peer: Arc<str>,
     pub(crate) tally: Tally,
     pub(crate) pushes: Option<PushHook>,
-    /// Whether `close` was called: requests are turned away although the connection may still live.
-    pub(crate) closing: AtomicBool,
+    /// Set when `close` is called: requests are refused although the connection may still live. The moment at which
+    /// closing gives up waiting for replies; `None`: never.
+    pub(crate) closing: OnceLock<Option<Instant>>,
     /// Whether there is a connection right now.
     online: AtomicBool,
     current: Mutex<Current>,
@@ -51,7 +53,7 @@ impl Shared {
             peer,
             tally: Tally::default(),
             pushes,
-            closing: AtomicBool::new(false),
+            closing: OnceLock::new(),
             online: AtomicBool::new(true),
             current: Mutex::new(Current {
                 info: wire.info.clone(),
@@ -91,6 +93,11 @@ impl Shared {
     pub(crate) fn end(&self, cause: Arc<LostCause>) -> Arc<LostCause> {
         self.online.store(false, Ordering::Relaxed);
         self.cause.get_or_init(|| cause).clone()
+    }
+
+    /// Notes that the task has ended without a cause of its own, by a panic or with its runtime.
+    pub(crate) fn stopped(&self) {
+        self.end(Arc::new(LostCause::Stopped));
     }
 
     pub(crate) fn info(&self) -> Arc<ConnectionInfo> {
@@ -133,8 +140,8 @@ impl Shared {
     /// order, with a cause, whatever it had taken is answered.
     pub(crate) fn dropped(&self, handed_over: bool) -> Error {
         match self.cause.get() {
-            Some(cause) => self.lost(cause, false),
-            None if !handed_over && self.closing.load(Ordering::Relaxed) => {
+            Some(cause) => self.lost(cause, handed_over && matches!(**cause, LostCause::Stopped)),
+            None if !handed_over && self.closing.get().is_some() => {
                 self.lost(&Arc::new(LostCause::Closed), false)
             }
             None => self.lost(&Arc::new(LostCause::Stopped), handed_over),

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use tracing::debug;
 
-use super::{Driver, READS_PER_TURN, Stopping};
+use super::{Driver, READS_PER_TURN};
 use crate::error::LostCause;
 use crate::parting::Owed;
 use crate::shared::Push;
@@ -34,8 +34,10 @@ impl Driver {
             hook(Push::Gap);
         }
         self.shared.tally.in_flight(0);
-        if let (Stopping::Abandoned, LostCause::Closed) = (&self.stopping, &cause) {
-            self.wire.owed = Owed::Replies(self.in_flight.commands());
+        if let LostCause::Closed = &cause {
+            // The server answers what has left completely. What has not never leaves.
+            self.wire.owed = Owed::Replies(self.in_flight.owed(self.wire.outbox.written()));
+            self.wire.outbox.discard();
         }
         let cause = Arc::new(cause);
         let retries = if matches!(*cause, LostCause::Closed) { None } else { self.retries };

@@ -1,6 +1,6 @@
 //! Handing out what came, and telling those who waited too long.
 
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -17,12 +17,25 @@ use crate::value::Value;
 /// while the other half waits, so that the server has a batch to work on while callers work on theirs.
 const REPLIES_PER_TURN: usize = 16;
 
+/// The result of one read.
+pub(super) enum Read {
+    /// Something was read, and what was complete is delivered.
+    Delivered,
+    /// Other tasks run before the next read: they have replies to act on.
+    Yield,
+    /// Nothing is left to read; the stream wakes the task.
+    Drained,
+}
+
 impl Driver {
     /// Reads once and hands out the replies that are complete. Of many, callers get a share and their turn before the
     /// rest is.
-    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LostCause>> {
+    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Result<Read, LostCause> {
         if !self.undelivered {
-            ready!(self.wire.poll_fill(cx))?;
+            match self.wire.poll_fill(cx) {
+                Poll::Ready(filled) => filled?,
+                Poll::Pending => return Ok(Read::Drained),
+            }
         }
         let share = self.in_flight.commands().div_ceil(2).max(REPLIES_PER_TURN);
         let only = self.in_flight.requests() == 1;
@@ -32,10 +45,9 @@ impl Driver {
             self.lone = only && self.in_flight.is_empty();
         }
         if self.undelivered || (replies > 0 && self.one_thread) {
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
+            return Ok(Read::Yield);
         }
-        Poll::Ready(Ok(()))
+        Ok(Read::Delivered)
     }
 
     /// Hands out the replies that are complete, at most so many. Returns how many.

@@ -505,3 +505,98 @@ async fn no_more_is_sent_than_may_be_in_flight() {
     assert_eq!(first.await.expect("no panic").expect("replies").len(), MAX_IN_FLIGHT);
     assert_eq!(second.await.expect("no panic").expect("a reply").as_str(), Some("PONG"));
 }
+
+/// A stream that panics when it is read for the second time.
+struct Panics(bool);
+
+impl AsyncRead for Panics {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        assert!(!std::mem::replace(&mut self.get_mut().0, true), "as a user's stream may");
+        Poll::Pending
+    }
+}
+
+impl AsyncWrite for Panics {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(buf.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn a_connection_whose_task_has_panicked_is_closed_and_not_chosen() {
+    let links = {
+        let (ours, peer) = duplex(1024);
+        let streams: [Box<dyn crate::socket::Io>; 2] = [Box::new(Panics(false)), Box::new(ours)];
+        let links = streams.map(|stream| {
+            Link::start(Wire::new(Socket::Other(stream), info(), None), "test:1".into(), None, None)
+        });
+        (links, peer)
+    };
+    let (links, mut peer) = links;
+    let endpoint = Endpoint::new(Transport::Tcp, "test", 1);
+    let client = Client::assemble(links.into(), Arc::new(Connector::once(endpoint, Config::default())));
+    settle().await;
+    let error = start(&client, &["PING"]).await.expect("no panic").expect_err("the task panics");
+    assert!(error.to_string().contains("its task was stopped"), "{error}");
+    let states: Vec<_> = client.status().iter().map(|connection| connection.state).collect();
+    assert_eq!(states, [crate::info::State::Closed, crate::info::State::Connected]);
+    for _ in 0..3 {
+        let ping = start(&client, &["PING"]);
+        settle().await;
+        peer.write_all(b"+PONG\r\n").await.expect("open");
+        assert_eq!(ping.await.expect("no panic").expect("a reply").as_str(), Some("PONG"));
+    }
+}
+
+/// A stream whose peer answers without a wake-up.
+struct Silent(Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl AsyncRead for Silent {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let mut bytes = self.0.lock().expect("no panic");
+        if bytes.is_empty() {
+            return Poll::Pending;
+        }
+        buf.put_slice(&bytes);
+        bytes.clear();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Silent {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(buf.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_is_there_when_the_time_is_up_is_in_time() {
+    let bytes = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let client = client(Silent(bytes.clone()));
+    let command = Command::new("GET").arg("k").timeout(Duration::from_secs(1));
+    let get = tokio::spawn({
+        let client = client.clone();
+        async move { client.execute(command).await }
+    });
+    settle().await;
+    bytes.lock().expect("no panic").extend_from_slice(b"$1\r\nv\r\n");
+    let reply = timeout(Duration::from_secs(60), get).await.expect("its deadline").expect("no panic");
+    assert_eq!(reply.expect("a reply"), bulk("v"));
+    assert_eq!(client.counters().timeouts, 0);
+}

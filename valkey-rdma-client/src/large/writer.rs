@@ -8,6 +8,7 @@ use super::refused;
 use crate::dedicated::Dedicated;
 use crate::error::{Error, LostCause};
 use crate::info::ConnectionInfo;
+use crate::parting::Owed;
 use crate::value::Value;
 use crate::wire::Wire;
 
@@ -65,8 +66,11 @@ impl ValueWriter {
         let reply = self
             .with_wire(async |wire| {
                 wire.outbox.push_end();
+                wire.owed = Owed::Replies(1);
                 wire.flush().await?;
-                wire.receive().await
+                let reply = wire.receive().await?;
+                wire.owed = Owed::NOTHING;
+                Ok(reply)
             })
             .await?;
         self.connection.set_reusable(true);

@@ -445,3 +445,43 @@ async fn several_connections_take_turns_and_stand_in_for_each_other() {
     assert_eq!(client.status().len(), 2);
     assert_eq!(client.state(), State::Connected);
 }
+
+#[tokio::test(start_paused = true)]
+async fn closing_does_not_wait_for_a_reply_that_never_comes() {
+    // Of one command, and of more than a connection takes.
+    for count in [1, 3000] {
+        let (client, _door, mut peer) = pair(&Config::default()).await;
+        let value = "v".repeat(1000);
+        let unanswered: Vec<_> =
+            (0..count).map(|_| start(&client, Command::new("SET").arg("k").arg(&value))).collect();
+        peer.expect("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n").await;
+        settle().await;
+        let begin = Instant::now();
+        timeout(Duration::from_secs(10), client.close()).await.expect("a deadline");
+        assert_eq!(begin.elapsed().as_secs(), 3);
+        let mut fates = Vec::new();
+        for task in unanswered {
+            let error = task.await.expect("no panic").expect_err("closed");
+            assert!(error.to_string().contains("closed by this program"), "{error}");
+            fates.push(error.fate());
+        }
+        assert!(fates.contains(&Fate::MayHaveRun) && (count == 1 || fates.contains(&Fate::NotSent)));
+        assert!(client.is_closed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_of_ones_own_says_that_a_call_took_too_long() {
+    let (client, door, _peer) = pair(&Config::default()).await;
+    let mut own = door.admit();
+    let (connection, ()) = tokio::join!(client.dedicated(), own.greet());
+    let mut connection = connection.expect("connected");
+    let command = get("k").timeout(Duration::from_secs(1));
+    let error = connection.execute(command).await.expect_err("no reply");
+    assert!(matches!(error, Error::TimedOut(_)), "{error:?}");
+    let error = connection.command(["PING"]).await.expect_err("useless");
+    assert_eq!(
+        error.to_string(),
+        "connection to test:1 lost: a call on it got no reply within 1s; the command was not sent"
+    );
+}

@@ -189,3 +189,41 @@ async fn a_wait_on_the_server_ends_at_once() {
     assert_eq!(own.0.read(&mut [0]).await.expect("the disconnect"), 0);
     assert_eq!(begin.elapsed(), Duration::ZERO, "of the virtual clock");
 }
+
+/// With as many batches unanswered as there may be, and one more encoded behind them.
+#[tokio::test(start_paused = true)]
+async fn the_last_client_reads_on_though_a_batch_waits() {
+    let (client, mut shared, _own) = client().await;
+    let mut gets = Vec::new();
+    for _ in 0..5 {
+        let client = client.clone();
+        gets.push(tokio::spawn(async move { client.command(["GET", "k"]).await }));
+        settle().await;
+    }
+    shared.expect(&GET.repeat(4)).await;
+    shared.say(&value()[..20_000]).await;
+    settle().await;
+    for get in &gets {
+        get.abort();
+    }
+    settle().await;
+    drop(client);
+    answer(&mut shared, &value().repeat(4)[20_000..]).await.expect("every byte was taken");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_is_dropped_in_its_finish_reads_on_before_it_disconnects() {
+    let (client, _shared, mut own) = client().await;
+    let write = async {
+        let set = Command::new("SET").arg("k");
+        let mut writer = client.stream_argument(set, 3).await.expect("a writer");
+        writer.write(b"new").await.expect("written");
+        writer.finish().await
+    };
+    let begun = async {
+        own.greet().await;
+        own.expect("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\nnew\r\n").await;
+    };
+    drop_after(write, begun).await;
+    answer(&mut own, &value()).await.expect("every byte was taken");
+}

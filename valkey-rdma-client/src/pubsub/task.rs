@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
 
 use super::{Event, Message, Shared, SlowConsumer, Subscription};
@@ -14,6 +14,7 @@ use crate::command::Command;
 use crate::connect::Connector;
 use crate::error::{Error, LostCause};
 use crate::info::Purpose;
+use crate::reconnect::STABLE_AFTER;
 use crate::server_error::ServerError;
 use crate::value::Value;
 use crate::wire::Wire;
@@ -92,14 +93,18 @@ impl Task {
     }
 
     pub(super) async fn run(mut self) {
+        let mut attempt = 0;
         loop {
+            let born = Instant::now();
             let cause = match self.serve().await {
                 Stop::Gone => return,
                 Stop::Lost(cause) => cause,
             };
             warn!(peer = %self.shared.peer, %cause, "subscriptions lost");
             let for_good = matches!(cause, LostCause::SlowConsumer);
-            if for_good || !self.reconnect().await {
+            // A server that ends connections at once gets the growing waits too.
+            attempt = if born.elapsed() > STABLE_AFTER { 0 } else { attempt + 1 };
+            if for_good || !self.reconnect(attempt).await {
                 // The first cause stands; waiters learn of it as their senders are dropped.
                 let _first = self.shared.end.set(Arc::new(cause));
                 return;
@@ -270,14 +275,18 @@ impl Task {
     }
 
     /// `false` if it may not, or nobody wants it any more.
-    async fn reconnect(&mut self) -> bool {
+    async fn reconnect(&mut self, first: u32) -> bool {
         let Some(backoff) = self.connector.config.reconnect else { return false };
-        for attempt in 0.. {
+        for attempt in first.. {
             tokio::select! {
                 () = sleep(backoff.wait(attempt)) => {}
                 () = self.events.closed() => return false,
             }
-            match self.connector.connect(Purpose::Subscriber).await {
+            let connected = tokio::select! {
+                connected = self.connector.connect(Purpose::Subscriber) => connected,
+                () = self.events.closed() => return false,
+            };
+            match connected {
                 Ok(wire) => {
                     self.shared.connected(&wire);
                     self.wire = wire;

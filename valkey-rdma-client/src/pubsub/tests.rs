@@ -167,3 +167,53 @@ async fn the_stream_tells_its_end_once() {
     assert!(matches!(poll().await, Some(Err(Error::Lost(_)))));
     assert!(poll().await.is_none());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_ends_every_connection_at_once_is_not_hurried() {
+    let (_client, _subscriber, door, _peer, events) = subscribed(10, SlowConsumer::Drop).await;
+    drop(events);
+    let serve = async {
+        loop {
+            door.admit().greet().await;
+        }
+    };
+    assert!(timeout(Duration::from_secs(60), serve).await.is_err());
+    assert!(door.tries() < 60, "{} connections within 60 s", door.tries());
+}
+
+#[tokio::test(start_paused = true)]
+async fn connecting_stops_with_the_subscriber() {
+    let dials = Arc::new(());
+    let (streams, mut far) = (Mutex::new(Vec::new()), Vec::new());
+    for _ in 0..2 {
+        let (ours, peer) = tokio::io::duplex(4096);
+        streams.lock().expect("no panic").push(ours);
+        far.push(Peer(peer));
+    }
+    let dialer = {
+        let dials = dials.clone();
+        move || {
+            let (stream, dial) = (streams.lock().expect("no panic").pop(), dials.clone());
+            async move {
+                let _dial = dial;
+                match stream {
+                    Some(stream) => Ok(stream),
+                    None => std::future::pending().await,
+                }
+            }
+        }
+    };
+    let (mut events, mut shared) = (far.remove(0), far.remove(0));
+    let config = Config::default();
+    let (client, ()) = tokio::join!(Client::dial("valkey://test:1", &config, dialer), shared.greet());
+    let client = client.expect("connected");
+    let (subscriber, ()) = tokio::join!(client.subscriber(), events.greet());
+    let subscriber = subscriber.expect("connected");
+    let idle = Arc::strong_count(&dials);
+    drop(events);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(Arc::strong_count(&dials), idle + 1, "it connects");
+    drop(subscriber);
+    settle().await;
+    assert_eq!(Arc::strong_count(&dials), idle);
+}
