@@ -8,19 +8,15 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Buf;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::coop::consume_budget;
 use tokio::task::yield_now;
 use tokio::time::timeout;
+use valkey_rdma_resp::{Command, CommandError, Output, Parser, Protocol, Reply, Room, encode};
 
-use crate::command::Command;
 use crate::config::Config;
-use crate::encode::encode;
-use crate::handler::{Handler, Peer, Protocol};
-use crate::output::Output;
-use crate::parser::{Parser, ProtocolError};
+use crate::handler::{Handler, Peer};
 use crate::push::{End, Pusher};
-use crate::reply::Reply;
 use crate::shutdown::Stop;
 
 /// Drives one connection over any byte stream.
@@ -34,7 +30,7 @@ pub(crate) struct Connection<S, H: Handler> {
     session: H::Session,
     peer: Peer,
     /// How the peer broke the command syntax, if it did.
-    broken: Option<ProtocolError>,
+    broken: Option<CommandError>,
 }
 
 /// Why a connection ended before its time.
@@ -50,7 +46,7 @@ pub(crate) enum ConnectionError {
     PushLimit { limit: usize },
     /// The peer broke the command syntax; it has been told.
     #[error(transparent)]
-    Protocol(#[from] ProtocolError),
+    Protocol(#[from] CommandError),
     /// The handler closed the connection from outside.
     #[error("closed by the server")]
     Closed,
@@ -192,7 +188,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     fn new(stream: S, pusher: Pusher, config: &Config) -> Self {
         Self {
             stream,
-            parser: Parser::new(config),
+            parser: Parser::new(config.max_argument_len),
             trusted: false,
             input_limit: config.input_limit,
             idle_timeout: config.idle_timeout,
@@ -237,13 +233,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         }
         let mut moved = before != (self.output.remaining(), self.unflushed);
         if !self.at_end
-            && let Poll::Ready(read) = self.parser.poll_read(&mut self.stream, cx)
+            && let Poll::Ready(read) = self.poll_read(cx)
         {
             self.at_end = read? == 0;
             moved = true;
         }
         let told = if self.has_room() { self.pusher.poll_ready(cx) } else { self.pusher.poll_end(cx) };
         if moved || told.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    /// Reads once. 0 is the end of the stream.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        match self.parser.room() {
+            Room::Buffer(buffer) => pin!(self.stream.read_buf(buffer)).poll(cx),
+            Room::Argument(mut argument) => pin!(self.stream.read_buf(&mut argument)).poll(cx),
+        }
     }
 
     fn has_room(&self) -> bool {

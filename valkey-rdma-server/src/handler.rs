@@ -5,11 +5,11 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+pub(crate) use valkey_rdma_resp::Protocol;
+use valkey_rdma_resp::{Command, Reply};
 use valkey_rdma_transport::{DeviceKind, Monitor};
 
-use crate::command::Command;
 use crate::push::Pusher;
-use crate::reply::Reply;
 
 /// Answers commands. One handler serves all connections; what belongs to one of them lives in its `Session`.
 ///
@@ -202,25 +202,6 @@ impl fmt::Debug for Peer {
             .field("addr", &self.remote)
             .field("protocol", &self.protocol)
             .finish_non_exhaustive()
-    }
-}
-
-/// Version of the RESP protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Protocol {
-    /// What every connection starts with.
-    Resp2,
-    /// Adds maps, sets, doubles, booleans and out-of-band messages.
-    Resp3,
-}
-
-impl Protocol {
-    /// 2 or 3.
-    pub fn version(self) -> u8 {
-        match self {
-            Self::Resp2 => 2,
-            Self::Resp3 => 3,
-        }
     }
 }
 

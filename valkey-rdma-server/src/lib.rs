@@ -34,34 +34,40 @@
 
 #![forbid(unsafe_code)]
 
-mod command;
 mod config;
 mod connection;
-mod encode;
 mod error;
 pub mod faults;
 mod handler;
-mod inline;
-mod integer;
 mod listener;
 mod mock;
-mod output;
-mod parser;
 mod password;
 mod push;
 mod refused;
-mod reply;
 mod server;
 mod shutdown;
 
-pub use command::Command;
+// The mock's paths, until it has moved out.
+mod command {
+    pub(crate) use valkey_rdma_resp::Command;
+}
+mod encode {
+    pub(crate) use valkey_rdma_resp::double;
+}
+mod integer {
+    pub(crate) use valkey_rdma_resp::integer::parse;
+}
+mod reply {
+    pub(crate) use valkey_rdma_resp::Reply;
+}
+
 pub use config::Config;
 pub use error::BindError;
-pub use handler::{Handler, Peer, Protocol, Transport};
+pub use handler::{Handler, Peer, Transport};
 pub use mock::Mock;
 pub use password::{Guarded, Password};
 pub use push::Pusher;
 pub use refused::Refused;
-pub use reply::Reply;
 pub use server::{Builder, Endpoint, Server};
+pub use valkey_rdma_resp::{Command, Protocol, Reply};
 pub use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, TransportError};

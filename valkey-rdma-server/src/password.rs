@@ -1,10 +1,9 @@
 //! A password in front of any handler.
 
 use bytes::Bytes;
+use valkey_rdma_resp::{Command, Reply};
 
-use crate::command::Command;
 use crate::handler::{Handler, Peer};
-use crate::reply::Reply;
 
 /// A [`Handler`] that lets commands through to another one once the peer has given the password, with `AUTH` or `HELLO`
 /// as Valkey's clients do. Until then they are answered with `-NOAUTH`, and the peer is not

@@ -25,7 +25,7 @@ impl Handler for TestHandler {
     async fn call(&self, peer: &mut Peer, _session: &mut (), command: Command) -> Reply {
         self.calls.fetch_add(1, Ordering::Relaxed);
         if command.is("SIZE") {
-            let len = crate::integer::parse(&command.args()[0]).unwrap();
+            let len = valkey_rdma_resp::integer::parse(&command.args()[0]).unwrap();
             return Reply::bulk(vec![b'x'; len as usize]);
         }
         if command.is("WAIT") {

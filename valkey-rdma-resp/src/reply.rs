@@ -1,24 +1,25 @@
-//! What a handler answers, independent of the protocol version.
+//! [`Reply`]: the answer to a command, independent of the protocol version.
 
 use std::borrow::Cow;
 
 use bytes::Bytes;
 
-/// One reply. RESP3 has a type for each; in RESP2, which knows fewer, a reply is sent as noted here, as Valkey does.
+/// The answer to a command. RESP3 has a type for each variant. RESP2 has fewer types; the variants say what is sent there,
+/// which is what Valkey sends.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Reply {
-    /// A short status such as `OK`. Line breaks are sent as blanks.
+    /// A short status such as `OK`. A line break in it is sent as a blank.
     Simple(Cow<'static, str>),
-    /// An error: a code, a blank and a text, for example `ERR syntax error`. Line breaks are sent as blanks.
+    /// An error: a code, a blank and a text, for example `ERR syntax error`. A line break in it is sent as a blank.
     Error(Cow<'static, str>),
     /// A signed integer.
     Integer(i64),
-    /// A binary-safe string. From 16 KiB on it is sent from its own memory, without a copy.
+    /// A binary-safe string. Strings of at least 16 KiB are sent without a copy.
     Bulk(Bytes),
     /// No value. RESP2: a null bulk string.
     Null,
-    /// No value where an array is expected. RESP2: a null array; RESP3 has one null only.
+    /// No value where an array is expected. RESP2: a null array; RESP3: the same null as [`Null`](Self::Null).
     NullArray,
     /// A list of replies.
     Array(Vec<Reply>),
@@ -32,7 +33,7 @@ pub enum Reply {
     Bool(bool),
     /// A decimal integer of any length. RESP2: a bulk string.
     BigNumber(Cow<'static, str>),
-    /// A text meant for people. RESP2: a bulk string.
+    /// Text for people. RESP2: a bulk string.
     Verbatim {
         /// Three characters: `txt` or `mkd`.
         format: [u8; 3],
@@ -41,13 +42,14 @@ pub enum Reply {
     },
     /// An out-of-band message. RESP2: an array.
     Push(Vec<Reply>),
-    /// Several replies to one command, one after the other. Empty: no reply at all, which few clients expect.
+    /// Several replies to one command, in this order. If empty, no reply is sent at all, which few clients expect.
     Sequence(Vec<Reply>),
 }
 
 impl Reply {
-    /// Bytes this takes in memory and on the wire, roughly.
-    pub(crate) fn weight(&self) -> usize {
+    /// Approximate size in bytes, in memory and on the wire.
+    #[must_use]
+    pub fn weight(&self) -> usize {
         size_of::<Self>()
             + match self {
                 Self::Simple(text) | Self::Error(text) | Self::BigNumber(text) => text.len(),
@@ -60,7 +62,7 @@ impl Reply {
             }
     }
 
-    /// `OK`.
+    /// The status `OK`.
     pub const OK: Self = Self::Simple(Cow::Borrowed("OK"));
 
     /// A status such as `PONG`.

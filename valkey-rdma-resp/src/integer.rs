@@ -1,9 +1,12 @@
-//! Decimal integers as Valkey reads them, in lengths on the wire and in values.
+//! Decimal integers as Valkey reads and writes them: lengths on the wire, and values.
 
-/// Reads a decimal integer exactly as Valkey does: no sign but `-`, no leading zero, no spaces, nothing after it.
+/// Parses a decimal integer with exactly the grammar that Valkey accepts: an optional `-`, no leading zero, no blanks,
+/// nothing after the last digit. `None` for anything else, and for numbers beyond an `i64`.
 ///
 /// Source: valkey `src/util.c`, `string2ll`.
-pub(crate) fn parse(text: &[u8]) -> Option<i64> {
+#[inline]
+#[must_use]
+pub fn parse(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
         digits => (false, digits),
@@ -13,7 +16,7 @@ pub(crate) fn parse(text: &[u8]) -> Option<i64> {
         [b'1'..=b'9', ..] => {}
         _ => return None,
     }
-    // Summed up below zero, because i64::MIN has no positive counterpart.
+    // Accumulate negatively, because i64::MIN has no positive counterpart.
     let mut value: i64 = 0;
     for digit in digits {
         if !digit.is_ascii_digit() {

@@ -1,15 +1,15 @@
-//! Replies as RESP2 or RESP3 bytes.
+//! From a [`Reply`] to RESP2 or RESP3 bytes.
 //!
-//! Written straight into the [`Output`]: a codec that encodes into one buffer would copy every large value once more
-//! and would want each reply rebuilt as a frame of its protocol version first. The tests read what is
-//! written here with the redis-protocol crate.
+//! Replies are written straight into the [`Output`]. A codec that encodes into one buffer would copy every large value once
+//! more, and would need each reply rebuilt as a frame of its protocol version first. The tests decode the result with
+//! the redis-protocol crate.
 
-use crate::handler::Protocol;
 use crate::output::Output;
+use crate::protocol::Protocol;
 use crate::reply::Reply;
 
-/// Appends `reply` to `output` in `protocol`.
-pub(crate) fn encode(reply: &Reply, protocol: Protocol, output: &mut Output) {
+/// Appends `reply` to `output`, encoded for `protocol`.
+pub fn encode(reply: &Reply, protocol: Protocol, output: &mut Output) {
     let resp3 = protocol == Protocol::Resp3;
     match reply {
         Reply::Simple(text) => line(b"+", text, output),
@@ -55,7 +55,7 @@ pub(crate) fn encode(reply: &Reply, protocol: Protocol, output: &mut Output) {
     }
 }
 
-/// Text to the end of a line. A line break in it would begin another reply, so it becomes a blank.
+/// Appends a line. A line break inside `text` would start another reply, so it is replaced by a blank.
 fn line(prefix: &[u8], text: &str, output: &mut Output) {
     output.put(prefix);
     if text.contains(['\r', '\n']) {
@@ -89,10 +89,11 @@ fn header(prefix: &[u8], number: i64, output: &mut Output) {
     output.put(b"\r\n");
 }
 
-/// A number as Valkey writes it: the shortest digits that mean it, with an exponent if it is very large or small.
+/// Formats a number as Valkey does: the fewest digits that identify it, with an exponent if it is very large or very small.
 ///
 /// Source: valkey `deps/fpconv/fpconv_dtoa.c`, `emit_digits`.
-pub(crate) fn double(number: f64) -> String {
+#[must_use]
+pub fn double(number: f64) -> String {
     if number.is_nan() {
         return "nan".to_owned();
     }

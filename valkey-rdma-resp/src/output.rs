@@ -1,4 +1,4 @@
-//! Replies waiting to be sent.
+//! [`Output`]: encoded bytes that wait to be sent.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -7,28 +7,32 @@ use bytes::{Buf, Bytes};
 
 use crate::command::Command;
 
-/// A queue of bytes. Small pieces are gathered, large ones are kept by reference: a gigabyte of pipelined `GET`s of one
-/// value holds that value once.
+/// A queue of encoded bytes. Small pieces are copied together; large ones are kept by reference, so that 1000 pipelined
+/// `GET`s of one large value hold that value once.
 ///
-/// Invariant: no segment is empty, so the first chunk is never empty while bytes remain.
+/// Read it as a [`Buf`]: `chunks_vectored` gives all pieces for one `writev`.
+// Invariant: no segment is empty, so the first chunk is never empty while bytes remain.
 #[derive(Debug, Default)]
-pub(crate) struct Output {
-    /// What goes before `tail`.
+pub struct Output {
+    /// Pieces that go out before `tail`.
     segments: VecDeque<Bytes>,
-    /// Where small pieces are appended; the first `sent` bytes are gone already.
+    /// Small pieces are appended here. The first `sent` bytes are sent already.
     tail: Vec<u8>,
     sent: usize,
     remaining: usize,
 }
 
 impl Output {
-    pub(crate) fn put(&mut self, bytes: &[u8]) {
+    /// Appends a copy of `bytes`.
+    #[inline]
+    pub fn put(&mut self, bytes: &[u8]) {
         self.tail.extend_from_slice(bytes);
         self.remaining += bytes.len();
     }
 
-    /// Appends `bytes`, by reference if that is cheaper than a copy.
-    pub(crate) fn put_shared(&mut self, bytes: &Bytes) {
+    /// Appends `bytes`: by reference from [`Command::LARGE`] bytes on, as a copy below.
+    #[inline]
+    pub fn put_shared(&mut self, bytes: &Bytes) {
         if bytes.len() < Command::LARGE {
             return self.put(bytes);
         }
@@ -41,24 +45,9 @@ impl Output {
     }
 
     /// Appends `number` in decimal.
-    pub(crate) fn put_decimal(&mut self, number: i64) {
-        // i64::MIN has 19 digits and a sign.
-        let mut text = [0; 20];
-        let mut start = text.len();
-        let mut rest = number.unsigned_abs();
-        loop {
-            start -= 1;
-            text[start] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
-                break;
-            }
-        }
-        if number < 0 {
-            start -= 1;
-            text[start] = b'-';
-        }
-        self.put(&text[start..]);
+    #[inline]
+    pub fn put_decimal(&mut self, number: i64) {
+        self.put(itoa::Buffer::new().format(number).as_bytes());
     }
 }
 
@@ -97,7 +86,7 @@ impl Buf for Output {
     }
 }
 
-/// What an idle connection keeps for its next replies.
+/// Bytes of memory that an empty queue keeps.
 const KEPT: usize = 64 * 1024;
 
 #[cfg(test)]

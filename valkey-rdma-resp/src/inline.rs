@@ -1,9 +1,9 @@
-//! Inline commands: a line typed by a person, or sent by a tool that does without RESP.
+//! Inline commands: a line that a person typed, or that a tool without RESP sent.
 
 use bytes::{Bytes, BytesMut};
 
-/// Splits a line into words at blanks. `"..."` knows `\n`, `\r`, `\t`, `\b`, `\a` and `\xHH`; `'...'` only `\'`.
-/// `None` if a quote is not closed, or goes on right after its end.
+/// Splits a line into words at blanks. Escapes in `"..."` are `\n`, `\r`, `\t`, `\b`, `\a` and `\xHH`; in `'...'` only `\'`.
+/// `None` if a quote is not closed, or if no blank follows its end.
 ///
 /// Source: valkey `src/sds.c`, `sdssplitargs`.
 pub(crate) fn split(line: &[u8]) -> Option<Vec<Bytes>> {
@@ -17,7 +17,7 @@ pub(crate) fn split(line: &[u8]) -> Option<Vec<Bytes>> {
     Some(words)
 }
 
-/// Appends one word to `word` and returns what follows it. A quote may also open in the middle of a word.
+/// Appends one word to `word` and returns the text after it. A quote may also open in the middle of a word.
 fn take_word<'a>(mut rest: &'a [u8], word: &mut BytesMut) -> Option<&'a [u8]> {
     while let [byte, tail @ ..] = rest {
         match byte {

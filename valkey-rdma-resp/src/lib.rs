@@ -1,0 +1,49 @@
+//! RESP, the protocol of Valkey and Redis: both versions, both sides, no I/O.
+//!
+//! Every length that the peer sends is checked against a limit before memory is set aside for it, every byte is looked at
+//! once however it arrives, and large strings are moved, never copied.
+//!
+//! | Side | In | Out |
+//! |---|---|---|
+//! | server | bytes -> [`Parser`] -> [`Command`] | [`Reply`] -> [`encode`] -> [`Output`] -> bytes |
+//!
+//! ```
+//! use bytes::Buf;
+//! use valkey_rdma_resp::{Output, Parser, Protocol, Reply, Room, encode};
+//!
+//! let mut parser = Parser::new(512 * 1024 * 1024);
+//! match parser.room() {
+//!     Room::Buffer(buffer) => buffer.extend_from_slice(b"*1\r\n$4\r\nPING\r\n"), // here a stream reads
+//!     Room::Argument(_) => unreachable!("no large argument has begun"),
+//! }
+//! let command = parser.next_command(true)?.expect("a whole command has arrived");
+//! assert!(command.is("ping"));
+//!
+//! let mut output = Output::default();
+//! encode(&Reply::simple("PONG"), Protocol::Resp3, &mut output);
+//! assert_eq!(output.chunk(), b"+PONG\r\n");
+//! # Ok::<_, valkey_rdma_resp::CommandError>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod command;
+mod encode;
+mod inline;
+pub mod integer;
+mod output;
+mod parser;
+mod protocol;
+mod reply;
+
+pub use command::Command;
+pub use encode::{double, encode};
+pub use output::Output;
+pub use parser::{CommandError, Parser, Room};
+pub use protocol::Protocol;
+pub use reply::Reply;
+
+/// The README's example, as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,302 @@
+//! From received bytes to [`Command`]s. Each byte is looked at once.
+//!
+//! Error texts and, except where noted, limits are Valkey's (`src/networking.c`, `processMultibulkBuffer` and
+//! `processInlineBuffer`).
+
+use bytes::buf::Limit;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+
+use crate::command::Command;
+use crate::{inline, integer};
+
+/// Incremental parser of one client's input, and the buffer that input is read into.
+///
+/// Read from the stream into [`room`](Self::room), then take commands out with [`next_command`](Self::next_command) until
+/// it returns `None`. The parser keeps its state between calls, so a value that arrives in 1000 pieces costs no more than
+/// one that arrives at once.
+#[derive(Debug)]
+pub struct Parser {
+    buffer: BytesMut,
+    /// Bytes at the front of `buffer` that were searched for a line end without result.
+    scanned: usize,
+    /// Words of the command being received, and how many are missing.
+    words: Vec<Bytes>,
+    missing: usize,
+    /// Bytes that `words` hold.
+    held: usize,
+    /// Length of the argument being received, once its header is known.
+    bulk: Option<usize>,
+    /// The argument being received, if it is large: see [`Large`].
+    large: Option<Large>,
+    max_argument_len: usize,
+}
+
+/// A large argument is received into its own allocation, so that a handler can store it without another copy and without
+/// keeping other memory alive.
+#[derive(Debug)]
+struct Large {
+    /// The argument and its line end, as far as received.
+    bytes: Vec<u8>,
+    /// Length of the argument and its line end.
+    total: usize,
+}
+
+/// Where the next bytes of the stream belong. Append them, as many as there is room for.
+#[derive(Debug)]
+pub enum Room<'a> {
+    /// The shared read buffer.
+    Buffer(&'a mut BytesMut),
+    /// The allocation of one large argument, limited to the bytes it still needs.
+    Argument(Limit<&'a mut Vec<u8>>),
+}
+
+/// A client sent something that is not a command. Nothing can be parsed after it: send the text and close.
+///
+/// `Display` is the text that Valkey sends after `-ERR `.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommandError {
+    /// An inline command of more than 64 KiB.
+    #[error("Protocol error: too big inline request")]
+    InlineTooLong,
+    /// A quote in an inline command is not closed, or text follows it directly.
+    #[error("Protocol error: unbalanced quotes in request")]
+    UnbalancedQuotes,
+    /// The line with the number of words has more than 64 KiB.
+    #[error("Protocol error: too big mbulk count string")]
+    CountLineTooLong,
+    /// The number of words is not a number, or above 1 048 576.
+    #[error("Protocol error: invalid multibulk length")]
+    InvalidCount,
+    /// More words than a client that is not trusted may send.
+    #[error("Protocol error: unauthenticated multibulk length")]
+    UntrustedCount,
+    /// The line with the length of a word has more than 64 KiB.
+    #[error("Protocol error: too big bulk count string")]
+    BulkLineTooLong,
+    /// A word does not start with `$`.
+    #[error("Protocol error: expected '$', got '{}'", char::from(*found))]
+    ExpectedBulk {
+        /// The byte in its place.
+        found: u8,
+    },
+    /// The length of a word is not a number, negative, or above the limit.
+    #[error("Protocol error: invalid bulk length")]
+    InvalidBulkLen,
+    /// A longer word than a client that is not trusted may send.
+    #[error("Protocol error: unauthenticated bulk length")]
+    UntrustedBulkLen,
+}
+
+impl Parser {
+    /// Creates a parser that refuses arguments of more than `max_argument_len` bytes.
+    #[must_use]
+    pub fn new(max_argument_len: usize) -> Self {
+        Self {
+            buffer: BytesMut::new(),
+            scanned: 0,
+            words: Vec::new(),
+            missing: 0,
+            held: 0,
+            bulk: None,
+            large: None,
+            max_argument_len,
+        }
+    }
+
+    /// Returns the place to append the next bytes of the stream to.
+    #[inline]
+    pub fn room(&mut self) -> Room<'_> {
+        if let Some(large) = self.large.as_mut().filter(|large| large.bytes.len() < large.total) {
+            return Room::Argument(large.spare());
+        }
+        make_room(&mut self.buffer);
+        Room::Buffer(&mut self.buffer)
+    }
+
+    /// Bytes received and not yet returned as commands.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.buffer.len() + self.held + self.large.as_ref().map_or(0, |large| large.bytes.len())
+    }
+
+    /// Drops everything received. Call it when no more commands will be parsed, but input must still be read.
+    pub fn discard(&mut self) {
+        self.buffer.clear();
+        self.words.clear();
+        self.held = 0;
+        self.large = None;
+    }
+
+    /// Returns the next complete command, or `None` if more input is needed. A client that is not `trusted` may send 10
+    /// words of 16 KiB in one command, enough to log in.
+    ///
+    /// # Errors
+    /// The first error is final: the bytes after it have no meaning.
+    #[inline]
+    pub fn next_command(&mut self, trusted: bool) -> Result<Option<Command>, CommandError> {
+        loop {
+            if self.missing > 0 {
+                if !self.receive_arguments(trusted)? {
+                    return Ok(None);
+                }
+                self.held = 0;
+                return Ok(Command::from_words(std::mem::take(&mut self.words)));
+            }
+            match self.buffer.first() {
+                None => return Ok(None),
+                Some(b'*') => {
+                    let Some(len) = self.find_line(b"\r\n", CommandError::CountLineTooLong)? else {
+                        return Ok(None);
+                    };
+                    let count = integer::parse(&self.buffer[1..len]).ok_or(CommandError::InvalidCount)?;
+                    // Like Valkey, skip a command of zero or a negative number of words.
+                    let count = usize::try_from(count).unwrap_or(0);
+                    if count > MAX_WORDS {
+                        return Err(CommandError::InvalidCount);
+                    }
+                    if count > MAX_UNTRUSTED_WORDS && !trusted {
+                        return Err(CommandError::UntrustedCount);
+                    }
+                    self.buffer.advance(len + LINE_END);
+                    self.missing = count;
+                    // Only a few: the count is not to be trusted before the words arrive.
+                    self.words.reserve(count.min(16));
+                }
+                Some(_) => {
+                    let Some(len) = self.find_line(b"\n", CommandError::InlineTooLong)? else {
+                        return Ok(None);
+                    };
+                    let words = inline::split(&self.buffer[..len]).ok_or(CommandError::UnbalancedQuotes)?;
+                    self.buffer.advance(len + 1);
+                    if let Some(command) = Command::from_words(words) {
+                        return Ok(Some(command));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Moves complete arguments from the buffer to `words`. `false`: more input is needed.
+    fn receive_arguments(&mut self, trusted: bool) -> Result<bool, CommandError> {
+        while self.missing > 0 {
+            let len = match self.bulk {
+                Some(len) => len,
+                None => {
+                    let Some(len) = self.take_bulk_header(trusted)? else { return Ok(false) };
+                    *self.bulk.insert(len)
+                }
+            };
+            let Some(word) = self.take_bulk(len) else { return Ok(false) };
+            self.held += word.len() + size_of::<Bytes>();
+            self.words.push(word);
+            self.bulk = None;
+            self.missing -= 1;
+        }
+        Ok(true)
+    }
+
+    fn take_bulk_header(&mut self, trusted: bool) -> Result<Option<usize>, CommandError> {
+        let Some(line) = self.find_line(b"\r\n", CommandError::BulkLineTooLong)? else { return Ok(None) };
+        if self.buffer[0] != b'$' {
+            return Err(CommandError::ExpectedBulk { found: self.buffer[0] });
+        }
+        let len = integer::parse(&self.buffer[1..line])
+            .and_then(|len| usize::try_from(len).ok())
+            .filter(|len| *len <= self.max_argument_len)
+            .ok_or(CommandError::InvalidBulkLen)?;
+        if len > MAX_UNTRUSTED_WORD_LEN && !trusted {
+            return Err(CommandError::UntrustedBulkLen);
+        }
+        self.buffer.advance(line + LINE_END);
+        Ok(Some(len))
+    }
+
+    /// Takes an argument of `len` bytes and its line end. Like Valkey, we do not look at these two bytes.
+    fn take_bulk(&mut self, len: usize) -> Option<Bytes> {
+        if len < Command::LARGE {
+            if self.buffer.len() < len + LINE_END {
+                return None;
+            }
+            let word = self.buffer.split_to(len).freeze();
+            self.buffer.advance(LINE_END);
+            return Some(word);
+        }
+        let large = self.large.get_or_insert_with(|| Large::new(&mut self.buffer, len + LINE_END));
+        if large.bytes.len() < large.total {
+            return None;
+        }
+        let mut bytes = self.large.take()?.bytes;
+        bytes.truncate(len);
+        Some(bytes.into())
+    }
+
+    /// Returns the length of the line at the front of the buffer, without its `end`, once all of it has arrived. Like
+    /// Valkey, we look at the first byte of `end` only.
+    fn find_line(&mut self, end: &[u8], too_long: CommandError) -> Result<Option<usize>, CommandError> {
+        let found = self.buffer[self.scanned..].iter().position(|byte| *byte == end[0]);
+        let len = self.scanned + found.unwrap_or(self.buffer.len() - self.scanned);
+        if self.buffer.len() >= len + end.len() {
+            self.scanned = 0;
+            return Ok(Some(len));
+        }
+        self.scanned = len;
+        if len > MAX_LINE { Err(too_long) } else { Ok(None) }
+    }
+}
+
+/// Makes room to read into, and returns the memory of a burst.
+fn make_room(buffer: &mut BytesMut) {
+    if buffer.is_empty() && buffer.capacity() > 2 * READ_BUFFER {
+        *buffer = BytesMut::new();
+    }
+    if buffer.capacity() - buffer.len() < READ_BUFFER / 2 {
+        buffer.reserve(READ_BUFFER.saturating_sub(buffer.len()).max(READ_BUFFER / 2));
+    }
+}
+
+impl Large {
+    /// Starts with those of the `total` bytes that `buffer` already holds.
+    fn new(buffer: &mut BytesMut, total: usize) -> Self {
+        let arrived = buffer.len().min(total);
+        let mut bytes = Vec::with_capacity(arrived.max(total.min(GROWTH)));
+        bytes.extend_from_slice(&buffer[..arrived]);
+        buffer.advance(arrived);
+        Self { bytes, total }
+    }
+
+    /// Room for the missing bytes or a part of them. Beyond [`GROWTH`], memory is at most twice what has arrived, because the
+    /// announced length may be a lie. The last step is exact, so that a stored value wastes nothing.
+    fn spare(&mut self) -> Limit<&mut Vec<u8>> {
+        let missing = self.total - self.bytes.len();
+        if self.bytes.len() == self.bytes.capacity() {
+            self.bytes.reserve_exact(missing.min(self.bytes.len().max(GROWTH)));
+        }
+        let room = (self.bytes.capacity() - self.bytes.len()).min(missing);
+        (&mut self.bytes).limit(room)
+    }
+}
+
+/// Most words in one command. Our choice: Valkey accepts up to 2^31 - 1 from a client that has logged in.
+const MAX_WORDS: usize = 1024 * 1024;
+
+/// Most words in a command of a client that is not trusted, and most bytes in one of them: Valkey's limits before the login.
+const MAX_UNTRUSTED_WORDS: usize = 10;
+const MAX_UNTRUSTED_WORD_LEN: usize = 16 * 1024;
+
+/// Longest header or inline command, in bytes: Valkey's `PROTO_INLINE_MAX_SIZE`.
+const MAX_LINE: usize = 64 * 1024;
+
+/// `\r\n`.
+const LINE_END: usize = 2;
+
+/// Bytes that an idle connection keeps for reading. Twice [`Command::LARGE`], so that an argument just below that length
+/// fits together with its neighbours.
+const READ_BUFFER: usize = 2 * Command::LARGE;
+
+/// First allocation for a large argument of which little has arrived: enough for all of it in most cases. Memory that is
+/// never written costs address space only.
+const GROWTH: usize = 16 * 1024 * 1024;
+
+#[cfg(test)]
+mod tests;
