@@ -9,7 +9,7 @@ mod receiving;
 mod rx;
 mod send_queue;
 mod sending;
-mod staging;
+mod send_buffer;
 mod timers;
 mod tx;
 
@@ -25,7 +25,7 @@ use self::outbox::Outbox;
 use self::rx::RxWindow;
 use self::send_queue::SendQueue;
 use self::sending::CONTROL_RESERVE;
-use self::staging::Staging;
+use self::send_buffer::Staging;
 use self::timers::{Timer, Timers};
 use self::tx::TxWindow;
 use crate::config::{Config, Role};
