@@ -44,17 +44,6 @@ pub struct Config {
     /// Most bytes in one work request. Default 256 KiB: a large value then crosses in pieces, and the peer
     /// copies one out while the next is under way. Smaller costs messages. The device's own limit applies too.
     pub max_piece: u32,
-    /// Feature bits this side has. Default `None`; no bit is defined yet.
-    ///
-    /// A client with `Some` asks the server once for its bits, and tells it those that both have. A server never
-    /// speaks first, because libvalkey ends a connection that does (clause F-3): it answers with its bits.
-    pub features: Option<u64>,
-    /// Whether a client may offer a fresh window before the old one is full, and a server accepts that. Default
-    /// `false`.
-    ///
-    /// Bytes are lost unless the client knows that nothing is under way; see
-    /// [`renew_window`](crate::Connection::renew_window).
-    pub danger_early_register: bool,
     /// Largest window the peer may offer. Default 1 GiB. Costs nothing: nothing is allocated on its account.
     pub max_peer_window: u32,
 }
@@ -77,8 +66,6 @@ impl Config {
             keepalive_misses: 20,
             credit_limit: 512,
             max_piece: 256 * 1024,
-            features: None,
-            danger_early_register: false,
             max_peer_window: 1 << 30,
         }
     }

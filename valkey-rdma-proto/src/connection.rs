@@ -7,9 +7,9 @@ mod outbox;
 mod output;
 mod receiving;
 mod rx;
+mod send_buffer;
 mod send_queue;
 mod sending;
-mod send_buffer;
 mod timers;
 mod tx;
 
@@ -18,14 +18,14 @@ use core::ops::Range;
 use core::time::Duration;
 
 pub use counters::Counters;
-pub use output::{Event, Fate, Resources, Work, command_region_len};
+pub use output::{DeliveryReport, Event, Resources, Work, control_region_len};
 
 use self::credits::Credits;
 use self::outbox::Outbox;
 use self::rx::RxWindow;
+use self::send_buffer::SendBuffer;
 use self::send_queue::SendQueue;
 use self::sending::CONTROL_RESERVE;
-use self::send_buffer::Staging;
 use self::timers::{Timer, Timers};
 use self::tx::TxWindow;
 use crate::config::{Config, Role};
@@ -47,7 +47,7 @@ pub struct Connection {
     now: Instant,
     rx: RxWindow,
     tx: TxWindow,
-    staging: Staging,
+    send_buffer: SendBuffer,
     queue: SendQueue,
     credits: Credits,
     outbox: Outbox,
@@ -56,14 +56,12 @@ pub struct Connection {
     receives: VecDeque<u32>,
     /// How many there are.
     receive_slots: u32,
-    commands: RegionId,
+    control: RegionId,
     max_piece: u32,
     /// Bytes written plainly, which the next immediate announces too.
     unannounced: u32,
     /// Whether the next immediate announces the last ones of some that were lent.
     lending_ends: bool,
-    /// The feature bits both sides have, once that is known.
-    features: Option<u64>,
     events: VecDeque<Event>,
     /// The send number of the keepalive under way, and the periods it has been under way.
     keepalive: Option<(u64, u32)>,
@@ -107,18 +105,17 @@ impl Connection {
             now: Instant::default(),
             rx: RxWindow::new(resources.rx),
             tx: TxWindow::default(),
-            staging: Staging::new(resources.staging, resources.staging_len),
-            queue: SendQueue::new(resources.send_depth, resources.staging_len),
+            send_buffer: SendBuffer::new(resources.send_buffer, resources.send_buffer_len),
+            queue: SendQueue::new(resources.send_depth, resources.send_buffer_len),
             credits: Credits::new(limit),
-            outbox: Outbox::new(resources.commands, resources.receives),
+            outbox: Outbox::new(resources.control, resources.receives),
             timers: Timers::default(),
             receives: (0..resources.receives).collect(),
             receive_slots: resources.receives,
-            commands: resources.commands,
+            control: resources.control,
             max_piece: config.max_piece.min(resources.max_message).max(1),
             unannounced: 0,
             lending_ends: false,
-            features: None,
             events: VecDeque::new(),
             keepalive: None,
             stalled_since: None,
@@ -143,14 +140,11 @@ impl Connection {
         self.now = now;
         match self.state {
             State::Connecting => self.state = State::Open,
-            State::Abandoned => return self.handle_established_in_vain(),
+            State::Abandoned => return self.handle_late_established(),
             _ => return,
         }
         let memory = self.rx.register_first();
         self.send_register(memory);
-        if self.role == Role::Client && self.config.features.is_some() {
-            self.send_question();
-        }
         // The peer's Register may have been faster than the news that we are established.
         if self.is_connected() {
             self.timers.stop(Timer::Handshake);
@@ -161,11 +155,11 @@ impl Connection {
         if let Some(period) = self.keepalive_period() {
             self.timers.set(Timer::Keepalive, now, period);
         }
-        self.hear();
+        self.reset_idle_timer();
     }
 
     /// The application has closed by now: what it wrote before is delivered all the same.
-    fn handle_established_in_vain(&mut self) {
+    fn handle_late_established(&mut self) {
         self.start_closing();
         if !self.is_closed() {
             let memory = self.rx.register_first();
@@ -238,17 +232,17 @@ impl Connection {
         }
     }
 
-    /// Offsets of the staging region that the application may fill next, in one piece. Empty while the
+    /// Offsets of the send_buffer region that the application may fill next, in one piece. Empty while the
     /// connection cannot take more: try again after a completion. Fill, then [`commit`](Self::commit).
     pub fn reserve(&self) -> Range<u32> {
-        if self.is_closing() { 0..0 } else { self.staging.free() }
+        if self.is_closing() { 0..0 } else { self.send_buffer.free() }
     }
 
     /// How many bytes the application may fill or [lend](Self::lend) in all: those of [`reserve`](Self::reserve), and
     /// those at the front of the ring after them. Bytes lent count as if they were in the send buffer. At least three
     /// quarters of the send buffer once every signalled send has completed.
     pub fn room(&self) -> u32 {
-        if self.is_closing() { 0 } else { self.staging.room() }
+        if self.is_closing() { 0 } else { self.send_buffer.room() }
     }
 
     /// The first `len` bytes of [`reserve`](Self::reserve) are filled and shall be sent. Without effect if the
@@ -258,21 +252,21 @@ impl Connection {
     /// If they are more than were offered.
     pub fn commit(&mut self, len: u32) {
         if !self.is_closing() {
-            self.staging.commit(len);
+            self.send_buffer.commit(len);
         }
     }
 
     /// These bytes shall be sent after everything committed so far, from where they lie: a region of the application's
     /// own, not the send buffer. Without effect if the connection has closed in between.
     ///
-    /// They must not change until so many bytes are [delivered](Self::fate) that they are among them, or the device
+    /// They must not change until so many bytes are [delivered](Self::delivery_report) that they are among them, or the device
     /// has given up the connection: it may have to send them again until then (hazard H20).
     ///
     /// # Panics
     /// If they are more than there is [`room`](Self::room) for.
     pub fn lend(&mut self, slice: Slice) {
         if !self.is_closing() {
-            self.staging.lend(slice);
+            self.send_buffer.lend(slice);
         }
     }
 
@@ -290,49 +284,28 @@ impl Connection {
         self.rotate();
     }
 
-    /// Offers a fresh window before the current one is full, so that a large reply need not be cut at its end.
-    /// Returns whether it was offered: only on a client with [`Config::danger_early_register`], when some of the
-    /// window is used and all of that has been read.
+    /// Returns the next work for the device, or `None` if there is none for now. Post consecutive sends with one
+    /// doorbell.
     ///
-    /// The caller vouches that the server has nothing to write: no command is unanswered and nothing is pushed.
-    /// Otherwise bytes under way to the old window are lost (clause W-5, exception).
-    pub fn renew_window(&mut self) -> bool {
-        let allowed = self.role == Role::Client && self.config.danger_early_register;
-        if !allowed || self.state != State::Open {
-            return false;
-        }
-        let renewed = self.rx.renew();
-        if let Some(memory) = renewed {
-            self.send_register(memory);
-        }
-        renewed.is_some()
-    }
-
-    /// Whether more was committed than the peer's window takes, so that [`poll_work`](Self::poll_work) will note when the
-    /// wait for the next one began. The time it notes is the last it was told: before that, tell it the time by
-    /// [`handle_timeout`](Self::handle_timeout), or [`Counters::window_stall_time`] counts from an earlier moment.
-    pub fn is_stalling(&self) -> bool {
-        self.stalled_since.is_none() && self.tx.is_registered() && self.staging.waiting() > self.tx.room()
-    }
-
-    /// The next thing to do, until there is none. Chain consecutive sends under one doorbell.
+    /// `clock` returns the current time. It is called only when a wait begins, because reading a clock for every message
+    /// would cost more than the rest of this call.
     #[must_use]
     #[inline]
-    pub fn poll_work(&mut self) -> Option<Work> {
-        // Asked after every access, and mostly there is nothing.
-        if self.is_settled() { None } else { self.next_work() }
+    pub fn poll_work(&mut self, clock: impl Fn() -> Instant) -> Option<Work> {
+        // Called after every read and write; usually there is nothing to do.
+        if self.is_settled() { None } else { self.next_work(&clock) }
     }
 
-    /// Whether there is surely nothing to do. No data waits, then: what waits for window or credits is not settled.
+    /// Whether there is certainly no work. A connection with data that waits for window or credits is not settled.
     fn is_settled(&self) -> bool {
         self.state == State::Open
             && self.receives.is_empty()
             && self.outbox.is_empty()
-            && self.staging.waiting() == 0
+            && self.send_buffer.waiting() == 0
             && !self.credits.wants_probe()
     }
 
-    fn next_work(&mut self) -> Option<Work> {
+    fn next_work(&mut self, clock: &dyn Fn() -> Instant) -> Option<Work> {
         match self.state {
             State::Closed => return None,
             State::Disconnecting => {
@@ -347,7 +320,7 @@ impl Connection {
         if matches!(self.state, State::Connecting | State::Abandoned) {
             return None;
         }
-        self.poll_message().or_else(|| self.poll_data()).or_else(|| self.poll_closing())
+        self.poll_message().or_else(|| self.poll_data(clock)).or_else(|| self.poll_closing(clock))
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due. `None`: never, as things stand.
@@ -389,13 +362,7 @@ impl Connection {
 
     /// Length of the send buffer in bytes.
     pub fn send_buffer(&self) -> u32 {
-        self.staging.len()
-    }
-
-    /// The feature bits that both sides have: on a client that asks ([`Config::features`]) known once the server
-    /// has answered, on a server once the client has told (clauses F-1 and F-2).
-    pub fn features(&self) -> Option<u64> {
-        self.features
+        self.send_buffer.len()
     }
 
     /// The counts so far.
@@ -408,11 +375,11 @@ impl Connection {
         if slot < self.receive_slots {
             self.receives.push_back(slot);
         }
-        self.hear();
+        self.reset_idle_timer();
     }
 
     /// Something was heard from the peer: the idle deadline starts again.
-    fn hear(&mut self) {
+    fn reset_idle_timer(&mut self) {
         if let (Some(limit), State::Open) = (self.config.idle_timeout, self.state) {
             self.timers.set(Timer::Idle, self.now, limit);
         }

@@ -21,9 +21,9 @@
 //!     Role::Client,
 //!     Config::new(Role::Client),
 //!     Resources {
-//!         commands: RegionId(0),
-//!         staging: RegionId(1),
-//!         staging_len: 1 << 20,
+//!         control: RegionId(0),
+//!         send_buffer: RegionId(1),
+//!         send_buffer_len: 1 << 20,
 //!         rx: &rx,
 //!         receives: 1024,
 //!         send_depth: 1024,
@@ -31,17 +31,19 @@
 //!     },
 //! );
 //!
+//! let clock = || Instant::from_origin(Duration::from_millis(1)); // the transport's clock
+//!
 //! // Before connecting: post the receives.
 //! let mut receives = 0;
-//! while let Some(work) = connection.poll_work() {
+//! while let Some(work) = connection.poll_work(clock) {
 //!     assert!(matches!(work, Work::Receive(_)));
 //!     receives += 1;
 //! }
 //! assert_eq!(receives, 1024);
 //!
 //! // The device says that the queue pair is connected. The first message offers our window.
-//! connection.handle_established(Instant::from_origin(Duration::from_millis(1)));
-//! let Some(Work::Message(request, bytes)) = connection.poll_work() else { panic!("a Register") };
+//! connection.handle_established(clock());
+//! let Some(Work::Message(request, bytes)) = connection.poll_work(clock) else { panic!("a Register") };
 //! assert_eq!(bytes[..2], [0, 3]);
 //!
 //! // ... copy `bytes` to the place that `request.local` names, post `request`, wait for completions, hand each
@@ -66,6 +68,6 @@ pub mod wire;
 pub mod work;
 
 pub use config::{Config, Role};
-pub use connection::{Connection, Counters, Event, Fate, Resources, Work, command_region_len};
+pub use connection::{Connection, Counters, DeliveryReport, Event, Resources, Work, control_region_len};
 pub use error::{CloseReason, ProtocolError};
 pub use time::Instant;

@@ -195,7 +195,7 @@ impl Config {
     /// for each of [`receive_depth`](Self::receive_depth) and half a KiB. The device pins whole pages, and memory of its
     /// own for the queues. 3 179 008 by default.
     pub fn pinned_bytes(&self) -> u64 {
-        u64::from(proto::command_region_len(self.receive_depth))
+        u64::from(proto::control_region_len(self.receive_depth))
             + u64::from(self.send_buffer)
             + u64::from(self.rx_buffers) * u64::from(self.rx_size)
     }

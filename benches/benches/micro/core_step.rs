@@ -25,9 +25,9 @@ impl Side {
             .map(|n| Region { id: RegionId(2 + n), addr: u64::from(n + 1) << 32, rkey: n, len: WINDOW })
             .collect();
         let resources = Resources {
-            commands: RegionId(0),
-            staging: RegionId(1),
-            staging_len: WINDOW,
+            control: RegionId(0),
+            send_buffer: RegionId(1),
+            send_buffer_len: WINDOW,
             rx: &rx,
             receives: 1024,
             send_depth: 1024,
@@ -71,7 +71,7 @@ impl Pair {
 
     /// Does all that a side has to do, and what it leads to on the other.
     fn pump(&mut self, side: usize) {
-        while let Some(work) = self.0[side].core.poll_work() {
+        while let Some(work) = self.0[side].core.poll_work(Instant::default) {
             match work {
                 Work::Receive(request) => self.0[side].receives.push_back(request.wr_id),
                 Work::Message(request, bytes) => {

@@ -1,7 +1,7 @@
 //! How a connection ends, and what becomes of its bytes (area X).
 
 use super::timers::Timer;
-use super::{Connection, Event, Fate, State, Work};
+use super::{Connection, DeliveryReport, Event, State, Work};
 use crate::error::CloseReason;
 use crate::time::Instant;
 
@@ -20,7 +20,7 @@ impl Connection {
     /// Begins to close. Bytes that wait for the peer's first Register are worth waiting for it; without any there
     /// is nothing to deliver.
     pub(super) fn start_closing(&mut self) {
-        if !self.tx.is_registered() && self.staging.unposted().len == 0 {
+        if !self.tx.is_registered() && self.send_buffer.unposted().len == 0 {
             return self.end_here();
         }
         self.state = State::Closing;
@@ -30,13 +30,13 @@ impl Connection {
 
     /// What became of the bytes committed so far. Final once the connection is closed and every completion was
     /// handed over.
-    pub fn fate(&self) -> Fate {
-        self.staging.fate()
+    pub fn delivery_report(&self) -> DeliveryReport {
+        self.send_buffer.delivery_report()
     }
 
     /// Once everything is posted: makes sure of a last completion, waits for it, lingers, disconnects.
-    pub(super) fn poll_closing(&mut self) -> Option<Work> {
-        if self.state != State::Closing || self.staging.unposted().len > 0 || !self.outbox.is_empty() {
+    pub(super) fn poll_closing(&mut self, clock: &dyn Fn() -> Instant) -> Option<Work> {
+        if self.state != State::Closing || self.send_buffer.unposted().len > 0 || !self.outbox.is_empty() {
             return None;
         }
         if self.queue.has_unsignalled_tail() {
@@ -48,16 +48,17 @@ impl Connection {
         self.timers.stop(Timer::Close);
         if self.config.linger.is_zero() {
             self.end_here();
-            return self.poll_work();
+            return self.next_work(clock);
         }
         self.state = State::Lingering;
+        self.now = clock();
         self.timers.set(Timer::Linger, self.now, self.config.linger);
         None
     }
 
     /// Ends on this side's own account.
     pub(super) fn end_here(&mut self) {
-        let Fate { unknown, unsent, .. } = self.fate();
+        let DeliveryReport { unknown, unsent, .. } = self.delivery_report();
         self.end(match unknown + unsent {
             0 => CloseReason::Local,
             bytes => CloseReason::LocalUnfinished { bytes },
@@ -67,7 +68,7 @@ impl Connection {
     pub(super) fn end(&mut self, reason: CloseReason) {
         if matches!(reason, CloseReason::Protocol(_)) {
             // The peer's stream has shifted: what still lies in the queue is not to be trusted.
-            self.rx.shut();
+            self.rx.close();
         }
         if self.is_closed() {
             return;

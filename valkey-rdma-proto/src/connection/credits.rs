@@ -31,7 +31,7 @@ pub(super) struct Credits {
 
 /// What a message is, as far as later proof goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(super) enum MessageClass {
     Data,
     Register,
     Probe,
@@ -61,13 +61,13 @@ impl Credits {
     }
 
     /// A message was sent.
-    pub(super) fn spend(&mut self, kind: Kind) {
+    pub(super) fn spend(&mut self, class: MessageClass) {
         self.sent += 1;
-        match kind {
-            Kind::Data => self.last_data = self.sent,
-            Kind::Register => self.last_register = self.sent,
-            Kind::Probe => self.probe = Some(self.sent),
-            Kind::Other => {}
+        match class {
+            MessageClass::Data => self.last_data = self.sent,
+            MessageClass::Register => self.last_register = self.sent,
+            MessageClass::Probe => self.probe = Some(self.sent),
+            MessageClass::Other => {}
         }
     }
 
@@ -97,7 +97,7 @@ mod tests {
     fn credits_end_at_the_limit_and_come_back_with_proof_c1() {
         let mut credits = Credits::new(Some(8));
         for _ in 0..8 {
-            credits.spend(Kind::Data);
+            credits.spend(MessageClass::Data);
         }
         assert_eq!(credits.left(), 0);
         credits.handle_window_renewed();
@@ -108,12 +108,12 @@ mod tests {
     fn an_answer_proves_only_what_was_sent_before_the_question_c3() {
         let mut credits = Credits::new(Some(8));
         for _ in 0..4 {
-            credits.spend(Kind::Data);
+            credits.spend(MessageClass::Data);
         }
         assert!(credits.wants_probe());
-        credits.spend(Kind::Probe);
+        credits.spend(MessageClass::Probe);
         assert!(!credits.wants_probe(), "one question at a time");
-        credits.spend(Kind::Data);
+        credits.spend(MessageClass::Data);
         assert!(credits.handle_answer());
         assert_eq!(credits.left(), 7);
         assert!(!credits.handle_answer(), "answered unasked");
@@ -122,9 +122,9 @@ mod tests {
     #[test]
     fn a_renewed_window_proves_the_data_that_filled_it_and_nothing_later_c2() {
         let mut credits = Credits::new(Some(8));
-        credits.spend(Kind::Data);
-        credits.spend(Kind::Register);
-        credits.spend(Kind::Other);
+        credits.spend(MessageClass::Data);
+        credits.spend(MessageClass::Register);
+        credits.spend(MessageClass::Other);
         credits.handle_window_renewed();
         assert_eq!(credits.left(), 6);
     }
@@ -132,9 +132,9 @@ mod tests {
     #[test]
     fn the_first_bytes_in_a_window_prove_that_its_register_was_taken_c2() {
         let mut credits = Credits::new(Some(8));
-        credits.spend(Kind::Data);
-        credits.spend(Kind::Register);
-        credits.spend(Kind::Data);
+        credits.spend(MessageClass::Data);
+        credits.spend(MessageClass::Register);
+        credits.spend(MessageClass::Data);
         credits.handle_first_bytes();
         assert_eq!(credits.left(), 7);
     }

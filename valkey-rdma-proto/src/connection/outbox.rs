@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use super::credits::Kind;
+use super::credits::MessageClass;
 use crate::error::ProtocolError;
 use crate::wire::{ControlMessage, MESSAGE_LEN};
 use crate::work::{RegionId, Slice};
@@ -19,9 +19,9 @@ pub(super) struct Outbox {
     region: RegionId,
     /// Offset of the first send slot in the command region.
     base: u32,
-    waiting: VecDeque<(ControlMessage, Kind)>,
+    waiting: VecDeque<(ControlMessage, MessageClass)>,
     /// Sequence numbers of the messages that occupy slots, oldest first. Slots are used in rotation.
-    under_way: VecDeque<u64>,
+    in_flight: VecDeque<u64>,
     next_slot: u32,
 }
 
@@ -31,23 +31,23 @@ impl Outbox {
             region,
             base: receives * MESSAGE_LEN as u32,
             waiting: VecDeque::new(),
-            under_way: VecDeque::new(),
+            in_flight: VecDeque::new(),
             next_slot: 0,
         }
     }
 
     /// Queues a message behind the others.
-    pub(super) fn push(&mut self, message: ControlMessage, kind: Kind) -> Result<(), ProtocolError> {
+    pub(super) fn push(&mut self, message: ControlMessage, class: MessageClass) -> Result<(), ProtocolError> {
         if self.waiting.len() == MAX_WAITING {
             return Err(ProtocolError::TooManyRequests { limit: MAX_WAITING });
         }
-        self.waiting.push_back((message, kind));
+        self.waiting.push_back((message, class));
         Ok(())
     }
 
     /// Whether a message waits that has a slot to leave from.
     pub(super) fn is_ready(&self) -> bool {
-        !self.waiting.is_empty() && self.under_way.len() < SEND_SLOTS as usize
+        !self.waiting.is_empty() && self.in_flight.len() < SEND_SLOTS as usize
     }
 
     /// Whether no message waits.
@@ -56,25 +56,25 @@ impl Outbox {
     }
 
     /// The next message and its slot.
-    pub(super) fn pop(&mut self) -> Option<(ControlMessage, Kind, Slice)> {
+    pub(super) fn pop(&mut self) -> Option<(ControlMessage, MessageClass, Slice)> {
         if !self.is_ready() {
             return None;
         }
-        let (message, kind) = self.waiting.pop_front()?;
+        let (message, class) = self.waiting.pop_front()?;
         let offset = self.base + self.next_slot * MESSAGE_LEN as u32;
         self.next_slot = (self.next_slot + 1) % SEND_SLOTS;
-        Some((message, kind, Slice { region: self.region, offset, len: MESSAGE_LEN as u32 }))
+        Some((message, class, Slice { region: self.region, offset, len: MESSAGE_LEN as u32 }))
     }
 
     /// The message just popped left as send number `sequence`.
     pub(super) fn sent(&mut self, sequence: u64) {
-        self.under_way.push_back(sequence);
+        self.in_flight.push_back(sequence);
     }
 
     /// Every send before number `sequence` is acknowledged: their slots are free.
     pub(super) fn acknowledge(&mut self, sequence: u64) {
-        while self.under_way.front().is_some_and(|&front| front < sequence) {
-            self.under_way.pop_front();
+        while self.in_flight.front().is_some_and(|&front| front < sequence) {
+            self.in_flight.pop_front();
         }
     }
 }

@@ -8,12 +8,12 @@ use crate::work::{ReceiveRequest, Region, RegionId, SendRequest};
 /// The memory and the queue depths that a connection works with. The transport registers the regions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Resources<'a> {
-    /// Region for control messages, of [`command_region_len`] bytes.
-    pub commands: RegionId,
+    /// Region for control messages, of [`control_region_len`] bytes.
+    pub control: RegionId,
     /// Region for data to send.
-    pub staging: RegionId,
-    /// Length of the staging region in bytes.
-    pub staging_len: u32,
+    pub send_buffer: RegionId,
+    /// Length of the send_buffer region in bytes.
+    pub send_buffer_len: u32,
     /// Regions that the peer may write, one or more of equal length.
     pub rx: &'a [Region],
     /// How many receives to keep posted.
@@ -25,7 +25,7 @@ pub struct Resources<'a> {
 }
 
 /// Length in bytes of the command region for a number of posted receives.
-pub fn command_region_len(receives: u32) -> u32 {
+pub fn control_region_len(receives: u32) -> u32 {
     (receives + SEND_SLOTS) * MESSAGE_LEN as u32
 }
 
@@ -57,7 +57,7 @@ pub enum Event {
 
 /// What became of the bytes that the application committed. The three make up all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Fate {
+pub struct DeliveryReport {
     /// Announced, and in the peer's memory: its device has acknowledged that. Whether the peer has read them, it
     /// does not say.
     pub delivered: u64,

@@ -1,15 +1,12 @@
 //! What the peer says and writes, and what the device reports.
 
-use super::credits::Kind;
+use super::credits::MessageClass;
 use super::timers::Timer;
 use super::{Connection, Event, State};
 use crate::config::Role;
 use crate::error::{CloseReason, ProtocolError};
 use crate::wire::{ControlMessage, Features, MESSAGE_LEN, XferMemory};
 use crate::work::FailureStatus;
-
-/// The only selector in use (clause F-1).
-const SELECT: u16 = 0;
 
 impl Connection {
     pub(super) fn handle_message(&mut self, len: u32, bytes: &[u8]) -> Result<(), ProtocolError> {
@@ -23,19 +20,12 @@ impl Connection {
             (ControlMessage::RegisterXferMemory(memory), _) => self.handle_register(memory),
             (ControlMessage::Keepalive, _) => Ok(()),
             (ControlMessage::GetServerFeature(Features { select, .. }), Role::Server) => {
-                let bits = if select == SELECT { self.config.features.unwrap_or(0) } else { 0 };
-                self.outbox.push(ControlMessage::GetServerFeature(Features { select, bits }), Kind::Other)
+                // No feature bit is defined.
+                let answer = ControlMessage::GetServerFeature(Features { select, bits: 0 });
+                self.outbox.push(answer, MessageClass::Other)
             }
-            (ControlMessage::SetClientFeature(Features { select, bits }), Role::Server) => {
-                if select == SELECT {
-                    self.features = Some(bits & self.config.features.unwrap_or(0));
-                }
-                Ok(())
-            }
-            (ControlMessage::GetServerFeature(features), Role::Client) if self.credits.handle_answer() => {
-                self.handle_answer(features);
-                Ok(())
-            }
+            (ControlMessage::SetClientFeature(_), Role::Server) => Ok(()),
+            (ControlMessage::GetServerFeature(_), Role::Client) if self.credits.handle_answer() => Ok(()),
             (ControlMessage::GetServerFeature(_) | ControlMessage::SetClientFeature(_), Role::Client) => {
                 Err(ProtocolError::Opcode { opcode: message.opcode() })
             }
@@ -44,8 +34,7 @@ impl Connection {
 
     fn handle_register(&mut self, memory: XferMemory) -> Result<(), ProtocolError> {
         let was_full = self.tx.is_registered() && self.tx.room() == 0;
-        let trusted = self.role == Role::Server && self.config.danger_early_register;
-        let first = self.tx.handle_register(memory, self.config.max_peer_window, trusted)?;
+        let first = self.tx.handle_register(memory, self.config.max_peer_window)?;
         self.counters.registers_received += 1;
         if was_full {
             self.credits.handle_window_renewed();
@@ -60,14 +49,6 @@ impl Connection {
         Ok(())
     }
 
-    /// The server's answer: proof for the credits, and on the first one what both sides can do (clause F-2).
-    fn handle_answer(&mut self, answer: Features) {
-        let Some(wanted) = self.config.features.filter(|_| self.features.is_none()) else { return };
-        let features = Features { select: SELECT, bits: wanted & answer.bits };
-        self.features = Some(features.bits);
-        self.send_control(ControlMessage::SetClientFeature(features), Kind::Other);
-    }
-
     pub(super) fn handle_written(&mut self, byte_len: u32, imm: u32) -> Result<(), ProtocolError> {
         if self.rx.handle_immediate(byte_len, imm)? {
             self.credits.handle_first_bytes();
@@ -80,7 +61,7 @@ impl Connection {
 
     pub(super) fn handle_sent(&mut self, sequence: u64) {
         let Some(position) = self.queue.complete(sequence) else { return };
-        self.staging.acknowledge(position);
+        self.send_buffer.acknowledge(position);
         self.outbox.acknowledge(self.queue.acknowledged());
         if self.keepalive.is_some_and(|(number, _)| number < self.queue.acknowledged()) {
             self.keepalive = None;

@@ -54,7 +54,7 @@ impl RxWindow {
     /// The first Register of the connection.
     pub(super) fn register_first(&mut self) -> XferMemory {
         self.open = true;
-        self.offer()
+        self.advertise()
     }
 
     /// The peer announced `imm` bytes, the last write carrying `byte_len` of them (clauses I-1 to I-3).
@@ -80,23 +80,6 @@ impl RxWindow {
         if self.buffers[self.filling].announced < self.len {
             return None;
         }
-        self.offer_next()
-    }
-
-    /// The next buffer to register although the peer has not filled the current one: it has nothing to write,
-    /// and everything it wrote has been read.
-    pub(super) fn renew(&mut self) -> Option<XferMemory> {
-        let current = &self.buffers[self.filling];
-        let quiet = self.open && current.announced > 0 && current.unread() == 0;
-        if quiet { self.offer_next() } else { None }
-    }
-
-    /// The peer has broken the stream: nothing more is taken from it.
-    pub(super) fn shut(&mut self) {
-        self.open = false;
-    }
-
-    fn offer_next(&mut self) -> Option<XferMemory> {
         let next = (self.filling + 1) % self.buffers.len();
         if self.buffers[next].unread() > 0 {
             return None;
@@ -107,7 +90,12 @@ impl RxWindow {
         self.filling = next;
         self.buffers[next].announced = 0;
         self.buffers[next].consumed = 0;
-        Some(self.offer())
+        Some(self.advertise())
+    }
+
+    /// The peer has broken the stream: nothing more is taken from it.
+    pub(super) fn close(&mut self) {
+        self.open = false;
     }
 
     /// The next announced bytes that lie in one piece, if there are any.
@@ -133,7 +121,7 @@ impl RxWindow {
         }
     }
 
-    fn offer(&self) -> XferMemory {
+    fn advertise(&self) -> XferMemory {
         let region = &self.buffers[self.filling].region;
         XferMemory { addr: region.addr, len: region.len, key: region.rkey }
     }

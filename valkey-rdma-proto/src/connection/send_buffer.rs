@@ -7,12 +7,12 @@
 use alloc::collections::VecDeque;
 use core::ops::Range;
 
-use super::Fate;
+use super::DeliveryReport;
 use crate::work::{RegionId, Slice};
 
 /// Everything to be sent, in order. Positions count bytes over the whole connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Staging {
+pub(super) struct SendBuffer {
     region: RegionId,
     len: u32,
     /// Bytes given by the application.
@@ -29,7 +29,7 @@ pub(super) struct Staging {
     lent: VecDeque<(u64, Slice)>,
 }
 
-impl Staging {
+impl SendBuffer {
     /// # Panics
     /// If `len` is zero.
     pub(super) fn new(region: RegionId, len: u32) -> Self {
@@ -135,8 +135,8 @@ impl Staging {
     }
 
     /// What became of everything given.
-    pub(super) fn fate(&self) -> Fate {
-        Fate {
+    pub(super) fn delivery_report(&self) -> DeliveryReport {
+        DeliveryReport {
             delivered: self.acknowledged,
             unknown: self.posted - self.acknowledged,
             unsent: self.staged - self.posted,
@@ -159,51 +159,51 @@ mod tests {
 
     #[test]
     fn the_ring_wraps_and_is_reused_only_after_acknowledgement() {
-        let mut staging = Staging::new(RegionId(0), 10);
-        assert_eq!(staging.free(), 0..10);
-        staging.commit(7);
-        assert!(!staging.post(7));
-        assert_eq!(staging.free(), 7..10);
-        assert_eq!(staging.room(), 3);
-        staging.commit(3);
-        assert_eq!(staging.free(), 0..0, "posted is not acknowledged");
-        staging.acknowledge(7);
-        assert_eq!(staging.free(), 0..7);
-        assert_eq!(staging.room(), 7);
-        staging.commit(2);
-        assert_eq!(staging.unposted(), Slice { region: RegionId(0), offset: 7, len: 3 });
-        assert_eq!(staging.waiting(), 5, "two of them at the front");
-        let _ = staging.post(3);
-        assert_eq!(staging.unposted(), Slice { region: RegionId(0), offset: 0, len: 2 });
-        assert_eq!(staging.fate(), Fate { delivered: 7, unknown: 3, unsent: 2 });
+        let mut send_buffer = SendBuffer::new(RegionId(0), 10);
+        assert_eq!(send_buffer.free(), 0..10);
+        send_buffer.commit(7);
+        assert!(!send_buffer.post(7));
+        assert_eq!(send_buffer.free(), 7..10);
+        assert_eq!(send_buffer.room(), 3);
+        send_buffer.commit(3);
+        assert_eq!(send_buffer.free(), 0..0, "posted is not acknowledged");
+        send_buffer.acknowledge(7);
+        assert_eq!(send_buffer.free(), 0..7);
+        assert_eq!(send_buffer.room(), 7);
+        send_buffer.commit(2);
+        assert_eq!(send_buffer.unposted(), Slice { region: RegionId(0), offset: 7, len: 3 });
+        assert_eq!(send_buffer.waiting(), 5, "two of them at the front");
+        let _ = send_buffer.post(3);
+        assert_eq!(send_buffer.unposted(), Slice { region: RegionId(0), offset: 0, len: 2 });
+        assert_eq!(send_buffer.delivery_report(), DeliveryReport { delivered: 7, unknown: 3, unsent: 2 });
     }
 
     const USER: RegionId = RegionId(7);
 
     #[test]
     fn lent_bytes_keep_their_place_in_the_stream_and_take_none_in_the_ring() {
-        let mut staging = Staging::new(RegionId(0), 10);
-        staging.commit(3);
-        staging.lend(Slice { region: USER, offset: 100, len: 5 });
-        staging.commit(2);
-        assert_eq!((staging.room(), staging.free()), (0, 5..5), "they count");
-        assert_eq!(staging.unposted(), Slice { region: RegionId(0), offset: 0, len: 3 });
-        assert!(!staging.post(3));
-        assert_eq!(staging.unposted(), Slice { region: USER, offset: 100, len: 5 });
-        assert!(!staging.post(4));
-        assert_eq!(staging.unposted(), Slice { region: USER, offset: 104, len: 1 });
-        staging.acknowledge(7);
-        assert_eq!(staging.fate(), Fate { delivered: 7, unknown: 0, unsent: 3 });
-        assert!(staging.post(1), "the last of them");
-        assert_eq!(staging.unposted(), Slice { region: RegionId(0), offset: 3, len: 2 });
-        assert_eq!((staging.room(), staging.free()), (7, 5..10));
+        let mut send_buffer = SendBuffer::new(RegionId(0), 10);
+        send_buffer.commit(3);
+        send_buffer.lend(Slice { region: USER, offset: 100, len: 5 });
+        send_buffer.commit(2);
+        assert_eq!((send_buffer.room(), send_buffer.free()), (0, 5..5), "they count");
+        assert_eq!(send_buffer.unposted(), Slice { region: RegionId(0), offset: 0, len: 3 });
+        assert!(!send_buffer.post(3));
+        assert_eq!(send_buffer.unposted(), Slice { region: USER, offset: 100, len: 5 });
+        assert!(!send_buffer.post(4));
+        assert_eq!(send_buffer.unposted(), Slice { region: USER, offset: 104, len: 1 });
+        send_buffer.acknowledge(7);
+        assert_eq!(send_buffer.delivery_report(), DeliveryReport { delivered: 7, unknown: 0, unsent: 3 });
+        assert!(send_buffer.post(1), "the last of them");
+        assert_eq!(send_buffer.unposted(), Slice { region: RegionId(0), offset: 3, len: 2 });
+        assert_eq!((send_buffer.room(), send_buffer.free()), (7, 5..10));
     }
 
     #[test]
     #[should_panic(expected = "room")]
     fn lending_more_than_there_is_room_for_is_a_bug() {
-        let mut staging = Staging::new(RegionId(0), 10);
-        staging.commit(4);
-        staging.lend(Slice { region: USER, offset: 0, len: 7 });
+        let mut send_buffer = SendBuffer::new(RegionId(0), 10);
+        send_buffer.commit(4);
+        send_buffer.lend(Slice { region: USER, offset: 0, len: 7 });
     }
 }

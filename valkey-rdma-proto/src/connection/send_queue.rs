@@ -15,18 +15,18 @@ pub(super) struct SendQueue {
     next: u64,
     /// Every send with a smaller number is acknowledged.
     acknowledged: u64,
-    /// Signalled sends under way: sequence number, and the staging position they vouch for.
+    /// Signalled sends under way: sequence number, and the send_buffer position they vouch for.
     signalled: VecDeque<(u64, u64)>,
     /// Sends posted since the last signalled one, itself not counted.
     since_signal: u32,
-    /// Staging position the last signalled send vouches for.
+    /// SendBuffer position the last signalled send vouches for.
     covered: u64,
     /// Bytes after which a data send is signalled.
     signal_bytes: u64,
 }
 
 impl SendQueue {
-    pub(super) fn new(depth: u32, staging_len: u32) -> Self {
+    pub(super) fn new(depth: u32, send_buffer_len: u32) -> Self {
         Self {
             depth,
             next: 0,
@@ -34,7 +34,7 @@ impl SendQueue {
             signalled: VecDeque::new(),
             since_signal: 0,
             covered: 0,
-            signal_bytes: u64::from(staging_len / 4).max(1),
+            signal_bytes: u64::from(send_buffer_len / 4).max(1),
         }
     }
 
@@ -44,7 +44,7 @@ impl SendQueue {
         self.depth - (self.next - self.acknowledged) as u32
     }
 
-    /// Numbers a send whose data ends at staging position `position`, and decides whether it is signalled:
+    /// Numbers a send whose data ends at send_buffer position `position`, and decides whether it is signalled:
     /// when asked to, every quarter of the queue, and every quarter of the send buffer.
     pub(super) fn push(&mut self, position: u64, want_signal: bool) -> (WrId, bool) {
         debug_assert!(self.room() > 0);
@@ -62,7 +62,7 @@ impl SendQueue {
         (WrId::send(sequence), signalled)
     }
 
-    /// A signalled send completed. Returns the staging position that is acknowledged with it, or `None` for a
+    /// A signalled send completed. Returns the send_buffer position that is acknowledged with it, or `None` for a
     /// number that is not under way, which a device never reports.
     pub(super) fn complete(&mut self, sequence: u64) -> Option<u64> {
         let mut position = None;

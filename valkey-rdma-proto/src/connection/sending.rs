@@ -1,8 +1,9 @@
 //! What goes to the device: control messages first, then data as far as window, credits and queue allow.
 
-use super::credits::Kind;
+use super::credits::MessageClass;
 use super::{Connection, Work};
 use crate::error::CloseReason;
+use crate::time::Instant;
 use crate::wire::{ControlMessage, Features, MESSAGE_LEN, XferMemory};
 use crate::work::{ReceiveRequest, SendOp, SendRequest, Slice, WrId, WrKind};
 
@@ -22,18 +23,21 @@ impl Connection {
 
     pub(super) fn send_register(&mut self, memory: XferMemory) {
         self.counters.registers_sent += 1;
-        self.send_control(ControlMessage::RegisterXferMemory(memory), Kind::Register);
+        self.send_control(ControlMessage::RegisterXferMemory(memory), MessageClass::Register);
     }
 
-    /// Asks the server for its features: for their own sake, or because the answer is proof (clause C-3).
-    pub(super) fn send_question(&mut self) {
+    /// Asks the server for its features, because the answer is proof (clause C-3).
+    pub(super) fn send_probe(&mut self) {
         self.counters.probes += 1;
-        self.send_control(ControlMessage::GetServerFeature(Features { select: 0, bits: 0 }), Kind::Probe);
+        self.send_control(
+            ControlMessage::GetServerFeature(Features { select: 0, bits: 0 }),
+            MessageClass::Probe,
+        );
     }
 
     /// Our own messages are few; a full outbox means that the peer takes nothing at all.
-    pub(super) fn send_control(&mut self, message: ControlMessage, kind: Kind) {
-        if let Err(error) = self.outbox.push(message, kind) {
+    pub(super) fn send_control(&mut self, message: ControlMessage, class: MessageClass) {
+        if let Err(error) = self.outbox.push(message, class) {
             self.end(CloseReason::Protocol(error));
         }
     }
@@ -54,7 +58,7 @@ impl Connection {
             None if !self.credits.allow_data() => {}
             None => {
                 self.keepalive = Some((u64::MAX, 0));
-                self.send_control(ControlMessage::Keepalive, Kind::Other);
+                self.send_control(ControlMessage::Keepalive, MessageClass::Other);
             }
         }
     }
@@ -63,18 +67,18 @@ impl Connection {
         let slot = self.receives.pop_front()?;
         self.counters.receives_posted += 1;
         let offset = slot * MESSAGE_LEN as u32;
-        let local = Slice { region: self.commands, offset, len: MESSAGE_LEN as u32 };
+        let local = Slice { region: self.control, offset, len: MESSAGE_LEN as u32 };
         Some(Work::Receive(ReceiveRequest { wr_id: WrId::receive(slot), local }))
     }
 
     pub(super) fn poll_message(&mut self) -> Option<Work> {
         if self.credits.wants_probe() && self.queue.room() > CONTROL_RESERVE && self.outbox.is_empty() {
-            self.send_question();
+            self.send_probe();
         }
         if self.queue.room() == 0 {
             return None;
         }
-        let (message, kind, local) = self.outbox.pop()?;
+        let (message, class, local) = self.outbox.pop()?;
         let request = self.send(SendOp::Send, local, true);
         if let WrKind::Send(sequence) = request.wr_id.kind() {
             self.outbox.sent(sequence);
@@ -82,19 +86,19 @@ impl Connection {
                 *number = sequence;
             }
         }
-        self.spend(kind);
+        self.spend(class);
         self.counters.messages_sent += 1;
         Some(Work::Message(request, message.encode()))
     }
 
-    pub(super) fn poll_data(&mut self) -> Option<Work> {
-        let mut local = self.staging.unposted();
+    pub(super) fn poll_data(&mut self, clock: &dyn Fn() -> Instant) -> Option<Work> {
+        let mut local = self.send_buffer.unposted();
         if local.len == 0 || !self.tx.is_registered() {
             return None;
         }
         if self.tx.room() == 0 {
             if self.stalled_since.is_none() {
-                self.stalled_since = Some(self.now);
+                self.stalled_since = Some(clock());
                 self.counters.window_stalls += 1;
             }
             return None;
@@ -104,16 +108,16 @@ impl Connection {
         }
         let room = self.tx.room().min(self.max_piece - self.unannounced);
         // A piece that only goes on elsewhere, at the front of the ring or in memory lent: one message for both parts.
-        let goes_on = local.len < room && local.len < self.staging.waiting();
+        let goes_on = local.len < room && local.len < self.send_buffer.waiting();
         local.len = local.len.min(room);
         let (addr, rkey) = self.tx.take(local.len);
-        self.lending_ends |= self.staging.post(local.len);
+        self.lending_ends |= self.send_buffer.post(local.len);
         self.counters.bytes_sent += u64::from(local.len);
         self.unannounced += local.len;
         if goes_on {
             return Some(Work::Data(self.send(SendOp::Write { addr, rkey }, local, false)));
         }
-        self.spend(Kind::Data);
+        self.spend(MessageClass::Data);
         let op = SendOp::WriteWithImm { addr, rkey, imm: core::mem::take(&mut self.unannounced) };
         // Whoever lent memory waits to have it back.
         let want_signal = core::mem::take(&mut self.lending_ends);
@@ -125,22 +129,22 @@ impl Connection {
         if self.queue.room() == 0 {
             return None;
         }
-        let local = Slice { len: 0, ..self.staging.unposted() };
+        let local = Slice { len: 0, ..self.send_buffer.unposted() };
         let (addr, rkey) = self.tx.take(0);
         Some(Work::Data(self.send(SendOp::Write { addr, rkey }, local, true)))
     }
 
     fn send(&mut self, op: SendOp, local: Slice, want_signal: bool) -> SendRequest {
         // Bytes that are not announced are of no use to the peer, even if they are in its memory.
-        let announced = self.staging.posted() - u64::from(self.unannounced);
+        let announced = self.send_buffer.posted() - u64::from(self.unannounced);
         let (wr_id, signalled) = self.queue.push(announced, want_signal);
         self.counters.work_requests += 1;
         self.counters.signalled += u64::from(signalled);
         SendRequest { wr_id, local, op, signalled }
     }
 
-    fn spend(&mut self, kind: Kind) {
-        self.credits.spend(kind);
+    fn spend(&mut self, class: MessageClass) {
+        self.credits.spend(class);
         if let Some(low_water) = &mut self.counters.credits_low_water {
             *low_water = (*low_water).min(self.credits.left());
         }

@@ -12,14 +12,8 @@ pub(super) struct TxWindow {
 }
 
 impl TxWindow {
-    /// Takes the peer's Register (clauses W-2 to W-5). Returns whether it was the first. A `trusted` peer
-    /// vouches that nothing is under way to it whenever it registers.
-    pub(super) fn handle_register(
-        &mut self,
-        memory: XferMemory,
-        limit: u32,
-        trusted: bool,
-    ) -> Result<bool, ProtocolError> {
+    /// Takes the peer's Register (clauses W-2 to W-5). Returns whether it was the first.
+    pub(super) fn handle_register(&mut self, memory: XferMemory, limit: u32) -> Result<bool, ProtocolError> {
         if memory.len == 0 {
             return Err(ProtocolError::EmptyWindow);
         }
@@ -27,7 +21,7 @@ impl TxWindow {
             return Err(ProtocolError::WindowTooLarge { addr: memory.addr, len: memory.len, limit });
         }
         // With nothing written nothing can be lost; with nothing left to write everything has arrived.
-        if self.written > 0 && self.room() > 0 && !trusted {
+        if self.written > 0 && self.room() > 0 {
             return Err(ProtocolError::WindowReplaced { written: self.written, len: self.len() });
         }
         self.written = 0;
@@ -75,28 +69,23 @@ mod tests {
     #[test]
     fn empty_and_oversized_windows_are_refused_w2() {
         let mut tx = TxWindow::default();
-        assert_eq!(tx.handle_register(memory(0), LIMIT, false), Err(ProtocolError::EmptyWindow));
-        let too_large = tx.handle_register(memory(LIMIT + 1), LIMIT, false);
+        assert_eq!(tx.handle_register(memory(0), LIMIT), Err(ProtocolError::EmptyWindow));
+        let too_large = tx.handle_register(memory(LIMIT + 1), LIMIT);
         assert!(matches!(too_large, Err(ProtocolError::WindowTooLarge { .. })));
-        let beyond_the_end =
-            tx.handle_register(XferMemory { addr: u64::MAX - 1, len: 4, key: 0 }, LIMIT, false);
+        let beyond_the_end = tx.handle_register(XferMemory { addr: u64::MAX - 1, len: 4, key: 0 }, LIMIT);
         assert!(matches!(beyond_the_end, Err(ProtocolError::WindowTooLarge { .. })));
     }
 
     #[test]
     fn a_window_partly_written_is_not_replaced_w5() {
         let mut tx = TxWindow::default();
-        assert_eq!(tx.handle_register(memory(10), LIMIT, false), Ok(true));
-        assert_eq!(tx.handle_register(memory(10), LIMIT, false), Ok(false), "nothing written yet");
+        assert_eq!(tx.handle_register(memory(10), LIMIT), Ok(true));
+        assert_eq!(tx.handle_register(memory(10), LIMIT), Ok(false), "nothing written yet");
         let _ = tx.take(9);
         let refused = Err(ProtocolError::WindowReplaced { written: 9, len: 10 });
-        assert_eq!(tx.handle_register(memory(10), LIMIT, false), refused);
+        assert_eq!(tx.handle_register(memory(10), LIMIT), refused);
         assert_eq!(tx.take(1), (0x1009, 7));
-        assert_eq!(
-            tx.handle_register(memory(20), LIMIT, false),
-            Ok(false),
-            "full; another length is legal (H3)"
-        );
+        assert_eq!(tx.handle_register(memory(20), LIMIT), Ok(false), "full; another length is legal (H3)");
         assert_eq!(tx.room(), 20);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use valkey_rdma_proto::wire::{ControlMessage, XferMemory};
 use valkey_rdma_proto::work::{FailureStatus, SendOp};
-use valkey_rdma_proto::{CloseReason, Config, Event, Fate, Role};
+use valkey_rdma_proto::{CloseReason, Config, DeliveryReport, Event, Role};
 
 use crate::pair::{End, Pair};
 use crate::scripted::{PEER_MEMORY, Scripted};
@@ -22,7 +22,10 @@ fn the_last_reply_arrives_before_the_end_of_the_stream_x1() {
         assert_eq!(pair.read(End::Client, u64::MAX), len);
         assert_eq!(pair.close_reason(End::Server), Some(CloseReason::Local));
         assert_eq!(pair.close_reason(End::Client), Some(CloseReason::Peer));
-        assert_eq!(pair[End::Server].core.fate(), Fate { delivered: len, unknown: 0, unsent: 0 });
+        assert_eq!(
+            pair[End::Server].core.delivery_report(),
+            DeliveryReport { delivered: len, unknown: 0, unsent: 0 }
+        );
     }
 }
 
@@ -51,7 +54,7 @@ fn what_waits_for_a_window_is_delivered_before_the_close_x1() {
     scripted.says(ControlMessage::RegisterXferMemory(PEER_MEMORY));
     scripted.acknowledge();
     assert_eq!(scripted.close_reason(), Some(CloseReason::Local));
-    assert_eq!(scripted.core.fate().delivered, u64::from(PEER_MEMORY.len) + 100);
+    assert_eq!(scripted.core.delivery_report().delivered, u64::from(PEER_MEMORY.len) + 100);
 }
 
 #[test]
@@ -63,7 +66,7 @@ fn a_close_that_the_peer_does_not_let_end_is_ended_and_says_what_is_unknown_x1()
     scripted.elapse(Duration::from_secs(5));
     let bytes = u64::from(PEER_MEMORY.len) + 100;
     assert_eq!(scripted.close_reason(), Some(CloseReason::LocalUnfinished { bytes }));
-    assert_eq!(scripted.core.fate().unsent, 100);
+    assert_eq!(scripted.core.delivery_report().unsent, 100);
     assert!(scripted.disconnected);
 }
 
@@ -79,7 +82,7 @@ fn nothing_is_taken_after_a_close_x1() {
     scripted.pump();
     scripted.acknowledge();
     assert!(scripted.data.iter().all(|send| send.local.len == 0));
-    assert_eq!(scripted.core.fate(), Fate::default());
+    assert_eq!(scripted.core.delivery_report(), DeliveryReport::default());
     assert_eq!(scripted.close_reason(), Some(CloseReason::Local));
 }
 
@@ -147,7 +150,10 @@ fn the_fate_of_every_byte_is_known_when_the_peer_is_gone_x4() {
     scripted.write(100);
     scripted.fail(FailureStatus::RetryExceeded);
     assert_eq!(scripted.close_reason(), Some(CloseReason::Failed(FailureStatus::RetryExceeded)));
-    assert_eq!(scripted.core.fate(), Fate { delivered: 2048, unknown: 2048, unsent: 100 });
+    assert_eq!(
+        scripted.core.delivery_report(),
+        DeliveryReport { delivered: 2048, unknown: 2048, unsent: 100 }
+    );
 }
 
 #[test]
@@ -171,7 +177,10 @@ fn bytes_that_arrived_and_were_never_announced_are_not_delivered_x5() {
     assert!(matches!(announcement.op, SendOp::WriteWithImm { .. }));
     scripted.acknowledge_up_to(plain.wr_id);
     scripted.fail(FailureStatus::RetryExceeded);
-    assert_eq!(scripted.core.fate(), Fate { delivered: 5015, unknown: u64::from(end) + 100, unsent: 0 });
+    assert_eq!(
+        scripted.core.delivery_report(),
+        DeliveryReport { delivered: 5015, unknown: u64::from(end) + 100, unsent: 0 }
+    );
 }
 
 #[test]
@@ -186,7 +195,7 @@ fn both_sides_may_close_at_once_x1() {
     assert_eq!(pair.read(End::Server, u64::MAX), 700);
     // The client does not wait for what it will not read.
     assert_eq!(pair.close_reason(End::Server), Some(CloseReason::Peer));
-    let Fate { delivered, unknown, unsent } = pair[End::Server].core.fate();
+    let DeliveryReport { delivered, unknown, unsent } = pair[End::Server].core.delivery_report();
     assert_eq!((delivered + unknown, unsent), (600, 0));
 }
 

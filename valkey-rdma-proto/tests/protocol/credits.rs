@@ -170,7 +170,7 @@ fn a_server_counts_no_credits_because_its_peer_is_asked_for_ever_h5() {
 #[test]
 fn a_piece_that_wraps_around_the_send_buffer_is_one_message_c1() {
     let mut setup = Setup::new(Role::Client);
-    (setup.staging, setup.config.credit_limit) = (100, 1024);
+    (setup.send_buffer, setup.config.credit_limit) = (100, 1024);
     let mut server = Setup::new(Role::Server);
     server.window = 1 << 16;
     let mut pair = Pair::connected(&setup, &server);

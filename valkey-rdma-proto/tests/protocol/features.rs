@@ -1,9 +1,9 @@
-//! Feature negotiation: area F. No bit is defined; the tests make some up.
+//! Feature messages: area F. No feature bit is defined.
 
 use valkey_rdma_proto::wire::{ControlMessage, Features};
-use valkey_rdma_proto::{CloseReason, Config, ProtocolError, Role};
+use valkey_rdma_proto::{CloseReason, ProtocolError, Role};
 
-use crate::pair::{End, Pair, Setup};
+use crate::pair::{End, Pair};
 use crate::scripted::Scripted;
 
 fn question(select: u16) -> ControlMessage {
@@ -22,57 +22,13 @@ fn a_server_answers_with_the_selector_and_no_bits_f1() {
 }
 
 #[test]
-fn a_server_with_bits_offers_them_under_selector_0_only_f1() {
-    let mut scripted =
-        Scripted::new(Role::Server, Config { features: Some(5), ..Config::new(Role::Server) }).connect();
-    scripted.says(question(0));
-    let answer = ControlMessage::GetServerFeature(Features { select: 0, bits: 5 });
-    assert_eq!(scripted.messages.last(), Some(&answer));
-    scripted.says(question(1));
-    assert_eq!(scripted.messages.last(), Some(&question(1)));
-}
-
-#[test]
 fn a_clients_bits_are_never_answered_and_unknown_ones_ignored_f2() {
     for bits in [0, 1, u64::MAX] {
         let mut scripted = Scripted::connected(Role::Server);
         let before = scripted.messages.len();
         scripted.says(ControlMessage::SetClientFeature(Features { select: 0, bits }));
         assert_eq!(scripted.messages.len(), before);
-        assert_eq!(scripted.core.features(), Some(0));
         scripted.assert_usable();
-    }
-}
-
-#[test]
-fn a_client_asks_once_when_told_to_and_says_what_both_have_f2() {
-    let mut scripted =
-        Scripted::new(Role::Client, Config { features: Some(0b110), ..Config::new(Role::Client) }).connect();
-    assert_eq!(scripted.messages[1..], [question(0)]);
-    assert_eq!(scripted.core.features(), None);
-    scripted.says(ControlMessage::GetServerFeature(Features { select: 0, bits: 0b1011 }));
-    assert_eq!(scripted.core.features(), Some(0b10));
-    let told = ControlMessage::SetClientFeature(Features { select: 0, bits: 0b10 });
-    assert_eq!(scripted.messages[2..], [told]);
-    scripted.assert_usable();
-}
-
-#[test]
-fn a_reference_server_answers_0_and_nothing_changes_f2() {
-    let mut scripted =
-        Scripted::new(Role::Client, Config { features: Some(7), ..Config::new(Role::Client) }).connect();
-    scripted.says(question(0));
-    assert_eq!(scripted.core.features(), Some(0));
-    scripted.assert_usable();
-}
-
-#[test]
-fn two_of_ours_agree_f2() {
-    let (mut client, mut server) = (Setup::new(Role::Client), Setup::new(Role::Server));
-    (client.config.features, server.config.features) = (Some(0b0111), Some(0b1101));
-    let pair = Pair::connected(&client, &server);
-    for end in End::BOTH {
-        assert_eq!(pair[end].core.features(), Some(0b0101));
     }
 }
 
@@ -87,14 +43,12 @@ fn by_default_features_are_never_mentioned_f3() {
         let counters = pair[end].core.counters();
         assert_eq!(counters.probes, 0);
         assert_eq!(counters.messages_sent, counters.registers_sent);
-        assert_eq!(pair[end].core.features(), None);
     }
 }
 
 #[test]
 fn a_server_never_speaks_of_features_first_f3() {
-    let mut scripted =
-        Scripted::new(Role::Server, Config { features: Some(7), ..Config::new(Role::Server) }).connect();
+    let mut scripted = Scripted::connected(Role::Server);
     for _ in 0..1000 {
         scripted.write(1);
         scripted.acknowledge();

@@ -1,7 +1,7 @@
 //! Bytes that are sent from where they lie: areas W and L.
 
 use valkey_rdma_proto::work::{RegionId, SendOp, Slice};
-use valkey_rdma_proto::{Fate, Role};
+use valkey_rdma_proto::{DeliveryReport, Role};
 
 use crate::pair::{End, Pair, Setup};
 
@@ -23,7 +23,10 @@ fn a_value_lent_and_what_stands_around_it_are_one_message_i4() {
     assert!(matches!(end.op, SendOp::WriteWithImm { imm: 232, .. }), "{end:?}");
     assert!(end.signalled, "or the memory would not be given back before more is sent");
     pair.settle();
-    assert_eq!(pair[CLIENT].core.fate(), Fate { delivered: 232, ..Fate::default() });
+    assert_eq!(
+        pair[CLIENT].core.delivery_report(),
+        DeliveryReport { delivered: 232, ..DeliveryReport::default() }
+    );
     assert_eq!(pair.read(End::Server, u64::MAX), 232);
 }
 
@@ -41,7 +44,7 @@ fn of_a_value_in_pieces_the_last_one_is_signalled_l2() {
 #[test]
 fn what_is_lent_waits_for_room_and_window_like_all_else_w4() {
     let (mut client, mut server) = (Setup::new(Role::Client), Setup::new(Role::Server));
-    (client.staging, server.window) = (64, 50);
+    (client.send_buffer, server.window) = (64, 50);
     let mut pair = Pair::connected(&client, &server);
     pair.write(CLIENT, 4);
     assert_eq!(pair.lend(CLIENT, 5000), 60);
@@ -55,7 +58,7 @@ fn what_is_lent_waits_for_room_and_window_like_all_else_w4() {
     pair.settle();
     pair.read(End::Server, u64::MAX);
     pair.settle();
-    let fate = pair[CLIENT].core.fate();
+    let fate = pair[CLIENT].core.delivery_report();
     assert_eq!((fate.delivered, fate.unsent), (pair[CLIENT].written, 0));
 }
 
@@ -64,5 +67,5 @@ fn nothing_is_lent_to_a_connection_that_closes_x1() {
     let mut pair = Pair::usual();
     pair.close(CLIENT);
     pair[CLIENT].core.lend(Slice { region: RegionId(9), offset: 0, len: 10 });
-    assert_eq!(pair[CLIENT].core.fate(), Fate::default());
+    assert_eq!(pair[CLIENT].core.delivery_report(), DeliveryReport::default());
 }

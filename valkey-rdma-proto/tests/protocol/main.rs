@@ -5,7 +5,6 @@
 
 mod closing;
 mod credits;
-mod early_register;
 mod errors;
 mod features;
 mod handshake;

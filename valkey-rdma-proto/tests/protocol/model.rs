@@ -23,8 +23,6 @@ enum Step {
     Poll(End),
     HangUp(End),
     Close(End),
-    /// The client breaks its promise and offers a window before the old one is full.
-    Renew,
     /// Time passes to the next deadline.
     Tick,
 }
@@ -41,7 +39,6 @@ struct World {
     /// How far time may go.
     until: Duration,
     handshake: bool,
-    renew: bool,
     /// Up to two bytes may be sent from where they lie, too.
     lend: bool,
     skip_tail: bool,
@@ -61,7 +58,7 @@ impl World {
             },
             window,
             buffers: 1,
-            staging: 2,
+            send_buffer: 2,
             receives,
             send_depth: 6,
             max_message: 2,
@@ -73,7 +70,6 @@ impl World {
             closers: &[],
             until: Duration::ZERO,
             handshake: false,
-            renew: false,
             lend: false,
             skip_tail: false,
         }
@@ -106,9 +102,6 @@ impl World {
             may(side.hung_up, Step::HangUp(end));
             may(self.closers.contains(&end) && !side.core.is_closing(), Step::Close(end));
         }
-        if self.renew && pair[End::Client].core.clone().renew_window() {
-            steps.push(Step::Renew);
-        }
         if pair.next_deadline().is_some_and(|next| next <= Instant::from_origin(self.until)) {
             steps.push(Step::Tick);
         }
@@ -123,7 +116,7 @@ impl World {
     fn is_finished(&self, pair: &Pair) -> bool {
         End::BOTH.into_iter().all(|end| {
             let (side, read) = (&pair[end], pair[end.other()].read);
-            let fate = side.core.fate();
+            let fate = side.core.delivery_report();
             match (self.closers, pair.close_reason(end)) {
                 ([], None) => self.left(pair, end) == 0 && read == side.written,
                 ([], Some(_)) | (_, None) => false,
@@ -177,7 +170,6 @@ impl Model for World {
             Step::Poll(end) => drop(pair.poll(end)),
             Step::HangUp(end) => drop(pair.hang_up(end)),
             Step::Close(end) => pair.close(end),
-            Step::Renew => pair.renew(),
             Step::Tick => {
                 let next = pair.next_deadline().expect("only then time passes");
                 pair.expire(next - pair.now());
@@ -304,15 +296,6 @@ fn ignoring_credits_is_found_c1() {
     let mut world = World::new([1, 8], [6, 0]);
     world.client.config.credit_limit = 16;
     refute("ignored credits", world, LOST);
-}
-
-#[test]
-fn registering_early_is_found_w5() {
-    let mut world = World::new([2, 1], [0, 3]);
-    world.client.config.danger_early_register = true;
-    world.server.config.danger_early_register = true;
-    world.renew = true;
-    refute("early register", world, LOST);
 }
 
 #[test]

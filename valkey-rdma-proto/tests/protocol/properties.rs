@@ -43,21 +43,22 @@ fn step() -> impl Strategy<Value = Step> {
 fn setup(role: Role, receives: impl Strategy<Value = u32>) -> impl Strategy<Value = Setup> {
     let len = || prop_oneof![2 => 1..4_u32, 2 => 4..50_u32, 1 => 50..300_u32];
     let keepalive = prop_oneof![Just(None), (1..3000_u64).prop_map(|ms| Some(Duration::from_millis(ms)))];
-    let config = (len(), keepalive, any::<bool>());
+    let config = (len(), keepalive);
     let queues = (5..40_u32, receives, len());
-    (len(), 1..4_u32, len(), queues, config).prop_map(move |(window, buffers, staging, queues, config)| {
-        let (send_depth, receives, max_message) = queues;
-        let (max_piece, keepalive, features) = config;
-        let config = Config {
-            max_piece,
-            keepalive,
-            features: features.then_some(3),
-            handshake_timeout: Duration::MAX,
-            keepalive_misses: u32::MAX,
-            ..Config::new(role)
-        };
-        Setup { config, window, buffers, staging, receives, send_depth, max_message }
-    })
+    (len(), 1..4_u32, len(), queues, config).prop_map(
+        move |(window, buffers, send_buffer, queues, config)| {
+            let (send_depth, receives, max_message) = queues;
+            let (max_piece, keepalive) = config;
+            let config = Config {
+                max_piece,
+                keepalive,
+                handshake_timeout: Duration::MAX,
+                keepalive_misses: u32::MAX,
+                ..Config::new(role)
+            };
+            Setup { config, window, buffers, send_buffer, receives, send_depth, max_message }
+        },
+    )
 }
 
 /// A client that may use as many credits as the server has receives, and not one more.
@@ -119,7 +120,7 @@ proptest! {
             pair.transfer(end.other(), 50);
             prop_assert_eq!(pair[end].read, pair[end.other()].written);
             prop_assert_eq!(events(&pair, end), (1, 0));
-            let fate = pair[end].core.fate();
+            let fate = pair[end].core.delivery_report();
             prop_assert_eq!(fate.unsent, 0);
             prop_assert_eq!(fate.delivered + fate.unknown, pair[end].written);
         }
@@ -160,10 +161,10 @@ proptest! {
         for end in End::BOTH {
             pair.read(end, u64::MAX);
             prop_assert_eq!(events(&pair, end).1, 1);
-            let (fate, read) = (pair[end].core.fate(), pair[end.other()].read);
+            let (fate, read) = (pair[end].core.delivery_report(), pair[end.other()].read);
             prop_assert!(fate.delivered <= read && read <= fate.delivered + fate.unknown);
             if pair.close_reason(end) == Some(CloseReason::Local) {
-                prop_assert_eq!(read, pair[end].core.fate().delivered);
+                prop_assert_eq!(read, pair[end].core.delivery_report().delivered);
                 prop_assert_eq!(fate.unknown + fate.unsent, 0);
             }
         }

@@ -48,9 +48,9 @@ impl Scripted {
             })
             .collect();
         let resources = Resources {
-            commands: RegionId(0),
-            staging: RegionId(1),
-            staging_len: 8192,
+            control: RegionId(0),
+            send_buffer: RegionId(1),
+            send_buffer_len: 8192,
             rx: &rx,
             receives: RECEIVES,
             send_depth: 64,
@@ -225,7 +225,8 @@ impl Scripted {
     }
 
     pub fn pump(&mut self) {
-        while let Some(work) = self.core.poll_work() {
+        let now = self.now;
+        while let Some(work) = self.core.poll_work(|| now) {
             match work {
                 Work::Receive(request) => {
                     assert!(matches!(request.wr_id.kind(), WrKind::Receive(_)));

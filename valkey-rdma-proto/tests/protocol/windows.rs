@@ -151,24 +151,23 @@ fn a_slow_register_holds_writes_back_and_nothing_else_w4() {
     let before = scripted.data.len();
     scripted.write(100);
     assert_eq!(scripted.data.len(), before, "waits");
-    assert!(scripted.core.poll_work().is_none(), "and does not spin");
+    assert!(scripted.core.poll_work(|| panic!("the wait began before")).is_none(), "and does not spin");
     scripted.writes(40);
     assert_eq!(scripted.read(), 40, "replies still arrive");
     assert_eq!(scripted.core.counters().window_stalls, 1);
 }
 
 #[test]
-fn a_stall_lasts_from_the_moment_told_before_it_to_the_register_w4() {
+fn a_stall_lasts_from_the_wait_to_the_register_and_only_then_is_the_clock_read_w4() {
     let mut scripted = Scripted::connected(Role::Client);
-    scripted.write(PEER_MEMORY.len);
-    assert!(!scripted.core.is_stalling(), "the window takes all of it");
+    scripted.write(PEER_MEMORY.len - 1);
+    scripted.core.commit(1);
+    let work = scripted.core.poll_work(|| panic!("the window takes all of it"));
+    assert!(work.is_some());
     scripted.now = scripted.now + Duration::from_secs(5);
-    let free = scripted.core.reserve();
-    scripted.core.commit(free.len().min(100) as u32);
-    assert!(scripted.core.is_stalling());
-    scripted.core.handle_timeout(scripted.now);
-    scripted.pump();
-    assert!(!scripted.core.is_stalling(), "noted");
+    scripted.write(100);
+    let nothing = scripted.core.poll_work(|| panic!("the wait began before"));
+    assert_eq!(nothing, None);
     scripted.now = scripted.now + Duration::from_secs(2);
     scripted.says(register(PEER_MEMORY));
     assert_eq!(scripted.core.counters().window_stall_time, Duration::from_secs(2));
@@ -232,7 +231,7 @@ fn a_reply_in_many_pieces_is_one_stream_i1() {
 #[test]
 fn no_work_request_is_larger_than_the_device_takes_l2() {
     let mut client = Setup::new(Role::Client);
-    (client.max_message, client.staging) = (100, 4096);
+    (client.max_message, client.send_buffer) = (100, 4096);
     let mut pair = Pair::connected(&client, &Setup::new(Role::Server));
     pair.write(End::Client, 950);
     assert!(pair[End::Client].sends.iter().all(|send| send.request.local.len <= 100));

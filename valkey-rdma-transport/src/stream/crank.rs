@@ -3,7 +3,7 @@
 use std::task::Context;
 
 use tokio::time::Instant;
-use valkey_rdma_proto::{Event, wire};
+use valkey_rdma_proto::{self as proto, Event, wire};
 
 use super::end::End;
 use super::port::COMPLETION_BATCH;
@@ -117,11 +117,10 @@ impl Session {
 
     /// Does all the work the core has: consecutive sends leave under one doorbell, receives in one batch.
     pub(super) fn pump(&mut self) {
-        if self.core.is_stalling() {
-            self.core.handle_timeout(self.now());
-        }
+        let origin = self.origin;
+        let clock = || proto::Instant::from_origin(origin.elapsed());
         let mut connected = true;
-        while let Some(work) = self.core.poll_work() {
+        while let Some(work) = self.core.poll_work(clock) {
             connected &= self.port.prepare(work);
         }
         if let Err(error) = self.port.post() {

@@ -9,7 +9,7 @@ use bytes::BufMut;
 use valkey_rdma_proto::work::{
     Completion, Outcome, ReceiveRequest, Region, RegionId, SendRequest, Slice, WrKind,
 };
-use valkey_rdma_proto::{Work, command_region_len, wire};
+use valkey_rdma_proto::{Work, control_region_len, wire};
 
 use crate::config::Config;
 use crate::device::{Access, CmEvent, Endpoint};
@@ -30,8 +30,8 @@ pub(super) struct Port {
     leases: VecDeque<(u64, Lease)>,
     /// The pools that were to be registered, and under which name they are, unless that was refused.
     pools: Vec<(Weak<Arena>, Option<RegionId>)>,
-    commands: RegionId,
-    staging: RegionId,
+    control: RegionId,
+    send_buffer: RegionId,
     pinned_bytes: u64,
     /// An event was asked for and has not come.
     armed: bool,
@@ -44,8 +44,8 @@ pub(super) struct Port {
 
 /// What was registered and granted when a port was opened.
 pub(super) struct Granted {
-    pub(super) commands: RegionId,
-    pub(super) staging: Region,
+    pub(super) control: RegionId,
+    pub(super) send_buffer: Region,
     pub(super) windows: Vec<Region>,
     pub(super) receives: u32,
     pub(super) send_depth: u32,
@@ -69,20 +69,20 @@ impl Port {
     ) -> Result<(Self, Granted), TransportError> {
         let limits = endpoint.limits();
         let receives = limits.receive_depth.min(config.receives());
-        let commands = endpoint.register(command_region_len(receives), Access::Local)?;
-        let staging = endpoint.register(config.send_buffer_len(), Access::Local)?;
+        let control = endpoint.register(control_region_len(receives), Access::Local)?;
+        let send_buffer = endpoint.register(config.send_buffer_len(), Access::Local)?;
         let (count, len) = config.windows();
         let windows =
             (0..count).map(|_| endpoint.register(len, Access::RemoteWrite)).collect::<Result<Vec<_>, _>>()?;
-        let regions = [&commands, &staging].into_iter().chain(&windows);
+        let regions = [&control, &send_buffer].into_iter().chain(&windows);
         let port = Self {
             pinned_bytes: regions.map(|region| u64::from(region.len)).sum(),
             endpoint: Some(endpoint),
             place,
             leases: VecDeque::new(),
             pools: Vec::new(),
-            commands: commands.id,
-            staging: staging.id,
+            control: control.id,
+            send_buffer: send_buffer.id,
             armed: false,
             receives: Vec::with_capacity(receives as usize),
             sends: Vec::new(),
@@ -90,8 +90,8 @@ impl Port {
             counters: DeviceCounters::default(),
         };
         let (send_depth, max_message) = (limits.send_depth, limits.max_message);
-        let commands = commands.id;
-        Ok((port, Granted { commands, staging, windows, receives, send_depth, max_message }))
+        let control = control.id;
+        Ok((port, Granted { control, send_buffer, windows, receives, send_depth, max_message }))
     }
 
     /// Connects or accepts.
@@ -164,7 +164,7 @@ impl Port {
         let Some(endpoint) = &self.endpoint else { return 0 };
         let len = (len as usize).min(wire::MESSAGE_LEN);
         let start = slot as usize * wire::MESSAGE_LEN;
-        endpoint.copy_out(self.commands, start..start + len, &mut &mut message[..]);
+        endpoint.copy_out(self.control, start..start + len, &mut &mut message[..]);
         len
     }
 
@@ -176,7 +176,7 @@ impl Port {
                 let start = request.local.offset as usize;
                 let slot = start..start + bytes.len();
                 if let Some(endpoint) = &mut self.endpoint {
-                    endpoint.fill(self.commands, slot, &mut |room| room.copy_from_slice(&bytes));
+                    endpoint.fill(self.control, slot, &mut |room| room.copy_from_slice(&bytes));
                 }
                 self.sends.push(request);
             }
@@ -210,7 +210,7 @@ impl Port {
     /// Lends bytes of the send buffer for writing.
     pub(super) fn fill(&mut self, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
         if let Some(endpoint) = &mut self.endpoint {
-            endpoint.fill(self.staging, range, fill);
+            endpoint.fill(self.send_buffer, range, fill);
         }
     }
 

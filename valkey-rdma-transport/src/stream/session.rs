@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
-use valkey_rdma_proto::{self as proto, Connection, Fate, Resources, Role};
+use valkey_rdma_proto::{self as proto, Connection, DeliveryReport, Resources, Role};
 
 use super::end::End;
 use super::port::{Port, Remains};
@@ -36,7 +36,7 @@ pub(super) struct Session {
     /// Nobody will read any more.
     discarded: bool,
     info: Info,
-    origin: Instant,
+    pub(super) origin: Instant,
     /// Not tokio's: that one stands still in tests with a paused clock, and looking would never end.
     spin_origin: std::time::Instant,
 }
@@ -62,9 +62,9 @@ impl Session {
         let (local_addr, peer_addr) = (endpoint.local_addr(), endpoint.peer_addr());
         let (port, granted) = Port::open(endpoint, config, place)?;
         let resources = Resources {
-            commands: granted.commands,
-            staging: granted.staging.id,
-            staging_len: granted.staging.len,
+            control: granted.control,
+            send_buffer: granted.send_buffer.id,
+            send_buffer_len: granted.send_buffer.len,
             rx: &granted.windows,
             receives: granted.receives,
             send_depth: granted.send_depth,
@@ -146,7 +146,7 @@ impl Session {
             self.waiters.writer(cx, Wants::End);
             return Poll::Pending;
         };
-        let Fate { unknown, unsent, .. } = self.core.fate();
+        let DeliveryReport { unknown, unsent, .. } = self.core.delivery_report();
         // What was under way when the peer left before is the usual loss of a connection, told by other means.
         Poll::Ready((end, unsent + if self.shutting_down { unknown } else { 0 }))
     }
@@ -184,7 +184,7 @@ impl Session {
         if !self.port.holds() && self.end.is_none() {
             return None;
         }
-        let leases = self.port.give_back(self.core.fate().delivered);
+        let leases = self.port.give_back(self.core.delivery_report().delivered);
         let finished = self.end.is_some() && (self.discarded || self.core.readable().is_none());
         let remains = if finished { self.port.release() } else { None };
         Some(Spent { _leases: leases, _remains: remains })

@@ -3,7 +3,7 @@
 
 use std::task::{Context, Poll, ready};
 
-use valkey_rdma_proto::Fate;
+use valkey_rdma_proto::DeliveryReport;
 
 use super::session::Session;
 use super::waiters::Wants;
@@ -87,7 +87,7 @@ impl Session {
     fn lend(&mut self, lease: Lease) -> Option<usize> {
         let slice = self.port.lend(&lease)?;
         self.core.lend(slice);
-        let Fate { delivered, unknown, unsent } = self.core.fate();
+        let DeliveryReport { delivered, unknown, unsent } = self.core.delivery_report();
         self.port.hold(lease, delivered + unknown + unsent);
         Some(slice.len as usize)
     }

@@ -31,7 +31,6 @@ fn input() -> impl Strategy<Value = Input> {
         3 => any::<u16>().prop_map(Input::Elapse),
         8 => (0..80_u16).prop_map(Input::Write),
         8 => (0..80_u16).prop_map(Input::Read),
-        1 => Just(Input::Renew),
         1 => prop_oneof![
             Just(Input::Close),
             Just(Input::Failed),

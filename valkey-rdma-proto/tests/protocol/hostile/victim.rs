@@ -24,7 +24,6 @@ pub enum Input {
     Elapse(u16),
     Write(u16),
     Read(u16),
-    Renew,
     Close,
 }
 
@@ -52,7 +51,7 @@ impl Story {
     }
 }
 
-const STAGING: u32 = 64;
+const SEND_BUFFER: u32 = 64;
 const WINDOW: u32 = 100;
 
 /// A connection with everything around it that a device would do, and what must hold whatever happens.
@@ -69,21 +68,16 @@ impl Victim {
     pub fn new(role: Role) -> Self {
         let rx = [0, 1].map(|n| Region { id: RegionId(2 + n), addr: 0, rkey: n, len: WINDOW });
         let resources = Resources {
-            commands: RegionId(0),
-            staging: RegionId(1),
-            staging_len: STAGING,
+            control: RegionId(0),
+            send_buffer: RegionId(1),
+            send_buffer_len: SEND_BUFFER,
             rx: &rx,
             receives: 8,
             send_depth: 16,
             max_message: 30,
         };
-        let config = Config {
-            danger_early_register: true,
-            features: Some(1),
-            idle_timeout: Some(Duration::from_secs(100)),
-            credit_limit: 8,
-            ..Config::new(role)
-        };
+        let config =
+            Config { idle_timeout: Some(Duration::from_secs(100)), credit_limit: 8, ..Config::new(role) };
         let core = Connection::new(role, config, resources);
         let now = Instant::default();
         let mut victim = Self { core, now, posted: Vec::new(), disconnected: false, connected: 0, closed: 0 };
@@ -126,7 +120,7 @@ impl Victim {
             }
             Input::Write(len) => {
                 let room = self.core.reserve();
-                assert!(room.end <= STAGING);
+                assert!(room.end <= SEND_BUFFER);
                 self.core.commit(u32::from(len).min(room.len() as u32));
             }
             Input::Read(len) => {
@@ -135,7 +129,6 @@ impl Victim {
                     self.core.consume(slice.len.min(len.into()));
                 }
             }
-            Input::Renew => drop(self.core.renew_window()),
             Input::Close => self.core.close(now),
         }
         self.pump();
@@ -153,7 +146,8 @@ impl Victim {
     }
 
     fn pump(&mut self) {
-        while let Some(work) = self.core.poll_work() {
+        let now = self.now;
+        while let Some(work) = self.core.poll_work(|| now) {
             assert!(!self.disconnected, "nothing follows a disconnect: {work:?}");
             match work {
                 Work::Receive(request) => self.posted.push(request.wr_id),
@@ -182,7 +176,7 @@ impl Victim {
     fn look_at(request: &SendRequest, region: u32) {
         assert_eq!(request.local.region.0, region);
         if region == 1 {
-            assert!(request.local.offset + request.local.len <= STAGING);
+            assert!(request.local.offset + request.local.len <= SEND_BUFFER);
         }
         if let SendOp::WriteWithImm { imm, .. } = request.op {
             assert!(imm >= request.local.len && imm <= 30);

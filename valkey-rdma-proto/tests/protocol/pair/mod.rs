@@ -237,12 +237,6 @@ impl Pair {
         panic!("{left} bytes are never taken");
     }
 
-    /// The client offers a fresh window early.
-    pub fn renew(&mut self) {
-        self[End::Client].core.renew_window();
-        self.after(End::Client);
-    }
-
     /// When something is due.
     pub fn next_deadline(&self) -> Option<Instant> {
         self.sides.iter().filter_map(|side| side.core.poll_timeout()).min()
@@ -311,7 +305,8 @@ impl Pair {
 
     /// Does the work the core of `end` has.
     pub fn pump(&mut self, end: End) {
-        if self[end].pump() {
+        let now = self.now;
+        if self[end].pump(now) {
             self.cut(end);
             // What had arrived before is still the application's.
             while self.poll(end) {}

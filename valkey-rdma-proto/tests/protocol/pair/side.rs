@@ -8,12 +8,12 @@ use valkey_rdma_proto::work::{
     Completion, FailureStatus, Outcome, ReceiveRequest, Region, RegionId, SendOp, SendRequest, Slice, WrId,
     WrKind,
 };
-use valkey_rdma_proto::{Config, Connection, Event, Instant, Resources, Role, Work, command_region_len};
+use valkey_rdma_proto::{Config, Connection, Event, Instant, Resources, Role, Work, control_region_len};
 
 use super::Fault;
 
-const COMMANDS: RegionId = RegionId(0);
-const STAGING: RegionId = RegionId(1);
+const CONTROL: RegionId = RegionId(0);
+const SEND_BUFFER: RegionId = RegionId(1);
 /// The number of the first receive buffer.
 const RX: u32 = 2;
 
@@ -23,7 +23,7 @@ pub struct Setup {
     pub config: Config,
     pub window: u32,
     pub buffers: u32,
-    pub staging: u32,
+    pub send_buffer: u32,
     pub receives: u32,
     pub send_depth: u32,
     pub max_message: u32,
@@ -35,7 +35,7 @@ impl Setup {
             config: Config::new(role),
             window: 1024,
             buffers: 2,
-            staging: 1024,
+            send_buffer: 1024,
             receives: 1024,
             send_depth: 1024,
             max_message: 1 << 30,
@@ -110,15 +110,15 @@ impl Side {
             })
             .collect();
         let resources = Resources {
-            commands: COMMANDS,
-            staging: STAGING,
-            staging_len: setup.staging,
+            control: CONTROL,
+            send_buffer: SEND_BUFFER,
+            send_buffer_len: setup.send_buffer,
             rx: &windows,
             receives: setup.receives,
             send_depth: setup.send_depth,
             max_message: setup.max_message,
         };
-        let mut memory = vec![vec![0; setup.staging as usize]];
+        let mut memory = vec![vec![0; setup.send_buffer as usize]];
         memory.extend(windows.iter().map(|window| vec![0; window.len as usize]));
         memory.push(Vec::new());
         Self {
@@ -146,9 +146,9 @@ impl Side {
     }
 
     /// Does all the work the core has. Returns whether it wants to be disconnected.
-    pub fn pump(&mut self) -> bool {
+    pub fn pump(&mut self, now: Instant) -> bool {
         let mut disconnect = false;
-        while let Some(work) = self.core.poll_work() {
+        while let Some(work) = self.core.poll_work(|| now) {
             match work {
                 Work::Receive(request) => {
                     self.posted.push_back(request);
@@ -173,9 +173,9 @@ impl Side {
     /// A message's slot lies in the command region, and its last message has left it.
     fn check_slot(&mut self, slot: Slice) {
         let mut in_use = self.sends.iter().chain(self.executed.iter().map(|done| &done.sent));
-        let len = command_region_len(self.receives as u32);
+        let len = control_region_len(self.receives as u32);
         let first = (self.receives * MESSAGE_LEN) as u32;
-        let inside = slot.region == COMMANDS && (first..len).contains(&slot.offset);
+        let inside = slot.region == CONTROL && (first..len).contains(&slot.offset);
         if !inside || in_use.any(|other| other.request.local == slot) {
             self.faults.push(Fault::SlotInUse);
         }
@@ -211,7 +211,7 @@ impl Side {
             }
             for offset in room.start..room.start + now_len as u32 {
                 let byte = stream_byte(self.role, self.written);
-                self.slice_mut(Slice { region: STAGING, offset, len: 1 })[0] = byte;
+                self.slice_mut(Slice { region: SEND_BUFFER, offset, len: 1 })[0] = byte;
                 self.written += 1;
             }
             self.core.commit(now_len as u32);
@@ -235,7 +235,7 @@ impl Side {
 
     /// The application uses what it has lent for something else, as soon as it may.
     fn reuse_lent(&mut self) {
-        let delivered = self.core.fate().delivered;
+        let delivered = self.core.delivery_report().delivered;
         while let Some(&(end, slice)) = self.lent.front()
             && end <= delivered
         {
@@ -286,12 +286,12 @@ impl Side {
 
     fn slice(&self, slice: Slice) -> &[u8] {
         let start = slice.offset as usize;
-        &self.memory[(slice.region.0 - STAGING.0) as usize][start..start + slice.len as usize]
+        &self.memory[(slice.region.0 - SEND_BUFFER.0) as usize][start..start + slice.len as usize]
     }
 
     fn slice_mut(&mut self, slice: Slice) -> &mut [u8] {
         let start = slice.offset as usize;
-        &mut self.memory[(slice.region.0 - STAGING.0) as usize][start..start + slice.len as usize]
+        &mut self.memory[(slice.region.0 - SEND_BUFFER.0) as usize][start..start + slice.len as usize]
     }
 
     /// A send arrives from the peer. A WRITE outside of the windows is a fault; no receive is `None`.
