@@ -50,7 +50,7 @@ impl Drop for Mock {
 }
 
 fn benchmark(url: &str, flags: &[&str]) -> Output {
-    let mut command = Command::new(program("valkey-rdma-benchmark", "valkey-rdma-benches"));
+    let mut command = Command::new(program("valkey-rdma-benchmark", "valkey-rdma-benchmark"));
     command.args(["--url", url]).args(flags).env_remove("RUST_LOG").output().expect("the load tool runs")
 }
 
@@ -78,7 +78,7 @@ fn the_load_tool_reaches_a_mock_in_another_process_and_every_reply_is_right() {
 #[test]
 fn a_mock_that_is_killed_is_a_lost_connection() {
     let mut mock = Mock::start();
-    let tool = program("valkey-rdma-benchmark", "valkey-rdma-benches");
+    let tool = program("valkey-rdma-benchmark", "valkey-rdma-benchmark");
     let mut command = Command::new(tool);
     command
         .args(["--url", &mock.url, "-t", "get", "-n", "100000000", "-c", "2", "-q"])

@@ -1,0 +1,50 @@
+//! valkey-benchmark's flags that this tool does not have, and why.
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use super::Instead;
+
+/// Each flag with its reason.
+pub(crate) const REFUSED: [(&str, &str); 15] = [
+    ("cluster", NO_CLUSTER),
+    ("rfr", NO_CLUSTER),
+    ("mptcp", "multipath TCP is the kernel's to give: run the tool under mptcpize"),
+    ("fuzz", FUZZ),
+    ("fuzz-mode", FUZZ),
+    ("fuzz-loglevel", FUZZ),
+    ("tls", NO_TLS),
+    ("sni", NO_TLS),
+    ("cacert", NO_TLS),
+    ("cacertdir", NO_TLS),
+    ("insecure", NO_TLS),
+    ("cert", NO_TLS),
+    ("key", NO_TLS),
+    ("tls-ciphers", NO_TLS),
+    ("tls-ciphersuites", NO_TLS),
+];
+
+const NO_CLUSTER: &str =
+    "this tool measures one server: name a node of the cluster and use keys of its slots";
+const NO_TLS: &str = "there is no TLS over RDMA, and a comparison over TCP has to be without it too";
+const FUZZ: &str = "random commands are for testing a server, not for measuring it: use valkey-benchmark";
+
+/// `command` with the flags, so that they are known and can be refused.
+pub(super) fn with_refused(command: Command) -> Command {
+    let flags = REFUSED
+        .map(|(flag, _)| Arg::new(flag).long(flag).hide(true).num_args(0..=1).action(ArgAction::Append));
+    let obsolete = Arg::new("errors").short('e').hide(true).action(ArgAction::SetTrue);
+    command.args(flags).arg(obsolete)
+}
+
+/// Refuses a command line with one of them.
+pub(super) fn refuse(matches: &ArgMatches) -> Result<(), Instead> {
+    if matches.get_flag("errors") {
+        return Err(Instead::Refuse(
+            "-e is obsolete: errors are always counted by kind, and the first ones told".to_owned(),
+        ));
+    }
+    match REFUSED.iter().find(|(flag, _)| matches.contains_id(flag)) {
+        Some((flag, reason)) => Err(Instead::Refuse(format!("--{flag}: {reason}"))),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,58 @@
+//! What the user typed and nobody else should read.
+
+use std::fmt;
+
+/// A password, which does not show in debug output.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Password(String);
+
+impl Password {
+    /// The password itself. Mind where you print it.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for Password {
+    fn from(text: String) -> Password {
+        Password(text)
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("***")
+    }
+}
+
+/// A server's URL as typed, which shows neither user nor password in debug output.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct ServerUrl(String);
+
+impl ServerUrl {
+    /// The URL itself, password included. Mind where you print it.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for ServerUrl {
+    fn from(text: String) -> ServerUrl {
+        ServerUrl(text)
+    }
+}
+
+impl fmt::Debug for ServerUrl {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Nothing says that it is a good URL: whatever comes before the last `@` may be secret.
+        let masked = match self.0.rsplit_once('@') {
+            None => self.0.clone(),
+            Some((login, host)) => {
+                let scheme =
+                    login.split_once("://").map_or(String::new(), |(scheme, _)| format!("{scheme}://"));
+                format!("{scheme}***@{host}")
+            }
+        };
+        fmt::Debug::fmt(&masked, out)
+    }
+}

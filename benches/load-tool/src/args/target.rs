@@ -1,0 +1,147 @@
+//! The servers that the flags name.
+
+use valkey_rdma_client::{Endpoint, Polling, Protocol, Transport};
+
+use super::{Args, Instead, ServerUrl};
+use crate::generator::Target;
+
+impl Args {
+    /// The server to measure.
+    ///
+    /// # Errors
+    /// [`Instead::Refuse`] if its URL makes no sense, or contradicts another flag.
+    pub(crate) fn target(&self) -> Result<Target, Instead> {
+        let endpoint = match &self.url {
+            Some(url) => {
+                let mut endpoint = from_url("--url", url)?;
+                if !says(url, "protocol") {
+                    endpoint.set_protocol(self.protocol());
+                } else if self.resp3 && endpoint.protocol() != Protocol::Resp3 {
+                    return Err(Instead::Refuse("-3 contradicts the URL's protocol".to_owned()));
+                }
+                endpoint
+            }
+            None => self.endpoint(),
+        };
+        let mut target = self.finish(endpoint)?;
+        target.socket = self.socket.clone();
+        Ok(target)
+    }
+
+    /// The server to compare it with. What its URL does not say is as for the first one, so that the same is measured;
+    /// a login goes to the same host only.
+    ///
+    /// # Errors
+    /// As [`target`](Self::target).
+    pub(crate) fn other_target(&self) -> Result<Option<Target>, Instead> {
+        let Some(url) = &self.compare else { return Ok(None) };
+        let (mut endpoint, one) = (from_url("--compare", url)?, self.target()?.endpoint);
+        if !says(url, "protocol") {
+            endpoint.set_protocol(one.protocol());
+        }
+        if !names_database(url) {
+            endpoint.set_database(one.database());
+        }
+        if endpoint.user().is_none() && endpoint.password().is_none() && endpoint.host() == one.host() {
+            match (one.user(), one.password()) {
+                (Some(user), Some(password)) => drop(endpoint.set_login(user, password)),
+                (None, Some(password)) => drop(endpoint.set_password(password)),
+                (_, None) => {}
+            }
+        }
+        if endpoint.transport() != Transport::Tcp {
+            if let Some(bytes) = self.rx_size.filter(|_| endpoint.rx_size().is_none()) {
+                endpoint.set_rx_size(bytes);
+            }
+            if self.poll.is_some() && !says(url, "poll") {
+                endpoint.set_polling(one.polling());
+            }
+        }
+        if endpoint.protocol() != one.protocol() || endpoint.database() != one.database() {
+            return Err(Instead::Refuse(format!(
+                "--compare: its URL says {} and database {}, and the other server is asked for {} and database {}: \
+                 two servers are compared with the same protocol and database",
+                endpoint.protocol(),
+                endpoint.database(),
+                one.protocol(),
+                one.database(),
+            )));
+        }
+        let mut target = Target::new(endpoint);
+        target.tracking = self.enable_tracking;
+        Ok(Some(target))
+    }
+
+    fn finish(&self, mut endpoint: Endpoint) -> Result<Target, Instead> {
+        let refuse = |reason: &str| Err(Instead::Refuse(reason.to_owned()));
+        if let Some(bytes) = self.rx_size {
+            if endpoint.transport() == Transport::Tcp {
+                return refuse(
+                    "--rx-size is the size of an RDMA window, and this server is reached over TCP",
+                );
+            }
+            if endpoint.rx_size().is_some() {
+                return refuse("--rx-size contradicts the URL's rx_size");
+            }
+            endpoint.set_rx_size(bytes);
+        }
+        if let Some(mode) = &self.poll {
+            if endpoint.transport() == Transport::Tcp {
+                return refuse("--poll is about RDMA completions, and this server is reached over TCP");
+            }
+            if self.url.as_ref().is_some_and(|url| says(url, "poll")) {
+                return refuse("--poll contradicts the URL's poll");
+            }
+            let mode = mode.parse::<Polling>();
+            endpoint.set_polling(mode.map_err(|error| Instead::Refuse(format!("--poll: {error}")))?);
+        }
+        if self.pool && endpoint.transport() == Transport::Tcp {
+            return refuse("--pool is memory registered for RDMA, and this server is reached over TCP");
+        }
+        let mut target = Target::new(endpoint);
+        target.tracking = self.enable_tracking;
+        Ok(target)
+    }
+
+    fn endpoint(&self) -> Endpoint {
+        let transport = match self.transport {
+            super::Transport::Rdma => Transport::Rdma,
+            super::Transport::Tcp => Transport::Tcp,
+            super::Transport::Emulated => Transport::Emulated,
+        };
+        let mut endpoint = Endpoint::new(transport, self.host.as_str(), self.port);
+        match (&self.user, &self.password) {
+            (Some(user), Some(password)) => drop(endpoint.set_login(user, password.as_str())),
+            (None, Some(password)) => drop(endpoint.set_password(password.as_str())),
+            (_, None) => {}
+        }
+        endpoint.set_database(self.dbnum);
+        endpoint.set_protocol(self.protocol());
+        endpoint
+    }
+
+    fn protocol(&self) -> Protocol {
+        if self.resp3 { Protocol::Resp3 } else { Protocol::Resp2 }
+    }
+}
+
+/// Whether a URL has this option.
+fn says(url: &ServerUrl, option: &str) -> bool {
+    let query = url.as_str().split_once('?').map_or("", |(_, query)| query);
+    query.split('&').any(|said| said.split('=').next() == Some(option))
+}
+
+/// Whether a URL has a path, which is the number of a database.
+fn names_database(url: &ServerUrl) -> bool {
+    let place = url.as_str().split(['?', '#']).next().unwrap_or_default();
+    let place = place.split_once("://").map_or(place, |(_, place)| place);
+    place.split_once('/').is_some_and(|(_, database)| !database.is_empty())
+}
+
+fn from_url(flag: &str, url: &ServerUrl) -> Result<Endpoint, Instead> {
+    let scheme = url.as_str().split("://").next().unwrap_or_default();
+    if matches!(scheme, "valkeys" | "rediss") {
+        return Err(Instead::Refuse(format!("{flag}: {scheme}:// is TLS: {}", super::REFUSED[6].1)));
+    }
+    url.as_str().parse::<Endpoint>().map_err(|error| Instead::Refuse(format!("{flag}: {error}")))
+}

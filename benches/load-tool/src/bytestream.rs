@@ -1,0 +1,410 @@
+//! `-t stream` and `-t echo`: the byte stream without RESP, so that network and server can be told apart.
+//!
+//! The other end is this tool too, with `--serve-echo`. A connection begins with one byte that says what follows: `E`
+//! and everything is sent back, or `S` and everything is counted; after each message of a stream's last one the server
+//! sends the count as 8 bytes, big-endian, so that the sender knows that all has arrived.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::process::Command;
+use tokio::task::JoinSet;
+use valkey_rdma_transport::{Config, DeviceKind, Listener, TransportError};
+
+use crate::args::Transport;
+use crate::generator::{DialError, Limit, Target, Wire, dial_plain};
+use crate::interrupt::Interrupt;
+use crate::measure::Latencies;
+
+/// What goes where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// `-t stream`: as many messages as fit, one way.
+    OneWay,
+    /// `-t echo`: one message there and back at a time.
+    Both,
+}
+
+/// How much is sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ends {
+    /// Number of connections.
+    pub(crate) connections: usize,
+    /// Length of each message in bytes.
+    pub(crate) message: usize,
+    /// When it ends; requests are messages.
+    pub(crate) limit: Limit,
+}
+
+/// What went wrong.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum Error {
+    /// The server could not be reached.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// Nothing can be served at this address.
+    #[error("cannot serve at {addr}")]
+    Bind {
+        /// Where.
+        addr: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Nothing can be served over this device.
+    #[error("cannot serve over this device")]
+    Device(#[from] TransportError),
+    /// The connection broke.
+    #[error("the connection broke; is the other end valkey-rdma-benchmark --serve-echo?")]
+    Broken(#[from] io::Error),
+    /// An echo that is not what was sent.
+    #[error(
+        "the echo differs from what was sent, at byte {at} of a message; is the other end valkey-rdma-benchmark --serve-echo?"
+    )]
+    Differs {
+        /// Where.
+        at: usize,
+    },
+    /// A count that is not what was sent.
+    #[error("{arrived} bytes arrived of {sent} that were sent")]
+    Miscounted {
+        /// Told by the other end.
+        arrived: u64,
+        /// Sent by this one.
+        sent: u64,
+    },
+}
+
+/// What was measured.
+#[derive(Debug)]
+pub(crate) struct Measured {
+    direction: Direction,
+    bytes: u64,
+    messages: u64,
+    elapsed: Duration,
+    latencies: Latencies,
+}
+
+impl Measured {
+    /// Writes it as a table.
+    ///
+    /// # Errors
+    /// Whatever `out` fails with.
+    pub(crate) fn write(&self, out: &mut dyn Write, target: &Target, ends: &Ends) -> io::Result<()> {
+        let seconds = self.elapsed.as_secs_f64().max(1e-9);
+        writeln!(
+            out,
+            "{} over {}: {} connections, messages of {} bytes",
+            self.direction,
+            target.transport(),
+            ends.connections,
+            ends.message
+        )?;
+        writeln!(
+            out,
+            "{:>14} {:>14} {:>12} {:>12} {:>12}",
+            "messages/s", "MB/s", "p50 us", "p99 us", "max us"
+        )?;
+        let us = |duration: Duration| match self.direction {
+            Direction::OneWay => "-".to_owned(),
+            Direction::Both => format!("{:.3}", duration.as_secs_f64() * 1e6),
+        };
+        writeln!(
+            out,
+            "{:>14.0} {:>14.2} {:>12} {:>12} {:>12}",
+            self.messages as f64 / seconds,
+            self.bytes as f64 / seconds / 1e6,
+            us(self.latencies.quantile(0.5)),
+            us(self.latencies.quantile(0.99)),
+            us(self.latencies.max()),
+        )
+    }
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Direction::OneWay => "stream",
+            Direction::Both => "echo",
+        })
+    }
+}
+
+/// The first byte of a connection whose bytes are sent back.
+const ECHO: u8 = b'E';
+/// The first byte of a connection whose bytes are counted.
+const SINK: u8 = b'S';
+/// Ends a stream: no message byte has this value.
+const END: u8 = 0xff;
+/// How long the messages under way may still take after an interrupt.
+const LAST_MESSAGE: Duration = Duration::from_secs(1);
+/// The pause after a connection could not be accepted, as without files to have.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Room for received bytes.
+const ROOM: usize = 256 * 1024;
+
+/// Measures the byte stream to `target`, which must serve it.
+///
+/// # Errors
+/// [`Error`] with what broke.
+pub(crate) async fn measure(
+    target: &Target,
+    direction: Direction,
+    ends: &Ends,
+    interrupt: &Interrupt,
+) -> Result<Measured, Error> {
+    let mut wires = Vec::new();
+    for _ in 0..ends.connections {
+        wires.push(dial_plain(target).await?);
+    }
+    let shared = Arc::new(Sending {
+        message: (0..ends.message).map(|at| (at % 251) as u8).collect(),
+        limit: ends.limit,
+        sent: AtomicU64::new(0),
+        started: Instant::now(),
+        interrupt: interrupt.clone(),
+    });
+    let mut tasks = JoinSet::new();
+    for wire in wires {
+        let shared = Arc::clone(&shared);
+        tasks.spawn(async move {
+            match direction {
+                Direction::OneWay => shared.stream(wire).await,
+                Direction::Both => shared.echo(wire).await,
+            }
+        });
+    }
+    let (mut messages, mut latencies) = (0, Latencies::default());
+    let hung = async {
+        interrupt.asked().await;
+        tokio::time::sleep(LAST_MESSAGE).await;
+    };
+    tokio::pin!(hung);
+    loop {
+        let ended = tokio::select! {
+            ended = tasks.join_next() => ended,
+            () = &mut hung => {
+                tasks.shutdown().await;
+                None
+            }
+        };
+        let Some(ended) = ended else { break };
+        match ended {
+            Ok(part) => {
+                let (count, part) = part?;
+                messages += count;
+                latencies.merge(&part);
+            }
+            Err(error) => {
+                if let Ok(panic) = error.try_into_panic() {
+                    std::panic::resume_unwind(panic);
+                }
+            }
+        }
+    }
+    let elapsed = shared.started.elapsed();
+    Ok(Measured { direction, bytes: messages * ends.message as u64, messages, elapsed, latencies })
+}
+
+struct Sending {
+    message: Vec<u8>,
+    limit: Limit,
+    sent: AtomicU64,
+    started: Instant,
+    interrupt: Interrupt,
+}
+
+impl Sending {
+    /// Whether another message may be sent, which then counts.
+    fn draw(&self) -> bool {
+        if self.interrupt.is_asked() {
+            return false;
+        }
+        match self.limit {
+            Limit::Requests(most) => self.sent.fetch_add(1, Ordering::Relaxed) < most,
+            Limit::Time(limit) => self.started.elapsed() < limit,
+        }
+    }
+
+    async fn stream(&self, mut wire: Wire) -> Result<(u64, Latencies), Error> {
+        wire.write_all(&[SINK]).await?;
+        let mut count = 0;
+        while self.draw() {
+            wire.write_all(&self.message).await?;
+            count += 1;
+        }
+        wire.write_all(&[END]).await?;
+        wire.flush().await?;
+        let mut arrived = [0; 8];
+        wire.read_exact(&mut arrived).await?;
+        let (arrived, sent) = (u64::from_be_bytes(arrived), count * self.message.len() as u64);
+        if arrived != sent {
+            return Err(Error::Miscounted { arrived, sent });
+        }
+        Ok((count, Latencies::default()))
+    }
+
+    async fn echo(&self, wire: Wire) -> Result<(u64, Latencies), Error> {
+        let (mut reader, mut writer) = tokio::io::split(wire);
+        writer.write_all(&[ECHO]).await?;
+        let mut echo = vec![0; self.message.len().min(ROOM)];
+        let mut latencies = Latencies::default();
+        let mut count = 0;
+        while self.draw() {
+            let begin = Instant::now();
+            let send = async {
+                writer.write_all(&self.message).await?;
+                writer.flush().await
+            };
+            let receive = async {
+                let mut at = 0;
+                while at < self.message.len() {
+                    let room = (self.message.len() - at).min(echo.len());
+                    let len = reader.read(&mut echo[..room]).await?;
+                    if len == 0 {
+                        return Err(Error::Broken(io::ErrorKind::UnexpectedEof.into()));
+                    }
+                    if let Some(wrong) = (0..len).find(|&byte| echo[byte] != self.message[at + byte]) {
+                        return Err(Error::Differs { at: at + wrong });
+                    }
+                    at += len;
+                }
+                Ok(())
+            };
+            // A large echo comes back while it is still being sent.
+            let (sent, received) = tokio::join!(send, receive);
+            sent?;
+            received?;
+            latencies.record(begin.elapsed());
+            count += 1;
+        }
+        Ok((count, latencies))
+    }
+}
+
+/// Serves at `addr` until the user interrupts.
+///
+/// # Errors
+/// [`Error::Bind`] and [`Error::Device`].
+pub(crate) async fn serve(
+    addr: SocketAddr,
+    transport: Transport,
+    out: &mut dyn Write,
+    interrupt: &Interrupt,
+) -> Result<(), Error> {
+    let device = match transport {
+        Transport::Tcp => {
+            let listener = TcpListener::bind(addr).await.map_err(|source| Error::Bind { addr, source })?;
+            let local = listener.local_addr().map_err(|source| Error::Bind { addr, source })?;
+            announce(out, transport, local)?;
+            loop {
+                tokio::select! {
+                    accepted = listener.accept() => {
+                        let Ok((stream, _)) = accepted else {
+                            tokio::time::sleep(ACCEPT_PAUSE).await;
+                            continue;
+                        };
+                        let _ = stream.set_nodelay(true);
+                        tokio::spawn(serve_one(Wire::Tcp(stream)));
+                    }
+                    () = interrupt.asked() => return Ok(()),
+                }
+            }
+        }
+        Transport::Rdma => DeviceKind::Verbs,
+        Transport::Emulated => DeviceKind::Emulated,
+    };
+    let mut listener = Listener::bind(device, addr, &Config::default()).await?;
+    announce(out, transport, listener.local_addr())?;
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                // One that failed on its way in harms nobody else.
+                match accepted {
+                    Ok(stream) => drop(tokio::spawn(serve_one(Wire::Device(stream)))),
+                    Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+                }
+            }
+            () = interrupt.asked() => return Ok(()),
+        }
+    }
+}
+
+fn announce(out: &mut dyn Write, transport: Transport, addr: SocketAddr) -> io::Result<()> {
+    writeln!(out, "ready {}://{addr}", transport.scheme())?;
+    out.flush()
+}
+
+/// Serves one connection to its end; whatever its peer does ends this connection only.
+async fn serve_one(wire: Wire) -> io::Result<()> {
+    let (mut reader, mut writer) = tokio::io::split(wire);
+    let mut room = vec![0; ROOM];
+    let mut first = [0];
+    reader.read_exact(&mut first).await?;
+    let mut count = 0u64;
+    loop {
+        let len = reader.read(&mut room).await?;
+        match (first[0], len) {
+            (_, 0) => return writer.shutdown().await,
+            (ECHO, len) => {
+                writer.write_all(&room[..len]).await?;
+                writer.flush().await?;
+            }
+            (SINK, len) if room[len - 1] == END => {
+                writer.write_all(&(count + len as u64 - 1).to_be_bytes()).await?;
+                writer.flush().await?;
+                count = 0;
+            }
+            (SINK, len) => count += len as u64,
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}
+
+/// What perftest's programs measure between the same machines, where they are installed: the reference for what the
+/// hardware can do. Their server has to run on the other side; this tells how.
+///
+/// # Errors
+/// Whatever `out` fails with.
+pub(crate) async fn write_reference(
+    out: &mut dyn Write,
+    target: &Target,
+    direction: Direction,
+    message: usize,
+) -> io::Result<()> {
+    if !target.is_device() {
+        return Ok(());
+    }
+    let program = match direction {
+        Direction::OneWay => "ib_write_bw",
+        Direction::Both => "ib_write_lat",
+    };
+    let Some(path) = installed(program) else {
+        return writeln!(out, "no physical reference: {program} (package perftest) is not installed here");
+    };
+    let host = target.endpoint.host();
+    let run = Command::new(path).args(["-R", "-s", &message.to_string(), host]).kill_on_drop(true).output();
+    let output = tokio::time::timeout(Duration::from_secs(20), run).await;
+    match output {
+        Ok(Ok(output)) if output.status.success() => {
+            writeln!(out, "physical reference, {program} -R -s {message}:")?;
+            let text = String::from_utf8_lossy(&output.stdout);
+            text.lines()
+                .filter(|line| line.contains("#bytes") || line.trim_start().starts_with(char::is_numeric))
+                .try_for_each(|line| writeln!(out, "  {}", line.trim()))
+        }
+        _ => writeln!(out, "no physical reference: start {program} -R -s {message} on {host} to have one"),
+    }
+}
+
+fn installed(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}

@@ -1,0 +1,290 @@
+//! From a target to a connection that is logged in.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, timeout, timeout_at};
+use valkey_rdma_client::{
+    Client, Config as ClientConfig, ConnectCause, Endpoint, Error, LostCause, Transport,
+};
+use valkey_rdma_transport::{CompletionGroup, Config, DeviceKind, Stream, TransportError};
+
+use super::wire::{Lent, Wire};
+
+/// The server to measure, and what each connection says before anything else.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    /// Where it is, and how to log in.
+    pub(crate) endpoint: Endpoint,
+    /// Its Unix socket, instead of the endpoint's host and port.
+    pub(crate) socket: Option<PathBuf>,
+    /// Whether connections ask for invalidation messages (`--enable-tracking`).
+    pub(crate) tracking: bool,
+    /// With whom they share completion queues, if they do.
+    group: Option<CompletionGroup>,
+}
+
+impl Target {
+    /// A server at `endpoint`.
+    pub(crate) fn new(endpoint: Endpoint) -> Target {
+        Target { endpoint, socket: None, tracking: false, group: None }
+    }
+
+    /// The same for several connections of one thread. On an RDMA device they share completion queues.
+    pub(super) fn for_one_thread(&self) -> Target {
+        let shares = self.socket.is_none() && self.endpoint.transport() == Transport::Rdma;
+        Target { group: shares.then(CompletionGroup::new), ..self.clone() }
+    }
+
+    /// Whether it is reached over an RDMA device or the emulated one.
+    pub(crate) fn is_device(&self) -> bool {
+        self.socket.is_none() && self.endpoint.transport() != Transport::Tcp
+    }
+
+    /// The transport's name.
+    pub(crate) fn transport(&self) -> String {
+        match self.socket {
+            Some(_) => "unix".to_owned(),
+            None => self.endpoint.transport().to_string(),
+        }
+    }
+}
+
+/// The server without its password.
+impl fmt::Display for Target {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.socket {
+            Some(path) => write!(out, "unix://{}", path.display()),
+            None => self.endpoint.fmt(out),
+        }
+    }
+}
+
+/// Why no connection came about.
+#[derive(Debug, Clone)]
+pub(crate) struct DialError {
+    target: String,
+    cause: ConnectCause,
+}
+
+impl DialError {
+    pub(super) fn new(target: &Target, cause: ConnectCause) -> DialError {
+        let transport = target.transport();
+        let place = match &target.socket {
+            Some(path) => path.display().to_string(),
+            None => format!("{}:{}", target.endpoint.host(), target.endpoint.port()),
+        };
+        DialError { target: format!("{place} over {transport}"), cause }
+    }
+}
+
+impl DialError {
+    /// Whether something answered that speaks no RESP.
+    pub(crate) fn is_not_valkey(&self) -> bool {
+        matches!(&self.cause, ConnectCause::Lost(lost) if matches!(**lost, LostCause::Protocol(_)))
+    }
+}
+
+impl fmt::Display for DialError {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "cannot connect to {}: {}", self.target, self.cause)
+    }
+}
+
+impl std::error::Error for DialError {}
+
+/// Connects and logs in, within the endpoint's timeout.
+///
+/// # Errors
+/// [`DialError`] with the step that failed.
+///
+/// Cancel safety: dropping the future gives up, as far as the transport lets it: see [`Stream::connect`].
+pub(crate) async fn dial(target: &Target) -> Result<Wire, DialError> {
+    let deadline = Deadline::of(&target.endpoint);
+    let wire = connect(target, &deadline).await.map_err(|cause| DialError::new(target, cause))?;
+    let lent = Lent::new(wire);
+    let mut endpoint = target.endpoint.clone();
+    endpoint.set_timeout(deadline.left());
+    let logged_in = log_in(lent.clone(), &endpoint, target.tracking).await;
+    logged_in.map_err(|cause| DialError::new(target, deadline.own_limit(cause)))?;
+    lent.take_back()
+        .ok_or_else(|| DialError::new(target, ConnectCause::Lost(Arc::new(LostCause::PeerClosed))))
+}
+
+/// Connects without a login: for servers that are no Valkey server.
+///
+/// # Errors
+/// [`DialError`] with the step that failed.
+pub(crate) async fn dial_plain(target: &Target) -> Result<Wire, DialError> {
+    connect(target, &Deadline::of(&target.endpoint)).await.map_err(|cause| DialError::new(target, cause))
+}
+
+/// Work requests that each of several connections may have under way, in either direction. A connection has one pipeline at a
+/// time, whose replies come in few messages; were they more than that, the server's device would wait and send again. And the
+/// shallower their queues, the more connections share a completion queue: 63 on soft-RoCE, where it has 32767 entries.
+const SHALLOW: u32 = 256;
+
+/// Connects a client of the library to the target.
+///
+/// # Errors
+/// [`DialError`] with the step that failed.
+pub(crate) async fn dial_client(target: &Target) -> Result<Client, DialError> {
+    let client = match &target.socket {
+        None => Client::connect_with(&target.endpoint, &plain()).await,
+        Some(_) => {
+            let deadline = Deadline::of(&target.endpoint);
+            let wire = connect(target, &deadline).await.map_err(|cause| DialError::new(target, cause))?;
+            Client::over(wire, &target.endpoint).await
+        }
+    };
+    let client = client.map_err(|error| DialError::new(target, cause_of(error)))?;
+    if target.tracking {
+        track(&client).await.map_err(|cause| DialError::new(target, cause))?;
+    }
+    Ok(client)
+}
+
+/// Losses are for this tool to see and to count: a connection that came back by itself would hide them.
+fn plain() -> ClientConfig {
+    let mut config = ClientConfig::default();
+    config.reconnect(None).command_timeout(None);
+    config
+}
+
+async fn log_in(stream: Lent, endpoint: &Endpoint, tracking: bool) -> Result<(), ConnectCause> {
+    let client = Client::over(stream, endpoint).await.map_err(cause_of)?;
+    if tracking { track(&client).await } else { Ok(()) }
+}
+
+async fn track(client: &Client) -> Result<(), ConnectCause> {
+    client.command(["CLIENT", "TRACKING", "ON"]).await.map(drop).map_err(cause_of)
+}
+
+fn cause_of(error: Error) -> ConnectCause {
+    match error {
+        Error::Connect(error) => error.cause().clone(),
+        Error::Server(error) => ConnectCause::Rejected(error),
+        other => ConnectCause::Io(Arc::new(io::Error::other(other))),
+    }
+}
+
+async fn connect(target: &Target, deadline: &Deadline) -> Result<Wire, ConnectCause> {
+    let io = |error: io::Error| ConnectCause::Io(Arc::new(error));
+    if let Some(path) = &target.socket {
+        let connecting = timeout_at(deadline.at, UnixStream::connect(path)).await;
+        return connecting.map_err(|_| deadline.passed())?.map(Wire::Unix).map_err(io);
+    }
+    let endpoint = &target.endpoint;
+    let addresses = timeout_at(deadline.at, resolve(endpoint)).await.map_err(|_| deadline.passed())??;
+    match endpoint.transport() {
+        Transport::Rdma => over_device(DeviceKind::Verbs, target, &addresses, deadline).await,
+        Transport::Emulated => over_device(DeviceKind::Emulated, target, &addresses, deadline).await,
+        _ => {
+            try_each(deadline, &addresses, |address| async move {
+                let stream = TcpStream::connect(address).await.map_err(io)?;
+                // Batches are ours to form; the kernel must not wait for more.
+                stream.set_nodelay(true).map_err(io)?;
+                Ok(Wire::Tcp(stream))
+            })
+            .await
+        }
+    }
+}
+
+async fn over_device(
+    kind: DeviceKind,
+    target: &Target,
+    addresses: &[SocketAddr],
+    deadline: &Deadline,
+) -> Result<Wire, ConnectCause> {
+    let Target { endpoint, group, .. } = target;
+    let mut config = Config::default();
+    config.connect_timeout(deadline.left());
+    if let Some(group) = group {
+        config.completion_group(group).send_depth(SHALLOW).receive_depth(SHALLOW);
+    }
+    if let Some(bytes) = endpoint.rx_size() {
+        config.rx_size(bytes);
+    }
+    if let Some(name) = endpoint.device() {
+        config.device(name);
+    }
+    config.polling(endpoint.polling());
+    let config = &config;
+    try_each(deadline, addresses, |address| async move {
+        Stream::connect(kind, address, config).await.map(Wire::Device).map_err(|error| match error {
+            TransportError::ConnectTimeout { .. } => deadline.passed(),
+            error => ConnectCause::Device(Arc::new(error)),
+        })
+    })
+    .await
+}
+
+async fn resolve(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, ConnectCause> {
+    if let Ok(address) = endpoint.host().parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, endpoint.port())]);
+    }
+    let found = tokio::net::lookup_host((endpoint.host(), endpoint.port())).await;
+    Ok(found.map_err(|error| ConnectCause::Resolve(Arc::new(error)))?.collect())
+}
+
+/// Tries addresses in turn, each with an equal share of the time left. The last failure is told.
+async fn try_each<F>(
+    deadline: &Deadline,
+    addresses: &[SocketAddr],
+    connect: impl Fn(SocketAddr) -> F,
+) -> Result<Wire, ConnectCause>
+where
+    F: Future<Output = Result<Wire, ConnectCause>>,
+{
+    let mut failure = ConnectCause::NoAddress;
+    for (tried, &address) in addresses.iter().enumerate() {
+        let share = deadline.left() / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
+        failure = match timeout(share, connect(address)).await {
+            Ok(Ok(wire)) => return Ok(wire),
+            Ok(Err(cause)) => cause,
+            Err(_) => deadline.passed(),
+        };
+    }
+    Err(failure)
+}
+
+/// The end of an endpoint's timeout.
+struct Deadline {
+    limit: Duration,
+    at: Instant,
+}
+
+impl Deadline {
+    /// Stands in for limits beyond any use, which clocks and devices cannot count.
+    const FOREVER: Duration = Duration::from_secs(20 * 24 * 3600);
+
+    fn of(endpoint: &Endpoint) -> Deadline {
+        let limit = endpoint.timeout().min(Deadline::FOREVER);
+        Deadline { limit, at: Instant::now() + limit }
+    }
+
+    fn left(&self) -> Duration {
+        self.at.saturating_duration_since(Instant::now())
+    }
+
+    fn passed(&self) -> ConnectCause {
+        ConnectCause::Deadline { limit: self.limit, connected: false }
+    }
+
+    /// The login knows only what was left of the limit; the user gave the whole.
+    fn own_limit(&self, cause: ConnectCause) -> ConnectCause {
+        match cause {
+            ConnectCause::Deadline { connected, .. } => {
+                ConnectCause::Deadline { limit: self.limit, connected }
+            }
+            cause => cause,
+        }
+    }
+}

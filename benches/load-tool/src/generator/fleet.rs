@@ -1,0 +1,374 @@
+//! All connections to one target, on their threads.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::dial::{DialError, Target};
+use super::job::{Job, Run};
+use super::lock;
+use super::open::Opening;
+use super::thread::{self as load_thread, Drive, LinkInfo, Order, Part, Plan, Share, Usage};
+use crate::counters::Counters;
+use crate::faults::{Fault, FaultKind};
+use crate::interrupt::Interrupt;
+use crate::measure::{Intervals, Latencies, Tally};
+use crate::result::{Shape, TestResult};
+
+/// All connections to one target.
+#[derive(Debug)]
+pub(crate) struct Fleet {
+    target: Arc<Target>,
+    threads: Vec<LoadThread>,
+    connections: usize,
+    opened: Opened,
+    interrupt: Interrupt,
+}
+
+/// How the connections were opened, and what they run on.
+#[derive(Debug, Clone)]
+pub(crate) struct Opened {
+    /// Until the last one was open.
+    pub(crate) time: Duration,
+    /// What they run on.
+    pub(crate) link: LinkInfo,
+}
+
+/// Why there is no fleet.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum FleetError {
+    /// The server could not be reached, or refused us.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// A thread or its runtime could not be had.
+    #[error("no threads could be started; raise the limits of threads and open files, or use fewer")]
+    Thread(#[from] io::Error),
+}
+
+#[derive(Debug)]
+struct LoadThread {
+    /// As its connections go there.
+    target: Arc<Target>,
+    /// Dropped to ask the thread to end.
+    orders: Option<mpsc::UnboundedSender<Order>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for LoadThread {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        if let Some(thread) = self.thread.take() {
+            // Its panic, if any, has been printed.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Fleet {
+    /// Opens all connections of `shape` to `target`; `say` is told what the user should know while it waits. `None`: the
+    /// user interrupted.
+    ///
+    /// When this has failed, or was interrupted, the process may end: nothing is under way then whose loss a server may
+    /// not survive.
+    ///
+    /// # Errors
+    /// [`FleetError`] if not all connections could be opened.
+    pub(crate) async fn open(
+        target: Target,
+        shape: &Shape,
+        interrupt: &Interrupt,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Option<Fleet>, FleetError> {
+        let count = shape.threads.min(shape.connections).max(1);
+        let target = Arc::new(target);
+        let opening = Arc::new(Opening::new(!target.is_device(), interrupt.clone()));
+        let (notices, mut noticed) = mpsc::unbounded_channel();
+        let begin = Instant::now();
+        let (mut threads, mut ready) = (Vec::new(), Vec::new());
+        for number in 0..count {
+            let connections = shape.connections / count + usize::from(number < shape.connections % count);
+            let drive = shape.tasks_per_connection.map_or(Drive::Direct, Drive::Shared);
+            let several = drive == Drive::Direct && connections > 1;
+            let target = if several { Arc::new(target.for_one_thread()) } else { Arc::clone(&target) };
+            let plan = Plan {
+                target: Arc::clone(&target),
+                drive,
+                connections,
+                opening: Arc::clone(&opening),
+                interrupt: interrupt.clone(),
+                notices: notices.clone(),
+            };
+            let (orders, taken) = mpsc::unbounded_channel();
+            let (tell, told) = oneshot::channel();
+            let main = move || load_thread::main(plan, tell, taken);
+            let thread = thread::Builder::new().name(format!("load-{number}")).spawn(main)?;
+            threads.push(LoadThread { target, orders: Some(orders), thread: Some(thread) });
+            ready.push(told);
+        }
+        drop(notices);
+
+        let all = async {
+            let (mut link, mut failure, mut whole) = (None, None, true);
+            for told in ready {
+                match told.await.map_err(|_| io::Error::other("a thread ended"))?? {
+                    Ok(Some(opened)) => drop(link.get_or_insert(opened)),
+                    Ok(None) => whole = false,
+                    Err(error) => drop(failure.get_or_insert(error)),
+                }
+            }
+            match (failure, link) {
+                (Some(error), _) => Err(FleetError::from(error)),
+                (None, Some(link)) if whole => Ok(Some(link)),
+                (None, _) => Ok(None),
+            }
+        };
+        tokio::pin!(all);
+        let mut asked = false;
+        let opened = loop {
+            tokio::select! {
+                biased;
+                opened = &mut all => break opened?,
+                Some(notice) = noticed.recv() => say(&notice),
+                () = interrupt.asked(), if !asked => {
+                    asked = true;
+                    if target.is_device() {
+                        say("interrupted: waiting for the connects under way; Ctrl-C again ends at once");
+                    }
+                }
+            }
+        };
+        let Some(link) = opened.filter(|_| !interrupt.is_asked()) else { return Ok(None) };
+        let opened = Opened { time: begin.elapsed(), link };
+        let interrupt = interrupt.clone();
+        Ok(Some(Fleet { target, threads, connections: shape.connections, opened, interrupt }))
+    }
+
+    /// The server.
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// How the connections were opened.
+    pub(crate) fn opened(&self) -> &Opened {
+        &self.opened
+    }
+
+    /// Begins a job on all connections.
+    pub(crate) fn start(&self, job: Job) -> Running {
+        let run = Arc::new(Run::new(job, self.connections));
+        let threads = self.threads.len();
+        let (mut shares, mut parts) = (Vec::new(), Vec::new());
+        for (number, thread) in self.threads.iter().enumerate() {
+            let share = Arc::new(Share::new(Arc::clone(&thread.target), &run, number, threads));
+            let (done, part) = oneshot::channel();
+            let order = Order { run: Arc::clone(&run), share: Arc::clone(&share), done };
+            if let Some(orders) = &thread.orders {
+                // A thread that is gone has panicked; its part is missing below.
+                let _ = orders.send(order);
+            }
+            shares.push(share);
+            parts.push(part);
+        }
+        Running { run, shares, parts, interrupt: self.interrupt.clone() }
+    }
+}
+
+/// A job under way.
+#[derive(Debug)]
+pub(crate) struct Running {
+    run: Arc<Run>,
+    shares: Vec<Arc<Share>>,
+    parts: Vec<oneshot::Receiver<Part>>,
+    interrupt: Interrupt,
+}
+
+/// Looks at a job under way.
+#[derive(Debug, Clone)]
+pub(crate) struct Watch {
+    run: Arc<Run>,
+    shares: Vec<Arc<Share>>,
+}
+
+impl Watch {
+    /// Replies so far.
+    pub(crate) fn done(&self) -> u64 {
+        self.shares.iter().map(|share| share.done.load(Ordering::Relaxed)).sum()
+    }
+
+    /// How far the job is, from 0 to 1.
+    pub(crate) fn progress(&self) -> f64 {
+        self.run.progress(self.done())
+    }
+
+    /// How long the job has been running.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.run.now()
+    }
+
+    /// When the job began.
+    pub(crate) fn started(&self) -> Instant {
+        self.run.started
+    }
+
+    /// Takes out the latencies of the seconds that are over. What comes late for them is in the next that are taken.
+    pub(crate) fn take_intervals(&self) -> Intervals {
+        let mut all = Intervals::default();
+        // A reply's second is noted before the reply is counted.
+        let over = self.elapsed().as_secs().saturating_sub(1);
+        for share in &self.shares {
+            all.merge(lock(&share.tally).take_intervals(over));
+        }
+        all
+    }
+
+    /// What was measured so far, but not by the second. Costs the threads a moment.
+    pub(crate) fn tally(&self) -> Tally {
+        let mut all = Tally::default();
+        for share in &self.shares {
+            let tally = lock(&share.tally).summary();
+            all.merge(tally);
+        }
+        all
+    }
+}
+
+impl Running {
+    /// A way to look at it.
+    pub(crate) fn watch(&self) -> Watch {
+        Watch { run: Arc::clone(&self.run), shares: self.shares.clone() }
+    }
+
+    /// Waits until the last reply has come, the server is gone for good, or the user interrupts.
+    pub(crate) async fn finish(self) -> TestResult {
+        let (mut counters, mut usage) = (None::<Counters>, Usage::default());
+        let mut threads_lost = 0;
+        for part in self.parts {
+            let Ok(part) = part.await else {
+                // It panicked, and its panic has been printed.
+                threads_lost += 1;
+                continue;
+            };
+            usage.add(part.usage);
+            if let Some(part) = part.counters {
+                counters.get_or_insert_default().add(part);
+            }
+        }
+        let mut tally = merged(&self.shares);
+        let job = &self.run.job;
+        let left = self.run.left();
+        if left > 0 && !self.interrupt.is_asked() && !job.fail_fast {
+            let story = format!("{left} requests were left when the server did not come back");
+            tally.faults.add_many(Fault { kind: FaultKind::NotSent, story }, left);
+        }
+        let overdue: u64 = self.shares.iter().map(|share| share.overdue(&self.run)).sum();
+        if overdue > 0 && !self.interrupt.is_asked() && !job.fail_fast {
+            let story =
+                format!("{overdue} requests were due and not sent: the server did not keep up with the rate");
+            tally.faults.add_many(Fault { kind: FaultKind::NotSent, story }, overdue);
+        }
+        if threads_lost > 0 {
+            let story =
+                format!("{threads_lost} threads ended before the test did: what they measured is not whole");
+            tally.faults.add_many(Fault { kind: FaultKind::ThreadLost, story }, threads_lost);
+        }
+        let mut connects = Latencies::default();
+        self.shares.iter().for_each(|share| connects.merge(&lock(&share.connects)));
+        let (outages, lost) = self.run.outages.so_far();
+        TestResult {
+            title: job.script.title.clone(),
+            parts: job.script.steps().iter().map(|step| step.title().to_owned()).collect(),
+            elapsed: tally
+                .last
+                .unwrap_or_else(|| if self.interrupt.is_asked() { Duration::ZERO } else { self.run.now() }),
+            pace: job.pace,
+            tally,
+            counters,
+            usage,
+            outages,
+            lost,
+            connects,
+            gave_up: self.run.gave_up(),
+        }
+    }
+}
+
+fn merged(shares: &[Arc<Share>]) -> Tally {
+    let mut all = Tally::default();
+    for share in shares {
+        let tally = lock(&share.tally).clone();
+        all.merge(tally);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use tokio::runtime::Runtime;
+    use valkey_rdma_client::{Endpoint, Transport};
+    use valkey_rdma_server::{Mock, Server};
+
+    use super::*;
+    use crate::generator::{Arrivals, Limit, Pace};
+    use crate::plan::Plan;
+    use crate::workload::{Script, Sizes};
+
+    #[test]
+    fn every_request_that_was_due_is_sent_or_counted() {
+        let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let servers = Runtime::new().unwrap();
+        let server = servers.block_on(Server::builder(Mock::new()).tcp(loopback).start()).unwrap();
+        let addr = server.endpoints()[0].addr;
+        let target = Target::new(Endpoint::new(Transport::Tcp, addr.ip().to_string(), addr.port()));
+        let (shape, plan) = pings(None);
+        let interrupt = Interrupt::never();
+        Runtime::new().unwrap().block_on(async {
+            let fleet = Fleet::open(target, &shape, &interrupt, &mut |_| {}).await.unwrap().unwrap();
+            // More than one connection can do, at times that binary fractions can tell exactly.
+            let pace = Pace::Open { rate: (1 << 20) as f64, arrivals: Arrivals::Constant };
+            let limit = Limit::Time(Duration::from_micros(31_250));
+            let result = fleet.start(plan.job(&plan.scripts[0], limit, pace)).finish().await;
+            assert_eq!(result.replies() + result.tally.faults.total(), 1 << 15);
+        });
+    }
+
+    fn pings(tasks_per_connection: Option<usize>) -> (Shape, Plan) {
+        let shape = Shape {
+            connections: 1,
+            tasks_per_connection,
+            pipeline: 1,
+            threads: 1,
+            sizes: "3".to_owned(),
+            keyspace: None,
+        };
+        let script = Script::from_words(&[b"PING".to_vec()], false).unwrap();
+        let plan = Plan::of(shape.clone(), vec![script], Sizes::fixed(3), Limit::Requests(1_000_000));
+        (shape, plan)
+    }
+
+    #[test]
+    fn tasks_of_one_connection_give_a_lost_server_up_together() {
+        let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let servers = Runtime::new().unwrap();
+        let server = servers.block_on(Server::builder(Mock::new()).tcp(loopback).start()).unwrap();
+        let addr = server.endpoints()[0].addr;
+        let target = Target::new(Endpoint::new(Transport::Tcp, addr.ip().to_string(), addr.port()));
+        let (shape, plan) = pings(Some(8));
+        let interrupt = Interrupt::never();
+        Runtime::new().unwrap().block_on(async {
+            let fleet = Fleet::open(target, &shape, &interrupt, &mut |_| {}).await.unwrap().unwrap();
+            drop(server);
+            servers.shutdown_background();
+            let job = plan.job(&plan.scripts[0], plan.limit, Pace::Closed);
+            let result = fleet.start(Job { patience: Duration::from_millis(1), ..job }).finish().await;
+            assert!(result.gave_up && !result.is_right());
+            assert_eq!((result.lost, result.outages.len()), (1, 1), "{:?}", result.outages);
+        });
+    }
+}

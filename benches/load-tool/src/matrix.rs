@@ -1,0 +1,111 @@
+//! `--matrix`: every combination of some shapes.
+
+use std::str::FromStr;
+
+/// The axes, each with its values in the order given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Matrix {
+    axes: Vec<(Axis, Vec<u64>)>,
+}
+
+/// What can vary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Axis {
+    /// `c`: connections.
+    Connections,
+    /// `P`: requests per pipeline.
+    Pipeline,
+    /// `d`: bytes of values.
+    Size,
+    /// `tasks`: tasks on each connection; 0 drives it directly.
+    Tasks,
+    /// `threads`: threads.
+    Threads,
+    /// `rx`: bytes of the receive window.
+    RxSize,
+}
+
+/// An axis that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no axis; a matrix is axes separated by blanks, of c, P, d, tasks, threads and rx, as in \"c=1,50 P=1,16\""
+)]
+pub(crate) struct MatrixError(String);
+
+impl Axis {
+    fn read(name: &str) -> Option<(Axis, std::ops::RangeInclusive<u64>)> {
+        Some(match name {
+            "c" => (Axis::Connections, 1..=10_000),
+            "P" => (Axis::Pipeline, 1..=100_000),
+            "d" => (Axis::Size, 1..=crate::workload::Sizes::MAX),
+            "tasks" => (Axis::Tasks, 0..=10_000),
+            "threads" => (Axis::Threads, 1..=512),
+            "rx" => (Axis::RxSize, 65_536..=16_777_216),
+            _ => return None,
+        })
+    }
+}
+
+impl FromStr for Matrix {
+    type Err = MatrixError;
+
+    fn from_str(text: &str) -> Result<Matrix, MatrixError> {
+        let mut axes: Vec<(Axis, Vec<u64>)> = Vec::new();
+        for item in text.split([' ', ';']).filter(|item| !item.is_empty()) {
+            let bad = || MatrixError(item.to_owned());
+            let (name, values) = item.split_once('=').ok_or_else(bad)?;
+            let (axis, range) = Axis::read(name).ok_or_else(bad)?;
+            let read = |value: &str| value.parse().ok().filter(|value| range.contains(value)).ok_or_else(bad);
+            let values = values.split(',').map(read).collect::<Result<_, _>>()?;
+            if axes.iter().any(|(known, _)| *known == axis) {
+                return Err(bad());
+            }
+            axes.push((axis, values));
+        }
+        if axes.is_empty() { Err(MatrixError(text.to_owned())) } else { Ok(Matrix { axes }) }
+    }
+}
+
+impl Matrix {
+    /// Whether some combination has tasks that share connections.
+    pub(crate) fn has_tasks(&self) -> bool {
+        self.axes.iter().any(|(axis, values)| *axis == Axis::Tasks && values.iter().any(|&tasks| tasks > 0))
+    }
+
+    /// Every combination, the last axis varying fastest.
+    pub(crate) fn combinations(&self) -> Vec<Vec<(Axis, u64)>> {
+        let mut all = vec![Vec::new()];
+        for (axis, values) in &self.axes {
+            all = all
+                .iter()
+                .flat_map(|some| {
+                    values
+                        .iter()
+                        .map(|&value| [some.as_slice(), &[(*axis, value)]].concat())
+                        .collect::<Vec<_>>()
+                })
+                .collect();
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_combination_comes_once() {
+        let matrix: Matrix = "c=1,50 P=1,16;d=64".parse().unwrap();
+        let combinations = matrix.combinations();
+        assert_eq!(combinations.len(), 4);
+        assert_eq!(combinations[1], [(Axis::Connections, 1), (Axis::Pipeline, 16), (Axis::Size, 64)]);
+    }
+
+    #[test]
+    fn what_is_no_matrix_is_refused() {
+        for text in ["", "c", "c=", "c=0", "x=1", "c=1 c=2", "P=1,a", "rx=1"] {
+            assert!(text.parse::<Matrix>().is_err(), "{text}");
+        }
+    }
+}

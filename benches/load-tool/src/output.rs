@@ -1,0 +1,100 @@
+//! Files that results are written to, found to be writable before anything is measured.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use crate::args::{Args, Instead};
+use crate::compare::Comparison;
+use crate::report::{IntervalLog, hdr, json, plot};
+use crate::result::{RunInfo, TestResult};
+use crate::sweep::Sweep;
+
+/// Everything that was found.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Tests, each with the run it belongs to.
+    pub(crate) tests: Vec<(RunInfo, TestResult)>,
+    /// Comparisons, and both servers.
+    pub(crate) comparisons: Vec<Comparison>,
+    /// The servers of the comparisons.
+    pub(crate) compared: Vec<RunInfo>,
+    /// Sweeps, each with the run it belongs to.
+    pub(crate) sweeps: Vec<(RunInfo, Sweep)>,
+}
+
+impl Found {
+    /// Whether nothing was measured.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tests.is_empty() && self.comparisons.is_empty() && self.sweeps.is_empty()
+    }
+}
+
+/// The files that the user wants.
+#[derive(Debug, Default)]
+pub(crate) struct Outputs {
+    json: Option<PathBuf>,
+    hdr: Option<PathBuf>,
+    plot: Option<PathBuf>,
+}
+
+impl Outputs {
+    /// Makes sure that every file can be written.
+    ///
+    /// # Errors
+    /// [`Instead::Refuse`] for the first one that cannot.
+    pub(crate) fn new(args: &Args) -> Result<Outputs, Instead> {
+        if let Some(path) = &args.plot
+            && path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("svg"))
+        {
+            return Err(Instead::Refuse(format!("--plot draws SVG, so {} must end in .svg", path.display())));
+        }
+        let files = [
+            ("--json", args.json.clone()),
+            ("--plot", args.plot.clone()),
+            ("--hdr", args.hdr.as_deref().map(hdr::log_path)),
+        ];
+        for (flag, path) in files {
+            let Some(path) = path else { continue };
+            // Opened for writing and not touched: an older result stays until there is a new one.
+            let writable = OpenOptions::new().create(true).append(true).open(&path);
+            writable.map_err(|error| {
+                Instead::Refuse(format!("{flag}: {} cannot be written: {error}", path.display()))
+            })?;
+        }
+        Ok(Outputs { json: args.json.clone(), hdr: args.hdr.clone(), plot: args.plot.clone() })
+    }
+
+    /// The file that is written while tests run, if the user wants it.
+    pub(crate) fn interval_log(&self) -> Option<IntervalLog> {
+        self.hdr.as_deref().map(|path| IntervalLog::new(hdr::log_path(path)))
+    }
+
+    /// Writes all other files.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub(crate) fn write(&self, found: &Found) -> io::Result<()> {
+        if let Some(path) = &self.json {
+            write_file(path, |out| json::write(out, found))?;
+        }
+        if let Some(path) = &self.hdr {
+            hdr::write(path, found)?;
+        }
+        if let Some(path) = &self.plot {
+            let svg = plot::draw(found).map_err(io::Error::other)?;
+            write_file(path, |out| out.write_all(svg.as_bytes()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes a whole file.
+pub(crate) fn write_file(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    let told = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let mut out = BufWriter::new(File::create(path).map_err(told)?);
+    write(&mut out).and_then(|()| out.flush()).map_err(told)
+}

@@ -1,0 +1,170 @@
+//! What is shown on standard error while a test runs: a line with its progress, or a dashboard.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write as _};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::task::JoinHandle;
+
+use crate::generator::Watch;
+use crate::measure::{Series, Tally};
+
+/// What is shown while a test runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// A line, if standard error is a terminal.
+    Line,
+    /// Rate over time, latencies and errors; once a second as lines, if standard error is no terminal.
+    Live,
+    /// Nothing.
+    #[cfg(test)]
+    Hidden,
+}
+
+/// How often the line is redrawn.
+const REDRAW: Duration = Duration::from_millis(100);
+/// How often the dashboard is redrawn: it costs the load threads a moment.
+const REDRAW_LIVE: Duration = Duration::from_millis(500);
+/// How often a line is written where there is no terminal.
+const LINES: Duration = Duration::from_secs(1);
+/// Steps in the dashboard's curve.
+const CURVE: usize = 60;
+
+impl Progress {
+    /// Shows `title` and how far the test is until the returned line is dropped.
+    ///
+    /// Must be called within a tokio runtime.
+    pub(crate) fn start(self, title: &str, watch: Watch) -> Line {
+        let title = title.to_owned();
+        let terminal = io::stderr().is_terminal();
+        match self {
+            #[cfg(test)]
+            Progress::Hidden => Line { bar: None, task: None },
+            Progress::Line if !terminal => Line { bar: None, task: None },
+            Progress::Line => Line::drawn(REDRAW, move |before| line(&title, &watch, before)),
+            Progress::Live if terminal => {
+                Line::drawn(REDRAW_LIVE, move |before| board(&title, &watch, before))
+            }
+            Progress::Live => Line::written(move |before| live_line(&title, &watch, before)),
+        }
+    }
+}
+
+/// What is being shown; dropping it takes it off the terminal.
+#[derive(Debug)]
+pub(crate) struct Line {
+    bar: Option<ProgressBar>,
+    task: Option<JoinHandle<()>>,
+}
+
+/// Replies and time when something was shown last.
+type Before = (u64, Duration);
+
+impl Line {
+    fn drawn(every: Duration, text: impl Fn(&mut Before) -> String + Send + 'static) -> Line {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("{msg}") {
+            bar.set_style(style);
+        }
+        let task = tokio::spawn({
+            let bar = bar.clone();
+            async move {
+                let mut before = Before::default();
+                let mut tick = tokio::time::interval(every);
+                loop {
+                    tick.tick().await;
+                    bar.set_message(text(&mut before));
+                    bar.tick();
+                }
+            }
+        });
+        Line { bar: Some(bar), task: Some(task) }
+    }
+
+    fn written(text: impl Fn(&mut Before) -> String + Send + 'static) -> Line {
+        let task = tokio::spawn(async move {
+            let mut before = Before::default();
+            let mut tick = tokio::time::interval(LINES);
+            tick.tick().await;
+            loop {
+                tick.tick().await;
+                let _ = writeln!(io::stderr(), "{}", text(&mut before));
+            }
+        });
+        Line { bar: None, task: Some(task) }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Replies per second since the last look.
+fn rate(watch: &Watch, before: &mut Before) -> f64 {
+    let now = (watch.done(), watch.elapsed());
+    let (replies, time) = (now.0.saturating_sub(before.0), now.1.saturating_sub(before.1));
+    *before = now;
+    if time.is_zero() { 0.0 } else { replies as f64 / time.as_secs_f64() }
+}
+
+fn line(title: &str, watch: &Watch, before: &mut Before) -> String {
+    let share = watch.progress();
+    let left = watch.elapsed().as_secs_f64() * (1.0 - share) / share.max(1e-9);
+    let left = if share > 0.01 { format!("{left:.0} s left") } else { String::new() };
+    format!("{title:12.30} {} {:>3.0} %  {:.0}/s  {left}", bar(share), share * 100.0, rate(watch, before))
+}
+
+fn bar(share: f64) -> String {
+    const WIDTH: usize = 32;
+    let full = (share * WIDTH as f64) as usize;
+    format!("{}{}", "█".repeat(full), "░".repeat(WIDTH - full.min(WIDTH)))
+}
+
+fn live_line(title: &str, watch: &Watch, before: &mut Before) -> String {
+    let tally = watch.tally();
+    let seconds = watch.elapsed().as_secs_f64();
+    format!("{title}: {seconds:.0} s, {:.0}/s, {}", rate(watch, before), numbers(&tally))
+}
+
+fn board(title: &str, watch: &Watch, before: &mut Before) -> String {
+    let tally = watch.tally();
+    let mut text = line(title, watch, before);
+    let _ = write!(text, "\n  rate     {}", curve(&tally.series));
+    let _ = write!(text, "\n  latency  {}", numbers(&tally));
+    for (kind, count) in tally.faults.counts() {
+        let _ = write!(text, "\n  {kind} {count}");
+    }
+    text
+}
+
+fn numbers(tally: &Tally) -> String {
+    let latencies = tally.corrected.as_ref().unwrap_or(&tally.service);
+    let ms = |quantile| latencies.quantile(quantile).as_secs_f64() * 1e3;
+    format!(
+        "p50 {:.3} ms, p99 {:.3} ms, p99.9 {:.3} ms, max {:.3} ms, {} errors",
+        ms(0.5),
+        ms(0.99),
+        ms(0.999),
+        latencies.max().as_secs_f64() * 1e3,
+        tally.faults.total()
+    )
+}
+
+/// The rate over time as a row of blocks, the newest at the right; the step under way is not shown.
+fn curve(series: &Series) -> String {
+    const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let rates: Vec<f64> = series.rates().collect();
+    let rates = &rates[..rates.len().saturating_sub(1)];
+    let rates = &rates[rates.len().saturating_sub(CURVE)..];
+    let most = rates.iter().copied().fold(1.0, f64::max);
+    let blocks: String = rates.iter().map(|rate| BLOCKS[((rate / most * 7.0) as usize).min(7)]).collect();
+    format!("{blocks} up to {most:.0}/s")
+}

@@ -1,0 +1,109 @@
+//! Results: as tables, lines and CSV, as JSON, as histograms, as a picture; and what went wrong.
+//!
+//! Each form is a file here.
+
+mod compare;
+mod csv;
+mod faults;
+pub(crate) mod hdr;
+mod interval_log;
+pub(crate) mod json;
+pub(crate) mod plot;
+mod quiet;
+mod story;
+mod style;
+mod sweep;
+mod table;
+
+use std::io::{self, Write};
+
+use crate::result::{RunInfo, TestResult};
+
+pub(crate) use compare::{write_compare_head, write_comparisons, write_ratios};
+pub(crate) use faults::write_faults;
+pub(crate) use interval_log::IntervalLog;
+pub(crate) use story::story;
+pub(crate) use style::Style;
+pub(crate) use sweep::write_sweep;
+
+/// How results of tests are written to standard output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Format {
+    /// The form.
+    pub(crate) form: Form,
+    /// Decimal places of latencies in milliseconds.
+    pub(crate) precision: u8,
+}
+
+/// The forms in which results can be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Aligned tables with units.
+    Table(Style),
+    /// One line per test, as `valkey-benchmark -q`.
+    Quiet,
+    /// valkey-benchmark's CSV columns, ours after them.
+    Csv,
+}
+
+impl Format {
+    /// Writes what is measured, on what and how, where people read it.
+    ///
+    /// # Errors
+    /// Whatever `out` fails with.
+    pub(crate) fn write_setup(self, out: &mut dyn Write, run: &RunInfo) -> io::Result<()> {
+        match self.form {
+            Form::Table(style) => table::write_setup(out, run, style),
+            Form::Quiet | Form::Csv => Ok(()),
+        }
+    }
+
+    /// Writes what comes before the first test.
+    ///
+    /// # Errors
+    /// Whatever `out` fails with.
+    pub(crate) fn write_head(self, out: &mut dyn Write, run: &RunInfo) -> io::Result<()> {
+        match self.form {
+            Form::Table(style) => table::write_head(out, run, style),
+            Form::Quiet => Ok(()),
+            Form::Csv => csv::write_head(out),
+        }
+    }
+
+    /// Writes the result of a test as soon as it has ended.
+    ///
+    /// # Errors
+    /// Whatever `out` fails with.
+    pub(crate) fn write_test(
+        self,
+        out: &mut dyn Write,
+        run: &RunInfo,
+        result: &TestResult,
+    ) -> io::Result<()> {
+        let precision = self.precision.into();
+        match self.form {
+            Form::Table(style) => table::write_test(out, run, result, style, precision),
+            Form::Quiet => quiet::write_test(out, result, precision),
+            Form::Csv => csv::write_test(out, run, result, precision),
+        }
+    }
+
+    /// Writes what comes after the last test.
+    ///
+    /// # Errors
+    /// Whatever `out` fails with.
+    pub(crate) fn write_tail(self, out: &mut dyn Write, results: &[TestResult]) -> io::Result<()> {
+        match self.form {
+            Form::Table(style) => table::write_tail(out, results, style),
+            Form::Quiet | Form::Csv => Ok(()),
+        }
+    }
+}
+
+/// Milliseconds, the unit of all latencies that are shown.
+fn millis(duration: std::time::Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! Two servers in one table.
+
+use std::io::{self, Write};
+
+use super::style::Style;
+use crate::compare::{Comparison, Ratio};
+use crate::counters::Counters;
+use crate::result::{RunInfo, Shape};
+
+/// Counters that the table has room for, by their names in [`Counters::NAMES`].
+const SHOWN: [&str; 4] = ["work requests", "doorbells", "wake-ups", "bytes copied"];
+
+/// Writes who is compared.
+///
+/// # Errors
+/// Whatever `out` fails with.
+pub(crate) fn write_compare_head(out: &mut dyn Write, runs: &[RunInfo], style: Style) -> io::Result<()> {
+    for (name, run) in ["this ", "other"].iter().zip(runs) {
+        writeln!(out, "{} {}  {}, {}", style.bold(name), run.target, run.transport, run.link)?;
+    }
+    if let Some(run) = runs.first() {
+        super::table::write_environment(out, run, style)?;
+    }
+    writeln!(out)
+}
+
+/// Writes comparisons, a pair of rows each.
+///
+/// # Errors
+/// Whatever `out` fails with.
+pub(crate) fn write_comparisons(
+    out: &mut dyn Write,
+    names: [&str; 2],
+    comparisons: &[Comparison],
+    style: Style,
+) -> io::Result<()> {
+    let width = label_width(comparisons);
+    let heads = format!(
+        "{:width$} {:9} {:>11} {:>21} {:>9} {:>9} {:>9} {:>8}",
+        "workload", "transport", "requests/s", "ratio (95 %)", "p50 ms", "p99 ms", "p99.9 ms", "CPU us"
+    );
+    let counters = SHOWN.map(|name| format!(" {name:>13}")).concat();
+    writeln!(out, "{}", style.bold(heads + &counters))?;
+    for comparison in comparisons {
+        let ratios = [Some(comparison.ratio(|round| round.rate)), None];
+        for (number, ((side, name), ratio)) in comparison.sides.iter().zip(names).zip(ratios).enumerate() {
+            let workload = if number == 0 { label(comparison) } else { String::new() };
+            let latencies = side.total.latencies();
+            let ms = |quantile| latencies.quantile(quantile).as_secs_f64() * 1e3;
+            let ratio = ratio.map_or(String::new(), told);
+            write!(
+                out,
+                "{workload:width$} {name:9} {:>11.0} {} {:>9.3} {:>9.3} {:>9.3} {:>8.2}",
+                side.median(|round| round.rate),
+                style.bold(format_args!("{ratio:>21}")),
+                ms(0.5),
+                ms(0.99),
+                ms(0.999),
+                side.median(|round| round.cpu),
+            )?;
+            match side.total.per_request() {
+                Some(counters) => {
+                    for shown in SHOWN {
+                        let place = Counters::NAMES.iter().position(|name| *name == shown).unwrap_or(0);
+                        write!(out, " {:>13.3}", counters[place])?;
+                    }
+                }
+                None => write!(out, "{}", format!(" {:>13}", "-").repeat(SHOWN.len()))?,
+            }
+            writeln!(out)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes how the other figures relate, and what to make of them.
+///
+/// # Errors
+/// Whatever `out` fails with.
+pub(crate) fn write_ratios(
+    out: &mut dyn Write,
+    names: [&str; 2],
+    comparisons: &[Comparison],
+    style: Style,
+) -> io::Result<()> {
+    let width = label_width(comparisons);
+    let head = format!("{} to {}, 95 % intervals", names[0], names[1]);
+    writeln!(out, "\n{}", style.bold(head))?;
+    let heads = ["rate", "p50", "p99", "client CPU"].map(|name| format!(" {name:>21}")).concat();
+    writeln!(out, "{}", style.bold(format!("{:width$}{heads} {:>10}", "workload", "rounds")))?;
+    for comparison in comparisons {
+        let ratios = [
+            comparison.ratio(|round| round.rate),
+            comparison.ratio(|round| round.p50),
+            comparison.ratio(|round| round.p99),
+            comparison.ratio(|round| round.cpu),
+        ]
+        .map(|ratio| format!(" {:>21}", told(ratio)))
+        .concat();
+        let rounds = format!("{} of {}", comparison.usable_rounds(), comparison.sides[0].rounds.len());
+        writeln!(out, "{:width$}{ratios} {rounds:>10}", label(comparison))?;
+    }
+    writeln!(
+        out,
+        "Ratios within rounds, in which both took turns; an interval that contains 1 shows no difference."
+    )
+}
+
+/// A ratio with its interval, if there are two rounds at least.
+fn told(ratio: Ratio) -> String {
+    if ratio.low.is_finite() && ratio.high.is_finite() {
+        format!("{:.2} ({:.2} to {:.2})", ratio.mean, ratio.low, ratio.high)
+    } else {
+        "-".to_owned()
+    }
+}
+
+/// The widest label, or the column's head.
+fn label_width(comparisons: &[Comparison]) -> usize {
+    comparisons.iter().map(|comparison| label(comparison).chars().count()).max().unwrap_or(0).max(8)
+}
+
+fn label(comparison: &Comparison) -> String {
+    format!("{} {}", comparison.title, arrangement(&comparison.shape))
+}
+
+/// Connections, tasks and pipeline in words.
+fn arrangement(shape: &Shape) -> String {
+    let plural = |count: usize, noun: &str| format!("{count} {noun}{}", if count == 1 { "" } else { "s" });
+    let mut text = format!("{} conn.", shape.connections);
+    if let Some(tasks) = shape.tasks_per_connection {
+        text.push_str(&format!(", {} each", plural(tasks, "task")));
+    }
+    if shape.pipeline > 1 {
+        text.push_str(&format!(", {} at a time", shape.pipeline));
+    }
+    text
+}

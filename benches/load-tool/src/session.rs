@@ -1,0 +1,208 @@
+//! Tests on the connections to one server: what they need is prepared, then they are measured.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use valkey_rdma_client::{Client, Command, Value};
+
+use crate::environment::Environment;
+use crate::faults::{Fault, FaultKind};
+use crate::generator::{Fleet, FleetError, Job, Limit, Pace, Target, dial_client};
+use crate::interrupt::Interrupt;
+use crate::plan::Plan;
+use crate::progress::Progress;
+use crate::report::IntervalLog;
+use crate::result::{RunInfo, TestResult};
+use crate::workload::Script;
+
+/// The connections to one server, and what is to be done with them.
+#[derive(Debug)]
+pub(crate) struct Session {
+    fleet: Fleet,
+    plan: Plan,
+    interrupt: Interrupt,
+    /// The script of the last test, if it was right.
+    last: Option<Arc<Script>>,
+}
+
+impl Session {
+    /// Opens the connections of `plan`. `None`: the user interrupted.
+    ///
+    /// # Errors
+    /// [`FleetError`] if not all connections could be opened.
+    pub(crate) async fn open(
+        target: Target,
+        plan: Plan,
+        interrupt: &Interrupt,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Option<Session>, FleetError> {
+        let fleet = Fleet::open(target, &plan.shape, interrupt, say).await?;
+        Ok(fleet.map(|fleet| Session { fleet, plan, interrupt: interrupt.clone(), last: None }))
+    }
+
+    /// What is to be done.
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// What stays the same for all tests.
+    pub(crate) async fn info(&self) -> RunInfo {
+        let (target, opened) = (self.fleet.target(), self.fleet.opened());
+        let link = &opened.link;
+        let mut told = target.endpoint.protocol().to_string().to_uppercase();
+        if let Some(device) = &link.device {
+            told.push_str(&format!(", device {device}"));
+        }
+        if let Some(mtu) = link.mtu {
+            told.push_str(&format!(", active MTU {mtu} bytes"));
+        }
+        if let (Some(ours), Some(theirs)) = (link.rx_window, link.tx_window) {
+            told.push_str(&format!(", windows {ours} bytes ours, {theirs} bytes theirs"));
+        }
+        if target.transport() == "emulated" {
+            told.push_str(" (software, not RDMA)");
+        }
+        let server = server_version(target).await;
+        RunInfo {
+            target: target.to_string(),
+            transport: target.transport(),
+            link: told,
+            shape: self.plan.shape.clone(),
+            connect_time: opened.time,
+            environment: Environment::look(link, server, &target.endpoint.polling().to_string()),
+        }
+    }
+
+    /// Prepares and runs a test as planned; `log` gets the latencies of every second.
+    pub(crate) async fn test(
+        &mut self,
+        script: &Arc<Script>,
+        progress: Progress,
+        log: Option<&mut IntervalLog>,
+    ) -> TestResult {
+        if let Err(failed) = self.prepare(script, progress).await {
+            return *failed;
+        }
+        let job = self.plan.job(script, self.plan.limit, self.plan.pace);
+        let result = match log {
+            Some(log) => self.logged(Job { intervals: true, ..job }, progress, log).await,
+            None => self.watched(job, &script.title, progress).await,
+        };
+        self.last = result.is_right().then(|| Arc::clone(script));
+        result
+    }
+
+    /// Writes the keys that a test reads, loads the functions it calls, and warms up.
+    ///
+    /// # Errors
+    /// The test's result, if that is impossible.
+    pub(crate) async fn prepare(
+        &mut self,
+        script: &Arc<Script>,
+        progress: Progress,
+    ) -> Result<(), Box<TestResult>> {
+        let written = self.last.take().is_some_and(|last| self.plan.has_written(&last, script));
+        if let Some(job) = self.plan.population(script).filter(|_| !written) {
+            let populated = self.watched(job, "writing keys", progress).await;
+            if !populated.is_right() || self.interrupt.is_asked() {
+                return Err(Box::new(unread(&script.title, populated)));
+            }
+        }
+        if let Some(library) = script.library() {
+            self.load(library).await.map_err(|fault| {
+                let mut result = TestResult::empty(&script.title);
+                result.tally.faults.add(fault);
+                Box::new(result)
+            })?;
+        }
+        if let Some(warmup) = self.plan.warmup {
+            let warm = self.watched(self.plan.warming_up(script, warmup), "warming up", progress).await;
+            if !warm.is_right_or_late() {
+                return Err(Box::new(warm));
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a test.
+    pub(crate) async fn measure(
+        &self,
+        script: &Arc<Script>,
+        limit: Limit,
+        pace: Pace,
+        progress: Progress,
+    ) -> TestResult {
+        self.watched(self.plan.job(script, limit, pace), &script.title, progress).await
+    }
+
+    async fn watched(&self, job: Job, title: &str, progress: Progress) -> TestResult {
+        let running = self.fleet.start(job);
+        let line = progress.start(title, running.watch());
+        let result = running.finish().await;
+        drop(line);
+        result
+    }
+
+    /// Runs a job and writes its seconds as they end.
+    async fn logged(&self, job: Job, progress: Progress, log: &mut IntervalLog) -> TestResult {
+        let title = job.script.title.clone();
+        let running = self.fleet.start(job);
+        let watch = running.watch();
+        let line = progress.start(&title, watch.clone());
+        let mut finish = pin!(running.finish());
+        let mut second = tokio::time::interval(Duration::from_secs(1));
+        let mut result = loop {
+            tokio::select! {
+                result = &mut finish => break result,
+                _ = second.tick() => log.append(&title, watch.started(), &watch.take_intervals()),
+            }
+        };
+        drop(line);
+        log.append(&title, watch.started(), &result.tally.take_intervals(u64::MAX));
+        result
+    }
+
+    async fn load(&self, library: &str) -> Result<(), Fault> {
+        let told = |what: String| Fault {
+            kind: FaultKind::NotPopulated,
+            story: format!("FUNCTION LOAD, which this test needs: {what}"),
+        };
+        let client = dial_client(self.fleet.target()).await.map_err(|error| told(error.to_string()))?;
+        let load = Command::new("FUNCTION").arg("LOAD").arg("REPLACE").arg(library);
+        client.execute(load).await.map(drop).map_err(|error| told(error.to_string()))
+    }
+}
+
+/// How long a server may take to say what it is.
+const INTRODUCTION: Duration = Duration::from_secs(2);
+
+/// Name and version of the server, if it says so.
+async fn server_version(target: &Target) -> Option<String> {
+    let ask = async {
+        let client: Client = dial_client(target).await.ok()?;
+        let info = client.command(["INFO", "server"]).await.ok().and_then(Value::into_bytes)?;
+        let info = String::from_utf8_lossy(&info).into_owned();
+        let field = |name: &str| {
+            info.lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+                .map(|v| v.trim().to_owned())
+        };
+        match field("valkey_version") {
+            Some(version) => Some(format!("valkey {version}")),
+            None => field("redis_version").map(|version| format!("redis {version}")),
+        }
+    };
+    tokio::time::timeout(INTRODUCTION, ask).await.ok().flatten()
+}
+
+/// The result of a test that was not run, because its keys could not be written.
+fn unread(title: &str, populated: TestResult) -> TestResult {
+    let mut result = TestResult::empty(title);
+    if !populated.is_right() {
+        let story = "the keys to read could not be written, so nothing was read".to_owned();
+        result.tally.faults.add(Fault { kind: FaultKind::NotPopulated, story });
+        result.tally.faults.merge(populated.tally.faults);
+    }
+    result
+}

@@ -1,0 +1,118 @@
+//! `--sweep`: how fast the server can go before it gets slow.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::generator::{Arrivals, Limit, Pace};
+use crate::interrupt::Interrupt;
+use crate::progress::Progress;
+use crate::result::TestResult;
+use crate::session::Session;
+use crate::workload::Script;
+
+/// How long each rate is tried unless `--duration` says.
+pub(crate) const STEP: Duration = Duration::from_secs(2);
+/// The rates that are tried, as shares of the closed loop's.
+const STEPS: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
+/// How often the interval between a good and a bad rate is halved.
+const HALVINGS: usize = 4;
+/// A server keeps up if its last reply comes so early that the time for sending is at least this share of the whole.
+const KEEPS_UP: f64 = 0.98;
+/// Without a target, latency is good up to so many times that of the lightest load.
+const KNEE: f64 = 5.0;
+
+/// One rate.
+#[derive(Debug, Clone)]
+pub(crate) struct Step {
+    /// Intended requests per second.
+    pub(crate) rate: f64,
+    /// What was measured.
+    pub(crate) result: TestResult,
+    /// Whether the server kept up, fast enough.
+    pub(crate) good: bool,
+}
+
+/// What was found.
+#[derive(Debug, Clone)]
+pub(crate) struct Sweep {
+    /// The test's title.
+    pub(crate) title: String,
+    /// Replies per second with every connection busy: the closed loop.
+    pub(crate) closed: TestResult,
+    /// All rates that were tried, in that order.
+    pub(crate) steps: Vec<Step>,
+    /// The highest p99 that was good enough.
+    pub(crate) limit: Option<Duration>,
+    /// Whether that was the user's target; else it follows from the lightest load.
+    pub(crate) targeted: bool,
+}
+
+impl Sweep {
+    /// Whether the highest rate that was tried was good, so that a higher one may be.
+    pub(crate) fn is_open_ended(&self) -> bool {
+        self.steps.iter().all(|step| step.good)
+    }
+
+    /// The highest rate that was good.
+    pub(crate) fn best(&self) -> Option<&Step> {
+        self.steps.iter().filter(|step| step.good).max_by(|one, other| one.rate.total_cmp(&other.rate))
+    }
+}
+
+/// Finds the highest good rate of a test, in runs of `each`. Fewer steps if the user interrupts.
+///
+/// # Errors
+/// The test's result, if it could not be prepared.
+pub(crate) async fn sweep(
+    session: &mut Session,
+    script: &Arc<Script>,
+    arrivals: Arrivals,
+    each: Duration,
+    target: Option<Duration>,
+    progress: Progress,
+    interrupt: &Interrupt,
+) -> Result<Sweep, Box<TestResult>> {
+    session.prepare(script, progress).await?;
+    let session = &*session;
+    let closed = session.measure(script, Limit::Time(each), Pace::Closed, progress).await;
+    let most = closed.rate();
+    let mut sweep = Sweep {
+        title: script.title.clone(),
+        closed,
+        steps: Vec::new(),
+        limit: target,
+        targeted: target.is_some(),
+    };
+    let (mut good, mut bad) = (0.0, None);
+    let mut rates = STEPS.map(|share| share * most).to_vec();
+    rates.reverse();
+    let mut halvings = HALVINGS;
+    while !interrupt.is_asked() && most > 0.0 {
+        let rate = match (rates.pop(), bad) {
+            (Some(rate), None) => rate,
+            (_, Some(bad)) if halvings > 0 => {
+                halvings -= 1;
+                (good + bad) / 2.0
+            }
+            _ => break,
+        };
+        let pace = Pace::Open { rate, arrivals };
+        let result = session.measure(script, Limit::Time(each), pace, progress).await;
+        if interrupt.is_asked() {
+            break; // Not whole.
+        }
+        let p99 = result.latencies().quantile(0.99);
+        let limit = *sweep.limit.get_or_insert(p99.mul_f64(KNEE));
+        // What was due is known exactly, all of it was sent, and the time that took tells whether the server kept up:
+        // random arrivals are not always as many as their rate says.
+        let kept_up = result.elapsed.mul_f64(KEEPS_UP) <= each;
+        let is_good = result.is_right() && kept_up && p99 <= limit;
+        if is_good {
+            good = rate;
+        } else {
+            bad = Some(rate);
+        }
+        sweep.steps.push(Step { rate, result, good: is_good });
+    }
+    Ok(sweep)
+}

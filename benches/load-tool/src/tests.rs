@@ -1,0 +1,4 @@
+//! Tests of more than one module.
+
+mod arguments;
+mod emulated;

@@ -1,0 +1,254 @@
+//! Which command lines are accepted, and what the others are told.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use crate::args::{Args, Instead, REFUSED, Selection, Transport};
+use crate::generator::Verify;
+use crate::workload::{DefaultTest, Sizes};
+use valkey_rdma_client::{Polling, Protocol};
+
+fn parse(line: &str) -> Result<Args, Instead> {
+    Args::from_command_line(std::iter::once("valkey-rdma-benchmark").chain(line.split_whitespace()))
+}
+
+fn refusal(line: &str) -> String {
+    match parse(line) {
+        Err(Instead::Refuse(reason)) => reason,
+        other => panic!("{line:?} was not refused: {other:?}"),
+    }
+}
+
+fn titles(args: &Args) -> Vec<&'static str> {
+    match args.tests.clone() {
+        Some(Selection::Tests(tests)) => tests.iter().map(|test| test.title).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_defaults_are_those_of_valkey_benchmark() {
+    let args = parse("").unwrap();
+    assert_eq!((args.host.as_str(), args.port, args.transport), ("127.0.0.1", 6379, Transport::Tcp));
+    assert_eq!((args.clients, args.requests(), args.pipeline), (50, 100_000, 1));
+    assert_eq!((args.sizes.clone(), args.threads, args.keep_alive), (Sizes::fixed(3), 1, 1));
+    assert_eq!(
+        (args.keyspace(), args.dbnum, args.resp3, args.quiet, args.csv),
+        (None, 0, false, false, false)
+    );
+    assert_eq!((args.tests, args.tasks_per_connection, args.verify), (None, None, Verify::Length));
+    assert_eq!(DefaultTest::all().len(), 24);
+}
+
+#[test]
+fn flags_have_the_meaning_of_valkey_benchmark() {
+    let line = "-h server -p 7000 -a secret --user app --dbnum 3 -3 -c 8 -n 5 -d 10 -P 16 -r 1000 -t set -q --csv --seed 9 --threads 2 --rdma -k 0 --sequential --precision 1 --enable-tracking -l";
+    let args = parse(line).unwrap();
+    assert_eq!((args.host.as_str(), args.port, args.dbnum, args.resp3), ("server", 7000, 3, true));
+    assert_eq!(
+        (args.password.as_ref().map(|password| password.as_str()), args.user.as_deref()),
+        (Some("secret"), Some("app"))
+    );
+    assert_eq!((args.clients, args.requests(), args.pipeline), (8, 5, 16));
+    assert_eq!((args.keyspace().map(|keys| keys.get()), args.seed, args.threads), (Some(1000), Some(9), 2));
+    assert_eq!((args.transport, args.keep_alive, args.precision), (Transport::Rdma, 0, 1));
+    assert!(args.sequential && args.enable_tracking && args.forever);
+    assert_eq!(titles(&args), ["SET"]);
+    assert!(args.quiet && args.csv);
+    assert!(!format!("{args:?}").contains("secret"));
+
+    for (url, shown) in [
+        ("rdma://app:secret@server:7000/3?timeout=2s", "\"rdma://***@server:7000/3?timeout=2s\""),
+        ("valkey://:se@cret/@server", "\"valkey://***@server\""),
+        ("secret@server", "\"***@server\""),
+        ("rdma://server", "\"rdma://server\""),
+    ] {
+        let args = parse(&format!("--url {url}")).unwrap();
+        assert_eq!(format!("{:?}", args.url.as_ref().unwrap()), shown);
+        assert!(format!("{args:?}").contains(shown), "{args:?}");
+    }
+}
+
+#[test]
+fn tests_run_once_each_and_in_the_fixed_order() {
+    assert_eq!(
+        titles(&parse("-t GET,ping_mbulk,set,get,ping").unwrap()),
+        ["PING_INLINE", "PING_MBULK", "SET", "GET"]
+    );
+    let lrange = titles(&parse("-t lrange_300").unwrap());
+    assert_eq!(lrange, ["LPUSH (needed to benchmark LRANGE)", "LRANGE_300 (first 300 elements)"]);
+}
+
+#[test]
+fn what_follows_the_flags_is_a_command() {
+    let args = parse("-r 10 -- multi ; set key:__rand_int__ -t ; exec").unwrap();
+    assert_eq!(args.command.len(), 7);
+    assert_eq!(parse("lpush list -c").unwrap().command.len(), 3);
+}
+
+#[test]
+fn our_own_flags_are_read() {
+    let line =
+        "--url emulated://host:1234 --tasks-per-connection 50 --rx-size 65536 --verify full --fail-fast";
+    let args = parse(line).unwrap();
+    assert_eq!(args.url.as_ref().map(|url| url.as_str()), Some("emulated://host:1234"));
+    assert_eq!((args.tasks_per_connection, args.rx_size), (Some(50), Some(65536)));
+    assert!(args.fail_fast && args.verify == Verify::Full);
+    assert!(parse("--demo").unwrap().demo);
+    for line in [
+        "--rps 100 --arrivals poisson",
+        "--sweep --target-p99 1.5 --arrivals poisson",
+        "--ratio 1:10 -d 64:10,1024-4096:1 -r 100 --key-dist zipf:0.99",
+        "--compare valkey://other --rounds 4 -t get --plot a.svg --json b.json",
+        "--matrix c=1,50",
+        "--live --hdr lat --warmup 1 --duration 2",
+        "-t stream -d 65536",
+        "-t mget --multi-key 100 -c 3",
+        "--serve-echo 127.0.0.1:0 --transport emulated",
+    ] {
+        let read = parse(line);
+        assert!(read.is_ok(), "{line}: {read:?}");
+    }
+}
+
+#[test]
+fn bad_command_lines_are_refused_in_one_line_that_names_the_flag() {
+    for (line, said) in [
+        ("-t ping_inline --tasks-per-connection 2", "use ping_mbulk"),
+        ("-t ping_inline --matrix tasks=1", "use ping_mbulk"),
+        ("--ratio ping_inline:1,get:1 --tasks-per-connection 2", "use ping_mbulk"),
+        ("-k 0 --matrix tasks=5", "no connection for tasks to share"),
+        ("-t nothing", "there is no test \"nothing\""),
+        ("-t set,", "there is no test \"\""),
+        ("-t stream,echo", "stream has no Valkey server at its other end"),
+        ("--cluster", "measures one server"),
+        ("--rfr yes", "measures one server"),
+        ("--tls", "no TLS over RDMA"),
+        ("--cacert file", "no TLS over RDMA"),
+        ("--mptcp", "mptcpize"),
+        ("--fuzz", "use valkey-benchmark"),
+        ("-e", "obsolete"),
+        ("-n 5 --duration 5", "cannot be used with"),
+        ("--sequential", "-r <KEYSPACE>"),
+        ("-x", "COMMAND"),
+        ("-t set get a", "cannot be used with"),
+        ("--ratio 1:2 -t set", "cannot be used with"),
+        ("--ratio 0:0", "no mix"),
+        ("--key-dist zipf", "-r <KEYSPACE>"),
+        ("-r 5 --key-dist bell", "no distribution"),
+        ("--arrivals poisson", "there is neither"),
+        ("--sweep --rps 5", "--rps contradicts it"),
+        ("--sweep -n 5", "--duration instead of -n"),
+        ("--target-p99 1", "--sweep"),
+        ("--rounds 5", "--compare"),
+        ("--compare valkey://a --sweep", "different runs"),
+        ("--compare valkey://a --csv", "use --json"),
+        ("-l --json a", "never ends"),
+        ("-I -t set", "-I sends nothing"),
+        ("-t stream -P 5", "know no commands, so -P"),
+        ("-t echo --json a", "know no commands, so --json"),
+        ("-t stream -3", "know no commands, so -3"),
+        ("--compare valkey://a --hdr lat", "--hdr is for tests"),
+        ("--sweep -q", "-q is for tests"),
+        ("-k 0 --tasks-per-connection 5", "no connection for tasks to share"),
+        ("-k 2", "-k <BOOLEAN>"),
+        ("--matrix q=1", "no axis"),
+        ("--warmup 0", "--warmup <SECONDS>"),
+        ("--rps fast", "--rps <REQUESTS>"),
+        ("--precision 7", "--precision <DIGITS>"),
+        ("--multi-key 0", "--multi-key <N>"),
+        ("-c 0", "0 is not in 1..=10000"),
+        ("-c 10001", "-c <CLIENTS>"),
+        ("-n 0", "-n <REQUESTS>"),
+        ("-n abc", "-n <REQUESTS>"),
+        ("-d 0", "-d <SIZES>"),
+        ("-d 536870913", "no list of sizes"),
+        ("-P 0", "-P <NUMREQ>"),
+        ("-r 0", "-r <KEYSPACE>"),
+        ("-r 1000000000001", "-r <KEYSPACE>"),
+        ("-p 65536", "-p <PORT>"),
+        ("-p 0", "-p <PORT>"),
+        ("--tasks-per-connection 0", "--tasks-per-connection <N>"),
+        ("--threads 513", "--threads <NUM>"),
+        ("--rx-size 65535", "--rx-size <BYTES>"),
+        ("--rx-size 16777217", "16777217 is not in 65536..=16777216"),
+        ("--rx-size 4294967295", "4294967295 is not in 65536..=16777216"),
+        ("--transport udp", "rdma, tcp, emulated"),
+        ("--transport tcp --rx-size 65536", "means nothing without --rdma"),
+        ("--user app", "-a <PASSWORD>"),
+        ("--url rdma://server -h server", "cannot be used with '-h <HOST>'"),
+        ("--url rdma://server -p 1", "cannot be used with '-p <PORT>'"),
+        ("--url rdma://server --transport tcp", "cannot be used with '--transport <KIND>'"),
+        ("--url rdma://server -a secret", "cannot be used with '-a <PASSWORD>'"),
+        ("--demo -n 10", "--demo"),
+        ("--no-such-flag", "--no-such-flag"),
+        ("-c", "-c <CLIENTS>"),
+    ] {
+        let reason = refusal(line);
+        assert!(reason.contains(said), "{line:?} was refused with {reason:?}");
+        assert_eq!(reason.lines().count(), 1, "{line:?} was refused with {reason:?}");
+    }
+}
+
+#[test]
+fn the_readmes_table_has_every_flag_and_no_other() {
+    let Err(Instead::Print(help)) = parse("--help") else { panic!("--help prints") };
+    let mut flags: Vec<String> = help
+        .lines()
+        .filter(|line| line.trim_start().starts_with('-'))
+        .flat_map(|line| line.split_whitespace().take_while(|word| word.starts_with('-')))
+        .map(|flag| flag.trim_end_matches(',').to_owned())
+        .collect();
+    // What is refused is told with its reason, so the table has it too.
+    let refused = REFUSED.iter().map(|(flag, _)| format!("--{flag}"));
+    flags.extend(refused.chain(["-e".to_owned()]));
+    let readme = include_str!("../../README.md");
+    let rows = readme.lines().filter(|line| line.starts_with("| `-"));
+    let mut told: Vec<String> = rows
+        .filter_map(|row| row.split(" | ").next())
+        .flat_map(|cell| cell.split([' ', '`', ',']))
+        .filter(|word| word.starts_with('-'))
+        .map(str::to_owned)
+        .collect();
+    flags.sort_unstable();
+    told.sort_unstable();
+    assert_eq!(told, flags);
+}
+
+#[test]
+fn the_other_server_of_a_comparison_is_asked_the_same_way() {
+    let others = |line: &str| parse(line).unwrap().other_target();
+    let other = others("-h a -a secret --dbnum 3 --compare valkey://a").unwrap().unwrap().endpoint;
+    assert_eq!((other.protocol(), other.database()), (Protocol::Resp2, 3));
+    assert_eq!(other.password(), Some("secret"));
+    let other = others("-u valkey://:secret@a/2 -3 --compare emulated://b").unwrap().unwrap().endpoint;
+    assert_eq!((other.protocol(), other.database()), (Protocol::Resp3, 2));
+    assert_eq!(other.password(), None, "another host is not told");
+    let line = "-u emulated://a --rx-size 65536 --poll busy --compare emulated://b";
+    let other = others(line).unwrap().unwrap().endpoint;
+    assert_eq!((other.rx_size(), other.polling()), (Some(65536), Polling::Busy));
+    for line in ["-h a --compare valkey://a?protocol=resp3", "-h a --compare valkey://a/1"] {
+        assert!(
+            matches!(others(line), Err(Instead::Refuse(text)) if text.contains("same protocol")),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_url_means_resp2_as_flags_do() {
+    let protocol = |line: &str| parse(line).unwrap().target().map(|target| target.endpoint.protocol());
+    assert_eq!(protocol("-u valkey://a"), Ok(Protocol::Resp2));
+    assert_eq!(protocol("-u valkey://a -3"), Ok(Protocol::Resp3));
+    assert_eq!(protocol("-u valkey://a?protocol=resp3"), Ok(Protocol::Resp3));
+    assert!(protocol("-u valkey://a?protocol=resp2 -3").is_err());
+}
+
+#[test]
+fn help_and_version_are_printed_and_h_is_the_host() {
+    let Err(Instead::Print(help)) = parse("--help") else { panic!("--help prints") };
+    assert!(help.contains("--tasks-per-connection"), "{help}");
+    assert!(
+        matches!(parse("--version"), Err(Instead::Print(text)) if text.starts_with("valkey-rdma-benchmark "))
+    );
+    assert!(matches!(parse("-h --help"), Err(Instead::Refuse(_))));
+}

@@ -1,0 +1,243 @@
+//! The tests that `-t` selects: valkey-benchmark's, under its names and titles.
+
+use super::{Expect, Keys, Script, Step, Template};
+
+/// One of the default tests.
+///
+/// Adding one is adding a row to the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DefaultTest {
+    /// The names that select it, in lower case.
+    pub(crate) names: &'static [&'static str],
+    /// The title in the results, as valkey-benchmark prints it.
+    pub(crate) title: &'static str,
+    command: Command,
+    expect: Expect,
+    /// Whether it reads keys that have to be written before: the command that does, with the same keys.
+    written_by: Option<Command>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Command {
+    /// Words separated by blanks, with placeholders.
+    Words(&'static str),
+    /// As a line, not as an array.
+    Inline(&'static str),
+    /// `ZADD`, whose score is a number only with `-r`.
+    Zadd,
+    /// A library of functions (`--num-functions`).
+    FunctionLoad,
+    /// A call of a function (`--num-keys-in-fcall`).
+    Fcall,
+    /// `MSET` of several keys (`--multi-key`).
+    Mset,
+    /// `MGET` of several keys.
+    Mget,
+}
+
+const fn test(
+    names: &'static [&'static str],
+    title: &'static str,
+    words: &'static str,
+    expect: Expect,
+) -> DefaultTest {
+    DefaultTest { names, title, command: Command::Words(words), expect, written_by: None }
+}
+
+const OK: Expect = Expect::Status("OK");
+/// All of them, in valkey-benchmark's order.
+const TESTS: [DefaultTest; 24] = [
+    DefaultTest {
+        command: Command::Inline("PING"),
+        ..test(&["ping_inline", "ping"], "PING_INLINE", "", Expect::Status("PONG"))
+    },
+    test(&["ping_mbulk", "ping"], "PING_MBULK", "PING", Expect::Status("PONG")),
+    test(&["set"], "SET", "SET key:__rand_int__ __data__", OK),
+    DefaultTest {
+        written_by: Some(Command::Words("SET key:__rand_int__ __data__")),
+        ..test(&["get"], "GET", "GET key:__rand_int__", Expect::Value)
+    },
+    test(&["incr"], "INCR", "INCR counter:__rand_int__", Expect::Integer),
+    test(&["lpush"], "LPUSH", "LPUSH mylist __data__", Expect::Integer),
+    test(&["rpush"], "RPUSH", "RPUSH mylist __data__", Expect::Integer),
+    test(&["lpop"], "LPOP", "LPOP mylist", Expect::StringOrNil),
+    test(&["rpop"], "RPOP", "RPOP mylist", Expect::StringOrNil),
+    test(&["sadd"], "SADD", "SADD myset element:__rand_int__", Expect::Integer),
+    test(&["hset"], "HSET", "HSET myhash element:__rand_int__ __data__", Expect::Integer),
+    test(&["spop"], "SPOP", "SPOP myset", Expect::StringOrNil),
+    DefaultTest { command: Command::Zadd, ..test(&["zadd"], "ZADD", "", Expect::Integer) },
+    test(&["zpopmin"], "ZPOPMIN", "ZPOPMIN myzset", Expect::Array(2)),
+    test(
+        &["lrange", "lrange_100", "lrange_300", "lrange_500", "lrange_600"],
+        "LPUSH (needed to benchmark LRANGE)",
+        "LPUSH mylist __data__",
+        Expect::Integer,
+    ),
+    test(
+        &["lrange", "lrange_100"],
+        "LRANGE_100 (first 100 elements)",
+        "LRANGE mylist 0 99",
+        Expect::Items(100),
+    ),
+    test(
+        &["lrange", "lrange_300"],
+        "LRANGE_300 (first 300 elements)",
+        "LRANGE mylist 0 299",
+        Expect::Items(300),
+    ),
+    test(
+        &["lrange", "lrange_500"],
+        "LRANGE_500 (first 500 elements)",
+        "LRANGE mylist 0 499",
+        Expect::Items(500),
+    ),
+    test(
+        &["lrange", "lrange_600"],
+        "LRANGE_600 (first 600 elements)",
+        "LRANGE mylist 0 599",
+        Expect::Items(600),
+    ),
+    DefaultTest { command: Command::Mset, ..test(&["mset"], "MSET", "", OK) },
+    DefaultTest {
+        command: Command::Mget,
+        written_by: Some(Command::Mset),
+        ..test(&["mget"], "MGET", "", Expect::Values(0))
+    },
+    test(&["xadd"], "XADD", "XADD mystream * myfield __data__", Expect::String),
+    DefaultTest {
+        command: Command::FunctionLoad,
+        ..test(&["function_load"], "FUNCTION LOAD", "", Expect::String)
+    },
+    DefaultTest { command: Command::Fcall, ..test(&["fcall"], "FCALL", "", Expect::Nil) },
+];
+
+/// How many of everything the tests send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Functions in the library that `function_load` loads.
+    pub(crate) functions: u32,
+    /// Keys that `fcall` passes.
+    pub(crate) fcall_keys: u32,
+    /// Keys of `mset` and `mget`.
+    pub(crate) multi_key: u16,
+}
+
+impl Default for Counts {
+    fn default() -> Counts {
+        Counts { functions: 10, fcall_keys: 1, multi_key: 10 }
+    }
+}
+
+impl DefaultTest {
+    /// All tests, in the order in which they run.
+    pub(crate) fn all() -> Vec<DefaultTest> {
+        TESTS.to_vec()
+    }
+
+    /// Those without commands as lines, which the client library cannot send.
+    pub(crate) fn without_inline(tests: &[DefaultTest]) -> Vec<DefaultTest> {
+        tests.iter().copied().filter(|test| !matches!(test.command, Command::Inline(_))).collect()
+    }
+
+    /// What it sends and expects.
+    pub(crate) fn script(&self, keys: &Keys, counts: Counts) -> Script {
+        let random = keys.len.is_some();
+        let template = self.command.template(random, counts);
+        let writer = self.written_by.map(|writer| writer.template(random, counts));
+        let (title, expect) = match self.command {
+            Command::Mset => (format!("MSET ({} keys)", counts.multi_key), self.expect),
+            Command::Mget => {
+                (format!("MGET ({} keys)", counts.multi_key), Expect::Values(counts.multi_key.into()))
+            }
+            _ => (self.title.to_owned(), self.expect),
+        };
+        Script::single(title, Step::new(template, expect), writer)
+    }
+}
+
+impl Command {
+    fn template(self, random: bool, counts: Counts) -> Template {
+        match self {
+            Command::Words(words) => Template::new(&words.split(' ').collect::<Vec<_>>(), random),
+            Command::Inline(line) => Template::inline(line),
+            Command::Zadd => {
+                let score = if random { "__rand_int__" } else { "0" };
+                Template::new(&["ZADD", "myzset", score, "element:__rand_int__"], random)
+            }
+            Command::FunctionLoad => {
+                Template::new(&["FUNCTION", "LOAD", "REPLACE", &library(counts.functions)], random)
+            }
+            Command::Fcall => {
+                let count = counts.fcall_keys.to_string();
+                let mut args = vec!["FCALL".to_owned(), "foo1".to_owned(), count];
+                args.extend((1..=counts.fcall_keys).map(|number| format!("key{number}")));
+                Template::new(&args, random)
+            }
+            Command::Mset => {
+                let pairs = ["key:__rand_int__", "__data__"].repeat(counts.multi_key.into());
+                Template::new(&[&["MSET"], pairs.as_slice()].concat(), random)
+            }
+            Command::Mget => {
+                let keys = ["key:__rand_int__"].repeat(counts.multi_key.into());
+                Template::new(&[&["MGET"], keys.as_slice()].concat(), random)
+            }
+        }
+    }
+}
+
+/// The library of the `FCALL` test.
+pub(crate) const FCALL_LIBRARY: &str = "#!lua name=benchlib\nlocal function foo1(keys, args)\nreturn keys[0]\nend\nserver.register_function('foo1', foo1)\n";
+
+fn library(functions: u32) -> String {
+    let mut code = "#!lua name=benchlib\n".to_owned();
+    for number in (1..=functions).rev() {
+        code.push_str(&format!(
+            "local function foo{number}()\nreturn 0\nend\nserver.register_function('foo{number}', foo{number})\n"
+        ));
+    }
+    code
+}
+
+/// Why a list of tests was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum TestsError {
+    /// No test has this name.
+    #[error("there is no test {unknown:?}; there are {}", known().join(", "))]
+    Unknown {
+        /// The name.
+        unknown: String,
+    },
+    /// It is about the byte stream and does not go with tests of a server.
+    #[error("{0} has no Valkey server at its other end: leave out the other tests")]
+    Alone(String),
+}
+
+fn known() -> Vec<&'static str> {
+    let mut names: Vec<_> = TESTS.iter().flat_map(|test| test.names).copied().collect();
+    names.sort_unstable();
+    names.dedup();
+    names.extend(OF_BYTE_STREAMS);
+    names
+}
+
+/// The tests that need no server, and run one at a time.
+const OF_BYTE_STREAMS: [&str; 2] = ["stream", "echo"];
+
+/// The tests that a list of names selects, each once, in the order in which they run.
+///
+/// # Errors
+/// [`TestsError`] for the first name that is none.
+pub(crate) fn tests_from_list(list: &str) -> Result<Vec<DefaultTest>, TestsError> {
+    let names: Vec<String> = list.split(',').map(|name| name.trim().to_ascii_lowercase()).collect();
+    for name in &names {
+        if !TESTS.iter().any(|test| test.names.contains(&name.as_str())) {
+            let alone = OF_BYTE_STREAMS.contains(&name.as_str());
+            let unknown = name.clone();
+            return Err(if alone { TestsError::Alone(unknown) } else { TestsError::Unknown { unknown } });
+        }
+    }
+    let selected =
+        |test: &&DefaultTest| test.names.iter().any(|name| names.iter().any(|wanted| wanted == name));
+    Ok(TESTS.iter().filter(selected).copied().collect())
+}
