@@ -48,6 +48,29 @@ pub enum TransportError {
         /// The kernel's devices, separated by commas.
         devices: String,
     },
+    /// A library of rdma-core is not installed. The next attempt looks for it again.
+    #[error(
+        "`rdma://` needs {library}, which cannot be loaded: install rdma-core's libraries (Debian, Ubuntu: `apt install \
+             libibverbs1 librdmacm1 ibverbs-providers`; Fedora, RHEL: `dnf install libibverbs librdmacm`)"
+    )]
+    Library {
+        /// Its file name.
+        library: &'static str,
+        /// What the dynamic linker reported.
+        #[source]
+        source: io::Error,
+    },
+    /// A library of rdma-core lacks a function.
+    #[error("{library} has no function `{symbol}`: update rdma-core's libraries to version 35 or later")]
+    LibrarySymbol {
+        /// The library's file name.
+        library: &'static str,
+        /// The function.
+        symbol: &'static str,
+        /// What the dynamic linker reported.
+        #[source]
+        source: io::Error,
+    },
     /// The device that would serve is down.
     #[error(
         "port {port} of RDMA device {device} is {state}: bring its link up (`ip link set NETDEV up`; cable; switch)"

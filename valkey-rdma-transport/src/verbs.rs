@@ -52,6 +52,7 @@ pub(crate) async fn open(
     peer: SocketAddr,
     options: &EndpointOptions,
 ) -> Result<Box<dyn Endpoint>, TransportError> {
+    sys::load()?;
     let diagnosed = |error| diagnosed(error, options);
     let id = cm::Identifier::resolve(peer, options).await.map_err(diagnosed)?;
     Ok(Box::new(endpoint::VerbsEndpoint::new(id, options)?))
@@ -62,6 +63,7 @@ pub(crate) fn listen(
     addr: SocketAddr,
     options: &EndpointOptions,
 ) -> Result<Box<dyn PassiveEndpoint>, TransportError> {
+    sys::load()?;
     let listener = listener::VerbsListener::bind(addr, options).map_err(|error| diagnosed(error, options))?;
     Ok(Box::new(listener))
 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread::{self, JoinHandle};
 
-use rdma_sys::{ibv_context, ibv_cq};
+use super::sys::{ibv_context, ibv_cq};
 
 use super::queue_pair::QueuePair;
 use super::translate::AsyncNotice;

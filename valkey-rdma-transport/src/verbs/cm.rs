@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use rdma_sys::{ibv_context, rdma_cm_id, rdma_event_channel};
+use super::sys::{ibv_context, rdma_cm_id, rdma_event_channel};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -27,7 +27,6 @@ pub(super) struct EventChannel {
 
 impl EventChannel {
     pub(super) fn new() -> Result<Arc<Self>, TransportError> {
-        sys::fork_init();
         let raw = sys::create_event_channel().map_err(failed("rdma_create_event_channel"))?;
         Ok(Arc::new(Self { raw }))
     }

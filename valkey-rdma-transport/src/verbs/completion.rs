@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::NonNull;
 use std::task::{Context, Poll, ready};
 
-use rdma_sys::{ibv_comp_channel, ibv_cq};
+use super::sys::{ibv_comp_channel, ibv_cq};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use valkey_rdma_proto::work::Completion;

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::task::{Context, Poll};
 
-use rdma_sys::ibv_cq;
+use super::sys::ibv_cq;
 use valkey_rdma_proto::work::Completion;
 
 use super::cm::Identifier;

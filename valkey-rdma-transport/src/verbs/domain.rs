@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use rdma_sys::ibv_pd;
+use super::sys::ibv_pd;
 
 use super::cm::Identifier;
 use super::{failed, log_teardown, sys};

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::ptr::{self, NonNull};
 use std::{io, slice};
 
+use super::sys::ibv_mr;
 use bytes::BufMut;
-use rdma_sys::ibv_mr;
 
 use super::domain::ProtectionDomain;
 use super::{log_teardown, sys, translate};

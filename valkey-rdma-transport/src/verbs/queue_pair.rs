@@ -2,7 +2,7 @@
 
 use std::ptr::{self, NonNull};
 
-use rdma_sys::{ibv_cq, ibv_qp, ibv_qp_cap, ibv_recv_wr, ibv_send_wr, ibv_sge, rdma_cm_id};
+use super::sys::{ibv_cq, ibv_qp, ibv_qp_cap, ibv_recv_wr, ibv_send_wr, ibv_sge, rdma_cm_id};
 use valkey_rdma_proto::work::{ReceiveRequest, SendRequest, Slice};
 
 use super::cm::Identifier;

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use rdma_sys::ibv_cq;
+use super::sys::ibv_cq;
 use valkey_rdma_proto::work::Completion;
 
 use super::cm::Identifier;

@@ -1,6 +1,9 @@
 //! The C functions of libibverbs, librdmacm and libc that we use, one thin wrapper each, in one file per kind of
 //! object.
 //!
+//! `bindings` is what the headers declare, generated; `library` loads what it declares. The functions that the headers
+//! have inline (posting, polling, arming) are called through the device's table of operations, as the headers do.
+//!
 //! A wrapper turns C's error convention (`NULL`, `-1` with `errno`, or the number itself, as the manual page of
 //! each has it) into [`io::Result`], and keeps unions and nullable pointers inside. It owns nothing and decides
 //! nothing.
@@ -12,18 +15,24 @@
 use std::io;
 use std::ptr::NonNull;
 
+mod bindings;
 mod channel;
 mod completion;
 mod device;
 mod identifier;
+#[cfg(all(test, feature = "rdma-sys"))]
+mod judge;
+mod library;
 mod queue_pair;
 mod region;
 mod system;
 
+pub(super) use self::bindings::*;
 pub(super) use self::channel::*;
 pub(super) use self::completion::*;
 pub(super) use self::device::*;
 pub(super) use self::identifier::*;
+pub(super) use self::library::load;
 pub(super) use self::queue_pair::*;
 pub(super) use self::region::*;
 pub(super) use self::system::*;
@@ -36,6 +45,11 @@ fn non_null<T>(pointer: *mut T) -> io::Result<NonNull<T>> {
 /// Negative with `errno`: librdmacm, and system calls.
 fn or_errno(ret: i32) -> io::Result<()> {
     if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// A driver without an operation that every driver has. The header's inline functions would call `NULL`.
+fn unsupported() -> io::Error {
+    io::Error::from_raw_os_error(libc::EOPNOTSUPP)
 }
 
 /// 0, or the error number itself: most of libibverbs. Some providers return it negated, and some -1.

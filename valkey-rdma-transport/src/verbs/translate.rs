@@ -4,10 +4,10 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::time::Duration;
 
-use rdma_sys::{
-    ibv_access_flags, ibv_event_type, ibv_mtu, ibv_port_state, ibv_send_flags, ibv_send_wr, ibv_wc,
-    ibv_wc_opcode, ibv_wc_status, ibv_wr_opcode, imm_data_invalidated_rkey_union_t, rdma_cm_event_type,
-    rdma_t, wr_t,
+use super::sys::{
+    ibv_access_flags, ibv_async_event, ibv_event_type, ibv_mtu, ibv_port_state, ibv_send_flags, ibv_send_wr,
+    ibv_send_wr_imm, ibv_send_wr_rdma, ibv_send_wr_remote, ibv_wc, ibv_wc_opcode, ibv_wc_status,
+    ibv_wr_opcode, rdma_cm_event_type,
 };
 use valkey_rdma_proto::work::{Completion, FailureStatus, Outcome, SendOp, SendRequest, WrId};
 
@@ -69,29 +69,23 @@ pub(super) enum AsyncNotice {
     Other { number: u32 },
 }
 
-/// Reads an asynchronous event's number and element (`ibv_get_async_event(3)`).
-pub(super) fn async_notice(number: u32, element: u64) -> AsyncNotice {
-    use ibv_event_type as event;
-    const QP_FATAL: u32 = event::IBV_EVENT_QP_FATAL as u32;
-    const QP_REQ_ERR: u32 = event::IBV_EVENT_QP_REQ_ERR as u32;
-    const QP_ACCESS_ERR: u32 = event::IBV_EVENT_QP_ACCESS_ERR as u32;
-    const CQ_ERR: u32 = event::IBV_EVENT_CQ_ERR as u32;
-    const COMM_EST: u32 = event::IBV_EVENT_COMM_EST as u32;
-    const DEVICE_FATAL: u32 = event::IBV_EVENT_DEVICE_FATAL as u32;
-    const PORT_ERR: u32 = event::IBV_EVENT_PORT_ERR as u32;
-    const PORT_ACTIVE: u32 = event::IBV_EVENT_PORT_ACTIVE as u32;
-    let queue_pair = |fault| AsyncNotice::QueuePair { address: element, fault };
-    // A port is a C `int` in the first bytes of the element; no device has more than 255.
-    let port = element.to_ne_bytes()[if cfg!(target_endian = "little") { 0 } else { 3 }];
-    match number {
-        QP_FATAL => queue_pair(DeviceFault::QueuePair),
-        QP_REQ_ERR => queue_pair(DeviceFault::InvalidRequest),
-        QP_ACCESS_ERR => queue_pair(DeviceFault::AccessViolation),
-        CQ_ERR => AsyncNotice::CompletionQueue { address: element },
-        COMM_EST => AsyncNotice::Established { address: element },
-        DEVICE_FATAL => AsyncNotice::Device,
-        PORT_ERR => AsyncNotice::PortDown { port },
-        PORT_ACTIVE => AsyncNotice::PortUp { port },
+/// Reads an asynchronous event (`ibv_get_async_event(3)`).
+pub(super) fn async_notice(event: &ibv_async_event) -> AsyncNotice {
+    use ibv_event_type as kind;
+    // SAFETY: every member of the union is a pointer or an integer, and the caller zeroed what C did not fill; the type of
+    // the event says which member C has filled.
+    let (qp, cq, port) = unsafe { (event.element.qp, event.element.cq, event.element.port_num) };
+    let queue_pair = |fault| AsyncNotice::QueuePair { address: qp as u64, fault };
+    let port = u8::try_from(port).unwrap_or(0);
+    match event.event_type {
+        kind::IBV_EVENT_QP_FATAL => queue_pair(DeviceFault::QueuePair),
+        kind::IBV_EVENT_QP_REQ_ERR => queue_pair(DeviceFault::InvalidRequest),
+        kind::IBV_EVENT_QP_ACCESS_ERR => queue_pair(DeviceFault::AccessViolation),
+        kind::IBV_EVENT_CQ_ERR => AsyncNotice::CompletionQueue { address: cq as u64 },
+        kind::IBV_EVENT_COMM_EST => AsyncNotice::Established { address: qp as u64 },
+        kind::IBV_EVENT_DEVICE_FATAL => AsyncNotice::Device,
+        kind::IBV_EVENT_PORT_ERR => AsyncNotice::PortDown { port },
+        kind::IBV_EVENT_PORT_ACTIVE => AsyncNotice::PortUp { port },
         number => AsyncNotice::Other { number },
     }
 }
@@ -125,7 +119,7 @@ pub(super) fn access_flags(access: Access) -> i32 {
         Access::Local => local,
         Access::RemoteWrite => local | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE,
     };
-    flags.0 as i32
+    flags as i32
 }
 
 /// Whether messages can leave by a port in this state. One that waits for its link to come back counts as up.
@@ -158,14 +152,14 @@ pub(super) fn describe_send(raw: &mut ibv_send_wr, request: &SendRequest, inline
     raw.opcode = opcode;
     raw.send_flags = 0;
     if request.signalled {
-        raw.send_flags |= ibv_send_flags::IBV_SEND_SIGNALED.0;
+        raw.send_flags |= ibv_send_flags::IBV_SEND_SIGNALED;
     }
     if inline {
-        raw.send_flags |= ibv_send_flags::IBV_SEND_INLINE.0;
+        raw.send_flags |= ibv_send_flags::IBV_SEND_INLINE;
     }
-    raw.imm_data_invalidated_rkey_union = imm_data_invalidated_rkey_union_t { imm_data: imm.to_be() };
+    raw.imm_data_invalidated_rkey_union = ibv_send_wr_imm { imm_data: imm.to_be() };
     if let Some((remote_addr, rkey)) = remote {
-        raw.wr = wr_t { rdma: rdma_t { remote_addr, rkey } };
+        raw.wr = ibv_send_wr_remote { rdma: ibv_send_wr_rdma { remote_addr, rkey } };
     }
 }
 
@@ -257,6 +251,7 @@ pub(super) fn unknown_family(family: libc::sa_family_t) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sys::{ibv_async_event_element, ibv_wc_imm};
     use super::*;
 
     fn work_completion(status: ibv_wc_status::Type, opcode: ibv_wc_opcode::Type) -> ibv_wc {
@@ -266,9 +261,7 @@ mod tests {
             opcode,
             vendor_err: 0,
             byte_len: 32,
-            imm_data_invalidated_rkey_union: imm_data_invalidated_rkey_union_t {
-                imm_data: 0x0102_0304_u32.to_be(),
-            },
+            imm_data_invalidated_rkey_union: ibv_wc_imm { imm_data: 0x0102_0304_u32.to_be() },
             qp_num: 0,
             src_qp: 0,
             wc_flags: 0,
@@ -329,22 +322,23 @@ mod tests {
 
     #[test]
     fn asynchronous_events_say_what_they_are_about() {
-        let number = |event: ibv_event_type| event as u32;
-        let qp = 0x7f00_1234_5678;
+        let event = |event_type, element| ibv_async_event { element, event_type };
+        let qp = std::ptr::without_provenance_mut(0x7f00_1234_5678);
         let fault = DeviceFault::AccessViolation;
         assert_eq!(
-            async_notice(number(ibv_event_type::IBV_EVENT_QP_ACCESS_ERR), qp),
-            AsyncNotice::QueuePair { address: qp, fault }
+            async_notice(&event(ibv_event_type::IBV_EVENT_QP_ACCESS_ERR, ibv_async_event_element { qp })),
+            AsyncNotice::QueuePair { address: 0x7f00_1234_5678, fault }
         );
         // C writes the port's four bytes and leaves the rest of the element as it was.
-        let mut element = 0xaaaa_aaaa_aaaa_aaaa_u64.to_ne_bytes();
-        element[..4].copy_from_slice(&2_i32.to_ne_bytes());
+        let mut element = ibv_async_event_element { qp: std::ptr::without_provenance_mut(usize::MAX) };
+        element.port_num = 2;
         assert_eq!(
-            async_notice(number(ibv_event_type::IBV_EVENT_PORT_ERR), u64::from_ne_bytes(element)),
+            async_notice(&event(ibv_event_type::IBV_EVENT_PORT_ERR, element)),
             AsyncNotice::PortDown { port: 2 }
         );
-        assert_eq!(async_notice(number(ibv_event_type::IBV_EVENT_DEVICE_FATAL), 0), AsyncNotice::Device);
-        assert_eq!(async_notice(4711, 0), AsyncNotice::Other { number: 4711 });
+        let fatal = event(ibv_event_type::IBV_EVENT_DEVICE_FATAL, element);
+        assert_eq!(async_notice(&fatal), AsyncNotice::Device);
+        assert_eq!(async_notice(&event(4711, element)), AsyncNotice::Other { number: 4711 });
     }
 
     #[test]
@@ -368,8 +362,8 @@ mod tests {
         let remote = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE
             | ibv_access_flags::IBV_ACCESS_REMOTE_READ
             | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC;
-        let window = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0 as i32;
-        assert_eq!(access_flags(Access::RemoteWrite) & remote.0 as i32, window);
-        assert_eq!(access_flags(Access::Local) & remote.0 as i32, 0);
+        let window = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE as i32;
+        assert_eq!(access_flags(Access::RemoteWrite) & remote as i32, window);
+        assert_eq!(access_flags(Access::Local) & remote as i32, 0);
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::ptr;
 use std::ptr::NonNull;
 
-use rdma_sys::{rdma_cm_id, rdma_event_channel};
+use super::bindings::{self, rdma_cm_id, rdma_event_channel};
 
 use super::system::set_nonblocking;
 use super::{non_null, or_errno};
@@ -15,7 +15,7 @@ use crate::verbs::translate::EventKind;
 /// `rdma_create_event_channel(3)`, in non-blocking mode.
 pub(in crate::verbs) fn create_event_channel() -> io::Result<NonNull<rdma_event_channel>> {
     // SAFETY: takes no arguments.
-    let channel = non_null(unsafe { rdma_sys::rdma_create_event_channel() })?;
+    let channel = non_null(unsafe { bindings::rdma_create_event_channel() })?;
     // SAFETY: just made.
     if let Err(error) = set_nonblocking(unsafe { event_channel_fd(channel) }) {
         // SAFETY: just made, and nobody else has it.
@@ -29,7 +29,7 @@ pub(in crate::verbs) fn create_event_channel() -> io::Result<NonNull<rdma_event_
 /// No identifier uses the channel any more.
 pub(in crate::verbs) unsafe fn destroy_event_channel(channel: NonNull<rdma_event_channel>) {
     // SAFETY: live and unused, by the contract.
-    unsafe { rdma_sys::rdma_destroy_event_channel(channel.as_ptr()) }
+    unsafe { bindings::rdma_destroy_event_channel(channel.as_ptr()) }
 }
 
 pub(in crate::verbs) unsafe fn event_channel_fd(channel: NonNull<rdma_event_channel>) -> RawFd {
@@ -51,7 +51,7 @@ pub(in crate::verbs) struct CmNotice {
 pub(in crate::verbs) unsafe fn get_cm_event(channel: NonNull<rdma_event_channel>) -> io::Result<CmNotice> {
     let mut event = ptr::null_mut();
     // SAFETY: the channel is live, `event` is ours to write.
-    or_errno(unsafe { rdma_sys::rdma_get_cm_event(channel.as_ptr(), &mut event) })?;
+    or_errno(unsafe { bindings::rdma_get_cm_event(channel.as_ptr(), &mut event) })?;
     let event = non_null(event)?;
     // SAFETY: the event is ours until it is acknowledged below; we copy what we need.
     let notice = unsafe {
@@ -59,6 +59,6 @@ pub(in crate::verbs) unsafe fn get_cm_event(channel: NonNull<rdma_event_channel>
         CmNotice { id: NonNull::new(event.id), kind: translate::event_kind(event.event, event.status) }
     };
     // SAFETY: acknowledged once, and not looked at again.
-    or_errno(unsafe { rdma_sys::rdma_ack_cm_event(event.as_ptr()) })?;
+    or_errno(unsafe { bindings::rdma_ack_cm_event(event.as_ptr()) })?;
     Ok(notice)
 }

@@ -7,17 +7,17 @@ use std::ptr;
 use std::ptr::NonNull;
 use std::slice;
 
-use rdma_sys::{ibv_comp_channel, ibv_context, ibv_cq, ibv_wc};
+use super::bindings::{self, ibv_comp_channel, ibv_context, ibv_cq, ibv_wc};
 
 use super::system::set_nonblocking;
-use super::{non_null, or_errno, or_number};
+use super::{non_null, or_errno, or_number, unsupported};
 
 /// `ibv_create_comp_channel(3)`, in non-blocking mode.
 pub(in crate::verbs) unsafe fn create_comp_channel(
     context: NonNull<ibv_context>,
 ) -> io::Result<NonNull<ibv_comp_channel>> {
     // SAFETY: live, by the contract.
-    let channel = non_null(unsafe { rdma_sys::ibv_create_comp_channel(context.as_ptr()) })?;
+    let channel = non_null(unsafe { bindings::ibv_create_comp_channel(context.as_ptr()) })?;
     // SAFETY: just made.
     if let Err(error) = set_nonblocking(unsafe { comp_channel_fd(channel) }) {
         // SAFETY: just made, and nobody else has it. Of the two failures the first is the one to report.
@@ -31,7 +31,7 @@ pub(in crate::verbs) unsafe fn create_comp_channel(
 /// The caller never uses the channel again, even if this fails.
 pub(in crate::verbs) unsafe fn destroy_comp_channel(channel: NonNull<ibv_comp_channel>) -> io::Result<()> {
     // SAFETY: live, by the contract.
-    or_number(unsafe { rdma_sys::ibv_destroy_comp_channel(channel.as_ptr()) })
+    or_number(unsafe { bindings::ibv_destroy_comp_channel(channel.as_ptr()) })
 }
 
 pub(in crate::verbs) unsafe fn comp_channel_fd(channel: NonNull<ibv_comp_channel>) -> RawFd {
@@ -49,7 +49,7 @@ pub(in crate::verbs) unsafe fn create_cq(
     // SAFETY: both live, by the contract; the user context is for us alone and unused. The call
     // checks the vector.
     non_null(unsafe {
-        rdma_sys::ibv_create_cq(context.as_ptr(), depth, ptr::null_mut(), channel.as_ptr(), vector)
+        bindings::ibv_create_cq(context.as_ptr(), depth, ptr::null_mut(), channel.as_ptr(), vector)
     })
 }
 
@@ -64,13 +64,15 @@ pub(in crate::verbs) unsafe fn cq_depth(cq: NonNull<ibv_cq>) -> u32 {
 /// this fails.
 pub(in crate::verbs) unsafe fn destroy_cq(cq: NonNull<ibv_cq>) -> io::Result<()> {
     // SAFETY: live, by the contract.
-    or_number(unsafe { rdma_sys::ibv_destroy_cq(cq.as_ptr()) })
+    or_number(unsafe { bindings::ibv_destroy_cq(cq.as_ptr()) })
 }
 
 /// Asks for an event at the next completion, solicited or not.
 pub(in crate::verbs) unsafe fn req_notify_cq(cq: NonNull<ibv_cq>) -> io::Result<()> {
+    // SAFETY: live, and its context with it, by the contract.
+    let request = unsafe { (*cq.as_ref().context).ops.req_notify_cq }.ok_or_else(unsupported)?;
     // SAFETY: live, by the contract.
-    or_number(unsafe { rdma_sys::ibv_req_notify_cq(cq.as_ptr(), 0) })
+    or_number(unsafe { request(cq.as_ptr(), 0) })
 }
 
 /// Takes one event. Fails with [`io::ErrorKind::WouldBlock`] if there is none.
@@ -78,14 +80,14 @@ pub(in crate::verbs) unsafe fn get_cq_event(channel: NonNull<ibv_comp_channel>) 
     let mut cq = ptr::null_mut();
     let mut context = ptr::null_mut();
     // SAFETY: the channel is live, the others are ours to write; which queue it was is known to the caller.
-    or_errno(unsafe { rdma_sys::ibv_get_cq_event(channel.as_ptr(), &mut cq, &mut context) })
+    or_errno(unsafe { bindings::ibv_get_cq_event(channel.as_ptr(), &mut cq, &mut context) })
 }
 
 /// # Safety
 /// So many events were taken for this queue and not yet acknowledged.
 pub(in crate::verbs) unsafe fn ack_cq_events(cq: NonNull<ibv_cq>, count: u32) {
     // SAFETY: live, and the count is right, by the contract.
-    unsafe { rdma_sys::ibv_ack_cq_events(cq.as_ptr(), count) }
+    unsafe { bindings::ibv_ack_cq_events(cq.as_ptr(), count) }
 }
 
 /// Takes completions into `buffer` and returns the filled part.
@@ -94,8 +96,10 @@ pub(in crate::verbs) unsafe fn poll_cq(
     buffer: &mut [MaybeUninit<ibv_wc>],
 ) -> io::Result<&[ibv_wc]> {
     let room = i32::try_from(buffer.len()).unwrap_or(i32::MAX);
+    // SAFETY: live, and its context with it, by the contract.
+    let poll = unsafe { (*cq.as_ref().context).ops.poll_cq }.ok_or_else(unsupported)?;
     // SAFETY: the queue is live and `buffer` has room for as many entries as we say.
-    let filled = unsafe { rdma_sys::ibv_poll_cq(cq.as_ptr(), room, buffer.as_mut_ptr().cast()) };
+    let filled = unsafe { poll(cq.as_ptr(), room, buffer.as_mut_ptr().cast()) };
     // A negative answer is no error number (`ibv_poll_cq(3)`).
     let filled = usize::try_from(filled)
         .map_err(|_| io::Error::other(format!("the completion queue cannot be read ({filled})")))?;

@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::Once;
 
-use rdma_sys::{ibv_async_event, ibv_context, ibv_device_attr, ibv_port_attr};
+use super::bindings::{self, ibv_async_event, ibv_context, ibv_device_attr, ibv_fork_status, ibv_port_attr};
 
 use super::system::set_nonblocking;
 use super::{or_errno, or_number};
@@ -18,17 +18,19 @@ use crate::verbs::translate::{self, AsyncNotice};
 ///
 /// Kernels from 5.12 on copy pinned pages for the child at the fork, and need nothing; the library knows (it asks
 /// the kernel), and then leaves out the marking of pages that costs a system call per region.
-pub(in crate::verbs) fn fork_init() {
+pub(super) fn fork_init() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: takes no arguments; `Once` keeps a second thread out, and every path to other verbs comes
-        // through here first: by way of an event channel or of `device_count`.
-        let result = or_number(unsafe { rdma_sys::ibv_fork_init() });
+        // through `load`, which calls this.
+        let result = or_number(unsafe { bindings::ibv_fork_init() });
         // SAFETY: takes no arguments and reads the outcome of the call above.
-        let status = unsafe { rdma_sys::ibv_is_fork_initialized() };
+        let status = unsafe { bindings::ibv_is_fork_initialized() };
         match (result, status) {
-            (_, rdma_sys::IBV_FORK_UNNEEDED) => tracing::debug!("fork: this kernel keeps pinned pages apart"),
-            (Ok(()), rdma_sys::IBV_FORK_ENABLED) => {
+            (_, ibv_fork_status::IBV_FORK_UNNEEDED) => {
+                tracing::debug!("fork: this kernel keeps pinned pages apart")
+            }
+            (Ok(()), ibv_fork_status::IBV_FORK_ENABLED) => {
                 tracing::debug!("fork: registered pages are kept from children")
             }
             (result, _) => {
@@ -41,32 +43,31 @@ pub(in crate::verbs) fn fork_init() {
 
 /// How many RDMA devices this machine has. Also where nothing else could be done before, for want of one.
 pub(in crate::verbs) fn device_count() -> usize {
-    fork_init();
     let mut count = 0;
     // SAFETY: `count` is ours to write; the list is freed below.
-    let list = unsafe { rdma_sys::ibv_get_device_list(&mut count) };
+    let list = unsafe { bindings::ibv_get_device_list(&mut count) };
     if list.is_null() {
         return 0;
     }
     // SAFETY: the list just made, freed once. We kept no pointer out of it.
-    unsafe { rdma_sys::ibv_free_device_list(list) };
+    unsafe { bindings::ibv_free_device_list(list) };
     usize::try_from(count).unwrap_or(0)
 }
 
 /// Makes librdmacm look for devices: it closes those that are gone, as soon as nothing uses them.
 pub(in crate::verbs) fn look_for_devices() {
     // SAFETY: the count may be left out.
-    let list = unsafe { rdma_sys::rdma_get_devices(ptr::null_mut()) };
+    let list = unsafe { bindings::rdma_get_devices(ptr::null_mut()) };
     if !list.is_null() {
         // SAFETY: the list just made, freed once. We kept no pointer out of it.
-        unsafe { rdma_sys::rdma_free_devices(list) };
+        unsafe { bindings::rdma_free_devices(list) };
     }
 }
 
 /// The name of a device, such as `rxe0`.
 pub(in crate::verbs) unsafe fn device_name(context: NonNull<ibv_context>) -> String {
     // SAFETY: a live context's device is live, and its name is a C string inside of it that never changes; we copy.
-    let name = unsafe { CStr::from_ptr(rdma_sys::ibv_get_device_name(context.as_ref().device)) };
+    let name = unsafe { CStr::from_ptr(bindings::ibv_get_device_name(context.as_ref().device)) };
     name.to_string_lossy().into_owned()
 }
 
@@ -77,8 +78,9 @@ pub(in crate::verbs) unsafe fn query_port(
 ) -> io::Result<ibv_port_attr> {
     // SAFETY: plain integers, for which all zeroes is a value.
     let mut attr: ibv_port_attr = unsafe { mem::zeroed() };
-    // SAFETY: the context is live, `attr` is ours to write.
-    or_number(unsafe { rdma_sys::___ibv_query_port(context.as_ptr(), port, &mut attr) })?;
+    // SAFETY: the context is live, `attr` is ours to write. The function fills the fields that the first version of the
+    // structure had, which is what it is declared with. We read none of the later ones.
+    or_number(unsafe { bindings::ibv_query_port(context.as_ptr(), port, (&raw mut attr).cast()) })?;
     Ok(attr)
 }
 
@@ -87,7 +89,7 @@ pub(in crate::verbs) unsafe fn query_device(context: NonNull<ibv_context>) -> io
     // SAFETY: plain integers, for which all zeroes is a value.
     let mut attr: ibv_device_attr = unsafe { mem::zeroed() };
     // SAFETY: the context is live, `attr` is ours to write.
-    or_number(unsafe { rdma_sys::ibv_query_device(context.as_ptr(), &mut attr) })?;
+    or_number(unsafe { bindings::ibv_query_device(context.as_ptr(), &mut attr) })?;
     // SAFETY: live; the field never changes.
     let vectors = unsafe { context.as_ref().num_comp_vectors };
     let count = |value: i32| u32::try_from(value).unwrap_or(0);
@@ -110,25 +112,13 @@ pub(in crate::verbs) unsafe fn async_fd(context: NonNull<ibv_context>) -> io::Re
     Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }
 
-/// `struct ibv_async_event`, with the number of the event as C has it: an `enum` of ours must not hold a number
-/// that a newer library may send.
-#[repr(C)]
-struct RawAsyncEvent {
-    /// A pointer, or the number of a port.
-    element: u64,
-    number: u32,
-}
-
-const _: () = assert!(size_of::<RawAsyncEvent>() == size_of::<ibv_async_event>());
-const _: () = assert!(mem::offset_of!(RawAsyncEvent, number) == mem::offset_of!(ibv_async_event, event_type));
-
 /// An asynchronous event that is to be acknowledged: until then, destroying the object it is about blocks.
-pub(in crate::verbs) struct AsyncEvent(RawAsyncEvent);
+pub(in crate::verbs) struct AsyncEvent(ibv_async_event);
 
 impl AsyncEvent {
     /// What it means.
     pub(in crate::verbs) fn notice(&self) -> AsyncNotice {
-        translate::async_notice(self.0.number, self.0.element)
+        translate::async_notice(&self.0)
     }
 
     /// # Safety
@@ -136,14 +126,15 @@ impl AsyncEvent {
     pub(in crate::verbs) unsafe fn acknowledge(mut self) {
         // SAFETY: filled by the call that took it, and acknowledged once. What it is about is live, as its
         // destruction waits for this.
-        unsafe { rdma_sys::ibv_ack_async_event((&raw mut self.0).cast()) };
+        unsafe { bindings::ibv_ack_async_event(&mut self.0) };
     }
 }
 
 /// Takes one asynchronous event. Fails with [`io::ErrorKind::WouldBlock`] if there is none.
 pub(in crate::verbs) unsafe fn get_async_event(context: NonNull<ibv_context>) -> io::Result<AsyncEvent> {
-    let mut event = RawAsyncEvent { element: 0, number: 0 };
-    // SAFETY: the context is live; `event` has the shape that C expects and is ours to write.
-    or_errno(unsafe { rdma_sys::ibv_get_async_event(context.as_ptr(), (&raw mut event).cast()) })?;
+    // SAFETY: pointers and integers, for which all zeroes is a value.
+    let mut event: ibv_async_event = unsafe { mem::zeroed() };
+    // SAFETY: the context is live; `event` is ours to write.
+    or_errno(unsafe { bindings::ibv_get_async_event(context.as_ptr(), &mut event) })?;
     Ok(AsyncEvent(event))
 }

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::ptr;
 use std::ptr::NonNull;
 
-use rdma_sys::{
-    ibv_context, ibv_event_type, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_port_space,
+use super::bindings::{
+    self, ibv_context, ibv_event_type, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_port_space,
 };
 
 use super::{non_null, or_errno};
@@ -20,7 +20,7 @@ pub(in crate::verbs) unsafe fn create_id(
     let mut id = ptr::null_mut();
     let space = rdma_port_space::RDMA_PS_TCP;
     // SAFETY: the channel is live, `id` is ours to write; the context pointer is for us alone and unused.
-    or_errno(unsafe { rdma_sys::rdma_create_id(channel.as_ptr(), &mut id, ptr::null_mut(), space) })?;
+    or_errno(unsafe { bindings::rdma_create_id(channel.as_ptr(), &mut id, ptr::null_mut(), space) })?;
     non_null(id)
 }
 
@@ -28,7 +28,7 @@ pub(in crate::verbs) unsafe fn create_id(
 /// Its queue pair is destroyed, and the caller never uses the identifier again, even if this fails.
 pub(in crate::verbs) unsafe fn destroy_id(id: NonNull<rdma_cm_id>) -> io::Result<()> {
     // SAFETY: live, by the contract. All events were acknowledged as they were taken, so this does not block.
-    or_errno(unsafe { rdma_sys::rdma_destroy_id(id.as_ptr()) })
+    or_errno(unsafe { bindings::rdma_destroy_id(id.as_ptr()) })
 }
 
 /// Finds the device that leads to `peer`: from the address `from`, or from the one the route has. Its port is
@@ -44,7 +44,7 @@ pub(in crate::verbs) unsafe fn resolve_addr(
     let mut peer = translate::to_raw_addr(peer);
     // SAFETY: the id is live; both are whole addresses of the family they name, or null, copied by the call.
     or_errno(unsafe {
-        rdma_sys::rdma_resolve_addr(id.as_ptr(), from.cast(), (&raw mut peer).cast(), timeout_ms)
+        bindings::rdma_resolve_addr(id.as_ptr(), from.cast(), (&raw mut peer).cast(), timeout_ms)
     })
 }
 
@@ -52,13 +52,13 @@ pub(in crate::verbs) unsafe fn resolve_addr(
 /// The identifier is bound to a device (`EventKind::AddressResolved`).
 pub(in crate::verbs) unsafe fn resolve_route(id: NonNull<rdma_cm_id>, timeout_ms: i32) -> io::Result<()> {
     // SAFETY: live and bound, by the contract: the call reads its device.
-    or_errno(unsafe { rdma_sys::rdma_resolve_route(id.as_ptr(), timeout_ms) })
+    or_errno(unsafe { bindings::rdma_resolve_route(id.as_ptr(), timeout_ms) })
 }
 
 pub(in crate::verbs) unsafe fn bind_addr(id: NonNull<rdma_cm_id>, addr: SocketAddr) -> io::Result<()> {
     let mut addr = translate::to_raw_addr(addr);
     // SAFETY: the id is live; `addr` is a whole address of the family it names, copied by the call.
-    or_errno(unsafe { rdma_sys::rdma_bind_addr(id.as_ptr(), (&raw mut addr).cast()) })
+    or_errno(unsafe { bindings::rdma_bind_addr(id.as_ptr(), (&raw mut addr).cast()) })
 }
 
 /// Keeps a listener on an IPv6 address from taking IPv4 connections too.
@@ -66,10 +66,10 @@ pub(in crate::verbs) unsafe fn set_one_family(id: NonNull<rdma_cm_id>) -> io::Re
     let mut on: i32 = 1;
     // SAFETY: the id is live; the option is an `int`, read during the call.
     or_errno(unsafe {
-        rdma_sys::rdma_set_option(
+        bindings::rdma_set_option(
             id.as_ptr(),
-            RDMA_OPTION_ID,
-            RDMA_OPTION_ID_AFONLY,
+            bindings::RDMA_OPTION_ID,
+            bindings::RDMA_OPTION_ID_AFONLY,
             (&raw mut on).cast(),
             size_of_val(&on),
         )
@@ -81,10 +81,10 @@ pub(in crate::verbs) unsafe fn set_one_family(id: NonNull<rdma_cm_id>) -> io::Re
 pub(in crate::verbs) unsafe fn set_ack_timeout(id: NonNull<rdma_cm_id>, mut code: u8) -> io::Result<()> {
     // SAFETY: the id is live; the option is a byte, read during the call.
     or_errno(unsafe {
-        rdma_sys::rdma_set_option(
+        bindings::rdma_set_option(
             id.as_ptr(),
-            RDMA_OPTION_ID,
-            RDMA_OPTION_ID_ACK_TIMEOUT,
+            bindings::RDMA_OPTION_ID,
+            bindings::RDMA_OPTION_ID_ACK_TIMEOUT,
             (&raw mut code).cast(),
             size_of_val(&code),
         )
@@ -94,7 +94,7 @@ pub(in crate::verbs) unsafe fn set_ack_timeout(id: NonNull<rdma_cm_id>, mut code
 /// Listens with the longest backlog that the system allows.
 pub(in crate::verbs) unsafe fn listen(id: NonNull<rdma_cm_id>) -> io::Result<()> {
     // SAFETY: live, by the contract.
-    or_errno(unsafe { rdma_sys::rdma_listen(id.as_ptr(), 0) })
+    or_errno(unsafe { bindings::rdma_listen(id.as_ptr(), 0) })
 }
 
 /// Moves an identifier, with the events that already wait for it, to another channel.
@@ -108,7 +108,7 @@ pub(in crate::verbs) unsafe fn migrate_id(
     channel: NonNull<rdma_event_channel>,
 ) -> io::Result<()> {
     // SAFETY: both live, by the contract.
-    or_errno(unsafe { rdma_sys::rdma_migrate_id(id.as_ptr(), channel.as_ptr()) })
+    or_errno(unsafe { bindings::rdma_migrate_id(id.as_ptr(), channel.as_ptr()) })
 }
 
 /// Sends the connect request.
@@ -118,7 +118,7 @@ pub(in crate::verbs) unsafe fn migrate_id(
 pub(in crate::verbs) unsafe fn connect(id: NonNull<rdma_cm_id>, retry_count: Option<u8>) -> io::Result<()> {
     let mut parameters = connection_parameters(retry_count);
     // SAFETY: the id is live and its queue pair supplies the number; the parameters are read during the call.
-    or_errno(unsafe { rdma_sys::rdma_connect(id.as_ptr(), &mut parameters) })
+    or_errno(unsafe { bindings::rdma_connect(id.as_ptr(), &mut parameters) })
 }
 
 /// Accepts a connect request.
@@ -128,7 +128,7 @@ pub(in crate::verbs) unsafe fn connect(id: NonNull<rdma_cm_id>, retry_count: Opt
 pub(in crate::verbs) unsafe fn accept(id: NonNull<rdma_cm_id>) -> io::Result<()> {
     let mut parameters = connection_parameters(None);
     // SAFETY: the id is live and its queue pair supplies the number; the parameters are read during the call.
-    or_errno(unsafe { rdma_sys::rdma_accept(id.as_ptr(), &mut parameters) })
+    or_errno(unsafe { bindings::rdma_accept(id.as_ptr(), &mut parameters) })
 }
 
 /// What both sides ask of a connection. `rnr_retry_count` of one side rules the sends of the other, so that an
@@ -151,12 +151,12 @@ fn connection_parameters(retry_count: Option<u8>) -> rdma_conn_param {
 /// connection as established even if its word for it was lost.
 pub(in crate::verbs) unsafe fn notify_established(id: NonNull<rdma_cm_id>) -> io::Result<()> {
     // SAFETY: live, by the contract.
-    or_errno(unsafe { rdma_sys::rdma_notify(id.as_ptr(), ibv_event_type::IBV_EVENT_COMM_EST) })
+    or_errno(unsafe { bindings::rdma_notify(id.as_ptr(), ibv_event_type::IBV_EVENT_COMM_EST) })
 }
 
 pub(in crate::verbs) unsafe fn reject(id: NonNull<rdma_cm_id>) -> io::Result<()> {
     // SAFETY: live, by the contract; no private data.
-    or_errno(unsafe { rdma_sys::rdma_reject(id.as_ptr(), ptr::null(), 0) })
+    or_errno(unsafe { bindings::rdma_reject(id.as_ptr(), ptr::null(), 0) })
 }
 
 /// Moves the queue pair to error and tells the peer.
@@ -165,7 +165,7 @@ pub(in crate::verbs) unsafe fn reject(id: NonNull<rdma_cm_id>) -> io::Result<()>
 /// The identifier is bound to a device.
 pub(in crate::verbs) unsafe fn disconnect(id: NonNull<rdma_cm_id>) -> io::Result<()> {
     // SAFETY: live and bound, by the contract.
-    or_errno(unsafe { rdma_sys::rdma_disconnect(id.as_ptr()) })
+    or_errno(unsafe { bindings::rdma_disconnect(id.as_ptr()) })
 }
 
 /// The device that the identifier is bound to, if it is. It stays open as long as the identifier lives.
@@ -215,8 +215,3 @@ const RNR_RETRY_COUNT: u8 = 7;
 
 /// READs and atomics in flight. This protocol has none, but some devices refuse 0.
 const RESPONDER_RESOURCES: u8 = 1;
-
-// `rdma/rdma_cma.h`: enumerators without a type name, which the bindings leave out.
-const RDMA_OPTION_ID: i32 = 0;
-const RDMA_OPTION_ID_AFONLY: i32 = 2;
-const RDMA_OPTION_ID_ACK_TIMEOUT: i32 = 3;

@@ -5,12 +5,12 @@ use std::mem;
 use std::ptr;
 use std::ptr::NonNull;
 
-use rdma_sys::{
-    ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_type,
+use super::bindings::{
+    self, ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_type,
     ibv_recv_wr, ibv_send_wr, rdma_cm_id,
 };
 
-use super::{non_null, or_errno, or_number};
+use super::{non_null, or_errno, or_number, unsupported};
 
 /// Makes the identifier's queue pair, in the state where receives can be posted, and says what was granted.
 ///
@@ -32,7 +32,7 @@ pub(in crate::verbs) unsafe fn create_qp(
         sq_sig_all: 0,
     };
     // SAFETY: all live, by the contract; the attributes are read and written during the call only.
-    or_errno(unsafe { rdma_sys::rdma_create_qp(id.as_ptr(), pd.as_ptr(), &mut attr) })?;
+    or_errno(unsafe { bindings::rdma_create_qp(id.as_ptr(), pd.as_ptr(), &mut attr) })?;
     // SAFETY: the id is live, and the call has just set the field.
     let qp = non_null(unsafe { id.as_ref().qp })?;
     Ok((qp, attr.cap))
@@ -49,7 +49,7 @@ pub(in crate::verbs) unsafe fn set_min_rnr_timer(qp: NonNull<ibv_qp>, code: u8) 
     attr.min_rnr_timer = code;
     let mask = ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER;
     // SAFETY: the queue pair is live; the attributes are read during the call.
-    or_number(unsafe { rdma_sys::ibv_modify_qp(qp.as_ptr(), &mut attr, mask.0 as i32) })
+    or_number(unsafe { bindings::ibv_modify_qp(qp.as_ptr(), &mut attr, mask as i32) })
 }
 
 /// What a queue pair does about messages that are not taken, in the device's codes.
@@ -73,7 +73,7 @@ pub(in crate::verbs) unsafe fn patience(qp: NonNull<ibv_qp>) -> io::Result<Patie
         | ibv_qp_attr_mask::IBV_QP_TIMEOUT
         | ibv_qp_attr_mask::IBV_QP_RETRY_CNT;
     // SAFETY: the queue pair is live; both are ours to write.
-    or_number(unsafe { rdma_sys::ibv_query_qp(qp.as_ptr(), &mut attr, mask.0 as i32, &mut init) })?;
+    or_number(unsafe { bindings::ibv_query_qp(qp.as_ptr(), &mut attr, mask as i32, &mut init) })?;
     Ok(Patience {
         min_rnr_timer: attr.min_rnr_timer,
         rnr_retries: attr.rnr_retry,
@@ -93,7 +93,7 @@ pub(in crate::verbs) unsafe fn destroy_qp(
     // SAFETY: live and the identifier's only user, by the contract; the library must not find it there again.
     unsafe { id.as_mut().qp = ptr::null_mut() };
     // SAFETY: live, by the contract.
-    or_number(unsafe { rdma_sys::ibv_destroy_qp(qp.as_ptr()) })
+    or_number(unsafe { bindings::ibv_destroy_qp(qp.as_ptr()) })
 }
 
 /// A send work request with nothing in it.
@@ -109,9 +109,11 @@ pub(in crate::verbs) fn blank_send() -> ibv_send_wr {
 /// flag names memory that may be read.
 pub(in crate::verbs) unsafe fn post_send(qp: NonNull<ibv_qp>, first: *mut ibv_send_wr) -> io::Result<()> {
     let mut refused = ptr::null_mut();
+    // SAFETY: live, and its context with it, by the contract.
+    let post = unsafe { (*qp.as_ref().context).ops.post_send }.ok_or_else(unsupported)?;
     // SAFETY: the queue pair is live and the chain valid, by the contract. Memory that is not inlined is reached
     // by the device alone, through a local key that covers registered memory only.
-    or_number(unsafe { rdma_sys::ibv_post_send(qp.as_ptr(), first, &mut refused) })
+    or_number(unsafe { post(qp.as_ptr(), first, &mut refused) })
 }
 
 /// Posts a chain of receives.
@@ -121,5 +123,7 @@ pub(in crate::verbs) unsafe fn post_send(qp: NonNull<ibv_qp>, first: *mut ibv_se
 pub(in crate::verbs) unsafe fn post_recv(qp: NonNull<ibv_qp>, first: *mut ibv_recv_wr) -> io::Result<()> {
     let mut refused = ptr::null_mut();
     // SAFETY: as for `post_send`.
-    or_number(unsafe { rdma_sys::ibv_post_recv(qp.as_ptr(), first, &mut refused) })
+    let post = unsafe { (*qp.as_ref().context).ops.post_recv }.ok_or_else(unsupported)?;
+    // SAFETY: as for `post_send`.
+    or_number(unsafe { post(qp.as_ptr(), first, &mut refused) })
 }

@@ -3,20 +3,20 @@
 use std::io;
 use std::ptr::NonNull;
 
-use rdma_sys::{ibv_context, ibv_mr, ibv_pd};
+use super::bindings::{self, ibv_context, ibv_mr, ibv_pd};
 
 use super::{non_null, or_number};
 
 pub(in crate::verbs) unsafe fn alloc_pd(context: NonNull<ibv_context>) -> io::Result<NonNull<ibv_pd>> {
     // SAFETY: live, by the contract.
-    non_null(unsafe { rdma_sys::ibv_alloc_pd(context.as_ptr()) })
+    non_null(unsafe { bindings::ibv_alloc_pd(context.as_ptr()) })
 }
 
 /// # Safety
 /// The caller never uses the domain again, even if this fails.
 pub(in crate::verbs) unsafe fn dealloc_pd(pd: NonNull<ibv_pd>) -> io::Result<()> {
     // SAFETY: live, by the contract.
-    or_number(unsafe { rdma_sys::ibv_dealloc_pd(pd.as_ptr()) })
+    or_number(unsafe { bindings::ibv_dealloc_pd(pd.as_ptr()) })
 }
 
 /// # Safety
@@ -28,7 +28,7 @@ pub(in crate::verbs) unsafe fn reg_mr(
     access: i32,
 ) -> io::Result<NonNull<ibv_mr>> {
     // SAFETY: the domain is live and the memory mapped, by the contract.
-    non_null(unsafe { rdma_sys::ibv_reg_mr(pd.as_ptr(), start.as_ptr().cast(), len, access) })
+    non_null(unsafe { bindings::ibv_reg_mr(pd.as_ptr(), start.as_ptr().cast(), len, access) })
 }
 
 /// The region's local and remote key.
@@ -41,5 +41,5 @@ pub(in crate::verbs) unsafe fn mr_keys(mr: NonNull<ibv_mr>) -> (u32, u32) {
 /// The caller never uses the region again, even if this fails.
 pub(in crate::verbs) unsafe fn dereg_mr(mr: NonNull<ibv_mr>) -> io::Result<()> {
     // SAFETY: live, by the contract.
-    or_number(unsafe { rdma_sys::ibv_dereg_mr(mr.as_ptr()) })
+    or_number(unsafe { bindings::ibv_dereg_mr(mr.as_ptr()) })
 }
