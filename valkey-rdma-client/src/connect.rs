@@ -11,7 +11,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
-use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, Stream, TransportError};
+use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, TransportError};
 
 use crate::command::Command;
 use crate::config::Config;
@@ -23,12 +23,17 @@ use crate::server_error::{ServerError, ServerErrorKind};
 use crate::socket::{Io, Socket};
 use crate::wire::Wire;
 
+mod outstanding;
+
+use outstanding::Outstanding;
+
 /// Makes connections to one server, all alike.
 pub(crate) struct Connector {
     pub(crate) endpoint: Endpoint,
     pub(crate) config: Config,
     pub(crate) roll: Arc<Roll>,
     source: Source,
+    outstanding: Outstanding,
 }
 
 /// Where streams come from.
@@ -45,15 +50,33 @@ type Dialing = Pin<Box<dyn Future<Output = io::Result<Box<dyn Io>>> + Send>>;
 
 impl Connector {
     pub(crate) fn new(endpoint: Endpoint, config: Config) -> Self {
-        Self { endpoint, config, roll: Arc::default(), source: Source::Endpoint }
+        Self {
+            endpoint,
+            config,
+            roll: Arc::default(),
+            source: Source::Endpoint,
+            outstanding: Outstanding::default(),
+        }
     }
 
     pub(crate) fn dialing(endpoint: Endpoint, config: Config, dialer: Dialer) -> Self {
-        Self { endpoint, config, roll: Arc::default(), source: Source::Dialer(dialer) }
+        Self {
+            endpoint,
+            config,
+            roll: Arc::default(),
+            source: Source::Dialer(dialer),
+            outstanding: Outstanding::default(),
+        }
     }
 
     pub(crate) fn once(endpoint: Endpoint, config: Config) -> Self {
-        Self { endpoint, config, roll: Arc::default(), source: Source::Once }
+        Self {
+            endpoint,
+            config,
+            roll: Arc::default(),
+            source: Source::Once,
+            outstanding: Outstanding::default(),
+        }
     }
 
     /// Connects and logs in, within the endpoint's timeout.
@@ -130,7 +153,8 @@ impl Connector {
         deadline: &Deadline,
     ) -> Result<Wire, ConnectCause> {
         let mut config = TransportConfig::default();
-        config.connect_timeout(deadline.left());
+        // Ours is around it; a connect that takes longer is kept for the next attempt.
+        config.connect_timeout(Deadline::FOREVER).handshake_timeout(deadline.left());
         if let Some(bytes) = self.endpoint.rx_size() {
             config.rx_size(bytes);
         }
@@ -147,7 +171,7 @@ impl Connector {
         config.idle_timeout(self.config.peer_timeout.map(|limit| limit.max(SHORTEST_SILENCE)));
         let config = &config;
         let connect = move |address| async move {
-            Stream::connect(kind, address, config).await.map_err(|error| match error {
+            self.outstanding.connect(kind, address, config).await.map_err(|error| match error {
                 TransportError::ConnectTimeout { .. } => deadline.passed(false),
                 error => ConnectCause::Device(Arc::new(error)),
             })

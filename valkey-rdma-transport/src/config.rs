@@ -117,7 +117,8 @@ impl Config {
         self
     }
 
-    /// How long a listener gives a connected peer to offer its memory. Default 10 s.
+    /// How long a connected peer may take to offer its memory. Default 10 s. The side that connects waits no longer than
+    /// [`connect_timeout`](Self::connect_timeout) either.
     pub fn handshake_timeout(&mut self, limit: Duration) -> &mut Self {
         self.handshake_timeout = limit;
         self
@@ -227,7 +228,7 @@ impl Config {
     pub(crate) fn protocol(&self, role: proto::Role) -> proto::Config {
         let mut config = proto::Config::new(role);
         config.handshake_timeout = match role {
-            proto::Role::Client => self.connect_timeout,
+            proto::Role::Client => self.connect_timeout.min(self.handshake_timeout),
             proto::Role::Server => self.handshake_timeout,
         };
         config.close_timeout = self.close_timeout;

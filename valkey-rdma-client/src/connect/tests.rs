@@ -298,3 +298,45 @@ async fn a_device_that_refuses_says_why() {
         assert!(not_built.contains("over rdma: ") && not_built.contains("verbs"), "{not_built}");
     }
 }
+
+/// A server that is frozen takes connect requests and does not answer them.
+#[tokio::test(start_paused = true)]
+async fn attempts_at_a_frozen_server_leave_few_connects_behind() {
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let config = TransportConfig::default();
+    let mut listener = Listener::bind(DeviceKind::Emulated, any, &config).await.expect("a free port");
+    let url = format!("emulated://{}?timeout=2s", listener.local_addr());
+    let connector = Connector::new(url.parse().expect("a good URL"), Config::default());
+    for _ in 0..100 {
+        let error = connector.connect(Purpose::Shared).await.expect_err("frozen");
+        assert!(matches!(error.cause(), ConnectCause::Deadline { .. }), "{error}");
+    }
+    // It goes on: the next attempt takes a connect that waits there.
+    let accept = async {
+        let mut stream = listener.accept().await.expect("a client");
+        stream.write_all(b"%0\r\n+OK\r\n+OK\r\n").await.expect("open");
+        stream
+    };
+    let (connected, stream) = tokio::join!(connector.connect(Purpose::Shared), accept);
+    let connected = connected.expect("connected");
+    let mut requests = 1;
+    while timeout(Duration::from_secs(1), listener.request()).await.is_ok() {
+        requests += 1;
+    }
+    assert!(requests <= 3, "{requests} requests");
+    drop((connected, stream));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_comes_too_late_is_closed_unless_the_next_attempt_comes_soon() {
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let config = TransportConfig::default();
+    let mut listener = Listener::bind(DeviceKind::Emulated, any, &config).await.expect("a free port");
+    let url = format!("emulated://{}?timeout=2s", listener.local_addr());
+    let connector = Connector::new(url.parse().expect("a good URL"), Config::default());
+    connector.connect(Purpose::Shared).await.expect_err("not accepted");
+    let mut late = listener.accept().await.expect("a client");
+    let begin = Instant::now();
+    assert_eq!(late.read(&mut [0]).await.expect("closed in good order"), 0);
+    assert_eq!(begin.elapsed().as_secs(), 10);
+}

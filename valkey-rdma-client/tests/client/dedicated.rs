@@ -100,7 +100,10 @@ async fn a_dropped_call_ends_the_connection() {
     }
     assert_eq!(error.fate(), Fate::MayHaveRun);
     let error = own.command(["PING"]).await.expect_err("what comes next is unknown");
-    assert!(matches!(&error, Error::Lost(lost) if matches!(lost.cause(), LostCause::TimedOut { .. })), "{error:?}");
+    assert!(
+        matches!(&error, Error::Lost(lost) if matches!(lost.cause(), LostCause::TimedOut { .. })),
+        "{error:?}"
+    );
     assert_eq!(error.fate(), Fate::NotSent);
     assert_eq!(client.command(["PING"]).await.expect("alive").as_str(), Some("PONG"));
 }
