@@ -169,6 +169,7 @@ impl Connector {
         }
         config.polling(self.endpoint.polling());
         config.idle_timeout(self.config.peer_timeout.map(|limit| limit.max(SHORTEST_SILENCE)));
+        config.stall_timeout(self.config.stall_timeout);
         let config = &config;
         let connect = move |address| async move {
             self.outstanding.connect(kind, address, config).await.map_err(|error| match error {

@@ -34,6 +34,10 @@ pub struct Config {
     /// server's keepalives make possible: at least three of their periods, and `None` for Valkey 8.0.0-rc1, which
     /// sends none.
     pub idle_timeout: Option<Duration>,
+    /// How long data may wait for the peer's next window. Default `None`: for ever.
+    ///
+    /// A peer that has stopped reading can go on sending keepalives, so the idle timeout does not notice it. This does.
+    pub stall_timeout: Option<Duration>,
     /// After how many periods in which the peer's device took no keepalive it counts as dead. Default 20.
     pub keepalive_misses: u32,
     /// Most messages a client has sent without proof that the server has taken them from its receive queue.
@@ -63,6 +67,7 @@ impl Config {
                 Role::Server => Some(Duration::from_secs(3)),
             },
             idle_timeout: None,
+            stall_timeout: None,
             keepalive_misses: 20,
             credit_limit: 512,
             max_piece: 256 * 1024,

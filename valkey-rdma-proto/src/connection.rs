@@ -227,6 +227,10 @@ impl Connection {
                 Timer::Handshake => self.end(CloseReason::HandshakeTimeout),
                 Timer::Keepalive => self.keep_alive(),
                 Timer::Idle => self.end(CloseReason::IdleTimeout),
+                Timer::Stall => {
+                    let after = self.config.stall_timeout.unwrap_or_default();
+                    self.end(CloseReason::StallTimeout { after });
+                }
                 Timer::Close | Timer::Linger => self.end_here(),
             }
         }

@@ -1,6 +1,7 @@
 //! What a peer, or our own caller, did wrong; and how a connection ended.
 
 use core::fmt;
+use core::time::Duration;
 
 use crate::work::FailureStatus;
 
@@ -99,6 +100,12 @@ pub enum CloseReason {
     HandshakeTimeout,
     /// Nothing was heard from the peer for as long as [`Config::idle_timeout`](crate::Config::idle_timeout) allows.
     IdleTimeout,
+    /// Data waited for the peer's next window for as long as [`Config::stall_timeout`](crate::Config::stall_timeout)
+    /// allows.
+    StallTimeout {
+        /// How long it waited.
+        after: Duration,
+    },
     /// The peer did not take this many keepalives.
     KeepaliveTimeout {
         /// How many periods passed.
@@ -122,6 +129,9 @@ impl fmt::Display for CloseReason {
             Self::Peer => f.write_str("the peer disconnected"),
             Self::HandshakeTimeout => f.write_str("the peer did not offer its memory in time"),
             Self::IdleTimeout => f.write_str("the peer was not heard for too long"),
+            Self::StallTimeout { after } => {
+                write!(f, "the peer is alive but offered no receive window for {after:?}")
+            }
             Self::KeepaliveTimeout { missed } => write!(f, "the peer took no keepalive for {missed} periods"),
             Self::Protocol(error) => write!(f, "{error}"),
             Self::Failed(status) => write!(f, "{status}"),

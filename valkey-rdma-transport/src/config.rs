@@ -20,6 +20,7 @@ pub struct Config {
     handshake_timeout: Duration,
     close_timeout: Duration,
     idle_timeout: Option<Duration>,
+    stall_timeout: Option<Duration>,
     keepalive: Keepalive,
     device: Option<String>,
     max_connections: Option<usize>,
@@ -61,6 +62,7 @@ impl Default for Config {
             handshake_timeout: Duration::from_secs(10),
             close_timeout: Duration::from_secs(5),
             idle_timeout: None,
+            stall_timeout: None,
             keepalive: Keepalive::ByRole,
             device: None,
             max_connections: None,
@@ -170,6 +172,13 @@ impl Config {
         self
     }
 
+    /// How long data may wait for the peer's next receive window. Default: no limit. It finds a peer that has stopped
+    /// reading but still sends keepalives, which [`idle_timeout`](Self::idle_timeout) does not.
+    pub fn stall_timeout(&mut self, limit: Option<Duration>) -> &mut Self {
+        self.stall_timeout = limit;
+        self
+    }
+
     /// Period of keepalives. Default: every 3 s on accepted connections (as Valkey does), none on others.
     pub fn keepalive(&mut self, period: Option<Duration>) -> &mut Self {
         self.keepalive = period.map_or(Keepalive::Never, Keepalive::Every);
@@ -233,6 +242,7 @@ impl Config {
         };
         config.close_timeout = self.close_timeout;
         config.idle_timeout = self.idle_timeout;
+        config.stall_timeout = self.stall_timeout;
         if let Some(limit) = self.linger {
             config.linger = limit;
         }

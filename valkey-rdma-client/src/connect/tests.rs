@@ -340,3 +340,31 @@ async fn a_connection_that_comes_too_late_is_closed_unless_the_next_attempt_come
     assert_eq!(late.read(&mut [0]).await.expect("closed in good order"), 0);
     assert_eq!(begin.elapsed().as_secs(), 10);
 }
+
+/// A server that reads, keeps its connection alive, and never offers a second window.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_offers_no_next_window_is_given_up() {
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let mut config = TransportConfig::default();
+    config.rx_size(4096).rx_buffers(1);
+    let mut listener = Listener::bind(DeviceKind::Emulated, any, &config).await.expect("a free port");
+    let url = format!("emulated://{}", listener.local_addr());
+    let accept = async {
+        let mut stream = listener.accept().await.expect("a client");
+        stream.write_all(b"%0\r\n+OK\r\n+OK\r\n").await.expect("open");
+        stream
+    };
+    let mut config = Config::default();
+    config.reconnect(None).command_timeout(None);
+    let (client, stream) = tokio::join!(Client::connect_with(url.as_str(), &config), accept);
+    let client = client.expect("connected");
+    let begin = Instant::now();
+    let value = "v".repeat(100_000);
+    let set = client.command(["SET", "k", &value]);
+    let error = timeout(Duration::from_secs(600), set).await.expect("given up").expect_err("given up");
+    assert_eq!(begin.elapsed().as_secs(), 30);
+    let text = "the peer is alive but offered no receive window for 30s; the command may have run";
+    assert!(error.to_string().ends_with(text), "{error}");
+    assert_eq!(client.state(), State::Closed);
+    drop(stream);
+}

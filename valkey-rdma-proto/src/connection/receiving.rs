@@ -41,6 +41,7 @@ impl Connection {
         }
         if let Some(since) = self.stalled_since.take() {
             self.counters.window_stall_time += self.now - since;
+            self.timers.stop(Timer::Stall);
         }
         if first && self.is_connected() {
             self.timers.stop(Timer::Handshake);

@@ -98,8 +98,12 @@ impl Connection {
         }
         if self.tx.room() == 0 {
             if self.stalled_since.is_none() {
-                self.stalled_since = Some(clock());
+                let now = clock();
+                self.stalled_since = Some(now);
                 self.counters.window_stalls += 1;
+                if let Some(limit) = self.config.stall_timeout {
+                    self.timers.set(super::Timer::Stall, now, limit);
+                }
             }
             return None;
         }

@@ -13,6 +13,8 @@ pub(super) enum Timer {
     Keepalive,
     /// The peer should have been heard.
     Idle,
+    /// The peer should have offered its next window.
+    Stall,
     /// Closing must end.
     Close,
     /// The peer has had its chance to disconnect first.
@@ -20,7 +22,8 @@ pub(super) enum Timer {
 }
 
 /// Every timer there is, in the order of their slots.
-const TIMERS: [Timer; 5] = [Timer::Handshake, Timer::Keepalive, Timer::Idle, Timer::Close, Timer::Linger];
+const TIMERS: [Timer; 6] =
+    [Timer::Handshake, Timer::Keepalive, Timer::Idle, Timer::Stall, Timer::Close, Timer::Linger];
 
 /// One slot per timer. Asked for the earliest far more often than one of them changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -1,6 +1,7 @@
 //! What a person reads when a connection ends.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use valkey_rdma_proto::work::FailureStatus;
 use valkey_rdma_proto::{CloseReason, ProtocolError};
@@ -45,6 +46,7 @@ fn every_end_of_a_connection_is_told_in_its_own_words() {
         CloseReason::Peer,
         CloseReason::HandshakeTimeout,
         CloseReason::IdleTimeout,
+        CloseReason::StallTimeout { after: Duration::from_secs(30) },
         CloseReason::KeepaliveTimeout { missed: 3 },
         CloseReason::Device,
     ];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use valkey_rdma_proto::wire::{ControlMessage, XferMemory};
 use valkey_rdma_proto::work::SendOp;
-use valkey_rdma_proto::{Config, ProtocolError, Role};
+use valkey_rdma_proto::{CloseReason, Config, ProtocolError, Role};
 
 use crate::pair::{End, Pair, Setup};
 use crate::scripted::{PEER_MEMORY, Scripted, WINDOW};
@@ -171,6 +171,37 @@ fn a_stall_lasts_from_the_wait_to_the_register_and_only_then_is_the_clock_read_w
     scripted.now = scripted.now + Duration::from_secs(2);
     scripted.says(register(PEER_MEMORY));
     assert_eq!(scripted.core.counters().window_stall_time, Duration::from_secs(2));
+}
+
+#[test]
+fn a_peer_that_offers_no_next_window_is_given_up_though_its_keepalives_go_on_w4() {
+    let limit = Duration::from_secs(30);
+    let stalled = |limit| {
+        let config = Config { stall_timeout: limit, ..Config::new(Role::Client) };
+        let mut scripted = Scripted::new(Role::Client, config).connect();
+        scripted.write(PEER_MEMORY.len);
+        scripted.elapse(Duration::from_secs(100));
+        assert_eq!(scripted.close_reason(), None, "nothing waits for the window");
+        scripted.write(100);
+        for _ in 0..29 {
+            scripted.elapse(Duration::from_secs(1));
+            scripted.says(ControlMessage::Keepalive);
+        }
+        assert_eq!(scripted.close_reason(), None);
+        scripted
+    };
+    let mut scripted = stalled(Some(limit));
+    scripted.elapse(Duration::from_secs(1));
+    assert_eq!(scripted.close_reason(), Some(CloseReason::StallTimeout { after: limit }));
+
+    let mut scripted = stalled(Some(limit));
+    scripted.says(register(PEER_MEMORY));
+    scripted.elapse(Duration::from_secs(86_400));
+    assert_eq!(scripted.close_reason(), None, "a window in time");
+
+    let mut scripted = stalled(None);
+    scripted.elapse(Duration::from_secs(86_400));
+    assert_eq!(scripted.close_reason(), None, "no limit");
 }
 
 #[test]

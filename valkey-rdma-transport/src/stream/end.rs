@@ -50,6 +50,7 @@ impl End {
             End::Closed(
                 CloseReason::HandshakeTimeout
                 | CloseReason::IdleTimeout
+                | CloseReason::StallTimeout { .. }
                 | CloseReason::KeepaliveTimeout { .. }
                 | CloseReason::LocalUnfinished { .. }
                 | CloseReason::Failed(FailureStatus::RetryExceeded),
