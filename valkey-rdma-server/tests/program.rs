@@ -187,7 +187,7 @@ fn a_missing_device_is_one_line_and_exit_status_1() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(
         stderr,
-        "error: this build has no `verbs` device: rebuild with the cargo feature `verbs`; \
+        "error: this build has no `verbs` device: rebuild with the cargo feature `verbs` (`--features verbs`); \
          or serve TCP instead, with --tcp-port N alone\n"
     );
 }

@@ -13,8 +13,10 @@ use crate::device::{DeviceFault, DeviceKind, QueueEnd};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {
-    /// This build has no such device.
-    #[error("this build has no `{device}` device: rebuild with the cargo feature `{device}`")]
+    /// The program was built without the cargo feature for this device.
+    #[error(
+        "this build has no `{device}` device: rebuild with the cargo feature `{device}` (`--features {device}`)"
+    )]
     NotBuilt {
         /// The device asked for.
         device: DeviceKind,

@@ -1,8 +1,8 @@
 //! Devices and the async byte stream of Valkey over RDMA.
 //!
 //! [`Stream`] is to an RDMA connection what `TcpStream` is to TCP; [`Listener`] accepts them. Below lies a
-//! [device contract](device) with two implementations: kernel verbs, and an [emulated device](emulated) in software that
-//! runs anywhere. Nothing above the device can tell which one it has, except by [asking](Stream::info). How a connection
+//! [device contract](device) with two implementations: kernel verbs, and an emulated device in software that
+//! runs anywhere (cargo feature `emulated`). Nothing above the device can tell which one it has, except by [asking](Stream::info). How a connection
 //! waits for its device is a [choice](Polling) per connection.
 //!
 //! ```
@@ -33,9 +33,19 @@
 //! # }
 //! ```
 #![deny(unsafe_code)]
+#![cfg_attr(
+    not(any(feature = "verbs", feature = "emulated")),
+    expect(
+        dead_code,
+        unused_variables,
+        unused_imports,
+        reason = "without a device, nothing uses the shared parts"
+    )
+)]
 
 mod config;
 pub mod device;
+#[cfg(feature = "emulated")]
 pub mod emulated;
 mod error;
 mod listener;

@@ -28,7 +28,7 @@ impl Config {
     }
 
     /// Uses this RDMA device or fails. Default: the one that the route leads to. On the emulated device, the name
-    /// chooses a [link](crate::emulated).
+    /// chooses a link (module `emulated`).
     pub fn device(&mut self, name: impl Into<String>) -> &mut Self {
         self.device = Some(name.into());
         self

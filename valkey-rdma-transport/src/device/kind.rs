@@ -8,8 +8,8 @@ use std::str::FromStr;
 pub enum DeviceKind {
     /// Kernel verbs through rdma-core: a real adapter, or soft-RoCE.
     Verbs,
-    /// [Software](crate::emulated), within this process or over sockets. For tests and trials: it is not RDMA, and its
-    /// speed says nothing of RDMA's.
+    /// Software, within this process or over sockets. For tests and trials: it is not RDMA, and its
+    /// speed says nothing of RDMA's. Needs the cargo feature `emulated`.
     Emulated,
 }
 

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::{DeviceKind, Endpoint, EndpointOptions, PassiveEndpoint};
+#[cfg(feature = "emulated")]
 use crate::emulated;
 use crate::error::TransportError;
 #[cfg(feature = "verbs")]
@@ -28,27 +29,10 @@ pub async fn open(
         DeviceKind::Verbs => verbs::open(peer, options).await,
         #[cfg(not(feature = "verbs"))]
         DeviceKind::Verbs => Err(TransportError::NotBuilt { device: kind }),
-        DeviceKind::Emulated => {
-            check_emulated(options)?;
-            emulated::open(peer, options).await
-        }
-    }
-}
-
-/// Refuses choices that only an RDMA device offers.
-fn check_emulated(options: &EndpointOptions) -> Result<(), TransportError> {
-    let chosen = [
-        ("gid", options.gid.is_some()),
-        ("source", options.source.is_some()),
-        ("completion vector", options.completion_vector != 0),
-        ("completion group", options.completion_group.is_some()),
-        ("huge pages", options.huge_pages),
-        ("ACK timeout", options.ack_timeout.is_some()),
-        ("retry count", options.retry_count.is_some()),
-    ];
-    match chosen.into_iter().find(|(_, chosen)| *chosen) {
-        Some((option, _)) => Err(TransportError::EmulatedOption { option }),
-        None => Ok(()),
+        #[cfg(feature = "emulated")]
+        DeviceKind::Emulated => emulated::open(peer, options).await,
+        #[cfg(not(feature = "emulated"))]
+        DeviceKind::Emulated => Err(TransportError::NotBuilt { device: kind }),
     }
 }
 
@@ -67,38 +51,22 @@ pub async fn listen(
         DeviceKind::Verbs => verbs::listen(addr, options),
         #[cfg(not(feature = "verbs"))]
         DeviceKind::Verbs => Err(TransportError::NotBuilt { device: kind }),
-        DeviceKind::Emulated => {
-            check_emulated(options)?;
-            emulated::listen(addr, options)
-        }
+        #[cfg(feature = "emulated")]
+        DeviceKind::Emulated => emulated::listen(addr, options),
+        #[cfg(not(feature = "emulated"))]
+        DeviceKind::Emulated => Err(TransportError::NotBuilt { device: kind }),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
-    use crate::device::CompletionGroup;
 
     #[test]
-    fn the_emulated_device_refuses_choices_that_only_a_real_one_offers() {
-        check_emulated(&EndpointOptions::default()).expect("no choices");
-        let refused = |options| check_emulated(&options).expect_err("a choice").to_string();
-        let base = EndpointOptions::default;
-        for (option, options) in [
-            ("gid", EndpointOptions { gid: Some(0), ..base() }),
-            ("source", EndpointOptions { source: Some([127, 0, 0, 1].into()), ..base() }),
-            ("completion vector", EndpointOptions { completion_vector: 1, ..base() }),
-            (
-                "completion group",
-                EndpointOptions { completion_group: Some(CompletionGroup::new()), ..base() },
-            ),
-            ("huge pages", EndpointOptions { huge_pages: true, ..base() }),
-            ("ACK timeout", EndpointOptions { ack_timeout: Some(Duration::from_secs(1)), ..base() }),
-            ("retry count", EndpointOptions { retry_count: Some(6), ..base() }),
-        ] {
-            assert!(refused(options).contains(option));
+    fn a_device_that_was_not_built_names_its_cargo_feature() {
+        for (device, feature) in [(DeviceKind::Verbs, "verbs"), (DeviceKind::Emulated, "emulated")] {
+            let text = TransportError::NotBuilt { device }.to_string();
+            assert!(text.contains(&format!("`--features {feature}`")), "{text}");
         }
     }
 }

@@ -26,6 +26,7 @@ mod directory;
 mod endpoint;
 mod listener;
 mod memory;
+mod options;
 mod requester;
 mod responder;
 mod side;
@@ -47,6 +48,7 @@ pub(crate) async fn open(
     peer: SocketAddr,
     options: &EndpointOptions,
 ) -> Result<Box<dyn Endpoint>, TransportError> {
+    options::check_options(options)?;
     Ok(Box::new(endpoint::EmulatedEndpoint::open(peer, options).await?))
 }
 
@@ -55,6 +57,7 @@ pub(crate) fn listen(
     addr: SocketAddr,
     options: &EndpointOptions,
 ) -> Result<Box<dyn PassiveEndpoint>, TransportError> {
+    options::check_options(options)?;
     Ok(Box::new(listener::EmulatedListener::bind(addr, options)?))
 }
 
