@@ -57,7 +57,7 @@ impl Arrivals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::value::Value;
+    use valkey_rdma_resp::Value;
 
     #[tokio::test]
     async fn what_comes_together_is_taken_together() {

@@ -16,13 +16,12 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::coop;
+use valkey_rdma_resp::{ServerError, Value};
 
 use crate::command::Command;
 use crate::config::Config;
 use crate::endpoint::Endpoint;
 use crate::error::{ConnectCause, ConnectError, Error, RefusedCommand};
-use crate::server_error::ServerError;
-use crate::value::Value;
 
 /// As the async [`Client`](crate::Client), each call waiting for its reply. Clone it into as many threads as you like:
 /// they share a connection, and commands that wait at the same time leave together. One thread of its own drives it.

@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use indexmap::IndexMap;
 use tokio::sync::broadcast;
+use valkey_rdma_resp::{Protocol, Value};
 
 use crate::client::Client;
 use crate::command::Command;
 use crate::config::Config;
 use crate::connect::Connector;
-use crate::endpoint::{Endpoint, EndpointError, Protocol};
+use crate::endpoint::{Endpoint, EndpointError};
 use crate::error::Error;
 use crate::shared::Push;
-use crate::value::Value;
 
 /// Invalidations that wait for a receiver that does not take them.
 const WAITING: usize = 1024;

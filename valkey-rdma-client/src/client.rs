@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
+use valkey_rdma_resp::Value;
 use valkey_rdma_transport::Stats;
 
 use crate::command::Command;
@@ -25,7 +26,6 @@ use crate::pipeline::Pipeline;
 use crate::request::{Commands, Replies, Reply, Request, Waiter};
 use crate::shared::PushHook;
 use crate::socket::Io;
-use crate::value::Value;
 
 /// A connection that any number of tasks share, or a few of them. Cloning is cheap; every clone is the same client.
 ///

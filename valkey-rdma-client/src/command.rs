@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
+use valkey_rdma_resp::put_header;
 
 pub(crate) use self::kind::Kind;
 use crate::error::RefusedCommand;
@@ -228,33 +229,6 @@ impl fmt::Debug for Command {
 
 /// Room for `$`, the digits of a length and CRLF.
 const HEADER_ROOM: usize = 23;
-
-/// Writes `*3\r\n` and the like.
-pub(crate) fn put_header(buffer: &mut Vec<u8>, kind: u8, mut number: usize) {
-    // Most of them, at once.
-    match number {
-        0..10 => return buffer.extend_from_slice(&[kind, b'0' + number as u8, b'\r', b'\n']),
-        10..100 => {
-            let (tens, ones) = (b'0' + (number / 10) as u8, b'0' + (number % 10) as u8);
-            return buffer.extend_from_slice(&[kind, tens, ones, b'\r', b'\n']);
-        }
-        _ => {}
-    }
-    let mut digits = [0; HEADER_ROOM];
-    let mut at = HEADER_ROOM - 2;
-    digits[at..].copy_from_slice(b"\r\n");
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    at -= 1;
-    digits[at] = kind;
-    buffer.extend_from_slice(&digits[at..]);
-}
 
 /// Takes `*3\r\n` and the like.
 #[cfg(feature = "redis")]

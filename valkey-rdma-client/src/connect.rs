@@ -11,15 +11,15 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
+use valkey_rdma_resp::{Protocol, ServerError, ServerErrorKind};
 use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, TransportError};
 
 use crate::command::Command;
 use crate::config::Config;
-use crate::endpoint::{Endpoint, Protocol, Transport};
+use crate::endpoint::{Endpoint, Transport};
 use crate::error::{ConnectCause, ConnectError};
 use crate::info::{ConnectionInfo, Purpose};
 use crate::roll::Roll;
-use crate::server_error::{ServerError, ServerErrorKind};
 use crate::socket::{Io, Socket};
 use crate::wire::Wire;
 

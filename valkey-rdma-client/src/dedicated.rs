@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::timeout;
+use valkey_rdma_resp::Value;
 
 use crate::client::Client;
 use crate::command::Command;
@@ -11,7 +12,6 @@ use crate::error::{Error, LostCause, LostConnection, TimedOut};
 use crate::info::{ConnectionInfo, Purpose};
 use crate::parting::Owed;
 use crate::request::Reply;
-use crate::value::Value;
 use crate::wire::Wire;
 
 /// Idle connections kept for the next use. Over RDMA each pins memory at both ends.

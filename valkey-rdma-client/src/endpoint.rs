@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use valkey_rdma_resp::Protocol;
 use valkey_rdma_transport::Polling;
 
 mod error;
@@ -30,26 +31,6 @@ impl fmt::Display for Transport {
             Self::Rdma => "rdma",
             Self::Emulated => "emulated",
             Self::Tcp => "tcp",
-        })
-    }
-}
-
-/// The version of the serialization protocol.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Protocol {
-    /// RESP2: every server speaks it. `protocol=resp2`.
-    Resp2,
-    /// RESP3: typed replies; every Valkey, and Redis since 6.0. `protocol=resp3`, the default.
-    #[default]
-    Resp3,
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Resp2 => "resp2",
-            Self::Resp3 => "resp3",
         })
     }
 }

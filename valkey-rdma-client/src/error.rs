@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
+use valkey_rdma_resp::{ProtocolError, ServerError, ServerErrorKind, UnexpectedReply};
 use valkey_rdma_transport::TransportError;
 
-use crate::decoder::ProtocolError;
 use crate::endpoint::{EndpointError, Transport};
-use crate::server_error::{ServerError, ServerErrorKind};
 
 /// Why a call of this crate failed.
 ///
@@ -177,17 +176,6 @@ pub enum AbortedTransaction {
         /// Why.
         error: ServerError,
     },
-}
-
-/// A reply of another type than asked for.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected {wanted}, got {got}")]
-#[non_exhaustive]
-pub struct UnexpectedReply {
-    /// What it was to be converted to.
-    pub wanted: &'static str,
-    /// What it was: its kind, and its length or number. Never the text of a string, which may be secret.
-    pub got: String,
 }
 
 /// What ended a connection.

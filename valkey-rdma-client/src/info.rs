@@ -4,9 +4,10 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use valkey_rdma_resp::Protocol;
 use valkey_rdma_transport::{AdaptiveOff, Polling, Stats};
 
-use crate::endpoint::{Protocol, Transport};
+use crate::endpoint::Transport;
 
 /// What a connection runs on, so that nobody needs to guess whether it is RDMA.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,13 +6,12 @@ mod writer;
 
 pub use self::reader::ValueReader;
 pub use self::writer::ValueWriter;
+use valkey_rdma_resp::{Header, UnexpectedReply, Value};
+
 use crate::client::Client;
 use crate::command::Command;
-use crate::convert::told;
-use crate::decoder::Header;
-use crate::error::{Error, LostCause, RefusedCommand, UnexpectedReply};
+use crate::error::{Error, LostCause, RefusedCommand};
 use crate::parting::Owed;
-use crate::value::Value;
 use crate::wire::Wire;
 
 /// The CRLF after a string.
@@ -99,7 +98,7 @@ impl Client {
             Header::Other(Value::Nil) => Ok(None),
             Header::Other(Value::Error(error)) => Err(error.into()),
             Header::Other(other) => {
-                Err(UnexpectedReply { wanted: "a bulk string", got: told(&other) }.into())
+                Err(UnexpectedReply { wanted: "a bulk string", got: other.describe() }.into())
             }
         }
     }

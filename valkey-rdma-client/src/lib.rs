@@ -127,8 +127,6 @@ mod client;
 mod command;
 mod config;
 mod connect;
-mod convert;
-mod decoder;
 mod dedicated;
 mod driver;
 mod endpoint;
@@ -149,25 +147,21 @@ mod request;
 mod roll;
 mod script;
 mod seat;
-mod server_error;
 mod shared;
 mod socket;
 mod tally;
 mod transaction;
-mod value;
 mod wire;
 
 pub use cache::{Cache, CacheStats, Invalidation, Invalidations};
 pub use client::Client;
 pub use command::Command;
 pub use config::Config;
-pub use convert::FromValue;
-pub use decoder::ProtocolError;
 pub use dedicated::Dedicated;
-pub use endpoint::{Endpoint, EndpointError, Protocol, Transport};
+pub use endpoint::{Endpoint, EndpointError, Transport};
 pub use error::{
     AbortedTransaction, ConnectCause, ConnectError, Error, Fate, LostCause, LostConnection, RefusedCommand,
-    TimedOut, UnexpectedReply,
+    TimedOut,
 };
 pub use info::{ConnectionInfo, ConnectionStatus, Counters, Purpose, State};
 pub use large::{ValueReader, ValueWriter};
@@ -175,9 +169,10 @@ pub use pipeline::Pipeline;
 pub use pubsub::Subscriber;
 pub use reconnect::Backoff;
 pub use script::{Function, Script};
-pub use server_error::{ServerError, ServerErrorKind};
 pub use transaction::{Transaction, Watch};
-pub use value::Value;
+pub use valkey_rdma_resp::{
+    FromValue, Protocol, ProtocolError, ServerError, ServerErrorKind, UnexpectedReply, Value,
+};
 
 pub use valkey_rdma_transport as transport;
 pub use valkey_rdma_transport::{BufferPool, Polling, PoolBuffer, UnusablePool};

@@ -6,8 +6,9 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use tokio::io::AsyncWrite;
+use valkey_rdma_resp::put_header;
 
-use crate::command::{Command, put_header};
+use crate::command::Command;
 use crate::pieces::Pieces;
 use crate::request::Commands;
 

@@ -9,13 +9,12 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, copy, empty, sink};
 use tokio::time::timeout;
 use tracing::debug;
+use valkey_rdma_resp::{Decoder, Header, Value};
 
-use crate::decoder::{Decoder, Header};
 use crate::error::LostCause;
 use crate::info::Purpose;
 use crate::large::CRLF;
 use crate::socket::Socket;
-use crate::value::Value;
 use crate::wire::Wire;
 
 /// How long the rest of a reply may take: 512 MiB, the longest string, at 9 MB/s.

@@ -5,8 +5,9 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
+use valkey_rdma_resp::put_header;
 
-use crate::command::{Command, SHARED_FROM, put_header};
+use crate::command::{Command, SHARED_FROM};
 
 /// Bytes in order. Small runs are copied together so that they leave in one write; large ones are shared.
 #[derive(Clone, Default)]

@@ -4,14 +4,14 @@ use std::borrow::Borrow;
 use std::pin::pin;
 use std::sync::Arc;
 
+use valkey_rdma_resp::{ServerError, Value};
+
 use crate::arrivals::Arrivals;
 use crate::client::Client;
 use crate::command::{Command, Kind};
 use crate::error::{Error, RefusedCommand};
 use crate::pieces::Joined;
 use crate::request::Replies;
-use crate::server_error::ServerError;
-use crate::value::Value;
 
 /// Commands sent as one, without waiting for replies in between. No command of another task comes between them,
 /// which makes MULTI to EXEC safe here.

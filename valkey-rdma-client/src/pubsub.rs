@@ -13,12 +13,12 @@ use tokio::time::timeout;
 use crate::client::Client;
 use crate::error::{Error, LostCause, LostConnection, TimedOut};
 use crate::info::{ConnectionInfo, Purpose};
-use crate::server_error::ServerError;
 use crate::wire::Wire;
 
 mod task;
 
 use task::{Order, Task};
+use valkey_rdma_resp::ServerError;
 
 /// How many events wait for a subscriber unless told otherwise.
 pub const DEFAULT_CAPACITY: usize = 1024;

@@ -21,12 +21,11 @@ use redis::aio::ConnectionLike;
 use redis::{
     Cmd, ErrorKind, PushKind, RedisError, RedisFuture, RedisResult, Value as RedisValue, VerbatimFormat,
 };
+use valkey_rdma_resp::{ServerError, Value};
 
 use crate::client::Client;
 use crate::command::{Command, Kind};
 use crate::error::Error;
-use crate::server_error::ServerError;
-use crate::value::Value;
 
 impl ConnectionLike for Client {
     fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, RedisValue> {

@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use valkey_rdma_resp::{ServerError, Value};
 
 use crate::arrivals::Arrivals;
 use crate::command::Command;
 use crate::error::Error;
 use crate::pieces::Joined;
-use crate::server_error::ServerError;
-use crate::value::Value;
 
 /// A reply: a value, or the server's refusal.
 pub(crate) type Reply = Result<Value, ServerError>;

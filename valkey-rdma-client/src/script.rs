@@ -4,12 +4,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use valkey_rdma_resp::{ServerErrorKind, Value};
 
 use crate::client::Client;
 use crate::command::Command;
 use crate::error::Error;
-use crate::server_error::ServerErrorKind;
-use crate::value::Value;
 
 /// A script. The server is sent its text once; then its digest does.
 ///

@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use valkey_rdma_resp::Value;
 use valkey_rdma_transport::{Monitor, Stats};
 
 use crate::error::{Error, LostCause, LostConnection, TimedOut};
 use crate::info::{ConnectionInfo, ConnectionStatus, Purpose, State};
 use crate::tally::Tally;
-use crate::value::Value;
 use crate::wire::Wire;
 
 /// Looks at push messages, on the driver's task: before any later reply is handed out.

@@ -1,12 +1,13 @@
 //! [`Transaction`]: MULTI to EXEC, and [`Watch`] before it.
 
+use valkey_rdma_resp::Value;
+
 use crate::client::Client;
 use crate::command::{Command, Kind};
 use crate::dedicated::Dedicated;
 use crate::error::{AbortedTransaction, Error, RefusedCommand};
 use crate::info::ConnectionInfo;
 use crate::request::Reply;
-use crate::value::Value;
 
 /// Commands that the server runs with none of another client's in between, all or none.
 ///
@@ -211,7 +212,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::server_error::ServerError;
+    use valkey_rdma_resp::ServerError;
 
     fn refusal(text: &str) -> Reply {
         Err(ServerError::from_reply(text.as_bytes()))

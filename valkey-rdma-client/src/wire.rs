@@ -9,19 +9,17 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::{AsyncReadExt, AsyncWrite, empty};
 use tokio::runtime::Handle;
+use valkey_rdma_resp::{Decoder, ServerError, Value};
 use valkey_rdma_transport::Monitor;
 
 use crate::command::Command;
-use crate::decoder::Decoder;
 use crate::error::LostCause;
 use crate::info::{ConnectionInfo, Purpose};
 use crate::outbox::Outbox;
 use crate::parting::Owed;
 use crate::request::Reply;
 use crate::roll::Place;
-use crate::server_error::ServerError;
 use crate::socket::Socket;
-use crate::value::Value;
 
 /// A stream with the RESP on it.
 pub(crate) struct Wire {

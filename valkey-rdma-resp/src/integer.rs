@@ -1,5 +1,7 @@
 //! Decimal integers as Valkey reads and writes them: lengths on the wire, and values.
 
+use crate::reply_error::ProtocolError;
+
 /// Parses a decimal integer with exactly the grammar that Valkey accepts: an optional `-`, no leading zero, no blanks,
 /// nothing after the last digit. `None` for anything else, and for numbers beyond an `i64`.
 ///
@@ -16,6 +18,18 @@ pub fn parse(text: &[u8]) -> Option<i64> {
         [b'1'..=b'9', ..] => {}
         _ => return None,
     }
+    // 18 digits always fit.
+    if digits.len() <= 18 {
+        let mut value: i64 = 0;
+        for digit in digits {
+            let digit = digit.wrapping_sub(b'0');
+            if digit > 9 {
+                return None;
+            }
+            value = value * 10 + i64::from(digit);
+        }
+        return Some(if negative { -value } else { value });
+    }
     // Accumulate negatively, because i64::MIN has no positive counterpart.
     let mut value: i64 = 0;
     for digit in digits {
@@ -27,9 +41,29 @@ pub fn parse(text: &[u8]) -> Option<i64> {
     if negative { Some(value) } else { value.checked_neg() }
 }
 
+/// Parses an integer of a reply. RESP allows a `+` there.
+#[inline]
+#[must_use]
+pub fn parse_reply(text: &[u8]) -> Option<i64> {
+    parse(text.strip_prefix(b"+").unwrap_or(text))
+}
+
+/// Parses the length of a string or the number of members of an aggregate in a reply.
+///
+/// # Errors
+/// [`ProtocolError::BadLength`] if it is not a number from 0 to `limit`.
+#[inline]
+pub fn parse_length(text: &[u8], limit: u64) -> Result<usize, ProtocolError> {
+    parse(text)
+        .and_then(|number| u64::try_from(number).ok())
+        .filter(|number| *number <= limit)
+        .and_then(|number| usize::try_from(number).ok())
+        .ok_or_else(|| ProtocolError::bad_length(text, limit))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use super::{parse, parse_length, parse_reply};
 
     #[test]
     fn the_whole_range_is_read() {
@@ -53,8 +87,20 @@ mod tests {
             "0x1",
             "9223372036854775808",
             "-9223372036854775809",
+            "99999999999999999999",
+            "1x",
+            "-1-",
         ] {
             assert_eq!(parse(text.as_bytes()), None, "{text:?}");
         }
+    }
+
+    #[test]
+    fn lengths_have_a_limit_and_replies_may_have_a_plus() {
+        assert_eq!(parse_length(b"10", 10), Ok(10));
+        assert!(parse_length(b"11", 10).is_err());
+        assert!(parse_length(b"+1", 10).is_err());
+        assert_eq!(parse_reply(b"+7"), Some(7));
+        assert_eq!(parse_reply(b"++7"), None);
     }
 }

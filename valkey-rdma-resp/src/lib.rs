@@ -6,6 +6,7 @@
 //! | Side | In | Out |
 //! |---|---|---|
 //! | server | bytes -> [`Parser`] -> [`Command`] | [`Reply`] -> [`encode`] -> [`Output`] -> bytes |
+//! | client | bytes -> [`Decoder`] -> [`Value`] | [`put_header`] and the arguments |
 //!
 //! ```
 //! use bytes::Buf;
@@ -28,20 +29,32 @@
 #![forbid(unsafe_code)]
 
 mod command;
+mod convert;
+mod decoder;
 mod encode;
 mod inline;
 pub mod integer;
+mod line;
 mod output;
 mod parser;
 mod protocol;
 mod reply;
+mod reply_error;
+mod server_error;
+mod value;
 
 pub use command::Command;
+pub use convert::{FromValue, UnexpectedReply};
+pub use decoder::{Decoder, Header, MAX_DEPTH, MAX_LINE, MAX_MEMBERS, MAX_STRING};
 pub use encode::{double, encode};
+pub use line::put_header;
 pub use output::Output;
 pub use parser::{CommandError, Parser, Room};
 pub use protocol::Protocol;
 pub use reply::Reply;
+pub use reply_error::ProtocolError;
+pub use server_error::{ServerError, ServerErrorKind};
+pub use value::Value;
 
 /// The README's example, as a test.
 #[cfg(doctest)]

@@ -7,6 +7,7 @@ use bytes::buf::Limit;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::command::Command;
+use crate::line::LineScanner;
 use crate::{inline, integer};
 
 /// Incremental parser of one client's input, and the buffer that input is read into.
@@ -17,8 +18,7 @@ use crate::{inline, integer};
 #[derive(Debug)]
 pub struct Parser {
     buffer: BytesMut,
-    /// Bytes at the front of `buffer` that were searched for a line end without result.
-    scanned: usize,
+    scanner: LineScanner,
     /// Words of the command being received, and how many are missing.
     words: Vec<Bytes>,
     missing: usize,
@@ -94,7 +94,7 @@ impl Parser {
     pub fn new(max_argument_len: usize) -> Self {
         Self {
             buffer: BytesMut::new(),
-            scanned: 0,
+            scanner: LineScanner::default(),
             words: Vec::new(),
             missing: 0,
             held: 0,
@@ -146,10 +146,12 @@ impl Parser {
             match self.buffer.first() {
                 None => return Ok(None),
                 Some(b'*') => {
-                    let Some(len) = self.find_line(b"\r\n", CommandError::CountLineTooLong)? else {
+                    let found = self.scanner.crlf(&self.buffer, MAX_LINE);
+                    let Some(line) = found.map_err(|_| CommandError::CountLineTooLong)? else {
                         return Ok(None);
                     };
-                    let count = integer::parse(&self.buffer[1..len]).ok_or(CommandError::InvalidCount)?;
+                    let count =
+                        integer::parse(&self.buffer[1..line - LINE_END]).ok_or(CommandError::InvalidCount)?;
                     // Like Valkey, skip a command of zero or a negative number of words.
                     let count = usize::try_from(count).unwrap_or(0);
                     if count > MAX_WORDS {
@@ -158,17 +160,17 @@ impl Parser {
                     if count > MAX_UNTRUSTED_WORDS && !trusted {
                         return Err(CommandError::UntrustedCount);
                     }
-                    self.buffer.advance(len + LINE_END);
+                    self.buffer.advance(line);
                     self.missing = count;
                     // Only a few: the count is not to be trusted before the words arrive.
                     self.words.reserve(count.min(16));
                 }
                 Some(_) => {
-                    let Some(len) = self.find_line(b"\n", CommandError::InlineTooLong)? else {
-                        return Ok(None);
-                    };
-                    let words = inline::split(&self.buffer[..len]).ok_or(CommandError::UnbalancedQuotes)?;
-                    self.buffer.advance(len + 1);
+                    let found = self.scanner.lf(&self.buffer, MAX_LINE);
+                    let Some(line) = found.map_err(|_| CommandError::InlineTooLong)? else { return Ok(None) };
+                    let words =
+                        inline::split(&self.buffer[..line - 1]).ok_or(CommandError::UnbalancedQuotes)?;
+                    self.buffer.advance(line);
                     if let Some(command) = Command::from_words(words) {
                         return Ok(Some(command));
                     }
@@ -197,18 +199,19 @@ impl Parser {
     }
 
     fn take_bulk_header(&mut self, trusted: bool) -> Result<Option<usize>, CommandError> {
-        let Some(line) = self.find_line(b"\r\n", CommandError::BulkLineTooLong)? else { return Ok(None) };
+        let found = self.scanner.crlf(&self.buffer, MAX_LINE);
+        let Some(line) = found.map_err(|_| CommandError::BulkLineTooLong)? else { return Ok(None) };
         if self.buffer[0] != b'$' {
             return Err(CommandError::ExpectedBulk { found: self.buffer[0] });
         }
-        let len = integer::parse(&self.buffer[1..line])
+        let len = integer::parse(&self.buffer[1..line - LINE_END])
             .and_then(|len| usize::try_from(len).ok())
             .filter(|len| *len <= self.max_argument_len)
             .ok_or(CommandError::InvalidBulkLen)?;
         if len > MAX_UNTRUSTED_WORD_LEN && !trusted {
             return Err(CommandError::UntrustedBulkLen);
         }
-        self.buffer.advance(line + LINE_END);
+        self.buffer.advance(line);
         Ok(Some(len))
     }
 
@@ -229,19 +232,6 @@ impl Parser {
         let mut bytes = self.large.take()?.bytes;
         bytes.truncate(len);
         Some(bytes.into())
-    }
-
-    /// Returns the length of the line at the front of the buffer, without its `end`, once all of it has arrived. Like
-    /// Valkey, we look at the first byte of `end` only.
-    fn find_line(&mut self, end: &[u8], too_long: CommandError) -> Result<Option<usize>, CommandError> {
-        let found = self.buffer[self.scanned..].iter().position(|byte| *byte == end[0]);
-        let len = self.scanned + found.unwrap_or(self.buffer.len() - self.scanned);
-        if self.buffer.len() >= len + end.len() {
-            self.scanned = 0;
-            return Ok(Some(len));
-        }
-        self.scanned = len;
-        if len > MAX_LINE { Err(too_long) } else { Ok(None) }
     }
 }
 

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tracing::debug;
+use valkey_rdma_resp::{ProtocolError, Value};
 
 use super::Driver;
-use crate::decoder::ProtocolError;
 use crate::error::LostCause;
 use crate::request::Waiter;
 use crate::shared::Push;
-use crate::value::Value;
 
 /// Replies that are handed out at once, at least. Of more, half of what is in flight: their callers send what comes next
 /// while the other half waits, so that the server has a batch to work on while callers work on theirs.
@@ -71,7 +70,7 @@ impl Driver {
             // Before the reply is handed out: who has it sees itself counted out.
             self.shared.tally.in_flight(self.in_flight.commands().saturating_sub(1));
             if !self.in_flight.answer(reply) {
-                return Err(ProtocolError::Unasked);
+                return Err(ProtocolError::Unsolicited);
             }
         }
         self.shared.tally.replies(replies as u64);

@@ -5,18 +5,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::time::timeout;
+use valkey_rdma_resp::{Protocol, Value};
 
 use super::*;
 use crate::client::Client;
 use crate::command::Command;
 use crate::config::Config;
 use crate::connect::Connector;
-use crate::endpoint::{Endpoint, Protocol, Transport};
+use crate::endpoint::{Endpoint, Transport};
 use crate::error::Error;
 use crate::info::ConnectionInfo;
 use crate::link::Link;
 use crate::socket::Socket;
-use crate::value::Value;
 
 mod lone;
 

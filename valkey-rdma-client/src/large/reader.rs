@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncReadExt;
+use valkey_rdma_resp::ProtocolError;
 
 use super::{CRLF, refused};
-use crate::decoder::ProtocolError;
 use crate::dedicated::Dedicated;
 use crate::error::{Error, LostCause};
 use crate::info::ConnectionInfo;

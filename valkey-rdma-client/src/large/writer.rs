@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
+use valkey_rdma_resp::Value;
 
 use super::refused;
 use crate::dedicated::Dedicated;
 use crate::error::{Error, LostCause};
 use crate::info::ConnectionInfo;
 use crate::parting::Owed;
-use crate::value::Value;
 use crate::wire::Wire;
 
 /// An argument that is sent piece by piece, from [`Client::stream_argument`](crate::Client::stream_argument). Dropping it

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::time::timeout;
+use valkey_rdma_resp::Value;
 
 use super::*;
 use crate::client::Client;
@@ -12,7 +13,6 @@ use crate::config::Config;
 use crate::driver::UNANSWERED_BATCHES;
 use crate::error::Fate;
 use crate::info::State;
-use crate::value::Value;
 
 /// What a client sends to log in, and what it is answered.
 const HELLO: &str = "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n";

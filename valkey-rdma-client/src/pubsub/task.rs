@@ -8,6 +8,7 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
+use valkey_rdma_resp::{ServerError, Value};
 
 use super::{Event, Message, Shared, SlowConsumer, Subscription};
 use crate::command::Command;
@@ -15,8 +16,6 @@ use crate::connect::Connector;
 use crate::error::{Error, LostCause};
 use crate::info::Purpose;
 use crate::reconnect::STABLE_AFTER;
-use crate::server_error::ServerError;
-use crate::value::Value;
 use crate::wire::Wire;
 
 /// Commands without all of their confirmations beyond which no more orders are taken.

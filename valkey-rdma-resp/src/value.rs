@@ -4,15 +4,14 @@ use bytes::Bytes;
 
 use crate::server_error::ServerError;
 
-/// A reply, or a part of one.
+/// A reply, or a part of one: all types of RESP3, attributes apart.
 ///
-/// Byte strings are slices of the connection's receive buffer, not copies. A small value kept for long keeps that
-/// whole buffer alive; copy it out ([`Bytes::copy_from_slice`]) if memory matters.
+/// Byte strings are slices of the connection's receive buffer, not copies. A small value that is stored for long keeps that
+/// whole buffer alive; copy it ([`Bytes::copy_from_slice`]) if memory matters.
 ///
 /// Under RESP2 only [`Nil`](Self::Nil), [`Int`](Self::Int), [`Simple`](Self::Simple), [`Bulk`](Self::Bulk),
 /// [`Array`](Self::Array) and [`Error`](Self::Error) occur.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub enum Value {
     /// No value: RESP3 null, RESP2 null bulk string and null array.
     Nil,
@@ -38,8 +37,8 @@ pub enum Value {
     Set(Vec<Value>),
     /// An out-of-band message.
     Push(Vec<Value>),
-    /// An error inside an aggregate, as in the reply to EXEC. A reply that is an error as a whole is
-    /// [`Error::Server`](crate::Error::Server) instead.
+    /// An error reply, on its own or inside an aggregate as in the reply to EXEC. (The client returns a reply that is an error
+    /// as a whole as an `Err`.)
     Error(ServerError),
 }
 
@@ -55,7 +54,7 @@ impl Value {
         }
     }
 
-    /// As [`as_bytes`](Self::as_bytes), without copying and for keeping.
+    /// Same as [`as_bytes`](Self::as_bytes), but owned, without a copy.
     #[must_use]
     pub fn into_bytes(self) -> Option<Bytes> {
         match self {
@@ -72,7 +71,7 @@ impl Value {
         self.as_bytes().and_then(|bytes| std::str::from_utf8(bytes).ok())
     }
 
-    /// The number of an [`Int`](Self::Int). Digits in a string are not parsed.
+    /// The number of an [`Int`](Self::Int). Strings are not parsed.
     #[must_use]
     pub fn as_int(&self) -> Option<i64> {
         match self {

@@ -1,6 +1,6 @@
-//! [`ServerError`]: what a server says when it says no.
+//! [`ServerError`]: an error reply.
 
-/// An error reply: a valid answer that says no.
+/// An error reply. It is a valid answer: the server received the command and refused it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{code} {message}")]
 #[non_exhaustive]
@@ -11,7 +11,7 @@ pub struct ServerError {
     pub message: String,
 }
 
-/// What an error reply means, as far as its first word tells.
+/// The meaning of an error reply, from its first word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ServerErrorKind {
@@ -19,22 +19,22 @@ pub enum ServerErrorKind {
     NoAuth,
     /// WRONGPASS: user or password is wrong.
     WrongPass,
-    /// NOPERM: the user may not do this.
+    /// NOPERM: the user has no permission for the command, key or channel.
     NoPerm,
-    /// NOPROTO: the server does not speak the wanted protocol version.
+    /// NOPROTO: the server does not support the requested protocol version.
     NoProto,
     /// LOADING: the server is reading its data from disk.
     Loading,
-    /// READONLY: a write on a replica; after a failover, the address is no longer that of the primary.
+    /// READONLY: a write on a replica. After a failover, the address may no longer be that of the primary.
     ReadOnly,
-    /// MASTERDOWN: a replica that has lost its primary.
+    /// MASTERDOWN: the replica has lost its primary.
     MasterDown,
-    /// BUSY: a script runs too long.
+    /// BUSY: a script has run for too long.
     Busy,
-    /// The server has as many clients as it accepts.
+    /// The server is at its client limit (`maxclients`).
     MaxClients,
-    /// DENIED: protected mode; only clients on the server's own machine are let in. Over RDMA such a server closes
-    /// the connection without a word, which [`ConnectCause`](crate::ConnectCause) tells as a device error.
+    /// DENIED: protected mode; the server accepts only clients on its own machine. Over RDMA such a server closes the
+    /// connection without this reply.
     ProtectedMode,
     /// MISCONF: it cannot write its data to disk.
     Misconfigured,
@@ -60,19 +60,20 @@ pub enum ServerErrorKind {
     ExecAbort,
     /// UNBLOCKED: CLIENT UNBLOCK ended a blocking command.
     Unblocked,
-    /// Anything else; `code` and `message` tell.
+    /// Anything else: see `code` and `message`.
     Other,
 }
 
 impl ServerError {
     /// Splits the text of an error reply, without its leading `-`, into code and message.
-    pub(crate) fn from_reply(text: &[u8]) -> Self {
+    #[must_use]
+    pub fn from_reply(text: &[u8]) -> Self {
         let text = String::from_utf8_lossy(text);
         let (code, message) = text.split_once(' ').unwrap_or((&text, ""));
         Self { code: code.to_owned(), message: message.to_owned() }
     }
 
-    /// What kind of error this is.
+    /// The kind of error, from its code.
     #[must_use]
     pub fn kind(&self) -> ServerErrorKind {
         use ServerErrorKind as Kind;
@@ -103,7 +104,7 @@ impl ServerError {
         }
     }
 
-    /// Whether the same command to the same server may well succeed a little later, without anybody's doing.
+    /// Whether the same command to the same server may succeed a little later, without any intervention.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         use ServerErrorKind as Kind;
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_server_going_away_says_is_told_apart() {
+    fn error_replies_have_kinds() {
         let kind = |text: &str| ServerError::from_reply(text.as_bytes()).kind();
         assert_eq!(kind("NOAUTH Authentication required."), ServerErrorKind::NoAuth);
         assert_eq!(kind("LOADING Valkey is loading the dataset in memory"), ServerErrorKind::Loading);
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_passes_by_itself_is_transient() {
+    fn only_temporary_conditions_are_transient() {
         let transient = |text: &str| ServerError::from_reply(text.as_bytes()).is_transient();
         assert!(
             transient("LOADING x") && transient("BUSY x") && transient("ERR max number of clients reached")

@@ -1,50 +1,58 @@
-//! [`FromValue`]: from replies to Rust's types.
+//! [`FromValue`]: from a reply to a Rust type.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 
 use bytes::Bytes;
 
-use crate::error::UnexpectedReply;
 use crate::server_error::ServerError;
 use crate::value::Value;
 
-/// A type that replies convert to, with [`Value::convert`] or `try_into`.
+/// A reply of another type than the caller asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected {wanted}, got {got}")]
+pub struct UnexpectedReply {
+    /// The type asked for.
+    pub wanted: &'static str,
+    /// The reply: its kind, and its length or number. Never the text of a string, which may be secret.
+    pub got: String,
+}
+
+/// A type that a reply converts to, with [`Value::convert`] or `try_into`.
 ///
-/// ```no_run
-/// use std::collections::HashMap;
+/// ```
+/// use valkey_rdma_resp::Value;
 ///
-/// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
-/// let visits: i64 = client.command(["INCR", "visits"]).await?.try_into()?;
-/// let name: Option<String> = client.command(["GET", "name"]).await?.try_into()?;
-/// let user: HashMap<String, String> = client.command(["HGETALL", "user:1"]).await?.convert()?;
-/// let best: Vec<(String, f64)> = client.command(["ZRANGE", "best", "0", "9", "WITHSCORES"]).await?.convert()?;
-/// # Ok(())
-/// # }
+/// let visits: i64 = Value::Int(7).try_into()?;
+/// let name: Option<String> = Value::Nil.try_into()?;
+/// let best: Vec<(String, f64)> =
+///     Value::Map(vec![(Value::Bulk("ann".into()), Value::Double(1.5))]).convert()?;
+/// # assert_eq!((visits, name, best), (7, None, vec![("ann".to_owned(), 1.5)]));
+/// # Ok::<_, valkey_rdma_resp::UnexpectedReply>(())
 /// ```
 ///
-/// | to | from |
+/// | To | From |
 /// |---|---|
 /// | integers | an integer in range, or its digits in a string |
 /// | `f64` | a double, an integer, or a number in a string |
 /// | `bool` | a boolean, `1` and `0`, the status `OK` |
-/// | `()` | the status `OK`, as a check that there is one |
+/// | `()` | the status `OK`, as a check |
 /// | `Bytes`, `Vec<u8>`, `String` | a string of any kind; an integer as its digits |
-/// | `Option<T>` | nothing, or what `T` takes |
+/// | `Option<T>` | no value, or what `T` takes |
 /// | `Vec<T>`, sets | an array or set |
-/// | maps, `Vec<(K, V)>` | a map, an array of pairs, or keys and values in turn: RESP2 has no maps |
+/// | maps, `Vec<(K, V)>` | a map, an array of pairs, or an array of alternating keys and values (RESP2 has no maps) |
 /// | tuples | an array of that length |
 pub trait FromValue: Sized {
-    /// Converts, or says what the value was instead.
+    /// Converts `value`.
     ///
     /// # Errors
     /// [`UnexpectedReply`] if the value is of another type, or out of range.
     fn from_value(value: Value) -> Result<Self, UnexpectedReply>;
 
-    /// Converts the members of an array or set. Only pairs do it otherwise than one by one.
+    /// Converts the members of an array or set. Only pairs and bytes do not convert them one by one.
     ///
     /// # Errors
-    /// As [`from_value`](Self::from_value), for the first member that does not convert.
+    /// Same as [`from_value`](Self::from_value), for the first member that does not convert.
     #[doc(hidden)]
     fn from_members(value: Value) -> Result<Vec<Self>, UnexpectedReply> {
         members(value, "an array")?.into_iter().map(Self::from_value).collect()
@@ -59,28 +67,30 @@ impl Value {
     pub fn convert<T: FromValue>(self) -> Result<T, UnexpectedReply> {
         T::from_value(self)
     }
+
+    /// Describes the value in a few words for an error text. Strings are not quoted: errors get into logs, and values may
+    /// be secret.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Nil => "nothing".to_owned(),
+            Self::Int(number) => format!("the integer {number}"),
+            Self::Double(number) => format!("the double {number}"),
+            Self::Bool(truth) => format!("the boolean {truth}"),
+            Self::Array(items) => format!("an array of {}", items.len()),
+            Self::Set(items) => format!("a set of {}", items.len()),
+            Self::Push(items) => format!("a push message of {}", items.len()),
+            Self::Map(pairs) => format!("a map of {}", pairs.len()),
+            Self::Error(error) => format!("the error \"{error}\""),
+            Self::Simple(bytes) => format!("a status of {} bytes", bytes.len()),
+            Self::Bulk(bytes) | Self::Verbatim(bytes) => format!("a string of {} bytes", bytes.len()),
+            Self::BigNumber(digits) => format!("a number of {} digits", digits.len()),
+        }
+    }
 }
 
 fn unexpected<T>(wanted: &'static str, got: &Value) -> Result<T, UnexpectedReply> {
-    Err(UnexpectedReply { wanted, got: told(got) })
-}
-
-/// A value in few words. Strings are not quoted: errors get into logs, and values may be secret.
-pub(crate) fn told(value: &Value) -> String {
-    match value {
-        Value::Nil => "nothing".to_owned(),
-        Value::Int(number) => format!("the integer {number}"),
-        Value::Double(number) => format!("the double {number}"),
-        Value::Bool(truth) => format!("the boolean {truth}"),
-        Value::Array(items) => format!("an array of {}", items.len()),
-        Value::Set(items) => format!("a set of {}", items.len()),
-        Value::Push(items) => format!("a push message of {}", items.len()),
-        Value::Map(pairs) => format!("a map of {}", pairs.len()),
-        Value::Error(error) => format!("the error \"{error}\""),
-        Value::Simple(bytes) => format!("a status of {} bytes", bytes.len()),
-        Value::Bulk(bytes) | Value::Verbatim(bytes) => format!("a string of {} bytes", bytes.len()),
-        Value::BigNumber(digits) => format!("a number of {} digits", digits.len()),
-    }
+    Err(UnexpectedReply { wanted, got: got.describe() })
 }
 
 fn members(value: Value, wanted: &'static str) -> Result<Vec<Value>, UnexpectedReply> {
@@ -90,7 +100,7 @@ fn members(value: Value, wanted: &'static str) -> Result<Vec<Value>, UnexpectedR
     }
 }
 
-/// Pairs, from whatever form a server gives them in.
+/// Converts pairs from any of the forms that servers send.
 fn pairs<K: FromValue, V: FromValue>(value: Value) -> Result<Vec<(K, V)>, UnexpectedReply> {
     let wanted = "keys and values";
     let items = match value {
@@ -280,8 +290,8 @@ impl<A: FromValue, B: FromValue, C: FromValue> FromValue for (A, B, C) {
     }
 }
 
-/// `try_into` for the types that replies most often are. A blanket implementation is not possible in Rust: use
-/// [`Value::convert`] for the others.
+// `try_into` for the most frequent types. A blanket implementation is not possible in Rust; `Value::convert` serves the
+// other types.
 macro_rules! try_from {
     ($($type:ty),* $(,)?) => { $(
         impl TryFrom<Value> for $type {
