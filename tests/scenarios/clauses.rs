@@ -33,9 +33,14 @@ fn is_id(text: &str) -> bool {
 fn citations() -> BTreeMap<String, Vec<String>> {
     let mut found = BTreeMap::<String, Vec<String>>::new();
     let mut sources = Vec::new();
-    for member in
-        ["valkey-rdma-proto", "valkey-rdma-transport", "valkey-rdma-client", "valkey-rdma-server", "tests"]
-    {
+    for member in [
+        "valkey-rdma-proto",
+        "valkey-rdma-transport",
+        "valkey-rdma-client",
+        "valkey-rdma-server",
+        "valkey-rdma-mock",
+        "tests",
+    ] {
         collect_sources(&workspace().join(member), &mut sources);
     }
     for source in sources {

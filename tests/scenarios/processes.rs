@@ -30,7 +30,7 @@ struct Mock {
 
 impl Mock {
     fn start() -> Self {
-        let mut command = Command::new(program("valkey-rdma-mock", "valkey-rdma-server"));
+        let mut command = Command::new(program("valkey-rdma-mock", "valkey-rdma-mock"));
         command.args(["--device", "emulated", "--port", "0"]).env_remove("RUST_LOG");
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the mock starts");
         let mut line = String::new();

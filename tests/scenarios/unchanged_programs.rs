@@ -10,7 +10,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use valkey_rdma_client::{Client, Endpoint, Transport};
-use valkey_rdma_server::{Mock, Server};
+use valkey_rdma_mock::{Mock, Server};
 use valkey_rdma_transport::{Config, DeviceKind, Polling, Stream};
 
 /// A server to talk to, and our own one behind it, if it is that.

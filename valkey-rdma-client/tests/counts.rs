@@ -3,7 +3,7 @@
 use tokio::task::{JoinSet, yield_now};
 use valkey_rdma_client::transport::Stats;
 use valkey_rdma_client::{Client, Value};
-use valkey_rdma_server::{DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 
 async fn connected() -> (Client, Server) {
     let any = "127.0.0.1:0".parse().expect("an address");

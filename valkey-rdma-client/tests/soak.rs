@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use valkey_rdma_client::{Backoff, Client, Command, Config, Endpoint, Error, Fate};
-use valkey_rdma_server::{DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 
 /// A task that waits this much longer than its timeout counts as hanging: time for a busy machine to tell it.
 const GRACE: Duration = Duration::from_secs(5);

@@ -106,7 +106,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(id: u64, transport: Transport, remote: SocketAddr, local: SocketAddr) -> Self {
+    /// A peer that no server has accepted, for testing handlers.
+    pub fn new(id: u64, transport: Transport, remote: SocketAddr, local: SocketAddr) -> Self {
         Self {
             id,
             transport,

@@ -1,4 +1,4 @@
-//! Valkey servers over RDMA and TCP, and a mock Valkey for tests.
+//! Valkey servers over RDMA and TCP.
 //!
 //! A [`Server`] listens on any number of addresses, reads commands from whoever connects, hands them to a [`Handler`]
 //! and sends its replies back, in RESP2 or RESP3. The handler knows nothing about transports; the server knows
@@ -30,41 +30,24 @@
 //!
 //! `examples/counter.rs` is a whole server with a command and a state of its own, over TCP and RDMA.
 //!
-//! [`Mock`] is a handler that behaves like a small Valkey; the program `valkey-rdma-mock` serves it.
+//! The crate `valkey-rdma-mock` has a handler that behaves like a small Valkey, for tests.
 
 #![forbid(unsafe_code)]
 
 mod config;
 mod connection;
 mod error;
-pub mod faults;
 mod handler;
 mod listener;
-mod mock;
 mod password;
 mod push;
 mod refused;
 mod server;
 mod shutdown;
 
-// The mock's paths, until it has moved out.
-mod command {
-    pub(crate) use valkey_rdma_resp::Command;
-}
-mod encode {
-    pub(crate) use valkey_rdma_resp::double;
-}
-mod integer {
-    pub(crate) use valkey_rdma_resp::integer::parse;
-}
-mod reply {
-    pub(crate) use valkey_rdma_resp::Reply;
-}
-
 pub use config::Config;
 pub use error::BindError;
 pub use handler::{Handler, Peer, Transport};
-pub use mock::Mock;
 pub use password::{Guarded, Password};
 pub use push::Pusher;
 pub use refused::Refused;

@@ -13,7 +13,8 @@ use crate::handler::{Handler, Peer};
 /// always reach it; after `RESET` the password is wanted again.
 ///
 /// ```
-/// use valkey_rdma_server::{Mock, Password, Server};
+/// use valkey_rdma_mock::Mock;
+/// use valkey_rdma_server::{Password, Server};
 ///
 /// let any_port = "127.0.0.1:0".parse().unwrap();
 /// let server = Server::builder(Password::new("secret", Mock::new())).tcp(any_port);

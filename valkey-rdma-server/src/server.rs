@@ -22,7 +22,8 @@ use crate::shutdown::{Stop, Stopper};
 /// A running server. Dropping it cuts every connection at once; [`shutdown`](Self::shutdown) lets them finish.
 ///
 /// ```
-/// use valkey_rdma_server::{DeviceKind, Mock, Server, TransportConfig};
+/// use valkey_rdma_mock::Mock;
+/// use valkey_rdma_server::{DeviceKind, Server, TransportConfig};
 ///
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// let any_port = "127.0.0.1:0".parse().unwrap();

@@ -9,8 +9,9 @@ use std::time::Duration;
 use support::{Wire, localhost, mock, start, wires};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
+use valkey_rdma_mock::Mock;
 use valkey_rdma_server::{
-    BindError, Command, Config, DeviceKind, Handler, Mock, Password, Peer, Protocol, Pusher, Reply, Server,
+    BindError, Command, Config, DeviceKind, Handler, Password, Peer, Protocol, Pusher, Reply, Server,
     Transport, TransportConfig,
 };
 use valkey_rdma_transport::Stream;

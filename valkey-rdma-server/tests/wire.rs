@@ -4,7 +4,8 @@ mod support;
 
 use support::{Wire, mock, start, wires};
 use tokio::task::JoinSet;
-use valkey_rdma_server::{Config, Mock};
+use valkey_rdma_mock::Mock;
+use valkey_rdma_server::Config;
 
 #[tokio::test]
 async fn resp_and_inline_commands_are_answered() {

@@ -4,7 +4,7 @@ mod mock;
 
 use std::io;
 
-use valkey_rdma_server::BindError;
+use valkey_rdma_mock::BindError;
 
 use crate::compare::{Comparison, compare};
 use crate::generator::{FleetError, Limit, Target};

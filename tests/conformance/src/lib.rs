@@ -16,7 +16,7 @@
 //! 2. Write an `async fn` that brings the stimulus about and returns a [`Finding`](peer::Finding) if the answer is wrong.
 //!    For a server, [`Session`](peer::Session) keeps the rules and checks the server's; its `peer` breaks them. To show
 //!    that something does *not* come, ask for something that comes after it (`ask`, `ping`) instead of waiting for
-//!    nothing. For a client a case is a script of [faults](valkey_rdma_server::faults) and how the client must end.
+//!    nothing. For a client a case is a script of [faults](valkey_rdma_mock::faults) and how the client must end.
 //! 3. Add its entry to the group's list. If a published server dies of it, mark it `.hostile()`.
 //! 4. If the rule is new: plant a defect that breaks it, in `tests/planted_server.rs` or `tests/conformance_client.rs`.
 

@@ -8,8 +8,8 @@ use valkey_rdma_client::{Client, Endpoint, Transport};
 use valkey_rdma_conformance::client::{CASES, Options, Running, Subject, run};
 use valkey_rdma_conformance::peer::{Peer, PeerOptions, Session, Transcript};
 use valkey_rdma_conformance::{Record, Verdict};
-use valkey_rdma_server::faults::Faults;
-use valkey_rdma_server::{DeviceKind, TransportConfig};
+use valkey_rdma_mock::faults::Faults;
+use valkey_rdma_mock::{DeviceKind, TransportConfig};
 use valkey_rdma_transport::{Stream, device};
 
 /// The defect, the case that finds it, and what that finds.

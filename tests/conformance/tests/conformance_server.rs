@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use valkey_rdma_conformance::server::{Options, Target, cases, run};
 use valkey_rdma_conformance::{Record, Verdict};
-use valkey_rdma_server::{DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 
 /// Longer than anything takes here, unless it does not come at all.
 const PATIENCE: Duration = Duration::from_secs(20);

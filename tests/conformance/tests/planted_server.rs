@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use valkey_rdma_conformance::Verdict;
 use valkey_rdma_conformance::server::{Options, Target, cases, run};
-use valkey_rdma_server::faults::Faults;
-use valkey_rdma_server::{DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_mock::faults::Faults;
+use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 use valkey_rdma_transport::{Listener, device};
 
 /// The defect, the case that finds it, and what that finds.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use fastrand::Rng;
 use tokio::time::{Instant, timeout};
 use valkey_rdma_client::{Client, Endpoint, Error, Transport, Value};
-use valkey_rdma_server::faults::{Fault, Faults};
-use valkey_rdma_server::{DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_mock::faults::{Fault, Faults};
+use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 use valkey_rdma_transport::{Listener, Stream, device};
 
 /// What a soak does.

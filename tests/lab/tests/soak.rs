@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use valkey_rdma_lab::soak::{Options, run};
-use valkey_rdma_server::DeviceKind;
+use valkey_rdma_mock::DeviceKind;
 
 #[tokio::test(start_paused = true)]
 async fn random_faults_harm_no_neighbour_and_both_ends_live_on() {

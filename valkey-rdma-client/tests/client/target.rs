@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use valkey_rdma_client::{Client, Config, Endpoint};
-use valkey_rdma_server::{DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 
 /// Where it is, over RDMA (or the emulated device) and over TCP. Dropping it stops a mock.
 pub(crate) struct Target {

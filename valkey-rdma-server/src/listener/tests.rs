@@ -6,19 +6,35 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
 use super::*;
-use crate::mock::Mock;
 use crate::shutdown::Stopper;
+use crate::{Command, Peer, Reply};
+
+/// Answers everything with `PONG`; `QUIT` closes.
+struct Pong;
+
+impl Handler for Pong {
+    type Session = ();
+
+    fn session(&self, _peer: &Peer) {}
+
+    async fn call(&self, peer: &mut Peer, _session: &mut (), command: Command) -> Reply {
+        if command.is("QUIT") {
+            peer.close_after_reply();
+        }
+        Reply::simple("PONG")
+    }
+}
 
 /// A server without a listener: the test admits the clients.
 struct Door {
-    shared: Arc<Shared<Mock>>,
+    shared: Arc<Shared<Pong>>,
     stopper: Stopper,
     connections: JoinSet<()>,
 }
 
 impl Door {
     fn new(config: &Config) -> Self {
-        let shared = Arc::new(Shared::new(Arc::new(Mock::new()), config.clone()));
+        let shared = Arc::new(Shared::new(Arc::new(Pong), config.clone()));
         Self { shared, stopper: Stopper::new(), connections: JoinSet::new() }
     }
 
@@ -182,7 +198,7 @@ impl Accept for Scripted {
 async fn a_client_that_vanished_does_not_keep_the_next_one_waiting() {
     for (error, keeps) in [(io::ErrorKind::ConnectionAborted.into(), false), (os_error(EMFILE), true)] {
         let mut listener = Scripted(vec![Ok(accepted(duplex(1).0)), Err(error)]);
-        let shared = Shared::new(Arc::new(Mock::new()), Config::default());
+        let shared = Shared::new(Arc::new(Pong), Config::default());
         let mut next = pin!(accept(&mut listener, &shared));
         assert_eq!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), keeps);
     }
@@ -192,7 +208,7 @@ async fn a_client_that_vanished_does_not_keep_the_next_one_waiting() {
 async fn a_listener_that_has_come_to_its_end_is_not_asked_again_and_its_connections_go_on() {
     let (mut client, stream) = duplex(4096);
     let listener = Scripted(vec![Err(io::ErrorKind::NotConnected.into()), Ok(accepted(stream))]);
-    let shared = Arc::new(Shared::new(Arc::new(Mock::new()), Config::default()));
+    let shared = Arc::new(Shared::new(Arc::new(Pong), Config::default()));
     let (stopper, closer) = (Stopper::new(), Stopper::new());
     let listening = tokio::spawn(listen(listener, shared, stopper.listener(), closer.listener()));
     // Time passes only when everybody waits: after this the listener has met its end.

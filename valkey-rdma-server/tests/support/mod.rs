@@ -9,7 +9,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use valkey_rdma_server::{Config, DeviceKind, Endpoint, Handler, Mock, Server, Transport, TransportConfig};
+use valkey_rdma_mock::Mock;
+use valkey_rdma_server::{Config, DeviceKind, Endpoint, Handler, Server, Transport, TransportConfig};
 use valkey_rdma_transport::Stream;
 
 pub(crate) fn localhost() -> SocketAddr {

@@ -5,7 +5,7 @@ use std::thread::{self, JoinHandle};
 
 use tokio::sync::oneshot;
 use valkey_rdma_client::{self as client, Endpoint};
-use valkey_rdma_server::{BindError, DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_mock::{BindError, DeviceKind, Mock, Server, TransportConfig};
 
 use super::DemoError;
 

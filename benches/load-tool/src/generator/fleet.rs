@@ -312,7 +312,7 @@ mod tests {
 
     use tokio::runtime::Runtime;
     use valkey_rdma_client::{Endpoint, Transport};
-    use valkey_rdma_server::{Mock, Server};
+    use valkey_rdma_mock::{Mock, Server};
 
     use super::*;
     use crate::generator::{Arrivals, Limit, Pace};

@@ -18,7 +18,7 @@ pub(crate) fn story(error: &dyn Error) -> String {
 mod tests {
     use std::io;
 
-    use valkey_rdma_server::{BindError, TransportError};
+    use valkey_rdma_mock::{BindError, TransportError};
 
     use super::*;
     use crate::benchmark::RunError;

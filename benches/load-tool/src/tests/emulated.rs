@@ -16,7 +16,7 @@ use crate::progress::Progress;
 use crate::report::{Form, Format, Style, write_comparisons};
 use tokio::time::sleep;
 use valkey_rdma_client::{Endpoint, Transport};
-use valkey_rdma_server::{DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 use valkey_rdma_transport::{Listener, Stream};
 
 /// Runs the tool with `flags` against a mock on the emulated device and returns what it printed.

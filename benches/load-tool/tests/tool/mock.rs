@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use tokio::runtime::Runtime;
-use valkey_rdma_server::{Mock, Server};
+use valkey_rdma_mock::{Mock, Server};
 
 use crate::scripted::{stderr, stdout, tool_at};
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Output;
 
 use tokio::runtime::Runtime;
-use valkey_rdma_server::{Mock, Server};
+use valkey_rdma_mock::{Mock, Server};
 
 use crate::scripted::{stderr, stdout, tool, tool_at};
 

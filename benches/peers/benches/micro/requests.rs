@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use valkey_rdma_client::{Client, Command};
-use valkey_rdma_server::{DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 use valkey_rdma_transport::{Listener, Polling, Stream};
 
 pub(crate) fn encode(criterion: &mut Criterion) {

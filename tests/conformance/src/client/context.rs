@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use valkey_rdma_server::faults::Faults;
-use valkey_rdma_server::{Mock, Server, TransportConfig};
+use valkey_rdma_mock::faults::Faults;
+use valkey_rdma_mock::{Mock, Server, TransportConfig};
 use valkey_rdma_transport::{DeviceKind, Listener, device};
 
 use super::subject::{Ended, Subject};

@@ -1,0 +1,195 @@
+//! What the mock remembers of one connection.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use valkey_rdma_transport::Monitor;
+
+use crate::held::Charge;
+use crate::mock::lock;
+use crate::state::State;
+use crate::tracking::TrackingOptions;
+use valkey_rdma_server::Command;
+use valkey_rdma_server::Pusher;
+use valkey_rdma_server::{Peer, Protocol, Transport};
+
+/// A connection's place among the [`Mock`](crate::mock::Mock)'s clients. Dropping it forgets the client.
+pub struct Session {
+    pub(super) id: u64,
+    /// Whether its client has logged in, or needs not: as of its last command, as nobody else's changes that.
+    pub(super) authenticated: bool,
+    state: Arc<Mutex<State>>,
+}
+
+impl Session {
+    pub(super) fn new(id: u64, authenticated: bool, state: Arc<Mutex<State>>) -> Self {
+        Self { id, authenticated, state }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        lock(&self.state).forget_client(self.id);
+    }
+}
+
+/// One connection.
+pub(super) struct Client {
+    pub(super) id: u64,
+    pub(super) pusher: Pusher,
+    pub(super) addr: SocketAddr,
+    pub(super) local_addr: SocketAddr,
+    pub(super) transport: Transport,
+    pub(super) rdma: Option<Monitor>,
+    pub(super) protocol: Protocol,
+    pub(super) database: usize,
+    pub(super) authenticated: bool,
+    pub(super) name: Bytes,
+    pub(super) library: Bytes,
+    pub(super) library_version: Bytes,
+    pub(super) no_evict: bool,
+    pub(super) no_touch: bool,
+    pub(super) replies: Replies,
+    pub(super) transaction: Option<Transaction>,
+    /// Counts what is watched and subscribed to.
+    pub(super) held: Charge,
+    /// Keys watched, by database, and whether one of them has changed since.
+    pub(super) watched: BTreeSet<(usize, Bytes)>,
+    pub(super) watched_changed: bool,
+    pub(super) tracking: Option<TrackingOptions>,
+    /// Channels, patterns and shard channels subscribed to.
+    pub(super) subscribed: [BTreeSet<Bytes>; 3],
+    pub(super) blocked: bool,
+    /// Its connection is being closed: no command of its is run any more.
+    pub(super) killed: bool,
+    pub(super) connected_at: Instant,
+    pub(super) last_seen: Instant,
+    pub(super) last_command: &'static str,
+    pub(super) commands: u64,
+}
+
+/// Commands between `MULTI` and `EXEC`.
+pub(super) struct Transaction {
+    pub(super) commands: Vec<Command>,
+    /// One of them could not be queued.
+    pub(super) aborted: bool,
+    /// Counts what the commands hold.
+    pub(super) held: Charge,
+}
+
+/// What `CLIENT REPLY` asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Replies {
+    On,
+    Off,
+    /// Not to the next command.
+    SkipNext,
+    /// Not to this one.
+    Skip,
+}
+
+impl Client {
+    pub(super) fn new(peer: &Peer, authenticated: bool, held: Charge) -> Self {
+        Self {
+            id: peer.id(),
+            pusher: peer.pusher(),
+            addr: peer.addr(),
+            local_addr: peer.local_addr(),
+            transport: peer.transport(),
+            rdma: peer.rdma().cloned(),
+            protocol: Protocol::Resp2,
+            database: 0,
+            authenticated,
+            name: Bytes::new(),
+            library: Bytes::new(),
+            library_version: Bytes::new(),
+            no_evict: false,
+            no_touch: false,
+            replies: Replies::On,
+            transaction: None,
+            held,
+            watched: BTreeSet::new(),
+            watched_changed: false,
+            tracking: None,
+            subscribed: Default::default(),
+            blocked: false,
+            killed: false,
+            connected_at: Instant::now(),
+            last_seen: Instant::now(),
+            last_command: "NULL",
+            commands: 0,
+        }
+    }
+
+    /// Back to how it began. As in Valkey, the library's name and version stay: they belong to the connection.
+    pub(super) fn reset(&mut self, authenticated: bool) {
+        self.protocol = Protocol::Resp2;
+        self.database = 0;
+        self.authenticated = authenticated;
+        self.name = Bytes::new();
+        self.no_evict = false;
+        self.no_touch = false;
+        self.replies = Replies::On;
+        self.transaction = None;
+        self.tracking = None;
+    }
+
+    /// How many channels and patterns it listens to, shard channels not counted.
+    pub(super) fn subscriptions(&self) -> usize {
+        self.subscribed[0].len() + self.subscribed[1].len()
+    }
+
+    pub(super) fn listens(&self) -> bool {
+        self.subscribed.iter().any(|channels| !channels.is_empty())
+    }
+
+    /// The line of `CLIENT LIST`: the fields of Valkey's that mean something here, then what the connection runs on.
+    pub(super) fn describe(&self) -> String {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        let mut flags = String::new();
+        flags.extend(self.blocked.then_some('b'));
+        flags.extend(self.watched_changed.then_some('d'));
+        flags.extend(self.no_evict.then_some('e'));
+        flags.extend(self.listens().then_some('P'));
+        flags.extend(self.tracking.is_some().then_some('t'));
+        flags.extend(self.no_touch.then_some('T'));
+        flags.extend(self.transaction.is_some().then_some('x'));
+        flags.extend(flags.is_empty().then_some('N'));
+        let multi = self.transaction.as_ref().map_or(-1, |transaction| transaction.commands.len() as i64);
+        let redirect =
+            self.tracking.as_ref().map_or("-1".to_owned(), |tracking| tracking.redirect.to_string());
+        let mut line = format!(
+            "id={} addr={} laddr={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={multi} \
+             watch={} user=default redir={redirect} resp={} lib-name={} lib-ver={} cmd={} tot-cmds={} transport={}",
+            self.id,
+            self.addr,
+            self.local_addr,
+            text(&self.name),
+            self.connected_at.elapsed().as_secs(),
+            self.last_seen.elapsed().as_secs(),
+            self.database,
+            self.subscribed[0].len(),
+            self.subscribed[1].len(),
+            self.subscribed[2].len(),
+            self.watched.len(),
+            self.protocol.version(),
+            text(&self.library),
+            text(&self.library_version),
+            self.last_command,
+            self.commands,
+            self.transport,
+        );
+        if let Some(rdma) = &self.rdma {
+            let (info, stats) = (rdma.info(), rdma.stats());
+            line.push_str(&format!(
+                " window={} peer-window={} pinned={} poll={}",
+                info.window, info.peer_window, stats.pinned_bytes, info.polling
+            ));
+        }
+        line.push('\n');
+        line
+    }
+}

@@ -1,0 +1,65 @@
+//! Commands that wait until a key has something for them.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::{Failure, Outcome};
+use crate::args::float;
+use crate::mock::{Context, Wait};
+use crate::waiters::{Attempt, Waiter};
+use valkey_rdma_server::Command;
+use valkey_rdma_server::Reply;
+
+/// Tries at once, and if that gives nothing, again whenever one of `keys` changes, until `timeout` is over. Then, and
+/// within a transaction at once, the reply is `in_vain`. A zero timeout waits for ever.
+pub(super) fn block(
+    context: &mut Context<'_>,
+    command: &Command,
+    keys: &[Bytes],
+    timeout: Option<Duration>,
+    in_vain: Reply,
+    attempt: Attempt,
+) -> Outcome {
+    if let Some(reply) = attempt(context.database(), command)? {
+        return Ok(reply);
+    }
+    if context.in_transaction {
+        return Ok(in_vain);
+    }
+    let database = context.client().database;
+    let (sender, answer) = oneshot::channel();
+    let mut held = context.state.held.charge();
+    held.add(command.len());
+    let waiter = Waiter {
+        command: command.kept(),
+        attempt,
+        keys: keys.iter().map(|key| (database, crate::store::keep(key))).collect(),
+        database,
+        in_vain: in_vain.clone(),
+        answer: sender,
+        _held: held,
+    };
+    context.client().blocked = true;
+    context.state.waiters.add(context.client, waiter);
+    // A time too far to be expressed is as good as none.
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    context.wait = Some(Wait { answer, deadline });
+    Ok(in_vain)
+}
+
+/// The timeout of `BLPOP` and its kin: seconds, with fractions. `None`: for ever.
+pub(super) fn seconds(text: &[u8]) -> Result<Option<Duration>, Failure> {
+    let seconds = float(text).map_err(|_| Failure::new("ERR timeout is not a float or out of range"))?;
+    if seconds * 1000.0 > i64::MAX as f64 {
+        return Err(Failure::new("ERR timeout is out of range"));
+    }
+    if seconds < 0.0 {
+        return Err(Failure::new("ERR timeout is negative"));
+    }
+    // To the millisecond above, so that a very short wait is not an endless one.
+    let milliseconds = (seconds * 1000.0).ceil() as u64;
+    Ok((milliseconds > 0).then(|| Duration::from_millis(milliseconds)))
+}

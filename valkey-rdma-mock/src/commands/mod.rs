@@ -1,0 +1,381 @@
+//! The commands the mock knows, and how one is found and run.
+//!
+//! **To add a command**: write its function in the file of its group (`fn(&mut Context, &Command) -> Outcome`, arguments
+//! already counted), and give it a row in the `TABLE` at the top of that file. Then a few lines in
+//! `tests/dialogues/`, whose replies come from a real Valkey (see `tests/dialogues.rs`).
+
+mod blocking;
+mod client;
+mod connection;
+mod expiry;
+mod functions;
+mod hash_expiry;
+mod hashes;
+mod introspection;
+mod keys;
+mod lists;
+mod persistence;
+mod pubsub;
+mod server;
+mod sets;
+mod sort;
+mod sorted_algebra;
+mod sorted_ranges;
+mod sorted_sets;
+mod stream_groups;
+mod stream_info;
+mod streams;
+mod strings;
+mod transactions;
+
+use std::sync::LazyLock;
+
+use bytes::Bytes;
+use indexmap::IndexMap;
+
+use crate::args::lowercase;
+use crate::client::Replies;
+use crate::failure::Failure;
+use crate::mock::Context;
+use crate::state::State;
+use valkey_rdma_resp::integer;
+use valkey_rdma_server::Command;
+use valkey_rdma_server::Protocol;
+use valkey_rdma_server::Reply;
+
+/// What a command's function returns.
+type Outcome = Result<Reply, Failure>;
+
+/// A row of the table: what `COMMAND` tells clients about a command, and the function behind it.
+struct Entry {
+    /// In lower case.
+    name: &'static str,
+    /// Number of words, the name included; negative: at least so many. Checked before `run` is called.
+    arity: i64,
+    kind: Kind,
+    keys: Keys,
+    summary: &'static str,
+    run: fn(&mut Context<'_>, &Command) -> Outcome,
+}
+
+/// What a command does to keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Nothing.
+    Admin,
+    Read,
+    /// Changes keys, but needs no more memory.
+    Write,
+    /// Stores, and is refused when memory is full.
+    Store,
+}
+
+/// Which words of a command are keys.
+#[derive(Debug, Clone, Copy)]
+enum Keys {
+    None,
+    First,
+    Second,
+    FirstTwo,
+    All,
+    AllButLast,
+    /// Keys and values in turn.
+    EverySecond,
+    /// As many as the argument with this index says, right behind it.
+    Counted(usize),
+    /// The first, and as many as the second says.
+    FirstAndCounted,
+    /// The first half of what follows `STREAMS`.
+    Streams,
+}
+
+use Keys::{
+    All, AllButLast, Counted, EverySecond, First, FirstAndCounted, FirstTwo, None as NoKey, Second, Streams,
+};
+use Kind::{Admin, Read, Store, Write};
+
+/// All commands by name and in its order, with the group that `COMMAND DOCS` names.
+static COMMANDS: LazyLock<IndexMap<&'static str, (&'static str, &'static Entry)>> = LazyLock::new(|| {
+    let groups = [
+        ("connection", connection::TABLE),
+        ("generic", expiry::TABLE),
+        ("scripting", functions::TABLE),
+        ("hash", hashes::TABLE),
+        ("generic", keys::TABLE),
+        ("list", lists::TABLE),
+        ("server", persistence::TABLE),
+        ("pubsub", pubsub::TABLE),
+        ("server", server::TABLE),
+        ("set", sets::TABLE),
+        ("sorted-set", sorted_sets::TABLE),
+        ("stream", streams::TABLE),
+        ("string", strings::TABLE),
+        ("transactions", transactions::TABLE),
+    ];
+    let rows = groups.into_iter().flat_map(|(group, table)| table.iter().map(move |entry| (group, entry)));
+    let mut commands: IndexMap<_, _> = rows.map(|(group, entry)| (entry.name, (group, entry))).collect();
+    commands.sort_keys();
+    commands
+});
+
+/// What a connection may do before it has given the password.
+const BEFORE_AUTH: [&str; 4] = ["auth", "hello", "quit", "reset"];
+
+/// What a RESP2 connection that listens to channels may do.
+const WHILE_LISTENING: [&str; 9] = [
+    "ping",
+    "psubscribe",
+    "punsubscribe",
+    "quit",
+    "reset",
+    "ssubscribe",
+    "subscribe",
+    "sunsubscribe",
+    "unsubscribe",
+];
+
+/// What is done at once after `MULTI`.
+const NOT_QUEUED: [&str; 4] = ["discard", "exec", "quit", "reset"];
+
+/// Runs `command` or says why not.
+pub(super) fn run(context: &mut Context<'_>, command: &Command) -> Reply {
+    if context.client().killed {
+        // Its connection ends before any reply.
+        return Reply::Null;
+    }
+    context.state.commands_run += 1;
+    context.state.catch_up();
+    let reply = match admit(context, command) {
+        Ok(Admitted::Run(entry)) => call(context, entry, command),
+        Ok(Admitted::Queued) => Reply::simple("QUEUED"),
+        Err(failure) => {
+            // A transaction that misses a command is not run.
+            if let Some(transaction) = &mut context.client().transaction {
+                transaction.aborted = true;
+            }
+            failure.into()
+        }
+    };
+    context.state.errors += u64::from(matches!(reply, Reply::Error(_)));
+    let author = context.client;
+    context.state.settle(Some(author));
+    reply
+}
+
+enum Admitted {
+    Run(&'static Entry),
+    Queued,
+}
+
+/// All that may speak against a command before it runs.
+fn admit(context: &mut Context<'_>, command: &Command) -> Result<Admitted, Failure> {
+    let Some(entry) = Entry::find(command.name()) else {
+        return Err(Failure::unknown_command(command.name(), command.args()));
+    };
+    if !entry.takes(command) {
+        return Err(Failure::wrong_arity(entry.name));
+    }
+    let client = context.client();
+    client.last_command = entry.name;
+    client.last_seen = tokio::time::Instant::now();
+    client.commands += 1;
+    if !client.authenticated && !BEFORE_AUTH.contains(&entry.name) {
+        return Err(Failure::NOT_AUTHENTICATED);
+    }
+    let queues = client.transaction.is_some() && !NOT_QUEUED.contains(&entry.name);
+    let takes_memory = queues || entry.kind == Store || HOLDING.contains(&entry.name);
+    let len = command.len();
+    if takes_memory && context.state.would_overflow(len) {
+        return Err(Failure::OUT_OF_MEMORY);
+    }
+    let client = context.client();
+    if client.listens() && client.protocol == Protocol::Resp2 && !WHILE_LISTENING.contains(&entry.name) {
+        return Err(Failure::only_listening(&entry.full_name(command)));
+    }
+    if client.transaction.is_some() && !NOT_QUEUED.contains(&entry.name) {
+        let name = entry.full_name(command);
+        if NOT_IN_TRANSACTIONS.contains(&name.as_str()) {
+            return Err(format!("ERR Command '{name}' not allowed inside a transaction").into());
+        }
+        if let Some(transaction) = &mut client.transaction {
+            transaction.held.add(len + 64 * command.args().len());
+            transaction.commands.push(command.kept());
+        }
+        return Ok(Admitted::Queued);
+    }
+    Ok(Admitted::Run(entry))
+}
+
+/// What stores nothing and still makes a connection hold more.
+const HOLDING: [&str; 4] = ["psubscribe", "ssubscribe", "subscribe", "watch"];
+
+/// What Valkey refuses between `MULTI` and `EXEC`.
+const NOT_IN_TRANSACTIONS: [&str; 4] = ["client|reply", "multi", "save", "watch"];
+
+/// Runs a command that was admitted, and remembers what it read for client-side caching.
+fn call(context: &mut Context<'_>, entry: &'static Entry, command: &Command) -> Reply {
+    let reply = (entry.run)(context, command).unwrap_or_else(Reply::from);
+    if let Some(client) = context.state.clients.get_mut(&context.client)
+        && let Some(tracking) = &mut client.tracking
+    {
+        if entry.kind == Read {
+            context.state.tracking.remember(client, entry.keys.of(command).into_iter());
+        } else if entry.name != "client" {
+            tracking.caching = None;
+        }
+        if entry.kind == Read
+            && let Some(tracking) = &mut client.tracking
+        {
+            tracking.caching = None;
+        }
+    }
+    reply
+}
+
+/// Lets through the reply that `CLIENT REPLY` allows.
+pub(super) fn suppress(state: &mut State, client: u64, reply: Reply) -> Reply {
+    let Some(client) = state.clients.get_mut(&client) else { return reply };
+    let nothing = Reply::Sequence(Vec::new());
+    match client.replies {
+        Replies::On => reply,
+        Replies::Off => nothing,
+        Replies::SkipNext => {
+            client.replies = Replies::Skip;
+            nothing
+        }
+        Replies::Skip => {
+            client.replies = Replies::On;
+            nothing
+        }
+    }
+}
+
+impl Entry {
+    fn find(name: &[u8]) -> Option<&'static Self> {
+        COMMANDS.get(lowercase(name).as_str()).map(|(_, entry)| *entry)
+    }
+
+    /// Whether the number of words is right.
+    fn takes(&self, command: &Command) -> bool {
+        let words = 1 + command.args().len() as i64;
+        words >= self.arity.abs() && (self.arity < 0 || words == self.arity)
+    }
+
+    /// The name in error texts: `client|list` for a command of subcommands.
+    fn full_name(&self, command: &Command) -> String {
+        match command.args().first() {
+            Some(subcommand) if CONTAINERS.contains(&self.name) => {
+                format!("{}|{}", self.name, lowercase(subcommand).as_str())
+            }
+            _ => self.name.to_owned(),
+        }
+    }
+}
+
+/// Commands whose first argument is a subcommand.
+const CONTAINERS: [&str; 11] = [
+    "acl", "client", "command", "config", "debug", "function", "object", "pubsub", "script", "xgroup",
+    "xinfo",
+];
+
+const fn row(
+    name: &'static str,
+    arity: i64,
+    kind: Kind,
+    keys: Keys,
+    summary: &'static str,
+    run: fn(&mut Context<'_>, &Command) -> Outcome,
+) -> Entry {
+    Entry { name, arity, kind, keys, summary, run }
+}
+
+impl Keys {
+    /// The keys of a command whose arguments were counted.
+    fn of(self, command: &Command) -> Vec<&Bytes> {
+        let args = command.args();
+        let counted = |at: usize| {
+            let count = args.get(at).and_then(|count| integer::parse(count));
+            let count = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+            args.iter().skip(at + 1).take(count)
+        };
+        match self {
+            Self::None => vec![],
+            Self::First => args.iter().take(1).collect(),
+            Self::Second => args.iter().skip(1).take(1).collect(),
+            Self::FirstTwo => args.iter().take(2).collect(),
+            Self::All => args.iter().collect(),
+            Self::AllButLast => args[..args.len() - 1].iter().collect(),
+            Self::EverySecond => args.iter().step_by(2).collect(),
+            Self::Counted(at) => counted(at).collect(),
+            Self::FirstAndCounted => args.iter().take(1).chain(counted(1)).collect(),
+            Self::Streams => {
+                let start = args.iter().position(|arg| arg.eq_ignore_ascii_case(b"streams"));
+                let rest = start.map_or(&[][..], |start| &args[start + 1..]);
+                rest[..rest.len() / 2].iter().collect()
+            }
+        }
+    }
+
+    /// First, last and step of `COMMAND INFO`, which cannot tell of all.
+    fn span(self) -> (i64, i64, i64) {
+        match self {
+            Self::None | Self::Counted(_) | Self::Streams => (0, 0, 0),
+            Self::First | Self::FirstAndCounted => (1, 1, 1),
+            Self::Second => (2, 2, 1),
+            Self::FirstTwo => (1, 2, 1),
+            Self::All => (1, -1, 1),
+            Self::AllButLast => (1, -2, 1),
+            Self::EverySecond => (1, -1, 2),
+        }
+    }
+}
+
+/// A count as a reply.
+fn count(count: usize) -> Reply {
+    Reply::Integer(i64::try_from(count).unwrap_or(i64::MAX))
+}
+
+/// A string that may not be there.
+fn value_or_null(value: Option<Bytes>) -> Reply {
+    value.map_or(Reply::Null, Reply::Bulk)
+}
+
+/// A list of strings.
+fn bulks<'a>(items: impl IntoIterator<Item = &'a Bytes>) -> Reply {
+    Reply::Array(items.into_iter().cloned().map(Reply::Bulk).collect())
+}
+
+/// An argument that the table promises to be there, in a form that may be stored.
+fn kept(command: &Command, index: usize) -> Bytes {
+    command.keep(index).expect("the table checks the number of arguments")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_is_found_by_its_name_in_any_case_and_stands_once() {
+        let rows: usize = COMMANDS.len();
+        let tables = [
+            connection::TABLE,
+            expiry::TABLE,
+            functions::TABLE,
+            hashes::TABLE,
+            keys::TABLE,
+            lists::TABLE,
+            persistence::TABLE,
+            pubsub::TABLE,
+            server::TABLE,
+            sets::TABLE,
+            sorted_sets::TABLE,
+            streams::TABLE,
+            strings::TABLE,
+            transactions::TABLE,
+        ];
+        assert_eq!(tables.iter().map(|table| table.len()).sum::<usize>(), rows);
+        for name in COMMANDS.keys() {
+            assert_eq!(Entry::find(name.to_uppercase().as_bytes()).unwrap().name, *name);
+        }
+    }
+}

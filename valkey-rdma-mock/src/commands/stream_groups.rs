@@ -1,0 +1,489 @@
+//! Consumer groups of streams.
+
+use bytes::Bytes;
+
+use super::blocking::block;
+use super::streams::{
+    INVALID_ID, ReadPlan, by_stream, check_values, entry_reply, id_reply, range_end, range_start, stream,
+};
+use super::{Context, Failure, Outcome, count};
+use crate::args::{Options, integer, lowercase};
+use crate::store::{Database, Group, Pending, Stream, StreamId, keep};
+use valkey_rdma_server::Command;
+use valkey_rdma_server::Protocol;
+use valkey_rdma_server::Reply;
+
+pub(super) fn no_group(key: &[u8], group: &[u8]) -> Failure {
+    let (key, group) = (String::from_utf8_lossy(key), String::from_utf8_lossy(group));
+    format!("NOGROUP No such consumer group '{group}' for key name '{key}'").into()
+}
+
+fn key_must_exist() -> Failure {
+    Failure::new(
+        "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM \
+         option to create an empty stream automatically.",
+    )
+}
+
+/// Changes a group that must be there.
+fn edit<R>(
+    database: &mut Database,
+    key: &[u8],
+    group: &[u8],
+    change: impl FnOnce(&mut Stream, &mut Group) -> R,
+) -> Result<Option<R>, Failure> {
+    let done = database.edit(key, |stream: &mut Stream| {
+        // Taken out, so that the stream can be looked at meanwhile.
+        let (name, mut content) = stream.groups.remove_entry(group)?;
+        let result = change(stream, &mut content);
+        stream.groups.insert(name, content);
+        stream.touch();
+        Some(result)
+    })?;
+    Ok(done.flatten())
+}
+
+/// `XGROUP CREATE | SETID | DESTROY | CREATECONSUMER | DELCONSUMER key group ...`
+pub(super) fn xgroup(context: &mut Context<'_>, command: &Command) -> Outcome {
+    let subcommand = lowercase(&command.args()[0]);
+    match (subcommand.as_str(), &command.args()[1..]) {
+        ("create", [key, group, id, options @ ..]) => create(context, key, group, id, options),
+        ("setid", [key, group, id, options @ ..]) => set_id(context, key, group, id, options),
+        ("destroy", [key, group]) => {
+            let done = context.database().edit(key, |stream: &mut Stream| {
+                let removed = stream.groups.remove(group).is_some();
+                if removed {
+                    stream.touch();
+                }
+                removed
+            })?;
+            Ok(count(usize::from(done.ok_or_else(key_must_exist)?)))
+        }
+        ("createconsumer", [key, group, consumer]) => {
+            let database = context.database();
+            stream(database, key)?.ok_or_else(key_must_exist)?;
+            let now = database.now();
+            let added = edit(database, key, group, |_, group| consume(group, consumer, now))?;
+            Ok(count(usize::from(added.ok_or_else(|| no_group(key, group))?)))
+        }
+        ("delconsumer", [key, group, consumer]) => {
+            let database = context.database();
+            stream(database, key)?.ok_or_else(key_must_exist)?;
+            let dropped = edit(database, key, group, |_, group| {
+                let before = group.pending.len();
+                group.pending.retain(|_, pending| pending.consumer != *consumer);
+                group.consumers.remove(consumer);
+                before - group.pending.len()
+            })?;
+            Ok(count(dropped.ok_or_else(|| no_group(key, group))?))
+        }
+        (known @ ("create" | "setid" | "destroy" | "createconsumer" | "delconsumer"), _) => {
+            Err(Failure::wrong_arity(&format!("xgroup|{known}")))
+        }
+        _ => Err(Failure::unknown_subcommand("XGROUP", &command.args()[0])),
+    }
+}
+
+/// Makes sure there is a consumer of this name. `true`: it is new.
+fn consume(group: &mut Group, consumer: &Bytes, now: i64) -> bool {
+    let new = !group.consumers.contains_key(consumer);
+    let entry = group.consumers.entry(keep(consumer)).or_default();
+    entry.seen = now;
+    new
+}
+
+fn create(context: &mut Context<'_>, key: &Bytes, group: &Bytes, id: &Bytes, options: &[Bytes]) -> Outcome {
+    let (make, entries_read) = group_options(options, true)?;
+    let database = context.database();
+    let found = stream(database, key)?;
+    if found.is_none() && !make {
+        return Err(key_must_exist());
+    }
+    let last_delivered = match &id[..] {
+        b"$" => found.map_or(StreamId::MIN, |stream| stream.last_id),
+        id => StreamId::parse(id, 0).ok_or(INVALID_ID)?,
+    };
+    if found.is_some_and(|stream| stream.groups.contains_key(group)) {
+        return Err(Failure::new("BUSYGROUP Consumer Group name already exists"));
+    }
+    database.edit_or_create(key, |stream: &mut Stream| {
+        stream.groups.insert(keep(group), Group { last_delivered, entries_read, ..Group::default() });
+        stream.touch();
+    })?;
+    Ok(Reply::OK)
+}
+
+fn set_id(context: &mut Context<'_>, key: &Bytes, group: &Bytes, id: &Bytes, options: &[Bytes]) -> Outcome {
+    let (_, entries_read) = group_options(options, false)?;
+    let database = context.database();
+    let last = stream(database, key)?.ok_or_else(key_must_exist)?.last_id;
+    let id = match &id[..] {
+        b"$" => last,
+        id => StreamId::parse(id, 0).ok_or(INVALID_ID)?,
+    };
+    let done = edit(database, key, group, |_, group| {
+        group.last_delivered = id;
+        group.entries_read = entries_read;
+    })?;
+    done.ok_or_else(|| no_group(key, group))?;
+    Ok(Reply::OK)
+}
+
+/// `[MKSTREAM] [ENTRIESREAD count]`
+fn group_options(options: &[Bytes], of_create: bool) -> Result<(bool, Option<u64>), Failure> {
+    let (mut make, mut entries_read) = (false, None);
+    let mut options = Options::new(options);
+    while let Some(option) = options.next() {
+        match lowercase(option).as_str() {
+            "mkstream" if of_create => make = true,
+            "entriesread" => {
+                let number = integer(options.value()?)?;
+                if number < -1 {
+                    return Err(Failure::new("ERR value for ENTRIESREAD must be positive or -1"));
+                }
+                entries_read = u64::try_from(number).ok();
+            }
+            _ => return Err(Failure::SYNTAX),
+        }
+    }
+    Ok((make, entries_read))
+}
+
+/// `XREADGROUP GROUP group consumer [COUNT count] [BLOCK ms] [NOACK] STREAMS key [key ...] id [id ...]`
+pub(super) fn xreadgroup(context: &mut Context<'_>, command: &Command) -> Outcome {
+    let plan = ReadPlan::parse(command, true)?;
+    plan.check_balance("xreadgroup")?;
+    let Some((group, _)) = plan.group else {
+        return Err(Failure::new("ERR Missing GROUP option for XREADGROUP"));
+    };
+    for (key, id) in plan.keys.iter().zip(plan.ids) {
+        let known = stream(context.database(), key)?.is_some_and(|stream| stream.groups.contains_key(group));
+        if !known {
+            let (key, group) = (String::from_utf8_lossy(key), String::from_utf8_lossy(group));
+            return Err(Failure::from(format!(
+                "NOGROUP No such key '{key}' or consumer group '{group}' in XREADGROUP with GROUP option"
+            )));
+        }
+        match &id[..] {
+            b">" => {}
+            b"$" => {
+                return Err(Failure::new(
+                    "ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this \
+                     consumer by specifying a proper ID, or use the > ID to get new messages. The $ ID would just \
+                     return an empty result set.",
+                ));
+            }
+            id => drop(StreamId::parse(id, 0).ok_or(INVALID_ID)?),
+        }
+    }
+    let resp3 = context.client().protocol == Protocol::Resp3;
+    let again = plan.command(resp3);
+    match plan.block {
+        None => Ok(try_read(context.database(), &again)?.unwrap_or(Reply::NullArray)),
+        Some(timeout) => block(context, &again, plan.keys, timeout, Reply::NullArray, try_read),
+    }
+}
+
+fn try_read(database: &mut Database, command: &Command) -> Result<Option<Reply>, Failure> {
+    let plan = ReadPlan::parse(command, true)?;
+    let Some((name, consumer)) = plan.group else { return Err(Failure::SYNTAX) };
+    check_history(database, &plan, name, consumer)?;
+    let now = database.now();
+    let mut found = Vec::new();
+    for (key, id) in plan.keys.iter().zip(plan.ids) {
+        let history = StreamId::parse(id, 0);
+        let nothing_new = history.is_none()
+            && stream(database, key)?
+                .and_then(|stream| Some((stream, stream.groups.get(name)?)))
+                .is_some_and(|(stream, group)| {
+                    group.last_delivered >= stream.last_id && group.consumers.contains_key(consumer)
+                });
+        if nothing_new {
+            continue;
+        }
+        let entries = edit(database, key, name, |stream, group| {
+            consume(group, consumer, now);
+            match history {
+                Some(after) => history_of(stream, group, consumer, after, plan.limit, now),
+                None => deliver(stream, group, consumer, plan.limit, plan.no_ack, now),
+            }
+        })?;
+        let entries = entries.ok_or_else(|| no_group(key, name))?;
+        if history.is_some() || !entries.is_empty() {
+            found.push((Reply::Bulk(key.clone()), Reply::Array(entries)));
+        }
+    }
+    Ok((!found.is_empty()).then(|| by_stream(found, command.is("xread3"))))
+}
+
+/// Looks at how much history is asked for, before anything is delivered.
+fn check_history(
+    database: &Database,
+    plan: &ReadPlan<'_>,
+    name: &Bytes,
+    consumer: &Bytes,
+) -> Result<(), Failure> {
+    let mut values = 0;
+    for (key, id) in plan.keys.iter().zip(plan.ids) {
+        check_values(values)?;
+        let Some(start) = StreamId::parse(id, 0).and_then(|after| after.next()) else { continue };
+        let Some(stream) = stream(database, key)? else { continue };
+        let Some(group) = stream.groups.get(name) else { continue };
+        let mine = group.pending.range(start..).filter(|(_, pending)| pending.consumer == *consumer);
+        let entries = mine.take(plan.limit);
+        values += entries.map(|(id, _)| 1 + stream.get(*id).map_or(0, |fields| fields.len())).sum::<usize>();
+    }
+    Ok(())
+}
+
+/// What the consumer has got already and not acknowledged; this counts as another delivery. Entries deleted since have no
+/// fields.
+fn history_of(
+    stream: &Stream,
+    group: &mut Group,
+    consumer: &Bytes,
+    after: StreamId,
+    limit: usize,
+    now: i64,
+) -> Vec<Reply> {
+    let Some(start) = after.next() else { return Vec::new() };
+    let mine = group.pending.range_mut(start..).filter(|(_, pending)| pending.consumer == *consumer);
+    mine.take(limit)
+        .map(|(id, pending)| match stream.get(*id) {
+            Some(fields) => {
+                pending.delivered = now;
+                pending.times += 1;
+                entry_reply(*id, fields)
+            }
+            None => Reply::Array(vec![id_reply(*id), Reply::NullArray]),
+        })
+        .collect()
+}
+
+/// What nobody in the group has got yet.
+fn deliver(
+    stream: &Stream,
+    group: &mut Group,
+    consumer: &Bytes,
+    limit: usize,
+    no_ack: bool,
+    now: i64,
+) -> Vec<Reply> {
+    let Some(start) = group.last_delivered.next() else { return Vec::new() };
+    let mut entries = Vec::new();
+    for (id, fields) in stream.range(start, StreamId::MAX).take(limit) {
+        group.last_delivered = id;
+        group.entries_read = group.entries_read.map(|number| number + 1).or_else(|| {
+            // Known again once the last entry is reached.
+            (id == stream.last_id).then_some(stream.entries_added)
+        });
+        if !no_ack {
+            group.pending.insert(id, Pending { consumer: keep(consumer), delivered: now, times: 1 });
+        }
+        entries.push(entry_reply(id, fields));
+    }
+    if !entries.is_empty()
+        && let Some(consumer) = group.consumers.get_mut(consumer)
+    {
+        consumer.active = Some(now);
+    }
+    entries
+}
+
+/// `XACK key group id [id ...]`
+pub(super) fn xack(context: &mut Context<'_>, command: &Command) -> Outcome {
+    let ids = command.args()[2..].iter().map(|id| StreamId::parse(id, 0).ok_or(INVALID_ID));
+    let ids = ids.collect::<Result<Vec<_>, _>>()?;
+    let acknowledged = edit(context.database(), &command.args()[0], &command.args()[1], |_, group| {
+        ids.iter().filter(|id| group.pending.remove(id).is_some()).count()
+    })?;
+    Ok(count(acknowledged.unwrap_or(0)))
+}
+
+/// `XPENDING key group [[IDLE ms] start end count [consumer]]`
+pub(super) fn xpending(context: &mut Context<'_>, command: &Command) -> Outcome {
+    let (key, name) = (&command.args()[0], &command.args()[1]);
+    let mut options = Options::new(&command.args()[2..]);
+    let mut idle = 0;
+    if options.take_word("idle") {
+        idle = integer(options.value()?)?;
+    }
+    let page = match options.rest() {
+        [] => None,
+        [start, end, limit, rest @ ..] if rest.len() <= 1 => {
+            let limit = usize::try_from(integer(limit)?).unwrap_or(0);
+            Some((range_start(start)?, range_end(end)?, limit, rest.first()))
+        }
+        _ => return Err(Failure::SYNTAX),
+    };
+    let database = context.database();
+    let now = database.now();
+    let group = stream(database, key)?.and_then(|stream| stream.groups.get(name));
+    let group = group.ok_or_else(|| {
+        let (key, name) = (String::from_utf8_lossy(key), String::from_utf8_lossy(name));
+        Failure::from(format!("NOGROUP No such key '{key}' or consumer group '{name}'"))
+    })?;
+    let Some((start, end, limit, consumer)) = page else { return Ok(summary(group)) };
+    if start > end {
+        return Ok(Reply::Array(vec![]));
+    }
+    let wanted = group.pending.range(start..=end).filter(|(_, pending)| {
+        consumer.is_none_or(|consumer| pending.consumer == *consumer) && now - pending.delivered >= idle
+    });
+    let rows = wanted.take(limit).map(|(id, pending)| {
+        Reply::Array(vec![
+            id_reply(*id),
+            Reply::Bulk(pending.consumer.clone()),
+            Reply::Integer(now - pending.delivered),
+            Reply::Integer(i64::try_from(pending.times).unwrap_or(i64::MAX)),
+        ])
+    });
+    Ok(Reply::Array(rows.collect()))
+}
+
+fn summary(group: &Group) -> Reply {
+    let (Some((first, _)), Some((last, _))) =
+        (group.pending.first_key_value(), group.pending.last_key_value())
+    else {
+        return Reply::Array(vec![Reply::Integer(0), Reply::Null, Reply::Null, Reply::NullArray]);
+    };
+    let by_consumer = group.consumers.keys().filter_map(|name| {
+        let number = waiting_for(group, name);
+        (number > 0).then(|| Reply::Array(vec![Reply::Bulk(name.clone()), Reply::bulk(number.to_string())]))
+    });
+    Reply::Array(vec![
+        count(group.pending.len()),
+        id_reply(*first),
+        id_reply(*last),
+        Reply::Array(by_consumer.collect()),
+    ])
+}
+
+pub(super) fn waiting_for(group: &Group, consumer: &Bytes) -> usize {
+    group.pending.values().filter(|pending| pending.consumer == *consumer).count()
+}
+
+/// `XCLAIM key group consumer min-idle id [id ...] [IDLE ms] [TIME ms] [RETRYCOUNT count] [FORCE] [JUSTID] [LASTID id]`
+pub(super) fn xclaim(context: &mut Context<'_>, command: &Command) -> Outcome {
+    let [key, name, consumer, min_idle, rest @ ..] = command.args() else { return Err(Failure::SYNTAX) };
+    let min_idle =
+        integer(min_idle).map_err(|_| Failure::new("ERR Invalid min-idle-time argument for XCLAIM"))?.max(0);
+    let database = context.database();
+    let now = database.now();
+    let known = stream(database, key)?.is_some_and(|stream| stream.groups.contains_key(name));
+    if !known {
+        return Err(no_key_or_group(key, name));
+    }
+    let ids: Vec<StreamId> = rest.iter().map_while(|id| StreamId::parse(id, 0)).collect();
+    let (mut delivered, mut times, mut force, mut just_id, mut last_id) = (now, None, false, false, None);
+    let mut options = Options::new(&rest[ids.len()..]);
+    while let Some(option) = options.next() {
+        match lowercase(option).as_str() {
+            "force" => force = true,
+            "justid" => just_id = true,
+            "idle" => delivered = now.saturating_sub(integer(options.value()?)?),
+            "time" => delivered = integer(options.value()?)?,
+            "retrycount" => times = Some(u64::try_from(integer(options.value()?)?).unwrap_or(0)),
+            "lastid" => last_id = Some(StreamId::parse(options.value()?, 0).ok_or(INVALID_ID)?),
+            _ if ids.is_empty() => return Err(INVALID_ID),
+            _ => {
+                let option = String::from_utf8_lossy(option);
+                return Err(format!("ERR Unrecognized XCLAIM option '{option}'").into());
+            }
+        }
+    }
+    let delivered = if delivered > now || delivered < 0 { now } else { delivered };
+    let claimed = edit(database, key, name, |stream, group| {
+        consume(group, consumer, now);
+        if let Some(last_id) = last_id {
+            group.last_delivered = group.last_delivered.max(last_id);
+        }
+        let mut claimed = Vec::new();
+        for id in ids {
+            let Some(fields) = stream.get(id) else {
+                group.pending.remove(&id);
+                continue;
+            };
+            let old = group.pending.get(&id);
+            if old.is_none() && !force || old.is_some_and(|old| now - old.delivered < min_idle) {
+                continue;
+            }
+            let before = old.map_or(0, |old| old.times);
+            let times = times.unwrap_or(if just_id { before } else { before + 1 });
+            group.pending.insert(id, Pending { consumer: keep(consumer), delivered, times });
+            claimed.push(if just_id { id_reply(id) } else { entry_reply(id, fields) });
+        }
+        mark_active(group, consumer, now, &claimed);
+        claimed
+    })?;
+    Ok(Reply::Array(claimed.unwrap_or_default()))
+}
+
+fn mark_active(group: &mut Group, consumer: &Bytes, now: i64, got: &[Reply]) {
+    if let Some(consumer) = group.consumers.get_mut(consumer).filter(|_| !got.is_empty()) {
+        consumer.active = Some(now);
+    }
+}
+
+fn no_key_or_group(key: &[u8], group: &[u8]) -> Failure {
+    let (key, group) = (String::from_utf8_lossy(key), String::from_utf8_lossy(group));
+    format!("NOGROUP No such key '{key}' or consumer group '{group}'").into()
+}
+
+/// `XAUTOCLAIM key group consumer min-idle start [COUNT count] [JUSTID]`
+pub(super) fn xautoclaim(context: &mut Context<'_>, command: &Command) -> Outcome {
+    let [key, name, consumer, min_idle, start, rest @ ..] = command.args() else {
+        return Err(Failure::SYNTAX);
+    };
+    let min_idle = integer(min_idle)
+        .map_err(|_| Failure::new("ERR Invalid min-idle-time argument for XAUTOCLAIM"))?
+        .max(0);
+    let start = range_start(start)?;
+    let (mut limit, mut just_id) = (100, false);
+    let mut options = Options::new(rest);
+    while let Some(option) = options.next() {
+        match lowercase(option).as_str() {
+            "count" => {
+                let number = integer(options.value()?).ok().and_then(|number| usize::try_from(number).ok());
+                limit = number.filter(|number| *number > 0).ok_or(Failure::new("ERR COUNT must be > 0"))?;
+            }
+            "justid" => just_id = true,
+            _ => return Err(Failure::SYNTAX),
+        }
+    }
+    let database = context.database();
+    let now = database.now();
+    let known = stream(database, key)?.is_some_and(|stream| stream.groups.contains_key(name));
+    if !known {
+        return Err(no_key_or_group(key, name));
+    }
+    let claimed = edit(database, key, name, |stream, group| {
+        consume(group, consumer, now);
+        let (mut claimed, mut deleted, mut attempts) = (Vec::new(), Vec::new(), limit.saturating_mul(10));
+        let mut next = StreamId::MIN;
+        let candidates: Vec<StreamId> = group.pending.range(start..).map(|(id, _)| *id).collect();
+        for id in candidates {
+            if claimed.len() + deleted.len() == limit || attempts == 0 {
+                next = id;
+                break;
+            }
+            attempts -= 1;
+            let Some(fields) = stream.get(id) else {
+                group.pending.remove(&id);
+                deleted.push(id_reply(id));
+                continue;
+            };
+            let Some(pending) = group.pending.get_mut(&id).filter(|old| now - old.delivered >= min_idle)
+            else {
+                continue;
+            };
+            pending.consumer = keep(consumer);
+            pending.delivered = now;
+            pending.times += u64::from(!just_id);
+            claimed.push(if just_id { id_reply(id) } else { entry_reply(id, fields) });
+        }
+        mark_active(group, consumer, now, &claimed);
+        Reply::Array(vec![id_reply(next), Reply::Array(claimed), Reply::Array(deleted)])
+    })?;
+    claimed.ok_or_else(|| no_key_or_group(key, name))
+}

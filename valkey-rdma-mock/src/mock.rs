@@ -1,0 +1,220 @@
+//! A small Valkey in memory, for tests, trials and benchmarks.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{RwLock, oneshot};
+use tokio::time::{Instant, timeout_at};
+
+use crate::client::{Client, Session};
+use crate::commands;
+use crate::state::State;
+use crate::store::Database;
+use valkey_rdma_server::Command;
+use valkey_rdma_server::Reply;
+use valkey_rdma_server::{Handler, Peer};
+
+/// A [`Handler`] that keeps Valkey's types in 16 databases and answers as Valkey does, to the letter where clients
+/// may look at the letters: see [`differences`](#differences).
+///
+/// It knows strings, counters, bits, lists, hashes, sets, sorted sets and streams, expiry, transactions, publish and
+/// subscribe, blocking commands and client-side caching: `COMMAND` lists all. Nothing is evicted and nothing is
+/// written to disk. What it stores is limited, see [`maxmemory`](Self::maxmemory).
+///
+/// `DEBUG SLEEP` stalls the commands of **all** connections, as it does in a real, single-threaded server;
+/// connections are still accepted and their bytes taken in.
+///
+/// # Differences
+///
+/// `tests/dialogues/` holds some 1300 commands with the replies of a real Valkey 9.1 in RESP2 and RESP3; the mock gives the same,
+/// byte by byte. Known to differ:
+///
+/// - There is no Lua: `EVAL` is refused, `EVALSHA` finds no script, and a function may only return a constant, a key or an
+///   argument. No modules, no cluster, no replication, no geographic, bit field or HyperLogLog commands.
+/// - When memory is full, `WATCH` and the subscribing commands are refused too: they would take more.
+/// - `SAVE` and `BGSAVE` write nothing and are done at once; `INFO` counts how often keys have changed since.
+/// - `INCRBYFLOAT` and `HINCRBYFLOAT` add decimal numbers, Valkey binary ones of 80 bits: sums that those cannot express
+///   come out rounder here (0.3 + 1000 is 1000.3, not 1000.29999999999999999). Numbers of other forms, or beyond
+///   the range of an `f64`, are refused.
+/// - `SCAN` and its kin show items in another order, and their cursors are small numbers. Sets and hashes too large for
+///   Valkey's compact form, whose order has no meaning there, come out in another order as well.
+/// - `OBJECT ENCODING` tells how Valkey would keep a value that was stored at once.
+/// - `CLIENT LIST` and `INFO` have the fields that mean something here; `COMMAND INFO` tells arity, keys and whether a
+///   command reads or writes.
+/// - `DEBUG SLEEP` works without being enabled, for at most an hour. One user, `default`; of the settings only `requirepass`,
+///   `maxmemory` and `proto-max-bulk-len` have an effect.
+/// - Keys go when the next command of anybody comes, not by themselves before it: their invalidations come then.
+/// - Negative counts of `SRANDMEMBER` and its kin are limited to 1 048 576 items, `LCS` to a table of 256 MiB, `BITOP` to
+///   1 GiB (keys by the longest value), `SORT` with several `GET` to 1 048 576 values, reads of several streams to
+///   about as many, and a string to 512 MiB whatever `proto-max-bulk-len` says.
+pub struct Mock {
+    /// Each session has a clone, to take its client out when it ends.
+    state: Arc<Mutex<State>>,
+    /// Commands hold it shared while they run; `DEBUG SLEEP` holds it alone.
+    stall: RwLock<()>,
+}
+
+impl Mock {
+    /// An empty one, without password.
+    pub fn new() -> Self {
+        Self { state: Arc::new(Mutex::new(State::new())), stall: RwLock::new(()) }
+    }
+
+    /// Wants `AUTH password` before anything else. An empty password turns that off.
+    pub fn requirepass(self, password: impl Into<Bytes>) -> Self {
+        self.state().settings.set("requirepass", password.into());
+        self
+    }
+
+    /// Bytes of keys and values, with what keeping them costs, from which on commands that store are answered with Valkey's
+    /// `OOM` error. 0: no limit. Default 1 GiB; `CONFIG SET maxmemory` changes it too.
+    ///
+    /// Looked at before each command, which may then go beyond it once. What connections hold counts too: queued
+    /// transactions, watched keys, subscriptions, commands that wait, and the keys of client-side caching. Bytes on their way
+    /// do not; [`Config`](valkey_rdma_server::Config) limits those for each connection.
+    pub fn maxmemory(self, bytes: usize) -> Self {
+        self.state().settings.set("maxmemory", bytes.to_string().into());
+        self
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Waits for the answer to a command that blocks, or for its time to be up.
+    async fn wait(&self, client: u64, mut wait: Wait) -> Reply {
+        let answer = match wait.deadline {
+            Some(deadline) => timeout_at(deadline, &mut wait.answer).await.ok(),
+            None => Some((&mut wait.answer).await),
+        };
+        if let Some(Ok(reply)) = answer {
+            return reply;
+        }
+        let mut state = self.state();
+        // Answered in the moment between?
+        let reply = wait.answer.try_recv().ok();
+        let waiter = state.waiters.remove(client);
+        if let Some(client) = state.clients.get_mut(&client) {
+            client.blocked = false;
+        }
+        reply.or(waiter.map(|waiter| waiter.in_vain)).unwrap_or(Reply::Null)
+    }
+}
+
+impl Default for Mock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Tells neither what it stores nor its password.
+impl fmt::Debug for Mock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mock").finish_non_exhaustive()
+    }
+}
+
+impl Handler for Mock {
+    type Session = Session;
+
+    fn session(&self, peer: &Peer) -> Session {
+        let mut state = self.state();
+        state.clients_seen += 1;
+        let authenticated = state.settings.password().is_none();
+        let client = Client::new(peer, authenticated, state.held.charge());
+        state.clients.insert(peer.id(), client);
+        Session::new(peer.id(), authenticated, self.state.clone())
+    }
+
+    async fn call(&self, peer: &mut Peer, session: &mut Session, command: Command) -> Reply {
+        let (reply, wait, stall_for) = {
+            // Free as a rule, and then taken without a turn in the runtime's queue.
+            let _not_stalled = match self.stall.try_read() {
+                Ok(guard) => guard,
+                Err(_) => self.stall.read().await,
+            };
+            let mut state = self.state();
+            let mut context = Context {
+                state: &mut state,
+                peer,
+                client: session.id,
+                in_transaction: false,
+                wait: None,
+                stall_for: None,
+            };
+            let reply = commands::run(&mut context, &command);
+            let (wait, stall_for) = (context.wait, context.stall_for);
+            if let Some(client) = state.clients.get(&session.id) {
+                session.authenticated = client.authenticated;
+            }
+            if wait.is_none() && stall_for.is_none() {
+                return commands::suppress(&mut state, session.id, reply);
+            }
+            (reply, wait, stall_for)
+        };
+        if let Some(duration) = stall_for {
+            let _alone = self.stall.write().await;
+            tokio::time::sleep(duration).await;
+        }
+        let reply = match wait {
+            Some(wait) => self.wait(session.id, wait).await,
+            None => reply,
+        };
+        commands::suppress(&mut self.state(), session.id, reply)
+    }
+
+    fn trusts(&self, session: &Session) -> bool {
+        session.authenticated
+    }
+}
+
+/// What a command may look at and change.
+pub(crate) struct Context<'a> {
+    pub(crate) state: &'a mut State,
+    pub(crate) peer: &'a mut Peer,
+    /// Who runs it.
+    pub(crate) client: u64,
+    /// Between `MULTI` and `EXEC` nothing waits.
+    pub(crate) in_transaction: bool,
+    /// Set by a command that has to wait; its reply does not count then.
+    pub(crate) wait: Option<Wait>,
+    /// Set by a command that wants the whole server to stand still before its reply.
+    pub(crate) stall_for: Option<Duration>,
+}
+
+/// How long a command waits for its answer.
+pub(crate) struct Wait {
+    pub(crate) answer: oneshot::Receiver<Reply>,
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl Context<'_> {
+    pub(crate) fn client(&mut self) -> &mut Client {
+        self.state.clients.get_mut(&self.client).expect("a client is known as long as its session lives")
+    }
+
+    /// The database selected by this connection.
+    pub(crate) fn database(&mut self) -> &mut Database {
+        let index = self.client().database;
+        &mut self.state.databases[index]
+    }
+}
+
+/// What a lock protects here is valid after every step, so a panic elsewhere does not spoil it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// As many as Valkey has by default.
+pub(crate) const DATABASES: usize = 16;
+
+/// The release whose answers are imitated.
+pub(crate) const VALKEY_VERSION: &str = "9.1.2";
+
+/// What that release calls itself towards clients that know only Redis.
+pub(crate) const REDIS_VERSION: &str = "7.2.4";
+
+#[cfg(test)]
+mod tests;

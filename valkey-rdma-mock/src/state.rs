@@ -1,0 +1,234 @@
+//! All that commands of different connections share, behind one lock: as in Valkey, one command runs at a time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::client::Client;
+use crate::config::Settings;
+use crate::failure::Failure;
+use crate::functions::Functions;
+use crate::held::Held;
+use crate::mock::DATABASES;
+use crate::store::Database;
+use crate::subscriptions::Subscriptions;
+use crate::tracking::Tracking;
+use crate::waiters::Waiters;
+use valkey_rdma_server::Reply;
+
+/// What a [`Mock`](crate::mock::Mock) knows.
+pub(super) struct State {
+    pub(super) databases: Vec<Database>,
+    pub(super) settings: Settings,
+    pub(super) clients: BTreeMap<u64, Client>,
+    /// What connections hold.
+    pub(super) held: Held,
+    pub(super) subscriptions: Subscriptions,
+    pub(super) tracking: Tracking,
+    pub(super) waiters: Waiters,
+    pub(super) functions: Functions,
+    pub(super) clock: Clock,
+    /// Clients with watched keys.
+    pub(super) watchers: BTreeSet<u64>,
+    pub(super) clients_seen: u64,
+    pub(super) commands_run: u64,
+    pub(super) errors: u64,
+    /// Milliseconds since 1970 of the last save, or of the start.
+    pub(super) last_save: i64,
+    pub(super) saves: u64,
+    /// How often keys have changed since then.
+    pub(super) changes_since_save: usize,
+}
+
+/// The time of day that cannot jump: that of the start, and what has passed since.
+pub(super) struct Clock {
+    pub(super) started: Instant,
+    /// Milliseconds since 1970.
+    started_at: i64,
+}
+
+impl Clock {
+    /// Milliseconds since 1970.
+    pub(super) fn now(&self) -> i64 {
+        self.started_at + i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX / 2)
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            started: Instant::now(),
+            started_at: i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX / 2),
+        }
+    }
+}
+
+impl State {
+    pub(super) fn new() -> Self {
+        let clock = Clock::default();
+        Self {
+            last_save: clock.now(),
+            databases: (0..DATABASES).map(|_| Database::default()).collect(),
+            settings: Settings::default(),
+            clients: BTreeMap::new(),
+            held: Held::default(),
+            subscriptions: Subscriptions::default(),
+            tracking: Tracking::default(),
+            waiters: Waiters::default(),
+            functions: Functions::default(),
+            clock,
+            watchers: BTreeSet::new(),
+            clients_seen: 0,
+            commands_run: 0,
+            errors: 0,
+            saves: 0,
+            changes_since_save: 0,
+        }
+    }
+
+    /// Bytes of all keys and values, roughly.
+    pub(super) fn stored(&self) -> usize {
+        self.databases.iter().map(Database::used).sum()
+    }
+
+    /// Bytes of all that is kept, roughly.
+    pub(super) fn used_memory(&self) -> usize {
+        self.stored() + self.held.bytes() + self.tracking.bytes()
+    }
+
+    /// Whether `more` bytes would exceed the memory limit.
+    pub(super) fn would_overflow(&self, more: usize) -> bool {
+        let limit = self.settings.max_memory();
+        limit != 0 && self.used_memory().saturating_add(more) > limit
+    }
+
+    /// Counts a save.
+    pub(super) fn save(&mut self) {
+        self.last_save = self.clock.now();
+        self.saves += 1;
+        self.changes_since_save = 0;
+    }
+
+    /// Lets the time pass for all keys.
+    pub(super) fn catch_up(&mut self) {
+        let now = self.clock.now();
+        for database in &mut self.databases {
+            database.set_now(now);
+        }
+        if self.watchers.is_empty() {
+            return;
+        }
+        // `EXEC` may be the very next: who watches an expired key must know before.
+        for (index, database) in self.databases.iter().enumerate() {
+            for key in database.changed() {
+                for watcher in &self.watchers {
+                    if let Some(client) = self.clients.get_mut(watcher) {
+                        client.watched_changed |= client.watched.contains(&(index, key.clone()));
+                    }
+                }
+            }
+        }
+    }
+
+    /// After a command: those who watch, track or wait for a key that has changed get to know. `author` changed it.
+    pub(super) fn settle(&mut self, author: Option<u64>) {
+        self.tell(author);
+        self.tracking.settled();
+    }
+
+    fn tell(&mut self, author: Option<u64>) {
+        if self.watchers.is_empty() && self.waiters.is_empty() && self.tracking.is_idle() {
+            for database in &mut self.databases {
+                self.changes_since_save += database.forget_changed();
+            }
+            return;
+        }
+        loop {
+            let mut changed: BTreeSet<(usize, Bytes)> = BTreeSet::new();
+            for (index, database) in self.databases.iter_mut().enumerate() {
+                let keys = database.take_changed();
+                self.changes_since_save += keys.len();
+                changed.extend(keys.into_iter().map(|key| (index, key)));
+            }
+            if changed.is_empty() {
+                break;
+            }
+            let keys: BTreeSet<Bytes> = changed.iter().map(|(_, key)| key.clone()).collect();
+            self.tracking.changed(&keys, author, &self.clients);
+            for watcher in &self.watchers {
+                if let Some(client) = self.clients.get_mut(watcher) {
+                    client.watched_changed |= changed.iter().any(|key| client.watched.contains(key));
+                }
+            }
+            if self.waiters.is_empty() {
+                break;
+            }
+            for key in &changed {
+                for client in self.waiters.queue(key) {
+                    self.serve(client);
+                }
+            }
+        }
+        let overflow = self.tracking.overflow();
+        if !overflow.is_empty() {
+            self.tracking.changed(&overflow.into_iter().collect(), None, &self.clients);
+        }
+    }
+
+    /// Tries again what `client` waits for.
+    fn serve(&mut self, client: u64) {
+        let Some(waiter) = self.waiters.get(client) else { return };
+        // Who has gone must not take anything.
+        let outcome = if waiter.answer.is_closed() {
+            Err(Failure::SYNTAX)
+        } else {
+            (waiter.attempt)(&mut self.databases[waiter.database], &waiter.command)
+        };
+        let reply = match outcome {
+            // As in Valkey, a key of another type is as good as none.
+            Ok(None) => return,
+            Err(failure) if failure == Failure::WRONG_TYPE => return,
+            Ok(Some(reply)) => reply,
+            Err(failure) => failure.into(),
+        };
+        self.answer(client, reply);
+    }
+
+    /// Ends a wait. `false`: that client does not wait.
+    pub(super) fn answer(&mut self, client: u64, reply: Reply) -> bool {
+        let Some(waiter) = self.waiters.remove(client) else { return false };
+        if let Some(client) = self.clients.get_mut(&client) {
+            client.blocked = false;
+        }
+        // An error means that it has just gone.
+        let _ = waiter.answer.send(reply);
+        true
+    }
+
+    /// Closes a connection. From now on it takes nothing any more, although its task may not know yet.
+    pub(super) fn kill(&mut self, id: u64) {
+        self.let_go(id);
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.killed = true;
+            client.pusher.close();
+        }
+    }
+
+    pub(super) fn forget_client(&mut self, id: u64) {
+        self.let_go(id);
+        self.clients.remove(&id);
+    }
+
+    /// Ends all that a client waits for, watches, tracks or listens to.
+    fn let_go(&mut self, id: u64) {
+        self.waiters.remove(id);
+        self.watchers.remove(&id);
+        self.tracking.forget(id);
+        if let Some(client) = self.clients.get_mut(&id) {
+            self.subscriptions.remove_all(client);
+        }
+    }
+}

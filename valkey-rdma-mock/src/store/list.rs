@@ -1,0 +1,112 @@
+//! Lists.
+
+use std::collections::VecDeque;
+use std::collections::vec_deque::Iter;
+
+use bytes::Bytes;
+
+use super::Tally;
+
+/// One end of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The head.
+    Left,
+    /// The tail.
+    Right,
+}
+
+/// Items in order, cheap to add and remove at both ends.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct List {
+    items: VecDeque<Bytes>,
+    tally: Tally,
+}
+
+impl List {
+    pub(super) fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub(crate) fn iter(&self) -> Iter<'_, Bytes> {
+        self.items.iter()
+    }
+
+    pub(crate) fn range(&self, range: std::ops::Range<usize>) -> Iter<'_, Bytes> {
+        self.items.range(range)
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Option<&Bytes> {
+        self.items.get(index)
+    }
+
+    pub(crate) fn push(&mut self, end: End, item: Bytes) {
+        self.tally.add(item.len());
+        match end {
+            End::Left => self.items.push_front(item),
+            End::Right => self.items.push_back(item),
+        }
+    }
+
+    pub(crate) fn pop(&mut self, end: End) -> Option<Bytes> {
+        let item = match end {
+            End::Left => self.items.pop_front(),
+            End::Right => self.items.pop_back(),
+        }?;
+        self.tally.remove(item.len());
+        Some(item)
+    }
+
+    /// Replaces the item at `index`. `false`: there is none.
+    pub(crate) fn set(&mut self, index: usize, item: Bytes) -> bool {
+        let Some(old) = self.items.get_mut(index) else { return false };
+        self.tally.remove(old.len());
+        self.tally.add(item.len());
+        *old = item;
+        true
+    }
+
+    pub(crate) fn insert(&mut self, index: usize, item: Bytes) {
+        self.tally.add(item.len());
+        self.items.insert(index, item);
+    }
+
+    /// Keeps the items of `range` only.
+    pub(crate) fn trim(&mut self, range: std::ops::Range<usize>) {
+        for gone in self.items.range(..range.start).chain(self.items.range(range.end..)) {
+            self.tally.remove(gone.len());
+        }
+        self.items.truncate(range.end);
+        self.items.drain(..range.start);
+    }
+
+    /// Removes at most `limit` items equal to `item`, searching from `end`, and returns how many.
+    pub(crate) fn remove(&mut self, item: &[u8], limit: usize, end: End) -> usize {
+        let mut found: Vec<usize> = Vec::new();
+        let matching = |(index, candidate): (usize, &Bytes)| (candidate == item).then_some(index);
+        match end {
+            End::Left => found.extend(self.items.iter().enumerate().filter_map(matching).take(limit)),
+            End::Right => found.extend(self.items.iter().enumerate().rev().filter_map(matching).take(limit)),
+        }
+        found.sort_unstable();
+        let mut index = 0;
+        self.items.retain(|_| {
+            index += 1;
+            found.binary_search(&(index - 1)).is_err()
+        });
+        for _ in &found {
+            self.tally.remove(item.len());
+        }
+        found.len()
+    }
+
+    /// Bytes in Valkey's compact form.
+    pub(super) fn listpack_len(&self) -> usize {
+        const HEADER: usize = 7;
+        HEADER + self.items.iter().map(|item| item.len() + if item.len() < 64 { 2 } else { 4 }).sum::<usize>()
+    }
+}

@@ -1,0 +1,95 @@
+//! Who listens to which channel.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use bytes::Bytes;
+
+use crate::client::Client;
+use crate::glob;
+use valkey_rdma_server::Reply;
+
+/// What a subscription names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Channel {
+    Plain = 0,
+    Pattern = 1,
+    Shard = 2,
+}
+
+/// Clients by what they subscribed to. Always in step with [`Client::subscribed`].
+#[derive(Default)]
+pub(super) struct Subscriptions([HashMap<Bytes, BTreeSet<u64>>; 3]);
+
+impl Subscriptions {
+    /// `true`: it did not listen to that before.
+    pub(super) fn add(&mut self, kind: Channel, name: &Bytes, client: &mut Client) -> bool {
+        let name = Bytes::copy_from_slice(name);
+        self.0[kind as usize].entry(name.clone()).or_default().insert(client.id);
+        let len = name.len();
+        let new = client.subscribed[kind as usize].insert(name);
+        if new {
+            client.held.add(len);
+        }
+        new
+    }
+
+    pub(super) fn remove(&mut self, kind: Channel, name: &Bytes, client: &mut Client) {
+        if client.subscribed[kind as usize].remove(name) {
+            client.held.remove(name.len());
+        }
+        if let Some(listeners) = self.0[kind as usize].get_mut(name) {
+            listeners.remove(&client.id);
+            if listeners.is_empty() {
+                self.0[kind as usize].remove(name);
+            }
+        }
+    }
+
+    pub(super) fn remove_all(&mut self, client: &mut Client) {
+        for kind in [Channel::Plain, Channel::Pattern, Channel::Shard] {
+            while let Some(name) = client.subscribed[kind as usize].first().cloned() {
+                self.remove(kind, &name, client);
+            }
+        }
+    }
+
+    /// Sends a message to all that listen and returns how many they are.
+    pub(super) fn publish(
+        &self,
+        kind: Channel,
+        channel: &Bytes,
+        message: &Bytes,
+        clients: &BTreeMap<u64, Client>,
+    ) -> usize {
+        // Messages wait for their readers, so they must not pin the publisher's read buffer.
+        let (channel, message) = (crate::store::keep(channel), crate::store::keep(message));
+        let mut receivers = 0;
+        let mut send = |ids: &BTreeSet<u64>, parts: &[&Bytes], name: &'static str| {
+            for client in ids.iter().filter_map(|id| clients.get(id)) {
+                let parts = parts.iter().map(|part| Reply::Bulk((*part).clone()));
+                client.pusher.push(Reply::Push(std::iter::once(Reply::bulk(name)).chain(parts).collect()));
+                receivers += 1;
+            }
+        };
+        if let Some(ids) = self.0[kind as usize].get(&channel) {
+            send(ids, &[&channel, &message], if kind == Channel::Shard { "smessage" } else { "message" });
+        }
+        if kind == Channel::Plain {
+            for (pattern, ids) in &self.0[Channel::Pattern as usize] {
+                if glob::matches_exactly(pattern, &channel) {
+                    send(ids, &[pattern, &channel, &message], "pmessage");
+                }
+            }
+        }
+        receivers
+    }
+
+    /// Names somebody listens to.
+    pub(super) fn names(&self, kind: Channel) -> impl Iterator<Item = &Bytes> {
+        self.0[kind as usize].keys()
+    }
+
+    pub(super) fn listeners(&self, kind: Channel, name: &[u8]) -> usize {
+        self.0[kind as usize].get(name).map_or(0, BTreeSet::len)
+    }
+}

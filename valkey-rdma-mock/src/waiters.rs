@@ -1,0 +1,77 @@
+//! Commands that wait for a key to get something.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use crate::failure::Failure;
+use crate::held::Charge;
+use crate::store::Database;
+use valkey_rdma_server::Command;
+use valkey_rdma_server::Reply;
+
+/// Does what the command is for, or `None` if there is still nothing to do it with.
+pub(super) type Attempt = fn(&mut Database, &Command) -> Result<Option<Reply>, Failure>;
+
+/// A command that waits.
+pub(super) struct Waiter {
+    pub(super) command: Command,
+    pub(super) attempt: Attempt,
+    pub(super) keys: Vec<(usize, Bytes)>,
+    pub(super) database: usize,
+    /// The reply if it waited in vain.
+    pub(super) in_vain: Reply,
+    pub(super) answer: oneshot::Sender<Reply>,
+    /// Counts the command for as long as it waits.
+    pub(super) _held: Charge,
+}
+
+/// Waiting commands by client, and the order in which keys serve them: who waits longest comes first.
+#[derive(Default)]
+pub(super) struct Waiters {
+    waiters: BTreeMap<u64, Waiter>,
+    queues: HashMap<(usize, Bytes), VecDeque<u64>>,
+}
+
+impl Waiters {
+    pub(super) fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    pub(super) fn add(&mut self, client: u64, waiter: Waiter) {
+        for key in &waiter.keys {
+            let queue = self.queues.entry(key.clone()).or_default();
+            if !queue.contains(&client) {
+                queue.push_back(client);
+            }
+        }
+        self.waiters.insert(client, waiter);
+    }
+
+    pub(super) fn remove(&mut self, client: u64) -> Option<Waiter> {
+        let waiter = self.waiters.remove(&client)?;
+        for key in &waiter.keys {
+            if let Some(queue) = self.queues.get_mut(key) {
+                queue.retain(|other| *other != client);
+                if queue.is_empty() {
+                    self.queues.remove(key);
+                }
+            }
+        }
+        Some(waiter)
+    }
+
+    /// Who waits for a key, the longest first.
+    pub(super) fn queue(&self, key: &(usize, Bytes)) -> Vec<u64> {
+        self.queues.get(key).map(|queue| queue.iter().copied().collect()).unwrap_or_default()
+    }
+
+    pub(super) fn get(&self, client: u64) -> Option<&Waiter> {
+        self.waiters.get(&client)
+    }
+}

@@ -1,0 +1,193 @@
+//! The program `valkey-rdma-mock`.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use valkey_rdma_mock::{DeviceKind, TransportConfig};
+use valkey_rdma_transport::Stream;
+
+fn program(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_valkey-rdma-mock"));
+    command.args(args).env_remove("RUST_LOG").stdin(Stdio::null());
+    command
+}
+
+fn run(args: &[&str]) -> Output {
+    program(args).output().unwrap()
+}
+
+/// A mock that is up, and what it printed.
+struct Running {
+    child: Child,
+    urls: Vec<String>,
+}
+
+impl Running {
+    fn start(args: &[&str], listeners: usize) -> Self {
+        let mut child = program(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let urls = lines.take(listeners).map(|line| line.unwrap().strip_prefix("ready ").unwrap().to_owned());
+        let urls = urls.collect();
+        Self { child, urls }
+    }
+
+    fn signal(&self, name: &str) {
+        let status = Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// What it wrote to standard error until its end.
+    fn complaints(&mut self) -> String {
+        let mut complaints = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut complaints).unwrap();
+        complaints
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Gone already, in most tests.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn it_says_where_it_is_ready_and_answers_there() {
+    let args = ["--port", "0", "--device", "emulated", "--tcp-port", "0", "--rx-size", "65536"];
+    let mock = Running::start(&args, 2);
+    assert!(mock.urls[0].starts_with("emulated://127.0.0.1:"), "{:?}", mock.urls);
+    let tcp = mock.urls[1].strip_prefix("valkey://").unwrap();
+    let mut stream = TcpStream::connect(tcp).unwrap();
+    stream.write_all(b"PING\r\nQUIT\r\n").unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    assert_eq!(reply, "+PONG\r\n+OK\r\n");
+}
+
+/// Over the emulated device, as the device's connection itself tells.
+#[tokio::test]
+async fn window_and_polling_are_as_asked() {
+    let args = ["--port", "0", "--device", "emulated", "--rx-size", "65536", "--poll", "busy"];
+    let mock = Running::start(&args, 1);
+    let addr = mock.urls[0].strip_prefix("emulated://").unwrap().parse().unwrap();
+    let mut stream = Stream::connect(DeviceKind::Emulated, addr, &TransportConfig::default()).await.unwrap();
+    stream.write_all(b"CLIENT LIST\r\n").await.unwrap();
+    let mut reply = Vec::new();
+    while !reply.ends_with(b"\n\r\n") {
+        assert_ne!(stream.read_buf(&mut reply).await.unwrap(), 0);
+    }
+    let reply = String::from_utf8(reply).unwrap();
+    assert!(reply.contains(" window=65536 ") && reply.contains(" poll=busy\n"), "{reply}");
+}
+
+#[test]
+fn a_tcp_port_alone_means_no_rdma() {
+    let mock = Running::start(&["--tcp-port", "0", "--requirepass", "secret"], 1);
+    let mut stream = TcpStream::connect(mock.urls[0].strip_prefix("valkey://").unwrap()).unwrap();
+    stream.write_all(b"PING\r\nAUTH secret\r\nQUIT\r\n").unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    assert_eq!(reply, "-NOAUTH Authentication required.\r\n+OK\r\n+OK\r\n");
+}
+
+#[test]
+fn interrupt_and_terminate_end_it_in_good_order() {
+    for name in ["-INT", "-TERM"] {
+        let mut mock = Running::start(&["--tcp-port", "0"], 1);
+        let mut stream = TcpStream::connect(mock.urls[0].strip_prefix("valkey://").unwrap()).unwrap();
+        stream.write_all(b"PING\r\n").unwrap();
+        let mut reply = [0; 7];
+        stream.read_exact(&mut reply).unwrap();
+        mock.signal(name);
+        assert_eq!(stream.read(&mut reply).unwrap(), 0);
+        drop(stream);
+        assert!(mock.child.wait().unwrap().success(), "{name}");
+        assert_eq!(mock.complaints(), "");
+    }
+}
+
+#[test]
+fn a_second_signal_does_not_wait_for_replies() {
+    let mut mock = Running::start(&["--tcp-port", "0"], 1);
+    let addr = mock.urls[0].strip_prefix("valkey://").unwrap();
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.write_all(b"PING\r\nDEBUG SLEEP 1000\r\n").unwrap();
+    // It comes when the command after it has to wait.
+    stream.read_exact(&mut [0; 7]).unwrap();
+    mock.signal("-INT");
+    // The first signal has come through when nobody listens any more.
+    while TcpStream::connect(addr).is_ok() {
+        std::thread::yield_now();
+    }
+    mock.signal("-INT");
+    assert_eq!(mock.child.wait().unwrap().code(), Some(1));
+    assert_eq!(mock.complaints(), "error: stopped before all replies were delivered\n");
+}
+
+#[test]
+fn the_emulated_device_has_a_port_of_this_machine_that_nobody_else_gets() {
+    let mut mock = Running::start(&["--port", "0", "--device", "emulated"], 1);
+    let addr = mock.urls[0].strip_prefix("emulated://").unwrap().to_owned();
+    let port = addr.strip_prefix("127.0.0.1:").unwrap();
+    let output = run(&["--port", port, "--device", "emulated"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr.starts_with(&format!("error: cannot listen on {addr} (emulated): ")), "{stderr}");
+    assert!(stderr.ends_with("; stop the program that listens there, or choose another port\n"), "{stderr}");
+    mock.signal("-TERM");
+    assert!(mock.child.wait().unwrap().success());
+    assert_eq!(mock.complaints(), "");
+}
+
+#[test]
+fn bad_flags_are_one_line_and_exit_status_2() {
+    for (args, says) in [
+        (&["--port", "x"][..], "invalid value 'x' for '--port <N>'"),
+        (&["--port", "65536"], "65536 is not in 0..=65535"),
+        (&["--tcp-port"], "a value is required for '--tcp-port <N>'"),
+        (&["--device", "magic"], "unknown device \"magic\": use `verbs` or `emulated`"),
+        (&["--poll", "Busy"], "unknown polling mode \"Busy\": use `event`, `busy` or `adaptive`"),
+        (&["--rx-size", "0"], "0 is not in 1..=1073741824"),
+        (&["--bind", "localhost"], "invalid IP address"),
+        (&["--nosuch"], "unexpected argument '--nosuch'"),
+        (&["--tcp-port", "0", "--rx-size", "65536"], "add --port N"),
+        (&["--tcp-port", "0", "--poll", "busy"], "add --port N"),
+    ] {
+        let output = run(args);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(stderr.starts_with("error: ") && stderr.contains(says), "{args:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{args:?}: {stderr}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn an_address_in_use_is_one_line_and_exit_status_1() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let output = run(&["--tcp-port", &port.to_string()]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr.starts_with(&format!("error: cannot listen on 127.0.0.1:{port} (TCP): ")), "{stderr}");
+    assert!(stderr.ends_with("; stop the program that listens there, or choose another port\n"), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+}
+
+#[cfg(not(feature = "verbs"))]
+#[test]
+fn a_missing_device_is_one_line_and_exit_status_1() {
+    let output = run(&["--port", "0"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        stderr,
+        "error: this build has no `verbs` device: rebuild with the cargo feature `verbs` (`--features verbs`); \
+         or serve TCP instead, with --tcp-port N alone\n"
+    );
+}
