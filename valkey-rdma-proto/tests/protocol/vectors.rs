@@ -8,10 +8,10 @@ use valkey_rdma_proto::{CloseReason, Config, Role};
 
 use crate::scripted::Scripted;
 
-const MESSAGES: &str = include_str!("../../../spec/vectors/messages.txt");
-const LENIENT: &str = include_str!("../../../spec/vectors/messages-lenient.txt");
-const INVALID: &str = include_str!("../../../spec/vectors/messages-invalid.txt");
-const CONVERSATIONS: &str = include_str!("../../../spec/vectors/conversations.txt");
+const MESSAGES: &str = include_str!("../vectors/messages.txt");
+const LENIENT: &str = include_str!("../vectors/messages-lenient.txt");
+const INVALID: &str = include_str!("../vectors/messages-invalid.txt");
+const CONVERSATIONS: &str = include_str!("../vectors/conversations.txt");
 
 /// A block of lines, each a key and a value.
 struct Vector<'a>(Vec<(&'a str, &'a str)>);
