@@ -1,59 +1,59 @@
-//! The knobs of one connection, with their defaults and reasons.
+//! The settings of one connection, with their defaults and reasons.
 
 use core::time::Duration;
 
-/// Which side of the connection this is. The wire is nearly symmetric; the duties are not.
+/// The side of the connection. The messages are nearly the same for both; the duties differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Connected; counts credits, because a server forgives nothing; may ask for the server's features.
+    /// The side that connects. Counts credits, because one message too many ends a server's connection (clause C-1).
     Client,
-    /// Accepted; sends keepalives; never speaks of features unasked.
+    /// The side that accepts. Sends keepalives, and answers questions about features.
     Server,
 }
 
-/// The knobs of one connection.
+/// The settings of one connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// How long the peer may take from the established connection to its first Register.
+    /// How long the peer may take from the established connection to its first Register. Default: 10 s.
     ///
-    /// Default 10 s. Shorter refuses slow peers, longer lets silent ones hold memory. The reference waits for
-    /// ever.
+    /// Shorter values refuse slow peers, longer ones let silent peers hold memory. Valkey has no limit.
     pub handshake_timeout: Duration,
-    /// How long [`close`](crate::Connection::close) waits for the peer's device to acknowledge what was
-    /// written. Default 5 s.
+    /// How long [`close`](crate::Connection::close) waits for the peer's device to acknowledge the written bytes.
+    /// Default: 5 s.
     pub close_timeout: Duration,
-    /// How long a server that has closed waits for its peer to disconnect first, after everything was
-    /// acknowledged. libvalkey 0.4 looks at the connection manager before it looks for data, so a reply just
-    /// before the disconnect would be lost on it. Default 100 ms; 0 disconnects at once.
-    pub linger: Duration,
-    /// Period of keepalives. Default 3 s for a server (`VALKEY_RDMA_KEEPALIVE_MS`), none for a client.
-    pub keepalive: Option<Duration>,
-    /// How long nothing at all may be heard from the peer. Default `None`: for ever.
+    /// How long a server that has closed waits for its peer to disconnect first, after everything was acknowledged.
+    /// Default: 100 ms; 0 disconnects at once.
     ///
-    /// On a server this ends idle clients, like Valkey's `timeout`. On a client it finds a dead server, which the
-    /// server's keepalives make possible: at least three of their periods, and `None` for Valkey 8.0.0-rc1, which
-    /// sends none.
+    /// libvalkey 0.4 checks for a disconnect before it reads data, so it would lose a reply that came just before.
+    pub linger: Duration,
+    /// Period of keepalives. Default: 3 s for a server (Valkey's `VALKEY_RDMA_KEEPALIVE_MS`), none for a client.
+    pub keepalive: Option<Duration>,
+    /// How long the connection may go without receiving anything from the peer. Default: `None`, no limit.
+    ///
+    /// On a server this ends idle clients, like Valkey's `timeout`. On a client it finds a dead server by the absence of
+    /// the server's keepalives: use at least three of their periods, and `None` for Valkey 8.0.0-rc1, which sends none.
     pub idle_timeout: Option<Duration>,
     /// How long data may wait for the peer's next window. Default `None`: for ever.
     ///
     /// A peer that has stopped reading can go on sending keepalives, so the idle timeout does not notice it. This does.
     pub stall_timeout: Option<Duration>,
-    /// After how many periods in which the peer's device took no keepalive it counts as dead. Default 20.
+    /// Number of keepalive periods without an acknowledgement after which the peer counts as dead. Default: 20.
     pub keepalive_misses: u32,
-    /// Most messages a client has sent without proof that the server has taken them from its receive queue.
+    /// Largest number of messages that a client has sent without proof that the server took them from its receive
+    /// queue. Default: 512; range: 4 to 1024.
     ///
-    /// Default 512, range 4 to 1024. A server posts 1024 receives and accepts with a retry count of zero: one
-    /// message too many ends the connection (clause C-1).
+    /// A server posts 1024 receives and accepts with a retry count of zero: one message too many ends the connection
+    /// (clause C-1).
     pub credit_limit: u32,
-    /// Most bytes in one work request. Default 256 KiB: a large value then crosses in pieces, and the peer
-    /// copies one out while the next is under way. Smaller costs messages. The device's own limit applies too.
+    /// Largest number of bytes in one message. Default: 256 KiB. A larger value is sent in pieces, so that the peer
+    /// copies one out while the next is in flight. Smaller pieces cost more messages. The device's limit applies too.
     pub max_piece: u32,
-    /// Largest window the peer may offer. Default 1 GiB. Costs nothing: nothing is allocated on its account.
+    /// Largest window that the peer may offer, in bytes. Default: 1 GiB. No memory is allocated for it.
     pub max_peer_window: u32,
 }
 
 impl Config {
-    /// The defaults for a role.
+    /// Returns the defaults for a role.
     pub fn new(role: Role) -> Self {
         Self {
             handshake_timeout: Duration::from_secs(10),

@@ -1,4 +1,4 @@
-//! The connection: told what happened, asked what to do.
+//! The state machine of one side of one connection.
 
 mod closing;
 mod counters;
@@ -35,10 +35,11 @@ use crate::work::{Completion, Outcome, RegionId, Slice, WrKind};
 
 /// One side of one connection.
 ///
-/// Told: [`handle_established`](Self::handle_established), [`handle_completion`](Self::handle_completion),
+/// Inputs: [`handle_established`](Self::handle_established), [`handle_completion`](Self::handle_completion),
 /// [`handle_disconnected`](Self::handle_disconnected), [`handle_device_failure`](Self::handle_device_failure),
-/// [`handle_timeout`](Self::handle_timeout). Asked after each of these, in this order: [`poll_work`](Self::poll_work) until it has none,
-/// [`poll_timeout`](Self::poll_timeout), [`poll_event`](Self::poll_event). Asking late costs time, never correctness.
+/// [`handle_timeout`](Self::handle_timeout). Outputs, to be polled in this order after each input:
+/// [`poll_work`](Self::poll_work) until it returns `None`, [`poll_timeout`](Self::poll_timeout),
+/// [`poll_event`](Self::poll_event). Late polling costs time, never correctness.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Connection {
     role: Role,
@@ -54,18 +55,18 @@ pub struct Connection {
     timers: Timers,
     /// Receive slots to post.
     receives: VecDeque<u32>,
-    /// How many there are.
+    /// Number of receive slots.
     receive_slots: u32,
     control: RegionId,
     max_piece: u32,
-    /// Bytes written plainly, which the next immediate announces too.
+    /// Bytes sent by plain WRITEs, which the next immediate announces too.
     unannounced: u32,
-    /// Whether the next immediate announces the last ones of some that were lent.
+    /// Whether the next immediate announces the last bytes of a lent slice.
     lending_ends: bool,
     events: VecDeque<Event>,
-    /// The send number of the keepalive under way, and the periods it has been under way.
+    /// The keepalive in flight: its send number, and the periods since it was sent.
     keepalive: Option<(u64, u32)>,
-    /// Since when data waits for the peer's window.
+    /// When data began to wait for the peer's window.
     stalled_since: Option<Instant>,
     counters: Counters,
 }
@@ -74,28 +75,28 @@ pub struct Connection {
 enum State {
     /// The queue pair is not connected yet.
     Connecting,
-    /// The application closed before that. The connection is completed all the same, then closed: a request that
-    /// vanishes half way crashes a reference server (hazard H11).
+    /// The application closed before the queue pair was connected. The connection is completed and then closed,
+    /// because a request that vanishes half way crashes a Valkey server (clause H-6).
     Abandoned,
-    /// Connected; the handshake may still be under way.
+    /// Connected; the handshake may not be complete.
     Open,
-    /// The application has closed; what it wrote is being delivered.
+    /// The application has closed; the bytes it wrote are being delivered.
     Closing,
-    /// Everything was delivered; the peer may disconnect first.
+    /// Everything was delivered; waits so that the peer can disconnect first.
     Lingering,
-    /// A disconnect is to be done.
+    /// The next work is the disconnect.
     Disconnecting,
-    /// Over.
+    /// Ended.
     Closed,
 }
 
 impl Connection {
-    /// A connection that is not established yet. Its first work is to post all receives: do that before
-    /// connecting or accepting (clause H-1).
+    /// Creates a connection that is not established yet. Its first work is to post all receives; do that before
+    /// you connect or accept (clause H-1).
     ///
     /// # Panics
-    /// If the resources make no sense: no receive buffer, unequal ones, an empty send buffer, a send queue too
-    /// short for any data.
+    /// If there is no receive buffer, if the receive buffers differ in length, if the send buffer is empty, or if the
+    /// send queue is too short for any data.
     pub fn new(role: Role, config: Config, resources: Resources<'_>) -> Self {
         assert!(resources.send_depth > CONTROL_RESERVE, "the send queue has room for data");
         let limit = (role == Role::Client).then_some(config.credit_limit.clamp(4, 1024));
@@ -124,10 +125,10 @@ impl Connection {
         }
     }
 
-    /// The peer's connect request was accepted. From here on the peer has the handshake deadline to get as far
-    /// as its first Register: a client that is gone by now may never be reported (clause H-4).
+    /// Input: this side accepted the peer's connect request. A server starts the handshake deadline here, because the
+    /// device may never report a client that has gone in the meantime (clause H-4).
     ///
-    /// A client has no such deadline, because giving up half way harms a server (clause H-6).
+    /// A client has no deadline here, because giving up half way harms a server (clause H-6).
     pub fn handle_accepted(&mut self, now: Instant) {
         self.now = now;
         if (self.role, self.state) == (Role::Server, State::Connecting) {
@@ -135,7 +136,7 @@ impl Connection {
         }
     }
 
-    /// The queue pair is connected: offers our memory to the peer (clause H-2).
+    /// Input: the queue pair is connected. Offers our memory to the peer (clause H-2).
     pub fn handle_established(&mut self, now: Instant) {
         self.now = now;
         match self.state {
@@ -145,7 +146,7 @@ impl Connection {
         }
         let memory = self.rx.register_first();
         self.send_register(memory);
-        // The peer's Register may have been faster than the news that we are established.
+        // The peer's Register may have arrived before this event.
         if self.is_connected() {
             self.timers.stop(Timer::Handshake);
             self.events.push_back(Event::Connected);
@@ -158,7 +159,7 @@ impl Connection {
         self.reset_idle_timer();
     }
 
-    /// The application has closed by now: what it wrote before is delivered all the same.
+    /// The application has closed before; the bytes it wrote are delivered before the connection ends.
     fn handle_late_established(&mut self) {
         self.start_closing();
         if !self.is_closed() {
@@ -167,13 +168,13 @@ impl Connection {
         }
     }
 
-    /// A work request finished. `message` holds the bytes of a receive that ended as [`Outcome::Received`];
-    /// it is not looked at otherwise.
+    /// Input: a work request finished. `message` holds the bytes of a receive that ended as [`Outcome::Received`];
+    /// it is ignored for other outcomes.
     pub fn handle_completion(&mut self, now: Instant, completion: Completion, message: &[u8]) {
         self.now = now;
         let result = match (completion.wr_id.kind(), completion.outcome) {
-            // What had arrived when the connection ended is still the application's, and so is the knowledge
-            // of what arrived at the peer. Nothing else matters any more.
+            // After the end, only two things still matter: data that had arrived, for the application to read,
+            // and acknowledgements, for the delivery report.
             (WrKind::Receive(_), Outcome::Written { byte_len, imm }) if self.is_closed() => {
                 self.handle_written(byte_len, imm)
             }
@@ -182,10 +183,7 @@ impl Connection {
                 Ok(())
             }
             _ if self.is_closed() => Ok(()),
-            (_, Outcome::Failed(status)) => {
-                self.handle_failure(status);
-                Ok(())
-            }
+            (kind, Outcome::Failed(status)) => self.handle_failure(kind, status),
             (WrKind::Receive(slot), Outcome::Received { len }) => {
                 self.take_receive(slot);
                 self.handle_message(len, message)
@@ -194,7 +192,7 @@ impl Connection {
                 self.take_receive(slot);
                 self.handle_written(byte_len, imm)
             }
-            // No device reports these.
+            // Devices do not report these.
             (WrKind::Receive(_), Outcome::Sent) | (WrKind::Send(_), _) => Ok(()),
         };
         if let Err(error) = result {
@@ -202,8 +200,8 @@ impl Connection {
         }
     }
 
-    /// The peer disconnected. Hand over every completion there is before telling this, or replies that
-    /// arrived just before are lost (hazard H17).
+    /// Input: the peer disconnected. Hand over all completions first, or replies that arrived just before are lost
+    /// (clause X-2).
     pub fn handle_disconnected(&mut self, now: Instant) {
         self.now = now;
         match self.state {
@@ -212,13 +210,13 @@ impl Connection {
         }
     }
 
-    /// The device refused a work request, or is gone.
+    /// Input: the device rejected a work request or was removed.
     pub fn handle_device_failure(&mut self, now: Instant) {
         self.now = now;
         self.end(CloseReason::Device);
     }
 
-    /// The moment told by [`poll_timeout`](Self::poll_timeout) has come. Early and repeated calls are
+    /// Input: the time that [`poll_timeout`](Self::poll_timeout) returned has come. Early and repeated calls are
     /// harmless.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.now = now;
@@ -236,53 +234,53 @@ impl Connection {
         }
     }
 
-    /// Offsets of the send_buffer region that the application may fill next, in one piece. Empty while the
-    /// connection cannot take more: try again after a completion. Fill, then [`commit`](Self::commit).
+    /// Returns the contiguous range of the send buffer that the application may fill next. Fill it, then
+    /// [`commit`](Self::commit). Empty while the connection cannot take more: try again after a completion.
     pub fn reserve(&self) -> Range<u32> {
         if self.is_closing() { 0..0 } else { self.send_buffer.free() }
     }
 
-    /// How many bytes the application may fill or [lend](Self::lend) in all: those of [`reserve`](Self::reserve), and
-    /// those at the front of the ring after them. Bytes lent count as if they were in the send buffer. At least three
-    /// quarters of the send buffer once every signalled send has completed.
+    /// Returns how many bytes the application may fill or [lend](Self::lend) in all: those of
+    /// [`reserve`](Self::reserve), and those at the front of the ring after them. Lent bytes count as if they were in
+    /// the send buffer. At least three quarters of the send buffer are free once every signalled send has completed.
     pub fn room(&self) -> u32 {
         if self.is_closing() { 0 } else { self.send_buffer.room() }
     }
 
-    /// The first `len` bytes of [`reserve`](Self::reserve) are filled and shall be sent. Without effect if the
-    /// connection has closed in between: nothing is taken after that.
+    /// Sends the first `len` bytes of [`reserve`](Self::reserve), which the application has filled. No effect if the
+    /// connection has closed in the meantime.
     ///
     /// # Panics
-    /// If they are more than were offered.
+    /// If `len` exceeds what [`reserve`](Self::reserve) returned.
     pub fn commit(&mut self, len: u32) {
         if !self.is_closing() {
             self.send_buffer.commit(len);
         }
     }
 
-    /// These bytes shall be sent after everything committed so far, from where they lie: a region of the application's
-    /// own, not the send buffer. Without effect if the connection has closed in between.
+    /// Sends bytes of a region of the application, without copying them into the send buffer, after everything
+    /// committed so far. No effect if the connection has closed in the meantime.
     ///
-    /// They must not change until so many bytes are [delivered](Self::delivery_report) that they are among them, or the device
-    /// has given up the connection: it may have to send them again until then (hazard H20).
+    /// The bytes must not change until [`delivery_report`](Self::delivery_report) counts them as delivered or the device
+    /// has ended the connection, because the device may have to send them again.
     ///
     /// # Panics
-    /// If they are more than there is [`room`](Self::room) for.
+    /// If the slice is longer than [`room`](Self::room).
     pub fn lend(&mut self, slice: Slice) {
         if !self.is_closing() {
             self.send_buffer.lend(slice);
         }
     }
 
-    /// The next received bytes that lie in one piece. Copy them out, then [`consume`](Self::consume).
+    /// Returns the next contiguous received bytes. Copy them out, then [`consume`](Self::consume).
     pub fn readable(&self) -> Option<Slice> {
         self.rx.readable()
     }
 
-    /// The application has copied out the first `len` bytes of [`readable`](Self::readable).
+    /// Frees the first `len` bytes of [`readable`](Self::readable), which the application has copied out.
     ///
     /// # Panics
-    /// If they are more than were offered.
+    /// If `len` exceeds what [`readable`](Self::readable) returned.
     pub fn consume(&mut self, len: u32) {
         self.rx.consume(len);
         self.rotate();
@@ -327,54 +325,54 @@ impl Connection {
         self.poll_message().or_else(|| self.poll_data(clock)).or_else(|| self.poll_closing(clock))
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due. `None`: never, as things stand.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is due, or `None` if no deadline is set.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.timers.next()
     }
 
-    /// The next event, until there is none.
+    /// Returns the next event for the application, or `None` if there is none for now.
     #[must_use]
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Whether both sides know each other's memory.
+    /// Returns whether both sides know each other's memory.
     pub fn is_connected(&self) -> bool {
         self.tx.is_registered() && !matches!(self.state, State::Connecting | State::Abandoned)
     }
 
-    /// Whether the connection is over: nothing more can be written, and nothing more will arrive.
+    /// Returns whether the connection has ended: nothing more can be written, and nothing more will arrive.
     pub fn is_closed(&self) -> bool {
         matches!(self.state, State::Disconnecting | State::Closed)
     }
 
-    /// Whether the application has closed, or the connection is over: nothing more can be written.
+    /// Returns whether the application has closed or the connection has ended: nothing more can be written.
     pub fn is_closing(&self) -> bool {
         !matches!(self.state, State::Connecting | State::Open)
     }
 
-    /// Length of the peer's window in bytes; 0 before its first Register.
+    /// Returns the length of the peer's window in bytes; 0 before its first Register.
     pub fn peer_window(&self) -> u32 {
         self.tx.len()
     }
 
-    /// Length of our window in bytes.
+    /// Returns the length of our window in bytes.
     pub fn window(&self) -> u32 {
         self.rx.len()
     }
 
-    /// Length of the send buffer in bytes.
+    /// Returns the length of the send buffer in bytes.
     pub fn send_buffer(&self) -> u32 {
         self.send_buffer.len()
     }
 
-    /// The counts so far.
+    /// Returns the counts so far.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// The device gives a receive back. It is posted again before anything else is done.
+    /// The device gave a receive back. It is posted again before other work.
     fn take_receive(&mut self, slot: u32) {
         if slot < self.receive_slots {
             self.receives.push_back(slot);
@@ -382,14 +380,14 @@ impl Connection {
         self.reset_idle_timer();
     }
 
-    /// Something was heard from the peer: the idle deadline starts again.
+    /// Something arrived from the peer: the idle deadline starts again.
     fn reset_idle_timer(&mut self) {
         if let (Some(limit), State::Open) = (self.config.idle_timeout, self.state) {
             self.timers.set(Timer::Idle, self.now, limit);
         }
     }
 
-    /// A period of zero means none, or time would never pass.
+    /// A period of zero means no keepalives; otherwise time could not pass.
     fn keepalive_period(&self) -> Option<Duration> {
         self.config.keepalive.filter(|period| !period.is_zero())
     }

@@ -1,30 +1,33 @@
-//! What a peer, or our own caller, did wrong; and how a connection ended.
+//! Protocol violations by the peer, and the reasons for which a connection ends.
 
 use core::fmt;
 use core::time::Duration;
 
 use crate::work::FailureStatus;
 
-/// The peer broke a clause of the protocol. The connection it did this on is over; nothing else is touched.
+/// The peer broke a clause of the protocol. Only the connection on which this happened ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// A control message must have exactly 32 bytes.
+    /// A control message did not have exactly 32 bytes.
     #[error("control message of {len} bytes instead of 32 (clause {})", self.clause())]
     MessageLength {
         /// The length received.
         len: u32,
     },
-    /// The opcode is none that this side accepts.
+    /// A control message was longer than the 32 bytes of a receive, so the device could not deliver it.
+    #[error("control message of more than 32 bytes (clause {})", self.clause())]
+    MessageTooLong,
+    /// This side does not accept the opcode.
     #[error("unexpected control message opcode {opcode:#06x} (clause {})", self.clause())]
     Opcode {
         /// The opcode received.
         opcode: u16,
     },
-    /// The peer offered no memory.
+    /// The peer offered a window of 0 bytes.
     #[error("peer registered a window of 0 bytes (clause {})", self.clause())]
     EmptyWindow,
-    /// The peer's window is beyond our limit, or beyond the end of the address space.
+    /// The peer's window exceeds our limit or the end of the address space.
     #[error(
         "peer registered a window of {len} bytes at {addr:#x}, beyond the limit of {limit} bytes (clause {})", self.clause()
     )]
@@ -36,7 +39,7 @@ pub enum ProtocolError {
         /// Our limit.
         limit: u32,
     },
-    /// The peer offered new memory while the old was partly written: bytes under way may be lost.
+    /// The peer offered another window while the current one was partly written: bytes in flight may be lost.
     #[error("peer registered a new window with {written} of {len} bytes of the old one written (clause {})", self.clause())]
     WindowReplaced {
         /// Bytes written into the old window.
@@ -44,12 +47,12 @@ pub enum ProtocolError {
         /// Length of the old window.
         len: u32,
     },
-    /// The immediate announces more bytes than our window has room for.
+    /// The immediate announces more bytes than our window has left.
     #[error("immediate announces {announced} bytes with {room} bytes of room (clause {})", self.clause())]
     ImmediateBeyondWindow {
         /// Bytes announced.
         announced: u32,
-        /// Bytes of room that were left.
+        /// Bytes that were left.
         room: u32,
     },
     /// The immediate announces fewer bytes than the write carried.
@@ -60,19 +63,19 @@ pub enum ProtocolError {
         /// Bytes the write carried.
         written: u32,
     },
-    /// The peer asks for answers faster than it takes them.
+    /// The peer asks questions faster than it takes the answers.
     #[error("more than {limit} control messages are waiting for the peer to take them (clause {})", self.clause())]
     TooManyRequests {
-        /// How many may wait.
+        /// Largest number of answers that may wait.
         limit: usize,
     },
 }
 
 impl ProtocolError {
-    /// The id of the clause that the peer broke, as in `spec/protocol.md`.
+    /// Returns the id of the broken clause in `spec/protocol.md`.
     pub fn clause(&self) -> &'static str {
         match self {
-            Self::MessageLength { .. } => "M-1",
+            Self::MessageLength { .. } | Self::MessageTooLong => "M-1",
             Self::Opcode { .. } => "M-2",
             Self::EmptyWindow | Self::WindowTooLarge { .. } => "W-2",
             Self::WindowReplaced { .. } => "W-5",
@@ -83,22 +86,22 @@ impl ProtocolError {
     }
 }
 
-/// Why a connection ended. Told once, by [`Event::Closed`](crate::Event::Closed).
+/// Why a connection ended. Reported once, by [`Event::Closed`](crate::Event::Closed).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// This side closed, and everything written before was acknowledged by the peer's device.
+    /// This side closed, and the peer's device has acknowledged all bytes.
     Local,
-    /// This side closed, and the close deadline passed with this many bytes not acknowledged.
+    /// This side closed, and some bytes were not acknowledged before the close deadline.
     LocalUnfinished {
-        /// Bytes written by the application whose arrival is unknown.
+        /// Bytes that the application wrote and that may not have arrived.
         bytes: u64,
     },
     /// The peer disconnected.
     Peer,
-    /// The peer did not offer its memory in time.
+    /// The peer did not register its window in time.
     HandshakeTimeout,
-    /// Nothing was heard from the peer for as long as [`Config::idle_timeout`](crate::Config::idle_timeout) allows.
+    /// Nothing was received from the peer for [`Config::idle_timeout`](crate::Config::idle_timeout).
     IdleTimeout,
     /// Data waited for the peer's next window for as long as [`Config::stall_timeout`](crate::Config::stall_timeout)
     /// allows.
@@ -106,16 +109,16 @@ pub enum CloseReason {
         /// How long it waited.
         after: Duration,
     },
-    /// The peer did not take this many keepalives.
+    /// The peer's device did not acknowledge a keepalive.
     KeepaliveTimeout {
-        /// How many periods passed.
+        /// The keepalive periods that passed.
         missed: u32,
     },
     /// The peer broke the protocol.
     Protocol(ProtocolError),
     /// A work request failed.
     Failed(FailureStatus),
-    /// The device is gone, or refused a work request.
+    /// The device rejected a work request or was removed.
     Device,
 }
 
@@ -127,15 +130,15 @@ impl fmt::Display for CloseReason {
                 write!(f, "closed on this side with {bytes} bytes not acknowledged")
             }
             Self::Peer => f.write_str("the peer disconnected"),
-            Self::HandshakeTimeout => f.write_str("the peer did not offer its memory in time"),
-            Self::IdleTimeout => f.write_str("the peer was not heard for too long"),
+            Self::HandshakeTimeout => f.write_str("the peer did not complete the handshake in time (no RegisterXferMemory message): is it a Valkey RDMA port?"),
+            Self::IdleTimeout => f.write_str("nothing was received from the peer for longer than the idle timeout"),
             Self::StallTimeout { after } => {
                 write!(f, "the peer is alive but offered no receive window for {after:?}")
             }
-            Self::KeepaliveTimeout { missed } => write!(f, "the peer took no keepalive for {missed} periods"),
+            Self::KeepaliveTimeout { missed } => write!(f, "the peer did not acknowledge a keepalive for {missed} periods"),
             Self::Protocol(error) => write!(f, "{error}"),
             Self::Failed(status) => write!(f, "{status}"),
-            Self::Device => f.write_str("the device refused or is gone"),
+            Self::Device => f.write_str("the RDMA device rejected a work request or was removed"),
         }
     }
 }

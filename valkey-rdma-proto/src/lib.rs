@@ -1,14 +1,13 @@
 //! The wire protocol of Valkey over RDMA and its connection state machine, without I/O.
 //!
-//! Valkey 8.1 and later can carry RESP over RDMA: each side offers the other a window of its memory, the other
-//! writes bytes into it with RDMA WRITE and announces them by a number, and offers a fresh window once the old
-//! one is full. This crate is that protocol and nothing else: it opens no socket, reads no clock, holds no
-//! pointer and copies no payload. It is told what happened and asked what to do.
+//! Valkey 8.1 and later can carry RESP over RDMA. Each side offers the other a window of its memory. The other side
+//! writes bytes into it with RDMA WRITE and announces their number. When the window is full, its owner offers another
+//! one. This crate implements that protocol and nothing else: it opens no socket, reads no clock, holds no pointer and
+//! copies no payload. Its inputs are `handle_*` calls, its outputs `poll_*` calls.
 //!
 //! # The run loop
 //!
-//! A transport owns the queue pair and the registered memory, and turns the crank. Two connections in one
-//! process, joined by nothing but this loop's shape:
+//! A transport owns the queue pair and the registered memory, and drives the connection:
 //!
 //! ```
 //! use valkey_rdma_proto::work::{Region, RegionId};
@@ -46,15 +45,15 @@
 //! let Some(Work::Message(request, bytes)) = connection.poll_work(clock) else { panic!("a Register") };
 //! assert_eq!(bytes[..2], [0, 3]);
 //!
-//! // ... copy `bytes` to the place that `request.local` names, post `request`, wait for completions, hand each
-//! // to `handle_completion`, and ask again. `poll_timeout` tells when to call `handle_timeout`.
+//! // ... copy `bytes` to `request.local`, post `request`, wait for completions, pass each to `handle_completion`,
+//! // and poll again. `poll_timeout` returns when to call `handle_timeout`.
 //! assert!(connection.poll_timeout().is_some(), "the peer's Register is due");
 //! ```
 //!
 //! # Viewpoint
 //!
-//! `tx` and `rx` are seen from this side: what the peer's documentation calls its RX buffer is our `tx` window.
-//! Integers are in host order everywhere but in [`wire`].
+//! `tx` and `rx` are seen from this side: the peer's RX buffer is our `tx` window. Integers are in host order everywhere
+//! except in [`wire`].
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,19 +1,19 @@
-//! Time as the core sees it: told by the caller, never read.
+//! Time, which the caller supplies: this crate reads no clock.
 
 use core::ops::{Add, Sub};
 use core::time::Duration;
 
-/// A moment on a monotonic clock of the caller's choice, counted from an origin of the caller's choice.
+/// A point in time on a monotonic clock. The caller chooses the clock and its origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Instant(Duration);
 
 impl Instant {
-    /// The moment `elapsed` after the clock's origin.
+    /// Returns the time `elapsed` after the clock's origin.
     pub fn from_origin(elapsed: Duration) -> Self {
         Self(elapsed)
     }
 
-    /// How long after the clock's origin this is.
+    /// Returns the duration since the clock's origin.
     pub fn since_origin(self) -> Duration {
         self.0
     }
@@ -22,7 +22,7 @@ impl Instant {
 impl Add<Duration> for Instant {
     type Output = Instant;
 
-    /// Saturates at the end of time, so that "never" may be written as a very long duration.
+    /// Saturates, so that a very long duration can stand for "never".
     fn add(self, later: Duration) -> Instant {
         Instant(self.0.saturating_add(later))
     }
@@ -31,7 +31,7 @@ impl Add<Duration> for Instant {
 impl Sub for Instant {
     type Output = Duration;
 
-    /// Zero if `earlier` is in fact later.
+    /// Returns zero if `earlier` is later.
     fn sub(self, earlier: Instant) -> Duration {
         self.0.saturating_sub(earlier.0)
     }

@@ -24,9 +24,9 @@ pub const OPCODE_REGISTER_XFER_MEMORY: u16 = 3;
 pub enum ControlMessage {
     /// Asks for, or answers with, the server's feature bits. The server copies `select` into its answer.
     GetServerFeature(Features),
-    /// Tells the server which features the client uses. Never answered.
+    /// Announces to the server which features the client uses. Not answered.
     SetClientFeature(Features),
-    /// Shows that the sender lives. Never answered.
+    /// Shows that the sender is alive. Not answered.
     Keepalive,
     /// Offers memory to write into, and restarts the write offset at 0.
     RegisterXferMemory(XferMemory),
@@ -35,7 +35,7 @@ pub enum ControlMessage {
 /// Feature bits under a selector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Features {
-    /// Which set of bits is meant; opaque to the answering side.
+    /// Selects a set of bits; opaque to the answering side.
     pub select: u16,
     /// The bits.
     pub bits: u64,
@@ -82,7 +82,7 @@ struct RegisterMessage {
 }
 
 impl ControlMessage {
-    /// Reads a control message. Reserved bytes are ignored, because Valkey 8.0.0-rc1 left them uninitialised.
+    /// Decodes a control message. Ignores reserved bytes, because Valkey 8.0.0-rc1 left them uninitialised.
     ///
     /// # Errors
     /// [`ProtocolError::MessageLength`] if there are not exactly 32 bytes, [`ProtocolError::Opcode`] if the
@@ -109,7 +109,7 @@ impl ControlMessage {
         }
     }
 
-    /// Writes a control message, with reserved bytes zero.
+    /// Encodes a control message, with reserved bytes zero.
     pub fn encode(&self) -> [u8; MESSAGE_LEN] {
         match *self {
             Self::GetServerFeature(features) => FeatureMessage::encode(OPCODE_GET_SERVER_FEATURE, features),
@@ -127,7 +127,7 @@ impl ControlMessage {
         }
     }
 
-    /// The opcode this message has on the wire.
+    /// Returns the opcode of this message.
     pub fn opcode(&self) -> u16 {
         match self {
             Self::GetServerFeature(_) => OPCODE_GET_SERVER_FEATURE,

@@ -1,22 +1,22 @@
-//! The descriptors that pass between the core and a device: work requests one way, completions the other.
+//! The descriptors between the connection and a device: work requests to the device, completions back.
 //!
-//! They name regions, offsets and lengths; the bytes stay in memory that the transport owns. A device needs
-//! to know nothing else of the protocol.
+//! They name regions, offsets and lengths; the bytes stay in memory that the transport owns. A device needs to know
+//! nothing else of the protocol.
 
 use core::fmt;
 
-/// Names one registered memory region of one connection. The transport hands the names out.
+/// The id of a registered memory region of one connection. The transport chooses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RegionId(pub u32);
 
-/// A registered memory region: its name here, and what a peer needs to write into it.
+/// A registered memory region: its id, and what a peer needs to write into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Region {
-    /// Its name in work requests of this side.
+    /// The id in work requests of this side.
     pub id: RegionId,
-    /// The address a peer must name, as the device knows it.
+    /// The address for the peer's writes, as the device knows it.
     pub addr: u64,
-    /// The remote key a peer must name. Meaningless for a region without remote access.
+    /// The remote key for the peer's writes. Has no meaning for a region without remote access.
     pub rkey: u32,
     /// Length in bytes.
     pub len: u32,
@@ -36,13 +36,13 @@ pub struct Slice {
 /// A work request for the send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SendRequest {
-    /// Comes back in the completion.
+    /// The completion carries the same id.
     pub wr_id: WrId,
     /// The bytes to send.
     pub local: Slice,
-    /// What to do with them.
+    /// The operation.
     pub op: SendOp,
-    /// Whether a completion is wanted when it succeeds. Failures always complete.
+    /// Whether success produces a completion. Failures always do.
     pub signalled: bool,
 }
 
@@ -51,26 +51,26 @@ pub struct SendRequest {
 pub enum SendOp {
     /// A message into the peer's next posted receive.
     Send,
-    /// Bytes into the peer's memory; the peer is not told.
+    /// Bytes into the peer's memory. The peer is not notified.
     Write {
         /// Address in the peer's memory.
         addr: u64,
         /// The peer's key for it.
         rkey: u32,
     },
-    /// Bytes into the peer's memory, and a completion at the peer that uses up one of its receives.
+    /// Bytes into the peer's memory, and a completion at the peer, which uses up one of its receives.
     WriteWithImm {
         /// Address in the peer's memory.
         addr: u64,
         /// The peer's key for it.
         rkey: u32,
-        /// The number told to the peer, in host order; the device puts it on the wire big-endian.
+        /// The number in the peer's completion, in host order; the device puts it on the wire big-endian.
         imm: u32,
     },
 }
 
 impl SendOp {
-    /// Whether this operation uses up one of the peer's posted receives.
+    /// Returns whether this operation uses up one of the peer's posted receives.
     pub fn consumes_receive(&self) -> bool {
         !matches!(self, SendOp::Write { .. })
     }
@@ -79,22 +79,22 @@ impl SendOp {
 /// A buffer posted for one incoming message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReceiveRequest {
-    /// Comes back in the completion.
+    /// The completion carries the same id.
     pub wr_id: WrId,
-    /// Where the message is to be put.
+    /// The buffer for the message.
     pub local: Slice,
 }
 
-/// What a device reports of one finished work request.
+/// A device's report of one finished work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Completion {
-    /// The identity given when it was posted.
+    /// The id of the work request.
     pub wr_id: WrId,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// How a work request ended.
+/// The outcome of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// A signalled send was acknowledged by the peer, and with it every send posted before it.
@@ -113,7 +113,7 @@ pub enum Outcome {
         /// The immediate, in host order.
         imm: u32,
     },
-    /// It failed; the queue pair is in error and nothing more will be sent or received on it.
+    /// The request failed. The queue pair is in error: nothing more will be sent or received on it.
     Failed(FailureStatus),
 }
 
@@ -123,19 +123,19 @@ pub enum Outcome {
 pub enum FailureStatus {
     /// The message is longer than the posted receive, or longer than the port can send.
     LocalLength,
-    /// The queue pair was used against its configuration.
+    /// The queue pair does not allow the request.
     LocalQueuePair,
     /// The local buffer is not covered by its region or its access rights.
     LocalProtection,
-    /// The queue pair went to error before this request was worked on.
+    /// The queue pair failed before this request was executed.
     Flushed,
     /// The peer's device refused the request as invalid.
     RemoteInvalidRequest,
     /// The peer's key, bounds or access rights do not allow the access.
     RemoteAccess,
-    /// The peer could not complete it.
+    /// The peer's device could not complete the request.
     RemoteOperation,
-    /// The peer did not acknowledge in time, after all retries: it or the path to it is gone.
+    /// The peer did not acknowledge, after all retries: the peer or the path to it has failed.
     RetryExceeded,
     /// The peer had no receive posted, after all retries.
     RnrRetryExceeded,
@@ -149,28 +149,32 @@ impl fmt::Display for FailureStatus {
             Self::LocalLength => f.write_str("local length error"),
             Self::LocalQueuePair => f.write_str("local queue pair operation error"),
             Self::LocalProtection => f.write_str("local protection error"),
-            Self::Flushed => f.write_str("flushed by an earlier error"),
+            Self::Flushed => {
+                f.write_str("the queue pair failed without an error on this side; usually the peer wrote outside of its window")
+            },
             Self::RemoteInvalidRequest => f.write_str("remote invalid request error"),
             Self::RemoteAccess => f.write_str("remote access error"),
             Self::RemoteOperation => f.write_str("remote operation error"),
             Self::RetryExceeded => f.write_str("transport retry counter exceeded (peer unreachable)"),
-            Self::RnrRetryExceeded => f.write_str("receiver-not-ready retry counter exceeded"),
-            Self::Other(status) => write!(f, "work completion status {status}"),
+            Self::RnrRetryExceeded => {
+                f.write_str("the peer had no free receive buffer (receiver-not-ready retries exceeded)")
+            }
+            Self::Other(status) => write!(f, "work completion status {status} (see ibv_poll_cq(3))"),
         }
     }
 }
 
-/// The identity of a work request, chosen by the core and returned by the device untouched.
+/// The id of a work request, chosen by the connection and returned unchanged by the device.
 ///
-/// Shape: bit 63 tells a receive (1) from a send (0). A receive carries the number of its slot; a send
-/// carries its sequence number, counted over the connection, so that one signalled completion vouches for
-/// every send with a smaller number.
+/// Shape: bit 63 is 1 for a receive and 0 for a send. A receive carries the number of its slot. A send carries its
+/// sequence number within the connection, so that one signalled completion acknowledges every send with a smaller
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WrId(pub u64);
 
 const RECEIVE_BIT: u64 = 1 << 63;
 
-/// A [`WrId`] taken apart.
+/// A decoded [`WrId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WrKind {
     /// A receive, with its slot.
@@ -180,17 +184,17 @@ pub enum WrKind {
 }
 
 impl WrId {
-    /// The identity of the receive in `slot`.
+    /// Returns the id of the receive in `slot`.
     pub fn receive(slot: u32) -> Self {
         Self(RECEIVE_BIT | u64::from(slot))
     }
 
-    /// The identity of the `sequence`-th send.
+    /// Returns the id of the send with number `sequence`.
     pub fn send(sequence: u64) -> Self {
         Self(sequence & !RECEIVE_BIT)
     }
 
-    /// Takes the identity apart. Every value has a meaning, so a device cannot break this.
+    /// Decodes the id. Every value is valid, so a faulty device cannot cause a panic here.
     pub fn kind(self) -> WrKind {
         if self.0 & RECEIVE_BIT == 0 { WrKind::Send(self.0) } else { WrKind::Receive(self.0 as u32) }
     }

@@ -1,4 +1,4 @@
-//! How a connection ends, and what becomes of its bytes (area X).
+//! How a connection ends, and what happens to its bytes (area X).
 
 use super::timers::Timer;
 use super::{Connection, DeliveryReport, Event, State, Work};
@@ -6,8 +6,8 @@ use crate::error::CloseReason;
 use crate::time::Instant;
 
 impl Connection {
-    /// Closes in order: delivers what was committed, waits for its acknowledgement, then disconnects (clause
-    /// Repeated calls do nothing.
+    /// Closes in order: delivers the committed bytes, waits for their acknowledgement, then disconnects (clause X-1).
+    /// Repeated calls do nothing.
     pub fn close(&mut self, now: Instant) {
         self.now = now;
         match self.state {
@@ -17,7 +17,7 @@ impl Connection {
         }
     }
 
-    /// Begins to close. Bytes that wait for the peer's first Register are worth waiting for it; without any there
+    /// Begins to close. If bytes wait for the peer's first Register, closing waits for it too; without such bytes there
     /// is nothing to deliver.
     pub(super) fn start_closing(&mut self) {
         if !self.tx.is_registered() && self.send_buffer.unposted().len == 0 {
@@ -28,13 +28,13 @@ impl Connection {
         self.timers.set(Timer::Close, self.now, self.config.close_timeout);
     }
 
-    /// What became of the bytes committed so far. Final once the connection is closed and every completion was
+    /// Returns what happened to the bytes committed so far. Final once the connection has ended and every completion was
     /// handed over.
     pub fn delivery_report(&self) -> DeliveryReport {
         self.send_buffer.delivery_report()
     }
 
-    /// Once everything is posted: makes sure of a last completion, waits for it, lingers, disconnects.
+    /// Once everything is posted: requests a last completion, waits for it, lingers, disconnects.
     pub(super) fn poll_closing(&mut self, clock: &dyn Fn() -> Instant) -> Option<Work> {
         if self.state != State::Closing || self.send_buffer.unposted().len > 0 || !self.outbox.is_empty() {
             return None;
@@ -56,7 +56,7 @@ impl Connection {
         None
     }
 
-    /// Ends on this side's own account.
+    /// Ends the connection from this side.
     pub(super) fn end_here(&mut self) {
         let DeliveryReport { unknown, unsent, .. } = self.delivery_report();
         self.end(match unknown + unsent {
@@ -67,7 +67,7 @@ impl Connection {
 
     pub(super) fn end(&mut self, reason: CloseReason) {
         if matches!(reason, CloseReason::Protocol(_)) {
-            // The peer's stream has shifted: what still lies in the queue is not to be trusted.
+            // The peer's stream has shifted: completions that follow must not be trusted.
             self.rx.close();
         }
         if self.is_closed() {

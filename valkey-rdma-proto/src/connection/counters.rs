@@ -1,9 +1,9 @@
-//! What a connection counts.
+//! The counters of a connection.
 
 use core::hash::{Hash, Hasher};
 use core::time::Duration;
 
-/// Exact counts of one connection since it was made.
+/// Exact counts of one connection since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
@@ -15,11 +15,11 @@ pub struct Counters {
     pub messages_sent: u64,
     /// Control messages received.
     pub messages_received: u64,
-    /// Register messages sent: how often the peer was given a fresh window.
+    /// Register messages sent: how often this side offered a window.
     pub registers_sent: u64,
     /// Register messages received.
     pub registers_received: u64,
-    /// Questions asked to gain credits.
+    /// GetServerFeature messages sent to gain credits.
     pub probes: u64,
     /// Immediates received: pieces of data announced by the peer.
     pub immediates_received: u64,
@@ -31,14 +31,14 @@ pub struct Counters {
     pub receives_posted: u64,
     /// How often data waited because the peer's window was full.
     pub window_stalls: u64,
-    /// For how long, in all.
+    /// The sum of these waits.
     pub window_stall_time: Duration,
-    /// Fewest credits there ever were; `None` on a side that does not count them.
+    /// The smallest number of credits so far; `None` on a side that does not count them.
     pub credits_low_water: Option<u32>,
 }
 
-/// Counts are history, not state: two connections that differ in nothing else behave alike. Left out of the hash
-/// so that a model checker, which remembers states by their hash, knows a state again however it was reached.
+/// Counters are history, not state: connections that differ only in their counters behave alike. They are left out of the
+/// hash so that a model checker, which remembers states by their hash, recognises a state however it was reached.
 impl Hash for Counters {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }

@@ -1,9 +1,9 @@
-//! How many messages a client may still send before the server has proven that it takes them.
+//! Flow control of messages: how many a client may send before the server has proven that it takes them (area C).
 //!
-//! Every WRITE_WITH_IMM and every SEND uses up one of the server's 1024 receives, which it posts again when it
-//! polls. It accepts with a receiver-not-ready retry count of zero, so one message too many kills the queue
-//! pair (hazard H8). The device's acknowledgement proves nothing: it comes when a receive is used up, not when
-//! it is posted again. What proves it:
+//! Every WRITE_WITH_IMM and every SEND uses up one of the server's 1024 receives, which the server posts again when it
+//! polls. It accepts with a receiver-not-ready retry count of zero, so one message too many ends the queue pair (clause
+//! C-1). The device's acknowledgement proves nothing: it comes when a receive is used up, not when it is posted again.
+//! Proof is:
 //!
 //! - a Register: the server has read our bytes to the end of its window;
 //! - bytes in a window that we registered: the server has taken that Register, and all we sent before;
@@ -12,24 +12,24 @@
 /// Credits that data leaves untouched.
 const RESERVE: u32 = 2;
 
-/// The credit account of one side.
+/// The credits of one side.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Credits {
     /// Most messages without proof. `None`: not counted, because the peer retries for ever.
     limit: Option<u32>,
     /// Messages sent.
     sent: u64,
-    /// Messages proven taken.
+    /// Messages that the server has provably taken.
     proven: u64,
     /// Number of the last data message.
     last_data: u64,
     /// Number of the last Register.
     last_register: u64,
-    /// Number of the question under way.
+    /// Number of the question in flight.
     probe: Option<u64>,
 }
 
-/// What a message is, as far as later proof goes.
+/// The class of a message, which decides what proves it taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum MessageClass {
     Data,
@@ -43,24 +43,24 @@ impl Credits {
         Self { limit, sent: 0, proven: 0, last_data: 0, last_register: 0, probe: None }
     }
 
-    /// Messages that may still be sent.
+    /// Returns how many messages may still be sent.
     pub(super) fn left(&self) -> u32 {
         let unproven = u32::try_from(self.sent - self.proven).unwrap_or(u32::MAX);
         self.limit.map_or(u32::MAX, |limit| limit.saturating_sub(unproven))
     }
 
-    /// Whether data may be sent. The last credits are kept for what brings new ones: a Register, of which at most
-    /// one is unproven, and a question.
+    /// Returns whether data may be sent. The last credits are kept for the messages that bring new ones: a Register, of
+    /// which at most one is unproven, and a question.
     pub(super) fn allow_data(&self) -> bool {
         self.left() > RESERVE
     }
 
-    /// Whether it is time to ask the server for proof: half of the credits are used, and no question is open.
+    /// Returns whether to ask the server for proof: half of the credits are used, and no question is in flight.
     pub(super) fn wants_probe(&self) -> bool {
         self.limit.is_some_and(|limit| self.probe.is_none() && self.left() <= limit / 2)
     }
 
-    /// A message was sent.
+    /// Counts a message that was sent.
     pub(super) fn spend(&mut self, class: MessageClass) {
         self.sent += 1;
         match class {
@@ -71,17 +71,17 @@ impl Credits {
         }
     }
 
-    /// The peer registered after we had filled its window.
+    /// The peer registered after this side had filled its window.
     pub(super) fn handle_window_renewed(&mut self) {
         self.proven = self.proven.max(self.last_data);
     }
 
-    /// Bytes arrived in the window that we registered last.
+    /// Bytes arrived in the window that this side registered last.
     pub(super) fn handle_first_bytes(&mut self) {
         self.proven = self.proven.max(self.last_register);
     }
 
-    /// The server answered. Returns whether it had been asked.
+    /// The server sent an answer. Returns whether a question was in flight.
     pub(super) fn handle_answer(&mut self) -> bool {
         let Some(number) = self.probe.take() else { return false };
         self.proven = self.proven.max(number);

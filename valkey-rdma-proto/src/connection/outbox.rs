@@ -1,4 +1,4 @@
-//! Control messages waiting to be sent, and the slots they are sent from.
+//! Control messages that wait to be sent, and the slots they are sent from.
 
 use alloc::collections::VecDeque;
 
@@ -7,13 +7,13 @@ use crate::error::ProtocolError;
 use crate::wire::{ControlMessage, MESSAGE_LEN};
 use crate::work::{RegionId, Slice};
 
-/// Slots for control messages under way. A Register, a keepalive, a question and some answers fit at once.
+/// Slots for control messages in flight. A Register, a keepalive, a question and some answers fit at once.
 pub(super) const SEND_SLOTS: u32 = 16;
 
-/// Answers that may wait for a peer that asks but does not take them (clause F-4).
+/// Answers that may wait for a peer that asks but does not receive them (clause F-4).
 const MAX_WAITING: usize = 1024;
 
-/// Control messages on their way out.
+/// Control messages, waiting and in flight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Outbox {
     region: RegionId,
@@ -36,7 +36,7 @@ impl Outbox {
         }
     }
 
-    /// Queues a message behind the others.
+    /// Queues a message.
     pub(super) fn push(&mut self, message: ControlMessage, class: MessageClass) -> Result<(), ProtocolError> {
         if self.waiting.len() == MAX_WAITING {
             return Err(ProtocolError::TooManyRequests { limit: MAX_WAITING });
@@ -45,17 +45,17 @@ impl Outbox {
         Ok(())
     }
 
-    /// Whether a message waits that has a slot to leave from.
+    /// Returns whether a message waits and a slot is free.
     pub(super) fn is_ready(&self) -> bool {
         !self.waiting.is_empty() && self.in_flight.len() < SEND_SLOTS as usize
     }
 
-    /// Whether no message waits.
+    /// Returns whether no message waits.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// The next message and its slot.
+    /// Removes the next message and returns it with its slot.
     pub(super) fn pop(&mut self) -> Option<(ControlMessage, MessageClass, Slice)> {
         if !self.is_ready() {
             return None;
@@ -66,12 +66,12 @@ impl Outbox {
         Some((message, class, Slice { region: self.region, offset, len: MESSAGE_LEN as u32 }))
     }
 
-    /// The message just popped left as send number `sequence`.
+    /// Records that the message just popped was posted as send number `sequence`.
     pub(super) fn sent(&mut self, sequence: u64) {
         self.in_flight.push_back(sequence);
     }
 
-    /// Every send before number `sequence` is acknowledged: their slots are free.
+    /// Frees the slots of all sends before number `sequence`, which are acknowledged.
     pub(super) fn acknowledge(&mut self, sequence: u64) {
         while self.in_flight.front().is_some_and(|&front| front < sequence) {
             self.in_flight.pop_front();

@@ -1,11 +1,11 @@
-//! What a connection works with and what it answers.
+//! The resources of a connection, and the types of its outputs.
 
 use super::outbox::SEND_SLOTS;
 use crate::error::CloseReason;
 use crate::wire::MESSAGE_LEN;
 use crate::work::{ReceiveRequest, Region, RegionId, SendRequest};
 
-/// The memory and the queue depths that a connection works with. The transport registers the regions.
+/// The memory and the queue depths that a connection uses. The transport registers the regions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Resources<'a> {
     /// Region for control messages, of [`control_region_len`] bytes.
@@ -16,9 +16,9 @@ pub struct Resources<'a> {
     pub send_buffer_len: u32,
     /// Regions that the peer may write, one or more of equal length.
     pub rx: &'a [Region],
-    /// How many receives to keep posted.
+    /// Number of receives to keep posted.
     pub receives: u32,
-    /// Depth of the send queue, in work requests. Some are kept free of data: at least 8 make sense.
+    /// Depth of the send queue, in work requests. Four are reserved for control messages; use at least 8.
     pub send_depth: u32,
     /// Largest message of one work request, in bytes.
     pub max_message: u32,
@@ -29,40 +29,40 @@ pub fn control_region_len(receives: u32) -> u32 {
     (receives + SEND_SLOTS) * MESSAGE_LEN as u32
 }
 
-/// What the connection wants done.
+/// Work for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Work {
     /// Post this receive.
     Receive(ReceiveRequest),
-    /// Put these bytes at the request's local slice, then post it.
+    /// Copy these bytes to the request's local slice, then post the request.
     Message(SendRequest, [u8; MESSAGE_LEN]),
-    /// Post this send; its bytes are in place.
+    /// Post this send. Its bytes are in place.
     Data(SendRequest),
-    /// Disconnect: nothing follows.
+    /// Disconnect. No work follows.
     Disconnect,
 }
 
-/// What the application should know.
+/// An event for the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Event {
-    /// Both sides know each other's memory; data can flow.
+    /// Both sides know each other's memory: data can flow.
     Connected,
-    /// The connection is over. Bytes announced before remain readable.
+    /// The connection has ended. Bytes announced before remain readable.
     Closed {
-        /// Why.
+        /// The reason.
         reason: CloseReason,
     },
 }
 
-/// What became of the bytes that the application committed. The three make up all of them.
+/// What happened to the bytes that the application committed. Every byte is in one of the three counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DeliveryReport {
-    /// Announced, and in the peer's memory: its device has acknowledged that. Whether the peer has read them, it
-    /// does not say.
+    /// Announced and acknowledged by the peer's device, so they are in the peer's memory. The peer may not have read
+    /// them yet.
     pub delivered: u64,
-    /// Handed to the device and not acknowledged: they may have arrived or not.
+    /// Handed to the device and not acknowledged: they may or may not have arrived.
     pub unknown: u64,
-    /// Never left this side.
+    /// Not handed to the device: they did not leave this side.
     pub unsent: u64,
 }

@@ -1,4 +1,4 @@
-//! What the peer says and writes, and what the device reports.
+//! Handles messages and data from the peer, and completions from the device.
 
 use super::credits::MessageClass;
 use super::timers::Timer;
@@ -6,12 +6,12 @@ use super::{Connection, Event, State};
 use crate::config::Role;
 use crate::error::{CloseReason, ProtocolError};
 use crate::wire::{ControlMessage, Features, MESSAGE_LEN, XferMemory};
-use crate::work::FailureStatus;
+use crate::work::{FailureStatus, WrKind};
 
 impl Connection {
     pub(super) fn handle_message(&mut self, len: u32, bytes: &[u8]) -> Result<(), ProtocolError> {
         self.counters.messages_received += 1;
-        // What a device cannot put into a slot is not among the bytes, but counts (clause M-1).
+        // `bytes` is cut to the slot; `len` is the length that the device reported (clause M-1).
         if len != MESSAGE_LEN as u32 {
             return Err(ProtocolError::MessageLength { len });
         }
@@ -69,12 +69,20 @@ impl Connection {
         }
     }
 
-    pub(super) fn handle_failure(&mut self, status: FailureStatus) {
-        let reason = match self.state {
-            // The peer's disconnect can overtake its event: everything was acknowledged already.
-            State::Lingering => CloseReason::Local,
+    pub(super) fn handle_failure(
+        &mut self,
+        kind: WrKind,
+        status: FailureStatus,
+    ) -> Result<(), ProtocolError> {
+        let reason = match (self.state, kind, status) {
+            // The peer's disconnect can arrive before its event. Everything was acknowledged already.
+            (State::Lingering, ..) => CloseReason::Local,
+            (_, WrKind::Receive(_), FailureStatus::LocalLength | FailureStatus::LocalQueuePair) => {
+                return Err(ProtocolError::MessageTooLong);
+            }
             _ => CloseReason::Failed(status),
         };
         self.end(reason);
+        Ok(())
     }
 }

@@ -1,8 +1,8 @@
-//! Our receive window: equal buffers that the peer fills one after the other.
+//! Our receive window: buffers of equal length that the peer fills in turn.
 //!
-//! The peer knows one buffer at a time. Once it has filled it to the last byte it cannot write until we
-//! register again, so at that moment, and no earlier, any equal buffer may be offered without losing a byte
-//! (clause W-5). With two buffers the peer fills the second while the first is still being read.
+//! The peer knows one buffer at a time. When it has filled that buffer to the last byte, it cannot write until we
+//! register again. At that moment, and not before, another buffer can be offered without losing a byte (clause W-5).
+//! With two buffers the peer fills the second while the application reads the first.
 
 use alloc::vec::Vec;
 
@@ -16,11 +16,11 @@ pub(super) struct RxWindow {
     buffers: Vec<Buffer>,
     /// Length of every buffer.
     len: u32,
-    /// The buffer the peer writes into, or has just filled.
+    /// The buffer that the peer writes into, or has just filled.
     filling: usize,
-    /// The buffer the application reads from.
+    /// The buffer that the application reads from.
     reading: usize,
-    /// Whether the peer may write: it has been told of `filling`, and has not broken the stream.
+    /// Whether the peer may write: `filling` was registered, and the peer has not broken the protocol.
     open: bool,
 }
 
@@ -29,13 +29,13 @@ struct Buffer {
     region: Region,
     /// Bytes announced by the peer since this buffer was last registered.
     announced: u32,
-    /// Bytes the application has taken.
+    /// Bytes that the application has taken.
     consumed: u32,
 }
 
 impl RxWindow {
     /// # Panics
-    /// If there is no buffer, or they differ in length, or they are empty.
+    /// If there is no buffer, or the buffers are empty or differ in length.
     pub(super) fn new(regions: &[Region]) -> Self {
         let len = regions.first().expect("a receive window has at least one buffer").len;
         assert!(
@@ -46,24 +46,24 @@ impl RxWindow {
         Self { buffers, len, filling: 0, reading: 0, open: false }
     }
 
-    /// Length of the window in bytes.
+    /// Returns the length of the window in bytes.
     pub(super) fn len(&self) -> u32 {
         self.len
     }
 
-    /// The first Register of the connection.
+    /// Returns the first Register of the connection.
     pub(super) fn register_first(&mut self) -> XferMemory {
         self.open = true;
         self.advertise()
     }
 
-    /// The peer announced `imm` bytes, the last write carrying `byte_len` of them (clauses I-1 to I-3).
+    /// The peer announced `imm` bytes; the last write carried `byte_len` of them (clauses I-1 to I-3).
     ///
-    /// Returns whether these are the first bytes in this registration: the peer has then seen our Register.
+    /// Returns whether these are the first bytes in this registration, which proves that the peer has seen our Register.
     pub(super) fn handle_immediate(&mut self, byte_len: u32, imm: u32) -> Result<bool, ProtocolError> {
         let buffer = &mut self.buffers[self.filling];
         let room = if self.open { self.len - buffer.announced } else { 0 };
-        // Compared with the room, never by adding: the sum of two u32 can wrap (hazard H2).
+        // Compared with the room, not by adding, because the sum of two u32 can wrap (clause I-2).
         if imm > room {
             return Err(ProtocolError::ImmediateBeyondWindow { announced: imm, room });
         }
@@ -75,7 +75,7 @@ impl RxWindow {
         Ok(first)
     }
 
-    /// The next buffer to register, once the peer has filled the current one and another is free.
+    /// Returns the next buffer to register, if the peer has filled the current one and another is free.
     pub(super) fn rotate(&mut self) -> Option<XferMemory> {
         if self.buffers[self.filling].announced < self.len {
             return None;
@@ -93,12 +93,12 @@ impl RxWindow {
         Some(self.advertise())
     }
 
-    /// The peer has broken the stream: nothing more is taken from it.
+    /// Accepts no more data, because the peer has broken the protocol.
     pub(super) fn close(&mut self) {
         self.open = false;
     }
 
-    /// The next announced bytes that lie in one piece, if there are any.
+    /// Returns the next contiguous announced bytes, if there are any.
     pub(super) fn readable(&self) -> Option<Slice> {
         let buffer = &self.buffers[self.reading];
         (buffer.unread() > 0).then(|| Slice {
@@ -108,10 +108,10 @@ impl RxWindow {
         })
     }
 
-    /// The application has taken `len` bytes.
+    /// Frees `len` bytes that the application has taken.
     ///
     /// # Panics
-    /// If it takes more than [`readable`](Self::readable) offers.
+    /// If `len` exceeds what [`readable`](Self::readable) returns.
     pub(super) fn consume(&mut self, len: u32) {
         let buffer = &mut self.buffers[self.reading];
         assert!(len <= buffer.unread(), "consumed {len} of {} readable bytes", buffer.unread());

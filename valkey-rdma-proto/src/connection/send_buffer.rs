@@ -1,8 +1,8 @@
-//! What the application has given to be sent: bytes in the send buffer, one registered ring, and among them bytes
-//! lent to the connection, which are sent from where they lie.
+//! The bytes that the application has committed: a registered ring, and slices lent by the application, which are sent
+//! from their place.
 //!
-//! The ring's size is ours, whatever the peer's window (hazard H4). Bytes may be changed only after a completion
-//! at or past the write that carried them, because the device may send them again until then (hazard H20).
+//! The length of the ring does not depend on the peer's window (clause W-2). Bytes may be changed only after the
+//! completion of the write that carried them or of a later one, because the device may send them again until then.
 
 use alloc::collections::VecDeque;
 use core::ops::Range;
@@ -10,22 +10,22 @@ use core::ops::Range;
 use super::DeliveryReport;
 use crate::work::{RegionId, Slice};
 
-/// Everything to be sent, in order. Positions count bytes over the whole connection.
+/// The committed bytes, in order. Positions count bytes over the whole connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SendBuffer {
     region: RegionId,
     len: u32,
-    /// Bytes given by the application.
-    staged: u64,
+    /// Bytes that the application has committed or lent.
+    committed: u64,
     /// Bytes handed to the device.
     posted: u64,
     /// Bytes acknowledged by the peer's device.
     acknowledged: u64,
-    /// Bytes put into the ring: all that were given but those lent.
-    ring_staged: u64,
-    /// Bytes handed to the device out of the ring.
+    /// Bytes committed into the ring.
+    ring_committed: u64,
+    /// Bytes of the ring that were handed to the device.
     ring_posted: u64,
-    /// Lent bytes that were not handed to the device to their end: the position of the first one, and where they lie.
+    /// Lent slices that were not completely handed to the device, each with the position of its first byte.
     lent: VecDeque<(u64, Slice)>,
 }
 
@@ -37,60 +37,60 @@ impl SendBuffer {
         Self {
             region,
             len,
-            staged: 0,
+            committed: 0,
             posted: 0,
             acknowledged: 0,
-            ring_staged: 0,
+            ring_committed: 0,
             ring_posted: 0,
             lent: VecDeque::new(),
         }
     }
 
-    /// Length of the ring in bytes.
+    /// Returns the length of the ring in bytes.
     pub(super) fn len(&self) -> u32 {
         self.len
     }
 
-    /// How many bytes may be given. Lent bytes count as if they were in the ring, so that no more is under way than it
-    /// holds.
+    /// Returns how many bytes may be committed or lent. Lent bytes count as if they were in the ring, so that no more
+    /// bytes are in flight than the ring holds.
     pub(super) fn room(&self) -> u32 {
-        self.len - as_len(self.staged - self.acknowledged)
+        self.len - as_len(self.committed - self.acknowledged)
     }
 
-    /// The free bytes of the ring that lie in one piece, as offsets into the region. Empty if there is no room.
+    /// Returns the next contiguous free bytes of the ring, as offsets into the region. Empty if the ring is full.
     pub(super) fn free(&self) -> Range<u32> {
-        let start = self.offset(self.ring_staged);
+        let start = self.offset(self.ring_committed);
         start..start + self.room().min(self.len - start)
     }
 
-    /// The first `len` free bytes have been filled.
+    /// Commits the first `len` free bytes.
     ///
     /// # Panics
-    /// If they are more than [`free`](Self::free) offers.
+    /// If `len` exceeds what [`free`](Self::free) returns.
     pub(super) fn commit(&mut self, len: u32) {
         assert!(len <= self.free().len() as u32, "committed more than was reserved");
-        self.staged += u64::from(len);
-        self.ring_staged += u64::from(len);
+        self.committed += u64::from(len);
+        self.ring_committed += u64::from(len);
     }
 
-    /// These bytes follow everything given so far.
+    /// Appends a lent slice.
     ///
     /// # Panics
-    /// If they are more than there is room for.
+    /// If the slice is longer than [`room`](Self::room).
     pub(super) fn lend(&mut self, slice: Slice) {
         assert!(slice.len <= self.room(), "lent more than there is room for");
         if slice.len > 0 {
-            self.lent.push_back((self.staged, slice));
-            self.staged += u64::from(slice.len);
+            self.lent.push_back((self.committed, slice));
+            self.committed += u64::from(slice.len);
         }
     }
 
-    /// How many bytes are to be posted.
+    /// Returns how many bytes were not handed to the device yet.
     pub(super) fn waiting(&self) -> u32 {
-        as_len(self.staged - self.posted)
+        as_len(self.committed - self.posted)
     }
 
-    /// The bytes to post next that lie in one piece.
+    /// Returns the next contiguous bytes to post.
     pub(super) fn unposted(&self) -> Slice {
         match self.lent.front() {
             Some(&(start, slice)) if start <= self.posted => {
@@ -99,15 +99,15 @@ impl SendBuffer {
             }
             next => {
                 let offset = self.offset(self.ring_posted);
-                let until = next.map_or(self.staged, |(start, _)| *start);
+                let until = next.map_or(self.committed, |(start, _)| *start);
                 let len = as_len(until - self.posted).min(self.len - offset);
                 Slice { region: self.region, offset, len }
             }
         }
     }
 
-    /// The first `len` unposted bytes went to the device. Returns whether they end with the last one of some that
-    /// were lent.
+    /// Marks the first `len` unposted bytes as handed to the device. Returns whether they end with the last byte of a
+    /// lent slice.
     pub(super) fn post(&mut self, len: u32) -> bool {
         debug_assert!(len <= self.unposted().len);
         let lent = self.lent.front().filter(|(start, _)| *start <= self.posted);
@@ -123,23 +123,23 @@ impl SendBuffer {
         ends
     }
 
-    /// The position up to which bytes went to the device.
+    /// Returns the position up to which bytes were handed to the device.
     pub(super) fn posted(&self) -> u64 {
         self.posted
     }
 
-    /// Everything before `position` is with the peer.
+    /// Marks all bytes before `position` as acknowledged.
     pub(super) fn acknowledge(&mut self, position: u64) {
         debug_assert!(position <= self.posted);
         self.acknowledged = self.acknowledged.max(position);
     }
 
-    /// What became of everything given.
+    /// Returns what happened to the committed bytes.
     pub(super) fn delivery_report(&self) -> DeliveryReport {
         DeliveryReport {
             delivered: self.acknowledged,
             unknown: self.posted - self.acknowledged,
-            unsent: self.staged - self.posted,
+            unsent: self.committed - self.posted,
         }
     }
 

@@ -1,7 +1,7 @@
-//! The device's send queue: how many requests it still takes, and what a completion vouches for.
+//! The device's send queue: how many requests it still takes, and which sends a completion acknowledges.
 //!
-//! Sends complete in order, so one signalled completion acknowledges every send before it. Signalling seldom
-//! saves completions; signalling too seldom fills the queue with nothing to poll (hazard H21).
+//! Sends complete in order, so one signalled completion acknowledges every send before it. Signalling rarely saves
+//! completions; signalling too rarely fills the queue with sends that never complete.
 
 use alloc::collections::VecDeque;
 
@@ -15,11 +15,11 @@ pub(super) struct SendQueue {
     next: u64,
     /// Every send with a smaller number is acknowledged.
     acknowledged: u64,
-    /// Signalled sends under way: sequence number, and the send_buffer position they vouch for.
+    /// Signalled sends in flight: the sequence number, and the position in the send buffer that each acknowledges.
     signalled: VecDeque<(u64, u64)>,
-    /// Sends posted since the last signalled one, itself not counted.
+    /// Sends posted after the last signalled one.
     since_signal: u32,
-    /// SendBuffer position the last signalled send vouches for.
+    /// Position in the send buffer that the last signalled send acknowledges.
     covered: u64,
     /// Bytes after which a data send is signalled.
     signal_bytes: u64,
@@ -38,14 +38,14 @@ impl SendQueue {
         }
     }
 
-    /// How many more requests the queue takes.
+    /// Returns how many more requests the queue takes.
     pub(super) fn room(&self) -> u32 {
-        // Never more than `depth` are under way, so the difference fits.
+        // At most `depth` sends are in flight, so the difference fits.
         self.depth - (self.next - self.acknowledged) as u32
     }
 
-    /// Numbers a send whose data ends at send_buffer position `position`, and decides whether it is signalled:
-    /// when asked to, every quarter of the queue, and every quarter of the send buffer.
+    /// Numbers a send whose data ends at `position` of the send buffer, and decides whether it is signalled: on
+    /// request, every quarter of the queue, and every quarter of the send buffer.
     pub(super) fn push(&mut self, position: u64, want_signal: bool) -> (WrId, bool) {
         debug_assert!(self.room() > 0);
         let sequence = self.next;
@@ -62,8 +62,8 @@ impl SendQueue {
         (WrId::send(sequence), signalled)
     }
 
-    /// A signalled send completed. Returns the send_buffer position that is acknowledged with it, or `None` for a
-    /// number that is not under way, which a device never reports.
+    /// A signalled send completed. Returns the position in the send buffer that it acknowledges, or `None` for a number
+    /// that is not in flight, which a correct device never reports.
     pub(super) fn complete(&mut self, sequence: u64) -> Option<u64> {
         let mut position = None;
         while let Some(&(front, covered)) = self.signalled.front() {
@@ -77,17 +77,17 @@ impl SendQueue {
         position
     }
 
-    /// Every send with a smaller sequence number is acknowledged.
+    /// Returns the sequence number before which every send is acknowledged.
     pub(super) fn acknowledged(&self) -> u64 {
         self.acknowledged
     }
 
-    /// Whether sends are under way that no later completion will vouch for.
+    /// Returns whether sends are in flight that no completion will acknowledge.
     pub(super) fn has_unsignalled_tail(&self) -> bool {
         self.since_signal > 0
     }
 
-    /// Whether every send is acknowledged.
+    /// Returns whether every send is acknowledged.
     pub(super) fn is_idle(&self) -> bool {
         self.next == self.acknowledged
     }

@@ -1,4 +1,4 @@
-//! What goes to the device: control messages first, then data as far as window, credits and queue allow.
+//! Work for the device: control messages first, then data as far as window, credits and queue allow.
 
 use super::credits::MessageClass;
 use super::{Connection, Work};
@@ -7,7 +7,7 @@ use crate::time::Instant;
 use crate::wire::{ControlMessage, Features, MESSAGE_LEN, XferMemory};
 use crate::work::{ReceiveRequest, SendOp, SendRequest, Slice, WrId, WrKind};
 
-/// Send queue entries kept free of data, so that a Register or an answer can always leave.
+/// Send queue entries reserved for control messages, so that a Register or an answer can always be sent.
 pub(super) const CONTROL_RESERVE: u32 = 4;
 
 impl Connection {
@@ -35,7 +35,7 @@ impl Connection {
         );
     }
 
-    /// Our own messages are few; a full outbox means that the peer takes nothing at all.
+    /// This side queues few messages. A full outbox means that the peer takes none of them.
     pub(super) fn send_control(&mut self, message: ControlMessage, class: MessageClass) {
         if let Err(error) = self.outbox.push(message, class) {
             self.end(CloseReason::Protocol(error));
@@ -46,7 +46,7 @@ impl Connection {
         let Some(period) = self.keepalive_period() else { return };
         self.timers.set(super::Timer::Keepalive, self.now, period);
         match &mut self.keepalive {
-            // One outstanding, so that a peer that takes none is not buried in them (hazard H9).
+            // At most one is in flight, so that they cannot use up the receives of a peer that takes none (clause K-2).
             Some((_, missed)) => {
                 *missed += 1;
                 let missed = *missed;
@@ -54,7 +54,7 @@ impl Connection {
                     self.end(CloseReason::KeepaliveTimeout { missed });
                 }
             }
-            // A client short of credits has better use for the last ones, and a question under way.
+            // A client short of credits needs the last ones for a question.
             None if !self.credits.allow_data() => {}
             None => {
                 self.keepalive = Some((u64::MAX, 0));
@@ -111,24 +111,24 @@ impl Connection {
             return None;
         }
         let room = self.tx.room().min(self.max_piece - self.unannounced);
-        // A piece that only goes on elsewhere, at the front of the ring or in memory lent: one message for both parts.
-        let goes_on = local.len < room && local.len < self.send_buffer.waiting();
+        // The data continues in another place, at the front of the ring or in a lent slice: one message for both parts.
+        let continues = local.len < room && local.len < self.send_buffer.waiting();
         local.len = local.len.min(room);
         let (addr, rkey) = self.tx.take(local.len);
         self.lending_ends |= self.send_buffer.post(local.len);
         self.counters.bytes_sent += u64::from(local.len);
         self.unannounced += local.len;
-        if goes_on {
+        if continues {
             return Some(Work::Data(self.send(SendOp::Write { addr, rkey }, local, false)));
         }
         self.spend(MessageClass::Data);
         let op = SendOp::WriteWithImm { addr, rkey, imm: core::mem::take(&mut self.unannounced) };
-        // Whoever lent memory waits to have it back.
+        // The application waits for the acknowledgement of its lent memory.
         let want_signal = core::mem::take(&mut self.lending_ends);
         Some(Work::Data(self.send(op, local, want_signal)))
     }
 
-    /// A write of nothing: unseen by the peer, but its completion follows those of all sends before it.
+    /// A write of 0 bytes, which the peer does not see. Its completion follows those of all earlier sends.
     pub(super) fn poll_fence(&mut self) -> Option<Work> {
         if self.queue.room() == 0 {
             return None;
@@ -139,7 +139,7 @@ impl Connection {
     }
 
     fn send(&mut self, op: SendOp, local: Slice, want_signal: bool) -> SendRequest {
-        // Bytes that are not announced are of no use to the peer, even if they are in its memory.
+        // Bytes that are not announced do not count as delivered (clause X-5).
         let announced = self.send_buffer.posted() - u64::from(self.unannounced);
         let (wr_id, signalled) = self.queue.push(announced, want_signal);
         self.counters.work_requests += 1;

@@ -1,31 +1,31 @@
-//! The deadlines of a connection, by name.
+//! The named deadlines of a connection.
 
 use core::time::Duration;
 
 use crate::time::Instant;
 
-/// What a deadline is for.
+/// The purpose of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Timer {
-    /// The peer's first Register is due.
+    /// The peer must have sent its first Register.
     Handshake,
-    /// A keepalive is due.
+    /// The next keepalive is due.
     Keepalive,
-    /// The peer should have been heard.
+    /// Something must have arrived from the peer.
     Idle,
     /// The peer should have offered its next window.
     Stall,
-    /// Closing must end.
+    /// Closing must be complete.
     Close,
-    /// The peer has had its chance to disconnect first.
+    /// The wait for the peer to disconnect first ends.
     Linger,
 }
 
-/// Every timer there is, in the order of their slots.
+/// All timers, in the order of their slots.
 const TIMERS: [Timer; 6] =
     [Timer::Handshake, Timer::Keepalive, Timer::Idle, Timer::Stall, Timer::Close, Timer::Linger];
 
-/// One slot per timer. Asked for the earliest far more often than one of them changes.
+/// One slot per timer. The earliest deadline is cached, because it is read far more often than a timer changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Timers {
     deadlines: [Option<Instant>; TIMERS.len()],
@@ -38,22 +38,22 @@ impl Timers {
         self.put(timer, Some(now + after));
     }
 
-    /// Forgets a deadline.
+    /// Removes a deadline.
     pub(super) fn stop(&mut self, timer: Timer) {
         self.put(timer, None);
     }
 
-    /// Forgets all.
+    /// Removes all deadlines.
     pub(super) fn stop_all(&mut self) {
         *self = Self::default();
     }
 
-    /// The earliest deadline.
+    /// Returns the earliest deadline.
     pub(super) fn next(&self) -> Option<Instant> {
         self.earliest
     }
 
-    /// Takes one deadline that has passed.
+    /// Removes one deadline that has passed and returns its timer.
     pub(super) fn pop_expired(&mut self, now: Instant) -> Option<Timer> {
         let expired = TIMERS
             .into_iter()

@@ -1,4 +1,4 @@
-//! The peer's receive window as we see it: where the next byte goes and how many still fit.
+//! The peer's receive window as this side sees it: where the next byte goes, and how many bytes still fit.
 
 use crate::error::ProtocolError;
 use crate::wire::XferMemory;
@@ -20,7 +20,7 @@ impl TxWindow {
         if memory.len > limit || memory.addr.checked_add(u64::from(memory.len)).is_none() {
             return Err(ProtocolError::WindowTooLarge { addr: memory.addr, len: memory.len, limit });
         }
-        // With nothing written nothing can be lost; with nothing left to write everything has arrived.
+        // Nothing can be lost if nothing was written, or if the window was filled and announced.
         if self.written > 0 && self.room() > 0 {
             return Err(ProtocolError::WindowReplaced { written: self.written, len: self.len() });
         }
@@ -28,25 +28,25 @@ impl TxWindow {
         Ok(self.memory.replace(memory).is_none())
     }
 
-    /// Length of the peer's window in bytes; 0 before its first Register.
+    /// Returns the length of the peer's window in bytes; 0 before its first Register.
     pub(super) fn len(&self) -> u32 {
         self.memory.map_or(0, |memory| memory.len)
     }
 
-    /// Bytes that still fit.
+    /// Returns how many bytes still fit.
     pub(super) fn room(&self) -> u32 {
         self.len() - self.written
     }
 
-    /// Whether the peer has registered at all.
+    /// Returns whether the peer has registered.
     pub(super) fn is_registered(&self) -> bool {
         self.memory.is_some()
     }
 
-    /// Takes room for `len` bytes: the remote address and key to write them to.
+    /// Uses up `len` bytes of the window. Returns the remote address and key to write them to.
     ///
     /// # Panics
-    /// If they do not fit: the core's own mistake, never the peer's.
+    /// If they do not fit, which is a bug of this crate and not a fault of the peer.
     pub(super) fn take(&mut self, len: u32) -> (u64, u32) {
         let memory = self.memory.expect("room is only taken once the peer has registered");
         assert!(len <= self.room(), "{len} bytes into {} bytes of room", self.room());

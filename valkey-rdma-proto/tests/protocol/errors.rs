@@ -6,7 +6,8 @@ use std::time::Duration;
 use valkey_rdma_proto::work::FailureStatus;
 use valkey_rdma_proto::{CloseReason, ProtocolError};
 
-const PROTOCOL_ERRORS: [(ProtocolError, &str); 8] = [
+const PROTOCOL_ERRORS: [(ProtocolError, &str); 9] = [
+    (ProtocolError::MessageTooLong, "M-1"),
     (ProtocolError::MessageLength { len: 31 }, "M-1"),
     (ProtocolError::Opcode { opcode: 9 }, "M-2"),
     (ProtocolError::EmptyWindow, "W-2"),
@@ -26,7 +27,7 @@ fn a_protocol_error_names_the_clause_that_was_broken() {
 }
 
 #[test]
-fn every_end_of_a_connection_is_told_in_its_own_words() {
+fn every_close_reason_has_a_text_of_its_own() {
     use FailureStatus as Status;
     let statuses = [
         Status::LocalLength,
@@ -59,6 +60,6 @@ fn every_end_of_a_connection_is_told_in_its_own_words() {
         assert!(!text.ends_with('.') && text.starts_with(|c: char| !c.is_uppercase()), "{text}");
     }
     assert_eq!(texts.iter().collect::<HashSet<_>>().len(), texts.len(), "{texts:#?}");
-    let told = |number: &str| texts.iter().any(|text| text.contains(number));
-    assert!(told("7 bytes") && told("3 periods") && told("status 99"), "evidence is part of the text");
+    let stated = |number: &str| texts.iter().any(|text| text.contains(number));
+    assert!(stated("7 bytes") && stated("3 periods") && stated("status 99"), "evidence is part of the text");
 }

@@ -1,6 +1,7 @@
 //! Control messages and their dispatch: area M.
 
 use valkey_rdma_proto::wire::{ControlMessage, Features, MESSAGE_LEN};
+use valkey_rdma_proto::work::FailureStatus;
 use valkey_rdma_proto::{ProtocolError, Role};
 
 use crate::scripted::{PEER_MEMORY, Scripted};
@@ -14,6 +15,19 @@ fn a_message_of_another_length_ends_the_connection_m1() {
             let mut scripted = Scripted::connected(role);
             scripted.says_bytes(&ControlMessage::Keepalive.encode().repeat(2)[..len as usize]);
             scripted.assert_refused(ProtocolError::MessageLength { len });
+        }
+    }
+}
+
+/// A receive has room for 32 bytes: adapters report a longer message as a length error, soft-RoCE as an error of the queue
+/// pair.
+#[test]
+fn a_message_that_no_receive_can_hold_is_reported_as_the_peers_fault_m1() {
+    for role in ROLES {
+        for status in [FailureStatus::LocalLength, FailureStatus::LocalQueuePair] {
+            let mut scripted = Scripted::connected(role);
+            scripted.fail_receive(status);
+            scripted.assert_refused(ProtocolError::MessageTooLong);
         }
     }
 }

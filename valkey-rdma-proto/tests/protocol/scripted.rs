@@ -141,6 +141,11 @@ impl Scripted {
     }
 
     /// The device fails the oldest send under way.
+    /// A receive fails.
+    pub fn fail_receive(&mut self, status: FailureStatus) {
+        self.receive(Outcome::Failed(status), &[]);
+    }
+
     pub fn fail(&mut self, status: FailureStatus) {
         let wr_id = self.unacknowledged.pop_front().unwrap_or(WrId::send(0));
         self.core.handle_completion(self.now, Completion { wr_id, outcome: Outcome::Failed(status) }, &[]);
