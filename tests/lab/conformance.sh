@@ -23,17 +23,17 @@ client() {
 }
 
 flags=("$@")
-at=(-h {host} -p {port})
+at=(-h '{host}' -p '{port}')
 case $subject in
     mock) server "$bin/valkey-rdma-mock --bind 10.0.0.1 --port 6379 --device verbs" "$@" ;;
     8.1 | 9.1)
         server "$valkey/$subject/valkey-server --protected-mode no --save '' --port 0 \
             --loadmodule $valkey/$subject/valkey-rdma.so --rdma-bind 10.0.0.1 --rdma-port 6379" "$@"
         ;;
-    client-ours) client "$bin/valkey-rdma-benchmark" --url {url} -t set,get -n 300 -c 2 -d 1000 --fail-fast ;;
+    client-ours) client "$bin/valkey-rdma-benchmark" --url '{url}' -t set,get -n 300 -c 2 -d 1000 --fail-fast ;;
     client-cli) client "$valkey/9.1/valkey-cli" --rdma "${at[@]}" SET key value ;;
     client-benchmark) client "$valkey/9.1/valkey-benchmark" --rdma "${at[@]}" -t set,get -n 300 -c 2 -d 1000 -q ;;
-    client-rdma-test) client "$valkey/9.1/rdma-test" --host {host} --port {port} --minkeys 100 --maxkeys 101 ;;
+    client-rdma-test) client "$valkey/9.1/rdma-test" --host '{host}' --port '{port}' --minkeys 100 --maxkeys 101 ;;
     *)
         sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
         exit 2

@@ -14,7 +14,11 @@ valkey=$!
 trap 'kill "$valkey" 2>/dev/null || true; wait "$valkey" || true; rm -r "$dir"' EXIT
 
 until grep -q "Ready to accept connections tcp" "$dir/log" 2>/dev/null; do
-    kill -0 "$valkey" && [ "$SECONDS" -lt 60 ] || { cat "$dir/log"; echo "the server did not come up"; exit 1; }
+    if ! kill -0 "$valkey" || [ "$SECONDS" -ge 60 ]; then
+        cat "$dir/log"
+        echo "the server did not come up"
+        exit 1
+    fi
     sleep 0.2
 done
 VALKEY_RDMA_TEST_SERVER=valkey://127.0.0.1:$port "$test" --ignored half_a_gibibyte | tee "$dir/told"
