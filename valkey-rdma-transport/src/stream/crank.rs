@@ -96,11 +96,14 @@ impl Session {
         self.waiters.driver_deadline.and_then(|deadline| self.deadline_of(deadline))
     }
 
-    /// The deadline has passed. That nothing came until then may mean that an event was lost: the next turn looks, and asks
-    /// for one again.
+    /// The driver's timer has fired. If the deadline has not moved since, nothing came for that long, which may mean that
+    /// an event was lost: the next turn looks, and asks for one again.
     pub(super) fn handle_timeout(&mut self) {
-        self.port.forget_armed();
         let now = self.now();
+        if self.core.poll_timeout().is_none_or(|deadline| deadline > now) {
+            return;
+        }
+        self.port.forget_armed();
         self.core.handle_timeout(now);
         self.pump();
     }

@@ -38,6 +38,7 @@ impl Session {
         }
         let read = match self.core.readable() {
             Some(slice) => {
+                self.waiters.no_driver();
                 self.read(slice, out);
                 Poll::Ready(true)
             }

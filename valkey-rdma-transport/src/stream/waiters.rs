@@ -50,6 +50,11 @@ impl Waiters {
         keep(&mut self.driver, cx);
     }
 
+    /// The driver runs, and polls again before it waits.
+    pub(super) fn no_driver(&mut self) {
+        self.driver = None;
+    }
+
     /// The driver, if it waits.
     pub(super) fn take_driver(&mut self) -> Option<Waker> {
         self.driver.take()
@@ -70,10 +75,16 @@ impl Waiters {
                 ready.writer = self.writer.take().map(|writer| writer.waker);
             }
         }
-        if self.driver.is_some() && (ended || self.driver_deadline != core.poll_timeout()) {
+        if self.driver.is_some() && (ended || self.is_late(core.poll_timeout())) {
             ready.driver = self.driver.take();
         }
         ready
+    }
+
+    /// True if the driver waits beyond the deadline `due`. One that moves later, as with every message, needs no wake-up:
+    /// the driver finds that out when its old deadline passes.
+    fn is_late(&self, due: Option<Instant>) -> bool {
+        due.is_some_and(|due| self.driver_deadline.is_none_or(|waits_for| due < waits_for))
     }
 }
 
