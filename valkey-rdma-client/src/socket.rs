@@ -6,14 +6,14 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use valkey_rdma_transport::{Driven, Stream};
+use valkey_rdma_transport::{InlineStream, Stream};
 
 /// What a connection reads from and writes to.
 pub(crate) enum Socket {
     Tcp(TcpStream),
     Device(Stream),
     /// The same, driven by the task that reads it.
-    Driven(Driven),
+    Inline(InlineStream),
     /// One that the caller brought along.
     Other(Box<dyn Io>),
 }
@@ -22,7 +22,7 @@ impl Socket {
     /// The same for a task that always has a read pending: it drives the device itself. Only its waker may be used.
     pub(crate) fn driven(self) -> Self {
         match self {
-            Self::Device(stream) => Self::Driven(stream.into_driven()),
+            Self::Device(stream) => Self::Inline(stream.into_inline()),
             other => other,
         }
     }
@@ -38,7 +38,7 @@ macro_rules! each {
         match $socket.get_mut() {
             Socket::Tcp($stream) => $call,
             Socket::Device($stream) => $call,
-            Socket::Driven($stream) => $call,
+            Socket::Inline($stream) => $call,
             Socket::Other($stream) => $call,
         }
     };
@@ -67,7 +67,7 @@ impl AsyncWrite for Socket {
         match self {
             Self::Tcp(stream) => stream.is_write_vectored(),
             Self::Device(stream) => stream.is_write_vectored(),
-            Self::Driven(stream) => stream.is_write_vectored(),
+            Self::Inline(stream) => stream.is_write_vectored(),
             Self::Other(stream) => stream.is_write_vectored(),
         }
     }

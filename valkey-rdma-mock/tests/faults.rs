@@ -14,7 +14,7 @@ use valkey_rdma_transport::{BufferPool, Listener, Stream, device};
 async fn happened(script: &str) -> u64 {
     let faults: Faults = script.parse().unwrap();
     let config = TransportConfig::default();
-    let honest = device::listen(DeviceKind::Emulated, localhost(), &config.endpoint_options()).await.unwrap();
+    let honest = device::listen(DeviceKind::Emulated, localhost(), &config.device_options()).await.unwrap();
     let addr = honest.local_addr();
     let listener = Listener::over(faults.listener(honest), &config);
     let _server =
@@ -63,7 +63,7 @@ async fn what_comes_to_nothing_does_not_count() {
 async fn a_value_of_a_pool_is_copied_before_anything_happens_to_it() {
     let faults: Faults = "garbage@2".parse().unwrap();
     let config = TransportConfig::default();
-    let honest = device::listen(DeviceKind::Emulated, localhost(), &config.endpoint_options()).await.unwrap();
+    let honest = device::listen(DeviceKind::Emulated, localhost(), &config.device_options()).await.unwrap();
     let addr = honest.local_addr();
     let mut listener = Listener::over(faults.listener(honest), &config);
     let (client, server) =

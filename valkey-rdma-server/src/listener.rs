@@ -298,7 +298,7 @@ pub(crate) struct RdmaListener {
 }
 
 impl Accept for RdmaListener {
-    type Stream = valkey_rdma_transport::Driven;
+    type Stream = valkey_rdma_transport::InlineStream;
     type Arrival = valkey_rdma_transport::Request;
     type Error = TransportError;
 
@@ -331,7 +331,7 @@ impl Accept for RdmaListener {
         let stream = request.accept()?;
         let (remote, local, rdma) = (stream.peer_addr(), stream.local_addr(), Some(stream.monitor()));
         // A connection reads whatever else it does.
-        Ok(Accepted { stream: stream.into_driven(), remote, local, rdma })
+        Ok(Accepted { stream: stream.into_inline(), remote, local, rdma })
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use valkey_rdma_proto as proto;
 
-use crate::device::CompletionGroup;
+use crate::device::SharedCq;
 use crate::polling::Polling;
 
 /// How connections are made. [`Config::default`] works unedited.
@@ -32,7 +32,7 @@ pub struct Config {
     gid: Option<u32>,
     source: Option<IpAddr>,
     completion_vector: u32,
-    completion_group: Option<CompletionGroup>,
+    shared_cq: Option<SharedCq>,
     send_depth: u32,
     receive_depth: u32,
     max_inline: u32,
@@ -74,7 +74,7 @@ impl Default for Config {
             gid: None,
             source: None,
             completion_vector: 0,
-            completion_group: None,
+            shared_cq: None,
             send_depth: device::QUEUE_DEPTH,
             receive_depth: device::QUEUE_DEPTH,
             max_inline: device::MAX_INLINE,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use valkey_rdma_proto::{CloseReason, ProtocolError};
 
-use crate::device::{DeviceFault, DeviceKind, QueueEnd};
+use crate::device::{DeviceFault, DeviceKind, SharedCqError};
 
 /// A failure of the device, the path or the peer's conduct, on one connection or listener.
 #[derive(Debug, thiserror::Error)]
@@ -228,12 +228,12 @@ pub enum TransportError {
         #[source]
         source: io::Error,
     },
-    /// The completion queue that the connection shared with others of its [group](crate::CompletionGroup) has ended, and with
+    /// The completion queue that the connection shared with others of its [group](crate::SharedCq) has ended, and with
     /// it all of them.
     #[error("the completion queue that this connection shared with others has ended: {cause}")]
     SharedQueue {
         /// Why.
-        cause: QueueEnd,
+        cause: SharedCqError,
     },
     /// The peer's host refused the connection.
     #[error("{peer} refused the connection ({device}): nothing listens there, or not on this transport")]

@@ -57,11 +57,13 @@ mod stream;
 mod verbs;
 
 pub use config::Config;
-pub use device::{CompletionGroup, DeviceKind, QueueEnd};
+pub use device::{DeviceKind, SharedCq, SharedCqError};
 pub use error::{GidProblem, TransportError};
 pub use listener::{Listener, Request};
 pub use polling::{AdaptiveOff, Polling, UnknownPolling};
 pub use pool::{BufferPool, PoolBuffer, UnusablePool};
 pub use stats::{DeviceCounters, Info, ListenerStats, Stats};
-pub use stream::{Driven, Monitor, OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, Stream, WriteHalf};
+pub use stream::{
+    InlineStream, Monitor, OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, Stream, WriteHalf,
+};
 pub use valkey_rdma_proto::{CloseReason, Counters, ProtocolError, Role};

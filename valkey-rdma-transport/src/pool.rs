@@ -27,7 +27,7 @@ use tokio::sync::Semaphore;
 /// # When a buffer comes back
 /// When nobody holds bytes of it and the peer's device has acknowledged them; or when the connection has ended **and**
 /// what it had received was read, or it was dropped. So a task that is the only one to read, or to drive a
-/// [`Driven`](crate::Driven) stream, must not wait for a buffer that this stream is sending.
+/// [`InlineStream`](crate::InlineStream) stream, must not wait for a buffer that this stream is sending.
 ///
 /// ```
 /// use valkey_rdma_transport::BufferPool;

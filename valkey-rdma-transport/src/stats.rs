@@ -24,7 +24,7 @@ pub struct Stats {
 }
 
 /// What the device was asked for. On soft-RoCE a doorbell, an arm and an event are one system call each; but of the members of
-/// a [`CompletionGroup`](crate::CompletionGroup), whose device is asked and wakes them together, `events` and `arms` count what
+/// a [`SharedCq`](crate::SharedCq), whose device is asked and wakes them together, `events` and `arms` count what
 /// each of them asked and was told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

@@ -26,7 +26,7 @@ use std::net::SocketAddr;
 
 use self::inventory::Inventory;
 pub(crate) use self::shared_queue::Queues;
-use crate::device::{Endpoint, EndpointOptions, PassiveEndpoint};
+use crate::device::{DeviceConnection, DeviceListener, DeviceOptions};
 use crate::error::TransportError;
 
 mod async_events;
@@ -50,8 +50,8 @@ mod translate;
 /// Cancel safety: dropping the future frees everything it made.
 pub(crate) async fn open(
     peer: SocketAddr,
-    options: &EndpointOptions,
-) -> Result<Box<dyn Endpoint>, TransportError> {
+    options: &DeviceOptions,
+) -> Result<Box<dyn DeviceConnection>, TransportError> {
     sys::load()?;
     let diagnosed = |error| diagnosed(error, options);
     let id = cm::Identifier::resolve(peer, options).await.map_err(diagnosed)?;
@@ -61,8 +61,8 @@ pub(crate) async fn open(
 /// Listens for connect requests on `addr`. Needs the tokio runtime around it.
 pub(crate) fn listen(
     addr: SocketAddr,
-    options: &EndpointOptions,
-) -> Result<Box<dyn PassiveEndpoint>, TransportError> {
+    options: &DeviceOptions,
+) -> Result<Box<dyn DeviceListener>, TransportError> {
     sys::load()?;
     let listener = listener::VerbsListener::bind(addr, options).map_err(|error| diagnosed(error, options))?;
     Ok(Box::new(listener))
@@ -70,7 +70,7 @@ pub(crate) fn listen(
 
 /// Names the cause behind a failure to set out, where the machine shows one: with no device at all, or none that is
 /// up, the calls fail in many ways.
-fn diagnosed(error: TransportError, options: &EndpointOptions) -> TransportError {
+fn diagnosed(error: TransportError, options: &DeviceOptions) -> TransportError {
     if !is_vague(&error) {
         return error;
     }

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use device_peer::{bounded, options};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use valkey_rdma_transport::device::{self, EndpointOptions};
+use valkey_rdma_transport::device::{self, DeviceOptions};
 use valkey_rdma_transport::{DeviceKind, TransportError};
 
 mod device_peer;
@@ -21,7 +21,7 @@ const FEW: u64 = 128;
 
 #[tokio::test]
 async fn a_listener_short_of_descriptors_says_so_and_delivers_what_it_has() {
-    let options = EndpointOptions { device: Some("tcp".to_owned()), ..options() };
+    let options = DeviceOptions { device: Some("tcp".to_owned()), ..options() };
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut listener = device::listen(DeviceKind::Emulated, any, &options).await.expect("listens");
     let mut hello = [0; 32];

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use valkey_rdma_proto::wire::{ControlMessage, MESSAGE_LEN};
 use valkey_rdma_proto::work::{SendOp, SendRequest, Slice, WrId};
-use valkey_rdma_transport::device::{self, Access, CmEvent, EndpointOptions};
+use valkey_rdma_transport::device::{self, Access, CmEvent, DeviceOptions};
 use valkey_rdma_transport::{Config, DeviceKind, Listener};
 
 /// More keepalives than the driver takes between two seconds of the virtual clock, so that some are always left.
@@ -16,16 +16,16 @@ const FLOOD: u64 = 1 << 16;
 async fn a_flood_of_keepalives_does_not_put_off_the_handshake_deadline_h4() {
     let addr = "127.0.0.1:0".parse().expect("an address");
     let mut listener = Listener::bind(DeviceKind::Emulated, addr, &Config::default()).await.expect("listens");
-    let options = EndpointOptions {
+    let options = DeviceOptions {
         send_depth: 2 * FLOOD as u32,
         receive_depth: 16,
         max_inline: 0,
-        ..EndpointOptions::default()
+        ..DeviceOptions::default()
     };
     let mut peer = device::open(DeviceKind::Emulated, listener.local_addr(), &options).await.expect("opens");
     let memory = peer.register(MESSAGE_LEN as u32, Access::Local).expect("registers");
     let keepalive = ControlMessage::Keepalive.encode();
-    peer.fill(memory.id, 0..MESSAGE_LEN, &mut |bytes| bytes.copy_from_slice(&keepalive));
+    peer.write_local(memory.id, 0..MESSAGE_LEN, &mut |bytes| bytes.copy_from_slice(&keepalive));
     peer.establish().expect("asks");
     let mut stream = listener.accept().await.expect("accepts");
     assert_eq!(poll_fn(|cx| peer.poll_cm_event(cx)).await.expect("an event"), CmEvent::Established);

@@ -13,7 +13,9 @@ use valkey_rdma_proto::wire::{ControlMessage, MESSAGE_LEN, XferMemory};
 use valkey_rdma_proto::work::{
     Completion, ReceiveRequest, Region, RegionId, SendOp, SendRequest, Slice, WrId,
 };
-use valkey_rdma_transport::device::{self, Access, CmEvent, DeviceInfo, Endpoint, EndpointOptions, Limits};
+use valkey_rdma_transport::device::{
+    self, Access, CmEvent, DeviceConnection, DeviceInfo, DeviceOptions, Limits,
+};
 use valkey_rdma_transport::{
     AdaptiveOff, BufferPool, Config, DeviceKind, Polling, Role, Stream, TransportError,
 };
@@ -22,7 +24,7 @@ mod stream_pair;
 
 /// The far end of a connection, in the test's own hands.
 struct Writer {
-    endpoint: Box<dyn Endpoint>,
+    endpoint: Box<dyn DeviceConnection>,
     memory: Region,
     window: XferMemory,
     written: u64,
@@ -59,7 +61,7 @@ enum Moment {
 
 /// An endpoint that counts the calls that read it, and lets a byte arrive just before one of them.
 struct Timed {
-    endpoint: Box<dyn Endpoint>,
+    endpoint: Box<dyn DeviceConnection>,
     schedule: Arc<Mutex<Schedule>>,
 }
 
@@ -81,7 +83,7 @@ impl Timed {
     }
 }
 
-impl Endpoint for Timed {
+impl DeviceConnection for Timed {
     fn poll(&mut self, out: &mut Vec<Completion>, limit: usize) -> Result<(), TransportError> {
         self.call(false);
         self.endpoint.poll(out, limit)
@@ -106,16 +108,16 @@ impl Endpoint for Timed {
         self.endpoint.register(len, access)
     }
 
-    fn lend(&mut self, pool: &BufferPool) -> Result<Region, TransportError> {
-        self.endpoint.lend(pool)
+    fn register_pool(&mut self, pool: &BufferPool) -> Result<Region, TransportError> {
+        self.endpoint.register_pool(pool)
     }
 
-    fn fill(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
-        self.endpoint.fill(region, range, fill);
+    fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
+        self.endpoint.write_local(region, range, fill);
     }
 
-    fn copy_out(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut) {
-        self.endpoint.copy_out(region, range, out);
+    fn read_local(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut) {
+        self.endpoint.read_local(region, range, out);
     }
 
     fn post_sends(&mut self, chain: &[SendRequest]) -> Result<(), TransportError> {
@@ -153,7 +155,7 @@ impl Endpoint for Timed {
 
 /// A stream over a timed endpoint, with the other end of its connection in the schedule.
 async fn timed(config: &Config) -> (Stream, Arc<Mutex<Schedule>>) {
-    let options = EndpointOptions { send_depth: 4096, receive_depth: 4096, ..EndpointOptions::default() };
+    let options = DeviceOptions { send_depth: 4096, receive_depth: 4096, ..DeviceOptions::default() };
     let any = "127.0.0.1:0".parse().expect("an address");
     let mut listener = device::listen(DeviceKind::Emulated, any, &options).await.expect("listens");
     let mut active =
@@ -182,13 +184,13 @@ async fn timed(config: &Config) -> (Stream, Arc<Mutex<Schedule>>) {
         tokio::task::yield_now().await;
     }
     let mut message = Vec::with_capacity(MESSAGE_LEN);
-    active.copy_out(slots.id, 0..MESSAGE_LEN, &mut message);
+    active.read_local(slots.id, 0..MESSAGE_LEN, &mut message);
     let Ok(ControlMessage::RegisterXferMemory(window)) = ControlMessage::decode(&message) else {
         panic!("a Register is the first message: {message:?}")
     };
     let ours = XferMemory { addr: slots.addr, len: slots.len, key: slots.rkey };
     let ours = ControlMessage::RegisterXferMemory(ours).encode();
-    active.fill(memory.id, 0..MESSAGE_LEN, &mut |room| room.copy_from_slice(&ours));
+    active.write_local(memory.id, 0..MESSAGE_LEN, &mut |room| room.copy_from_slice(&ours));
     let local = Slice { region: memory.id, offset: 0, len: MESSAGE_LEN as u32 };
     let request = SendRequest { wr_id: WrId::send(0), local, op: SendOp::Send, signalled: false };
     active.post_sends(&[request]).expect("posts");
@@ -273,7 +275,7 @@ async fn a_completion_is_noticed_whenever_it_comes() {
 
 #[tokio::test(start_paused = true)]
 async fn so_it_is_by_a_task_that_drives_its_stream() {
-    noticed_whenever_it_comes(Stream::into_driven).await;
+    noticed_whenever_it_comes(Stream::into_inline).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

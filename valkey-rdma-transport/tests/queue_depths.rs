@@ -78,7 +78,7 @@ async fn what_only_kernel_verbs_have_is_refused_by_the_emulated_device() {
     let addr = "127.0.0.1:1".parse().expect("an address");
     let mut config = Config::default();
     config.retry_count(200);
-    assert_eq!(config.endpoint_options().retry_count, Some(7), "brought into its range");
+    assert_eq!(config.device_options().retry_count, Some(7), "brought into its range");
     let error = Stream::connect(DeviceKind::Emulated, addr, &config).await.expect_err("an option of verbs");
     assert!(matches!(error, TransportError::EmulatedOption { option: "retry count" }), "{error:?}");
 }

@@ -5,7 +5,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use device_peer::{Peer, any_port, bounded, device, listen, open, options};
-use valkey_rdma_transport::device::{self as devices, CmEvent, Endpoint, EndpointOptions, PassiveEndpoint};
+use valkey_rdma_transport::device::{
+    self as devices, CmEvent, DeviceConnection, DeviceListener, DeviceOptions,
+};
 use valkey_rdma_transport::{GidProblem, TransportError};
 
 mod device_peer;
@@ -15,17 +17,20 @@ const LINK: Option<&str> = None;
 
 async fn listen_with(
     addr: SocketAddr,
-    options: &EndpointOptions,
-) -> Result<Box<dyn PassiveEndpoint>, TransportError> {
+    options: &DeviceOptions,
+) -> Result<Box<dyn DeviceListener>, TransportError> {
     devices::listen(device(), addr, options).await
 }
 
-async fn open_with(peer: SocketAddr, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, TransportError> {
+async fn open_with(
+    peer: SocketAddr,
+    options: &DeviceOptions,
+) -> Result<Box<dyn DeviceConnection>, TransportError> {
     bounded(devices::open(device(), peer, options)).await
 }
 
-fn on_device(name: &str) -> EndpointOptions {
-    EndpointOptions { device: Some(name.to_owned()), ..options() }
+fn on_device(name: &str) -> DeviceOptions {
+    DeviceOptions { device: Some(name.to_owned()), ..options() }
 }
 
 /// The error of something that is to fail.
@@ -74,16 +79,16 @@ async fn an_address_without_a_device_cannot_be_reached_or_listened_on() {
 #[tokio::test]
 #[ignore = "needs an RDMA device"]
 async fn a_queue_deeper_than_the_device_allows_is_refused() {
-    let deep = EndpointOptions { send_depth: 1 << 24, ..options() };
+    let deep = DeviceOptions { send_depth: 1 << 24, ..options() };
     let error = error_of(open_with(any_port(), &deep).await);
     let TransportError::QueueDepth { queue: "send queue", asked: 16_777_216, limit, .. } = error else {
         panic!("{error:?}");
     };
     // One more than the device has is too many, all that it has is not.
-    let too_deep = EndpointOptions { receive_depth: limit + 1, ..options() };
+    let too_deep = DeviceOptions { receive_depth: limit + 1, ..options() };
     let error = error_of(open_with(any_port(), &too_deep).await);
     assert!(matches!(error, TransportError::QueueDepth { queue: "receive queue", .. }), "{error:?}");
-    let no_such_vector = EndpointOptions { completion_vector: 10_000, ..options() };
+    let no_such_vector = DeviceOptions { completion_vector: 10_000, ..options() };
     let error = error_of(open_with(any_port(), &no_such_vector).await);
     assert!(matches!(error, TransportError::CompletionVector { asked: 10_000, .. }), "{error:?}");
 }
@@ -93,11 +98,11 @@ async fn a_queue_deeper_than_the_device_allows_is_refused() {
 async fn a_connection_comes_from_the_address_asked_for_or_from_nowhere() {
     let listener = listen().await;
     let ip = listener.local_addr().ip();
-    let from = EndpointOptions { source: Some(ip), ..options() };
+    let from = DeviceOptions { source: Some(ip), ..options() };
     assert_eq!(open_with(listener.local_addr(), &from).await.expect("a path").local_addr().ip(), ip);
     listen_with(any_port(), &from).await.expect("its own address");
     // A documentation address: no machine has it (RFC 5737).
-    let strange = EndpointOptions { source: Some([192, 0, 2, 1].into()), ..options() };
+    let strange = DeviceOptions { source: Some([192, 0, 2, 1].into()), ..options() };
     let error = error_of(open_with(listener.local_addr(), &strange).await);
     assert!(matches!(error, TransportError::Source { .. }), "{error:?}");
     let error = error_of(listen_with(any_port(), &strange).await);
@@ -110,7 +115,7 @@ async fn a_connection_comes_from_the_address_asked_for_or_from_nowhere() {
 async fn a_gid_index_chooses_the_address_or_says_what_can_be_chosen() {
     let listener = listen().await;
     let peer = listener.local_addr();
-    let by_index = |index| EndpointOptions { gid: Some(index), ..options() };
+    let by_index = |index| DeviceOptions { gid: Some(index), ..options() };
     let mut found = None;
     for index in 0..16 {
         match open_with(peer, &by_index(index)).await {
@@ -128,12 +133,12 @@ async fn a_gid_index_chooses_the_address_or_says_what_can_be_chosen() {
     let chosen = listen_with(SocketAddr::new(any, 0), &by_index(index)).await.expect("the index's address");
     assert_eq!(chosen.local_addr().ip(), peer.ip());
     // Contradictions and what is not there.
-    let both = EndpointOptions { source: Some([192, 0, 2, 1].into()), ..by_index(index) };
+    let both = DeviceOptions { source: Some([192, 0, 2, 1].into()), ..by_index(index) };
     let problem = gid_problem(open_with(peer, &both).await);
     assert!(matches!(problem, GidProblem::OtherAddress { .. }), "{problem:?}");
     let problem = gid_problem(listen_with(any_port(), &by_index(60_000)).await);
     assert!(matches!(problem, GidProblem::OutOfRange { .. }), "{problem:?}");
-    let elsewhere = EndpointOptions { device: Some("mlx5_99".to_owned()), ..by_index(index) };
+    let elsewhere = DeviceOptions { device: Some("mlx5_99".to_owned()), ..by_index(index) };
     let problem = gid_problem(open_with(peer, &elsewhere).await);
     assert!(matches!(problem, GidProblem::NoSuchDevice { .. }), "{problem:?}");
 }
@@ -148,11 +153,11 @@ fn gid_problem<T>(outcome: Result<T, TransportError>) -> GidProblem {
 #[tokio::test]
 #[ignore = "needs an RDMA device"]
 async fn inline_is_granted_as_far_as_the_device_can() {
-    let greedy = EndpointOptions { max_inline: 1 << 20, ..options() };
+    let greedy = DeviceOptions { max_inline: 1 << 20, ..options() };
     let endpoint = open_with(any_port(), &greedy).await.expect("an endpoint");
     let granted = endpoint.limits().max_inline;
     assert!((1..1 << 20).contains(&granted), "{granted} bytes inline");
-    let without = EndpointOptions { max_inline: 0, ..options() };
+    let without = DeviceOptions { max_inline: 0, ..options() };
     let endpoint = open_with(any_port(), &without).await.expect("an endpoint");
     assert_eq!(endpoint.limits().max_inline, 0);
     let link = endpoint.device();

@@ -36,7 +36,7 @@ const PLANTED: &[(&str, &str, &str)] = &[
 /// A client that sets and gets values that fill windows, and small ones, all at once and one by one.
 async fn work(addr: SocketAddr, faults: Option<&str>) -> Result<(), String> {
     let config = TransportConfig::default();
-    let options = config.endpoint_options();
+    let options = config.device_options();
     let text = |error: &dyn std::error::Error| error.to_string();
     let mut device =
         device::open(DeviceKind::Emulated, addr, &options).await.map_err(|error| text(&error))?;

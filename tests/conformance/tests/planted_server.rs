@@ -45,7 +45,7 @@ async fn verdict(faults: Option<&str>, case: &str) -> Verdict {
     let config = TransportConfig::default();
     let any = "127.0.0.1:0".parse().expect("an address");
     let kind = DeviceKind::Emulated;
-    let mut device = device::listen(kind, any, &config.endpoint_options()).await.expect("listens");
+    let mut device = device::listen(kind, any, &config.device_options()).await.expect("listens");
     if let Some(faults) = faults {
         let faults: Faults = format!("{faults},seed=1").parse().expect("a script");
         device = faults.listener(device);

@@ -100,7 +100,7 @@ async fn round(
     let any = SocketAddr::new(options.bind, 0);
     let mut listeners = Vec::new();
     for _ in 0..2 {
-        let listener = device::listen(options.device, any, &config.endpoint_options()).await;
+        let listener = device::listen(options.device, any, &config.device_options()).await;
         listeners.push(listener.map_err(|error| error.to_string())?);
     }
     let (honest, faulty) = (listeners.remove(0), listeners.remove(0));
@@ -180,7 +180,7 @@ async fn connect(
 ) -> Result<Client, String> {
     let text = |error: &dyn std::error::Error| error.to_string();
     let mut endpoint =
-        device::open(device, addr, &config.endpoint_options()).await.map_err(|error| text(&error))?;
+        device::open(device, addr, &config.device_options()).await.map_err(|error| text(&error))?;
     if let Some(faults) = faults {
         endpoint = faults.endpoint(endpoint).map_err(|error| text(&error))?;
     }

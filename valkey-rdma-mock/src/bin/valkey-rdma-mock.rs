@@ -12,7 +12,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use valkey_rdma_mock::faults::{self, Faults};
 use valkey_rdma_mock::{BindError, DeviceKind, Mock, Server, TransportConfig, TransportError};
-use valkey_rdma_transport::{CompletionGroup, Listener, Polling, device};
+use valkey_rdma_transport::{Listener, Polling, SharedCq, device};
 
 /// A mock Valkey server on RDMA and TCP
 ///
@@ -146,14 +146,14 @@ async fn run(options: Options) -> Result<(), String> {
         }
         let device = options.device.unwrap_or(DeviceKind::Verbs);
         if device == DeviceKind::Verbs && options.threads == 1 {
-            config.completion_group(&CompletionGroup::new());
+            config.shared_cq(&SharedCq::new());
         }
         let addr = SocketAddr::new(options.bind, port);
         server = match &options.faults {
             None => server.rdma(device, addr, &config),
             Some(faults) => {
                 let _ = writeln!(io::stderr(), "note: misbehaves on purpose: --faults {faults}");
-                let options = config.endpoint_options();
+                let options = config.device_options();
                 let honest =
                     device::listen(device, addr, &options).await.map_err(|error| explain(&error.into()))?;
                 server.listener(device, Listener::over(faults.listener(honest), &config))

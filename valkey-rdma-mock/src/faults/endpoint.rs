@@ -17,7 +17,7 @@ use valkey_rdma_transport::device::wire::XferMemory;
 use valkey_rdma_transport::device::work::{
     Completion, ReceiveRequest, Region, RegionId, SendOp, SendRequest, Slice, WrId, WrKind,
 };
-use valkey_rdma_transport::device::{Access, CmEvent, DeviceInfo, Endpoint, Limits};
+use valkey_rdma_transport::device::{Access, CmEvent, DeviceConnection, DeviceInfo, Limits};
 use valkey_rdma_transport::{BufferPool, TransportError};
 
 use super::fault::{Fault, Occasion};
@@ -30,7 +30,7 @@ use super::wire::Message;
 /// replaced by a write of nothing, so that the owner's completions come as if it had been sent.
 pub(super) struct FaultyEndpoint {
     /// `Some` until drop.
-    device: Option<Box<dyn Endpoint>>,
+    device: Option<Box<dyn DeviceConnection>>,
     script: Script,
     scratch: Region,
     scratch_used: u64,
@@ -53,7 +53,7 @@ pub(super) struct FaultyEndpoint {
 }
 
 impl FaultyEndpoint {
-    pub(super) fn new(mut device: Box<dyn Endpoint>, script: Script) -> Result<Self, TransportError> {
+    pub(super) fn new(mut device: Box<dyn DeviceConnection>, script: Script) -> Result<Self, TransportError> {
         let scratch = device.register(SLOTS * SLOT, Access::Local)?;
         Ok(Self {
             device: Some(device),
@@ -75,15 +75,15 @@ impl FaultyEndpoint {
         })
     }
 
-    fn below_mut(&mut self) -> &mut dyn Endpoint {
+    fn below_mut(&mut self) -> &mut dyn DeviceConnection {
         self.device.as_deref_mut().expect("there until drop")
     }
 
-    fn below(&self) -> &dyn Endpoint {
+    fn below(&self) -> &dyn DeviceConnection {
         self.device.as_deref().expect("there until drop")
     }
 
-    /// How many work requests may be added at once: what [`limits`](Endpoint::limits) keeps from the owner.
+    /// How many work requests may be added at once: what [`limits`](DeviceConnection::limits) keeps from the owner.
     fn reserve(&self) -> u32 {
         self.below().limits().send_depth / 2
     }
@@ -95,14 +95,14 @@ impl FaultyEndpoint {
         let start = offset as usize;
         let region = self.scratch.id;
         let range = start..start + bytes.len();
-        self.below_mut().fill(region, range, &mut |room| room.copy_from_slice(bytes));
+        self.below_mut().write_local(region, range, &mut |room| room.copy_from_slice(bytes));
         Slice { region, offset, len: bytes.len() as u32 }
     }
 
     fn read(&self, slice: Slice) -> Vec<u8> {
         let start = slice.offset as usize;
         let mut bytes = Vec::with_capacity(slice.len as usize);
-        self.below().copy_out(slice.region, start..start + slice.len as usize, &mut bytes);
+        self.below().read_local(slice.region, start..start + slice.len as usize, &mut bytes);
         bytes
     }
 
@@ -153,23 +153,23 @@ impl FaultyEndpoint {
     }
 }
 
-impl Endpoint for FaultyEndpoint {
+impl DeviceConnection for FaultyEndpoint {
     fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError> {
         self.below_mut().register(len, access)
     }
 
     /// Never: faults are made in the bytes of the send buffer.
-    fn lend(&mut self, _: &BufferPool) -> Result<Region, TransportError> {
+    fn register_pool(&mut self, _: &BufferPool) -> Result<Region, TransportError> {
         let source = std::io::ErrorKind::Unsupported.into();
         Err(TransportError::Device { call: "ibv_reg_mr", source })
     }
 
-    fn fill(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
-        self.below_mut().fill(region, range, fill);
+    fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
+        self.below_mut().write_local(region, range, fill);
     }
 
-    fn copy_out(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut) {
-        self.below().copy_out(region, range, out);
+    fn read_local(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut) {
+        self.below().read_local(region, range, out);
     }
 
     fn post_sends(&mut self, chain: &[SendRequest]) -> Result<(), TransportError> {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll, ready};
 
 use valkey_rdma_transport::TransportError;
-use valkey_rdma_transport::device::{ConnectRequest, Endpoint, EndpointOptions, PassiveEndpoint};
+use valkey_rdma_transport::device::{ConnectRequest, DeviceConnection, DeviceListener, DeviceOptions};
 
 use super::endpoint::FaultyEndpoint;
 use super::fault::{Fault, Occasion};
@@ -12,20 +12,20 @@ use super::script::Script;
 use super::spec::Faults;
 
 pub(super) struct FaultyListener {
-    passive: Box<dyn PassiveEndpoint>,
+    passive: Box<dyn DeviceListener>,
     faults: Faults,
     /// Counts the listener's connect requests.
     requests: Script,
 }
 
 impl FaultyListener {
-    pub(super) fn new(passive: Box<dyn PassiveEndpoint>, faults: Faults) -> Self {
+    pub(super) fn new(passive: Box<dyn DeviceListener>, faults: Faults) -> Self {
         let requests = faults.script();
         Self { passive, faults, requests }
     }
 }
 
-impl PassiveEndpoint for FaultyListener {
+impl DeviceListener for FaultyListener {
     fn poll_request(
         &mut self,
         cx: &mut Context<'_>,
@@ -56,7 +56,7 @@ impl ConnectRequest for FaultyRequest {
         self.request.peer_addr()
     }
 
-    fn accept(self: Box<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, TransportError> {
+    fn accept(self: Box<Self>, options: &DeviceOptions) -> Result<Box<dyn DeviceConnection>, TransportError> {
         let endpoint = self.request.accept(options)?;
         Ok(Box::new(FaultyEndpoint::new(endpoint, self.script)?))
     }

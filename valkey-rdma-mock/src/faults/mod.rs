@@ -14,7 +14,7 @@
 //! let faults: Faults = "imm-over@3".parse()?;
 //! let config = TransportConfig::default();
 //! let addr = "127.0.0.1:0".parse()?;
-//! let honest = device::listen(DeviceKind::Emulated, addr, &config.endpoint_options()).await?;
+//! let honest = device::listen(DeviceKind::Emulated, addr, &config.device_options()).await?;
 //! let listener = Listener::over(faults.listener(honest), &config);
 //! let server = Server::builder(Mock::new()).listener(DeviceKind::Emulated, listener).start().await?;
 //! # server.shutdown().await;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use valkey_rdma_transport::TransportError;
-use valkey_rdma_transport::device::{Endpoint, PassiveEndpoint};
+use valkey_rdma_transport::device::{DeviceConnection, DeviceListener};
 
 use super::endpoint::FaultyEndpoint;
 use super::fault::{Fault, TABLE};
@@ -73,7 +73,7 @@ pub enum SpecError {
 
 impl Faults {
     /// Wraps a listener's device: every connection accepted there gets a script of its own.
-    pub fn listener(&self, passive: Box<dyn PassiveEndpoint>) -> Box<dyn PassiveEndpoint> {
+    pub fn listener(&self, passive: Box<dyn DeviceListener>) -> Box<dyn DeviceListener> {
         Box::new(FaultyListener::new(passive, self.clone()))
     }
 
@@ -81,7 +81,10 @@ impl Faults {
     ///
     /// # Errors
     /// [`TransportError::Memory`] if there is none for the messages that are added.
-    pub fn endpoint(&self, endpoint: Box<dyn Endpoint>) -> Result<Box<dyn Endpoint>, TransportError> {
+    pub fn endpoint(
+        &self,
+        endpoint: Box<dyn DeviceConnection>,
+    ) -> Result<Box<dyn DeviceConnection>, TransportError> {
         Ok(Box::new(FaultyEndpoint::new(endpoint, self.script())?))
     }
 

@@ -4,13 +4,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::Config;
-use crate::device::{CompletionGroup, EndpointOptions};
+use crate::device::{DeviceOptions, SharedCq};
 
 impl Config {
     /// What these knobs ask of a device, for [`device::open`](crate::device::open) and
     /// [`device::listen`](crate::device::listen).
-    pub fn endpoint_options(&self) -> EndpointOptions {
-        EndpointOptions {
+    pub fn device_options(&self) -> DeviceOptions {
+        DeviceOptions {
             send_depth: self.send_depth,
             receive_depth: self.receive_depth,
             max_inline: self.max_inline,
@@ -20,7 +20,7 @@ impl Config {
             gid: self.gid,
             source: self.source,
             completion_vector: self.completion_vector,
-            completion_group: self.completion_group.clone(),
+            shared_cq: self.shared_cq.clone(),
             huge_pages: self.huge_pages,
             ack_timeout: self.ack_timeout,
             retry_count: self.retry_count,
@@ -58,8 +58,8 @@ impl Config {
 
     /// Shares completion queues with the other connections of this group. Default: each connection has one of its own. On
     /// a listener, its connections do. Kernel verbs only.
-    pub fn completion_group(&mut self, group: &CompletionGroup) -> &mut Self {
-        self.completion_group = Some(group.clone());
+    pub fn shared_cq(&mut self, group: &SharedCq) -> &mut Self {
+        self.shared_cq = Some(group.clone());
         self
     }
 

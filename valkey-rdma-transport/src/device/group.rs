@@ -27,12 +27,12 @@ use crate::verbs::Queues;
 /// The device is not asked for an event each time one of them asks: [`DeviceCounters::events`](crate::DeviceCounters::events)
 /// and [`arms`](crate::DeviceCounters::arms) count what the connection asked and was told. Kernel verbs only.
 #[derive(Clone, Default)]
-pub struct CompletionGroup {
+pub struct SharedCq {
     #[cfg(feature = "verbs")]
     queues: Arc<Queues>,
 }
 
-impl CompletionGroup {
+impl SharedCq {
     /// A group without connections.
     pub fn new() -> Self {
         Self::default()
@@ -44,17 +44,17 @@ impl CompletionGroup {
     }
 }
 
-impl fmt::Debug for CompletionGroup {
+impl fmt::Debug for SharedCq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompletionGroup").finish_non_exhaustive()
+        f.debug_struct("SharedCq").finish_non_exhaustive()
     }
 }
 
-/// Why a completion queue that connections [share](CompletionGroup) has ended:
+/// Why a completion queue that connections [share](SharedCq) has ended:
 /// [`TransportError::SharedQueue`](crate::TransportError::SharedQueue).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum QueueEnd {
+pub enum SharedCqError {
     /// A call into the device failed, or the device reported a fault of the queue. The log says which, and so does the error of
     /// the connection that came upon it, if one has. Connect again.
     #[error("the device failed it, and the log says how; connect again")]

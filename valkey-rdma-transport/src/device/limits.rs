@@ -1,6 +1,6 @@
 //! What a device can do at most, and refusing what is beyond it.
 
-use super::EndpointOptions;
+use super::DeviceOptions;
 use crate::error::TransportError;
 
 /// What a device can do at most.
@@ -16,7 +16,7 @@ pub(crate) struct DeviceLimits {
 /// Refuses what the device cannot: by itself it would only say that an argument is invalid.
 pub(crate) fn check_limits(
     name: &str,
-    options: &EndpointOptions,
+    options: &DeviceOptions,
     most: &DeviceLimits,
 ) -> Result<(), TransportError> {
     let both = options.send_depth.saturating_add(options.receive_depth);

@@ -1,13 +1,13 @@
 //! The device contract: what the stream asks of an RDMA device, real or emulated.
 //!
-//! An [`Endpoint`] is one queue pair with everything it needs: completion queue, event channels, memory
+//! A [`DeviceConnection`] is one queue pair with everything it needs: completion queue, event channels, memory
 //! regions, and its connection-manager identifier. Its life is always the same:
 //!
 //! 1. It is made, unconnected, by [`open()`] (active side) or from a [`ConnectRequest`] (passive side).
 //! 2. Regions are registered and receives posted, so that nothing the peer sends can find it unprepared.
-//! 3. [`Endpoint::establish`] sends the connect request, or accepts the peer's.
+//! 3. [`DeviceConnection::establish`] sends the connect request, or accepts the peer's.
 //! 4. [`CmEvent::Established`] arrives; work requests flow.
-//! 5. [`Endpoint::disconnect`], or [`CmEvent::Disconnected`] from the peer; remaining work is flushed.
+//! 5. [`DeviceConnection::disconnect`], or [`CmEvent::Disconnected`] from the peer; remaining work is flushed.
 //! 6. Drop frees everything, in the one order that works.
 //!
 //! Requests and completions are the descriptors of [`valkey_rdma_proto::work`].
@@ -30,17 +30,17 @@ mod limits;
 mod open;
 mod passive;
 
-pub use group::{CompletionGroup, QueueEnd};
+pub use group::{SharedCq, SharedCqError};
 pub use kind::DeviceKind;
 pub(crate) use limits::{DeviceLimits, check_limits};
 pub use open::{listen, open};
-pub use passive::{ConnectRequest, PassiveEndpoint};
+pub use passive::{ConnectRequest, DeviceListener};
 pub use valkey_rdma_proto::{wire, work};
 
 /// One queue pair with its completion queue, regions and connection-manager identifier.
 ///
 /// Not `Sync`: one owner drives it, under a lock where several tasks share a connection.
-pub trait Endpoint: Send {
+pub trait DeviceConnection: Send {
     /// Registers `len` bytes of zeroed memory. It stays registered until the endpoint is dropped.
     ///
     /// # Errors
@@ -54,21 +54,21 @@ pub trait Endpoint: Send {
     /// # Errors
     /// [`TransportError::Memory`] if the memory cannot be pinned (naming the `memlock` limit), another if the device lends
     /// nothing.
-    fn lend(&mut self, pool: &BufferPool) -> Result<Region, TransportError>;
+    fn register_pool(&mut self, pool: &BufferPool) -> Result<Region, TransportError>;
 
     /// Lends bytes of a region to `fill`, for writing. The caller vouches, by the protocol's own bookkeeping,
     /// that no posted work request reads them and no peer may write them.
     ///
     /// # Panics
-    /// If the range is outside of the region, or the region was [lent](Self::lend): a local bug.
-    fn fill(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8]));
+    /// If the range is outside of the region, or the region was [lent](Self::register_pool): a local bug.
+    fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8]));
 
     /// Appends a copy of a region's bytes to `out`. A peer may be rewriting them: the copy is what counts.
     ///
     /// # Panics
-    /// If the range is outside of the region, or not frozen bytes of a region that was [lent](Self::lend), or `out` has no
+    /// If the range is outside of the region, or not frozen bytes of a region that was [lent](Self::register_pool), or `out` has no
     /// room for it: a local bug.
-    fn copy_out(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut);
+    fn read_local(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut);
 
     /// Posts a chain of sends with one doorbell, in order.
     ///
@@ -143,7 +143,7 @@ pub enum Access {
 /// What is asked of a device when an endpoint is made. `..Default::default()` is what [`Config`]'s
 /// default asks for.
 #[derive(Clone, Debug)]
-pub struct EndpointOptions {
+pub struct DeviceOptions {
     /// Depth of the send queue, in work requests.
     pub send_depth: u32,
     /// Depth of the receive queue, in work requests.
@@ -166,7 +166,7 @@ pub struct EndpointOptions {
     /// Which of the device's interrupt vectors announces completions.
     pub completion_vector: u32,
     /// Share completion queues with these connections. `None`: a queue of its own.
-    pub completion_group: Option<CompletionGroup>,
+    pub shared_cq: Option<SharedCq>,
     /// Ask the system for huge pages for the regions that fill one at least. Where it has none left, ordinary
     /// pages are used, and a warning logged.
     pub huge_pages: bool,
@@ -177,9 +177,9 @@ pub struct EndpointOptions {
     pub retry_count: Option<u8>,
 }
 
-impl Default for EndpointOptions {
+impl Default for DeviceOptions {
     fn default() -> Self {
-        Config::default().endpoint_options()
+        Config::default().device_options()
     }
 }
 

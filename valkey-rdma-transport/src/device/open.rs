@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::{DeviceKind, Endpoint, EndpointOptions, PassiveEndpoint};
+use super::{DeviceConnection, DeviceKind, DeviceListener, DeviceOptions};
 #[cfg(feature = "emulated")]
 use crate::emulated;
 use crate::error::TransportError;
@@ -22,8 +22,8 @@ use crate::verbs;
 pub async fn open(
     kind: DeviceKind,
     peer: SocketAddr,
-    options: &EndpointOptions,
-) -> Result<Box<dyn Endpoint>, TransportError> {
+    options: &DeviceOptions,
+) -> Result<Box<dyn DeviceConnection>, TransportError> {
     match kind {
         #[cfg(feature = "verbs")]
         DeviceKind::Verbs => verbs::open(peer, options).await,
@@ -44,8 +44,8 @@ pub async fn open(
 pub async fn listen(
     kind: DeviceKind,
     addr: SocketAddr,
-    options: &EndpointOptions,
-) -> Result<Box<dyn PassiveEndpoint>, TransportError> {
+    options: &DeviceOptions,
+) -> Result<Box<dyn DeviceListener>, TransportError> {
     match kind {
         #[cfg(feature = "verbs")]
         DeviceKind::Verbs => verbs::listen(addr, options),

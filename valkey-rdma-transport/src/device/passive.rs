@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
-use super::{Endpoint, EndpointOptions};
+use super::{DeviceConnection, DeviceOptions};
 use crate::error::TransportError;
 
 /// Waits for connect requests on one address.
-pub trait PassiveEndpoint: Send {
+pub trait DeviceListener: Send {
     /// Waits for the next connect request. `Pending` keeps the waker.
     ///
     /// # Errors
@@ -24,16 +24,16 @@ pub trait PassiveEndpoint: Send {
 /// A peer that asks to connect. It waits, and nothing has been made for it yet: no queue pair, no pinned memory.
 ///
 /// Dropping it rejects the request; the peer sees [`CmEvent::Rejected`](super::CmEvent::Rejected). It outlives
-/// the [`PassiveEndpoint`] it came from.
+/// the [`DeviceListener`] it came from.
 pub trait ConnectRequest: Send {
     /// Who asks.
     fn peer_addr(&self) -> SocketAddr;
 
-    /// Makes an unconnected [`Endpoint`] for the request, whose [`establish`](Endpoint::establish) accepts it.
+    /// Makes an unconnected [`DeviceConnection`] for the request, whose [`establish`](DeviceConnection::establish) accepts it.
     /// Dropping the endpoint before that rejects the request.
     ///
     /// # Errors
     /// [`TransportError::Device`] and [`TransportError::Memory`] if an object cannot be made: the request was
     /// rejected.
-    fn accept(self: Box<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, TransportError>;
+    fn accept(self: Box<Self>, options: &DeviceOptions) -> Result<Box<dyn DeviceConnection>, TransportError>;
 }

@@ -1,4 +1,4 @@
-//! The emulated [`Endpoint`]: one end of a link.
+//! The emulated [`DeviceConnection`]: one end of a link.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -18,7 +18,8 @@ use super::side::Side;
 use super::socket::{self, SocketLink, SocketRequest};
 use super::{MAX_MESSAGE, REASON_CONSUMER, refused};
 use crate::device::{
-    Access, CmEvent, DeviceInfo, DeviceKind, DeviceLimits, Endpoint, EndpointOptions, Limits, check_limits,
+    Access, CmEvent, DeviceConnection, DeviceInfo, DeviceKind, DeviceLimits, DeviceOptions, Limits,
+    check_limits,
 };
 use crate::error::TransportError;
 use crate::pool::BufferPool;
@@ -68,7 +69,7 @@ impl Carrier {
 
 impl EmulatedEndpoint {
     /// An end that will ask the listener at `peer`.
-    pub(super) async fn open(peer: SocketAddr, options: &EndpointOptions) -> Result<Self, TransportError> {
+    pub(super) async fn open(peer: SocketAddr, options: &DeviceOptions) -> Result<Self, TransportError> {
         check_limits(NAME, options, &MOST)?;
         let conditions = Conditions::named(options.device.as_deref())?;
         // What the unspecified address stands for, as in TCP.
@@ -98,7 +99,7 @@ impl EmulatedEndpoint {
     pub(super) fn accept_direct(
         request: DirectRequest,
         local: SocketAddr,
-        options: &EndpointOptions,
+        options: &DeviceOptions,
         conditions: Arc<Conditions>,
     ) -> Result<Self, TransportError> {
         check_limits(NAME, options, &MOST)?;
@@ -113,7 +114,7 @@ impl EmulatedEndpoint {
     /// The end at a listener, for a request that came over a socket.
     pub(super) fn accept_socket(
         request: SocketRequest,
-        options: &EndpointOptions,
+        options: &DeviceOptions,
         conditions: Arc<Conditions>,
     ) -> Result<Self, TransportError> {
         check_limits(NAME, options, &MOST)?;
@@ -126,7 +127,7 @@ impl EmulatedEndpoint {
         carrier: Carrier,
         phase: Phase,
         taken: &str,
-        options: &EndpointOptions,
+        options: &DeviceOptions,
         local: SocketAddr,
         peer: SocketAddr,
     ) -> Self {
@@ -162,20 +163,20 @@ impl EmulatedEndpoint {
     }
 }
 
-impl Endpoint for EmulatedEndpoint {
+impl DeviceConnection for EmulatedEndpoint {
     fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError> {
         self.add(len, |region| Memory::new(region, access))
     }
 
-    fn lend(&mut self, pool: &BufferPool) -> Result<Region, TransportError> {
+    fn register_pool(&mut self, pool: &BufferPool) -> Result<Region, TransportError> {
         self.add(pool.arena().len(), |region| Memory::lent(region, pool.clone()))
     }
 
-    fn fill(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
+    fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
         fill(&mut self.memory(region).lock()[range]);
     }
 
-    fn copy_out(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut) {
+    fn read_local(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut) {
         assert!(self.memory(region).copy_to(range, out), "a pool's bytes are frozen while they are used");
     }
 

@@ -9,14 +9,14 @@ use super::directory::{DirectRequest, Entry};
 use super::endpoint::EmulatedEndpoint;
 use super::side::Side;
 use super::socket::{SocketListener, SocketRequest};
-use crate::device::{ConnectRequest, DeviceKind, Endpoint, EndpointOptions, PassiveEndpoint};
+use crate::device::{ConnectRequest, DeviceConnection, DeviceKind, DeviceListener, DeviceOptions};
 use crate::error::TransportError;
 
 /// Listens on one address, over what the device's [`Link`] says.
 #[derive(Debug)]
 pub(super) struct EmulatedListener {
     addr: SocketAddr,
-    options: EndpointOptions,
+    options: DeviceOptions,
     conditions: Arc<Conditions>,
     entry: Option<Entry>,
     sockets: Option<SocketListener>,
@@ -36,7 +36,7 @@ enum Came {
 }
 
 impl EmulatedListener {
-    pub(super) fn bind(addr: SocketAddr, options: &EndpointOptions) -> Result<Self, TransportError> {
+    pub(super) fn bind(addr: SocketAddr, options: &DeviceOptions) -> Result<Self, TransportError> {
         let conditions = Conditions::named(options.device.as_deref())?;
         let refused = |source| TransportError::Listen { addr, device: DeviceKind::Emulated, source };
         // Sockets first: they know which ports are free on this machine.
@@ -66,7 +66,7 @@ impl EmulatedListener {
     }
 }
 
-impl PassiveEndpoint for EmulatedListener {
+impl DeviceListener for EmulatedListener {
     fn poll_request(
         &mut self,
         cx: &mut Context<'_>,
@@ -88,7 +88,7 @@ impl ConnectRequest for Request {
         }
     }
 
-    fn accept(self: Box<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, TransportError> {
+    fn accept(self: Box<Self>, options: &DeviceOptions) -> Result<Box<dyn DeviceConnection>, TransportError> {
         let Request { came, to, conditions } = *self;
         Ok(Box::new(match came {
             Came::Direct(request) => EmulatedEndpoint::accept_direct(request, to, options, conditions)?,

@@ -40,14 +40,14 @@ use std::task::Waker;
 use tokio::time::Instant;
 
 pub use self::device::{Device, Link};
-use crate::device::{Endpoint, EndpointOptions, PassiveEndpoint};
+use crate::device::{DeviceConnection, DeviceListener, DeviceOptions};
 use crate::error::TransportError;
 
 /// Makes an unconnected endpoint towards `peer`.
 pub(crate) async fn open(
     peer: SocketAddr,
-    options: &EndpointOptions,
-) -> Result<Box<dyn Endpoint>, TransportError> {
+    options: &DeviceOptions,
+) -> Result<Box<dyn DeviceConnection>, TransportError> {
     options::check_options(options)?;
     Ok(Box::new(endpoint::EmulatedEndpoint::open(peer, options).await?))
 }
@@ -55,8 +55,8 @@ pub(crate) async fn open(
 /// Listens on `addr`.
 pub(crate) fn listen(
     addr: SocketAddr,
-    options: &EndpointOptions,
-) -> Result<Box<dyn PassiveEndpoint>, TransportError> {
+    options: &DeviceOptions,
+) -> Result<Box<dyn DeviceListener>, TransportError> {
     options::check_options(options)?;
     Ok(Box::new(listener::EmulatedListener::bind(addr, options)?))
 }

@@ -12,7 +12,7 @@ use valkey_rdma_proto::work::{Completion, FailureStatus, Outcome, ReceiveRequest
 use super::device::Conditions;
 use super::memory::Memory;
 use super::requester::SendQueue;
-use crate::device::{CmEvent, EndpointOptions};
+use crate::device::{CmEvent, DeviceOptions};
 
 /// The state of a queue pair, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Signal {
 }
 
 impl Side {
-    pub(super) fn new(options: &EndpointOptions, conditions: Arc<Conditions>) -> Self {
+    pub(super) fn new(options: &DeviceOptions, conditions: Arc<Conditions>) -> Self {
         Self {
             state: QueuePairState::Init,
             memories: Vec::new(),

@@ -12,7 +12,7 @@ pub(crate) use self::places::Place;
 use self::places::{Limits, Places};
 pub use self::request::Request;
 use crate::config::Config;
-use crate::device::{self, DeviceKind, PassiveEndpoint};
+use crate::device::{self, DeviceKind, DeviceListener};
 use crate::error::TransportError;
 use crate::stats::ListenerStats;
 use crate::stream::Stream;
@@ -23,7 +23,7 @@ use crate::stream::Stream;
 /// beyond them is rejected before anything is made for it, counted in [`stats`](Self::stats), and logged once per
 /// burst. Dropping the listener stops listening and rejects the requests nobody has taken; accepted streams go on.
 pub struct Listener {
-    passive: Box<dyn PassiveEndpoint>,
+    passive: Box<dyn DeviceListener>,
     config: Config,
     places: Places,
 }
@@ -37,13 +37,13 @@ impl Listener {
     ///
     /// Cancel safety: dropping the future leaves nothing behind.
     pub async fn bind(device: DeviceKind, addr: SocketAddr, config: &Config) -> Result<Self, TransportError> {
-        let passive = device::listen(device, addr, &config.endpoint_options()).await?;
+        let passive = device::listen(device, addr, &config.device_options()).await?;
         Ok(Self::over(passive, config))
     }
 
     /// Accepts what a passive endpoint made elsewhere accepts: one of [`device::listen`] behind a wrapper that
     /// observes it or disturbs it.
-    pub fn over(passive: Box<dyn PassiveEndpoint>, config: &Config) -> Self {
+    pub fn over(passive: Box<dyn DeviceListener>, config: &Config) -> Self {
         let (connections, pinned_bytes) = config.listener_limits();
         let places = Places::new(Limits { connections, pinned_bytes });
         Self { passive, config: config.clone(), places }

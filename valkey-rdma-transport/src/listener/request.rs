@@ -43,7 +43,7 @@ impl Request {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn accept(self) -> Result<Stream, TransportError> {
-        let endpoint = self.request.accept(&self.config.endpoint_options());
+        let endpoint = self.request.accept(&self.config.device_options());
         let stream = endpoint
             .and_then(|endpoint| Stream::establish(endpoint, Role::Server, &self.config, Some(self.place)));
         match &stream {

@@ -8,7 +8,7 @@ use valkey_rdma_proto::{CloseReason, Role};
 use super::Stream;
 use super::end::End;
 use crate::config::Config;
-use crate::device::{self, DeviceKind, Endpoint};
+use crate::device::{self, DeviceConnection, DeviceKind};
 use crate::error::TransportError;
 
 impl Stream {
@@ -34,7 +34,7 @@ impl Stream {
     ) -> Result<Stream, TransportError> {
         let limit = config.connect_limit();
         let connecting = async {
-            let endpoint = device::open(device, peer, &config.endpoint_options()).await?;
+            let endpoint = device::open(device, peer, &config.device_options()).await?;
             Self::connected(endpoint, config).await
         };
         tokio::time::timeout(limit, connecting)
@@ -50,7 +50,7 @@ impl Stream {
     ///
     /// Cancel safety, panics: as there.
     pub async fn connect_over(
-        endpoint: Box<dyn Endpoint>,
+        endpoint: Box<dyn DeviceConnection>,
         config: &Config,
     ) -> Result<Stream, TransportError> {
         let (peer, limit) = (endpoint.peer_addr(), config.connect_limit());
@@ -59,7 +59,10 @@ impl Stream {
             .unwrap_or(Err(TransportError::ConnectTimeout { peer, after: limit }))
     }
 
-    async fn connected(endpoint: Box<dyn Endpoint>, config: &Config) -> Result<Stream, TransportError> {
+    async fn connected(
+        endpoint: Box<dyn DeviceConnection>,
+        config: &Config,
+    ) -> Result<Stream, TransportError> {
         let peer = endpoint.peer_addr();
         let stream = Stream::establish(endpoint, Role::Client, config, None)?;
         if poll_fn(|cx| stream.shared.with(|session| session.poll_connected(cx))).await {

@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use super::Stream;
 use super::driver::Driver;
 
-/// A [`Stream`] that the task which reads and writes it drives too, from [`Stream::into_driven`]: nothing runs in
+/// A [`Stream`] that the task which reads and writes it drives too, from [`Stream::into_inline`]: nothing runs in
 /// the background, so a message wakes one task and not two, and an answer leaves before the device is asked for the
 /// next event.
 ///
@@ -26,7 +26,7 @@ use super::driver::Driver;
 /// # Panics
 /// If it is polled outside of a tokio runtime.
 #[derive(Debug)]
-pub struct Driven {
+pub struct InlineStream {
     /// Before the stream: when that is dropped, the background drives again.
     driving: Driving,
     stream: Stream,
@@ -38,7 +38,7 @@ struct Driving {
     runtime: Handle,
 }
 
-impl Driven {
+impl InlineStream {
     pub(super) fn new(stream: Stream) -> Self {
         let driver = Driver::new(stream.shared.clone());
         Self { driving: Driving { driver, runtime: Handle::current() }, stream }
@@ -76,13 +76,13 @@ impl Drop for Driving {
 }
 
 /// What can be asked of it.
-impl AsRef<Stream> for Driven {
+impl AsRef<Stream> for InlineStream {
     fn as_ref(&self) -> &Stream {
         &self.stream
     }
 }
 
-impl AsyncRead for Driven {
+impl AsyncRead for InlineStream {
     /// As [`Stream`]'s.
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
@@ -103,7 +103,7 @@ impl AsyncRead for Driven {
     }
 }
 
-impl AsyncWrite for Driven {
+impl AsyncWrite for InlineStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.get_mut().poll_driving(cx, |stream, cx| Pin::new(stream).poll_write(cx, buf))
     }

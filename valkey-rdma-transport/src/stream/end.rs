@@ -5,7 +5,7 @@ use std::io;
 use valkey_rdma_proto::CloseReason;
 use valkey_rdma_proto::work::FailureStatus;
 
-use crate::device::{CmEvent, DeviceFault, QueueEnd};
+use crate::device::{CmEvent, DeviceFault, SharedCqError};
 use crate::error::TransportError;
 use crate::stats::Info;
 
@@ -21,7 +21,7 @@ pub(super) enum End {
     /// A call into the device failed, with this number of the OS.
     Call(&'static str, Option<i32>),
     /// The completion queue has ended that the connection shared with others.
-    SharedQueue(QueueEnd),
+    SharedQueue(SharedCqError),
     /// The connection ended.
     Closed(CloseReason),
 }
@@ -118,7 +118,7 @@ mod tests {
             TransportError::DeviceRemoved,
             TransportError::Fault { device: "mlx5_0".to_owned(), fault: DeviceFault::QueuePair },
             TransportError::Device { call: "ibv_post_send", source: io::Error::from_raw_os_error(12) },
-            TransportError::SharedQueue { cause: QueueEnd::Runtime },
+            TransportError::SharedQueue { cause: SharedCqError::Runtime },
         ] {
             let told = End::of_device(&error).expect("it says more than the core").error(&info);
             assert_eq!(format!("{told:?}"), format!("{error:?}"));

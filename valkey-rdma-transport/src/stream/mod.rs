@@ -29,13 +29,13 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use valkey_rdma_proto::Role;
 
-pub use self::driven::Driven;
+pub use self::driven::InlineStream;
 use self::driver::Driver;
 pub use self::half::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
 use self::session::Session;
 use self::shared::Shared;
 use crate::config::Config;
-use crate::device::Endpoint;
+use crate::device::DeviceConnection;
 use crate::error::TransportError;
 use crate::listener::Place;
 use crate::stats::{Info, Stats};
@@ -107,17 +107,21 @@ impl Stream {
     /// is read or written waits until both sides know each other's memory.
     ///
     /// # Errors
-    /// Those of [`Endpoint::register`] and [`Endpoint::establish`].
+    /// Those of [`DeviceConnection::register`] and [`DeviceConnection::establish`].
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub fn over(endpoint: Box<dyn Endpoint>, role: Role, config: &Config) -> Result<Self, TransportError> {
+    pub fn over(
+        endpoint: Box<dyn DeviceConnection>,
+        role: Role,
+        config: &Config,
+    ) -> Result<Self, TransportError> {
         Self::establish(endpoint, role, config, None)
     }
 
     /// Starts the connection of an endpoint and the task that drives it.
     pub(crate) fn establish(
-        endpoint: Box<dyn Endpoint>,
+        endpoint: Box<dyn DeviceConnection>,
         role: Role,
         config: &Config,
         place: Option<Place>,
@@ -195,12 +199,12 @@ impl Stream {
     }
 
     /// Makes the task that uses it drive it too, instead of one in the background: less work for each message, for
-    /// tasks that always have a read pending. See [`Driven`].
+    /// tasks that always have a read pending. See [`InlineStream`].
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub fn into_driven(self) -> Driven {
-        Driven::new(self)
+    pub fn into_inline(self) -> InlineStream {
+        InlineStream::new(self)
     }
 
     /// Splits into halves that borrow the stream, for two futures of one task.

@@ -12,7 +12,7 @@ use valkey_rdma_proto::work::{
 use valkey_rdma_proto::{Work, control_region_len, wire};
 
 use crate::config::Config;
-use crate::device::{Access, CmEvent, Endpoint};
+use crate::device::{Access, CmEvent, DeviceConnection};
 use crate::error::TransportError;
 use crate::listener::Place;
 use crate::pool::{Arena, Lease};
@@ -22,7 +22,7 @@ use crate::stats::DeviceCounters;
 /// nothing.
 pub(super) struct Port {
     /// The device's objects and the pinned memory. Before the leases: what is being sent is held until it is gone.
-    endpoint: Option<Box<dyn Endpoint>>,
+    endpoint: Option<Box<dyn DeviceConnection>>,
     /// Given back together with the endpoint.
     place: Option<Place>,
     /// Memory of the application's that is being sent, each with the position after it: given back when that is
@@ -55,7 +55,7 @@ pub(super) struct Granted {
 /// What an ended connection leaves to be freed. The endpoint goes first; then nothing is sent any more, and its place is
 /// free.
 pub(super) struct Remains {
-    _endpoint: Box<dyn Endpoint>,
+    _endpoint: Box<dyn DeviceConnection>,
     _leases: VecDeque<(u64, Lease)>,
     _place: Option<Place>,
 }
@@ -63,7 +63,7 @@ pub(super) struct Remains {
 impl Port {
     /// Registers all memory of a connection.
     pub(super) fn open(
-        mut endpoint: Box<dyn Endpoint>,
+        mut endpoint: Box<dyn DeviceConnection>,
         config: &Config,
         place: Option<Place>,
     ) -> Result<(Self, Granted), TransportError> {
@@ -164,7 +164,7 @@ impl Port {
         let Some(endpoint) = &self.endpoint else { return 0 };
         let len = (len as usize).min(wire::MESSAGE_LEN);
         let start = slot as usize * wire::MESSAGE_LEN;
-        endpoint.copy_out(self.control, start..start + len, &mut &mut message[..]);
+        endpoint.read_local(self.control, start..start + len, &mut &mut message[..]);
         len
     }
 
@@ -176,7 +176,7 @@ impl Port {
                 let start = request.local.offset as usize;
                 let slot = start..start + bytes.len();
                 if let Some(endpoint) = &mut self.endpoint {
-                    endpoint.fill(self.control, slot, &mut |room| room.copy_from_slice(&bytes));
+                    endpoint.write_local(self.control, slot, &mut |room| room.copy_from_slice(&bytes));
                 }
                 self.sends.push(request);
             }
@@ -210,7 +210,7 @@ impl Port {
     /// Lends bytes of the send buffer for writing.
     pub(super) fn fill(&mut self, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
         if let Some(endpoint) = &mut self.endpoint {
-            endpoint.fill(self.send_buffer, range, fill);
+            endpoint.write_local(self.send_buffer, range, fill);
         }
     }
 
@@ -228,7 +228,7 @@ impl Port {
             return *region;
         }
         let endpoint = self.endpoint.as_mut()?;
-        let registered = endpoint.lend(&lease.pool());
+        let registered = endpoint.register_pool(&lease.pool());
         if let Err(error) = &registered {
             tracing::warn!(%error, "this connection copies values, because their pool cannot be registered");
         }
@@ -260,7 +260,7 @@ impl Port {
     pub(super) fn copy_out(&mut self, slice: Slice, out: &mut dyn BufMut) {
         let Some(endpoint) = &self.endpoint else { return };
         let start = slice.offset as usize;
-        endpoint.copy_out(slice.region, start..start + slice.len as usize, out);
+        endpoint.read_local(slice.region, start..start + slice.len as usize, out);
         self.counters.copied_out += u64::from(slice.len);
     }
 

@@ -14,7 +14,7 @@ use super::port::{Port, Remains};
 use super::spin::Spin;
 use super::waiters::{Ready, Waiters, Wants};
 use crate::config::Config;
-use crate::device::Endpoint;
+use crate::device::DeviceConnection;
 use crate::error::TransportError;
 use crate::listener::Place;
 use crate::polling::{AdaptiveOff, Polling};
@@ -53,7 +53,7 @@ pub(super) struct Spent {
 impl Session {
     /// Registers all memory, posts the receives, and asks the endpoint to connect or accept.
     pub(super) fn establish(
-        endpoint: Box<dyn Endpoint>,
+        endpoint: Box<dyn DeviceConnection>,
         role: Role,
         config: &Config,
         place: Option<Place>,

@@ -16,7 +16,7 @@ use super::inventory::Inventory;
 use super::sys::{self, CmNotice};
 use super::translate::{self, EventKind};
 use super::{failed, log_teardown, removal};
-use crate::device::{CmEvent, EndpointOptions};
+use crate::device::{CmEvent, DeviceOptions};
 use crate::error::TransportError;
 
 /// Where connection-manager events arrive. Shared between the identifiers on it, which need it to their end, and
@@ -106,7 +106,7 @@ impl RawIdentifier {
     }
 
     /// Sets what was chosen, if anything was: before the route is resolved, or a request accepted.
-    pub(super) fn set_ack_timeout(&self, options: &EndpointOptions) -> Result<(), TransportError> {
+    pub(super) fn set_ack_timeout(&self, options: &DeviceOptions) -> Result<(), TransportError> {
         let Some(timeout) = options.ack_timeout else { return Ok(()) };
         // SAFETY: the identifier is live.
         unsafe { sys::set_ack_timeout(self.raw, translate::ack_timeout_code(timeout)) }
@@ -166,7 +166,7 @@ impl Identifier {
     /// Makes an identifier with address and route to `peer` resolved.
     ///
     /// Cancel safety: dropping the future frees everything it made.
-    pub(super) async fn resolve(peer: SocketAddr, options: &EndpointOptions) -> Result<Self, TransportError> {
+    pub(super) async fn resolve(peer: SocketAddr, options: &DeviceOptions) -> Result<Self, TransportError> {
         let (from, device) = source(options)?;
         let channel = EventChannel::new()?;
         let mut id = RawIdentifier::new(Arc::clone(&channel))?;
@@ -227,7 +227,7 @@ impl Identifier {
     }
 
     /// As for a bare identifier.
-    pub(super) fn set_ack_timeout(&self, options: &EndpointOptions) -> Result<(), TransportError> {
+    pub(super) fn set_ack_timeout(&self, options: &DeviceOptions) -> Result<(), TransportError> {
         self.id.set_ack_timeout(options)
     }
 
@@ -311,7 +311,7 @@ impl Drop for Identifier {
 unsafe impl Send for Identifier {}
 
 /// Where to connect from, and over which device: as asked for, by address or by GID index.
-fn source(options: &EndpointOptions) -> Result<(Option<SocketAddr>, Option<String>), TransportError> {
+fn source(options: &DeviceOptions) -> Result<(Option<SocketAddr>, Option<String>), TransportError> {
     let device = options.device.clone();
     let Some(index) = options.gid else {
         return Ok((options.source.map(|ip| SocketAddr::new(ip, 0)), device));

@@ -9,7 +9,7 @@ use valkey_rdma_proto::work::Completion;
 use super::cm::Identifier;
 use super::completion::CompletionQueue;
 use super::shared_queue::Membership;
-use crate::device::{DeviceLimits, EndpointOptions};
+use crate::device::{DeviceLimits, DeviceOptions};
 use crate::error::TransportError;
 
 /// A completion queue of one connection, or its place in a shared one. To be dropped after its queue pair.
@@ -25,12 +25,12 @@ impl Completions {
     /// The identifier outlives the value: it keeps the device open.
     pub(super) unsafe fn new(
         id: &Identifier,
-        options: &EndpointOptions,
+        options: &DeviceOptions,
         most: &DeviceLimits,
     ) -> Result<Self, TransportError> {
         let depth = options.send_depth.saturating_add(options.receive_depth);
         let vector = options.completion_vector;
-        match &options.completion_group {
+        match &options.shared_cq {
             // SAFETY: the same as ours.
             None => unsafe { CompletionQueue::new(id, depth, vector) }.map(Self::Own),
             Some(group) => {

@@ -18,7 +18,8 @@ use super::queue_pair::QueuePair;
 use super::sys;
 use super::{failed, translate};
 use crate::device::{
-    Access, CmEvent, DeviceFault, DeviceInfo, DeviceKind, Endpoint, EndpointOptions, Limits, check_limits,
+    Access, CmEvent, DeviceConnection, DeviceFault, DeviceInfo, DeviceKind, DeviceOptions, Limits,
+    check_limits,
 };
 use crate::error::TransportError;
 use crate::pool::BufferPool;
@@ -44,7 +45,7 @@ pub(super) struct VerbsEndpoint {
 
 impl VerbsEndpoint {
     /// As [`new`](Self::new), for an identifier that came with a request to connect.
-    pub(super) fn of_request(id: Identifier, options: &EndpointOptions) -> Result<Self, TransportError> {
+    pub(super) fn of_request(id: Identifier, options: &DeviceOptions) -> Result<Self, TransportError> {
         id.set_ack_timeout(options)?;
         Self::new(id, options)
     }
@@ -53,7 +54,7 @@ impl VerbsEndpoint {
     ///
     /// If one of them cannot be made, those before it are freed in order, the identifier last; a request to
     /// connect is rejected by that.
-    pub(super) fn new(id: Identifier, options: &EndpointOptions) -> Result<Self, TransportError> {
+    pub(super) fn new(id: Identifier, options: &DeviceOptions) -> Result<Self, TransportError> {
         // SAFETY: the identifier is live.
         let port = unsafe { sys::query_port(id.device(), id.port()) }.map_err(failed("ibv_query_port"))?;
         // SAFETY: as above.
@@ -127,24 +128,24 @@ fn is_software(name: &str) -> bool {
         .is_ok_and(|path| path.starts_with("/sys/devices/virtual"))
 }
 
-impl Endpoint for VerbsEndpoint {
+impl DeviceConnection for VerbsEndpoint {
     fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError> {
         // SAFETY: the domain outlives the regions (field order).
         let region = unsafe { MemoryRegion::new(&self.domain, len, access, self.huge_pages) }?;
         Ok(self.add(region, len))
     }
 
-    fn lend(&mut self, pool: &BufferPool) -> Result<Region, TransportError> {
+    fn register_pool(&mut self, pool: &BufferPool) -> Result<Region, TransportError> {
         // SAFETY: the domain outlives the regions (field order).
         let region = unsafe { MemoryRegion::lent(&self.domain, pool) }?;
         Ok(self.add(region, pool.arena().len()))
     }
 
-    fn fill(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
+    fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
         self.regions[region.0 as usize].fill(range, fill);
     }
 
-    fn copy_out(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut) {
+    fn read_local(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut) {
         self.region(region).copy_out(range, out);
     }
 

@@ -12,7 +12,7 @@ use super::endpoint::VerbsEndpoint;
 use super::inventory::Inventory;
 use super::sys;
 use super::translate::EventKind;
-use crate::device::{CmEvent, ConnectRequest, DeviceKind, Endpoint, EndpointOptions, PassiveEndpoint};
+use crate::device::{CmEvent, ConnectRequest, DeviceConnection, DeviceKind, DeviceListener, DeviceOptions};
 use crate::error::TransportError;
 
 /// A listening identifier with its event channel.
@@ -27,7 +27,7 @@ pub(super) struct VerbsListener {
 }
 
 impl VerbsListener {
-    pub(super) fn bind(addr: SocketAddr, options: &EndpointOptions) -> Result<Self, TransportError> {
+    pub(super) fn bind(addr: SocketAddr, options: &DeviceOptions) -> Result<Self, TransportError> {
         let (addr, options) = place(addr, options)?;
         let refused = |source| TransportError::Listen { addr, device: DeviceKind::Verbs, source };
         let channel = EventChannel::new()?;
@@ -73,7 +73,7 @@ impl VerbsListener {
     }
 }
 
-impl PassiveEndpoint for VerbsListener {
+impl DeviceListener for VerbsListener {
     fn poll_request(
         &mut self,
         cx: &mut Context<'_>,
@@ -87,10 +87,7 @@ impl PassiveEndpoint for VerbsListener {
 }
 
 /// Where to listen, with the choice by GID index resolved into address and device.
-fn place(
-    addr: SocketAddr,
-    options: &EndpointOptions,
-) -> Result<(SocketAddr, EndpointOptions), TransportError> {
+fn place(addr: SocketAddr, options: &DeviceOptions) -> Result<(SocketAddr, DeviceOptions), TransportError> {
     let mut options = options.clone();
     if let Some(source) = options.source.filter(|source| *source != addr.ip()) {
         let reason = format!("the source address {source} was chosen too: leave it out, or listen on it");
@@ -117,7 +114,7 @@ impl ConnectRequest for Request {
         self.id.peer_addr()
     }
 
-    fn accept(self: Box<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, TransportError> {
+    fn accept(self: Box<Self>, options: &DeviceOptions) -> Result<Box<dyn DeviceConnection>, TransportError> {
         Ok(Box::new(VerbsEndpoint::of_request(self.id, options)?))
     }
 }

@@ -105,7 +105,7 @@ impl MemoryRegion {
         range.start <= range.end && range.end <= self.len
     }
 
-    /// Lends bytes for writing, under the contract of [`Endpoint::fill`](crate::device::Endpoint::fill).
+    /// Lends bytes for writing, under the contract of [`DeviceConnection::write_local`](crate::device::DeviceConnection::write_local).
     pub(super) fn fill(&mut self, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
         let start = self.checked(&range);
         // SAFETY: inside of the region, whose pages were zeroed at birth; `&mut self` keeps every other path of

@@ -9,7 +9,7 @@ use super::cm::Identifier;
 use super::domain::ProtectionDomain;
 use super::memory::MemoryRegion;
 use super::{failed, log_teardown, sys, translate};
-use crate::device::EndpointOptions;
+use crate::device::DeviceOptions;
 use crate::error::TransportError;
 
 /// 0.64 ms, by the code of the InfiniBand specification's table of RNR NAK timers: about as long as a process takes to
@@ -37,7 +37,7 @@ impl QueuePair {
         id: &Identifier,
         domain: &ProtectionDomain,
         queue: NonNull<ibv_cq>,
-        options: &EndpointOptions,
+        options: &DeviceOptions,
     ) -> Result<Self, TransportError> {
         // SAFETY: the same as ours.
         let create = |wanted| unsafe { sys::create_qp(id.raw(), domain.raw(), queue, wanted) };

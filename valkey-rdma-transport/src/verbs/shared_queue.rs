@@ -13,7 +13,7 @@ use valkey_rdma_proto::work::Completion;
 use super::cm::Identifier;
 use super::completion::CompletionQueue;
 use super::sharing::{Place, Sharing};
-use crate::device::QueueEnd;
+use crate::device::SharedCqError;
 use crate::error::TransportError;
 
 /// Connections of one queue, if all are as deep as the first, and where the device has queues that deep. They all end if it
@@ -131,7 +131,7 @@ impl Membership {
 
     /// The device has reported that the queue is of no use any more.
     pub(super) fn end(&mut self) {
-        self.with(|sharing, wake| sharing.end(QueueEnd::Failed, wake));
+        self.with(|sharing, wake| sharing.end(SharedCqError::Failed, wake));
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Sharing<CompletionQueue>, &mut Vec<Waker>) -> T) -> T {
@@ -174,7 +174,7 @@ impl Drop for Porter {
     fn drop(&mut self) {
         self.0.with(|sharing, wake| {
             if let Some(sharing) = sharing {
-                sharing.end(QueueEnd::Runtime, wake);
+                sharing.end(SharedCqError::Runtime, wake);
             }
         });
     }

@@ -20,7 +20,7 @@ use std::task::{Context, Poll, Waker};
 
 use valkey_rdma_proto::work::Completion;
 
-use crate::device::QueueEnd;
+use crate::device::SharedCqError;
 use crate::error::TransportError;
 
 /// What is shared.
@@ -50,7 +50,7 @@ pub(super) struct Sharing<Q> {
     attended: bool,
     porter: Option<Waker>,
     /// Why no completion can be had any more.
-    broken: Option<QueueEnd>,
+    broken: Option<SharedCqError>,
     counts: Counts,
 }
 
@@ -139,7 +139,7 @@ impl<Q: Queue> Sharing<Q> {
         last
     }
 
-    /// As [`Endpoint::poll`](crate::device::Endpoint::poll).
+    /// As [`DeviceConnection::poll`](crate::device::DeviceConnection::poll).
     pub(super) fn poll(
         &mut self,
         member: Place,
@@ -154,7 +154,7 @@ impl<Q: Queue> Sharing<Q> {
         looked
     }
 
-    /// As [`Endpoint::arm`](crate::device::Endpoint::arm).
+    /// As [`DeviceConnection::arm`](crate::device::DeviceConnection::arm).
     pub(super) fn arm(&mut self, member: Place, wake: &mut Vec<Waker>) -> Result<(), TransportError> {
         if self.member(member).asked {
             // It may have given up waiting to be told, as an event was lost. The porter looks, and asks for another.
@@ -168,7 +168,7 @@ impl<Q: Queue> Sharing<Q> {
         if self.armed || self.attended { Ok(()) } else { self.ask() }
     }
 
-    /// As [`Endpoint::poll_completion_event`](crate::device::Endpoint::poll_completion_event).
+    /// As [`DeviceConnection::poll_completion_event`](crate::device::DeviceConnection::poll_completion_event).
     pub(super) fn poll_event(
         &mut self,
         member: Place,
@@ -219,7 +219,7 @@ impl<Q: Queue> Sharing<Q> {
     }
 
     /// Nothing more comes from the queue, for a reason outside of it.
-    pub(super) fn end(&mut self, cause: QueueEnd, wake: &mut Vec<Waker>) {
+    pub(super) fn end(&mut self, cause: SharedCqError, wake: &mut Vec<Waker>) {
         // What has come until now is still the members'.
         let _ = self.sort(wake);
         self.break_off(cause, wake);
@@ -250,10 +250,10 @@ impl<Q: Queue> Sharing<Q> {
     fn fail(&mut self, error: &TransportError, wake: &mut Vec<Waker>) {
         let (error, members) = (error as &dyn std::error::Error, self.members.iter().flatten().count());
         tracing::warn!(error, members, "a shared completion queue has failed");
-        self.break_off(QueueEnd::Failed, wake);
+        self.break_off(SharedCqError::Failed, wake);
     }
 
-    fn break_off(&mut self, cause: QueueEnd, wake: &mut Vec<Waker>) {
+    fn break_off(&mut self, cause: SharedCqError, wake: &mut Vec<Waker>) {
         self.broken.get_or_insert(cause);
         wake.extend(self.members.iter_mut().flatten().filter_map(|member| member.waker.take()));
     }

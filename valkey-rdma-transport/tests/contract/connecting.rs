@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 
 use valkey_rdma_transport::TransportError;
-use valkey_rdma_transport::device::{self as devices, CmEvent, EndpointOptions};
+use valkey_rdma_transport::device::{self as devices, CmEvent, DeviceOptions};
 
 use super::super::device_peer::{Peer, accept, bounded, connect, device, listen, open, options};
 
@@ -62,7 +62,7 @@ async fn a_request_outlives_its_listener() {
 
 #[tokio::test]
 async fn a_device_of_another_name_is_not_used() {
-    let wanted = EndpointOptions { device: Some("no-such-device".to_owned()), ..options() };
+    let wanted = DeviceOptions { device: Some("no-such-device".to_owned()), ..options() };
     let addr = listen().await.local_addr();
     let outcome = bounded(devices::open(device(), addr, &wanted)).await;
     let error = outcome.err().expect("an error");

@@ -13,7 +13,7 @@ const LEN: usize = 10_000;
 /// A pool with two buffers, and where the device knows it.
 fn lend(peer: &mut Peer) -> (BufferPool, Region) {
     let pool = BufferPool::new(2, LEN).expect("a usable pool");
-    let region = peer.endpoint.lend(&pool).expect("memory");
+    let region = peer.endpoint.register_pool(&pool).expect("memory");
     (pool, region)
 }
 
@@ -44,7 +44,7 @@ async fn frozen_bytes_of_a_pool_are_sent_from_where_they_lie() {
         assert!(matches!(arrived.wr_id.kind(), WrKind::Receive(_)), "{arrived:?}");
         assert_eq!(passive.read_window(0..len), value[at..]);
         let mut copy = Vec::with_capacity(len);
-        active.endpoint.copy_out(region.id, start + at..start + LEN, &mut copy);
+        active.endpoint.read_local(region.id, start + at..start + LEN, &mut copy);
         assert_eq!(copy, value[at..]);
     }
 }
@@ -96,7 +96,7 @@ async fn no_message_is_received_into_a_pool() {
 async fn filling_a_pool_by_the_device_is_a_bug() {
     let (mut active, _passive) = pair().await;
     let (_pool, region) = lend(&mut active);
-    active.endpoint.fill(region.id, 0..1, &mut |room| room.fill(1));
+    active.endpoint.write_local(region.id, 0..1, &mut |room| room.fill(1));
 }
 
 #[tokio::test]
@@ -105,5 +105,5 @@ async fn copying_out_of_a_pool_what_may_change_is_a_bug() {
     let (mut active, _passive) = pair().await;
     let (pool, region) = lend(&mut active);
     let _buffer = pool.try_take().expect("free");
-    active.endpoint.copy_out(region.id, 0..1, &mut Vec::new());
+    active.endpoint.read_local(region.id, 0..1, &mut Vec::new());
 }

@@ -15,7 +15,7 @@ use valkey_rdma_proto::work::{
 };
 use valkey_rdma_transport::DeviceKind;
 use valkey_rdma_transport::device::{
-    self, Access, CmEvent, CompletionGroup, Endpoint, EndpointOptions, PassiveEndpoint,
+    self, Access, CmEvent, DeviceConnection, DeviceListener, DeviceOptions, SharedCq,
 };
 
 /// Length of the messages, and of the slots that receive them.
@@ -51,26 +51,26 @@ pub(crate) fn any_port() -> SocketAddr {
     SocketAddr::new(host.parse::<IpAddr>().expect("VALKEY_RDMA_TEST_ADDR is an IP address"), 0)
 }
 
-pub(crate) fn options() -> EndpointOptions {
-    EndpointOptions {
+pub(crate) fn options() -> DeviceOptions {
+    DeviceOptions {
         send_depth: 64,
         receive_depth: 64,
         max_inline: 64,
         device: device_name(),
-        completion_group: completion_group(),
-        ..EndpointOptions::default()
+        shared_cq: shared_cq(),
+        ..DeviceOptions::default()
     }
 }
 
 /// That of this thread, if connections are to share their completion queues: with `VALKEY_RDMA_TEST_SHARE` set.
-fn completion_group() -> Option<CompletionGroup> {
+fn shared_cq() -> Option<SharedCq> {
     thread_local! {
-        static GROUP: CompletionGroup = CompletionGroup::new();
+        static GROUP: SharedCq = SharedCq::new();
     }
-    std::env::var_os("VALKEY_RDMA_TEST_SHARE").map(|_| GROUP.with(CompletionGroup::clone))
+    std::env::var_os("VALKEY_RDMA_TEST_SHARE").map(|_| GROUP.with(SharedCq::clone))
 }
 
-pub(crate) async fn listen() -> Box<dyn PassiveEndpoint> {
+pub(crate) async fn listen() -> Box<dyn DeviceListener> {
     device::listen(device(), any_port(), &options()).await.expect("listens")
 }
 
@@ -78,7 +78,7 @@ pub(crate) async fn open(peer: SocketAddr) -> Peer {
     Peer::new(device::open(device(), peer, &options()).await.expect("a path"))
 }
 
-pub(crate) async fn accept(listener: &mut dyn PassiveEndpoint) -> Peer {
+pub(crate) async fn accept(listener: &mut dyn DeviceListener) -> Peer {
     let request = bounded(poll_fn(|cx| listener.poll_request(cx))).await.expect("a request");
     Peer::new(request.accept(&options()).expect("an endpoint"))
 }
@@ -90,7 +90,7 @@ pub(crate) async fn pair() -> (Peer, Peer) {
 }
 
 /// Connects to a listener of ours.
-pub(crate) async fn connect(listener: &mut dyn PassiveEndpoint) -> (Peer, Peer) {
+pub(crate) async fn connect(listener: &mut dyn DeviceListener) -> (Peer, Peer) {
     let mut active = open(listener.local_addr()).await;
     active.endpoint.establish().expect("asks");
     let mut passive = accept(listener).await;
@@ -106,7 +106,7 @@ pub(crate) async fn bounded<T>(work: impl Future<Output = T>) -> T {
 }
 
 pub(crate) struct Peer {
-    pub(crate) endpoint: Box<dyn Endpoint>,
+    pub(crate) endpoint: Box<dyn DeviceConnection>,
     /// The other side may write here.
     pub(crate) window: Region,
     /// Receives land here, one slot of [`MESSAGE`] bytes each.
@@ -118,7 +118,7 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// Registers memory and posts receives 0 to [`RECEIVES`], slot by slot.
-    pub(crate) fn new(mut endpoint: Box<dyn Endpoint>) -> Self {
+    pub(crate) fn new(mut endpoint: Box<dyn DeviceConnection>) -> Self {
         let window = endpoint.register(WINDOW, Access::RemoteWrite).expect("memory");
         let slots = endpoint.register(64 * MESSAGE, Access::Local).expect("memory");
         let staging = endpoint.register(WINDOW, Access::Local).expect("memory");
@@ -139,8 +139,9 @@ impl Peer {
     /// Puts bytes into staging.
     pub(crate) fn stage(&mut self, offset: u32, bytes: &[u8]) {
         let start = offset as usize;
-        self.endpoint
-            .fill(self.staging.id, start..start + bytes.len(), &mut |room| room.copy_from_slice(bytes));
+        self.endpoint.write_local(self.staging.id, start..start + bytes.len(), &mut |room| {
+            room.copy_from_slice(bytes)
+        });
     }
 
     /// A request for staged bytes.
@@ -162,7 +163,7 @@ impl Peer {
     /// Bytes of the own window, as they are now.
     pub(crate) fn read_window(&self, range: std::ops::Range<usize>) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(range.len());
-        self.endpoint.copy_out(self.window.id, range, &mut bytes);
+        self.endpoint.read_local(self.window.id, range, &mut bytes);
         bytes
     }
 
@@ -170,7 +171,7 @@ impl Peer {
     pub(crate) fn read_slot(&self, slot: u32) -> Vec<u8> {
         let start = (slot * MESSAGE) as usize;
         let mut bytes = Vec::with_capacity(MESSAGE as usize);
-        self.endpoint.copy_out(self.slots.id, start..start + MESSAGE as usize, &mut bytes);
+        self.endpoint.read_local(self.slots.id, start..start + MESSAGE as usize, &mut bytes);
         bytes
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use valkey_rdma_proto::work::{FailureStatus, Outcome, SendOp, WrId};
-use valkey_rdma_transport::device::{self, CmEvent, EndpointOptions};
+use valkey_rdma_transport::device::{self, CmEvent, DeviceOptions};
 use valkey_rdma_transport::emulated::{Device, Link};
 use valkey_rdma_transport::{DeviceKind, TransportError};
 
@@ -85,10 +85,10 @@ async fn queues_beyond_the_device_are_refused_and_inline_sends_asked_down() {
     for link in links() {
         let device = Device::new(link.clone());
         let mut listener = device::listen(DeviceKind::Emulated, ANY, &on(&device)).await.expect("listens");
-        let greedy = EndpointOptions { send_depth: u32::MAX, receive_depth: 1, ..on(&device) };
+        let greedy = DeviceOptions { send_depth: u32::MAX, receive_depth: 1, ..on(&device) };
         let refused = device::open(DeviceKind::Emulated, listener.local_addr(), &greedy).await.err();
         assert!(matches!(refused, Some(TransportError::QueueDepth { .. })), "{link}: {refused:?}");
-        let inline = EndpointOptions { max_inline: u32::MAX, ..on(&device) };
+        let inline = DeviceOptions { max_inline: u32::MAX, ..on(&device) };
         let open = device::open(DeviceKind::Emulated, listener.local_addr(), &inline).await;
         let mut active = Peer::new(open.expect("opens"));
         assert_eq!(active.endpoint.limits().max_inline, 1024, "{link}");

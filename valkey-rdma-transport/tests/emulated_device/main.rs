@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use device_peer::{MESSAGE, Peer, RECEIVES, bounded, options};
 use valkey_rdma_proto::work::{Outcome, WrId};
 use valkey_rdma_transport::DeviceKind;
-use valkey_rdma_transport::device::{self, CmEvent, EndpointOptions, PassiveEndpoint};
+use valkey_rdma_transport::device::{self, CmEvent, DeviceListener, DeviceOptions};
 use valkey_rdma_transport::emulated::{Device, Link};
 
 mod delays;
@@ -29,8 +29,8 @@ fn links() -> [Link; 3] {
     [Link::InProcess, Link::Tcp, Link::Unix(directory.into())]
 }
 
-fn on(device: &Device) -> EndpointOptions {
-    EndpointOptions { device: Some(device.name().to_owned()), ..options() }
+fn on(device: &Device) -> DeviceOptions {
+    DeviceOptions { device: Some(device.name().to_owned()), ..options() }
 }
 
 /// A connected pair with a device each.
@@ -41,7 +41,7 @@ struct Pair {
     far: Device,
 }
 
-async fn accept_on(listener: &mut dyn PassiveEndpoint, options: &EndpointOptions) -> Peer {
+async fn accept_on(listener: &mut dyn DeviceListener, options: &DeviceOptions) -> Peer {
     let request = bounded(poll_fn(|cx| listener.poll_request(cx))).await.expect("a request");
     Peer::new(request.accept(options).expect("an endpoint"))
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use valkey_rdma_transport::device::{self, EndpointOptions};
+use valkey_rdma_transport::device::{self, DeviceOptions};
 use valkey_rdma_transport::emulated::{Device, Link};
 use valkey_rdma_transport::{DeviceKind, TransportError};
 
@@ -12,7 +12,7 @@ use super::device_peer::{self, Peer, options};
 #[tokio::test]
 async fn without_a_name_the_link_within_the_process_is_taken_where_there_is_one() {
     let mut plain = device::listen(DeviceKind::Emulated, ANY, &options()).await.expect("listens");
-    let named = |name: &str| EndpointOptions { device: Some(name.to_owned()), ..options() };
+    let named = |name: &str| DeviceOptions { device: Some(name.to_owned()), ..options() };
     for (name, taken) in [(None, "inprocess"), (Some("inprocess"), "inprocess"), (Some("tcp"), "tcp")] {
         let options = name.map_or_else(options, named);
         let open = device::open(DeviceKind::Emulated, plain.local_addr(), &options).await;
@@ -34,7 +34,7 @@ async fn without_a_name_the_link_within_the_process_is_taken_where_there_is_one(
 async fn an_unknown_name_is_refused_with_the_known_ones() {
     let gone = Device::new(Link::Any).name().to_owned();
     for name in ["rxe0", "unix:", "", &gone] {
-        let options = EndpointOptions { device: Some(name.to_owned()), ..options() };
+        let options = DeviceOptions { device: Some(name.to_owned()), ..options() };
         let Err(error) = device::listen(DeviceKind::Emulated, ANY, &options).await else {
             panic!("listens on {name:?}");
         };
@@ -67,7 +67,7 @@ async fn a_listener_on_all_addresses_of_one_family_leaves_the_other_alone() {
 #[tokio::test]
 async fn a_port_that_was_released_is_not_the_next_one_taken() {
     let directory = format!("unix:{}/released", env!("CARGO_TARGET_TMPDIR"));
-    let options = EndpointOptions { device: Some(directory), ..options() };
+    let options = DeviceOptions { device: Some(directory), ..options() };
     let first = device::listen(DeviceKind::Emulated, ANY, &options).await.expect("listens").local_addr();
     let second = device::listen(DeviceKind::Emulated, ANY, &options).await.expect("listens").local_addr();
     assert_ne!(first, second);
@@ -76,7 +76,7 @@ async fn a_port_that_was_released_is_not_the_next_one_taken() {
 #[tokio::test]
 async fn a_unix_socket_left_behind_is_replaced_and_a_live_one_is_not() {
     let directory = format!("{}/left-behind", env!("CARGO_TARGET_TMPDIR"));
-    let options = EndpointOptions { device: Some(format!("unix:{directory}")), ..options() };
+    let options = DeviceOptions { device: Some(format!("unix:{directory}")), ..options() };
     let listener = device::listen(DeviceKind::Emulated, ANY, &options).await.expect("listens");
     let addr = listener.local_addr();
     let path = format!("{directory}/{}", addr.port());

@@ -7,7 +7,7 @@ use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use valkey_rdma_transport::{CompletionGroup, Config, DeviceKind, Listener, Polling, Stream};
+use valkey_rdma_transport::{Config, DeviceKind, Listener, Polling, SharedCq, Stream};
 
 /// The emulated device's name, in the binaries for its sockets.
 fn device_name() -> Option<String> {
@@ -24,7 +24,7 @@ fn device_name() -> Option<String> {
 thread_local! {
     /// That of the connections that this thread makes, if they are to share their completion queues: with
     /// `VALKEY_RDMA_TEST_SHARE` set.
-    static GROUP: CompletionGroup = CompletionGroup::new();
+    static GROUP: SharedCq = SharedCq::new();
 }
 
 /// The defaults, on the device under test.
@@ -34,7 +34,7 @@ pub(crate) fn defaults() -> Config {
         config.device(name);
     }
     if std::env::var_os("VALKEY_RDMA_TEST_SHARE").is_some() {
-        GROUP.with(|group| config.completion_group(group).clone())
+        GROUP.with(|group| config.shared_cq(group).clone())
     } else {
         config
     }

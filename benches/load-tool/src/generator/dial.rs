@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use valkey_rdma_client::{
     Client, Config as ClientConfig, ConnectCause, Endpoint, Error, LostCause, Transport,
 };
-use valkey_rdma_transport::{CompletionGroup, Config, DeviceKind, Stream, TransportError};
+use valkey_rdma_transport::{Config, DeviceKind, SharedCq, Stream, TransportError};
 
 use super::wire::{Lent, Wire};
 
@@ -27,7 +27,7 @@ pub(crate) struct Target {
     /// Whether connections ask for invalidation messages (`--enable-tracking`).
     pub(crate) tracking: bool,
     /// With whom they share completion queues, if they do.
-    group: Option<CompletionGroup>,
+    group: Option<SharedCq>,
 }
 
 impl Target {
@@ -39,7 +39,7 @@ impl Target {
     /// The same for several connections of one thread. On an RDMA device they share completion queues.
     pub(super) fn for_one_thread(&self) -> Target {
         let shares = self.socket.is_none() && self.endpoint.transport() == Transport::Rdma;
-        Target { group: shares.then(CompletionGroup::new), ..self.clone() }
+        Target { group: shares.then(SharedCq::new), ..self.clone() }
     }
 
     /// Whether it is reached over an RDMA device or the emulated one.
@@ -207,7 +207,7 @@ async fn over_device(
     let mut config = Config::default();
     config.connect_timeout(deadline.left());
     if let Some(group) = group {
-        config.completion_group(group).send_depth(SHALLOW).receive_depth(SHALLOW);
+        config.shared_cq(group).send_depth(SHALLOW).receive_depth(SHALLOW);
     }
     if let Some(bytes) = endpoint.rx_size() {
         config.rx_size(bytes);

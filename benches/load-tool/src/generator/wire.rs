@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use valkey_rdma_transport::{Driven, Monitor, Stream};
+use valkey_rdma_transport::{InlineStream, Monitor, Stream};
 
 use super::lock;
 
@@ -21,7 +21,7 @@ pub(crate) enum Wire {
     /// Over RDMA or the emulated device.
     Device(Stream),
     /// The same, driven by the task that uses it.
-    Driven(Driven),
+    Inline(InlineStream),
 }
 
 impl Wire {
@@ -29,7 +29,7 @@ impl Wire {
     pub(crate) fn monitor(&self) -> Option<Monitor> {
         match self {
             Wire::Device(stream) => Some(stream.monitor()),
-            Wire::Driven(stream) => Some(stream.as_ref().monitor()),
+            Wire::Inline(stream) => Some(stream.as_ref().monitor()),
             Wire::Tcp(_) | Wire::Unix(_) => None,
         }
     }
@@ -37,7 +37,7 @@ impl Wire {
     /// The same for one task that is never idle: between two replies it only sends. Until it [rests](Self::resting).
     pub(super) fn driven(self) -> Wire {
         match self {
-            Wire::Device(stream) => Wire::Driven(stream.into_driven()),
+            Wire::Device(stream) => Wire::Inline(stream.into_inline()),
             other => other,
         }
     }
@@ -45,7 +45,7 @@ impl Wire {
     /// The same for nobody in particular.
     pub(super) fn resting(self) -> Wire {
         match self {
-            Wire::Driven(stream) => Wire::Device(stream.into_stream()),
+            Wire::Inline(stream) => Wire::Device(stream.into_stream()),
             other => other,
         }
     }
@@ -67,7 +67,7 @@ macro_rules! each {
                 let $stream = Pin::new(stream);
                 $call
             }
-            Wire::Driven(stream) => {
+            Wire::Inline(stream) => {
                 let $stream = Pin::new(stream);
                 $call
             }

@@ -79,7 +79,7 @@ impl Context {
         config: &TransportConfig,
     ) -> Result<(Ended, Option<String>), Finding> {
         let addr = SocketAddr::new(self.bind, 0);
-        let honest = device::listen(self.device, addr, &config.endpoint_options()).await?;
+        let honest = device::listen(self.device, addr, &config.device_options()).await?;
         let addr = honest.local_addr();
         let witnesses = Witnesses::new(self.transcript.clone());
         let mut device = witnesses.listener(honest);

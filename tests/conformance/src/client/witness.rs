@@ -12,7 +12,7 @@ use valkey_rdma_transport::device::work::{
     Completion, Outcome, ReceiveRequest, Region, RegionId, SendOp, SendRequest, Slice, WrKind,
 };
 use valkey_rdma_transport::device::{
-    Access, CmEvent, ConnectRequest, DeviceInfo, Endpoint, EndpointOptions, Limits, PassiveEndpoint,
+    Access, CmEvent, ConnectRequest, DeviceConnection, DeviceInfo, DeviceListener, DeviceOptions, Limits,
 };
 use valkey_rdma_transport::{BufferPool, TransportError};
 
@@ -36,7 +36,7 @@ impl Witnesses {
         Self { transcript, seen: Arc::default() }
     }
 
-    pub(super) fn listener(&self, passive: Box<dyn PassiveEndpoint>) -> Box<dyn PassiveEndpoint> {
+    pub(super) fn listener(&self, passive: Box<dyn DeviceListener>) -> Box<dyn DeviceListener> {
         Box::new(WatchedListener { passive, witnesses: self.clone() })
     }
 
@@ -56,11 +56,11 @@ impl Witnesses {
 }
 
 struct WatchedListener {
-    passive: Box<dyn PassiveEndpoint>,
+    passive: Box<dyn DeviceListener>,
     witnesses: Witnesses,
 }
 
-impl PassiveEndpoint for WatchedListener {
+impl DeviceListener for WatchedListener {
     fn poll_request(
         &mut self,
         cx: &mut Context<'_>,
@@ -85,7 +85,7 @@ impl ConnectRequest for WatchedRequest {
         self.request.peer_addr()
     }
 
-    fn accept(self: Box<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, TransportError> {
+    fn accept(self: Box<Self>, options: &DeviceOptions) -> Result<Box<dyn DeviceConnection>, TransportError> {
         let device = self.request.accept(options)?;
         let connection = self.witnesses.transcript.next_connection();
         Ok(Box::new(Watched {
@@ -104,7 +104,7 @@ impl ConnectRequest for WatchedRequest {
 }
 
 struct Watched {
-    device: Box<dyn Endpoint>,
+    device: Box<dyn DeviceConnection>,
     witnesses: Witnesses,
     connection: u32,
     receives: HashMap<u32, Slice>,
@@ -133,7 +133,7 @@ impl Watched {
     fn read(&self, slice: Slice) -> Vec<u8> {
         let start = slice.offset as usize;
         let mut bytes = Vec::with_capacity(slice.len as usize);
-        self.device.copy_out(slice.region, start..start + slice.len as usize, &mut bytes);
+        self.device.read_local(slice.region, start..start + slice.len as usize, &mut bytes);
         bytes
     }
 
@@ -239,21 +239,21 @@ impl Watched {
     }
 }
 
-impl Endpoint for Watched {
+impl DeviceConnection for Watched {
     fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError> {
         self.device.register(len, access)
     }
 
-    fn lend(&mut self, pool: &BufferPool) -> Result<Region, TransportError> {
-        self.device.lend(pool)
+    fn register_pool(&mut self, pool: &BufferPool) -> Result<Region, TransportError> {
+        self.device.register_pool(pool)
     }
 
-    fn fill(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
-        self.device.fill(region, range, fill);
+    fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
+        self.device.write_local(region, range, fill);
     }
 
-    fn copy_out(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut) {
-        self.device.copy_out(region, range, out);
+    fn read_local(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut) {
+        self.device.read_local(region, range, out);
     }
 
     fn post_sends(&mut self, chain: &[SendRequest]) -> Result<(), TransportError> {

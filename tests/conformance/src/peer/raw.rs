@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use valkey_rdma_transport::device::work::{
     Completion, FailureStatus, Outcome, ReceiveRequest, Region, SendOp, SendRequest, Slice, WrId, WrKind,
 };
-use valkey_rdma_transport::device::{self, Access, CmEvent, Endpoint, EndpointOptions, PassiveEndpoint};
+use valkey_rdma_transport::device::{self, Access, CmEvent, DeviceConnection, DeviceListener, DeviceOptions};
 use valkey_rdma_transport::{DeviceKind, TransportError};
 
 use super::evidence::{describe_data, describe_message};
@@ -21,7 +21,7 @@ use super::{Finding, Transcript};
 /// Receives are posted again by themselves, unless [`hold_receives`](Self::hold_receives) says otherwise. Nothing is
 /// answered by itself.
 pub struct Peer {
-    device: Box<dyn Endpoint>,
+    device: Box<dyn DeviceConnection>,
     slots: Region,
     staging: Region,
     staged: u32,
@@ -97,12 +97,12 @@ impl Peer {
         options: &PeerOptions,
         transcript: &Transcript,
     ) -> Result<Self, Finding> {
-        let device = device::open(kind, addr, &endpoint_options(options)).await?;
+        let device = device::open(kind, addr, &device_options(options)).await?;
         Ok(Self::new(device, options, transcript)?)
     }
 
     fn new(
-        mut device: Box<dyn Endpoint>,
+        mut device: Box<dyn DeviceConnection>,
         options: &PeerOptions,
         transcript: &Transcript,
     ) -> Result<Self, TransportError> {
@@ -168,7 +168,7 @@ impl Peer {
     /// If the range lies outside of the window.
     pub fn read(&self, window: &Region, offset: u32, len: u32) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(len as usize);
-        self.device.copy_out(window.id, offset as usize..(offset + len) as usize, &mut bytes);
+        self.device.read_local(window.id, offset as usize..(offset + len) as usize, &mut bytes);
         bytes
     }
 
@@ -323,7 +323,7 @@ impl Peer {
             self.staged = 0;
         }
         let range = self.staged as usize..(self.staged + len) as usize;
-        self.device.fill(self.staging.id, range, &mut |room| room.copy_from_slice(bytes));
+        self.device.write_local(self.staging.id, range, &mut |room| room.copy_from_slice(bytes));
         let local = Slice { region: self.staging.id, offset: self.staged, len };
         self.staged += len;
         self.sequence += 1;
@@ -412,7 +412,7 @@ impl Peer {
                         let start = (slot * SLOT) as usize;
                         let mut bytes = Vec::with_capacity(SLOT as usize);
                         let range = start..start + len.min(SLOT) as usize;
-                        self.device.copy_out(self.slots.id, range, &mut bytes);
+                        self.device.read_local(self.slots.id, range, &mut bytes);
                         self.note(&format!("<- {}", describe_message(&bytes)));
                         Seen::Message(bytes)
                     }
@@ -430,7 +430,7 @@ impl Peer {
 
 /// The accepting side: waits for connect requests, and makes a [`Peer`] of each.
 pub struct Passive {
-    listener: Box<dyn PassiveEndpoint>,
+    listener: Box<dyn DeviceListener>,
     options: PeerOptions,
 }
 
@@ -440,7 +440,7 @@ impl Passive {
     /// # Errors
     /// [`Finding::Failed`] if the address cannot be had.
     pub async fn listen(kind: DeviceKind, addr: SocketAddr, options: &PeerOptions) -> Result<Self, Finding> {
-        let listener = device::listen(kind, addr, &endpoint_options(options)).await?;
+        let listener = device::listen(kind, addr, &device_options(options)).await?;
         Ok(Self { listener, options: options.clone() })
     }
 
@@ -459,20 +459,20 @@ impl Passive {
             timeout_at(deadline, poll_fn(|cx| self.listener.poll_request(cx))).await.map_err(|_| {
                 Finding::failed(format!("no connect request within {:?}", self.options.patience))
             })??;
-        let endpoint = request.accept(&endpoint_options(&self.options))?;
+        let endpoint = request.accept(&device_options(&self.options))?;
         Ok(Peer::new(endpoint, &self.options, transcript)?)
     }
 }
 
-fn endpoint_options(options: &PeerOptions) -> EndpointOptions {
-    EndpointOptions {
+fn device_options(options: &PeerOptions) -> DeviceOptions {
+    DeviceOptions {
         send_depth: DEPTH,
         receive_depth: DEPTH,
         max_inline: 0,
         address_timeout: options.patience,
         route_timeout: options.patience,
         device: options.device.clone(),
-        ..EndpointOptions::default()
+        ..DeviceOptions::default()
     }
 }
 

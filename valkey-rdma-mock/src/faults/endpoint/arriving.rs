@@ -62,7 +62,7 @@ impl FaultyEndpoint {
         if let Some(fault) = overlooks.filter(|&fault| strikes(fault)) {
             self.script.happened(fault);
             let start = place.offset as usize;
-            self.below_mut().fill(place.region, start..start + MESSAGE_LEN, &mut |room| {
+            self.below_mut().write_local(place.region, start..start + MESSAGE_LEN, &mut |room| {
                 room.copy_from_slice(&wire::keepalive());
             });
             len = MESSAGE_LEN as u32;

@@ -113,7 +113,7 @@ impl FaultyEndpoint {
                     let mut noise = vec![0; len as usize];
                     self.script.noise(&mut noise);
                     let range = offset as usize..(offset + len) as usize;
-                    self.below_mut().fill(region, range, &mut |room| room.copy_from_slice(&noise));
+                    self.below_mut().write_local(region, range, &mut |room| room.copy_from_slice(&noise));
                     felt = true;
                 }
                 _ => {}

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 
 use super::*;
 use crate::device::ConnectRequest;
-use crate::device::PassiveEndpoint;
+use crate::device::DeviceListener;
 use crate::emulated::device::Device;
 use crate::emulated::listener::EmulatedListener;
 
@@ -12,7 +12,7 @@ use crate::emulated::listener::EmulatedListener;
 async fn nothing_of_a_link_within_the_process_is_left() {
     let device = Device::new(Link::InProcess);
     let conditions = Conditions::named(Some(device.name())).expect("a device");
-    let options = EndpointOptions { device: Some(device.name().to_owned()), ..EndpointOptions::default() };
+    let options = DeviceOptions { device: Some(device.name().to_owned()), ..DeviceOptions::default() };
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut listener = EmulatedListener::bind(any, &options).expect("listens");
     for round in 0..4 {

@@ -3,27 +3,27 @@ use std::time::Duration;
 
 use super::*;
 use crate::config::Config;
-use crate::device::{DeviceLimits, PassiveEndpoint as _};
+use crate::device::{DeviceLimits, DeviceListener as _};
 use crate::verbs::listener::VerbsListener;
 
 const MOST: DeviceLimits = DeviceLimits { queue_depth: 100, completion_depth: 150, completion_vectors: 2 };
 
-fn refused(options: EndpointOptions) -> String {
+fn refused(options: DeviceOptions) -> String {
     check_limits("rxe0", &options, &MOST).expect_err("beyond the device").to_string()
 }
 
-fn modest() -> EndpointOptions {
-    EndpointOptions { send_depth: 75, receive_depth: 75, completion_vector: 1, ..EndpointOptions::default() }
+fn modest() -> DeviceOptions {
+    DeviceOptions { send_depth: 75, receive_depth: 75, completion_vector: 1, ..DeviceOptions::default() }
 }
 
 #[test]
 fn what_the_device_cannot_is_refused_with_its_limit() {
     check_limits("rxe0", &modest(), &MOST).expect("within the limits");
     for (options, parts) in [
-        (EndpointOptions { send_depth: 101, receive_depth: 1, ..modest() }, ["send queue", "101", "100"]),
-        (EndpointOptions { send_depth: 1, receive_depth: 101, ..modest() }, ["receive queue", "101", "100"]),
-        (EndpointOptions { send_depth: 76, ..modest() }, ["completion queue", "151", "150"]),
-        (EndpointOptions { completion_vector: 2, ..modest() }, ["completion vector 2", "it has 2", "rxe0"]),
+        (DeviceOptions { send_depth: 101, receive_depth: 1, ..modest() }, ["send queue", "101", "100"]),
+        (DeviceOptions { send_depth: 1, receive_depth: 101, ..modest() }, ["receive queue", "101", "100"]),
+        (DeviceOptions { send_depth: 76, ..modest() }, ["completion queue", "151", "150"]),
+        (DeviceOptions { completion_vector: 2, ..modest() }, ["completion vector 2", "it has 2", "rxe0"]),
     ] {
         let text = refused(options);
         for part in parts {
@@ -33,7 +33,7 @@ fn what_the_device_cannot_is_refused_with_its_limit() {
 }
 
 /// A connected pair made with these options: the active side, the passive side.
-async fn pair(options: &EndpointOptions) -> [VerbsEndpoint; 2] {
+async fn pair(options: &DeviceOptions) -> [VerbsEndpoint; 2] {
     let ip = std::env::var("VALKEY_RDMA_TEST_ADDR")
         .expect("VALKEY_RDMA_TEST_ADDR is the address of an RDMA device");
     let any_port = SocketAddr::new(ip.parse().expect("an IP address"), 0);
@@ -54,7 +54,7 @@ async fn pair(options: &EndpointOptions) -> [VerbsEndpoint; 2] {
 #[tokio::test]
 #[ignore = "needs an RDMA device"]
 async fn a_sender_that_finds_no_receive_tries_again_soon_and_without_end() {
-    for side in pair(&EndpointOptions::default()).await {
+    for side in pair(&DeviceOptions::default()).await {
         let patience = side.queue_pair.patience();
         assert_eq!(
             (patience.min_rnr_timer, patience.rnr_retries, patience.retries),
@@ -69,7 +69,7 @@ async fn a_sender_that_finds_no_receive_tries_again_soon_and_without_end() {
 async fn ack_timeout_and_retry_count_are_what_was_asked_for() {
     let mut config = Config::default();
     config.ack_timeout(Duration::from_millis(100)).retry_count(3);
-    for side in pair(&config.endpoint_options()).await {
+    for side in pair(&config.device_options()).await {
         let patience = side.queue_pair.patience();
         // 4.096 us, doubled 15 times, is 134 ms.
         assert_eq!((patience.ack_timeout, patience.retries), (15, 3), "{patience:?}");

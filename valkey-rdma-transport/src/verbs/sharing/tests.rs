@@ -185,7 +185,7 @@ impl Party {
     }
 
     /// Every member was woken, and is told why.
-    fn all_have_ended(&mut self, because: QueueEnd) {
+    fn all_have_ended(&mut self, because: SharedCqError) {
         for place in 0..self.members.len() {
             assert!(self.members[place].1.was_woken());
             match self.event(place) {

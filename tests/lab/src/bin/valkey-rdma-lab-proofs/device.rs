@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 
-use valkey_rdma_transport::device::{self as contract, CmEvent, Endpoint, EndpointOptions};
+use valkey_rdma_transport::device::{self as contract, CmEvent, DeviceConnection, DeviceOptions};
 use valkey_rdma_transport::{DeviceKind, Listener, Stream, TransportError};
 
 use crate::census::Census;
@@ -119,7 +119,7 @@ pub(crate) async fn down() -> Outcome {
 
 /// The role: a connection at the level of the device contract, where the port's events can be seen.
 pub(crate) async fn see_port_down(addr: SocketAddr) -> Outcome {
-    let options = EndpointOptions::default();
+    let options = DeviceOptions::default();
     let mut listener = contract::listen(DeviceKind::Verbs, addr, &options).await?;
     let mut active = contract::open(DeviceKind::Verbs, addr, &options).await?;
     active.establish()?;
@@ -141,7 +141,7 @@ pub(crate) async fn see_port_down(addr: SocketAddr) -> Outcome {
     expect(passive.as_mut(), CmEvent::Disconnected).await
 }
 
-async fn expect(side: &mut dyn Endpoint, event: CmEvent) -> Outcome {
+async fn expect(side: &mut dyn DeviceConnection, event: CmEvent) -> Outcome {
     let found = bounded("an event", poll_fn(|cx| side.poll_cm_event(cx))).await??;
     ensure(found == event, format!("{found:?} came instead of {event:?}"))
 }

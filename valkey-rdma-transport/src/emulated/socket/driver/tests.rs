@@ -6,7 +6,7 @@ use tokio::time::timeout;
 use valkey_rdma_proto::work::{FailureStatus, Outcome, Region, RegionId, SendOp, SendRequest, Slice, WrId};
 
 use super::*;
-use crate::device::{Access, CmEvent, EndpointOptions};
+use crate::device::{Access, CmEvent, DeviceOptions};
 use crate::emulated::device::{Conditions, Device, Link};
 use crate::emulated::side::Side;
 use crate::emulated::socket::session::Session;
@@ -25,7 +25,7 @@ struct End {
 impl End {
     fn start(device: &Device, phase: Phase, socket: DuplexStream) -> Self {
         let conditions = Conditions::named(Some(device.name())).expect("a device");
-        let mut side = Side::new(&EndpointOptions::default(), conditions);
+        let mut side = Side::new(&DeviceOptions::default(), conditions);
         let region = Region { id: RegionId(0), addr: 1 << 32, rkey: 1, len: LONG };
         side.memories.push(Memory::new(region, Access::RemoteWrite));
         let link = SocketLink::idle(side, phase);

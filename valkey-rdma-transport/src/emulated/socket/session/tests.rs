@@ -5,7 +5,7 @@ use std::time::Duration;
 use valkey_rdma_proto::work::{FailureStatus, Outcome, Region, RegionId, Slice, WrId};
 
 use super::*;
-use crate::device::{Access, EndpointOptions};
+use crate::device::{Access, DeviceOptions};
 use crate::emulated::device::{Conditions, Device, Link};
 
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -13,7 +13,7 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// A session with a region of 64 bytes.
 fn session(device: &Device, phase: Phase) -> Session {
     let conditions = Conditions::named(Some(device.name())).expect("a device");
-    let mut side = Side::new(&EndpointOptions::default(), conditions);
+    let mut side = Side::new(&DeviceOptions::default(), conditions);
     let region = Region { id: RegionId(0), addr: 1 << 32, rkey: 1, len: 64 };
     side.memories.push(Memory::new(region, Access::RemoteWrite));
     Session::new(side, phase)
@@ -141,7 +141,7 @@ async fn a_queue_pair_that_fails_by_an_answer_waits_for_no_receiver() {
     let mut active = session(&device, Phase::Asked);
     active.handle(Frame::Accept { rnr_retry_count: 1 }).expect("in turn");
     active.next_frame().expect("the last of the three");
-    let options = EndpointOptions::default();
+    let options = DeviceOptions::default();
     for slot in 0..options.send_depth + options.receive_depth {
         active.post_receives(&[receive(slot)]).expect("posts");
         let message = Frame::Request { sequence: slot.into(), op: SendOp::Send, len: 0 };

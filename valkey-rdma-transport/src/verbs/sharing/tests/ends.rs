@@ -53,7 +53,7 @@ fn a_queue_that_fails_tells_every_member_and_takes_no_more() {
     let (first, mut out) = (party.members[0].0, Vec::new());
     let error = party.with(|sharing, wake| sharing.poll(first, &mut out, 64, wake)).expect_err("gone");
     assert!(matches!(error, TransportError::DeviceRemoved), "the one who finds out has the cause: {error:?}");
-    party.all_have_ended(QueueEnd::Failed);
+    party.all_have_ended(SharedCqError::Failed);
     let second = party.members[1].0;
     party.with(|sharing, wake| sharing.poll(second, &mut out, 64, wake)).expect_err("gone");
     assert_eq!(out.len(), 1, "what had come before is its own all the same");
@@ -62,8 +62,11 @@ fn a_queue_that_fails_tells_every_member_and_takes_no_more() {
     party.with(|sharing, wake| sharing.arm(second, wake)).expect_err("gone for good");
     party.porter_runs();
     assert!(!party.porter.was_woken());
-    party.with(|sharing, wake| sharing.end(QueueEnd::Runtime, wake));
-    assert!(matches!(party.event(1), Some(Err(TransportError::SharedQueue { cause: QueueEnd::Failed }))));
+    party.with(|sharing, wake| sharing.end(SharedCqError::Runtime, wake));
+    assert!(matches!(
+        party.event(1),
+        Some(Err(TransportError::SharedQueue { cause: SharedCqError::Failed }))
+    ));
     assert!(party.with(|sharing, wake| !sharing.leave(first, wake)));
     assert!(party.sharing.join(DEPTH).is_none());
 }
@@ -83,7 +86,7 @@ fn a_call_of_the_porter_that_fails_tells_every_member() {
         party.device.fails_from_now_on(call);
         party.porter_runs();
         assert!(!party.porter.was_woken(), "{call:?}");
-        party.all_have_ended(QueueEnd::Failed);
+        party.all_have_ended(SharedCqError::Failed);
     }
 }
 
@@ -106,8 +109,8 @@ fn members_of_a_queue_that_is_ended_keep_what_had_come_and_none_is_added() {
     let mut party = Party::of(2);
     assert!(!party.is_told(0) && !party.is_told(1));
     party.device.complete(100);
-    party.with(|sharing, wake| sharing.end(QueueEnd::Runtime, wake));
-    party.all_have_ended(QueueEnd::Runtime);
+    party.with(|sharing, wake| sharing.end(SharedCqError::Runtime, wake));
+    party.all_have_ended(SharedCqError::Runtime);
     let (member, mut out) = (party.members[0].0, Vec::new());
     party.with(|sharing, wake| sharing.poll(member, &mut out, 64, wake)).expect_err("nobody waits");
     assert_eq!(out.len(), 1);

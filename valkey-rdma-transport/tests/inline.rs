@@ -3,12 +3,12 @@
 use stream_pair::{bounded, defaults, pair, pattern, polling_modes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Handle;
-use valkey_rdma_transport::{Config, Driven, Stream};
+use valkey_rdma_transport::{Config, InlineStream, Stream};
 
 mod stream_pair;
 
 /// Sends and receives at once, in one task. The rest, the background delivers.
-async fn exchange(stream: Driven, mine: &[u8], theirs: &[u8]) -> Stream {
+async fn exchange(stream: InlineStream, mine: &[u8], theirs: &[u8]) -> Stream {
     let (mut reader, mut writer) = tokio::io::split(stream);
     let mut received = vec![0; theirs.len()];
     let (sent, read) = tokio::join!(writer.write_all(mine), reader.read_exact(&mut received));
@@ -22,8 +22,8 @@ async fn both_ways(config: &Config, len: usize) {
     let (client, server) = pair(config, config).await;
     let (up, down) = (pattern(1, len), pattern(2, len));
     let (asked, sent) = (up.clone(), down.clone());
-    let server = tokio::spawn(async move { exchange(server.into_driven(), &sent, &asked).await });
-    bounded(exchange(client.into_driven(), &up, &down)).await;
+    let server = tokio::spawn(async move { exchange(server.into_inline(), &sent, &asked).await });
+    bounded(exchange(client.into_inline(), &up, &down)).await;
     bounded(server).await.expect("the server's side is right");
 }
 
@@ -56,7 +56,7 @@ async fn a_write_that_waits_drives_the_connection_w6() {
         server.read_to_end(&mut received).await.expect("ends");
         assert!(received == expected);
     });
-    let mut client = client.into_driven();
+    let mut client = client.into_inline();
     bounded(client.write_all(&sent)).await.expect("writes");
     bounded(client.shutdown()).await.expect("everything is acknowledged");
     reading.await.expect("the peer has all of it");
@@ -68,7 +68,7 @@ async fn nothing_runs_in_the_background_until_it_is_a_stream_again() {
     let (client, mut server) = pair(&defaults(), &defaults()).await;
     let monitor = client.monitor();
     let with_background = tasks();
-    let client = client.into_driven();
+    let client = client.into_inline();
     bounded(async {
         while tasks() == with_background {
             tokio::task::yield_now().await;
@@ -97,7 +97,7 @@ async fn one_that_is_dropped_delivers_what_was_written_x1() {
     let mut config = defaults();
     config.rx_size(1000).send_buffer(1 << 16);
     let (client, mut server) = pair(&config, &config).await;
-    let mut client = client.into_driven();
+    let mut client = client.into_inline();
     let sent = pattern(4, 30_000);
     client.write_all(&sent).await.expect("writes");
     drop(client);
@@ -110,7 +110,7 @@ async fn one_that_is_dropped_delivers_what_was_written_x1() {
 async fn driving_learns_how_long_to_look() {
     let [_, (_, adaptive), _] = polling_modes();
     let (client, mut server) = pair(&adaptive, &adaptive).await;
-    let mut client = client.into_driven();
+    let mut client = client.into_inline();
     let echo = tokio::spawn(async move {
         while let Ok(byte) = server.read_u8().await {
             server.write_u8(byte).await.expect("writes");
@@ -129,7 +129,7 @@ async fn driving_learns_how_long_to_look() {
 #[tokio::test]
 async fn the_peers_end_comes_after_its_last_bytes_x2() {
     let (client, mut server) = pair(&defaults(), &defaults()).await;
-    let mut client = client.into_driven();
+    let mut client = client.into_inline();
     let mut first = [0; 2];
     let read = tokio::spawn(async move {
         client.read_exact(&mut first).await.expect("reads");

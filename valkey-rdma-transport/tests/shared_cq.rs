@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use valkey_rdma_proto::work::{Outcome, WrId};
 use valkey_rdma_transport::TransportError;
 use valkey_rdma_transport::device::{
-    self as devices, CmEvent, CompletionGroup, EndpointOptions, PassiveEndpoint, QueueEnd,
+    self as devices, CmEvent, DeviceListener, DeviceOptions, SharedCq, SharedCqError,
 };
 
 mod device_peer;
@@ -18,13 +18,13 @@ mod device_peer;
 const LINK: Option<&str> = None;
 
 /// With a completion queue of its own.
-fn options() -> EndpointOptions {
-    EndpointOptions { completion_group: None, ..device_peer::options() }
+fn options() -> DeviceOptions {
+    DeviceOptions { shared_cq: None, ..device_peer::options() }
 }
 
 /// With those of a new group.
-fn shared() -> EndpointOptions {
-    EndpointOptions { completion_group: Some(CompletionGroup::new()), ..options() }
+fn shared() -> DeviceOptions {
+    DeviceOptions { shared_cq: Some(SharedCq::new()), ..options() }
 }
 
 /// How many queues are shared: each has a task, and the runtime of such a test has no others.
@@ -33,7 +33,7 @@ fn queues() -> usize {
 }
 
 /// Connects: the active side with these options, the passive side with a completion queue of its own.
-async fn connect(listener: &mut dyn PassiveEndpoint, active: &EndpointOptions) -> (Peer, Peer) {
+async fn connect(listener: &mut dyn DeviceListener, active: &DeviceOptions) -> (Peer, Peer) {
     let opened = bounded(devices::open(device(), listener.local_addr(), active)).await;
     let mut active = Peer::new(opened.expect("a path"));
     active.endpoint.establish().expect("asks");
@@ -102,7 +102,7 @@ async fn members_come_and_go_and_each_has_its_own_completions() {
 async fn connections_announced_by_another_interrupt_have_another_queue() {
     let mut listener = listen().await;
     let shared = shared();
-    let other = EndpointOptions { completion_vector: 1, ..shared.clone() };
+    let other = DeviceOptions { completion_vector: 1, ..shared.clone() };
     let mut pairs = Vec::new();
     for options in [&shared, &other, &shared, &other] {
         pairs.push(connect(listener.as_mut(), options).await);
@@ -118,10 +118,10 @@ async fn connections_announced_by_another_interrupt_have_another_queue() {
 async fn a_connection_as_deep_as_the_device_s_queues_has_one_for_itself() {
     let mut listener = listen().await;
     let error =
-        devices::open(device(), any_port(), &EndpointOptions { send_depth: 1 << 24, ..options() }).await;
+        devices::open(device(), any_port(), &DeviceOptions { send_depth: 1 << 24, ..options() }).await;
     let Err(TransportError::QueueDepth { limit, .. }) = error else { panic!("no such depth") };
     let depth = limit.min(1 << 14);
-    let deep = EndpointOptions { send_depth: depth - 64, receive_depth: depth - 64, ..shared() };
+    let deep = DeviceOptions { send_depth: depth - 64, receive_depth: depth - 64, ..shared() };
     let mut first = connect(listener.as_mut(), &deep).await;
     let mut second = connect(listener.as_mut(), &deep).await;
     // The queues of an adapter may be far deeper.
@@ -156,7 +156,7 @@ async fn members_learn_that_the_runtime_which_served_them_has_ended() {
     elsewhere.join().expect("no panic");
     let event = bounded(poll_fn(|cx| active.endpoint.poll_completion_event(cx))).await;
     let error = event.expect_err("nobody waits for events any more");
-    assert!(matches!(error, TransportError::SharedQueue { cause: QueueEnd::Runtime }), "{error:?}");
+    assert!(matches!(error, TransportError::SharedQueue { cause: SharedCqError::Runtime }), "{error:?}");
     // Whoever comes now is served by a runtime that is there.
     drop((active, first));
     passive.endpoint.disconnect();
