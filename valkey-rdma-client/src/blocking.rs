@@ -12,16 +12,14 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 
-use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::task::coop;
+use tokio::runtime::{Builder, Runtime};
 use valkey_rdma_resp::{ServerError, Value};
 
-use crate::command::Command;
 use crate::config::Config;
 use crate::endpoint::Endpoint;
-use crate::error::{ConnectCause, ConnectError, Error, RefusedCommand};
+use crate::error::{ConnectCause, ConnectError, Error};
+use crate::resp::Command;
 
 /// As the async [`Client`](crate::Client), each call waiting for its reply. Clone it into as many threads as you like:
 /// they share a connection, and commands that wait at the same time leave together. One thread of its own drives it.
@@ -33,6 +31,15 @@ pub struct Client {
 
 /// A runtime that may be dropped anywhere.
 struct Background(Option<Runtime>);
+
+impl Background {
+    fn wait<T>(&self, work: impl Future<Output = T>) -> T {
+        match &self.0 {
+            Some(runtime) => runtime.block_on(work),
+            None => unreachable!("only dropping takes the runtime"),
+        }
+    }
+}
 
 impl Drop for Background {
     fn drop(&mut self) {
@@ -46,8 +53,10 @@ impl Client {
     /// As [`Client::connect`](crate::Client::connect).
     ///
     /// # Errors
-    /// As there. [`Error::Refused`] within a future of an async runtime, which this would stall: use the async client
-    /// there, or `spawn_blocking`.
+    /// Same errors as [`Client::connect`](crate::Client::connect).
+    ///
+    /// # Panics
+    /// Inside an async runtime, as [`wait`](Self::wait).
     pub fn connect(endpoint: impl TryInto<Endpoint, Error: Into<Error>>) -> Result<Self, Error> {
         Self::connect_with(endpoint, &Config::default())
     }
@@ -61,7 +70,6 @@ impl Client {
         config: &Config,
     ) -> Result<Self, Error> {
         let endpoint = endpoint.try_into().map_err(Into::into)?;
-        check()?;
         let runtime =
             Builder::new_multi_thread().worker_threads(1).thread_name("valkey-client").enable_all().build();
         let runtime = runtime.map_err(|error| ConnectError {
@@ -69,8 +77,9 @@ impl Client {
             transport: endpoint.transport(),
             cause: ConnectCause::Io(Arc::new(error)),
         })?;
-        let client = runtime.block_on(crate::Client::connect_with(endpoint, config))?;
-        Ok(Self { client, runtime: Arc::new(Background(Some(runtime))) })
+        let runtime = Arc::new(Background(Some(runtime)));
+        let client = runtime.wait(crate::Client::connect_with(endpoint, config))?;
+        Ok(Self { client, runtime })
     }
 
     /// As [`Client::command`](crate::Client::command).
@@ -122,16 +131,13 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// The future's own; [`Error::Refused`] within a future of an async runtime.
+    /// The future's own.
     ///
     /// # Panics
-    /// Within a future that tokio's `unconstrained` hides from that check.
+    /// Inside an async runtime, as every method of this client that waits: it would stall the runtime. Use the async client
+    /// there, or `spawn_blocking`.
     pub fn wait<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        check()?;
-        match &self.runtime.0 {
-            Some(runtime) => runtime.block_on(work),
-            None => unreachable!("only dropping takes the runtime"),
-        }
+        self.runtime.wait(work)
     }
 
     /// The async client below.
@@ -142,13 +148,10 @@ impl Client {
 
     /// As [`Client::close`](crate::Client::close).
     ///
-    /// # Errors
-    /// [`Error::Refused`] within a future of an async runtime.
-    pub fn close(&self) -> Result<(), Error> {
-        self.wait(async {
-            self.client.close().await;
-            Ok(())
-        })
+    /// # Panics
+    /// Inside an async runtime, as [`wait`](Self::wait).
+    pub fn close(&self) {
+        self.runtime.wait(self.client.close());
     }
 }
 
@@ -157,27 +160,3 @@ impl fmt::Debug for Client {
         self.client.fmt(f)
     }
 }
-
-/// Refuses to stall a runtime.
-fn check() -> Result<(), RefusedCommand> {
-    if Handle::try_current().is_ok() && is_polled() {
-        return Err(RefusedCommand { command: "a blocking call".to_owned(), reason: STALLS });
-    }
-    Ok(())
-}
-
-/// Whether this is called by a future that a runtime polls, and not on one of its threads for blocking calls.
-///
-/// Tokio has no name for that, but it allots to each poll how much may get done in it, and to blocking calls it does not:
-/// whether this is such a poll shows by using the allotment up. Dropping the first unit brings all of it back.
-fn is_polled() -> bool {
-    let mut cx = Context::from_waker(Waker::noop());
-    let Poll::Ready(_all) = coop::poll_proceed(&mut cx) else { return true };
-    (0..ALLOTMENT).any(|_| coop::poll_proceed(&mut cx).map(|unit| unit.made_progress()).is_pending())
-}
-
-/// What tokio allots to a poll is less: 128 (`tokio::task::coop`, "Budgeting").
-const ALLOTMENT: usize = 1024;
-
-const STALLS: &str =
-    "it would stall the async runtime around it; use the async client here, or spawn_blocking";

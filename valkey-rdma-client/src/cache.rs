@@ -9,12 +9,12 @@ use tokio::sync::broadcast;
 use valkey_rdma_resp::{Protocol, Value};
 
 use crate::client::Client;
-use crate::command::Command;
 use crate::config::Config;
-use crate::connect::Connector;
+use crate::connection::Connector;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::error::Error;
-use crate::shared::Push;
+use crate::multiplexer::Push;
+use crate::resp::Command;
 
 /// Invalidations that wait for a receiver that does not take them.
 const WAITING: usize = 1024;
@@ -126,7 +126,7 @@ impl Cache {
             Ok(value) => return Ok(value),
             Err(ticket) => ticket,
         };
-        let asking = Asking { store: &self.store, key, ticket };
+        let asking = PendingLookup { store: &self.store, key, ticket };
         let value: Option<Bytes> =
             self.client.execute(Command::new("GET").arg(key).idempotent()).await?.try_into()?;
         // A copy of its own: a slice would keep the whole receive buffer.
@@ -205,13 +205,13 @@ enum Entry {
 }
 
 /// A value that the server was asked for. Dropped without one, as a call that fails or is dropped, it leaves nothing.
-struct Asking<'a> {
+struct PendingLookup<'a> {
     store: &'a Store,
     key: &'a [u8],
     ticket: u64,
 }
 
-impl Asking<'_> {
+impl PendingLookup<'_> {
     fn keep(self, value: &Option<Bytes>) {
         if let Some(entry) = self.store.entries().get_mut(self.key)
             && entry.is_asked(self.ticket)
@@ -221,7 +221,7 @@ impl Asking<'_> {
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for PendingLookup<'_> {
     fn drop(&mut self) {
         let mut entries = self.store.entries();
         if entries.get(self.key).is_some_and(|entry| entry.is_asked(self.ticket)) {
@@ -310,12 +310,12 @@ mod tests {
         let store = Store::new(10);
         let ask = || store.look_up(b"k").expect_err("not known");
         let (first, second) = (ask(), ask());
-        drop(Asking { store: &store, key: b"k", ticket: first });
+        drop(PendingLookup { store: &store, key: b"k", ticket: first });
         assert_eq!(store.entries().len(), 1, "another asks");
-        drop(Asking { store: &store, key: b"k", ticket: second });
+        drop(PendingLookup { store: &store, key: b"k", ticket: second });
         assert_eq!(store.entries().len(), 0);
         let ticket = ask();
-        Asking { store: &store, key: b"k", ticket }.keep(&None);
+        PendingLookup { store: &store, key: b"k", ticket }.keep(&None);
         assert_eq!(store.look_up(b"k"), Ok(None));
     }
 
@@ -330,7 +330,7 @@ mod tests {
             for (key, hits) in keys.iter().zip(&mut hits) {
                 match store.look_up(key.as_bytes()) {
                     Ok(_) => *hits += 1,
-                    Err(ticket) => Asking { store: &store, key: key.as_bytes(), ticket }.keep(&None),
+                    Err(ticket) => PendingLookup { store: &store, key: key.as_bytes(), ticket }.keep(&None),
                 }
             }
             assert!(store.entries().len() <= CAPACITY);

@@ -13,19 +13,19 @@ use tokio::time::{Instant, timeout_at};
 use valkey_rdma_resp::Value;
 use valkey_rdma_transport::Stats;
 
-use crate::command::Command;
 use crate::config::Config;
-use crate::connect::Connector;
-use crate::dedicated::Pool;
+use crate::connection::Connector;
+use crate::connection::IdlePool;
+use crate::connection::Io;
 use crate::endpoint::{Endpoint, Transport};
 use crate::error::{Error, LostCause};
-use crate::info::{ConnectionInfo, ConnectionStatus, Counters, Purpose, State};
-use crate::link::{Link, Revival};
-use crate::pieces::Joined;
-use crate::pipeline::Pipeline;
-use crate::request::{Commands, Replies, Reply, Request, Waiter};
-use crate::shared::PushHook;
-use crate::socket::Io;
+use crate::multiplexer::PushHook;
+use crate::multiplexer::{Multiplexer, ReconnectPolicy};
+use crate::multiplexer::{Replies, ReplySink, Request};
+use crate::resp::Command;
+use crate::resp::EncodedPipeline;
+use crate::resp::{Commands, Reply};
+use crate::stats::{ConnectionInfo, ConnectionStatus, Counters, Purpose, State};
 
 /// A connection that any number of tasks share, or a few of them. Cloning is cheap; every clone is the same client.
 ///
@@ -46,7 +46,7 @@ use crate::socket::Io;
 ///   [`idempotent`](Command::idempotent), a few times ([`Config::retries`]);
 /// - any other fails with [`Error::Lost`], and [`Error::fate`] says that it may have run.
 ///
-/// New commands wait for the next connection, for [`Config::patience`] at most; then they fail with the reason why
+/// New commands wait for the next connection, for [`Config::offline_timeout`] at most; then they fail with the reason why
 /// there is none.
 ///
 /// # End
@@ -59,11 +59,11 @@ pub struct Client {
 }
 
 struct Inner {
-    links: Vec<Link>,
+    multiplexers: Vec<Multiplexer>,
     /// Whose turn it is, if there are several.
     turn: AtomicUsize,
     connector: Arc<Connector>,
-    pool: Pool,
+    pool: IdlePool,
 }
 
 impl Client {
@@ -107,7 +107,7 @@ impl Client {
     /// use valkey_rdma_client::{Client, Config};
     ///
     /// let connect = || UnixStream::connect("/run/valkey.sock");
-    /// let client = Client::dial("valkey://localhost", &Config::default(), connect).await?;
+    /// let client = Client::connect_with_dialer("valkey://localhost", &Config::default(), connect).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -117,7 +117,7 @@ impl Client {
     ///
     /// # Cancel safety
     /// As [`connect`](Self::connect).
-    pub async fn dial<S, F>(
+    pub async fn connect_with_dialer<S, F>(
         endpoint: impl TryInto<Endpoint, Error: Into<Error>>,
         config: &Config,
         dialer: impl Fn() -> F + Send + Sync + 'static,
@@ -136,44 +136,44 @@ impl Client {
     }
 
     /// Logs in over a stream that is connected already. It cannot be made again: once lost, it stays lost.
-    /// The rest is as for [`dial`](Self::dial).
+    /// The rest is as for [`connect_with_dialer`](Self::connect_with_dialer).
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
     ///
     /// # Cancel safety
     /// Dropping the future closes the stream.
-    pub async fn over<S>(stream: S, endpoint: &Endpoint) -> Result<Self, Error>
+    pub async fn from_stream<S>(stream: S, endpoint: &Endpoint) -> Result<Self, Error>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let connector = Arc::new(Connector::once(endpoint.clone(), Config::default()));
-        let wire = connector.log_in(Box::new(stream)).await?;
-        let link = Link::start(wire, endpoint.authority().into(), None, None);
-        Ok(Self::assemble(vec![link], connector))
+        let raw = connector.log_in(Box::new(stream)).await?;
+        let multiplexer = Multiplexer::start(raw, endpoint.authority().into(), None, None);
+        Ok(Self::assemble(vec![multiplexer], connector))
     }
 
     /// Makes all connections, one after the other: a server has one thread to accept them, and memory to pin.
     pub(crate) async fn start(connector: Connector, pushes: Option<PushHook>) -> Result<Self, Error> {
         let connector = Arc::new(connector);
         let config = &connector.config;
-        let revival = config.reconnect.map(|backoff| Revival {
+        let policy = config.reconnect.map(|backoff| ReconnectPolicy {
             connector: connector.clone(),
             backoff,
-            patience: config.patience,
+            offline_timeout: config.offline_timeout,
             retries: config.retries,
         });
         let peer: Arc<str> = connector.endpoint.authority().into();
-        let mut links = Vec::with_capacity(config.connections);
+        let mut multiplexers = Vec::with_capacity(config.connections);
         for _ in 0..config.connections {
-            let wire = connector.connect(Purpose::Shared).await?;
-            links.push(Link::start(wire, peer.clone(), revival.clone(), pushes.clone()));
+            let raw = connector.connect(Purpose::Shared).await?;
+            multiplexers.push(Multiplexer::start(raw, peer.clone(), policy.clone(), pushes.clone()));
         }
-        Ok(Self::assemble(links, connector))
+        Ok(Self::assemble(multiplexers, connector))
     }
 
-    pub(crate) fn assemble(links: Vec<Link>, connector: Arc<Connector>) -> Self {
-        let inner = Inner { links, turn: AtomicUsize::new(0), connector, pool: Pool::default() };
+    pub(crate) fn assemble(multiplexers: Vec<Multiplexer>, connector: Arc<Connector>) -> Self {
+        let inner = Inner { multiplexers, turn: AtomicUsize::new(0), connector, pool: IdlePool::default() };
         Self { inner: Arc::new(inner) }
     }
 
@@ -212,22 +212,19 @@ impl Client {
         }
         let (sender, reply) = oneshot::channel();
         let limit = self.limit(&command);
-        let link = self.link();
-        if let Some(request) = link.send(Request::new(Commands::One(command), Waiter::One(sender), limit))? {
-            link.send_late(request).await?;
+        let multiplexer = self.multiplexer();
+        if let Some(request) =
+            multiplexer.send(Request::new(Commands::One(command), ReplySink::One(sender), limit))?
+        {
+            multiplexer.send_late(request).await?;
         }
-        Ok(link.receive(reply).await??)
-    }
-
-    /// Begins a pipeline: commands that leave together and stay together.
-    pub fn pipeline(&self) -> Pipeline {
-        Pipeline::new(self.clone())
+        Ok(multiplexer.receive(reply).await??)
     }
 
     /// What the (first) connection runs on. After a reconnect it may be another.
     #[must_use]
     pub fn info(&self) -> Arc<ConnectionInfo> {
-        self.first().shared.info()
+        self.first().state.info()
     }
 
     /// What carries the bytes of the (first) connection.
@@ -239,7 +236,7 @@ impl Client {
     /// Whether there is a connection: the best that one of them can say.
     #[must_use]
     pub fn state(&self) -> State {
-        let mut states = self.inner.links.iter().map(|link| link.shared.state());
+        let mut states = self.inner.multiplexers.iter().map(|multiplexer| multiplexer.state.state());
         let first = states.next().unwrap_or(State::Closed);
         states.fold(first, |best, state| match (best, state) {
             (State::Connected, _) | (_, State::Connected) => State::Connected,
@@ -252,8 +249,8 @@ impl Client {
     #[must_use]
     pub fn counters(&self) -> Counters {
         let mut sum = Counters::default();
-        for link in &self.inner.links {
-            sum.add(&link.shared.tally.read());
+        for multiplexer in &self.inner.multiplexers {
+            sum.add(&multiplexer.state.counters.read());
         }
         sum
     }
@@ -262,7 +259,7 @@ impl Client {
     /// TCP.
     #[must_use]
     pub fn stats(&self) -> Option<Stats> {
-        self.first().shared.transport_stats()
+        self.first().state.transport_stats()
     }
 
     /// All that is known of each connection: the shared ones first, then those of one's own, of subscribers, the idle and
@@ -277,14 +274,14 @@ impl Client {
     /// ```
     #[must_use]
     pub fn status(&self) -> Vec<ConnectionStatus> {
-        let shared = self.inner.links.iter().map(|link| link.shared.status());
-        shared.chain(self.connector().roll.not_shared()).collect()
+        let shared = self.inner.multiplexers.iter().map(|multiplexer| multiplexer.state.status());
+        shared.chain(self.connector().registry.not_shared()).collect()
     }
 
     /// Whether the client is at its end: closed, or lost without leave to reconnect.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.inner.links.iter().all(Link::is_closed)
+        self.inner.multiplexers.iter().all(Multiplexer::is_closed)
     }
 
     /// Ends all connections for all clones, after the replies to everything sent so far. New commands are refused from
@@ -299,12 +296,13 @@ impl Client {
     pub async fn close(&self) {
         self.inner.pool.close();
         let deadline = self.config().close_timeout.and_then(|limit| Instant::now().checked_add(limit));
-        let ends: Vec<_> = self.inner.links.iter().map(|link| link.close(deadline)).collect();
+        let ends: Vec<_> =
+            self.inner.multiplexers.iter().map(|multiplexer| multiplexer.close(deadline)).collect();
         for end in ends {
             // Never sent to: dropped at the end.
             drop(end.await);
         }
-        let parted = self.connector().roll.until_parted();
+        let parted = self.connector().registry.drained();
         match deadline {
             None => parted.await,
             // What is left is read on in the background.
@@ -315,7 +313,7 @@ impl Client {
     /// Refuses what would need a new connection after [`close`](Self::close).
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         if self.inner.pool.is_closed() {
-            return Err(self.first().shared.lost(&Arc::new(LostCause::Closed), false));
+            return Err(self.first().state.lost(&Arc::new(LostCause::Closed), false));
         }
         Ok(())
     }
@@ -330,21 +328,20 @@ impl Client {
         commands.iter().filter_map(Command::limit).max().or(self.config().command_timeout)
     }
 
-    pub(crate) async fn run_pipeline(&self, commands: Joined) -> Result<Vec<Reply>, Error> {
-        let replies = Replies::Kept(Vec::with_capacity(commands.count()));
-        self.run_together(commands, replies).await
-    }
-
     /// Sends commands together and waits for the last reply: returns what `replies` keeps.
-    pub(crate) async fn run_together(&self, commands: Joined, replies: Replies) -> Result<Vec<Reply>, Error> {
+    pub(crate) async fn run_together(
+        &self,
+        commands: EncodedPipeline,
+        replies: Replies,
+    ) -> Result<Vec<Reply>, Error> {
         let limit = commands.limit().or(self.config().command_timeout);
         let (sender, answer) = oneshot::channel();
-        let link = self.link();
-        let request = Request::new(Commands::Many(commands), Waiter::Many(sender, replies), limit);
-        if let Some(request) = link.send(request)? {
-            link.send_late(request).await?;
+        let multiplexer = self.multiplexer();
+        let request = Request::new(Commands::Many(commands), ReplySink::Many(sender, replies), limit);
+        if let Some(request) = multiplexer.send(request)? {
+            multiplexer.send_late(request).await?;
         }
-        link.receive(answer).await
+        multiplexer.receive(answer).await
     }
 
     pub(crate) fn connector(&self) -> &Arc<Connector> {
@@ -355,29 +352,33 @@ impl Client {
         &self.inner.connector.config
     }
 
-    pub(crate) fn pool(&self) -> &Pool {
+    pub(crate) fn pool(&self) -> &IdlePool {
         &self.inner.pool
     }
 
     /// How many requests have a place in each connection's queue.
     #[cfg(test)]
     pub(crate) fn queued(&self) -> Vec<usize> {
-        self.inner.links.iter().map(Link::queued).collect()
+        self.inner.multiplexers.iter().map(Multiplexer::queued).collect()
     }
 
-    fn first(&self) -> &Link {
-        &self.inner.links[0]
+    fn first(&self) -> &Multiplexer {
+        &self.inner.multiplexers[0]
     }
 
     /// The connection for the next request: each in turn, but one that is there before one that is not.
-    fn link(&self) -> &Link {
-        let links = &self.inner.links;
-        if let [only] = &links[..] {
+    fn multiplexer(&self) -> &Multiplexer {
+        let multiplexers = &self.inner.multiplexers;
+        if let [only] = &multiplexers[..] {
             return only;
         }
         let turn = self.inner.turn.fetch_add(1, Ordering::Relaxed);
-        let in_turn = (0..links.len()).map(|step| &links[turn.wrapping_add(step) % links.len()]);
-        in_turn.clone().find(|link| link.shared.is_online()).unwrap_or(&links[turn % links.len()])
+        let in_turn =
+            (0..multiplexers.len()).map(|step| &multiplexers[turn.wrapping_add(step) % multiplexers.len()]);
+        in_turn
+            .clone()
+            .find(|multiplexer| multiplexer.state.is_online())
+            .unwrap_or(&multiplexers[turn % multiplexers.len()])
     }
 }
 

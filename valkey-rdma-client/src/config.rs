@@ -1,8 +1,6 @@
-//! [`Config`]: how a client behaves, whatever it is connected to.
+//! [`Config`]: how a client behaves, and [`Backoff`]: the waits between attempts to reconnect.
 
 use std::time::Duration;
-
-use crate::reconnect::Backoff;
 
 /// How a client behaves. [`Config::default`] works unedited; where it connects to is the
 /// [`Endpoint`](crate::Endpoint)'s matter.
@@ -21,12 +19,12 @@ use crate::reconnect::Backoff;
 #[derive(Clone, Debug)]
 pub struct Config {
     pub(crate) reconnect: Option<Backoff>,
-    pub(crate) patience: Option<Duration>,
+    pub(crate) offline_timeout: Option<Duration>,
     pub(crate) retries: u32,
     pub(crate) command_timeout: Option<Duration>,
     pub(crate) connections: usize,
     pub(crate) name: Option<String>,
-    pub(crate) peer_timeout: Option<Duration>,
+    pub(crate) keepalive_timeout: Option<Duration>,
     pub(crate) stall_timeout: Option<Duration>,
     pub(crate) close_timeout: Option<Duration>,
     pub(crate) tracking: bool,
@@ -36,12 +34,12 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             reconnect: Some(Backoff::default()),
-            patience: Some(Duration::from_secs(10)),
+            offline_timeout: Some(Duration::from_secs(10)),
             retries: 3,
             command_timeout: Some(Duration::from_secs(30)),
             connections: 1,
             name: None,
-            peer_timeout: Some(Duration::from_secs(20)),
+            keepalive_timeout: Some(Duration::from_secs(20)),
             stall_timeout: Some(Duration::from_secs(30)),
             close_timeout: Some(Duration::from_secs(3)),
             tracking: false,
@@ -63,8 +61,8 @@ impl Config {
 
     /// How long a command waits for a connection while there is none; then it fails as not sent. Default 10 s.
     /// `None`: as long as its timeout lets it. Shorter tells callers of an outage sooner, longer hides longer ones.
-    pub fn patience(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
-        self.patience = limit.into();
+    pub fn offline_timeout(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
+        self.offline_timeout = limit.into();
         self
     }
 
@@ -113,17 +111,17 @@ impl Config {
     /// Valkey 8.0-rc1 sends no keepalives over RDMA: use `None` with it.
     ///
     /// Source: `VALKEY_RDMA_KEEPALIVE_MS` in Valkey's `rdma.c`; `TCP_USER_TIMEOUT` and `TCP_KEEPIDLE` in tcp(7).
-    pub fn peer_timeout(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
-        self.peer_timeout = limit.into();
+    pub fn keepalive_timeout(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
+        self.keepalive_timeout = limit.into();
         self
     }
 
     /// How long a server may leave this side without a receive window while there is something to send, over RDMA; then
     /// the connection counts as lost. Default 30 s; `None`: no limit. At least 1 s: shorter limits count as 1 s.
     ///
-    /// A server that has stopped reading can go on sending keepalives, so [`peer_timeout`](Self::peer_timeout) does not
+    /// A server that has stopped reading can go on sending keepalives, so [`keepalive_timeout`](Self::keepalive_timeout) does not
     /// notice it. Shorter finds such a server earlier; longer spares one that is slow to take large values. On TCP,
-    /// `peer_timeout` covers this case.
+    /// `keepalive_timeout` covers this case.
     pub fn stall_timeout(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
         self.stall_timeout = limit.into().map(|limit| limit.max(Duration::from_secs(1)));
         self
@@ -140,5 +138,71 @@ impl Config {
     pub(crate) fn tracking(&mut self, on: bool) -> &mut Self {
         self.tracking = on;
         self
+    }
+}
+
+/// A connection that has lived this long counts as stable: after its loss, the waits begin at the shortest again.
+pub(crate) const STABLE_AFTER: Duration = Duration::from_secs(1);
+
+/// Waits that grow from attempt to attempt, each cut short by chance, so that many clients of a restarted server do
+/// not come back at the same moment.
+///
+/// The wait before attempt *n* (from 0) is drawn evenly from 0 to `min(max, first * 2^n)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    first: Duration,
+    max: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { first: Duration::from_millis(100), max: Duration::from_secs(5) }
+    }
+}
+
+impl Backoff {
+    /// The longest wait before the first attempt. Default 100 ms.
+    #[must_use]
+    pub fn first(mut self, wait: Duration) -> Self {
+        self.first = wait;
+        self
+    }
+
+    /// The longest wait of all. Default 5 s. Longer spares a server that is down, and finds it later.
+    #[must_use]
+    pub fn max(mut self, wait: Duration) -> Self {
+        self.max = wait;
+        self
+    }
+
+    /// The longest wait before an attempt, counted from 0.
+    fn ceiling(&self, attempt: u32) -> Duration {
+        self.first.saturating_mul(2_u32.saturating_pow(attempt)).min(self.max)
+    }
+
+    /// The wait before an attempt, counted from 0.
+    pub(crate) fn wait(&self, attempt: u32) -> Duration {
+        self.ceiling(attempt).mul_f64(fastrand::f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_longest() {
+        let backoff = Backoff::default();
+        let ceilings = [0, 1, 2, 5, 6, 40, u32::MAX].map(|attempt| backoff.ceiling(attempt).as_millis());
+        assert_eq!(ceilings, [100, 200, 400, 3200, 5000, 5000, 5000]);
+    }
+
+    #[test]
+    fn waits_stay_below_their_ceiling_and_differ() {
+        let backoff = Backoff::default();
+        let waits: Vec<_> = (0..100).map(|_| backoff.wait(3)).collect();
+        assert!(waits.iter().all(|wait| *wait <= backoff.ceiling(3)));
+        assert!(waits.iter().any(|wait| *wait != waits[0]));
+        assert_eq!(Backoff::default().first(Duration::MAX).max(Duration::ZERO).wait(7), Duration::ZERO);
     }
 }

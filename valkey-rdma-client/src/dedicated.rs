@@ -1,21 +1,18 @@
 //! [`Dedicated`]: a connection with one owner, for commands that hold it or change it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
 use valkey_rdma_resp::Value;
 
 use crate::client::Client;
-use crate::command::Command;
+use crate::connection::Outstanding;
+use crate::connection::RawConnection;
 use crate::error::{Error, LostCause, LostConnection, TimedOut};
-use crate::info::{ConnectionInfo, Purpose};
-use crate::parting::Owed;
-use crate::request::Reply;
-use crate::wire::Wire;
-
-/// Idle connections kept for the next use. Over RDMA each pins memory at both ends.
-const MAX_IDLE: usize = 2;
+use crate::resp::Command;
+use crate::resp::Reply;
+use crate::stats::{ConnectionInfo, Purpose};
 
 /// A connection that only its owner uses: [`Client::dedicated`]. No command is refused on it, and none of other tasks
 /// comes in between. Commands have no time limit unless [they bring one](Command::timeout).
@@ -36,7 +33,7 @@ const MAX_IDLE: usize = 2;
 pub struct Dedicated {
     client: Client,
     /// None while a call is under way, and once the connection is useless.
-    wire: Option<Wire>,
+    raw: Option<RawConnection>,
     info: Arc<ConnectionInfo>,
     cause: Arc<LostCause>,
     /// Whether the connection is as good as new.
@@ -52,7 +49,7 @@ impl Client {
     /// # Cancel safety
     /// As for [`connect`](Self::connect).
     pub async fn dedicated(&self) -> Result<Dedicated, Error> {
-        let mut connection = self.pooled().await?;
+        let mut connection = self.checkout().await?;
         connection.set_reusable(false);
         Ok(connection)
     }
@@ -82,10 +79,10 @@ impl Client {
     }
 
     pub(crate) async fn block(&self, command: Command) -> Result<Value, Error> {
-        if let Some(refusal) = command.lone_refusal() {
+        if let Some(refusal) = command.refusal_outside_pipeline() {
             return Err(refusal.into());
         }
-        self.pooled().await?.execute(command).await
+        self.checkout().await?.execute(command).await
     }
 
     /// The command with the client's limit, if it has none.
@@ -97,25 +94,19 @@ impl Client {
     }
 
     /// A connection from the pool, or a new one. Goes back to the pool when dropped idle.
-    pub(crate) async fn pooled(&self) -> Result<Dedicated, Error> {
+    pub(crate) async fn checkout(&self) -> Result<Dedicated, Error> {
         self.check_open()?;
         let idle =
-            std::iter::from_fn(|| self.pool().take()).find_map(|mut wire| wire.is_quiet().then_some(wire));
-        let wire = match idle {
-            Some(wire) => {
-                wire.set_purpose(Purpose::Dedicated);
-                wire
+            std::iter::from_fn(|| self.pool().take()).find_map(|mut raw| raw.is_reusable().then_some(raw));
+        let raw = match idle {
+            Some(raw) => {
+                raw.set_purpose(Purpose::Dedicated);
+                raw
             }
             None => self.connector().connect(Purpose::Dedicated).await?,
         };
-        let (client, info) = (self.clone(), wire.info.clone());
-        Ok(Dedicated {
-            client,
-            wire: Some(wire),
-            info,
-            cause: Arc::new(LostCause::Cancelled),
-            reusable: true,
-        })
+        let (client, info) = (self.clone(), raw.info.clone());
+        Ok(Dedicated { client, raw: Some(raw), info, cause: Arc::new(LostCause::Cancelled), reusable: true })
     }
 }
 
@@ -163,27 +154,27 @@ impl Dedicated {
             return Err(empty.into());
         }
         let block = commands.iter().any(Command::blocks);
-        let due = if block { Owed::NOTHING } else { Owed::Replies(commands.len()) };
-        self.with_wire(limit, async |wire| {
-            wire.owed = due;
-            wire.exchange(commands).await
+        let due = if block { Outstanding::NOTHING } else { Outstanding::Replies(commands.len()) };
+        self.with_connection(limit, async |raw| {
+            raw.outstanding = due;
+            raw.exchange(commands).await
         })
         .await
     }
 
     /// Lends the connection out. It is gone unless `work` returns in time and without failure.
-    pub(crate) async fn with_wire<T>(
+    pub(crate) async fn with_connection<T>(
         &mut self,
         limit: Option<Duration>,
-        work: impl AsyncFnOnce(&mut Wire) -> Result<T, LostCause>,
+        work: impl AsyncFnOnce(&mut RawConnection) -> Result<T, LostCause>,
     ) -> Result<T, Error> {
-        let Some(mut wire) = self.wire.take() else { return Err(self.lost(false)) };
+        let Some(mut raw) = self.raw.take() else { return Err(self.lost(false)) };
         let outcome = match limit {
-            None => work(&mut wire).await,
-            Some(limit) => match timeout(limit, work(&mut wire)).await {
+            None => work(&mut raw).await,
+            Some(limit) => match timeout(limit, work(&mut raw)).await {
                 Ok(outcome) => outcome,
                 Err(_) => {
-                    let may_have_run = wire.outbox.is_written();
+                    let may_have_run = raw.write_buffer.is_written();
                     self.cause = Arc::new(LostCause::TimedOut { limit });
                     return Err(TimedOut { peer: self.peer(), limit, may_have_run }.into());
                 }
@@ -191,11 +182,11 @@ impl Dedicated {
         };
         match outcome {
             Ok(value) => {
-                self.wire = Some(wire);
+                self.raw = Some(raw);
                 Ok(value)
             }
             Err(cause) => {
-                let may_have_run = wire.outbox.is_written();
+                let may_have_run = raw.write_buffer.is_written();
                 self.cause = Arc::new(cause);
                 Err(self.lost(may_have_run))
             }
@@ -219,51 +210,9 @@ impl Dedicated {
 impl Drop for Dedicated {
     fn drop(&mut self) {
         if self.reusable
-            && let Some(wire) = self.wire.take()
+            && let Some(raw) = self.raw.take()
         {
-            self.client.pool().put(wire);
+            self.client.pool().put(raw);
         }
-    }
-}
-
-/// Connections that wait for their next use.
-#[derive(Default)]
-pub(crate) struct Pool {
-    idle: Mutex<Idle>,
-}
-
-#[derive(Default)]
-struct Idle {
-    wires: Vec<Wire>,
-    closed: bool,
-}
-
-impl Pool {
-    /// Ends those that are idle, and keeps no more.
-    pub(crate) fn close(&self) {
-        let mut idle = self.idle();
-        idle.closed = true;
-        idle.wires.clear();
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.idle().closed
-    }
-
-    fn take(&self) -> Option<Wire> {
-        self.idle().wires.pop()
-    }
-
-    fn put(&self, wire: Wire) {
-        let mut idle = self.idle();
-        if idle.wires.len() < MAX_IDLE && !idle.closed {
-            wire.set_purpose(Purpose::Idle);
-            idle.wires.push(wire);
-        }
-    }
-
-    fn idle(&self) -> MutexGuard<'_, Idle> {
-        // Valid after every step, so a panic elsewhere does not spoil it.
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

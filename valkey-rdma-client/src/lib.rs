@@ -118,61 +118,45 @@
 //! the order of replies. When the connection is lost, the same task makes the next one, and the queue outlives both.
 #![forbid(unsafe_code)]
 
-mod arrivals;
-mod backlog;
 #[cfg(feature = "blocking")]
 pub mod blocking;
 mod cache;
 mod client;
-mod command;
 mod config;
-mod connect;
+mod connection;
 mod dedicated;
-mod driver;
 mod endpoint;
 mod error;
-mod in_flight;
-mod info;
-mod large;
-mod link;
-mod outbox;
-mod parting;
-mod pieces;
+mod multiplexer;
 mod pipeline;
 pub mod pubsub;
-mod reconnect;
 #[cfg(feature = "redis")]
-mod redis_bridge;
-mod request;
-mod roll;
+mod redis;
+mod resp;
 mod script;
-mod seat;
-mod shared;
-mod socket;
-mod tally;
+mod stats;
+mod streaming;
+mod sync;
 mod transaction;
-mod wire;
 
 pub use cache::{Cache, CacheStats, Invalidation, Invalidations};
 pub use client::Client;
-pub use command::Command;
-pub use config::Config;
+pub use config::{Backoff, Config};
 pub use dedicated::Dedicated;
 pub use endpoint::{Endpoint, EndpointError, Transport};
 pub use error::{
-    AbortedTransaction, ConnectCause, ConnectError, Error, Fate, LostCause, LostConnection, RefusedCommand,
-    TimedOut,
+    AbortedTransaction, ConnectCause, ConnectError, Error, Fate, LostCause, LostConnection, TimedOut,
 };
-pub use info::{ConnectionInfo, ConnectionStatus, Counters, Purpose, State};
-pub use large::{ValueReader, ValueWriter};
 pub use pipeline::Pipeline;
 pub use pubsub::Subscriber;
-pub use reconnect::Backoff;
+pub use resp::{Command, RefusedCommand};
 pub use script::{Function, Script};
+pub use stats::{ConnectionInfo, ConnectionStatus, Counters, Purpose, State};
+pub use streaming::{ValueReader, ValueWriter};
 pub use transaction::{Transaction, Watch};
+
 pub use valkey_rdma_resp::{
     FromValue, Protocol, ProtocolError, ServerError, ServerErrorKind, UnexpectedReply, Value,
 };
-
 pub use valkey_rdma_transport as transport;
 pub use valkey_rdma_transport::{BufferPool, Polling, PoolBuffer, UnusablePool};

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use valkey_rdma_resp::{ServerError, Value};
 
-use crate::arrivals::Arrivals;
 use crate::client::Client;
-use crate::command::{Command, Kind};
-use crate::error::{Error, RefusedCommand};
-use crate::pieces::Joined;
-use crate::request::Replies;
+use crate::error::Error;
+use crate::multiplexer::Replies;
+use crate::multiplexer::ReplyBuffer;
+use crate::resp::EncodedPipeline;
+use crate::resp::{Command, CommandClass};
+use crate::resp::{RefusedCommand, Reply};
 
 /// Commands sent as one, without waiting for replies in between. No command of another task comes between them,
 /// which makes MULTI to EXEC safe here.
@@ -32,18 +33,26 @@ use crate::request::Replies;
 #[must_use = "a pipeline does nothing until sent"]
 pub struct Pipeline {
     client: Client,
-    commands: Joined,
+    commands: EncodedPipeline,
     /// Why it cannot be sent: the first command that cannot.
     refused: Option<RefusedCommand>,
     /// The name, as given, of the command that began a transaction which is still open.
     multi: Option<String>,
 }
 
-impl Pipeline {
-    pub(crate) fn new(client: Client) -> Self {
-        Self { client, commands: Joined::default(), refused: None, multi: None }
+impl Client {
+    /// Begins a pipeline: commands that leave together and stay together.
+    pub fn pipeline(&self) -> Pipeline {
+        Pipeline { client: self.clone(), commands: EncodedPipeline::default(), refused: None, multi: None }
     }
 
+    pub(crate) async fn run_pipeline(&self, commands: EncodedPipeline) -> Result<Vec<Reply>, Error> {
+        let replies = Replies::Kept(Vec::with_capacity(commands.count()));
+        self.run_together(commands, replies).await
+    }
+}
+
+impl Pipeline {
     /// Adds a command, given as its name and arguments.
     pub fn command(mut self, args: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
         self.push(Command::from_args(args));
@@ -61,15 +70,15 @@ impl Pipeline {
     pub fn push(&mut self, command: impl Borrow<Command>) -> &mut Self {
         let command = command.borrow();
         if self.refused.is_none() {
-            self.refused = match command.kind() {
+            self.refused = match command.class() {
                 // Within a transaction nothing blocks.
-                Kind::Blocks if self.multi.is_none() => command.shared_refusal(),
+                CommandClass::Blocks if self.multi.is_none() => command.shared_refusal(),
                 _ => command.refusal(),
             };
         }
-        match command.kind() {
-            Kind::Multi => self.multi = Some(command.name()),
-            Kind::EndMulti => self.multi = None,
+        match command.class() {
+            CommandClass::Multi => self.multi = Some(command.name()),
+            CommandClass::EndMulti => self.multi = None,
             _ => {}
         }
         self.commands.push(command);
@@ -122,17 +131,17 @@ impl Pipeline {
         if self.is_empty() {
             return Ok(());
         }
-        let arrivals = Arc::new(Arrivals::of(self.len()));
+        let buffer = Arc::new(ReplyBuffer::with_capacity(self.len()));
         let mut replies = Vec::new();
-        let mut last = pin!(self.client.run_together(self.commands, Replies::HandedOn(arrivals.clone(), 0)));
+        let mut last = pin!(self.client.run_together(self.commands, Replies::Streamed(buffer.clone(), 0)));
         let mut place = 0;
         loop {
             let outcome = tokio::select! {
                 biased;
                 outcome = &mut last => Some(outcome),
-                () = arrivals.some() => None,
+                () = buffer.ready() => None,
             };
-            arrivals.take(&mut replies);
+            buffer.take(&mut replies);
             for reply in replies.drain(..) {
                 each(place, reply);
                 place += 1;

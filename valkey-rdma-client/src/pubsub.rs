@@ -11,13 +11,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::client::Client;
+use crate::connection::RawConnection;
 use crate::error::{Error, LostCause, LostConnection, TimedOut};
-use crate::info::{ConnectionInfo, Purpose};
-use crate::wire::Wire;
+use crate::stats::{ConnectionInfo, Purpose};
 
 mod task;
 
-use task::{Order, Task};
+use task::{SubscriptionRequest, Task};
 use valkey_rdma_resp::ServerError;
 
 /// How many events wait for a subscriber unless told otherwise.
@@ -111,7 +111,7 @@ pub enum Subscription {
 /// Dropping it closes the connection.
 #[derive(Debug)]
 pub struct Subscriber {
-    orders: mpsc::Sender<Order>,
+    orders: mpsc::Sender<SubscriptionRequest>,
     events: mpsc::Receiver<Event>,
     shared: Arc<Shared>,
     limit: Option<std::time::Duration>,
@@ -134,8 +134,8 @@ impl Shared {
         LostConnection { peer: self.peer.clone(), cause, may_have_run: false }.into()
     }
 
-    fn connected(&self, wire: &Wire) {
-        *self.info.lock().unwrap_or_else(PoisonError::into_inner) = wire.info.clone();
+    fn connected(&self, raw: &RawConnection) {
+        *self.info.lock().unwrap_or_else(PoisonError::into_inner) = raw.info.clone();
     }
 }
 
@@ -161,13 +161,13 @@ impl Client {
     pub async fn subscriber_with(&self, capacity: usize, slow: SlowConsumer) -> Result<Subscriber, Error> {
         self.check_open()?;
         let connector = self.connector().clone();
-        let wire = connector.connect(Purpose::Subscriber).await?;
+        let raw = connector.connect(Purpose::Subscriber).await?;
         let peer = connector.endpoint.authority().into();
-        let info = Mutex::new(wire.info.clone());
+        let info = Mutex::new(raw.info.clone());
         let shared = Arc::new(Shared { peer, missed: AtomicU64::new(0), end: OnceLock::new(), info });
         let (order_sender, orders) = mpsc::channel(16);
         let (event_sender, events) = mpsc::channel(capacity.max(1));
-        tokio::spawn(Task::new(wire, connector, orders, event_sender, shared.clone(), slow).run());
+        tokio::spawn(Task::new(raw, connector, orders, event_sender, shared.clone(), slow).run());
         let limit = self.config().command_timeout;
         Ok(Subscriber { orders: order_sender, events, shared, limit, ended: false })
     }
@@ -243,7 +243,7 @@ impl Subscriber {
             return Ok(());
         }
         let (done, confirmed) = oneshot::channel();
-        let order = Order { kind, subscribe, names, done };
+        let order = SubscriptionRequest { kind, subscribe, names, done };
         let exchange = async {
             self.orders.send(order).await.map_err(|_| self.shared.lost())?;
             confirmed.await.unwrap_or_else(|_| Err(self.shared.lost()))

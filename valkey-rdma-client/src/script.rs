@@ -7,8 +7,8 @@ use bytes::Bytes;
 use valkey_rdma_resp::{ServerErrorKind, Value};
 
 use crate::client::Client;
-use crate::command::Command;
 use crate::error::Error;
+use crate::resp::Command;
 
 /// A script. The server is sent its text once; then its digest does.
 ///
@@ -28,17 +28,17 @@ use crate::error::Error;
 pub struct Script {
     text: Bytes,
     digest: Arc<OnceLock<Bytes>>,
-    manner: Manner,
+    options: CallOptions,
 }
 
 /// How calls are sent.
 #[derive(Clone, Copy, Debug, Default)]
-struct Manner {
+struct CallOptions {
     idempotent: bool,
     timeout: Option<Duration>,
 }
 
-impl Manner {
+impl CallOptions {
     fn apply(self, mut command: Command) -> Command {
         if self.idempotent {
             command = command.idempotent();
@@ -54,20 +54,20 @@ impl Script {
     /// A script with this text.
     #[must_use]
     pub fn new(text: impl Into<Bytes>) -> Self {
-        Self { text: text.into(), digest: Arc::default(), manner: Manner::default() }
+        Self { text: text.into(), digest: Arc::default(), options: CallOptions::default() }
     }
 
     /// Declares that running it twice is as good as once, as [`Command::idempotent`] does.
     #[must_use]
     pub fn idempotent(mut self) -> Self {
-        self.manner.idempotent = true;
+        self.options.idempotent = true;
         self
     }
 
     /// Limits how long a call may take, as [`Command::timeout`] does; sending the text anew has the limit for itself.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
-        self.manner.timeout = Some(limit);
+        self.options.timeout = Some(limit);
         self
     }
 
@@ -89,14 +89,15 @@ impl Script {
             Some(digest) => digest.clone(),
             None => {
                 let load = Command::new("SCRIPT").arg("LOAD").arg_bytes(self.text.clone());
-                let digest: Bytes = client.execute(self.manner.apply(load.idempotent())).await?.try_into()?;
+                let digest: Bytes =
+                    client.execute(self.options.apply(load.idempotent())).await?.try_into()?;
                 self.digest.get_or_init(|| digest).clone()
             }
         };
-        match client.execute(self.manner.apply(call.command("EVALSHA", digest))).await {
+        match client.execute(self.options.apply(call.command("EVALSHA", digest))).await {
             // Unknown means that it did not run.
             Err(Error::Server(error)) if error.kind() == ServerErrorKind::NoScript => {
-                client.execute(self.manner.apply(call.command("EVAL", self.text.clone()))).await
+                client.execute(self.options.apply(call.command("EVAL", self.text.clone()))).await
             }
             other => other,
         }
@@ -120,27 +121,27 @@ impl Script {
 pub struct Function {
     name: Bytes,
     read_only: bool,
-    manner: Manner,
+    options: CallOptions,
 }
 
 impl Function {
     /// The function with this name.
     #[must_use]
     pub fn new(name: impl Into<Bytes>) -> Self {
-        Self { name: name.into(), read_only: false, manner: Manner::default() }
+        Self { name: name.into(), read_only: false, options: CallOptions::default() }
     }
 
     /// As [`Script::idempotent`].
     #[must_use]
     pub fn idempotent(mut self) -> Self {
-        self.manner.idempotent = true;
+        self.options.idempotent = true;
         self
     }
 
     /// As [`Script::timeout`].
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
-        self.manner.timeout = Some(limit);
+        self.options.timeout = Some(limit);
         self
     }
 
@@ -170,7 +171,7 @@ impl Function {
             true => call.command("FCALL_RO", self.name.clone()).idempotent(),
             false => call.command("FCALL", self.name.clone()),
         };
-        client.execute(self.manner.apply(command)).await
+        client.execute(self.options.apply(command)).await
     }
 }
 
@@ -202,7 +203,7 @@ impl Call {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::link::tests::pair;
+    use crate::multiplexer::tests::pair;
 
     #[tokio::test(start_paused = true)]
     async fn a_call_has_the_limit_and_the_leave_that_it_was_given() {

@@ -3,11 +3,12 @@
 use valkey_rdma_resp::Value;
 
 use crate::client::Client;
-use crate::command::{Command, Kind};
 use crate::dedicated::Dedicated;
-use crate::error::{AbortedTransaction, Error, RefusedCommand};
-use crate::info::ConnectionInfo;
-use crate::request::Reply;
+use crate::error::{AbortedTransaction, Error};
+use crate::resp::RefusedCommand;
+use crate::resp::Reply;
+use crate::resp::{Command, CommandClass};
+use crate::stats::ConnectionInfo;
 
 /// Commands that the server runs with none of another client's in between, all or none.
 ///
@@ -74,7 +75,7 @@ impl Client {
         for key in keys {
             command = command.arg(key);
         }
-        let mut connection = self.pooled().await?;
+        let mut connection = self.checkout().await?;
         connection.set_reusable(false);
         connection.execute(self.limited(command)).await?;
         Ok(Watch { client: self.clone(), connection })
@@ -199,8 +200,10 @@ fn check(command: &Command) -> Result<(), RefusedCommand> {
     if let Some(refusal) = command.refusal() {
         return Err(refusal);
     }
-    match command.kind() {
-        Kind::Multi | Kind::EndMulti => Err(RefusedCommand { command: command.name(), reason: NESTED }),
+    match command.class() {
+        CommandClass::Multi | CommandClass::EndMulti => {
+            Err(RefusedCommand { command: command.name(), reason: NESTED })
+        }
         _ => Ok(()),
     }
 }

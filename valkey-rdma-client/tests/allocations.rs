@@ -76,7 +76,7 @@ async fn a_request_allocates_twice() {
     let server = std::thread::spawn(move || serve(listener.accept().expect("a client").0));
     let stream = tokio::net::TcpStream::connect(addr).await.expect("connected");
     let endpoint = Endpoint::new(Transport::Tcp, "test", 1);
-    let client = Client::over(stream, &endpoint).await.expect("logged in");
+    let client = Client::from_stream(stream, &endpoint).await.expect("logged in");
     for tasks in [1, 50] {
         let blocks = per_request(&client, tasks, 1000).await;
         println!("{tasks} tasks: {blocks:.3} blocks per request");

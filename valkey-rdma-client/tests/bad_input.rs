@@ -21,7 +21,7 @@ async fn answered_with(bytes: Vec<u8>) -> (Result<Value, Error>, bool) {
         let _end = peer.read_to_end(&mut rest).await;
     };
     let client = async {
-        let client = Client::over(ours, &endpoint).await.expect("connected");
+        let client = Client::from_stream(ours, &endpoint).await.expect("connected");
         let reply = client.execute(Command::new("GET").arg("k")).await;
         // Lets the driver see what comes after the reply.
         for _ in 0..100 {

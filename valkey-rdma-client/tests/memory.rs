@@ -35,7 +35,7 @@ async fn memory_stays_within_what_the_readme_says() {
             peer.write_all(b"%0\r\n+OK\r\n+OK\r\n").await.expect("open");
             peer
         };
-        let (client, peer) = tokio::join!(Client::over(ours, &endpoint), greet);
+        let (client, peer) = tokio::join!(Client::from_stream(ours, &endpoint), greet);
         clients.push(client.expect("connected"));
         peers.push(peer);
     }

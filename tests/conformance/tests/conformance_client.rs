@@ -46,7 +46,7 @@ async fn work(addr: SocketAddr, faults: Option<&str>) -> Result<(), String> {
     }
     let stream = Stream::connect_over(device, &config).await.map_err(|error| text(&error))?;
     let endpoint = Endpoint::new(Transport::Emulated, addr.ip().to_string(), addr.port());
-    let client = Client::over(stream, &endpoint).await.map_err(|error| text(&error))?;
+    let client = Client::from_stream(stream, &endpoint).await.map_err(|error| text(&error))?;
     for len in [3, 300_000, 900_000, 1000] {
         let value: Vec<u8> = (0..len).map(|index| index as u8).collect();
         client.command([&b"SET"[..], b"key", &value]).await.map_err(|error| text(&error))?;

@@ -190,7 +190,7 @@ async fn connect(
         DeviceKind::Emulated => Transport::Emulated,
     };
     let login = Endpoint::new(transport, addr.ip().to_string(), addr.port());
-    Client::over(stream, &login).await.map_err(|error| text(&error))
+    Client::from_stream(stream, &login).await.map_err(|error| text(&error))
 }
 
 /// Sets and gets values of growing length. Returns how many replies were right.

@@ -31,7 +31,7 @@ pub enum EndpointError {
     /// A user but no password.
     #[error("the URL names a user but no password: expected user:password@host")]
     UserWithoutPassword,
-    /// User or password has a broken `%` sequence, or decodes to something that is not UTF-8.
+    /// User or password has a write_error `%` sequence, or decodes to something that is not UTF-8.
     #[error("user or password is not percent-encoded UTF-8: write '%' as %25")]
     BadEncoding,
     /// The path is not a database number.

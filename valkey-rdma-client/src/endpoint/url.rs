@@ -117,22 +117,14 @@ fn parse_duration(text: &str) -> Option<Duration> {
     }
 }
 
+/// Decodes `%XX`. Unlike the crate, it refuses a `%` without two hexadecimal digits.
 fn percent_decode(text: &str) -> Result<String, EndpointError> {
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        if byte != b'%' {
-            decoded.push(byte);
-            continue;
-        }
-        let digits = rest.split_at_checked(2).ok_or(EndpointError::BadEncoding)?;
-        let hex = |digit: u8| char::from(digit).to_digit(16);
-        match (hex(digits.0[0]), hex(digits.0[1])) {
-            (Some(high), Some(low)) => decoded.push((high * 16 + low) as u8),
-            _ => return Err(EndpointError::BadEncoding),
-        }
-        rest = digits.1;
+    let is_hex = |digits: &[u8]| digits.len() == 2 && digits.iter().all(u8::is_ascii_hexdigit);
+    let bytes = text.as_bytes();
+    let escapes = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'%');
+    if !escapes.into_iter().all(|(at, _)| bytes.get(at + 1..at + 3).is_some_and(is_hex)) {
+        return Err(EndpointError::BadEncoding);
     }
-    String::from_utf8(decoded).map_err(|_| EndpointError::BadEncoding)
+    let decoded = percent_encoding::percent_decode_str(text).decode_utf8();
+    decoded.map(Cow::into_owned).map_err(|_| EndpointError::BadEncoding)
 }

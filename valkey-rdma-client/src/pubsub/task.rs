@@ -11,12 +11,12 @@ use tracing::{debug, warn};
 use valkey_rdma_resp::{ServerError, Value};
 
 use super::{Event, Message, Shared, SlowConsumer, Subscription};
-use crate::command::Command;
-use crate::connect::Connector;
+use crate::config::STABLE_AFTER;
+use crate::connection::Connector;
+use crate::connection::RawConnection;
 use crate::error::{Error, LostCause};
-use crate::info::Purpose;
-use crate::reconnect::STABLE_AFTER;
-use crate::wire::Wire;
+use crate::resp::Command;
+use crate::stats::Purpose;
 
 /// Commands without all of their confirmations beyond which no more orders are taken.
 const MAX_PENDING: usize = 1024;
@@ -25,7 +25,7 @@ const MAX_NAMES: usize = 256;
 
 /// A change of subscriptions that somebody waits for.
 #[derive(Debug)]
-pub(super) struct Order {
+pub(super) struct SubscriptionRequest {
     pub(super) kind: Subscription,
     pub(super) subscribe: bool,
     pub(super) names: Vec<Bytes>,
@@ -46,9 +46,9 @@ struct Pending {
 }
 
 pub(super) struct Task {
-    wire: Wire,
+    raw: RawConnection,
     connector: Arc<Connector>,
-    orders: mpsc::Receiver<Order>,
+    orders: mpsc::Receiver<SubscriptionRequest>,
     events: mpsc::Sender<Event>,
     shared: Arc<Shared>,
     slow: SlowConsumer,
@@ -56,9 +56,9 @@ pub(super) struct Task {
     wanted: BTreeSet<(Subscription, Bytes)>,
     pending: VecDeque<Pending>,
     /// Of `pending`, those that restore subscriptions.
-    restoring: usize,
+    resubscribing: usize,
     /// Events other than messages that wait for room among the events: they are never dropped.
-    notices: VecDeque<Event>,
+    control_events: VecDeque<Event>,
 }
 
 /// Why a connection is no longer served.
@@ -70,15 +70,15 @@ enum Stop {
 
 impl Task {
     pub(super) fn new(
-        wire: Wire,
+        raw: RawConnection,
         connector: Arc<Connector>,
-        orders: mpsc::Receiver<Order>,
+        orders: mpsc::Receiver<SubscriptionRequest>,
         events: mpsc::Sender<Event>,
         shared: Arc<Shared>,
         slow: SlowConsumer,
     ) -> Self {
         Self {
-            wire,
+            raw,
             connector,
             orders,
             events,
@@ -86,8 +86,8 @@ impl Task {
             slow,
             wanted: BTreeSet::new(),
             pending: VecDeque::new(),
-            restoring: 0,
-            notices: VecDeque::new(),
+            resubscribing: 0,
+            control_events: VecDeque::new(),
         }
     }
 
@@ -119,16 +119,16 @@ impl Task {
             let outcome = tokio::select! {
                 order = self.orders.recv(), if self.pending.len() < MAX_PENDING => match order {
                     Some(order) => {
-                        self.carry_out(order);
+                        self.apply(order);
                         Ok(())
                     }
                     None => Err(Stop::Gone),
                 },
-                value = self.wire.receive() => match value {
+                value = self.raw.receive() => match value {
                     Ok(value) => self.take(value),
                     Err(cause) => Err(Stop::Lost(cause)),
                 },
-                () = room, if !self.notices.is_empty() => {
+                () = room, if !self.control_events.is_empty() => {
                     self.tell();
                     Ok(())
                 }
@@ -140,8 +140,8 @@ impl Task {
         }
     }
 
-    fn carry_out(&mut self, order: Order) {
-        let Order { kind, subscribe, names, done } = order;
+    fn apply(&mut self, order: SubscriptionRequest) {
+        let SubscriptionRequest { kind, subscribe, names, done } = order;
         let mut changed = names.clone();
         changed.retain(|name| {
             let subscription = (kind, name.clone());
@@ -150,11 +150,11 @@ impl Task {
         self.send(Pending { kind, subscribe, missing: names.len(), names, changed, done: Some(done) });
     }
 
-    /// Puts a command into the outbox, from where it leaves while the connection is read.
+    /// Puts a command into the write_buffer, from where it leaves while the connection is read.
     fn send(&mut self, pending: Pending) {
         let name = verb(pending.kind, pending.subscribe);
         let command = pending.names.iter().fold(Command::new(name), Command::arg);
-        self.wire.outbox.push(&command);
+        self.raw.write_buffer.push(&command);
         self.pending.push_back(pending);
     }
 
@@ -238,7 +238,7 @@ impl Task {
     fn deliver(&mut self, message: Message) -> Result<(), Stop> {
         // What waits comes before.
         self.tell();
-        if self.notices.is_empty() {
+        if self.control_events.is_empty() {
             match self.events.try_send(Event::Message(message)) {
                 Ok(()) => return Ok(()),
                 Err(mpsc::error::TrySendError::Closed(_)) => return Err(Stop::Gone),
@@ -249,9 +249,9 @@ impl Task {
             SlowConsumer::Disconnect => Err(Stop::Lost(LostCause::SlowConsumer)),
             SlowConsumer::Drop => {
                 self.shared.missed.fetch_add(1, Ordering::Relaxed);
-                match self.notices.back_mut() {
+                match self.control_events.back_mut() {
                     Some(Event::Missed(count)) => *count += 1,
-                    _ => self.notices.push_back(Event::Missed(1)),
+                    _ => self.control_events.push_back(Event::Missed(1)),
                 }
                 Ok(())
             }
@@ -260,17 +260,17 @@ impl Task {
 
     /// Hands over the events that wait for room, as far as there is some.
     fn tell(&mut self) {
-        while let Some(notice) = self.notices.pop_front() {
+        while let Some(notice) = self.control_events.pop_front() {
             if let Err(error) = self.events.try_send(notice) {
-                return self.notices.push_front(error.into_inner());
+                return self.control_events.push_front(error.into_inner());
             }
         }
     }
 
     /// Queues an event that is no message; the same one again says nothing more.
     fn notice(&mut self, event: Event) {
-        self.notices.retain(|waiting| *waiting != event);
-        self.notices.push_back(event);
+        self.control_events.retain(|waiting| *waiting != event);
+        self.control_events.push_back(event);
     }
 
     /// `false` if it may not, or nobody wants it any more.
@@ -286,9 +286,9 @@ impl Task {
                 () = self.events.closed() => return false,
             };
             match connected {
-                Ok(wire) => {
-                    self.shared.connected(&wire);
-                    self.wire = wire;
+                Ok(raw) => {
+                    self.shared.connected(&raw);
+                    self.raw = raw;
                     return true;
                 }
                 Err(error) => debug!(%error, attempt, "not connected"),
@@ -301,7 +301,7 @@ impl Task {
     fn restore(&mut self) {
         let mut orders = std::mem::take(&mut self.pending);
         orders.retain(|order| order.done.is_some());
-        self.restoring = 0;
+        self.resubscribing = 0;
         let mut wanted = self.wanted.clone();
         for order in orders.iter().filter(|order| order.subscribe) {
             for name in &order.changed {
@@ -320,21 +320,21 @@ impl Task {
         for order in orders {
             self.send(Pending { missing: order.names.len(), ..order });
         }
-        if self.restoring == 0 {
+        if self.resubscribing == 0 {
             self.notice(Event::Reconnected);
         }
     }
 
     fn restore_some(&mut self, kind: Subscription, names: Vec<Bytes>) {
-        self.restoring += 1;
+        self.resubscribing += 1;
         let (missing, changed) = (names.len(), Vec::new());
         self.send(Pending { kind, subscribe: true, names, changed, missing, done: None });
     }
 
     /// One of the commands that restore subscriptions is answered.
     fn restored(&mut self) {
-        self.restoring -= 1;
-        if self.restoring == 0 {
+        self.resubscribing -= 1;
+        if self.resubscribing == 0 {
             self.notice(Event::Reconnected);
         }
     }

@@ -5,7 +5,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::config::Config;
-use crate::link::tests::{Door, Peer, pair, settle};
+use crate::multiplexer::tests::{Door, Peer, pair, settle};
 
 /// A client with a subscriber, and the far ends of their connections.
 async fn subscribed(capacity: usize, slow: SlowConsumer) -> (Client, Subscriber, Door, Peer, Peer) {
@@ -205,7 +205,8 @@ async fn connecting_stops_with_the_subscriber() {
     };
     let (mut events, mut shared) = (far.remove(0), far.remove(0));
     let config = Config::default();
-    let (client, ()) = tokio::join!(Client::dial("valkey://test:1", &config, dialer), shared.greet());
+    let (client, ()) =
+        tokio::join!(Client::connect_with_dialer("valkey://test:1", &config, dialer), shared.greet());
     let client = client.expect("connected");
     let (subscriber, ()) = tokio::join!(client.subscriber(), events.greet());
     let subscriber = subscriber.expect("connected");

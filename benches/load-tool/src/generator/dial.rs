@@ -140,7 +140,7 @@ pub(crate) async fn dial_client(target: &Target) -> Result<Client, DialError> {
         Some(_) => {
             let deadline = Deadline::of(&target.endpoint);
             let wire = connect(target, &deadline).await.map_err(|cause| DialError::new(target, cause))?;
-            Client::over(wire, &target.endpoint).await
+            Client::from_stream(wire, &target.endpoint).await
         }
     };
     let client = client.map_err(|error| DialError::new(target, cause_of(error)))?;
@@ -158,7 +158,7 @@ fn plain() -> ClientConfig {
 }
 
 async fn log_in(stream: Lent, endpoint: &Endpoint, tracking: bool) -> Result<(), ConnectCause> {
-    let client = Client::over(stream, endpoint).await.map_err(cause_of)?;
+    let client = Client::from_stream(stream, endpoint).await.map_err(cause_of)?;
     if tracking { track(&client).await } else { Ok(()) }
 }
 

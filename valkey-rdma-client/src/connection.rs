@@ -1,0 +1,18 @@
+//! One connection with one owner: connect, log in, write commands, read replies, and end in good order.
+
+mod connect;
+mod device_connects;
+mod drain;
+mod handshake;
+mod idle_pool;
+mod io;
+mod raw;
+mod registry;
+mod write_buffer;
+
+pub(crate) use self::connect::Connector;
+pub(crate) use self::idle_pool::IdlePool;
+pub(crate) use self::io::Io;
+#[cfg(test)]
+pub(crate) use self::io::Socket;
+pub(crate) use self::raw::{Outstanding, RawConnection};

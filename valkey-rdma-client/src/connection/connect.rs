@@ -1,0 +1,320 @@
+//! [`Connector`]: from an [`Endpoint`] to a [`RawConnection`]: resolve, connect, log in, under one deadline.
+
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::{Instant, timeout, timeout_at};
+use tracing::{debug, warn};
+use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, TransportError};
+
+use super::device_connects::DeviceConnects;
+use super::io::{Io, Socket};
+use super::raw::RawConnection;
+use super::registry::ConnectionRegistry;
+use crate::config::Config;
+use crate::endpoint::{Endpoint, Transport};
+use crate::error::{ConnectCause, ConnectError};
+use crate::stats::{ConnectionInfo, Purpose};
+
+/// Makes connections to one server, all alike.
+pub(crate) struct Connector {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) config: Config,
+    pub(crate) registry: Arc<ConnectionRegistry>,
+    source: Source,
+    device_connects: DeviceConnects,
+}
+
+/// Where streams come from.
+enum Source {
+    Endpoint,
+    /// The program makes them.
+    Dialer(Dialer),
+    /// The program has made one, and no other can be had.
+    Once,
+}
+
+pub(crate) type Dialer = Box<dyn Fn() -> Dialing + Send + Sync>;
+type Dialing = Pin<Box<dyn Future<Output = io::Result<Box<dyn Io>>> + Send>>;
+
+impl Connector {
+    pub(crate) fn new(endpoint: Endpoint, config: Config) -> Self {
+        Self {
+            endpoint,
+            config,
+            registry: Arc::default(),
+            source: Source::Endpoint,
+            device_connects: DeviceConnects::default(),
+        }
+    }
+
+    pub(crate) fn dialing(endpoint: Endpoint, config: Config, dialer: Dialer) -> Self {
+        Self {
+            endpoint,
+            config,
+            registry: Arc::default(),
+            source: Source::Dialer(dialer),
+            device_connects: DeviceConnects::default(),
+        }
+    }
+
+    pub(crate) fn once(endpoint: Endpoint, config: Config) -> Self {
+        Self {
+            endpoint,
+            config,
+            registry: Arc::default(),
+            source: Source::Once,
+            device_connects: DeviceConnects::default(),
+        }
+    }
+
+    /// Connects and logs in, within the endpoint's timeout.
+    pub(crate) async fn connect(&self, purpose: Purpose) -> Result<RawConnection, ConnectError> {
+        let deadline = ConnectDeadline::of(&self.endpoint);
+        let transport = self.endpoint.transport();
+        let raw = match self.establish(transport, &deadline).await {
+            Err(cause) if self.endpoint.fallback() && worth_a_fallback(&cause) => {
+                warn!(peer = %self.endpoint.authority(), %cause, "no connection over {transport}, falling back to tcp");
+                match self.establish(Transport::Tcp, &deadline).await {
+                    Ok(mut raw) => {
+                        Arc::make_mut(&mut raw.info).fallback = Some(cause.to_string());
+                        Ok(raw)
+                    }
+                    Err(tcp) => Err(ConnectCause::Fallback { rdma: Box::new(cause), tcp: Box::new(tcp) }),
+                }
+            }
+            other => other,
+        };
+        let mut raw = raw.map_err(|cause| self.failure(cause))?;
+        raw.registration = Some(self.registry.register(raw.info.clone(), raw.monitor.clone(), purpose));
+        debug!(info = %raw.info, "connected");
+        Ok(raw)
+    }
+
+    /// Logs in over a stream that is there already.
+    pub(crate) async fn log_in(&self, stream: Box<dyn Io>) -> Result<RawConnection, ConnectError> {
+        let deadline = ConnectDeadline::of(&self.endpoint);
+        let raw = RawConnection::new(Socket::Other(stream), self.plain_info(self.endpoint.transport()), None);
+        self.set_up(raw, &deadline).await.map_err(|cause| self.failure(cause))
+    }
+
+    async fn establish(
+        &self,
+        transport: Transport,
+        deadline: &ConnectDeadline,
+    ) -> Result<RawConnection, ConnectCause> {
+        match &self.source {
+            Source::Endpoint => {}
+            Source::Once => return Err(ConnectCause::OnlyOneStream),
+            Source::Dialer(dial) => {
+                let stream = timeout_at(deadline.at, dial()).await.map_err(|_| deadline.passed(false))?;
+                let stream = stream.map_err(|error| ConnectCause::Io(Arc::new(error)))?;
+                let raw = RawConnection::new(Socket::Other(stream), self.plain_info(transport), None);
+                return self.set_up(raw, deadline).await;
+            }
+        }
+        let addresses = timeout_at(deadline.at, resolve(&self.endpoint)).await;
+        let addresses = addresses.map_err(|_| deadline.passed(false))??;
+        // What comes after must have time left.
+        let halved = self.endpoint.fallback() && transport != Transport::Tcp;
+        let deadline = if halved { &deadline.half() } else { deadline };
+        let raw = match transport {
+            Transport::Tcp => self.dial_tcp(&addresses, deadline).await?,
+            Transport::Rdma => self.dial_device(DeviceKind::Verbs, transport, &addresses, deadline).await?,
+            Transport::Emulated => {
+                self.dial_device(DeviceKind::Emulated, transport, &addresses, deadline).await?
+            }
+        };
+        self.set_up(raw, deadline).await
+    }
+
+    async fn dial_tcp(
+        &self,
+        addresses: &[SocketAddr],
+        deadline: &ConnectDeadline,
+    ) -> Result<RawConnection, ConnectCause> {
+        let (limit, source) = (self.config.keepalive_timeout, self.endpoint.source());
+        let connect = move |address| async move {
+            connect_tcp(address, source, limit).await.map_err(|error| ConnectCause::Io(Arc::new(error)))
+        };
+        let (stream, peer) = dial(deadline, addresses, connect).await?;
+        let info = ConnectionInfo { peer: Some(peer), ..self.plain_info(Transport::Tcp) };
+        Ok(RawConnection::new(Socket::Tcp(stream), info, None))
+    }
+
+    async fn dial_device(
+        &self,
+        kind: DeviceKind,
+        transport: Transport,
+        addresses: &[SocketAddr],
+        deadline: &ConnectDeadline,
+    ) -> Result<RawConnection, ConnectCause> {
+        let mut config = TransportConfig::default();
+        // Ours is around it; a connect that takes longer is kept for the next attempt.
+        config.connect_timeout(ConnectDeadline::FOREVER).handshake_timeout(deadline.left());
+        if let Some(bytes) = self.endpoint.rx_size() {
+            config.rx_size(bytes);
+        }
+        if let Some(name) = self.endpoint.device() {
+            config.device(name);
+        }
+        if let Some(index) = self.endpoint.gid() {
+            config.gid_index(index);
+        }
+        if let Some(addr) = self.endpoint.source() {
+            config.source(addr);
+        }
+        config.polling(self.endpoint.polling());
+        config.idle_timeout(self.config.keepalive_timeout.map(|limit| limit.max(SHORTEST_SILENCE)));
+        config.stall_timeout(self.config.stall_timeout);
+        let config = &config;
+        let connect = move |address| async move {
+            self.device_connects.connect(kind, address, config).await.map_err(|error| match error {
+                TransportError::ConnectTimeout { .. } => deadline.passed(false),
+                error => ConnectCause::Device(Arc::new(error)),
+            })
+        };
+        let (stream, peer) = dial(deadline, addresses, connect).await?;
+        let seen = stream.info();
+        let info = ConnectionInfo {
+            peer: Some(peer),
+            device: Some(seen.device.name),
+            mtu: seen.device.mtu,
+            rx_window: Some(seen.window),
+            tx_window: Some(seen.peer_window),
+            polling: Some(seen.polling),
+            adaptive_off: seen.adaptive_off,
+            ..self.plain_info(transport)
+        };
+        let monitor = stream.monitor();
+        Ok(RawConnection::new(Socket::Device(stream), info, Some(monitor)))
+    }
+
+    fn plain_info(&self, transport: Transport) -> ConnectionInfo {
+        ConnectionInfo {
+            transport,
+            peer: None,
+            device: None,
+            mtu: None,
+            rx_window: None,
+            tx_window: None,
+            polling: None,
+            adaptive_off: None,
+            protocol: self.endpoint.protocol(),
+            fallback: None,
+        }
+    }
+
+    fn failure(&self, cause: ConnectCause) -> ConnectError {
+        let transport = self.endpoint.transport();
+        ConnectError { peer: self.endpoint.authority().into(), transport, cause }
+    }
+}
+
+/// Whether TCP may succeed where RDMA did not: not where the name is unknown or the server has said no.
+fn worth_a_fallback(cause: &ConnectCause) -> bool {
+    matches!(cause, ConnectCause::Device(_) | ConnectCause::Deadline { .. } | ConnectCause::Lost(_))
+}
+
+async fn resolve(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, ConnectCause> {
+    if let Ok(address) = endpoint.host().parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, endpoint.port())]);
+    }
+    let found = tokio::net::lookup_host((endpoint.host(), endpoint.port())).await;
+    Ok(found.map_err(|error| ConnectCause::Resolve(Arc::new(error)))?.collect())
+}
+
+/// Tries addresses in turn until one accepts. Each gets an equal share of the time left, so that a dead first one
+/// does not use it up. The last failure is reported.
+async fn dial<S, F>(
+    deadline: &ConnectDeadline,
+    addresses: &[SocketAddr],
+    connect: impl Fn(SocketAddr) -> F,
+) -> Result<(S, SocketAddr), ConnectCause>
+where
+    F: Future<Output = Result<S, ConnectCause>>,
+{
+    let mut failure = ConnectCause::NoAddress;
+    for (tried, &address) in addresses.iter().enumerate() {
+        let share = deadline.left() / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
+        failure = match timeout(share, connect(address)).await {
+            Ok(Ok(stream)) => return Ok((stream, address)),
+            Ok(Err(cause)) => cause,
+            Err(_) => deadline.passed(false),
+        };
+        debug!(%address, %failure, "address failed");
+    }
+    Err(failure)
+}
+
+async fn connect_tcp(
+    address: SocketAddr,
+    source: Option<IpAddr>,
+    limit: Option<Duration>,
+) -> io::Result<TcpStream> {
+    let stream = match source {
+        None => TcpStream::connect(address).await?,
+        Some(source) => {
+            let socket = if source.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+            socket.bind(SocketAddr::new(source, 0))?;
+            socket.connect(address).await?
+        }
+    };
+    // Batches are ours to form; the kernel must not wait for more.
+    stream.set_nodelay(true)?;
+    if let Some(limit) = limit {
+        let socket = SockRef::from(&stream);
+        // Three probes within the second half of the limit.
+        let wait = |share: Duration| share.clamp(SECOND, LONGEST_PROBE);
+        let probes = TcpKeepalive::new().with_time(wait(limit / 2)).with_interval(wait(limit / 6));
+        socket.set_tcp_keepalive(&probes)?;
+        #[cfg(target_os = "linux")]
+        socket.set_tcp_user_timeout(Some(limit.min(ConnectDeadline::FOREVER)))?;
+    }
+    Ok(stream)
+}
+
+/// The shortest time that keepalive probes know.
+const SECOND: Duration = Duration::from_secs(1);
+/// The longest time that they know: 2^15 - 1 seconds.
+const LONGEST_PROBE: Duration = Duration::from_secs(32_767);
+/// Three of a server's keepalives over RDMA, one every 3 s: one may be late, and one lost to a busy moment.
+const SHORTEST_SILENCE: Duration = Duration::from_secs(9);
+
+/// The end of an endpoint's timeout.
+pub(super) struct ConnectDeadline {
+    limit: Duration,
+    pub(super) at: Instant,
+}
+
+impl ConnectDeadline {
+    /// Stands in for limits beyond any use, which clocks and devices cannot count.
+    const FOREVER: Duration = Duration::from_secs(20 * 24 * 3600);
+
+    fn of(endpoint: &Endpoint) -> Self {
+        let limit = endpoint.timeout().min(Self::FOREVER);
+        Self { limit, at: Instant::now() + limit }
+    }
+
+    /// As if half the time left were all.
+    fn half(&self) -> Self {
+        Self { limit: self.limit / 2, at: Instant::now() + self.left() / 2 }
+    }
+
+    fn left(&self) -> Duration {
+        self.at.saturating_duration_since(Instant::now())
+    }
+
+    pub(super) fn passed(&self, connected: bool) -> ConnectCause {
+        ConnectCause::Deadline { limit: self.limit, connected }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! [`DeviceConnects`]: RDMA connects that were begun and have not ended, kept from one attempt to the next.
+//!
+//! A connect request that is with the server cannot be taken back: Valkey dies when a client vanishes between request
+//! and accept. So an attempt that times out leaves its connect behind, and the next attempt waits for that one instead of
+//! beginning another. A server that is frozen then costs a few queue pairs, however long it lasts.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use valkey_rdma_transport::{Config, DeviceKind, Stream, TransportError};
+
+/// The most connects to one address that have not ended.
+const MAX_OUTSTANDING: usize = 3;
+/// Once a connect has taken this long, one more is begun beside it, if there may be: the way to the server may have
+/// changed since.
+const RENEW_AFTER: Duration = Duration::from_secs(15);
+/// How long a connection that was established after its attempt had timed out waits for the next attempt.
+const KEPT_FOR: Duration = Duration::from_secs(10);
+
+/// The connects of one client, by address.
+#[derive(Default)]
+pub(super) struct DeviceConnects {
+    addresses: Mutex<Vec<(SocketAddr, Arc<tokio::sync::Mutex<Connects>>)>>,
+}
+
+/// The connects to one address. Locked by the attempt that waits for them: one at a time.
+#[derive(Default)]
+struct Connects {
+    tasks: JoinSet<Outcome>,
+    /// When the newest was begun.
+    begun: Option<Instant>,
+}
+
+/// How a connect ended. Empty once it was kept for too long.
+type Outcome = Arc<Mutex<Option<Result<Stream, TransportError>>>>;
+
+impl DeviceConnects {
+    /// Connects, or waits for a connect begun before. Dropping the future leaves the connect to the next attempt;
+    /// dropping `self` abandons it.
+    pub(super) async fn connect(
+        &self,
+        device: DeviceKind,
+        address: SocketAddr,
+        config: &Config,
+    ) -> Result<Stream, TransportError> {
+        let shared = self.connects(address);
+        let mut connects = shared.lock().await;
+        // Failures of earlier attempts say nothing about this one.
+        while let Some(ended) = connects.tasks.try_join_next() {
+            if let Ok(outcome) = ended
+                && let Some(Ok(stream)) = take(&outcome)
+            {
+                return Ok(stream);
+            }
+        }
+        loop {
+            let renew = connects.begun.is_none_or(|begun| begun.elapsed() > RENEW_AFTER);
+            let count = connects.tasks.len();
+            if count == 0 || (renew && count < MAX_OUTSTANDING) {
+                let (config, awaited) = (config.clone(), Arc::downgrade(&shared));
+                connects.begun = Some(Instant::now());
+                connects.tasks.spawn(async move {
+                    let stream = Stream::connect(device, address, &config).await;
+                    let outcome = Arc::new(Mutex::new(Some(stream)));
+                    let is_awaited = awaited.upgrade().is_some_and(|connects| connects.try_lock().is_err());
+                    if !is_awaited {
+                        let late = Arc::downgrade(&outcome);
+                        tokio::spawn(async move {
+                            sleep(KEPT_FOR).await;
+                            drop(late.upgrade().and_then(|outcome| take(&outcome)));
+                        });
+                    }
+                    outcome
+                });
+            }
+            match connects.tasks.join_next().await {
+                Some(Ok(outcome)) => {
+                    if let Some(result) = take(&outcome) {
+                        return result;
+                    }
+                }
+                Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                // Its runtime has shut down: the next is begun on this one.
+                Some(Err(_)) | None => {}
+            }
+        }
+    }
+
+    fn connects(&self, address: SocketAddr) -> Arc<tokio::sync::Mutex<Connects>> {
+        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, connects)) = addresses.iter().find(|(known, _)| *known == address) {
+            return connects.clone();
+        }
+        let connects = Arc::default();
+        addresses.push((address, Arc::clone(&connects)));
+        connects
+    }
+}
+
+fn take(outcome: &Mutex<Option<Result<Stream, TransportError>>>) -> Option<Result<Stream, TransportError>> {
+    outcome.lock().unwrap_or_else(PoisonError::into_inner).take()
+}

@@ -1,0 +1,94 @@
+//! The handshake: login, database, name and tracking, in one exchange.
+
+use std::sync::Arc;
+
+use tokio::time::timeout_at;
+use tracing::debug;
+use valkey_rdma_resp::{Protocol, ServerError, ServerErrorKind};
+
+use super::connect::{ConnectDeadline, Connector};
+use super::raw::RawConnection;
+use crate::endpoint::Endpoint;
+use crate::error::ConnectCause;
+use crate::resp::Command;
+
+impl Connector {
+    /// Brings a connection into the state that endpoint and config ask for. All commands leave in one write; the
+    /// first refusal that matters is the failure, even if the peer hangs up after it.
+    pub(super) async fn set_up(
+        &self,
+        mut raw: RawConnection,
+        deadline: &ConnectDeadline,
+    ) -> Result<RawConnection, ConnectCause> {
+        let (commands, steps): (Vec<_>, Vec<_>) = self.steps().unzip();
+        let mut replies = Vec::with_capacity(commands.len());
+        let outcome = timeout_at(deadline.at, raw.exchange_into(&commands, &mut replies)).await;
+        for (reply, step) in replies.into_iter().zip(steps) {
+            match reply {
+                Ok(_) => {}
+                Err(error) if step == Step::BestEffort && error.kind() != ServerErrorKind::NoAuth => {
+                    debug!(%error, "ignored");
+                }
+                Err(error) => return Err(ConnectCause::Rejected(without_arguments(error))),
+            }
+        }
+        match outcome {
+            Ok(Ok(())) => Ok(raw),
+            Ok(Err(cause)) => Err(ConnectCause::Lost(Arc::new(cause))),
+            Err(_) => Err(deadline.passed(true)),
+        }
+    }
+
+    /// The handshake, in order.
+    fn steps(&self) -> impl Iterator<Item = (Command, Step)> {
+        let endpoint = &self.endpoint;
+        let login = login(endpoint);
+        // Without it, nothing below would tell that the server wants a login: SETINFO is allowed before one.
+        let probe = login.is_none().then(|| Command::new("PING"));
+        let database = endpoint.database();
+        let select = (database != 0).then(|| Command::new("SELECT").arg(database.to_string()));
+        let name = self.config.name.as_deref().map(|name| Command::from_args(["CLIENT", "SETNAME", name]));
+        let tracking = self.config.tracking.then(|| Command::from_args(["CLIENT", "TRACKING", "ON"]));
+        let library = Command::from_args(["CLIENT", "SETINFO", "LIB-NAME", env!("CARGO_PKG_NAME")]);
+        let version = Command::from_args(["CLIENT", "SETINFO", "LIB-VER", env!("CARGO_PKG_VERSION")]);
+        let needed = login.into_iter().chain(select).chain(name).chain(tracking);
+        needed
+            .map(|command| (command, Step::Required))
+            .chain(probe.into_iter().chain([library, version]).map(|command| (command, Step::BestEffort)))
+    }
+}
+
+/// Takes away what a server quotes of a command that it does not know: a login's arguments hold the password.
+fn without_arguments(mut error: ServerError) -> ServerError {
+    if let Some(quoted) = error.message.find(", with args beginning with") {
+        error.message.truncate(quoted);
+    }
+    error
+}
+
+/// What a refusal of a handshake command means.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// The connection would not be what was asked for.
+    Required,
+    /// Some servers do not know it, or do not allow it. Still tells that a login is missing.
+    BestEffort,
+}
+
+/// The command that logs in and chooses the protocol, if one is needed.
+fn login(endpoint: &Endpoint) -> Option<Command> {
+    let password = endpoint.password();
+    match (endpoint.protocol(), password) {
+        (Protocol::Resp3, None) => Some(Command::from_args(["HELLO", "3"])),
+        (Protocol::Resp3, Some(password)) => {
+            let user = endpoint.user().unwrap_or("default");
+            Some(Command::from_args(["HELLO", "3", "AUTH", user, password]))
+        }
+        (Protocol::Resp2, None) => None,
+        (Protocol::Resp2, Some(password)) => Some(match endpoint.user() {
+            // Servers before 6.0 know no users.
+            None => Command::from_args(["AUTH", password]),
+            Some(user) => Command::from_args(["AUTH", user, password]),
+        }),
+    }
+}

@@ -1,0 +1,197 @@
+//! [`WriteBuffer`]: encoded commands on their way to the stream.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use tokio::io::AsyncWrite;
+use valkey_rdma_resp::put_header;
+
+use crate::resp::Command;
+use crate::resp::Commands;
+use crate::resp::EncodeBuffer;
+
+/// The most pieces handed to one vectored write.
+const MAX_SLICES: usize = 16;
+/// A buffer that has grown beyond this is given back when it is empty.
+pub(crate) const MAX_KEPT: usize = 64 * 1024;
+
+/// Bytes to write, in order.
+pub(crate) struct WriteBuffer {
+    pieces: EncodeBuffer,
+    /// How much of the tail of `pieces` was written.
+    begin: usize,
+    /// Bytes ever pushed, and bytes ever accepted by the stream.
+    pushed: u64,
+    written: u64,
+    /// Whether the last argument of a command is being written past this.
+    open: bool,
+}
+
+impl WriteBuffer {
+    pub(crate) fn new() -> Self {
+        Self { pieces: EncodeBuffer::default(), begin: 0, pushed: 0, written: 0, open: false }
+    }
+
+    /// Appends a command.
+    pub(crate) fn push(&mut self, command: &Command) {
+        self.forget_written();
+        self.pushed += self.pieces.push(command) as u64;
+    }
+
+    /// Appends all commands of a request.
+    pub(crate) fn push_all(&mut self, commands: &Commands) {
+        self.forget_written();
+        self.pushed += match commands {
+            Commands::One(command) => self.pieces.push(command),
+            Commands::Many(joined) => self.pieces.append(&joined.pieces),
+        } as u64;
+    }
+
+    /// Appends a command without its last argument, of so many bytes, which are to be written to the stream; then
+    /// [`end_streamed_argument`](Self::end_streamed_argument).
+    pub(crate) fn begin_streamed_argument(&mut self, command: &Command, len: usize) {
+        let (arguments, parts, tail) = command.encoded();
+        let mut begin = Vec::new();
+        put_header(&mut begin, b'*', arguments + 1);
+        for part in parts {
+            begin.extend_from_slice(part);
+        }
+        begin.extend_from_slice(tail);
+        put_header(&mut begin, b'$', len);
+        self.push_bytes(&begin.into());
+        self.open = true;
+    }
+
+    /// Appends what ends a command begun with [`begin_streamed_argument`](Self::begin_streamed_argument).
+    pub(crate) fn end_streamed_argument(&mut self) {
+        self.push_bytes(&Bytes::from_static(b"\r\n"));
+        self.open = false;
+    }
+
+    fn push_bytes(&mut self, bytes: &Bytes) {
+        self.forget_written();
+        self.pushed += bytes.len() as u64;
+        self.pieces.push_bytes(bytes);
+    }
+
+    /// Makes the tail begin with what was not written, as what is pushed may end it.
+    fn forget_written(&mut self) {
+        if self.begin > 0 {
+            self.pieces.tail.drain(..std::mem::take(&mut self.begin));
+        }
+    }
+
+    /// Position in the stream after everything pushed so far.
+    pub(crate) fn pushed(&self) -> u64 {
+        self.pushed
+    }
+
+    /// Position in the stream up to which it has accepted bytes.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Whether all was accepted, to the end of a command.
+    pub(crate) fn is_written(&self) -> bool {
+        self.written == self.pushed && !self.open
+    }
+
+    /// Drops what was not written.
+    pub(crate) fn discard(&mut self) {
+        *self = Self { pushed: self.written, written: self.written, ..Self::new() };
+    }
+
+    /// Writes until nothing is left.
+    pub(crate) fn poll_write_all<S: AsyncWrite + Unpin>(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &mut S,
+    ) -> Poll<io::Result<()>> {
+        while self.written < self.pushed {
+            let written = match self.pieces.parts.front() {
+                None => ready!(Pin::new(&mut *stream).poll_write(cx, &self.pieces.tail[self.begin..]))?,
+                Some(_) if stream.is_write_vectored() => {
+                    let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+                    let pieces = self
+                        .pieces
+                        .parts
+                        .iter()
+                        .map(|part| &part[..])
+                        .chain([&self.pieces.tail[self.begin..]]);
+                    let mut count = 0;
+                    for (slice, piece) in slices.iter_mut().zip(pieces) {
+                        *slice = IoSlice::new(piece);
+                        count += 1;
+                    }
+                    ready!(Pin::new(&mut *stream).poll_write_vectored(cx, &slices[..count]))?
+                }
+                Some(part) => ready!(Pin::new(&mut *stream).poll_write(cx, part))?,
+            };
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.advance(written);
+        }
+        self.pieces.tail.clear();
+        self.begin = 0;
+        if self.pieces.tail.capacity() > MAX_KEPT {
+            self.pieces.tail = Vec::new();
+        }
+        self.pieces.parts.shrink_to(MAX_SLICES);
+        Poll::Ready(Ok(()))
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        self.written += count as u64;
+        while count > 0 {
+            let Some(part) = self.pieces.parts.front_mut() else { return self.begin += count };
+            if part.len() > count {
+                return part.advance(count);
+            }
+            count -= part.len();
+            self.pieces.parts.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, duplex};
+
+    use super::*;
+
+    /// What arrives of two commands, of which the second is pushed when so many bytes of the first were written.
+    async fn arrives(first: &Command, written: usize, second: &Command) -> Vec<u8> {
+        let (mut ours, mut peer) = duplex(written.max(1));
+        let mut write_buffer = WriteBuffer::new();
+        write_buffer.push(first);
+        if written > 0 {
+            let mut cx = Context::from_waker(std::task::Waker::noop());
+            let _ = write_buffer.poll_write_all(&mut cx, &mut ours);
+            assert_eq!(write_buffer.written(), written.min(write_buffer.pushed() as usize) as u64);
+        }
+        write_buffer.push(second);
+        let reads = tokio::spawn(async move {
+            let mut bytes = Vec::new();
+            peer.read_to_end(&mut bytes).await.map(|_| bytes)
+        });
+        std::future::poll_fn(|cx| write_buffer.poll_write_all(cx, &mut ours)).await.expect("open");
+        assert!(write_buffer.is_written());
+        drop(ours);
+        reads.await.expect("no panic").expect("open")
+    }
+
+    #[tokio::test]
+    async fn what_is_pushed_behind_something_half_written_follows_it() {
+        let small = Command::from_args(["SUBSCRIBE", "a"]);
+        let large = Command::from_args([&b"SUBSCRIBE"[..], &[b'x'; 100_000]]);
+        let whole = arrives(&small, 0, &large).await;
+        assert_eq!(whole.len(), 26 + 100_030);
+        for written in 1..=26 {
+            assert_eq!(arrives(&small, written, &large).await, whole, "after {written} bytes");
+        }
+        assert_eq!(arrives(&large, 50_000, &small).await.len(), whole.len());
+    }
+}

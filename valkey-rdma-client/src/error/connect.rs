@@ -1,0 +1,206 @@
+//! [`ConnectError`]: why no connection was made, and what to do about it.
+
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fmt, io};
+
+use valkey_rdma_resp::{ServerError, ServerErrorKind};
+use valkey_rdma_transport::TransportError;
+
+use super::{Chain, LostCause};
+use crate::endpoint::Transport;
+
+/// Why no connection came about: to whom, over what, and the cause.
+#[derive(Clone, Debug)]
+pub struct ConnectError {
+    pub(crate) peer: Arc<str>,
+    pub(crate) transport: Transport,
+    pub(crate) cause: ConnectCause,
+}
+
+impl ConnectError {
+    /// What went wrong.
+    #[must_use]
+    pub fn cause(&self) -> &ConnectCause {
+        &self.cause
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot connect to {} over {}: {}", self.peer, self.transport, self.cause)
+    }
+}
+
+// As for `LostConnection`: no source.
+impl std::error::Error for ConnectError {}
+
+/// The step of a connect that failed. Its text has the errors below it too, and ends with what to do about it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ConnectCause {
+    /// The host name does not resolve.
+    Resolve(Arc<io::Error>),
+    /// The host name resolves to nothing.
+    NoAddress,
+    /// TCP said no.
+    Io(Arc<io::Error>),
+    /// The RDMA or emulated device said no.
+    Device(Arc<TransportError>),
+    /// Connect, login and setup together took longer than the endpoint's timeout.
+    Deadline {
+        /// The endpoint's timeout.
+        limit: Duration,
+        /// Whether the peer had accepted the connection: then something listens there, but does not answer.
+        connected: bool,
+    },
+    /// The server answered the login or setup with an error.
+    Rejected(ServerError),
+    /// The connection was accepted and then ended during login and setup.
+    Lost(Arc<LostCause>),
+    /// The client runs on a stream that the program brought along, and needs another connection.
+    OnlyOneStream,
+    /// RDMA failed, and so did TCP instead of it (`fallback=tcp`).
+    Fallback {
+        /// Why there is no connection over RDMA.
+        rdma: Box<ConnectCause>,
+        /// Why there is none over TCP either.
+        tcp: Box<ConnectCause>,
+    },
+}
+
+impl ConnectCause {
+    /// The server's refusal, in the end.
+    pub(super) fn rejected(&self) -> Option<&ServerError> {
+        match self {
+            Self::Rejected(error) => Some(error),
+            Self::Fallback { tcp, .. } => tcp.rejected(),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for ConnectCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Resolve(error) => {
+                let hint = if out_of_files(&**error) { MORE_FILES } else { "check the host" };
+                write!(f, "the name does not resolve ({}); {hint}", Chain(&**error))
+            }
+            Self::NoAddress => f.write_str("the name has no address; check the host"),
+            Self::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                f.write_str("connection refused; is a server listening on this port?")
+            }
+            Self::Io(error) => {
+                let hint = if out_of_files(&**error) { MORE_FILES } else { "check host and port" };
+                write!(f, "{}; {hint}", Chain(&**error))
+            }
+            Self::Device(error) if out_of_files(&**error) => write!(f, "{}; {MORE_FILES}", Chain(&**error)),
+            Self::Device(error) => Chain(&**error).fmt(f),
+            Self::Deadline { limit, connected: false } => {
+                write!(f, "no answer within {limit:?}; check host and port, or raise the timeout")
+            }
+            Self::Deadline { limit, connected: true } => write!(
+                f,
+                "the peer accepted but did not answer within {limit:?}; is it a Valkey server? else raise the timeout"
+            ),
+            Self::Fallback { rdma, tcp } => write!(f, "{rdma}; and over tcp instead: {tcp}"),
+            Self::OnlyOneStream => {
+                f.write_str("only its program can make another stream; use Client::connect_with_dialer")
+            }
+            Self::Rejected(error) => write!(f, "the server said \"{error}\"; {}", hint(error)),
+            Self::Lost(cause) => {
+                write!(
+                    f,
+                    "{} during the handshake; is it a Valkey server, and does it admit this address?",
+                    Chain(&**cause)
+                )
+            }
+        }
+    }
+}
+
+/// Whether the cause of `error` is that this process, or this machine, has too many files open.
+fn out_of_files(error: &(dyn std::error::Error + 'static)) -> bool {
+    std::iter::successors(Some(error), |error| error.source())
+        .filter_map(|error| error.downcast_ref::<io::Error>())
+        .any(|error| matches!(error.raw_os_error(), Some(EMFILE | ENFILE)))
+}
+
+/// The process's limit is reached. The same number on every Unix; `std` has no kind for it.
+const EMFILE: i32 = 24;
+/// The machine's limit is reached.
+const ENFILE: i32 = 23;
+
+const MORE_FILES: &str = "raise the limit of open files (ulimit -n), or open fewer connections";
+
+/// What a user can do about a server that refuses our login or setup.
+fn hint(error: &ServerError) -> &'static str {
+    match error.kind() {
+        ServerErrorKind::NoAuth => "give the password as user:password@ before the host",
+        ServerErrorKind::WrongPass => "check user and password",
+        ServerErrorKind::NoProto => "it does not speak RESP3: use protocol=resp2",
+        ServerErrorKind::ProtectedMode => {
+            "its protected mode admits local clients only: set a password or protected-mode no there"
+        }
+        ServerErrorKind::MaxClients => "raise maxclients there, or open fewer connections",
+        ServerErrorKind::Loading | ServerErrorKind::MasterDown | ServerErrorKind::Busy => {
+            "it is not ready yet: try again later"
+        }
+        _ if error.message.starts_with("unknown command") => "an old server: use protocol=resp2",
+        _ if error.message.contains("DB index") => "check the database number after the port",
+        _ => "check the server's configuration",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Error, LostConnection};
+
+    fn too_many_files() -> io::Error {
+        io::Error::from_raw_os_error(EMFILE)
+    }
+
+    fn device(call: &'static str) -> TransportError {
+        TransportError::Device { call, source: too_many_files() }
+    }
+
+    fn text(error: impl Into<Error>) -> String {
+        let error = error.into();
+        assert!(std::error::Error::source(&error).is_none(), "the text has the whole chain");
+        error.to_string()
+    }
+
+    #[test]
+    fn a_failed_connect_tells_the_whole_story() {
+        let connect = |transport, cause| text(ConnectError { peer: "h:1".into(), transport, cause });
+        let system = too_many_files();
+        let files = "raise the limit of open files (ulimit -n), or open fewer connections";
+
+        let cause = ConnectCause::Device(Arc::new(device("rdma_create_event_channel")));
+        assert_eq!(
+            connect(Transport::Rdma, cause),
+            format!("cannot connect to h:1 over rdma: rdma_create_event_channel failed: {system}; {files}")
+        );
+        for (cause, transport) in [
+            (ConnectCause::Io(Arc::new(too_many_files())), Transport::Tcp),
+            (ConnectCause::Resolve(Arc::new(too_many_files())), Transport::Rdma),
+        ] {
+            let text = connect(transport, cause);
+            assert!(text.contains(&format!("{system}")) && text.ends_with(files), "{text}");
+        }
+        let lost = io::Error::other(device("ibv_poll_cq"));
+        let text = connect(Transport::Rdma, ConnectCause::Lost(Arc::new(LostCause::Io(lost))));
+        assert!(text.contains(&format!(": ibv_poll_cq failed: {system} during the handshake")), "{text}");
+    }
+
+    #[test]
+    fn a_lost_connection_tells_the_whole_story() {
+        let cause = Arc::new(LostCause::Io(io::Error::other(device("ibv_poll_cq"))));
+        let text = text(LostConnection { peer: "h:1".into(), cause, may_have_run: true });
+        let system = too_many_files();
+        let told = format!("connection to h:1 lost: ibv_poll_cq failed: {system}; the command may have run");
+        assert_eq!(text, told);
+    }
+}

@@ -1,0 +1,21 @@
+//! Many callers on one connection: a queue of requests, a task that writes them in batches and delivers the replies, and
+//! the next connection after one is lost.
+
+mod deadline;
+mod driver;
+mod handle;
+mod in_flight;
+mod inline;
+mod queue;
+mod reply_buffer;
+mod request;
+mod state;
+mod task;
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub(crate) use self::handle::Multiplexer;
+pub(crate) use self::reply_buffer::ReplyBuffer;
+pub(crate) use self::request::{Replies, ReplySink, Request};
+pub(crate) use self::state::{Push, PushHook};
+pub(crate) use self::task::ReconnectPolicy;

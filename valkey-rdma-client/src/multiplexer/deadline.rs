@@ -1,0 +1,59 @@
+//! [`Deadline`]: when a request's time is up, and [`DeadlineTimer`]: one timer for all of them.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// When a caller stops waiting, and how long it was willing to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    pub(crate) at: Instant,
+    pub(crate) limit: Duration,
+}
+
+impl Deadline {
+    /// None if the limit lies beyond what clocks count.
+    pub(crate) fn after(limit: Duration) -> Option<Self> {
+        Some(Self { at: Instant::now().checked_add(limit)?, limit })
+    }
+}
+
+/// Wakes a task at the earliest of many moments, with one timer.
+#[derive(Default)]
+pub(crate) struct DeadlineTimer {
+    at: Option<Instant>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl DeadlineTimer {
+    /// Makes sure that it goes off at this moment, or before.
+    pub(crate) fn arm(&mut self, at: Instant) {
+        if self.fires_by(at) {
+            return;
+        }
+        self.at = Some(at);
+        match &mut self.sleep {
+            Some(sleep) => sleep.as_mut().reset(at),
+            None => self.sleep = Some(Box::pin(sleep_until(at))),
+        }
+    }
+
+    /// Whether it is sure to go off at this moment, or before.
+    pub(crate) fn fires_by(&self, at: Instant) -> bool {
+        self.at.is_some_and(|earlier| earlier <= at)
+    }
+
+    /// Ready when it goes off; it is off then until the next arm.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.sleep {
+            Some(sleep) if self.at.is_some() => {
+                ready!(sleep.as_mut().poll(cx));
+                self.at = None;
+                Poll::Ready(())
+            }
+            _ => Poll::Pending,
+        }
+    }
+}

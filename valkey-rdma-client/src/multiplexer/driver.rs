@@ -1,0 +1,350 @@
+//! [`Driver`]: what owns a connection's stream.
+//!
+//! Reading and writing make progress independently of each other: a peer that stops reading until we have read its
+//! replies, as every server with a full output window does, is never waited for. What waits when the stream is ready
+//! leaves in one batch:
+//!
+//! - with fewer than [`MAX_BATCHES_IN_FLIGHT`] batches unanswered, whatever waits leaves at once: an idle connection
+//!   costs no delay;
+//! - with more, commands pile up until a reply arrives or a batch is full. There are no timers.
+//!
+//! The multiplexer's task drives: it always has a read pending, and its waker is the only one that the stream is given. A caller
+//! that has the connection for itself [sends](Driver::send_inline) with that waker too, without waking that task.
+//!
+//! Of many replies that came together, half of what is in flight is handed out first: its callers' next commands are on
+//! their way while the other half's callers run. Else client and server would take turns.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use tokio::io::AsyncWrite;
+use tokio::runtime::RuntimeFlavor;
+use tokio::sync::oneshot;
+use tracing::debug;
+
+use super::deadline::DeadlineTimer;
+use super::in_flight::InFlight;
+use super::queue::RequestQueue;
+use super::request::{Message, Request};
+use super::state::MultiplexerState;
+use crate::connection::RawConnection;
+use crate::error::LostCause;
+use crate::resp::Commands;
+
+mod read;
+mod shutdown;
+
+use read::Read;
+
+/// Batches that may be unanswered before smaller ones are held back. With a single one, the multiplexer would idle for a round
+/// trip after each; with two, one side still waits whenever the other is slow to wake up. Four gained up to a fifth over
+/// two, and most on a runtime of several threads; more gained nothing.
+pub(crate) const MAX_BATCHES_IN_FLIGHT: usize = 4;
+/// A batch of this many commands is full. The server executes a whole batch before it writes any reply, so larger
+/// ones only make its first command wait.
+const BATCH_COMMANDS: usize = 64;
+/// A batch of this many bytes is full. The request that crosses the limit still belongs to it.
+const BATCH_BYTES: u64 = 16 * 1024;
+/// Commands without a reply beyond which no more are sent.
+const MAX_IN_FLIGHT: usize = 8 * 1024;
+/// Reads after which other tasks get their turn.
+const READS_PER_TURN: usize = 32;
+
+/// Owns a connection, and what waits to be sent on it.
+pub(crate) struct Driver {
+    raw: RawConnection,
+    queue: RequestQueue,
+    in_flight: InFlight,
+    batch: Batch,
+    /// Whether a batch is being handed to the stream; until it is, no other is begun.
+    writing: bool,
+    /// Why the stream took no more from a caller. The multiplexer's task ends the connection.
+    write_error: Option<io::Error>,
+    /// Whether the request answered last was the only one in flight, and none was sent since: the next is likely to come
+    /// from its caller, and to come alone.
+    exclusive: bool,
+    /// Whether replies that were received may not have been handed out yet.
+    has_buffered_replies: bool,
+    /// Whether callers share this task's thread: who got a reply has its turn before anything else is looked for.
+    one_thread: bool,
+    shutdown: ShutdownState,
+    timer: DeadlineTimer,
+    /// Whether deadlines have passed, and requests are to be failed once what has arrived is delivered.
+    overdue: bool,
+    /// Fires when `close` gives up waiting for replies.
+    close_timer: DeadlineTimer,
+    /// Wakes the multiplexer's task.
+    task: Waker,
+    state: Arc<MultiplexerState>,
+    /// How often a request may be sent again on other connections; none: there will be none.
+    retries: Option<u32>,
+}
+
+/// The batch that is being filled.
+#[derive(Default)]
+struct Batch {
+    commands: usize,
+    bytes: u64,
+}
+
+impl Batch {
+    fn is_full(&self) -> bool {
+        self.commands >= BATCH_COMMANDS || self.bytes >= BATCH_BYTES
+    }
+}
+
+/// Whether requests still come.
+enum ShutdownState {
+    No,
+    /// Every client is gone: end when no caller waits any more, but for what a [parting](crate::connection::drain) takes.
+    Abandoned,
+    /// `close` was called: end when every reply is here.
+    Closing(Vec<oneshot::Sender<()>>),
+}
+
+impl Driver {
+    pub(crate) fn new(
+        mut raw: RawConnection,
+        mut queue: RequestQueue,
+        state: Arc<MultiplexerState>,
+        retries: Option<u32>,
+    ) -> Self {
+        let mut timer = DeadlineTimer::default();
+        queue.resume(&mut timer);
+        raw.drive_inline();
+        let one_thread = raw.runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
+        Self {
+            raw,
+            queue,
+            in_flight: InFlight::default(),
+            batch: Batch::default(),
+            writing: false,
+            write_error: None,
+            exclusive: false,
+            has_buffered_replies: false,
+            one_thread,
+            shutdown: ShutdownState::No,
+            timer,
+            overdue: false,
+            close_timer: DeadlineTimer::default(),
+            task: Waker::noop().clone(),
+            state,
+            retries,
+        }
+    }
+
+    /// Drives, on the multiplexer's task. Ready once the connection has ended: what can go on on another one is in the queue
+    /// then, and every other sink was told.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Arc<LostCause>> {
+        self.task.clone_from(cx.waker());
+        let cause = ready!(self.poll_connection(cx));
+        Poll::Ready(self.end(cause))
+    }
+
+    pub(crate) fn into_queue(self) -> RequestQueue {
+        self.queue
+    }
+
+    /// Whether a caller has the connection for itself, as far as can be known: nothing is under way, nothing waits.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.exclusive && self.queue.is_empty() && matches!(self.shutdown, ShutdownState::No)
+    }
+
+    /// Whether a request can be sent without the multiplexer's task: it need not be told of the deadline.
+    pub(crate) fn deadline_is_armed(&self, request: &Request) -> bool {
+        request.deadline.is_none_or(|deadline| self.timer.fires_by(deadline.at))
+    }
+
+    /// Sends a request on behalf of its caller, who is [alone](Self::is_exclusive), on the caller's task. The multiplexer's task,
+    /// which waits for the reply anyway, goes on with whatever the stream does not take at once.
+    ///
+    /// # Panics
+    /// If the stream does, which may be one of the user's. That ends the connection, as it would on the multiplexer's task.
+    pub(crate) fn send_inline(&mut self, request: Request) {
+        self.encode(request);
+        self.end_batch();
+        // Streams may rely on their runtime; the caller may be on a thread without one.
+        let _entered = self.raw.runtime.enter();
+        let mut cx = Context::from_waker(&self.task);
+        match catch_unwind(AssertUnwindSafe(|| self.raw.poll_flush(&mut cx))) {
+            Ok(Poll::Ready(Ok(()))) => return self.writing = false,
+            Ok(Poll::Ready(Err(error))) => self.write_error = Some(error),
+            Ok(Poll::Pending) => {}
+            Err(panic) => {
+                self.write_error = Some(io::Error::other("the stream panicked"));
+                self.task.wake_by_ref();
+                resume_unwind(panic);
+            }
+        }
+        self.task.wake_by_ref();
+    }
+
+    /// Moves bytes both ways until neither way can go on. Ready once the connection is at its end.
+    fn poll_connection(&mut self, cx: &mut Context<'_>) -> Poll<LostCause> {
+        if self.poll_close_deadline(cx).is_ready() {
+            debug!("closed with {} commands unanswered", self.in_flight.commands());
+            return Poll::Ready(LostCause::Closed);
+        }
+        let was_overdue = self.overdue;
+        let mut drained = false;
+        for _ in 0..READS_PER_TURN {
+            if let Err(error) = self.write_batches(cx) {
+                return Poll::Ready(self.read_final_error(cx, error));
+            }
+            if let Poll::Ready(cause) = self.poll_stopped(cx) {
+                return Poll::Ready(cause);
+            }
+            match self.poll_read(cx) {
+                Ok(Read::Delivered) => {}
+                Ok(Read::Drained) => {
+                    drained = true;
+                    break;
+                }
+                Ok(Read::Yield) => break,
+                Err(cause) => {
+                    // A shutdown of our own ends the reading too.
+                    let ours = matches!(
+                        (&self.shutdown, &cause),
+                        (ShutdownState::Closing(_), LostCause::PeerClosed)
+                    );
+                    return Poll::Ready(if ours && self.in_flight.is_empty() {
+                        LostCause::Closed
+                    } else {
+                        cause
+                    });
+                }
+            }
+        }
+        self.overdue |= self.timer.poll(cx).is_ready();
+        // A reply that has arrived is in time, so everything is read first. One turn more is enough for that: a server
+        // that never stops sending cannot keep deadlines from being met.
+        if self.overdue && !self.has_buffered_replies && (drained || was_overdue) {
+            self.overdue = false;
+            self.expire();
+            // The requests that were failed have made room, and the next deadline needs the timer.
+            cx.waker().wake_by_ref();
+        } else if !drained {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// Ready when `close` was called and has waited long enough.
+    fn poll_close_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(Some(deadline)) = self.state.closing.get() {
+            self.close_timer.arm(*deadline);
+            return self.close_timer.poll(cx);
+        }
+        Poll::Pending
+    }
+
+    /// Fills and writes batches until nothing waits, the stream takes no more, or the rest has to pile up.
+    fn write_batches(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if let Some(error) = self.write_error.take() {
+            return Err(error);
+        }
+        loop {
+            if !self.writing {
+                self.fill_batch(cx);
+                self.queue.release_permits();
+                let hold_back = self.in_flight.batches() >= MAX_BATCHES_IN_FLIGHT && !self.batch.is_full();
+                if self.batch.commands == 0 || hold_back {
+                    return Ok(());
+                }
+                self.end_batch();
+            }
+            match self.raw.poll_flush(cx)? {
+                Poll::Ready(()) => self.writing = false,
+                Poll::Pending => {
+                    self.queue.pull(cx, &mut self.timer);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Takes waiting requests until none waits or the batch is full.
+    fn fill_batch(&mut self, cx: &mut Context<'_>) {
+        while !self.batch.is_full() && self.in_flight.commands() < MAX_IN_FLIGHT {
+            match self.queue.poll_next(cx) {
+                Poll::Ready(Some(message)) => self.take(message),
+                Poll::Ready(None) => {
+                    if let ShutdownState::No = self.shutdown {
+                        self.shutdown = ShutdownState::Abandoned;
+                    }
+                    return;
+                }
+                Poll::Pending => return,
+            }
+        }
+        if !self.batch.is_full() {
+            self.queue.pull(cx, &mut self.timer);
+        }
+    }
+
+    /// Encodes a request into the batch, unless nobody waits for it any more.
+    fn take(&mut self, message: Message) {
+        match (&mut self.shutdown, message) {
+            (ShutdownState::Closing(waiting), Message::Close(done)) => waiting.push(done),
+            (_, Message::Close(done)) => {
+                self.queue.refuse();
+                self.shutdown = ShutdownState::Closing(vec![done]);
+            }
+            (ShutdownState::Closing(_), Message::Request(request)) => {
+                let error = self.state.lost(&Arc::new(LostCause::Closed), request.may_have_run);
+                request.fail(error);
+            }
+            (_, Message::Request(request)) if request.is_wanted() => self.encode(request),
+            (_, Message::Request(_)) => {}
+        }
+    }
+
+    fn encode(&mut self, mut request: Request) {
+        let begin = self.raw.write_buffer.pushed();
+        self.raw.write_buffer.push_all(&request.commands);
+        let end = self.raw.write_buffer.pushed();
+        // The server may run the first of many before it has the others.
+        let first_command_end = match &request.commands {
+            Commands::One(_) => end,
+            Commands::Many(joined) => begin + joined.first() as u64,
+        };
+        self.batch.commands += request.commands.count();
+        self.batch.bytes += end - begin;
+        if let Some(deadline) = request.deadline {
+            self.timer.arm(deadline.at);
+        }
+        self.exclusive = false;
+        request.offline_deadline = None;
+        request.attempts += 1;
+        self.in_flight.push(request, first_command_end, end);
+    }
+
+    fn end_batch(&mut self) {
+        let batch = std::mem::take(&mut self.batch);
+        self.in_flight.end_batch();
+        self.writing = true;
+        self.state.counters.batch(batch.commands);
+        self.state.counters.in_flight(self.in_flight.commands());
+    }
+
+    /// Ready when this side has ended the connection.
+    fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<LostCause> {
+        match self.shutdown {
+            ShutdownState::No => return Poll::Pending,
+            ShutdownState::Abandoned => {}
+            ShutdownState::Closing(_) if !self.in_flight.is_empty() => return Poll::Pending,
+            ShutdownState::Closing(_) => {
+                if let Err(error) = ready!(Pin::new(&mut self.raw.socket).poll_shutdown(cx)) {
+                    debug!(%error, "shutdown failed");
+                }
+            }
+        }
+        Poll::Ready(LostCause::Closed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! Handing out what came, and telling those who waited too long.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::debug;
+use valkey_rdma_resp::{ProtocolError, Value};
+
+use super::Driver;
+use crate::error::LostCause;
+use crate::multiplexer::request::ReplySink;
+use crate::multiplexer::state::Push;
+
+/// Replies that are handed out at once, at least. Of more, half of what is in flight: their callers send what comes next
+/// while the other half waits, so that the server has a batch to work on while callers work on theirs.
+const REPLIES_PER_TURN: usize = 16;
+
+/// The result of one read.
+pub(super) enum Read {
+    /// Something was read, and what was complete is delivered.
+    Delivered,
+    /// Other tasks run before the next read: they have replies to act on.
+    Yield,
+    /// Nothing is left to read; the stream wakes the task.
+    Drained,
+}
+
+impl Driver {
+    /// Reads once and hands out the replies that are complete. Of many, callers get a share and their turn before the
+    /// rest is.
+    pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Result<Read, LostCause> {
+        if !self.has_buffered_replies {
+            match self.raw.poll_fill(cx) {
+                Poll::Ready(filled) => filled?,
+                Poll::Pending => return Ok(Read::Drained),
+            }
+        }
+        let share = self.in_flight.commands().div_ceil(2).max(REPLIES_PER_TURN);
+        let only = self.in_flight.requests() == 1;
+        let replies = self.deliver_replies(share).map_err(LostCause::Protocol)?;
+        self.has_buffered_replies = replies == share;
+        if replies > 0 {
+            self.exclusive = only && self.in_flight.is_empty();
+        }
+        if self.has_buffered_replies || (replies > 0 && self.one_thread) {
+            return Ok(Read::Yield);
+        }
+        Ok(Read::Delivered)
+    }
+
+    /// Hands out the replies that are complete, at most so many. Returns how many.
+    pub(super) fn deliver_replies(&mut self, most: usize) -> Result<usize, ProtocolError> {
+        let mut replies = 0;
+        while replies < most {
+            let Some(value) = self.raw.decoder.next()? else { break };
+            let reply = match value {
+                Value::Push(message) => {
+                    self.state.counters.push();
+                    match &self.state.pushes {
+                        Some(hook) => hook(Push::Message(&message)),
+                        None => debug!(kind = ?message.first(), "push message ignored"),
+                    }
+                    continue;
+                }
+                Value::Error(error) => Err(error),
+                value => Ok(value),
+            };
+            replies += 1;
+            // Before the reply is handed out: who has it sees itself counted out.
+            self.state.counters.in_flight(self.in_flight.commands().saturating_sub(1));
+            if !self.in_flight.answer(reply) {
+                return Err(ProtocolError::Unsolicited);
+            }
+        }
+        self.state.counters.replies(replies as u64);
+        Ok(replies)
+    }
+
+    /// Tells those whose time is up. What was encoded leaves nevertheless, and its reply keeps its place.
+    pub(super) fn expire(&mut self) {
+        let now = Instant::now();
+        let state = &self.state;
+        let next = self.in_flight.expire(now, |sink: ReplySink, deadline| {
+            state.counters.timed_out();
+            sink.fail(state.timed_out(deadline.limit, true));
+        });
+        if let Some(next) = next {
+            self.timer.arm(next);
+        }
+        self.queue.expire(now, &mut self.timer, |request| {
+            state.counters.timed_out();
+            let limit = request.deadline.map_or(Duration::ZERO, |deadline| deadline.limit);
+            let may_have_run = request.may_have_run;
+            request.fail(state.timed_out(limit, may_have_run));
+        });
+    }
+}

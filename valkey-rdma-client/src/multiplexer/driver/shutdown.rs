@@ -1,0 +1,61 @@
+//! The end of a connection: what its peer said last, and what becomes of the requests.
+
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tracing::debug;
+
+use super::{Driver, READS_PER_TURN};
+use crate::connection::Outstanding;
+use crate::error::LostCause;
+use crate::multiplexer::state::Push;
+
+impl Driver {
+    /// A peer that will not be written to may have said why, such as "max number of clients reached".
+    pub(super) fn read_final_error(&mut self, cx: &mut Context<'_>, error: io::Error) -> LostCause {
+        // Nobody gets a turn any more: all replies at once.
+        let mut delivered = self.deliver_replies(usize::MAX);
+        for _ in 0..READS_PER_TURN {
+            match self.raw.poll_fill(cx) {
+                Poll::Ready(Ok(())) if delivered.is_ok() => delivered = self.deliver_replies(usize::MAX),
+                Poll::Ready(Err(LostCause::PeerClosed)) => return LostCause::PeerClosed,
+                _ => break,
+            }
+        }
+        LostCause::Io(error)
+    }
+
+    /// Puts back what another connection may take over, and tells everybody else who waits.
+    pub(super) fn end(&mut self, cause: LostCause) -> Arc<LostCause> {
+        debug!(%cause, "connection ended");
+        // Before anybody is told: who learns of the end must find nothing that relied on messages.
+        if let Some(hook) = &self.state.pushes {
+            hook(Push::Gap);
+        }
+        self.state.counters.in_flight(0);
+        if let LostCause::Closed = &cause {
+            // The server answers what has left completely. What has not never leaves.
+            self.raw.outstanding =
+                Outstanding::Replies(self.in_flight.outstanding(self.raw.write_buffer.written()));
+            self.raw.write_buffer.discard();
+        }
+        let cause = Arc::new(cause);
+        let retries = if matches!(*cause, LostCause::Closed) { None } else { self.retries };
+        let mut again = Vec::new();
+        for (mut request, ran) in self.in_flight.drain(self.raw.write_buffer.written()) {
+            request.may_have_run |= ran;
+            let harmless = !request.may_have_run || request.is_idempotent();
+            let may_retry = harmless && retries.is_some_and(|retries| request.attempts <= retries);
+            if may_retry && request.is_wanted() && request.sink.restart() {
+                again.push(request);
+            } else {
+                let error = self.state.lost(&cause, request.may_have_run);
+                request.fail(error);
+            }
+        }
+        self.state.counters.retried(again.len());
+        self.queue.put_back(again.into_iter());
+        cause
+    }
+}

@@ -1,0 +1,142 @@
+//! [`InFlight`]: the requests that wait for replies, in the order of the raw.
+
+use std::collections::VecDeque;
+
+use tokio::time::Instant;
+
+use super::deadline::Deadline;
+use super::request::{ReplySink, Request};
+use crate::resp::EncodedPipeline;
+use crate::resp::{Commands, Reply};
+
+/// A request that was encoded.
+struct Sent {
+    request: Request,
+    /// Replies in all.
+    count: usize,
+    /// Replies still to come.
+    missing: usize,
+    /// Position in the stream where its first command ends: once written so far, it may run.
+    first_command_end: u64,
+    /// Position in the stream where its last command ends.
+    ends_at: u64,
+    /// Whether it is the last of its batch.
+    ends_batch: bool,
+}
+
+/// First in, first answered.
+#[derive(Default)]
+pub(crate) struct InFlight {
+    requests: VecDeque<Sent>,
+    /// Commands without a reply.
+    commands: usize,
+    /// Batches that left and are not answered in full.
+    batches: usize,
+}
+
+impl InFlight {
+    pub(crate) fn push(&mut self, request: Request, first_command_end: u64, ends_at: u64) {
+        let count = request.commands.count();
+        self.commands += count;
+        self.requests.push_back(Sent {
+            request,
+            count,
+            missing: count,
+            first_command_end,
+            ends_at,
+            ends_batch: false,
+        });
+    }
+
+    /// Ends a batch after the newest request.
+    pub(crate) fn end_batch(&mut self) {
+        if let Some(newest) = self.requests.back_mut() {
+            newest.ends_batch = true;
+            self.batches += 1;
+        }
+    }
+
+    pub(crate) fn commands(&self) -> usize {
+        self.commands
+    }
+
+    pub(crate) fn requests(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub(crate) fn batches(&self) -> usize {
+        self.batches
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Gives a reply to the oldest request. `false` if there is none.
+    pub(crate) fn answer(&mut self, reply: Reply) -> bool {
+        let Some(oldest) = self.requests.front_mut() else { return false };
+        self.commands -= 1;
+        oldest.missing -= 1;
+        if oldest.missing > 0 {
+            if let ReplySink::Many(_, replies) = &mut oldest.request.sink {
+                replies.push(reply);
+            }
+            return true;
+        }
+        if let Some(oldest) = self.requests.pop_front() {
+            self.batches -= usize::from(oldest.ends_batch);
+            match oldest.request.sink {
+                ReplySink::One(sender) => drop(sender.send(Ok(reply))),
+                ReplySink::Many(sender, mut replies) => {
+                    replies.push(reply);
+                    drop(sender.send(Ok(replies.into_kept())));
+                }
+                ReplySink::Abandoned => {}
+            }
+        }
+        true
+    }
+
+    /// Hands the waiters of requests that are past their deadline to `tell`; their places in the order stay. Returns
+    /// the earliest deadline left.
+    pub(crate) fn expire(
+        &mut self,
+        now: Instant,
+        mut tell: impl FnMut(ReplySink, Deadline),
+    ) -> Option<Instant> {
+        let mut next = None;
+        for sent in &mut self.requests {
+            let Some(deadline) = sent.request.deadline else { continue };
+            if deadline.at > now {
+                next = Some(next.map_or(deadline.at, |next: Instant| next.min(deadline.at)));
+                continue;
+            }
+            sent.request.deadline = None;
+            sent.request.commands = Commands::Many(EncodedPipeline::default());
+            tell(std::mem::replace(&mut sent.request.sink, ReplySink::Abandoned), deadline);
+        }
+        next
+    }
+
+    /// How many replies the server still owes, given how much was written: at least, for a pipeline that was written in
+    /// part.
+    pub(crate) fn outstanding(&self, written: u64) -> usize {
+        let outstanding = |sent: &Sent| {
+            if sent.ends_at <= written {
+                sent.missing
+            } else {
+                let answered = sent.count - sent.missing;
+                usize::from(sent.first_command_end <= written).saturating_sub(answered)
+            }
+        };
+        self.requests.iter().map(outstanding).sum()
+    }
+
+    /// Empties it, oldest first, each request with whether this connection may have run it, given how much was
+    /// written.
+    pub(crate) fn drain(&mut self, written: u64) -> impl DoubleEndedIterator<Item = (Request, bool)> + '_ {
+        self.commands = 0;
+        self.batches = 0;
+        self.requests.drain(..).map(move |sent| (sent.request, sent.first_command_end <= written))
+    }
+}

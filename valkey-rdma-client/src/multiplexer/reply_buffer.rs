@@ -1,0 +1,84 @@
+//! [`ReplyBuffer`]: replies to a pipeline on their way from the driver to its caller, several at a time.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::Notify;
+
+use crate::resp::Reply;
+use crate::sync::lock;
+
+/// Replies that have come and were not taken yet. One end pushs them, the other takes them; that one of both is gone
+/// the other learns elsewhere.
+pub(crate) struct ReplyBuffer {
+    replies: Mutex<Vec<Reply>>,
+    /// Told when there is a first one.
+    ready: Notify,
+}
+
+/// Replies that there is room for from the start: more than come together as a rule.
+const QUEUE_CAPACITY: usize = 64;
+
+impl ReplyBuffer {
+    /// For so many replies in all.
+    pub(crate) fn with_capacity(count: usize) -> Self {
+        Self { replies: Mutex::new(Vec::with_capacity(count.min(QUEUE_CAPACITY))), ready: Notify::new() }
+    }
+
+    pub(crate) fn push(self: &Arc<Self>, reply: Reply) {
+        // Nobody to take it.
+        if Arc::strong_count(self) == 1 {
+            return;
+        }
+        let mut replies = lock(&self.replies);
+        replies.push(reply);
+        if replies.len() == 1 {
+            self.ready.notify_one();
+        }
+    }
+
+    /// Takes all that have come, against an empty vector whose memory will be used for the next.
+    pub(crate) fn take(&self, replies: &mut Vec<Reply>) {
+        debug_assert!(replies.is_empty(), "these would be brought once more");
+        std::mem::swap(&mut *lock(&self.replies), replies);
+    }
+
+    /// Returns once something was brought; it may have been taken since.
+    ///
+    /// Cancel safe.
+    pub(crate) async fn ready(&self) {
+        self.ready.notified().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use valkey_rdma_resp::Value;
+
+    #[tokio::test]
+    async fn what_comes_together_is_taken_together() {
+        let taken = Arc::new(ReplyBuffer::with_capacity(4));
+        let brought = taken.clone();
+        for number in 0..3 {
+            brought.push(Ok(Value::Int(number)));
+        }
+        let mut replies = Vec::new();
+        taken.ready().await;
+        taken.take(&mut replies);
+        assert_eq!(replies, [Ok(Value::Int(0)), Ok(Value::Int(1)), Ok(Value::Int(2))]);
+        replies.clear();
+        brought.push(Ok(Value::Nil));
+        taken.ready().await;
+        taken.take(&mut replies);
+        assert_eq!(replies, [Ok(Value::Nil)]);
+    }
+
+    #[test]
+    fn nothing_is_kept_for_who_is_gone() {
+        let brought = Arc::new(ReplyBuffer::with_capacity(1));
+        brought.push(Ok(Value::Nil));
+        let mut replies = Vec::new();
+        brought.take(&mut replies);
+        assert!(replies.is_empty());
+    }
+}

@@ -1,0 +1,164 @@
+//! [`MultiplexerState`]: what clients, a multiplexer and its drivers all know.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use valkey_rdma_resp::Value;
+use valkey_rdma_transport::{Monitor, Stats};
+
+use crate::connection::RawConnection;
+use crate::error::{Error, LostCause, LostConnection, TimedOut};
+use crate::stats::AtomicCounters;
+use crate::stats::{ConnectionInfo, ConnectionStatus, Purpose, State};
+
+/// Looks at push messages, on the driver's task: before any later reply is handed out.
+pub(crate) type PushHook = Arc<dyn Fn(Push<'_>) + Send + Sync>;
+
+/// What a [`PushHook`] is told.
+pub(crate) enum Push<'a> {
+    Message(&'a [Value]),
+    /// Messages may be missed from here on: the connection has ended.
+    Gap,
+}
+
+pub(crate) struct MultiplexerState {
+    pub(crate) peer: Arc<str>,
+    pub(crate) counters: AtomicCounters,
+    pub(crate) pushes: Option<PushHook>,
+    /// Set when `close` is called: requests are refused although the connection may still live. The moment at which
+    /// closing gives up waiting for replies; `None`: never.
+    pub(crate) closing: OnceLock<Option<Instant>>,
+    /// Whether there is a connection right now.
+    online: AtomicBool,
+    current: Mutex<Current>,
+    /// What ended the multiplexer for good.
+    cause: OnceLock<Arc<LostCause>>,
+}
+
+/// The connection in use, or the last one.
+struct Current {
+    info: Arc<ConnectionInfo>,
+    /// Looks at the transport's counters, where the transport is ours.
+    monitor: Option<Monitor>,
+    /// While there is none: why.
+    outage: Option<Error>,
+}
+
+impl MultiplexerState {
+    pub(crate) fn new(peer: Arc<str>, raw: &RawConnection, pushes: Option<PushHook>) -> Self {
+        Self {
+            peer,
+            counters: AtomicCounters::default(),
+            pushes,
+            closing: OnceLock::new(),
+            online: AtomicBool::new(true),
+            current: Mutex::new(Current {
+                info: raw.info.clone(),
+                monitor: raw.monitor.clone(),
+                outage: None,
+            }),
+            cause: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn connected(&self, raw: &RawConnection) {
+        *self.current() = Current { info: raw.info.clone(), monitor: raw.monitor.clone(), outage: None };
+        self.counters.reconnected();
+        self.online.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn disconnected(&self, cause: &Arc<LostCause>) {
+        self.online.store(false, Ordering::Relaxed);
+        self.not_connected(self.lost(cause, false));
+    }
+
+    /// Notes the latest reason why there is no connection.
+    pub(crate) fn not_connected(&self, why: Error) {
+        self.current().outage = Some(why);
+    }
+
+    /// Why there is no connection; none if there is one.
+    pub(crate) fn disconnect_reason(&self) -> Option<Error> {
+        self.current().outage.clone()
+    }
+
+    pub(crate) fn is_online(&self) -> bool {
+        self.online.load(Ordering::Relaxed)
+    }
+
+    /// Notes the end of the multiplexer. The first cause stands.
+    pub(crate) fn end(&self, cause: Arc<LostCause>) -> Arc<LostCause> {
+        self.online.store(false, Ordering::Relaxed);
+        self.cause.get_or_init(|| cause).clone()
+    }
+
+    /// Notes that the task has ended without a cause of its own, by a panic or with its runtime.
+    pub(crate) fn stopped(&self) {
+        self.end(Arc::new(LostCause::Stopped));
+    }
+
+    pub(crate) fn info(&self) -> Arc<ConnectionInfo> {
+        self.current().info.clone()
+    }
+
+    pub(crate) fn transport_stats(&self) -> Option<Stats> {
+        self.current().monitor.as_ref().map(Monitor::stats)
+    }
+
+    pub(crate) fn state(&self) -> State {
+        if self.cause.get().is_some() {
+            State::Closed
+        } else if self.is_online() {
+            State::Connected
+        } else {
+            State::Reconnecting
+        }
+    }
+
+    pub(crate) fn status(&self) -> ConnectionStatus {
+        ConnectionStatus {
+            purpose: Purpose::Shared,
+            state: self.state(),
+            info: self.info(),
+            counters: self.counters.read(),
+            transport: self.transport_stats(),
+        }
+    }
+
+    pub(crate) fn lost(&self, cause: &Arc<LostCause>, may_have_run: bool) -> Error {
+        LostConnection { peer: self.peer.clone(), cause: cause.clone(), may_have_run }.into()
+    }
+
+    pub(crate) fn timed_out(&self, limit: Duration, may_have_run: bool) -> Error {
+        TimedOut { peer: self.peer.clone(), limit, may_have_run }.into()
+    }
+
+    /// The error for a request that the multiplexer did not take, or dropped without a word. Once it has ended in good
+    /// order, with a cause, whatever it had taken is answered.
+    pub(crate) fn error_for_unanswered(&self, handed_over: bool) -> Error {
+        match self.cause.get() {
+            Some(cause) => self.lost(cause, handed_over && matches!(**cause, LostCause::Stopped)),
+            None if !handed_over && self.closing.get().is_some() => {
+                self.lost(&Arc::new(LostCause::Closed), false)
+            }
+            None => self.lost(&Arc::new(LostCause::Stopped), handed_over),
+        }
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        // Valid after every step, so a panic elsewhere does not spoil it.
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for MultiplexerState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MultiplexerState")
+            .field("peer", &self.peer)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

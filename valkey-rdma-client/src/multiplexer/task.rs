@@ -1,0 +1,126 @@
+//! [`ConnectionTask`]: drives the current connection, then makes the next one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep};
+use tracing::{Instrument, debug, debug_span, info, warn};
+
+use super::driver::Driver;
+use super::inline::DriverSlot;
+use super::queue::{RequestQueue, Stop};
+use super::request::Request;
+use super::state::MultiplexerState;
+use crate::config::{Backoff, STABLE_AFTER};
+use crate::connection::{Connector, RawConnection};
+use crate::error::LostCause;
+use crate::stats::Purpose;
+
+/// How a multiplexer comes back.
+#[derive(Clone)]
+pub(crate) struct ReconnectPolicy {
+    pub(crate) connector: Arc<Connector>,
+    pub(crate) backoff: Backoff,
+    pub(crate) offline_timeout: Option<Duration>,
+    pub(crate) retries: u32,
+}
+
+/// The other end.
+pub(super) struct ConnectionTask {
+    pub(super) slot: Arc<DriverSlot>,
+    pub(super) state: Arc<MultiplexerState>,
+    pub(super) policy: Option<ReconnectPolicy>,
+}
+
+impl ConnectionTask {
+    pub(super) async fn run(self, mut raw: RawConnection, mut queue: RequestQueue) {
+        let _ends = EndsOnDrop { state: &self.state, room: queue.room() };
+        let retries = self.policy.as_ref().map(|policy| policy.retries);
+        let mut attempt = 0;
+        loop {
+            let span = debug_span!("connection", peer = %self.state.peer, transport = %raw.info.transport);
+            let born = Instant::now();
+            let driver = Driver::new(raw, queue, self.state.clone(), retries);
+            let cause;
+            (cause, queue) = self.slot.drive(driver).instrument(span).await;
+            let policy = match &self.policy {
+                Some(policy) if !matches!(*cause, LostCause::Closed) => policy.clone(),
+                _ => return self.end(&mut queue, &cause),
+            };
+            self.state.disconnected(&cause);
+            warn!(peer = %self.state.peer, %cause, "connection lost");
+            // A server that ends connections at once gets the growing waits too.
+            attempt = if born.elapsed() > STABLE_AFTER { 0 } else { attempt + 1 };
+            match self.reconnect(&mut queue, &policy, &cause, attempt).await {
+                Some(next) => raw = next,
+                None => return,
+            }
+            self.state.connected(&raw);
+            info!(peer = %self.state.peer, connection = %raw.info, "connected again");
+        }
+    }
+
+    /// Tries to connect until it works. None: nobody wants it any more, and everybody was told.
+    async fn reconnect(
+        &self,
+        queue: &mut RequestQueue,
+        policy: &ReconnectPolicy,
+        cause: &Arc<LostCause>,
+        first: u32,
+    ) -> Option<RawConnection> {
+        let why = |request: &Request| match self.state.disconnect_reason() {
+            Some(why) if !request.may_have_run => why,
+            _ => self.state.lost(cause, request.may_have_run),
+        };
+        for attempt in first.. {
+            let offline = queue.wait_offline(policy.offline_timeout, why);
+            tokio::select! {
+                stop = offline => return self.stop(queue, stop),
+                () = sleep(policy.backoff.wait(attempt)) => {}
+            }
+            let offline = queue.wait_offline(policy.offline_timeout, why);
+            let connected = tokio::select! {
+                connected = policy.connector.connect(Purpose::Shared) => connected,
+                stop = offline => return self.stop(queue, stop),
+            };
+            match connected {
+                Ok(raw) => return Some(raw),
+                Err(error) => {
+                    debug!(%error, attempt, "not connected");
+                    self.state.not_connected(error.into());
+                }
+            }
+        }
+        None
+    }
+
+    fn stop(&self, queue: &mut RequestQueue, stop: Stop) -> Option<RawConnection> {
+        self.end(queue, &Arc::new(LostCause::Closed));
+        match stop {
+            Stop::Close(done) => drop(done),
+            Stop::Abandoned => {}
+        }
+        None
+    }
+
+    /// Ends the multiplexer for good and tells everybody who waits.
+    fn end(&self, queue: &mut RequestQueue, cause: &Arc<LostCause>) {
+        let cause = self.state.end(cause.clone());
+        queue.close(|request| self.state.lost(&cause, request.may_have_run));
+    }
+}
+
+/// Marks the multiplexer as closed when its task ends, also if it panics or is dropped with its runtime. The first cause
+/// stands, so this changes nothing after an end in good order.
+struct EndsOnDrop<'a> {
+    state: &'a MultiplexerState,
+    room: Arc<Semaphore>,
+}
+
+impl Drop for EndsOnDrop<'_> {
+    fn drop(&mut self) {
+        self.state.stopped();
+        self.room.close();
+    }
+}

@@ -1,0 +1,140 @@
+//! redis-rs's [`ConnectionLike`] for [`Client`]: `cmd()`, `pipe()`, `AsyncCommands` and `Script` on our multiplexer.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use redis::AsyncCommands;
+//! use valkey_rdma_client::Client;
+//!
+//! let mut client = Client::connect("rdma://10.0.0.7").await?;
+//! let () = client.hset("user:1", "name", "Ada").await?;
+//! let name: String = client.hget("user:1", "name").await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Pub/sub has its own types here and there; use [`Client::subscriber`]. Commands that block go to a
+//! [connection of their own](Client::blocking_command); those that would change the shared one are refused, as always.
+
+use std::io;
+
+use redis::aio::ConnectionLike;
+use redis::{
+    Cmd, ErrorKind, PushKind, RedisError, RedisFuture, RedisResult, Value as RedisValue, VerbatimFormat,
+};
+use valkey_rdma_resp::{ServerError, Value};
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::resp::{Command, CommandClass};
+
+impl ConnectionLike for Client {
+    fn req_packed_command<'a>(&'a mut self, cmd: &'a Cmd) -> RedisFuture<'a, RedisValue> {
+        Box::pin(async move {
+            let command = from_redis(cmd);
+            let reply = match command.class() {
+                CommandClass::Blocks => self.block(command).await,
+                _ => self.execute(command).await,
+            };
+            match reply {
+                Ok(value) => to_redis(value),
+                Err(Error::Server(error)) => error_to_redis(&error),
+                Err(error) => Err(error.into()),
+            }
+        })
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a redis::Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<RedisValue>> {
+        Box::pin(async move {
+            let mut ours = self.pipeline();
+            if pipeline.is_transaction() {
+                ours.push(Command::new("MULTI"));
+            }
+            for cmd in pipeline.cmd_iter() {
+                ours.push(from_redis(cmd));
+            }
+            if pipeline.is_transaction() {
+                ours.push(Command::new("EXEC"));
+            }
+            let mut replies = ours.send().await?;
+            // To redis-rs an aborted transaction is a failure, not a reply.
+            if pipeline.is_transaction()
+                && let Some(Err(_)) = replies.last()
+                && let Some(Err(error)) = replies.pop()
+            {
+                return Err(Error::Server(error).into());
+            }
+            // redis-rs asks for the last replies only: for a transaction, that of EXEC.
+            let replies = replies.into_iter().skip(offset).take(count);
+            replies.map(|reply| reply.map_or_else(|error| error_to_redis(&error), to_redis)).collect()
+        })
+    }
+
+    fn get_db(&self) -> i64 {
+        i64::from(self.connector().endpoint.database())
+    }
+}
+
+fn from_redis(cmd: &Cmd) -> Command {
+    Command::from_packed(cmd.get_packed_command())
+}
+
+fn to_redis(value: Value) -> RedisResult<RedisValue> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let all = |items: Vec<Value>| items.into_iter().map(to_redis).collect::<RedisResult<Vec<_>>>();
+    Ok(match value {
+        Value::Nil => RedisValue::Nil,
+        Value::Int(number) => RedisValue::Int(number),
+        Value::Double(number) => RedisValue::Double(number),
+        Value::Bool(truth) => RedisValue::Boolean(truth),
+        Value::Simple(status) if &status[..] == b"OK" => RedisValue::Okay,
+        Value::Simple(status) => RedisValue::SimpleString(text(&status)),
+        Value::Bulk(bytes) => RedisValue::BulkString(bytes.into()),
+        Value::Verbatim(bytes) => {
+            RedisValue::VerbatimString { format: VerbatimFormat::Text, text: text(&bytes) }
+        }
+        // Of a type that depends on redis-rs's features: its own parser knows which.
+        Value::BigNumber(digits) => redis::parse_redis_value(&[b"(", &digits[..], b"\r\n"].concat())?,
+        Value::Array(items) => RedisValue::Array(all(items)?),
+        Value::Set(items) => RedisValue::Set(all(items)?),
+        Value::Map(pairs) => {
+            let pairs = pairs.into_iter().map(|(key, value)| Ok((to_redis(key)?, to_redis(value)?)));
+            RedisValue::Map(pairs.collect::<RedisResult<_>>()?)
+        }
+        Value::Push(mut items) => {
+            let kind = if items.is_empty() { None } else { items.remove(0).into_bytes() };
+            let kind = PushKind::Other(kind.map_or_else(String::new, |kind| text(&kind)));
+            RedisValue::Push { kind, data: all(items)? }
+        }
+        Value::Error(error) => error_to_redis(&error)?,
+    })
+}
+
+/// Through redis-rs's own parser, so that it tells kinds of errors as it always does.
+fn error_to_redis(error: &ServerError) -> RedisResult<RedisValue> {
+    redis::parse_redis_value(format!("-{} {}\r\n", error.code, error.message).as_bytes())
+}
+
+impl From<Error> for RedisError {
+    fn from(error: Error) -> Self {
+        match &error {
+            Error::Server(reply) => match error_to_redis(reply) {
+                Ok(RedisValue::ServerError(error)) => error.into(),
+                Ok(_) => (ErrorKind::Extension, "server error", reply.to_string()).into(),
+                Err(error) => error,
+            },
+            Error::Connect(_) => io::Error::new(io::ErrorKind::NotConnected, error).into(),
+            Error::Lost(_) => io::Error::new(io::ErrorKind::BrokenPipe, error).into(),
+            Error::TimedOut(_) => io::Error::new(io::ErrorKind::TimedOut, error).into(),
+            Error::Unexpected(_) => {
+                (ErrorKind::UnexpectedReturnType, "unexpected reply", error.to_string()).into()
+            }
+            Error::Endpoint(_) => (ErrorKind::InvalidClientConfig, "bad endpoint", error.to_string()).into(),
+            Error::Refused(_) | Error::Aborted(_) => (ErrorKind::Client, "refused", error.to_string()).into(),
+        }
+    }
+}

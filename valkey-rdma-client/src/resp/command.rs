@@ -1,0 +1,244 @@
+//! [`Command`]: arguments to RESP bytes, encoded once and ready to leave.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use valkey_rdma_resp::put_header;
+
+use super::policy::{self, CommandClass, RefusedCommand};
+
+/// Arguments from this size on, if given as [`Bytes`], travel as they are instead of being copied.
+pub(crate) const SHARED_FROM: usize = 8 * 1024;
+
+/// Room for most commands, so that encoding them allocates once.
+const TYPICAL: usize = 64;
+
+/// A command, encoded as it goes over the wire.
+///
+/// Most callers use [`Client::command`](crate::Client::command). Build a `Command` to hand over large arguments
+/// without a copy, or to send the same one again: a clone shares the arguments added by
+/// [`arg_bytes`](Self::arg_bytes).
+///
+/// ```
+/// use bytes::Bytes;
+/// use valkey_rdma_client::Command;
+///
+/// let chunk = Bytes::from(vec![7; 32 << 20]);
+/// let set = Command::new("SET").arg("kv:17").arg_bytes(chunk);
+/// let again = set.clone(); // the 32 MiB are not copied
+/// ```
+#[derive(Clone)]
+pub struct Command {
+    arguments: usize,
+    /// Encoded arguments up to and including the last shared one.
+    parts: Vec<Bytes>,
+    /// Encoded arguments after `parts`.
+    tail: Vec<u8>,
+    class: CommandClass,
+    idempotent: bool,
+    timeout: Option<Duration>,
+}
+
+impl Command {
+    /// A command with this name.
+    #[must_use]
+    pub fn new(name: impl AsRef<[u8]>) -> Self {
+        Self::empty().arg(name)
+    }
+
+    pub(crate) fn empty() -> Self {
+        Self {
+            arguments: 0,
+            parts: Vec::new(),
+            tail: Vec::with_capacity(TYPICAL),
+            class: CommandClass::Empty,
+            idempotent: false,
+            timeout: None,
+        }
+    }
+
+    /// Encodes a name and its arguments.
+    pub(crate) fn from_args(args: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
+        let mut command = Self::empty();
+        for arg in args {
+            command.push(arg.as_ref());
+        }
+        command
+    }
+
+    /// Takes over a whole command in RESP, well formed, as another library has encoded it.
+    #[cfg(feature = "redis")]
+    pub(crate) fn from_packed(packed: Vec<u8>) -> Self {
+        let mut command = Self::empty();
+        let mut rest = Bytes::from(packed);
+        let count = take_number(&mut rest);
+        let mut args = rest.clone();
+        // The first two say what kind of command it is, of most.
+        for at in 0..count {
+            if at > 1 && !matches!(command.class, CommandClass::Streams { .. }) {
+                break;
+            }
+            let len = take_number(&mut args).min(args.len());
+            command.classify_arg(&args.split_to(len));
+            let _crlf = args.split_to(args.len().min(2));
+        }
+        command.arguments = count;
+        command.parts.push(rest);
+        command
+    }
+
+    /// Adds an argument: any bytes at all. They are copied, once.
+    #[must_use]
+    pub fn arg(mut self, arg: impl AsRef<[u8]>) -> Self {
+        self.push(arg.as_ref());
+        self
+    }
+
+    /// Adds an argument without copying it, if it is large enough (8 KiB) for that to pay. Over RDMA it is copied into the
+    /// send buffer later, unless it lies in a [`BufferPool`](crate::BufferPool): then it is sent from there.
+    #[must_use]
+    pub fn arg_bytes(mut self, arg: Bytes) -> Self {
+        if arg.len() < SHARED_FROM {
+            self.push(&arg);
+        } else {
+            self.classify_arg(&arg);
+            put_header(&mut self.tail, b'$', arg.len());
+            self.parts.push(std::mem::take(&mut self.tail).into());
+            self.parts.push(arg);
+            self.tail.extend_from_slice(b"\r\n");
+        }
+        self
+    }
+
+    /// Declares that running the command twice is as good as once, so that the client may send it again when the
+    /// connection is lost before its reply. GET is such a command, and SET without options; INCR is not.
+    ///
+    /// ```no_run
+    /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
+    /// use valkey_rdma_client::Command;
+    ///
+    /// let value = client.execute(Command::new("GET").arg("key").idempotent()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn idempotent(mut self) -> Self {
+        self.idempotent = true;
+        self
+    }
+
+    /// Limits how long this command may take, from the call to its reply, instead of the client's
+    /// [`command_timeout`](crate::Config::command_timeout). In a pipeline, the longest limit counts.
+    #[must_use]
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.timeout = Some(limit);
+        self
+    }
+
+    pub(crate) fn is_idempotent(&self) -> bool {
+        self.idempotent
+    }
+
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        self.timeout
+    }
+
+    pub(crate) fn class(&self) -> CommandClass {
+        self.class
+    }
+
+    /// The refusal of a command without even a name.
+    pub(crate) fn without_name(&self) -> Option<RefusedCommand> {
+        if self.class == CommandClass::Empty { self.refusal() } else { None }
+    }
+
+    /// Whether its reply may be a long time coming.
+    pub(crate) fn blocks(&self) -> bool {
+        self.class == CommandClass::Blocks
+    }
+
+    /// The reason not to send this command on a shared connection, if there is one.
+    pub(crate) fn refusal(&self) -> Option<RefusedCommand> {
+        let reason = match self.class {
+            CommandClass::Empty => policy::EMPTY,
+            CommandClass::Refused(reason) => reason,
+            _ => return None,
+        };
+        Some(RefusedCommand { command: self.name(), reason })
+    }
+
+    /// As [`refusal`](Self::refusal), for a command that is sent by itself, on any connection but its caller's own.
+    pub(crate) fn refusal_outside_pipeline(&self) -> Option<RefusedCommand> {
+        match self.class {
+            CommandClass::Multi => {
+                Some(RefusedCommand { command: self.name(), reason: policy::MULTI_OUTSIDE_PIPELINE })
+            }
+            _ => self.refusal(),
+        }
+    }
+
+    /// As [`refusal_outside_pipeline`](Self::refusal_outside_pipeline), on the shared connection.
+    pub(crate) fn shared_refusal(&self) -> Option<RefusedCommand> {
+        match self.class {
+            CommandClass::Blocks => Some(RefusedCommand { command: self.name(), reason: policy::BLOCKS }),
+            _ => self.refusal_outside_pipeline(),
+        }
+    }
+
+    /// The name for messages.
+    pub(crate) fn name(&self) -> String {
+        let first = self.parts.first().map_or(&self.tail[..], |part| &part[..]);
+        match first.split(|&byte| byte == b'\n').nth(1) {
+            Some(name) => String::from_utf8_lossy(name.strip_suffix(b"\r").unwrap_or(name)).into_owned(),
+            None => "an empty command".to_owned(),
+        }
+    }
+
+    /// The bytes for the wire, in order: how many arguments, then the encoded arguments in pieces.
+    pub(crate) fn encoded(&self) -> (usize, &[Bytes], &[u8]) {
+        (self.arguments, &self.parts, &self.tail)
+    }
+
+    fn push(&mut self, arg: &[u8]) {
+        self.classify_arg(arg);
+        self.tail.reserve(arg.len() + HEADER_ROOM + 2);
+        put_header(&mut self.tail, b'$', arg.len());
+        self.tail.extend_from_slice(arg);
+        self.tail.extend_from_slice(b"\r\n");
+        if self.tail.len() >= SHARED_FROM {
+            self.parts.push(std::mem::take(&mut self.tail).into());
+        }
+    }
+
+    /// Counts an argument and learns from it what kind of command this is.
+    fn classify_arg(&mut self, arg: &[u8]) {
+        self.class = self.class.next(self.arguments, arg);
+        self.arguments += 1;
+    }
+}
+
+/// Name and number of arguments only: what a command carries may be secret, a password most of all.
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let arguments = self.arguments.saturating_sub(1);
+        f.debug_struct("Command").field("name", &self.name()).field("arguments", &arguments).finish()
+    }
+}
+
+/// Room for `$`, the digits of a length and CRLF.
+const HEADER_ROOM: usize = 23;
+
+/// Takes `*3\r\n` and the like.
+#[cfg(feature = "redis")]
+fn take_number(bytes: &mut Bytes) -> usize {
+    let end = bytes.iter().position(|&byte| byte == b'\n').map_or(bytes.len(), |at| at + 1);
+    let digits = bytes.split_to(end);
+    digits
+        .iter()
+        .filter(|byte| byte.is_ascii_digit())
+        .fold(0, |number, digit| number * 10 + usize::from(digit - b'0'))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! [`EncodeBuffer`]: encoded bytes, small ones copied together, large ones as they are. [`EncodedPipeline`]: commands in that form.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use valkey_rdma_resp::put_header;
+
+use super::command::{Command, SHARED_FROM};
+
+/// Bytes in order. Small runs are copied together so that they leave in one write; large ones are shared.
+#[derive(Clone, Default)]
+pub(crate) struct EncodeBuffer {
+    pub(crate) parts: VecDeque<Bytes>,
+    /// What comes after `parts`.
+    pub(crate) tail: Vec<u8>,
+}
+
+impl EncodeBuffer {
+    /// Appends a command. Returns its length.
+    pub(crate) fn push(&mut self, command: &Command) -> usize {
+        let (arguments, parts, tail) = command.encoded();
+        let before = self.tail.len();
+        put_header(&mut self.tail, b'*', arguments);
+        let mut len = self.tail.len() - before + tail.len();
+        for part in parts {
+            self.push_bytes(part);
+            len += part.len();
+        }
+        self.tail.extend_from_slice(tail);
+        len
+    }
+
+    /// Appends bytes as they are.
+    pub(crate) fn push_bytes(&mut self, bytes: &Bytes) {
+        if bytes.len() < SHARED_FROM {
+            return self.tail.extend_from_slice(bytes);
+        }
+        if !self.tail.is_empty() {
+            self.parts.push_back(std::mem::take(&mut self.tail).into());
+        }
+        self.parts.push_back(bytes.clone());
+    }
+
+    /// Appends what others hold. Returns its length.
+    pub(crate) fn append(&mut self, other: &EncodeBuffer) -> usize {
+        for part in &other.parts {
+            self.push_bytes(part);
+        }
+        self.tail.extend_from_slice(&other.tail);
+        other.parts.iter().map(Bytes::len).sum::<usize>() + other.tail.len()
+    }
+}
+
+/// Room for most pipelines.
+const TYPICAL: usize = 1024;
+
+/// Commands that were encoded one behind the other, to be sent together.
+#[derive(Clone, Default)]
+pub(crate) struct EncodedPipeline {
+    pub(crate) pieces: EncodeBuffer,
+    count: usize,
+    /// Length of the first one.
+    first: usize,
+    /// Whether one of them must not run twice.
+    delicate: bool,
+    limit: Option<Duration>,
+}
+
+impl EncodedPipeline {
+    pub(crate) fn push(&mut self, command: &Command) {
+        if self.count == 0 {
+            self.pieces.tail.reserve(TYPICAL);
+        }
+        let len = self.pieces.push(command);
+        if self.count == 0 {
+            self.first = len;
+        }
+        self.count += 1;
+        self.delicate |= !command.is_idempotent();
+        self.limit = self.limit.max(command.limit());
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Length of the first command: once so much was sent, it may run.
+    pub(crate) fn first(&self) -> usize {
+        self.first
+    }
+
+    /// Whether running them a second time does no harm.
+    pub(crate) fn is_idempotent(&self) -> bool {
+        !self.delicate
+    }
+
+    /// The longest time that one of them may take, if any says so.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        self.limit
+    }
+}
+
+impl<'a> FromIterator<&'a Command> for EncodedPipeline {
+    fn from_iter<I: IntoIterator<Item = &'a Command>>(commands: I) -> Self {
+        let mut joined = Self::default();
+        commands.into_iter().for_each(|command| joined.push(command));
+        joined
+    }
+}
+
+/// Only how many: what commands carry may be secret.
+impl fmt::Debug for EncodedPipeline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EncodedPipeline").field("commands", &self.count).finish_non_exhaustive()
+    }
+}
+
+/// One command or a pipeline of them.
+pub(crate) enum Commands {
+    One(Command),
+    Many(EncodedPipeline),
+}
+
+impl Commands {
+    pub(crate) fn count(&self) -> usize {
+        match self {
+            Self::One(_) => 1,
+            Self::Many(joined) => joined.count(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_lie_one_behind_the_other() {
+        let joined: EncodedPipeline =
+            [&Command::from_args(["GET", "a"]), &Command::new("PING")].into_iter().collect();
+        assert_eq!(joined.pieces.tail, b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n*1\r\n$4\r\nPING\r\n");
+        assert!(joined.pieces.parts.is_empty());
+        assert_eq!((joined.count(), joined.first()), (2, 20));
+    }
+
+    #[test]
+    fn a_large_argument_is_shared_through_every_step() {
+        let big = Bytes::from(vec![b'x'; SHARED_FROM]);
+        let joined: EncodedPipeline = [&Command::new("ECHO").arg_bytes(big.clone())].into_iter().collect();
+        let mut pieces = EncodeBuffer::default();
+        let len = pieces.append(&joined.pieces);
+        assert_eq!(len, joined.first());
+        assert!(pieces.parts.iter().any(|part| part.as_ptr() == big.as_ptr()));
+        let total = pieces.parts.iter().map(Bytes::len).sum::<usize>() + pieces.tail.len();
+        assert_eq!(total, len);
+    }
+
+    #[test]
+    fn together_commands_are_as_delicate_and_as_patient_as_the_most_of_them() {
+        let get = Command::new("GET").idempotent().timeout(Duration::from_secs(1));
+        let incr = Command::new("INCR").timeout(Duration::from_secs(2));
+        let mut joined = EncodedPipeline::default();
+        joined.push(&get);
+        assert!(joined.is_idempotent());
+        joined.push(&incr);
+        assert!(!joined.is_idempotent());
+        assert_eq!(joined.limit(), Some(Duration::from_secs(2)));
+    }
+}

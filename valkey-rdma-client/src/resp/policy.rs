@@ -1,0 +1,119 @@
+//! [`CommandClass`]: what the client must know about a command, learnt from its name and first arguments.
+
+/// A command that this client does not send, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{command} was not sent: {reason}")]
+#[non_exhaustive]
+pub struct RefusedCommand {
+    /// The command's name as the caller wrote it.
+    pub command: String,
+    /// Why, and what to use instead.
+    pub reason: &'static str,
+}
+
+/// What the multiplexer must know about a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CommandClass {
+    /// No arguments yet, not even a name.
+    Empty,
+    /// One command, one reply.
+    Ordinary,
+    /// CLIENT, before its subcommand is known.
+    Client,
+    /// HELLO without arguments: harmless until one follows.
+    Hello,
+    /// Opens a transaction: only inside a pipeline that also ends it.
+    Multi,
+    /// Ends a transaction: EXEC or DISCARD.
+    EndMulti,
+    /// SCRIPT, before its subcommand is known.
+    Script,
+    /// XREAD or XREADGROUP, before BLOCK or STREAMS; options begin with this argument.
+    Streams { options: usize },
+    /// Holds up all that come after it, except within a transaction.
+    Blocks,
+    /// Breaks the connection for the other tasks; the text says why.
+    Refused(&'static str),
+}
+
+impl CommandClass {
+    /// What the command is known to be with one more argument, which comes after so many.
+    pub(super) fn next(self, arguments: usize, arg: &[u8]) -> Self {
+        let is = |word: &str| arg.eq_ignore_ascii_case(word.as_bytes());
+        match (arguments, self) {
+            (0, _) => classify_name(arg),
+            (1, CommandClass::Client) if is("REPLY") => CommandClass::Refused(SILENCES),
+            (1, CommandClass::Client) if is("TRACKING") => CommandClass::Refused(TRACKS),
+            (1, CommandClass::Client) if is("SETNAME") => CommandClass::Refused(NAMES),
+            (1, CommandClass::Client) if CLIENT_MODES.into_iter().any(is) => {
+                CommandClass::Refused(CHANGES_MODE)
+            }
+            (1, CommandClass::Script) if is("DEBUG") => CommandClass::Refused(CHANGES_MODE),
+            (1, CommandClass::Hello) => CommandClass::Refused(CHANGES_PROTOCOL),
+            // Refused by the server, which then still waits for one without arguments.
+            (1, CommandClass::EndMulti) => CommandClass::Ordinary,
+            (at, CommandClass::Streams { options }) if at >= options && is("BLOCK") => CommandClass::Blocks,
+            (at, CommandClass::Streams { options }) if at >= options && is("STREAMS") => {
+                CommandClass::Ordinary
+            }
+            (_, kind) => kind,
+        }
+    }
+}
+
+/// Looks a command's name up among those that are more than one request and one reply.
+fn classify_name(name: &[u8]) -> CommandClass {
+    // GET, SET, DEL and the like: none of the others is as short.
+    if name.len() < 4 {
+        return CommandClass::Ordinary;
+    }
+    let mut upper = [0; 12];
+    let Some(upper) = upper.get_mut(..name.len()) else { return CommandClass::Ordinary };
+    upper.copy_from_slice(name);
+    upper.make_ascii_uppercase();
+    match &*upper {
+        b"CLIENT" => CommandClass::Client,
+        b"HELLO" => CommandClass::Hello,
+        b"MULTI" => CommandClass::Multi,
+        b"EXEC" | b"DISCARD" => CommandClass::EndMulti,
+        b"SUBSCRIBE" | b"PSUBSCRIBE" | b"SSUBSCRIBE" | b"UNSUBSCRIBE" | b"PUNSUBSCRIBE" | b"SUNSUBSCRIBE" => {
+            CommandClass::Refused(SUBSCRIBES)
+        }
+        b"SELECT" => CommandClass::Refused(SELECTS),
+        b"AUTH" => CommandClass::Refused(LOGS_IN),
+        b"MONITOR" => CommandClass::Refused(MONITORS),
+        b"QUIT" => CommandClass::Refused(QUITS),
+        b"RESET" => CommandClass::Refused(RESETS),
+        b"WATCH" | b"UNWATCH" => CommandClass::Refused(WATCHES),
+        b"SYNC" | b"PSYNC" | b"REPLCONF" => CommandClass::Refused(REPLICATES),
+        b"ASKING" | b"READONLY" | b"READWRITE" => CommandClass::Refused(CHANGES_MODE),
+        b"SCRIPT" => CommandClass::Script,
+        b"XREAD" => CommandClass::Streams { options: 1 },
+        // GROUP, its name and that of the consumer come first, whatever they are.
+        b"XREADGROUP" => CommandClass::Streams { options: 4 },
+        b"BLPOP" | b"BRPOP" | b"BLMOVE" | b"BRPOPLPUSH" | b"BLMPOP" | b"BZPOPMIN" | b"BZPOPMAX"
+        | b"BZMPOP" | b"WAIT" | b"WAITAOF" => CommandClass::Blocks,
+        _ => CommandClass::Ordinary,
+    }
+}
+
+pub(super) const EMPTY: &str = "a command needs at least a name";
+const SUBSCRIBES: &str = "its messages would mix with the replies of other tasks; use Client::subscriber";
+const MONITORS: &str = "its output would mix with the replies of other tasks";
+const SILENCES: &str = "without replies nobody can tell which command an answer belongs to";
+const CHANGES_PROTOCOL: &str = "the protocol is fixed when connecting; use the endpoint's protocol and login";
+const QUITS: &str = "the connection is shared; use Client::close";
+const RESETS: &str = "it would undo the login and the protocol for every task; connect anew instead";
+const WATCHES: &str = "another task could spend it; use Client::watch";
+const SELECTS: &str =
+    "it would hold for other tasks, and only until a reconnect; put the database into the URL";
+const LOGS_IN: &str = "it would hold for other tasks, and only until a reconnect; put the login into the URL";
+const TRACKS: &str = "it would hold only until a reconnect; use Cache::connect";
+const REPLICATES: &str = "it is part of replication, and not answered like a command";
+const NAMES: &str = "it would hold only until a reconnect; use Config::name";
+const CHANGES_MODE: &str = "it would hold for other tasks, and only until a reconnect; use Client::dedicated";
+pub(super) const BLOCKS: &str = "commands of other tasks would wait behind it; use Client::blocking_command";
+pub(super) const MULTI_OUTSIDE_PIPELINE: &str = "commands of other tasks would get into the transaction; use Client::transaction, or MULTI to EXEC in one pipeline";
+
+/// Subcommands of CLIENT that change how the server treats the connection.
+const CLIENT_MODES: [&str; 5] = ["NO-EVICT", "NO-TOUCH", "CACHING", "CAPA", "IMPORT-SOURCE"];

@@ -1,0 +1,165 @@
+//! Large values: read into the caller's memory, or streamed in and out, on a connection of their own. How that ends when
+//! a value is not read to its end: [`parting`](crate::connection::drain).
+
+mod reader;
+mod writer;
+
+pub use self::reader::ValueReader;
+pub use self::writer::ValueWriter;
+use valkey_rdma_resp::{Header, UnexpectedReply, Value};
+
+use crate::client::Client;
+use crate::connection::Outstanding;
+use crate::connection::RawConnection;
+use crate::error::{Error, LostCause};
+use crate::resp::RefusedCommand;
+use crate::resp::{CRLF, Command};
+
+impl Client {
+    /// Gets a value into memory of your own: the bytes are copied once, out of the receive window. Returns its
+    /// length; none if there is no such key.
+    ///
+    /// ```no_run
+    /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
+    /// let mut buffer = vec![0; 32 << 20];
+    /// if let Some(len) = client.get_into("kv:17", &mut buffer).await? {
+    ///     println!("{} bytes", buffer[..len].len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Unexpected`] if the value does not fit; [`Error::Connect`], [`Error::Server`] and [`Error::Lost`] as
+    /// for any command.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection it used, as for [`ValueReader`]. What is in the buffer then has no
+    /// meaning.
+    pub async fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
+        let Some(mut reader) = self.stream_reply(Command::new("GET").arg(key)).await? else {
+            return Ok(None);
+        };
+        let len = reader.len();
+        let Some(buffer) = buffer.get_mut(..len) else {
+            let got = format!("a string of {len} bytes");
+            return Err(UnexpectedReply { wanted: "a value that fits into the buffer", got }.into());
+        };
+        let mut filled = 0;
+        while filled < len {
+            filled += reader.read(&mut buffer[filled..]).await?;
+        }
+        reader.finish().await?;
+        Ok(Some(len))
+    }
+
+    /// Sends a command whose reply is one string, such as GET, and hands the string out as it arrives. None if the
+    /// reply is nothing.
+    ///
+    /// ```no_run
+    /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
+    /// use valkey_rdma_client::Command;
+    ///
+    /// if let Some(mut value) = client.stream_reply(Command::new("GET").arg("film")).await? {
+    ///     while let Some(chunk) = value.chunk().await? {
+    ///         println!("{} bytes", chunk.len());
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`command`](Self::command), and [`Error::Unexpected`] if the reply is not a string.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection it used, as for [`ValueReader`].
+    pub async fn stream_reply(&self, command: Command) -> Result<Option<ValueReader>, Error> {
+        if let Some(refusal) = command.refusal_outside_pipeline() {
+            return Err(refusal.into());
+        }
+        let limit = self.limit(&command);
+        let mut connection = self.checkout().await?;
+        let header = connection
+            .with_connection(limit, async |raw| {
+                raw.write_buffer.push(&command);
+                raw.outstanding = Outstanding::Replies(1);
+                raw.flush().await?;
+                header(raw).await
+            })
+            .await?;
+        match header {
+            Header::String(len) => {
+                connection.set_reusable(false);
+                Ok(Some(ValueReader::new(connection, limit, len)))
+            }
+            Header::Other(Value::Nil) => Ok(None),
+            Header::Other(Value::Error(error)) => Err(error.into()),
+            Header::Other(other) => {
+                Err(UnexpectedReply { wanted: "a bulk string", got: other.describe() }.into())
+            }
+        }
+    }
+
+    /// Sends a command whose last argument, of `len` bytes, you then write piece by piece. It runs when the last byte
+    /// is there, and never if the writer is dropped before.
+    ///
+    /// ```no_run
+    /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
+    /// use valkey_rdma_client::Command;
+    ///
+    /// let chunk = vec![7; 1 << 20];
+    /// let mut film = client.stream_argument(Command::new("SET").arg("film"), 512 << 20).await?;
+    /// for _ in 0..512 {
+    ///     film.write(&chunk).await?;
+    /// }
+    /// film.finish().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Connect`] if no connection could be made; [`Error::Refused`] as for [`command`](Self::command).
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection it used; the command does not run.
+    pub async fn stream_argument(&self, command: Command, len: usize) -> Result<ValueWriter, Error> {
+        if let Some(refusal) = command.refusal_outside_pipeline() {
+            return Err(refusal.into());
+        }
+        let limit = self.limit(&command);
+        let mut connection = self.checkout().await?;
+        connection.set_reusable(false);
+        let mut writer = ValueWriter::new(connection, limit, len);
+        writer
+            .with_connection(async |raw| {
+                raw.write_buffer.begin_streamed_argument(&command, len);
+                raw.flush().await
+            })
+            .await?;
+        Ok(writer)
+    }
+}
+
+async fn header(raw: &mut RawConnection) -> Result<Header, LostCause> {
+    loop {
+        match raw.decoder.header().map_err(LostCause::Protocol)? {
+            Some(Header::Other(Value::Push(_))) => {}
+            Some(header) => {
+                raw.outstanding = match header {
+                    Header::String(len) => Outstanding::Bytes(len + CRLF),
+                    Header::Other(_) => Outstanding::NOTHING,
+                };
+                return Ok(header);
+            }
+            None => std::future::poll_fn(|cx| raw.poll_fill(cx)).await?,
+        }
+    }
+}
+
+fn refused(command: &str, reason: &'static str) -> Error {
+    RefusedCommand { command: command.to_owned(), reason }.into()
+}
+
+#[cfg(test)]
+mod tests;

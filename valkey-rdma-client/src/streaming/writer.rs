@@ -1,0 +1,104 @@
+//! [`ValueWriter`]: an argument that is sent piece by piece.
+
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use valkey_rdma_resp::Value;
+
+use super::refused;
+use crate::connection::Outstanding;
+use crate::connection::RawConnection;
+use crate::dedicated::Dedicated;
+use crate::error::{Error, LostCause};
+use crate::stats::ConnectionInfo;
+
+/// An argument that is sent piece by piece, from [`Client::stream_argument`](crate::Client::stream_argument). Dropping it
+/// before [`finish`](Self::finish) closes the connection, and the command does not run.
+#[derive(Debug)]
+pub struct ValueWriter {
+    connection: Dedicated,
+    /// For each piece.
+    limit: Option<Duration>,
+    left: usize,
+}
+
+impl ValueWriter {
+    /// What writes the last argument, of so many bytes, of a command that is on its way.
+    pub(super) fn new(connection: Dedicated, limit: Option<Duration>, len: usize) -> Self {
+        Self { connection, limit, left: len }
+    }
+
+    /// Bytes still to be written.
+    #[must_use]
+    pub fn remaining(&self) -> usize {
+        self.left
+    }
+
+    /// Writes the next bytes. They are copied once, into the send buffer, unless they lie in a
+    /// [`BufferPool`](crate::BufferPool); returns when the last ones have been taken.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if these are more than announced, and none was written. [`Error::Server`] if the server will
+    /// not have the argument, [`Error::Lost`] if the connection ended, [`Error::TimedOut`] if the server did not take
+    /// these bytes in as long as a command may take. The command does not run in any of these cases.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection; the command does not run.
+    pub async fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let Some(left) = self.left.checked_sub(bytes.len()) else { return Err(refused(ARGUMENT, TOO_LONG)) };
+        self.with_connection(async |raw| raw.socket.write_all(bytes).await.map_err(LostCause::Io)).await?;
+        self.left = left;
+        Ok(())
+    }
+
+    /// Ends the argument and waits for the reply.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if bytes are missing; the command does not run then. Else as
+    /// [`Client::command`](crate::Client::command).
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection. The command may or may not run.
+    pub async fn finish(mut self) -> Result<Value, Error> {
+        if self.left > 0 {
+            return Err(refused(ARGUMENT, TOO_SHORT));
+        }
+        let reply = self
+            .with_connection(async |raw| {
+                raw.write_buffer.end_streamed_argument();
+                raw.outstanding = Outstanding::Replies(1);
+                raw.flush().await?;
+                let reply = raw.receive().await?;
+                raw.outstanding = Outstanding::NOTHING;
+                Ok(reply)
+            })
+            .await?;
+        self.connection.set_reusable(true);
+        match reply {
+            Value::Error(error) => Err(error.into()),
+            value => Ok(value),
+        }
+    }
+
+    /// What the connection runs on.
+    #[must_use]
+    pub fn info(&self) -> &ConnectionInfo {
+        self.connection.info()
+    }
+
+    /// Lends the connection out. A server that takes no more bytes may have said why.
+    pub(super) async fn with_connection<T>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut RawConnection) -> Result<T, LostCause>,
+    ) -> Result<T, Error> {
+        let work = async |raw: &mut RawConnection| match work(raw).await {
+            Ok(done) => Ok(Ok(done)),
+            Err(cause) => raw.read_final_error().map(Err).ok_or(cause),
+        };
+        Ok(self.connection.with_connection(self.limit, work).await??)
+    }
+}
+
+const ARGUMENT: &str = "a streamed argument";
+const TOO_LONG: &str = "it has more bytes than announced";
+const TOO_SHORT: &str = "it has fewer bytes than announced";
