@@ -7,10 +7,9 @@ use std::thread;
 
 use tokio::runtime::{Builder, Handle, RuntimeFlavor};
 use tokio::spawn;
-use tokio::task::coop::has_budget_remaining;
 use tokio::task::{block_in_place, spawn_blocking};
+use valkey_rdma_client::Command;
 use valkey_rdma_client::blocking::Client;
-use valkey_rdma_client::{Command, Error};
 
 use crate::target::target;
 
