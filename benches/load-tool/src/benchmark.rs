@@ -10,16 +10,17 @@ use crate::args::{Args, Instead, Selection};
 use crate::bytestream::{self, Direction};
 use crate::compare::compare;
 use crate::demo::DemoError;
+use crate::found::Found;
 use crate::generator::{Background, DialError, Fleet, FleetError, Limit, Target, complete};
 use crate::interrupt::Interrupt;
 use crate::matrix::{Axis, Matrix};
-use crate::output::{Found, Outputs};
-use crate::plan::Plan;
+use crate::output::Outputs;
+use crate::plan::{Plan, STEP};
 use crate::progress::Progress;
 use crate::report::{self, Format, IntervalLog, Style};
 use crate::result::TestResult;
 use crate::session::Session;
-use crate::sweep::{STEP, sweep};
+use crate::sweep::sweep;
 
 /// How long a turn of a comparison takes unless `-n` or `--duration` says: long enough to measure, short enough for the
 /// machine not to change meanwhile.

@@ -10,6 +10,7 @@
 
 mod background;
 mod commands;
+mod connections;
 mod dial;
 mod direct;
 mod fleet;
@@ -18,17 +19,20 @@ mod open;
 mod out;
 mod pace;
 mod retry;
+mod share;
 mod shared;
 mod thread;
+mod usage;
 mod wire;
 
 pub(crate) use background::Background;
+pub(crate) use connections::LinkInfo;
 pub(crate) use dial::{DialError, Target, dial_client, dial_plain};
 pub(crate) use fleet::{Fleet, FleetError, Watch};
 pub(crate) use job::{Job, Limit, Verify};
 pub(crate) use open::complete;
 pub(crate) use pace::{Arrivals, Pace};
-pub(crate) use thread::{LinkInfo, Usage};
+pub(crate) use usage::Usage;
 pub(crate) use wire::Wire;
 #[cfg(test)]
 pub(crate) use {

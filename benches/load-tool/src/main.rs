@@ -16,6 +16,8 @@ mod counters;
 mod demo;
 mod environment;
 mod faults;
+mod file;
+mod found;
 mod generator;
 mod interrupt;
 mod matrix;
@@ -28,6 +30,7 @@ mod reply;
 mod report;
 mod result;
 mod session;
+mod statistics;
 mod sweep;
 mod workload;
 

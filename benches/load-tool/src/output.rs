@@ -1,34 +1,13 @@
 //! Files that results are written to, found to be writable before anything is measured.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::fs::OpenOptions;
+use std::io;
+use std::path::PathBuf;
 
 use crate::args::{Args, Instead};
-use crate::compare::Comparison;
+use crate::file::write_file;
+use crate::found::Found;
 use crate::report::{IntervalLog, hdr, json, plot};
-use crate::result::{RunInfo, TestResult};
-use crate::sweep::Sweep;
-
-/// Everything that was found.
-#[derive(Debug, Default)]
-pub(crate) struct Found {
-    /// Tests, each with the run it belongs to.
-    pub(crate) tests: Vec<(RunInfo, TestResult)>,
-    /// Comparisons, and both servers.
-    pub(crate) comparisons: Vec<Comparison>,
-    /// The servers of the comparisons.
-    pub(crate) compared: Vec<RunInfo>,
-    /// Sweeps, each with the run it belongs to.
-    pub(crate) sweeps: Vec<(RunInfo, Sweep)>,
-}
-
-impl Found {
-    /// Whether nothing was measured.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.tests.is_empty() && self.comparisons.is_empty() && self.sweeps.is_empty()
-    }
-}
 
 /// The files that the user wants.
 #[derive(Debug, Default)]
@@ -87,14 +66,4 @@ impl Outputs {
         }
         Ok(())
     }
-}
-
-/// Writes a whole file.
-pub(crate) fn write_file(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> io::Result<()> {
-    let told = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-    let mut out = BufWriter::new(File::create(path).map_err(told)?);
-    write(&mut out).and_then(|()| out.flush()).map_err(told)
 }

@@ -10,13 +10,15 @@ use crate::args::{Args, Instead, Selection};
 use crate::generator::{Job, Limit, Pace, Verify};
 use crate::matrix::Axis;
 use crate::result::Shape;
-use crate::sweep::STEP;
 use crate::workload::{Counts, DefaultTest, Keys, Script, Sizes, Template, Values};
 
 /// Largest amount of values that is under way on one connection while keys are written.
 const POPULATE_BYTES: usize = 1 << 20;
 /// Largest number of commands that are under way on one connection while keys are written.
 const POPULATE_COMMANDS: usize = 64;
+
+/// How long a sweep tries each rate unless `--duration` is given.
+pub(crate) const STEP: Duration = Duration::from_secs(2);
 
 /// Everything about a run but the server.
 #[derive(Debug, Clone)]

@@ -10,8 +10,6 @@ use crate::result::TestResult;
 use crate::session::Session;
 use crate::workload::Script;
 
-/// How long each rate is tried unless `--duration` says.
-pub(crate) const STEP: Duration = Duration::from_secs(2);
 /// The rates that are tried, as shares of the closed loop's.
 const STEPS: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 /// How often the interval between a good and a bad rate is halved.

@@ -17,7 +17,7 @@ use super::job::Run;
 use super::lock;
 use super::out::{MAX_SLICES, Out};
 use super::retry::connect_again;
-use super::thread::Share;
+use super::share::Share;
 use super::wire::Wire;
 use crate::faults::{Fault, FaultKind};
 use crate::reply::{ReplyError, Skimmer, WantNothing};

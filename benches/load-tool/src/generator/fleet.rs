@@ -8,11 +8,14 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::connections::{Drive, LinkInfo};
 use super::dial::{DialError, Target};
 use super::job::{Job, Run};
 use super::lock;
 use super::open::Opening;
-use super::thread::{self as load_thread, Drive, LinkInfo, Order, Part, Plan, Share, Usage};
+use super::share::Share;
+use super::thread::{self as load_thread, Order, Part, Plan};
+use super::usage::Usage;
 use crate::counters::Counters;
 use crate::faults::{Fault, FaultKind};
 use crate::interrupt::Interrupt;

@@ -12,7 +12,7 @@ use super::dial::dial_client;
 use super::job::Run;
 use super::lock;
 use super::retry::connect_again;
-use super::thread::Share;
+use super::share::Share;
 use crate::faults::{Fault, FaultKind};
 use crate::reply::{Seen, WantNothing};
 use crate::workload::Step;

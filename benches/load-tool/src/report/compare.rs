@@ -3,9 +3,10 @@
 use std::io::{self, Write};
 
 use super::style::Style;
-use crate::compare::{Comparison, Ratio};
+use crate::compare::Comparison;
 use crate::counters::Counters;
 use crate::result::{RunInfo, Shape};
+use crate::statistics::Ratio;
 
 /// Counters that the table has room for, by their names in [`Counters::NAMES`].
 const SHOWN: [&str; 4] = ["work requests", "doorbells", "wake-ups", "bytes copied"];

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use hdrhistogram::Histogram;
 
-use crate::output::{Found, write_file};
+use crate::file::write_file;
+use crate::found::Found;
 use crate::result::TestResult;
 
 /// Lines of a percentile distribution per halving of the distance to 100 %.

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::compare::{Comparison, Ratio, Side};
+use crate::compare::{Comparison, Side};
 use crate::counters::Counters;
+use crate::found::Found;
 use crate::generator::Pace;
 use crate::measure::{Latencies, Series};
-use crate::output::Found;
 use crate::result::{RunInfo, Shape, TestResult};
+use crate::statistics::Ratio;
 use crate::sweep::Sweep;
 
 /// The quantiles that are written.

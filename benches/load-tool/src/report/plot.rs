@@ -4,8 +4,8 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use crate::compare::Comparison;
+use crate::found::Found;
 use crate::measure::{Latencies, Series};
-use crate::output::Found;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;

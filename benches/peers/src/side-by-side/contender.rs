@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use crate::server::ServerKind;
 use crate::told::{self, Told};
 
 /// How a program reaches its server.
@@ -64,6 +63,17 @@ impl Perftest {
             Self::SendLatency => "ib_send_lat",
         }
     }
+}
+
+/// Which server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServerKind {
+    /// The real one.
+    Valkey,
+    /// Ours.
+    Mock,
+    /// Ours, with a processor that does nothing but look for completions.
+    BusyMock,
 }
 
 /// One program with its settings.

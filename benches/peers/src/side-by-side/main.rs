@@ -9,10 +9,13 @@ mod contender;
 mod host;
 mod matrix;
 mod measure;
+mod place;
 mod plot;
+mod programs;
 mod ratio;
 mod record;
 mod report;
+mod sample;
 mod server;
 mod told;
 
@@ -21,8 +24,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use call::Programs;
-use matrix::{Place, Row};
+use matrix::Row;
+use place::Place;
+use programs::Programs;
 use record::{Earlier, JsonFile};
 
 /// Runs workloads side by side: this project's programs and the reference's, in turn, several rounds.

@@ -2,19 +2,9 @@
 
 use std::fmt;
 
-use clap::ValueEnum;
-
-use crate::contender::{Contender, Library, Perftest, Transport};
-use crate::server::ServerKind;
-
-/// Where the programs run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Place {
-    /// In the lab, on kernel verbs.
-    Lab,
-    /// On any machine: TCP over loopback and the emulated device.
-    Host,
-}
+use crate::contender::{Contender, Library, Perftest, ServerKind, Transport};
+use crate::place::Place;
+use crate::sample::Figure;
 
 /// One workload.
 #[derive(Clone, Debug)]
@@ -35,16 +25,6 @@ pub(crate) struct Target {
     pub(crate) against: usize,
     pub(crate) figure: Figure,
     pub(crate) bound: Bound,
-}
-
-/// What is compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Figure {
-    Rate,
-    P50,
-    P99,
-    ClientCpu,
-    ServerCpu,
 }
 
 /// On which side of a ratio we want to be.

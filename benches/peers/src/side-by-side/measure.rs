@@ -2,46 +2,16 @@
 
 use std::process::Stdio;
 
-use serde::{Deserialize, Serialize};
+use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::call::Programs;
-use crate::contender::Contender;
+use crate::contender::{Contender, ServerKind};
 use crate::host;
-use crate::matrix::{Figure, Place, Row};
-use crate::report;
-use crate::server::{Server, ServerKind};
+use crate::matrix::Row;
+use crate::place::Place;
+use crate::programs::Programs;
+use crate::sample::{Sample, Samples};
+use crate::server::Server;
 use crate::told::Told;
-
-/// One run of one program.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Sample {
-    /// Requests per second.
-    pub(crate) rate: f64,
-    /// Milliseconds.
-    pub(crate) p50: Option<f64>,
-    /// Milliseconds.
-    pub(crate) p99: Option<f64>,
-    /// Processor time of the program, user and system, in microseconds per request, without what its start and end take.
-    /// None if it did hardly more.
-    pub(crate) client_cpu: Option<f64>,
-    /// The same of the server.
-    pub(crate) server_cpu: Option<f64>,
-}
-
-impl Sample {
-    pub(crate) fn figure(&self, figure: Figure) -> Option<f64> {
-        match figure {
-            Figure::Rate => Some(self.rate),
-            Figure::P50 => self.p50,
-            Figure::P99 => self.p99,
-            Figure::ClientCpu => self.client_cpu,
-            Figure::ServerCpu => self.server_cpu,
-        }
-    }
-}
-
-/// The samples of every program of a row, one a round.
-pub(crate) type Samples = Vec<Vec<Sample>>;
 
 /// Runs a row.
 ///
@@ -65,7 +35,7 @@ pub(crate) fn row(programs: &Programs, place: Place, row: &Row, rounds: u32) -> 
         let start = || run(programs, contender, contender.fewest(), row.value_len, server_of(contender));
         starts.push(start()?.cheaper(start()?));
     }
-    let progress = report::progress(row, rounds);
+    let progress = progress(row, rounds);
     for round in 0..rounds as usize {
         for turn in 0..row.contenders.len() {
             // Nobody always runs first, or always after the same one.
@@ -142,6 +112,15 @@ fn run(
         client_cpu: host::cpu_of_ended_children() - children_before,
         server_cpu: server.zip(server_before).map(|(server, before)| server.cpu() - before),
     })
+}
+
+/// A bar on standard error while a row runs; nothing where that is no terminal.
+fn progress(row: &Row, rounds: u32) -> ProgressBar {
+    let bar = ProgressBar::new(u64::from(rounds) * row.contenders.len() as u64);
+    if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len} {msg}") {
+        bar.set_style(style);
+    }
+    bar.with_prefix(row.name.clone())
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use plotters::prelude::*;
 
-use crate::matrix::{Bound, Figure, Row};
-use crate::measure::Samples;
+use crate::matrix::{Bound, Row};
 use crate::ratio::Ratio;
+use crate::sample::{Figure, Samples};
 
 /// Width of the picture.
 const WIDTH: u32 = 1100;

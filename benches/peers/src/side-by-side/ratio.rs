@@ -1,7 +1,6 @@
 //! Ratios: two programs compared round by round, because the machine's mood changes between rounds and not within.
 
-use crate::matrix::Figure;
-use crate::measure::{Sample, Samples};
+use crate::sample::{Figure, Sample, Samples};
 
 /// Ours against theirs, round by round.
 #[derive(Clone, Debug)]

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::host::Environment;
-use crate::matrix::{Figure, Row};
-use crate::measure::{Sample, Samples};
+use crate::matrix::Row;
 use crate::ratio::Ratio;
+use crate::sample::{Figure, Sample, Samples};
 
 /// A file for the results, made before anything is measured.
 pub(crate) struct JsonFile {
@@ -99,7 +99,8 @@ impl RowRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matrix::{Place, rows};
+    use crate::matrix::rows;
+    use crate::place::Place;
 
     #[test]
     fn an_earlier_run_is_found_by_the_names_of_row_and_contenders() {

@@ -2,13 +2,11 @@
 
 use std::io::{Write, stdout};
 
-use indicatif::{ProgressBar, ProgressStyle};
-
 use crate::host::Environment;
-use crate::matrix::{Bound, Figure, Row, Target};
-use crate::measure::{Sample, Samples};
+use crate::matrix::{Bound, Row, Target};
 use crate::ratio::{Ratio, median};
 use crate::record::Earlier;
+use crate::sample::{Figure, Sample, Samples};
 
 pub(crate) fn list(row: &Row) {
     say(&row.to_string());
@@ -19,15 +17,6 @@ pub(crate) fn head(environment: &Environment, rounds: u32) {
     say(&format!(
         "{rounds} rounds; medians; ratios are ours against theirs of the same round: median (lowest to highest)\n"
     ));
-}
-
-/// A bar on standard error while a row runs; nothing where that is no terminal.
-pub(crate) fn progress(row: &Row, rounds: u32) -> ProgressBar {
-    let bar = ProgressBar::new(u64::from(rounds) * row.contenders.len() as u64);
-    if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len} {msg}") {
-        bar.set_style(style);
-    }
-    bar.with_prefix(row.name.clone())
 }
 
 pub(crate) fn row(row: &Row, samples: &Samples, earlier: Option<&Earlier>) {

@@ -3,20 +3,10 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use crate::call::Programs;
+use crate::contender::ServerKind;
 use crate::host;
-use crate::matrix::Place;
-
-/// Which server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ServerKind {
-    /// The real one.
-    Valkey,
-    /// Ours.
-    Mock,
-    /// Ours, with a processor that does nothing but look for completions.
-    BusyMock,
-}
+use crate::place::Place;
+use crate::programs::Programs;
 
 /// A running server; dropping it kills it.
 pub(crate) struct Server {

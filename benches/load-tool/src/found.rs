@@ -1,0 +1,25 @@
+//! Everything that a run found.
+
+use crate::compare::Comparison;
+use crate::result::{RunInfo, TestResult};
+use crate::sweep::Sweep;
+
+/// Everything that was found.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// Tests, each with the run it belongs to.
+    pub(crate) tests: Vec<(RunInfo, TestResult)>,
+    /// Comparisons, and both servers.
+    pub(crate) comparisons: Vec<Comparison>,
+    /// The servers of the comparisons.
+    pub(crate) compared: Vec<RunInfo>,
+    /// Sweeps, each with the run it belongs to.
+    pub(crate) sweeps: Vec<(RunInfo, Sweep)>,
+}
+
+impl Found {
+    /// Whether nothing was measured.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tests.is_empty() && self.comparisons.is_empty() && self.sweeps.is_empty()
+    }
+}
