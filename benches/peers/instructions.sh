@@ -33,7 +33,7 @@ per_request() {
     echo $(((long - short) / (2 * requests)))
 }
 
-ours=("$programs/valkey-rdma-benchmark" -u "rdma://$address:6379?protocol=resp2&timeout=60s" -d 3 -t get --csv)
+ours=("$programs/valkey-rdma-benchmark" -u "rdma://$address:6379?protocol=resp2&timeout=60s" -d 3 -t get --populate all --csv)
 theirs=("$server/valkey-benchmark" --rdma -h "$address" -p 6379 -d 3 -t get --csv)
 printf '%-46s %8s %8s %7s\n' "instructions per GET of 3 B" ours theirs ratio
 

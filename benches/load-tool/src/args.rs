@@ -19,8 +19,8 @@ use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, ValueEnum};
 use valkey_rdma_client::Endpoint;
 
 use crate::generator::{Arrivals, Verify};
-use crate::matrix::Matrix;
-use crate::workload::{DefaultTest, Distribution, Keys, Mix, Sizes, TestsError, tests_from_list};
+use crate::matrix::{Axis, Matrix};
+use crate::workload::{DefaultTest, Distribution, Keys, Mix, Populate, Sizes, TestsError, tests_from_list};
 
 pub(crate) use refused::REFUSED;
 pub(crate) use secret::{Password, ServerUrl};
@@ -207,6 +207,14 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "LEVEL", default_value_t = Verify::Length)]
     pub(crate) verify: Verify,
 
+    /// What to write before tests that read keys (get, mget, --ratio); with none, the test fails if the keys are missing
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t = Populate::None)]
+    pub(crate) populate: Populate,
+
+    /// End the run if no reply arrives for this long while requests are waiting; 0: wait for ever
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = seconds_or_none)]
+    reply_timeout: Duration,
+
     /// Stop at the first wrong reply
     #[arg(long)]
     pub(crate) fail_fast: bool,
@@ -284,7 +292,7 @@ Examples:
   What RDMA gains over TCP on the same server, with a plot:
     valkey-rdma-benchmark -u rdma://192.168.1.1:6379 --compare valkey://192.168.1.1:6379 -t set,get --plot gain.svg
   The highest rate with a p99 below 1 ms:
-    valkey-rdma-benchmark -h 192.168.1.1 --rdma -t get --sweep --target-p99 1
+    valkey-rdma-benchmark -h 192.168.1.1 --rdma -t set,get --sweep --target-p99 1
   One connection shared by 50 tasks, 64 KiB values, a million random keys:
     valkey-rdma-benchmark -h 192.168.1.1 --rdma -c 1 --tasks-per-connection 50 -d 65536 -r 1000000 -t set,get
 
@@ -345,6 +353,13 @@ fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+fn seconds_or_none(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=1e7).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("expected seconds, from 0 to 10000000".to_owned()),
+    }
+}
+
 fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate == 0.0 || (1e-3..=1e9).contains(&rate) => Ok(rate),
@@ -394,6 +409,33 @@ impl Args {
         }
         check::check(&args, &matches)?;
         Ok(args)
+    }
+
+    /// These flags at one point of `--matrix`.
+    #[must_use]
+    fn at(&self, point: &[(Axis, u64)]) -> Args {
+        let mut args = Args { matrix: None, ..self.clone() };
+        for &(axis, value) in point {
+            // The ranges of the axes are those of the flags.
+            let value32 = u32::try_from(value).unwrap_or(u32::MAX);
+            match axis {
+                Axis::Connections => args.clients = value32,
+                Axis::Pipeline => args.pipeline = value32,
+                Axis::Size => args.sizes = Sizes::fixed(value),
+                Axis::Tasks => args.tasks_per_connection = (value > 0).then_some(value32),
+                Axis::Threads => args.threads = u16::try_from(value).unwrap_or(u16::MAX),
+                Axis::RxSize => args.rx_size = Some(value32),
+            }
+        }
+        args
+    }
+
+    /// The default of `--reply-timeout`.
+    pub(crate) const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
+
+    /// How long connections wait for a reply; `None` for ever.
+    pub(crate) fn reply_timeout(&self) -> Option<Duration> {
+        (!self.reply_timeout.is_zero()).then_some(self.reply_timeout)
     }
 
     /// Length of the keyspace, `None` for a single key.

@@ -228,7 +228,11 @@ impl Bench<'_, '_> {
                 if self.interrupt.is_asked() {
                     break;
                 }
-                let result = session.test(&script, self.progress, self.log.as_mut()).await;
+                let result = {
+                    let console = &mut *self.console;
+                    let say = &mut |text: &str| console.say(text);
+                    session.test(&script, self.progress, self.log.as_mut(), say).await
+                };
                 if self.interrupt.is_asked() && result.replies() == 0 {
                     break;
                 }
@@ -279,7 +283,6 @@ impl Bench<'_, '_> {
 
     /// Measures two servers in turns.
     async fn compare(&mut self, other: Target) -> Result<(), RunError> {
-        let plans = self.args.matrix.as_ref().map_or(vec![Vec::new()], Matrix::combinations);
         let rounds = self.args.rounds as usize;
         if [self.target, &other]
             .iter()
@@ -294,43 +297,51 @@ impl Bench<'_, '_> {
             (None, Some(time)) => Limit::Time(time / self.args.rounds),
             (None, None) => Limit::Time(TURN),
         };
-        for point in &plans {
-            let mut plan = self.plan.at(point);
-            plan.limit = turn;
-            let target = self.target.clone();
-            let Some(one) = self.session(target, plan.clone()).await? else { return Ok(()) };
-            let Some(two) = self.session(other.clone(), plan).await? else { return Ok(()) };
-            let runs = vec![one.info().await, two.info().await];
-            report::write_compare_head(self.console.out, &runs, self.console.style)?;
-            self.console.out.flush()?;
-            let mut sessions = [one, two];
-            let mut failed = Vec::new();
-            let mut comparisons = Vec::new();
-            for script in self.plan.scripts.clone() {
-                if self.interrupt.is_asked() {
-                    break;
-                }
-                let compared =
-                    compare(&mut sessions, &script, turn, rounds, self.progress, self.interrupt, &mut failed)
-                        .await;
-                if let Some(comparison) = compared {
-                    for total in comparison.faults() {
-                        report::write_faults(self.console.err, total, self.console.err_style)?;
-                    }
-                    comparisons.push(comparison);
-                }
+        let mut plan = self.plan.clone();
+        plan.limit = turn;
+        let target = self.target.clone();
+        let Some(one) = self.session(target, plan.clone()).await? else { return Ok(()) };
+        let Some(two) = self.session(other.clone(), plan).await? else { return Ok(()) };
+        let runs = vec![one.info().await, two.info().await];
+        report::write_compare_head(self.console.out, &runs, self.console.style)?;
+        self.console.out.flush()?;
+        let mut sessions = [one, two];
+        let mut failed = Vec::new();
+        let mut comparisons = Vec::new();
+        for script in self.plan.scripts.clone() {
+            if self.interrupt.is_asked() {
+                break;
             }
-            for result in failed {
-                report::write_faults(self.console.err, &result, self.console.err_style)?;
-                self.found.tests.push((runs[0].clone(), result));
+            let console = &mut *self.console;
+            let say = &mut |text: &str| console.say(text);
+            let compared = compare(
+                &mut sessions,
+                &script,
+                turn,
+                rounds,
+                self.progress,
+                self.interrupt,
+                &mut failed,
+                say,
+            )
+            .await;
+            if let Some(comparison) = compared {
+                for total in comparison.faults() {
+                    report::write_faults(self.console.err, total, self.console.err_style)?;
+                }
+                comparisons.push(comparison);
             }
-            let names = [runs[0].transport.as_str(), runs[1].transport.as_str()];
-            let names = if names[0] == names[1] { ["this", "other"] } else { names };
-            report::write_comparisons(self.console.out, names, &comparisons, self.console.style)?;
-            report::write_ratios(self.console.out, names, &comparisons, self.console.style)?;
-            self.found.comparisons.extend(comparisons);
-            self.found.compared = runs;
         }
+        for result in failed {
+            report::write_faults(self.console.err, &result, self.console.err_style)?;
+            self.found.tests.push((runs[0].clone(), result));
+        }
+        let names = [runs[0].transport.as_str(), runs[1].transport.as_str()];
+        let names = if names[0] == names[1] { ["this", "other"] } else { names };
+        report::write_comparisons(self.console.out, names, &comparisons, self.console.style)?;
+        report::write_ratios(self.console.out, names, &comparisons, self.console.style)?;
+        self.found.comparisons.extend(comparisons);
+        self.found.compared = runs;
         if self.interrupt.is_asked() {
             self.console.say("interrupted: only whole rounds are told");
         }
@@ -352,9 +363,11 @@ impl Bench<'_, '_> {
             }
             self.console.out.flush()?;
             let script = Arc::clone(&script);
+            let console = &mut *self.console;
+            let say = &mut |text: &str| console.say(text);
+            let (arrivals, progress) = (self.args.arrivals, self.progress);
             let swept =
-                sweep(&mut session, &script, self.args.arrivals, each, limit, self.progress, self.interrupt)
-                    .await;
+                sweep(&mut session, &script, arrivals, each, limit, progress, self.interrupt, say).await;
             match swept {
                 Ok(sweep) => {
                     report::write_sweep(self.console.out, &sweep, self.console.style)?;
@@ -384,8 +397,12 @@ impl Bench<'_, '_> {
         let message = self.args.sizes.single().ok_or_else(|| {
             RunError::Refused("-t stream and echo send messages of one size, so -d is one number".to_owned())
         })?;
-        let ends =
-            bytestream::Ends { connections: self.args.clients as usize, message, limit: self.plan.limit };
+        let ends = bytestream::Ends {
+            connections: self.args.clients as usize,
+            message,
+            limit: self.plan.limit,
+            reply_timeout: self.args.reply_timeout(),
+        };
         let result = bytestream::measure(self.target, direction, &ends, self.interrupt).await?;
         result.write(self.console.out, self.target, &ends)?;
         bytestream::write_reference(self.console.out, self.target, direction, message).await?;

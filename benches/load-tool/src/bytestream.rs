@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use valkey_rdma_transport::{Config, DeviceKind, Listener, TransportError};
 
 use crate::args::Transport;
-use crate::generator::{DialError, Limit, Target, Wire, dial_plain};
+use crate::generator::{DialError, Limit, NoReply, ReplyTimer, Target, Wire, dial_plain};
 use crate::interrupt::Interrupt;
 use crate::measure::Latencies;
 
@@ -41,6 +41,8 @@ pub(crate) struct Ends {
     pub(crate) message: usize,
     /// When it ends; requests are messages.
     pub(crate) limit: Limit,
+    /// How long one message may take; `None` for ever.
+    pub(crate) reply_timeout: Option<Duration>,
 }
 
 /// What went wrong.
@@ -72,6 +74,9 @@ pub(crate) enum Error {
         /// Where.
         at: usize,
     },
+    /// The other end neither reads nor answers.
+    #[error("the other end does not go on; is it valkey-rdma-benchmark --serve-echo?")]
+    Silent(#[from] NoReply),
     /// A count that is not what was sent.
     #[error("{arrived} bytes arrived of {sent} that were sent")]
     Miscounted {
@@ -167,6 +172,7 @@ pub(crate) async fn measure(
     let shared = Arc::new(Sending {
         message: (0..ends.message).map(|at| (at % 251) as u8).collect(),
         limit: ends.limit,
+        reply_timeout: ends.reply_timeout,
         sent: AtomicU64::new(0),
         started: Instant::now(),
         interrupt: interrupt.clone(),
@@ -216,6 +222,7 @@ pub(crate) async fn measure(
 struct Sending {
     message: Vec<u8>,
     limit: Limit,
+    reply_timeout: Option<Duration>,
     sent: AtomicU64,
     started: Instant,
     interrupt: Interrupt,
@@ -234,16 +241,23 @@ impl Sending {
     }
 
     async fn stream(&self, mut wire: Wire) -> Result<(u64, Latencies), Error> {
-        wire.write_all(&[SINK]).await?;
+        let mut timer = ReplyTimer::new(self.reply_timeout);
+        let mut begin = Instant::now();
+        timer.wait(|| begin, wire.write_all(&[SINK])).await??;
         let mut count = 0;
         while self.draw() {
-            wire.write_all(&self.message).await?;
+            begin = Instant::now();
+            timer.wait(|| begin, wire.write_all(&self.message)).await??;
             count += 1;
         }
-        wire.write_all(&[END]).await?;
-        wire.flush().await?;
         let mut arrived = [0; 8];
-        wire.read_exact(&mut arrived).await?;
+        let end = async {
+            wire.write_all(&[END]).await?;
+            wire.flush().await?;
+            wire.read_exact(&mut arrived).await
+        };
+        begin = Instant::now();
+        timer.wait(|| begin, end).await??;
         let (arrived, sent) = (u64::from_be_bytes(arrived), count * self.message.len() as u64);
         if arrived != sent {
             return Err(Error::Miscounted { arrived, sent });
@@ -253,7 +267,9 @@ impl Sending {
 
     async fn echo(&self, wire: Wire) -> Result<(u64, Latencies), Error> {
         let (mut reader, mut writer) = tokio::io::split(wire);
-        writer.write_all(&[ECHO]).await?;
+        let mut timer = ReplyTimer::new(self.reply_timeout);
+        let begin = Instant::now();
+        timer.wait(|| begin, writer.write_all(&[ECHO])).await??;
         let mut echo = vec![0; self.message.len().min(ROOM)];
         let mut latencies = Latencies::default();
         let mut count = 0;
@@ -279,7 +295,8 @@ impl Sending {
                 Ok(())
             };
             // A large echo comes back while it is still being sent.
-            let (sent, received) = tokio::join!(send, receive);
+            let both = async { tokio::join!(send, receive) };
+            let (sent, received) = timer.wait(|| begin, both).await?;
             sent?;
             received?;
             latencies.record(begin.elapsed());

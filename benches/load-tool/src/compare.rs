@@ -90,6 +90,7 @@ impl Comparison {
 
 /// Runs one test in `rounds` rounds, each of which ends at `turn` on either server. `None` if the user interrupted before
 /// the first round was whole, or the test could not be prepared: then its result is in `failed`.
+#[expect(clippy::too_many_arguments, reason = "each is one part of a run")]
 pub(crate) async fn compare(
     sessions: &mut [Session; 2],
     script: &Arc<Script>,
@@ -98,11 +99,16 @@ pub(crate) async fn compare(
     progress: Progress,
     interrupt: &Interrupt,
     failed: &mut Vec<TestResult>,
+    say: &mut dyn FnMut(&str),
 ) -> Option<Comparison> {
-    for session in sessions.iter_mut() {
-        if let Err(result) = session.prepare(script, progress).await {
-            failed.push(*result);
-            return None;
+    let mut numbers = [None; 2];
+    for (session, numbers) in sessions.iter_mut().zip(&mut numbers) {
+        match session.prepare(script, progress, say).await {
+            Ok(limited) => *numbers = limited,
+            Err(result) => {
+                failed.push(*result);
+                return None;
+            }
         }
     }
     let mut sides = [Side::new(&script.title), Side::new(&script.title)];
@@ -111,8 +117,9 @@ pub(crate) async fn compare(
         let first = number % 2;
         let mut results = [None, None];
         for turn_of in [first, 1 - first] {
-            let session = &sessions[turn_of];
-            results[turn_of] = Some(session.measure(script, turn, session.plan().pace, progress).await);
+            let session = &mut sessions[turn_of];
+            let (limit, pace) = ((turn, numbers[turn_of]), session.plan().pace);
+            results[turn_of] = Some(session.measure(script, limit, pace, progress).await);
         }
         if interrupt.is_asked() {
             break; // The round is not whole.

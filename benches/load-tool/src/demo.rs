@@ -88,9 +88,17 @@ pub(crate) async fn demo(
         let mut sessions = [emulated, tcp];
         for script in &plan.scripts {
             let mut failed = Vec::new();
-            let compared =
-                compare(&mut sessions, script, pace.turn, pace.rounds, progress, interrupt, &mut failed)
-                    .await;
+            let compared = compare(
+                &mut sessions,
+                script,
+                pace.turn,
+                pace.rounds,
+                progress,
+                interrupt,
+                &mut failed,
+                &mut |_| {},
+            )
+            .await;
             comparisons.extend(compared);
         }
     }

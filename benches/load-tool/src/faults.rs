@@ -39,6 +39,8 @@ pub(crate) enum FaultKind {
     ServerError(String),
     /// The connection was lost before the reply came.
     ConnectionLost,
+    /// No complete reply arrived within `--reply-timeout`.
+    NoReply,
     /// A connection could not be opened anew (`-k 0`).
     ConnectFailed,
     /// The client library does not send this command on a shared connection.
@@ -62,6 +64,7 @@ impl fmt::Display for FaultKind {
             FaultKind::WrongReply => out.write_str("wrong reply"),
             FaultKind::ServerError(code) => write!(out, "server error {code}"),
             FaultKind::ConnectionLost => out.write_str("connection lost"),
+            FaultKind::NoReply => out.write_str("no reply"),
             FaultKind::ConnectFailed => out.write_str("connect failed"),
             FaultKind::Refused => out.write_str("refused by the client"),
             FaultKind::NotSent => out.write_str("not sent"),

@@ -18,6 +18,7 @@ mod job;
 mod open;
 mod out;
 mod pace;
+mod reply_timer;
 mod retry;
 mod share;
 mod shared;
@@ -32,6 +33,7 @@ pub(crate) use fleet::{Fleet, FleetError, Watch};
 pub(crate) use job::{Job, Limit, Verify};
 pub(crate) use open::complete;
 pub(crate) use pace::{Arrivals, Pace};
+pub(crate) use reply_timer::{NoReply, ReplyTimer};
 pub(crate) use usage::Usage;
 pub(crate) use wire::Wire;
 #[cfg(test)]

@@ -46,6 +46,32 @@ impl Axis {
     }
 }
 
+impl Axis {
+    /// The name in `--matrix`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Axis::Connections => "c",
+            Axis::Pipeline => "P",
+            Axis::Size => "d",
+            Axis::Tasks => "tasks",
+            Axis::Threads => "threads",
+            Axis::RxSize => "rx",
+        }
+    }
+
+    /// The name of the flag's field in `Args`.
+    pub(crate) fn id(self) -> &'static str {
+        match self {
+            Axis::Connections => "clients",
+            Axis::Pipeline => "pipeline",
+            Axis::Size => "sizes",
+            Axis::Tasks => "tasks_per_connection",
+            Axis::Threads => "threads",
+            Axis::RxSize => "rx_size",
+        }
+    }
+}
+
 impl FromStr for Matrix {
     type Err = MatrixError;
 
@@ -70,6 +96,11 @@ impl Matrix {
     /// Whether some combination has tasks that share connections.
     pub(crate) fn has_tasks(&self) -> bool {
         self.axes.iter().any(|(axis, values)| *axis == Axis::Tasks && values.iter().any(|&tasks| tasks > 0))
+    }
+
+    /// What varies.
+    pub(crate) fn axes(&self) -> impl Iterator<Item = Axis> {
+        self.axes.iter().map(|(axis, _)| *axis)
     }
 
     /// Every combination, the last axis varying fastest.

@@ -10,12 +10,14 @@ use crate::args::{Args, Instead, Selection};
 use crate::generator::{Job, Limit, Pace, Verify};
 use crate::matrix::Axis;
 use crate::result::Shape;
-use crate::workload::{Counts, DefaultTest, Keys, Script, Sizes, Template, Values};
+use crate::workload::{Counts, DefaultTest, Expect, Keys, Populate, Script, Sizes, Step, Template, Values};
 
 /// Largest amount of values that is under way on one connection while keys are written.
 const POPULATE_BYTES: usize = 1 << 20;
 /// Largest number of commands that are under way on one connection while keys are written.
 const POPULATE_COMMANDS: usize = 64;
+/// Requests that are sent to see whether the keys of a test exist.
+const SAMPLE: u64 = 100;
 
 /// How long a sweep tries each rate unless `--duration` is given.
 pub(crate) const STEP: Duration = Duration::from_secs(2);
@@ -35,10 +37,22 @@ pub(crate) struct Plan {
     pub(crate) pace: Pace,
     /// What is checked.
     pub(crate) verify: Verify,
+    /// What is written before a test that reads keys.
+    pub(crate) populate: Populate,
     keys: Keys,
     values: Values,
     fail_fast: bool,
     keep_alive: bool,
+    reply_timeout: Option<Duration>,
+}
+
+/// What has to be done before a test that reads keys.
+#[derive(Debug, Clone)]
+pub(crate) struct Population {
+    /// Writes the keys, or looks a few of them up.
+    pub(crate) job: Job,
+    /// What to report before the job starts.
+    pub(crate) notice: Option<String>,
 }
 
 impl Plan {
@@ -69,10 +83,12 @@ impl Plan {
                 rate => Pace::Open { rate, arrivals: args.arrivals },
             },
             verify: args.verify,
+            populate: args.populate,
             values: Values::new(args.sizes.clone(), keys.count(), args.pool),
             keys,
             fail_fast: args.fail_fast,
             keep_alive: args.keep_alive == 1,
+            reply_timeout: args.reply_timeout(),
         };
         Ok(plan)
     }
@@ -86,11 +102,18 @@ impl Plan {
             warmup: None,
             pace: Pace::Closed,
             verify: Verify::Full,
+            populate: Populate::All,
             keys: Keys::SINGLE,
             values: Values::new(sizes, 1, false),
             fail_fast: false,
             keep_alive: true,
+            reply_timeout: Some(Args::REPLY_TIMEOUT),
         }
+    }
+
+    /// How long connections wait for a reply; `None` for ever.
+    pub(crate) fn reply_timeout(&self) -> Option<Duration> {
+        self.reply_timeout
     }
 
     /// Whether the first wrong reply ends a test.
@@ -135,50 +158,71 @@ impl Plan {
             fail_fast: self.fail_fast,
             keep_alive: self.keep_alive,
             patience: Plan::PATIENCE,
+            reply_timeout: self.reply_timeout,
             intervals: false,
         }
     }
 
-    /// Writes the keys that `script` reads; `None` if it reads none.
-    pub(crate) fn population(&self, script: &Script) -> Option<Job> {
+    /// Writes the keys that `script` reads, or makes sure that they exist. `None` if it reads none.
+    pub(crate) fn population(&self, script: &Arc<Script>) -> Option<Population> {
         let writer = script.writer.as_ref()?;
+        if self.populate == Populate::None {
+            let requests = match self.limit {
+                Limit::Requests(requests) => requests.min(SAMPLE),
+                Limit::Time(_) => SAMPLE,
+            };
+            let job = self.job(script, Limit::Requests(requests), Pace::Closed);
+            return Some(Population { job: Job { keep_alive: true, ..job }, notice: None });
+        }
         let len = self.keys.len.map_or(1, NonZeroU64::get);
         let drawn = match self.limit {
             Limit::Requests(requests) => Some(requests),
-            // Nobody knows how many will be read.
+            // The number of requests is not known beforehand.
             Limit::Time(_) => None,
         };
-        let (template, keys, requests) = match drawn {
-            Some(requests) if len > requests => (writer.clone(), self.keys, requests),
-            _ => (self.set(), Keys::sequential(self.keys.len), len),
+        let one_key = writer.slots().len() <= 1;
+        let (template, keys, requests, count) = match drawn {
+            Some(requests) if len > requests && (one_key || self.populate == Populate::All) => {
+                let count = requests.saturating_mul(writer.slots().len() as u64).min(len);
+                let writer = if self.populate == Populate::All { writer.clone() } else { self.set() };
+                (writer, self.keys, requests, count)
+            }
+            _ => (self.set(), Keys::sequential(self.keys.len), len, len),
         };
-        let step = crate::workload::Step::new(template, crate::workload::Expect::Status("OK"));
-        let pipeline = (POPULATE_BYTES / self.values.sizes().longest().max(1)).clamp(1, POPULATE_COMMANDS);
+        let (expect, which) = match self.populate {
+            Populate::All => (Expect::Status("OK"), "writes"),
+            _ => (Expect::StatusOrNil("OK"), "writes the missing ones of"),
+        };
+        let longest = self.values.sizes().longest();
+        let notice = format!(
+            "{}: --populate {which} {count} keys first, with values of at most {longest} bytes",
+            script.title
+        );
+        let pipeline = (POPULATE_BYTES / longest.max(1)).clamp(1, POPULATE_COMMANDS);
         let job = self.job(
-            &Arc::new(Script::single("writing keys", step, None)),
+            &Arc::new(Script::single("writing keys", Step::new(template, expect), None)),
             Limit::Requests(requests),
             Pace::Closed,
         );
-        Some(Job { keys, pipeline: pipeline as u64, keep_alive: true, ..job })
+        let job = Job { keys, pipeline: pipeline as u64, keep_alive: true, ..job };
+        Some(Population { job, notice: Some(notice) })
     }
 
     /// The warm-up of a test: the same requests, for a time.
-    pub(crate) fn warming_up(&self, script: &Arc<Script>, time: Duration) -> Job {
+    pub(crate) fn warming_up(&self, script: &Arc<Script>, time: Duration, written: Option<u64>) -> Job {
         let numbers = match self.limit {
             Limit::Requests(requests) => Some(requests),
-            Limit::Time(_) => None,
+            Limit::Time(_) => written,
         };
         Job { numbers, ..self.job(script, Limit::Time(time), self.pace) }
     }
 
     fn set(&self) -> Template {
-        Template::new(&["SET", "key:__rand_int__", "__data__"], self.keys.len.is_some())
-    }
-
-    /// Whether a test of `script` that was right has just written what `next` reads.
-    pub(crate) fn has_written(&self, script: &Script, next: &Script) -> bool {
-        matches!(self.limit, Limit::Requests(_))
-            && next.writer.as_ref().is_some_and(|writer| script.is_of(writer))
+        let words: &[&str] = match self.populate {
+            Populate::Missing => &["SET", "key:__rand_int__", "__data__", "NX"],
+            _ => &["SET", "key:__rand_int__", "__data__"],
+        };
+        Template::new(words, self.keys.len.is_some())
     }
 }
 
@@ -235,9 +279,19 @@ mod tests {
 
     #[test]
     fn a_sweep_writes_every_key_that_it_may_read() {
-        let line = ["tool", "--sweep", "-t", "get", "-r", "1000000"];
+        let line = ["tool", "--sweep", "-t", "get", "-r", "1000000", "--populate", "all"];
         let plan = Plan::new(&Args::from_command_line(line).unwrap()).unwrap();
-        let job = plan.population(&plan.scripts[0]).unwrap();
-        assert_eq!(job.limit, Limit::Requests(1_000_000));
+        let population = plan.population(&plan.scripts[0]).unwrap();
+        assert_eq!(population.job.limit, Limit::Requests(1_000_000));
+        assert!(population.notice.unwrap().contains("writes 1000000 keys first"));
+    }
+
+    #[test]
+    fn by_default_a_reading_test_writes_nothing() {
+        let line = ["tool", "-t", "get", "-r", "1000000000", "--duration", "10"];
+        let plan = Plan::new(&Args::from_command_line(line).unwrap()).unwrap();
+        let population = plan.population(&plan.scripts[0]).unwrap();
+        assert_eq!(population.job.limit, Limit::Requests(SAMPLE));
+        assert!(Arc::ptr_eq(&population.job.script, &plan.scripts[0]), "it only reads");
     }
 }

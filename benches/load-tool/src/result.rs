@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use crate::counters::Counters;
+use crate::counters::{Counters, PerRequest};
 use crate::environment::Environment;
 use crate::faults::FaultKind;
 use crate::generator::{Pace, Usage};
@@ -152,7 +152,7 @@ impl TestResult {
     }
 
     /// Transport counters per reply; `None` on TCP.
-    pub(crate) fn per_request(&self) -> Option<[f64; Counters::NAMES.len()]> {
+    pub(crate) fn per_request(&self) -> Option<PerRequest> {
         Some(self.counters?.per_request(self.replies()))
     }
 }

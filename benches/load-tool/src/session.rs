@@ -14,7 +14,7 @@ use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::report::IntervalLog;
 use crate::result::{RunInfo, TestResult};
-use crate::workload::Script;
+use crate::workload::{Populate, Script};
 
 /// The connections to one server, and what is to be done with them.
 #[derive(Debug)]
@@ -22,8 +22,8 @@ pub(crate) struct Session {
     fleet: Fleet,
     plan: Plan,
     interrupt: Interrupt,
-    /// The script of the last test, if it was right.
-    last: Option<Arc<Script>>,
+    /// The script that ran last and how many of its requests, if every reply was right.
+    last: Option<(Arc<Script>, u64)>,
 }
 
 impl Session {
@@ -80,20 +80,34 @@ impl Session {
         script: &Arc<Script>,
         progress: Progress,
         log: Option<&mut IntervalLog>,
+        say: &mut dyn FnMut(&str),
     ) -> TestResult {
-        if let Err(failed) = self.prepare(script, progress).await {
-            return *failed;
-        }
-        let job = self.plan.job(script, self.plan.limit, self.plan.pace);
+        let numbers = match self.prepare(script, progress, say).await {
+            Ok(numbers) => numbers,
+            Err(failed) => return *failed,
+        };
+        let job = Job { numbers, ..self.plan.job(script, self.plan.limit, self.plan.pace) };
         let result = match log {
             Some(log) => self.logged(Job { intervals: true, ..job }, progress, log).await,
             None => self.watched(job, &script.title, progress).await,
         };
-        self.last = result.is_right().then(|| Arc::clone(script));
+        self.remember(script, &result);
         result
     }
 
-    /// Writes the keys that a test reads, loads the functions it calls, and warms up.
+    /// Keeps in mind which keys a test has written.
+    fn remember(&mut self, script: &Arc<Script>, result: &TestResult) {
+        let requests = result.replies() / script.commands_per_request().max(1) as u64;
+        let before = match &self.last {
+            Some((last, before)) if Arc::ptr_eq(last, script) => *before,
+            _ => 0,
+        };
+        let requests = if result.is_right() { requests.max(before) } else { before };
+        self.last = (requests > 0).then(|| (Arc::clone(script), requests));
+    }
+
+    /// Writes or looks up the keys that a test reads, loads the functions it calls, and warms up. Returns how many
+    /// requests have their keys, if that is limited: requests are then numbered below it, over and over.
     ///
     /// # Errors
     /// The test's result, if that is impossible.
@@ -101,12 +115,19 @@ impl Session {
         &mut self,
         script: &Arc<Script>,
         progress: Progress,
-    ) -> Result<(), Box<TestResult>> {
-        let written = self.last.take().is_some_and(|last| self.plan.has_written(&last, script));
-        if let Some(job) = self.plan.population(script).filter(|_| !written) {
-            let populated = self.watched(job, "writing keys", progress).await;
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Option<u64>, Box<TestResult>> {
+        let written = self.last.take().and_then(|(last, requests)| {
+            script.writer.as_ref().is_some_and(|writer| last.is_of(writer)).then_some(requests)
+        });
+        if let Some(population) = self.plan.population(script).filter(|_| written.is_none()) {
+            let title = if self.plan.populate == Populate::None { "looking up keys" } else { "writing keys" };
+            if let Some(notice) = &population.notice {
+                say(notice);
+            }
+            let populated = self.watched(population.job, title, progress).await;
             if !populated.is_right() || self.interrupt.is_asked() {
-                return Err(Box::new(unread(&script.title, populated)));
+                return Err(Box::new(unread(&script.title, populated, self.plan.populate)));
             }
         }
         if let Some(library) = script.library() {
@@ -117,23 +138,28 @@ impl Session {
             })?;
         }
         if let Some(warmup) = self.plan.warmup {
-            let warm = self.watched(self.plan.warming_up(script, warmup), "warming up", progress).await;
+            let warm =
+                self.watched(self.plan.warming_up(script, warmup, written), "warming up", progress).await;
             if !warm.is_right_or_late() {
                 return Err(Box::new(warm));
             }
         }
-        Ok(())
+        // With a number of requests, both tests send the same ones.
+        Ok(written.filter(|_| matches!(self.plan.limit, Limit::Time(_))))
     }
 
-    /// Runs a test.
+    /// Runs a test, its requests numbered below `numbers` if [`prepare`](Self::prepare) says so.
     pub(crate) async fn measure(
-        &self,
+        &mut self,
         script: &Arc<Script>,
-        limit: Limit,
+        (limit, numbers): (Limit, Option<u64>),
         pace: Pace,
         progress: Progress,
     ) -> TestResult {
-        self.watched(self.plan.job(script, limit, pace), &script.title, progress).await
+        let job = Job { numbers, ..self.plan.job(script, limit, pace) };
+        let result = self.watched(job, &script.title, progress).await;
+        self.remember(script, &result);
+        result
     }
 
     async fn watched(&self, job: Job, title: &str, progress: Progress) -> TestResult {
@@ -170,7 +196,15 @@ impl Session {
         };
         let client = dial_client(self.fleet.target()).await.map_err(|error| told(error.to_string()))?;
         let load = Command::new("FUNCTION").arg("LOAD").arg("REPLACE").arg(library);
-        client.execute(load).await.map(drop).map_err(|error| told(error.to_string()))
+        let loading = client.execute(load);
+        match self.plan.reply_timeout() {
+            None => loading.await,
+            Some(limit) => tokio::time::timeout(limit, loading)
+                .await
+                .map_err(|_| told(format!("no reply within {limit:?} (--reply-timeout)")))?,
+        }
+        .map(drop)
+        .map_err(|error| told(error.to_string()))
     }
 }
 
@@ -196,11 +230,19 @@ async fn server_version(target: &Target) -> Option<String> {
     tokio::time::timeout(INTRODUCTION, ask).await.ok().flatten()
 }
 
-/// The result of a test that was not run, because its keys could not be written.
-fn unread(title: &str, populated: TestResult) -> TestResult {
+/// The result of a test that was not run, because its keys could not be written or are not there.
+fn unread(title: &str, populated: TestResult, populate: Populate) -> TestResult {
     let mut result = TestResult::empty(title);
+    result.gave_up = populated.gave_up;
     if !populated.is_right() {
-        let story = "the keys to read could not be written, so nothing was read".to_owned();
+        let story = match populate {
+            Populate::None => {
+                "the keys to read do not exist, or hold other values: write them with --populate missing or all, \
+                 or run the test that writes them first (-t set,get)"
+            }
+            _ => "the keys to read could not be written, so nothing was read",
+        };
+        let story = story.to_owned();
         result.tally.faults.add(Fault { kind: FaultKind::NotPopulated, story });
         result.tally.faults.merge(populated.tally.faults);
     }

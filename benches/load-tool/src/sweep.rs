@@ -61,6 +61,7 @@ impl Sweep {
 ///
 /// # Errors
 /// The test's result, if it could not be prepared.
+#[expect(clippy::too_many_arguments, reason = "each is one part of a run")]
 pub(crate) async fn sweep(
     session: &mut Session,
     script: &Arc<Script>,
@@ -69,10 +70,10 @@ pub(crate) async fn sweep(
     target: Option<Duration>,
     progress: Progress,
     interrupt: &Interrupt,
+    say: &mut dyn FnMut(&str),
 ) -> Result<Sweep, Box<TestResult>> {
-    session.prepare(script, progress).await?;
-    let session = &*session;
-    let closed = session.measure(script, Limit::Time(each), Pace::Closed, progress).await;
+    let limited = (Limit::Time(each), session.prepare(script, progress, say).await?);
+    let closed = session.measure(script, limited, Pace::Closed, progress).await;
     let most = closed.rate();
     let mut sweep = Sweep {
         title: script.title.clone(),
@@ -95,7 +96,7 @@ pub(crate) async fn sweep(
             _ => break,
         };
         let pace = Pace::Open { rate, arrivals };
-        let result = session.measure(script, Limit::Time(each), pace, progress).await;
+        let result = session.measure(script, limited, pace, progress).await;
         if interrupt.is_asked() {
             break; // Not whole.
         }

@@ -4,7 +4,6 @@ use clap::ArgMatches;
 use clap::parser::ValueSource;
 
 use super::{Args, Instead, Selection, Transport};
-use crate::matrix::Matrix;
 use crate::workload::{DefaultTest, SHARED_FROM};
 
 /// Refuses what makes no sense together.
@@ -25,8 +24,20 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
     }
     if let Some(mode @ ("-I" | "--serve-echo")) = mode {
         let pointless = [
-            "tests", "command", "ratio", "requests", "duration", "rps", "json", "hdr", "plot", "csv",
-            "quiet", "live",
+            "tests",
+            "command",
+            "ratio",
+            "requests",
+            "duration",
+            "rps",
+            "json",
+            "hdr",
+            "plot",
+            "csv",
+            "quiet",
+            "live",
+            "populate",
+            "reply_timeout",
         ];
         if let Some(flag) = pointless.into_iter().find(|id| given(id)) {
             return refuse(format!("{mode} sends nothing, so {} has no meaning with it", flag_of(flag)));
@@ -60,6 +71,7 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
             "password",
             "fail_fast",
             "pool",
+            "populate",
         ];
         if let Some(flag) = resp.into_iter().find(|id| given(id)) {
             return refuse(format!(
@@ -68,6 +80,21 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
             ));
         }
     }
+    if let Some(matrix) = &args.matrix {
+        if let Some(axis) = matrix.axes().find(|axis| given(axis.id())) {
+            return refuse(format!(
+                "--matrix sets {} at every point, so {} has no meaning with it: choose one",
+                axis.name(),
+                flag_of(axis.id())
+            ));
+        }
+        return matrix.combinations().iter().try_for_each(|point| check_run(&args.at(point), &given, mode));
+    }
+    check_run(args, &given, mode)
+}
+
+/// Refuses what makes no sense in one run: that of the flags, or of one point of `--matrix`.
+fn check_run(args: &Args, given: &dyn Fn(&str) -> bool, mode: Option<&str>) -> Result<(), Instead> {
     if args.rx_size.is_some()
         && args.url.is_none()
         && (args.transport == Transport::Tcp || args.socket.is_some())
@@ -87,7 +114,7 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
             "--pool is memory registered for RDMA and means nothing without --rdma or --transport",
         );
     }
-    if args.pool && args.matrix.is_none() && args.sizes.longest() < SHARED_FROM {
+    if args.pool && args.sizes.longest() < SHARED_FROM {
         return refuse(format!(
             "--pool is for values of {SHARED_FROM} bytes and more, and -d says at most {}",
             args.sizes.longest()
@@ -118,7 +145,7 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
             "-l never ends, so no file would ever be written: leave out -l, or --json, --hdr and --plot",
         );
     }
-    let shared = args.tasks_per_connection.is_some() || args.matrix.as_ref().is_some_and(Matrix::has_tasks);
+    let shared = args.tasks_per_connection.is_some();
     if args.keep_alive == 0 && shared {
         return refuse("-k 0 connects anew for every request, so there is no connection for tasks to share");
     }
@@ -147,6 +174,8 @@ fn flag_of(id: &str) -> String {
         "requests" => "-n".to_owned(),
         "quiet" => "-q".to_owned(),
         "pipeline" => "-P".to_owned(),
+        "clients" => "-c".to_owned(),
+        "sizes" => "-d".to_owned(),
         "keyspace" => "-r".to_owned(),
         "keep_alive" => "-k".to_owned(),
         "socket" => "-s".to_owned(),

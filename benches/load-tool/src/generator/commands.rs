@@ -59,6 +59,7 @@ mod tests {
             fail_fast: false,
             keep_alive: true,
             patience: Duration::ZERO,
+            reply_timeout: None,
             intervals: false,
         }
     }

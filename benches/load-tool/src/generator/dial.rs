@@ -145,7 +145,7 @@ pub(crate) async fn dial_client(target: &Target) -> Result<Client, DialError> {
     };
     let client = client.map_err(|error| DialError::new(target, cause_of(error)))?;
     if target.tracking {
-        track(&client).await.map_err(|cause| DialError::new(target, cause))?;
+        track(&client, target.endpoint.timeout()).await.map_err(|cause| DialError::new(target, cause))?;
     }
     Ok(client)
 }
@@ -159,11 +159,12 @@ fn plain() -> ClientConfig {
 
 async fn log_in(stream: Lent, endpoint: &Endpoint, tracking: bool) -> Result<(), ConnectCause> {
     let client = Client::from_stream(stream, endpoint).await.map_err(cause_of)?;
-    if tracking { track(&client).await } else { Ok(()) }
+    if tracking { track(&client, endpoint.timeout()).await } else { Ok(()) }
 }
 
-async fn track(client: &Client) -> Result<(), ConnectCause> {
-    client.command(["CLIENT", "TRACKING", "ON"]).await.map(drop).map_err(cause_of)
+async fn track(client: &Client, limit: Duration) -> Result<(), ConnectCause> {
+    let tracking = timeout(limit.min(Deadline::FOREVER), client.command(["CLIENT", "TRACKING", "ON"])).await;
+    tracking.map_err(|_| ConnectCause::Deadline { limit, connected: true })?.map(drop).map_err(cause_of)
 }
 
 fn cause_of(error: Error) -> ConnectCause {

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -16,6 +16,7 @@ use super::dial::dial;
 use super::job::Run;
 use super::lock;
 use super::out::{MAX_SLICES, Out};
+use super::reply_timer::{NoReply, ReplyTimer};
 use super::retry::connect_again;
 use super::share::Share;
 use super::wire::Wire;
@@ -64,8 +65,12 @@ enum Lost {
     Io(#[from] io::Error),
     #[error(transparent)]
     Reply(#[from] ReplyError),
-    #[error("a reply that nobody asked for")]
+    #[error("a reply without a request")]
     Unasked,
+    #[error(
+        "{silent}: {partial} bytes of it arrived, {behind} more replies are outstanding on this connection"
+    )]
+    NoReply { silent: NoReply, partial: u64, behind: usize },
 }
 
 /// Sends requests over `link` until none is left, and gives the connection back if it lives.
@@ -77,7 +82,7 @@ async fn exchange(run: Arc<Run>, share: Arc<Share>, link: Option<Link>) -> Optio
     // A task that waits for its next request to be due does not read meanwhile.
     let at_work = |link: Link| if share.has_schedule() { link } else { link.at_work() };
     let mut link = link.map(at_work);
-    let mut batch = Batch::default();
+    let mut batch = Batch::new(&run);
     loop {
         let connected = match &mut link {
             Some(connected) => connected,
@@ -109,8 +114,14 @@ async fn exchange(run: Arc<Run>, share: Arc<Share>, link: Option<Link>) -> Optio
                     }
                     None => lost.to_string(),
                 };
-                let fault = Fault { kind: FaultKind::ConnectionLost, story };
-                lock(&share.tally).faults.add_many(fault, left.max(1));
+                let kind = match lost {
+                    Lost::NoReply { silent, .. } => {
+                        run.no_reply(silent.0);
+                        FaultKind::NoReply
+                    }
+                    _ => FaultKind::ConnectionLost,
+                };
+                lock(&share.tally).faults.add_many(Fault { kind, story }, left.max(1));
                 share.retire(link.take().as_ref().map(Link::wire));
                 run.outages.lost();
                 if run.job.fail_fast {
@@ -139,21 +150,38 @@ async fn reopened(run: &Run, share: &Share) -> Option<Link> {
 }
 
 /// Requests that are sent together, and the replies they wait for.
-#[derive(Default)]
 struct Batch {
     out: Out,
     flushed: bool,
     /// Requests without a reply, oldest first: number, and which step of the script.
     waiting: VecDeque<(u64, usize)>,
     payload: u64,
+    timer: ReplyTimer,
+    /// When the last reply arrived; before the first one, when the requests were encoded.
+    progress: Duration,
+    /// Bytes that arrived of a reply that is not complete.
+    partial: u64,
 }
 
 impl Batch {
+    fn new(run: &Run) -> Batch {
+        Batch {
+            out: Out::default(),
+            flushed: false,
+            waiting: VecDeque::new(),
+            payload: 0,
+            timer: ReplyTimer::new(run.job.reply_timeout),
+            progress: Duration::ZERO,
+            partial: 0,
+        }
+    }
+
     /// Encodes requests.
     fn fill(&mut self, run: &Run, requests: Range<u64>) {
         self.out.clear();
         self.waiting.clear();
         self.flushed = false;
+        self.partial = 0;
         let job = &run.job;
         for request in requests {
             for step in job.script.request(request) {
@@ -179,7 +207,18 @@ impl Batch {
             self.write(cx, &mut link.wire)?;
             if link.fresh.is_empty() {
                 let mut buf = ReadBuf::new(&mut link.input);
-                ready!(Pin::new(&mut link.wire).poll_read(cx, &mut buf))?;
+                match Pin::new(&mut link.wire).poll_read(cx, &mut buf) {
+                    Poll::Ready(read) => read?,
+                    Poll::Pending => {
+                        let progress = self.progress.max(sent);
+                        self.timer.check(cx, || run.started + progress).map_err(|silent| Lost::NoReply {
+                            silent,
+                            partial: self.partial,
+                            behind: self.waiting.len().saturating_sub(1),
+                        })?;
+                        return Poll::Pending;
+                    }
+                }
                 link.fresh = 0..buf.filled().len();
                 if link.fresh.is_empty() {
                     return Poll::Ready(Err(Lost::Closed));
@@ -244,8 +283,10 @@ impl Batch {
             };
             link.fresh.start += taken;
             if !complete {
+                self.partial += taken as u64;
                 continue;
             }
+            self.partial = 0;
             self.waiting.pop_front();
             if replies == 0 {
                 // Once for all that came together.
@@ -264,6 +305,8 @@ impl Batch {
             }
         }
         if replies > 0 {
+            self.progress = now;
+            run.replied(now);
             tally.arrived(now, replies);
             tally.payload += std::mem::take(&mut self.payload);
             share.done.fetch_add(replies, Ordering::Relaxed);

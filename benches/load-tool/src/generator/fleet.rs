@@ -265,7 +265,7 @@ impl Running {
         let job = &self.run.job;
         let left = self.run.left();
         if left > 0 && !self.interrupt.is_asked() && !job.fail_fast {
-            let story = format!("{left} requests were left when the server did not come back");
+            let story = format!("{left} requests were not sent, because the server sent no more replies");
             tally.faults.add_many(Fault { kind: FaultKind::NotSent, story }, left);
         }
         let overdue: u64 = self.shares.iter().map(|share| share.overdue(&self.run)).sum();

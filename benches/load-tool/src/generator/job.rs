@@ -56,6 +56,8 @@ pub(crate) struct Job {
     pub(crate) keep_alive: bool,
     /// How long a lost server is waited for before the job ends.
     pub(crate) patience: Duration,
+    /// How long a connection waits for a reply before it is given up; `None` for ever.
+    pub(crate) reply_timeout: Option<Duration>,
     /// Whether there is a histogram of every second (for `--hdr`).
     pub(crate) intervals: bool,
 }
@@ -71,6 +73,8 @@ pub(crate) struct Run {
     issued: AtomicU64,
     stop: AtomicBool,
     gave_up: AtomicBool,
+    /// When a reply arrived last on any connection, in milliseconds from the start.
+    last_reply: AtomicU64,
     /// When no connection was up.
     pub(crate) outages: Outages,
 }
@@ -85,6 +89,7 @@ impl Run {
             issued: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             gave_up: AtomicBool::new(false),
+            last_reply: AtomicU64::new(0),
             outages: Outages::new(started, connections),
         }
     }
@@ -97,13 +102,18 @@ impl Run {
             return None;
         }
         let first = self.issued.fetch_add(self.job.pipeline, Ordering::Relaxed);
-        let first = self.job.numbers.map_or(first, |numbers| first % numbers.max(1));
-        let end = first.saturating_add(self.job.pipeline).min(self.job.numbers.unwrap_or(u64::MAX));
+        let end = first.saturating_add(self.job.pipeline);
         let end = match self.job.limit {
             Limit::Requests(requests) => end.min(requests),
             Limit::Time(_) => end,
         };
-        (first < end).then_some(first..end)
+        if first >= end {
+            return None;
+        }
+        let Some(numbers) = self.job.numbers else { return Some(first..end) };
+        let numbers = numbers.max(1);
+        let begin = first % numbers;
+        Some(begin..(begin + (end - first)).min(numbers))
     }
 
     /// How long it has been running.
@@ -163,6 +173,24 @@ impl Run {
         self.gave_up.load(Ordering::Relaxed)
     }
 
+    /// Notes that a reply arrived at `now`.
+    pub(super) fn replied(&self, now: Duration) {
+        let now = millis(now);
+        // Most replies arrive within the same millisecond: a shared cache line is written only once for them.
+        if self.last_reply.load(Ordering::Relaxed) < now {
+            self.last_reply.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// A connection has had no reply for `limit`. Ends the job if no other connection had one either.
+    pub(super) fn no_reply(&self, limit: Duration) {
+        let silent = millis(self.now()).saturating_sub(self.last_reply.load(Ordering::Relaxed));
+        if silent >= millis(limit) || self.job.fail_fast {
+            self.give_up();
+            self.stop();
+        }
+    }
+
     /// Requests that were not drawn; none if time was the limit.
     pub(crate) fn left(&self) -> u64 {
         match self.job.limit {
@@ -180,6 +208,10 @@ impl Run {
     pub(super) fn want<'a>(&'a self, template: &'a Template, request: u64) -> ValuesOf<'a> {
         ValuesOf { job: &self.job, template, request }
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    time.as_secs() * 1000 + u64::from(time.subsec_millis())
 }
 
 /// The values of the keys that a command names.

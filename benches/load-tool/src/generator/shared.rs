@@ -1,7 +1,7 @@
 //! Drives connections through the client library: many tasks share one connection.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use super::commands::Commands;
 use super::dial::dial_client;
 use super::job::Run;
 use super::lock;
+use super::reply_timer::{NoReply, ReplyTimer};
 use super::retry::connect_again;
 use super::share::Share;
 use crate::faults::{Fault, FaultKind};
@@ -24,6 +25,10 @@ pub(super) struct Slot {
     renewing: tokio::sync::Mutex<()>,
     /// Whether the job under way has waited for the server in vain.
     given_up: AtomicBool,
+    /// Counts the connections that were opened here.
+    generation: AtomicU64,
+    /// The generation that must not be used any more, because replies do not arrive on it.
+    silent: AtomicU64,
 }
 
 impl Slot {
@@ -32,6 +37,8 @@ impl Slot {
             client: Mutex::new(client),
             renewing: tokio::sync::Mutex::new(()),
             given_up: AtomicBool::new(false),
+            generation: AtomicU64::new(1),
+            silent: AtomicU64::new(0),
         }
     }
 
@@ -44,16 +51,31 @@ impl Slot {
         lock(&self.client).clone()
     }
 
-    /// The connection, opened anew if it is lost. `None` if the job ends first.
-    async fn living(&self, run: &Run, share: &Share) -> Option<Client> {
-        let client = self.client();
-        if !client.is_closed() {
-            return Some(client);
+    /// Whether connection `generation` may be used.
+    fn is_usable(&self, client: &Client, generation: u64) -> bool {
+        !client.is_closed() && self.silent.load(Ordering::Relaxed) < generation
+    }
+
+    /// Lets no task use connection `generation` any more.
+    fn give_up(&self, generation: u64) {
+        self.silent.fetch_max(generation, Ordering::Relaxed);
+    }
+
+    fn current(&self) -> (Client, u64) {
+        let client = lock(&self.client);
+        (client.clone(), self.generation.load(Ordering::Relaxed))
+    }
+
+    /// The connection and its generation, opened anew if it is lost. `None` if the job ends first.
+    async fn living(&self, run: &Run, share: &Share) -> Option<(Client, u64)> {
+        let (client, generation) = self.current();
+        if self.is_usable(&client, generation) {
+            return Some((client, generation));
         }
         let _renewing = self.renewing.lock().await;
-        let client = self.client();
-        if !client.is_closed() {
-            return Some(client);
+        let (client, generation) = self.current();
+        if self.is_usable(&client, generation) {
+            return Some((client, generation));
         }
         // One task waits for the server on behalf of all.
         if self.given_up.load(Ordering::Relaxed) {
@@ -67,21 +89,28 @@ impl Slot {
         run.outages.back();
         // Until now it was counted with those that live.
         share.retire_stats(client.stats());
-        *lock(&self.client) = renewed.clone();
-        Some(renewed)
+        let mut client = lock(&self.client);
+        *client = renewed.clone();
+        let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        Some((renewed, generation))
     }
 }
 
 /// Sends requests over the connection in `slot` until none is left.
 pub(super) async fn work(run: Arc<Run>, share: Arc<Share>, slot: Arc<Slot>, commands: Arc<Commands>) {
-    let mut task = Task { run: &run, share: &share, commands: &commands, client: slot.client() };
+    let (client, mut generation) = slot.current();
+    let mut task = Task { run: &run, share: &share, commands: &commands, client };
+    let mut timer = ReplyTimer::new(run.job.reply_timeout);
     loop {
-        if task.client.is_closed() {
-            let Some(client) = slot.living(&run, &share).await else { return };
-            task.client = client;
+        if !slot.is_usable(&task.client, generation) {
+            let Some(living) = slot.living(&run, &share).await else { return };
+            (task.client, generation) = living;
         }
         let Some((requests, intended)) = share.next(&run).await else { return };
-        task.exchange(requests, intended).await;
+        if let Err(NoReply(limit)) = task.exchange(requests, intended, &mut timer).await {
+            slot.give_up(generation);
+            run.no_reply(limit);
+        }
     }
 }
 
@@ -96,25 +125,44 @@ impl Task<'_> {
     /// Sends `requests` and waits for all their replies.
     ///
     /// Each reply is timed, checked and freed as it comes, so that the replies to a pipeline never are in memory together.
-    async fn exchange(&self, requests: Range<u64>, intended: Option<Duration>) {
+    ///
+    /// # Errors
+    /// [`NoReply`] if replies do not arrive; the requests without one are counted as such.
+    async fn exchange(
+        &self,
+        requests: Range<u64>,
+        intended: Option<Duration>,
+        timer: &mut ReplyTimer,
+    ) -> Result<(), NoReply> {
         let sent = self.run.now();
         let intended = intended.unwrap_or(sent);
         let job = &self.run.job;
         if requests.end - requests.start == 1 && job.script.commands_per_request() == 1 {
             let (request, step) = (requests.start, job.script.request(requests.start).start);
             let command = self.commands.command(job, request, step).into_owned();
-            match self.client.execute(command).await {
-                Ok(value) => self.settle(request, step, sent, intended, Ok(&value)),
-                Err(Error::Server(error)) => self.settle(request, step, sent, intended, Err(&error)),
-                Err(error) => self.fail(request, step, &error),
+            let begin = self.run.started + sent;
+            match timer.wait(|| begin, self.client.execute(command)).await {
+                Ok(Ok(value)) => self.settle(request, step, sent, intended, Ok(&value)),
+                Ok(Err(Error::Server(error))) => self.settle(request, step, sent, intended, Err(&error)),
+                Ok(Err(error)) => self.fail(request, step, &error),
+                Err(silent) => {
+                    self.silent(request, step, silent, 1);
+                    return Err(silent);
+                }
             }
-            return;
+            return Ok(());
         }
-        self.pipeline(requests, sent, intended).await;
+        self.pipeline(requests, sent, intended, timer).await
     }
 
     /// Sends the commands of all requests together: no command of another task comes between them.
-    async fn pipeline(&self, requests: Range<u64>, sent: Duration, intended: Duration) {
+    async fn pipeline(
+        &self,
+        requests: Range<u64>,
+        sent: Duration,
+        intended: Duration,
+        timer: &mut ReplyTimer,
+    ) -> Result<(), NoReply> {
         let job = &self.run.job;
         let in_order = || {
             requests.clone().flat_map(|request| job.script.request(request).map(move |step| (request, step)))
@@ -124,18 +172,44 @@ impl Task<'_> {
             pipeline.push(self.commands.command(job, request, step));
         }
         let mut waiting = in_order();
-        let outcome = pipeline
-            .send_each(|_, reply| {
-                if let Some((request, step)) = waiting.next() {
-                    self.settle(request, step, sent, intended, reply.as_ref());
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let progress = AtomicU64::new(nanos(sent));
+        let sending = pipeline.send_each(|_, reply| {
+            if let Some((request, step)) = waiting.next() {
+                self.settle(request, step, sent, intended, reply.as_ref());
+                progress.store(nanos(self.run.now()), Ordering::Relaxed);
+            }
+        });
+        let started = self.run.started;
+        let last = || started + Duration::from_nanos(progress.load(Ordering::Relaxed));
+        match timer.wait(last, sending).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => {
+                for (request, step) in waiting {
+                    self.fail(request, step, &error);
                 }
-            })
-            .await;
-        if let Err(error) = outcome {
-            for (request, step) in waiting {
-                self.fail(request, step, &error);
+                Ok(())
+            }
+            Err(silent) => {
+                let mut waiting = waiting;
+                if let Some((request, step)) = waiting.next() {
+                    self.silent(request, step, silent, 1 + waiting.count() as u64);
+                }
+                Err(silent)
             }
         }
+    }
+
+    /// Counts requests without a reply, the oldest of which is `request`.
+    #[cold]
+    fn silent(&self, request: u64, step: usize, silent: NoReply, outstanding: u64) {
+        let story = format!(
+            "{}: {silent}; {} more replies of its pipeline are outstanding",
+            self.describe(request, step),
+            outstanding - 1
+        );
+        let fault = Fault { kind: FaultKind::NoReply, story };
+        lock(&self.share.tally).faults.add_many(fault, outstanding);
     }
 
     /// Times and checks a reply that has just come.
@@ -155,6 +229,7 @@ impl Task<'_> {
         } else {
             seen.see(reply, &WantNothing);
         }
+        self.run.replied(now);
         let mut tally = lock(&self.share.tally);
         tally.arrived(now, 1);
         tally.record(number, sent, intended, now);

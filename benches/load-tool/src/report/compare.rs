@@ -4,12 +4,13 @@ use std::io::{self, Write};
 
 use super::style::Style;
 use crate::compare::Comparison;
-use crate::counters::Counters;
+use crate::counters::Counter;
 use crate::result::{RunInfo, Shape};
 use crate::statistics::Ratio;
 
-/// Counters that the table has room for, by their names in [`Counters::NAMES`].
-const SHOWN: [&str; 4] = ["work requests", "doorbells", "wake-ups", "bytes copied"];
+/// Counters that the table has room for.
+const SHOWN: [Counter; 4] =
+    [Counter::WorkRequests, Counter::Doorbells, Counter::WakeUps, Counter::BytesCopied];
 
 /// Writes who is compared.
 ///
@@ -40,7 +41,7 @@ pub(crate) fn write_comparisons(
         "{:width$} {:9} {:>11} {:>21} {:>9} {:>9} {:>9} {:>8}",
         "workload", "transport", "requests/s", "ratio (95 %)", "p50 ms", "p99 ms", "p99.9 ms", "CPU us"
     );
-    let counters = SHOWN.map(|name| format!(" {name:>13}")).concat();
+    let counters = SHOWN.map(|counter| format!(" {:>13}", counter.name())).concat();
     writeln!(out, "{}", style.bold(heads + &counters))?;
     for comparison in comparisons {
         let ratios = [Some(comparison.ratio(|round| round.rate)), None];
@@ -62,8 +63,7 @@ pub(crate) fn write_comparisons(
             match side.total.per_request() {
                 Some(counters) => {
                     for shown in SHOWN {
-                        let place = Counters::NAMES.iter().position(|name| *name == shown).unwrap_or(0);
-                        write!(out, " {:>13.3}", counters[place])?;
+                        write!(out, " {:>13.3}", counters.of(shown))?;
                     }
                 }
                 None => write!(out, "{}", format!(" {:>13}", "-").repeat(SHOWN.len()))?,

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::millis;
-use crate::counters::Counters;
+use crate::counters::Counter;
 use crate::generator::Pace;
 use crate::result::{RunInfo, TestResult};
 
@@ -41,7 +41,8 @@ const OURS: [&str; 17] = [
 ];
 
 pub(super) fn write_head(out: &mut dyn Write) -> io::Result<()> {
-    let counters = Counters::NAMES.map(|name| format!("{}_per_request", name.replace(['-', ' '], "_")));
+    let counters =
+        Counter::ALL.map(|counter| format!("{}_per_request", counter.name().replace(['-', ' '], "_")));
     let columns = THEIRS.iter().chain(&OURS).map(|&name| name.to_owned()).chain(counters);
     write_row(out, columns)
 }
@@ -88,10 +89,9 @@ pub(super) fn write_test(
         format!("{:.3}", result.cpu_per_request()),
         result.lost.to_string(),
     ];
-    let counters = match result.per_request() {
-        Some(counters) => counters.map(|value| format!("{value:.4}")),
-        None => [const { String::new() }; Counters::NAMES.len()],
-    };
+    let counters = result.per_request();
+    let counters =
+        Counter::ALL.map(|counter| counters.map_or(String::new(), |all| format!("{:.4}", all.of(counter))));
     write_row(out, theirs.into_iter().chain(ours).chain(counters))
 }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::compare::{Comparison, Side};
-use crate::counters::Counters;
 use crate::found::Found;
 use crate::generator::Pace;
 use crate::measure::{Latencies, Series};
@@ -131,10 +130,9 @@ fn per_request(result: &TestResult, time: Duration) -> f64 {
 fn counters(result: &TestResult) -> Option<Map<String, Value>> {
     let counters = result.per_request()?;
     Some(
-        Counters::NAMES
-            .iter()
-            .zip(counters)
-            .map(|(name, value)| (name.replace([' ', '-'], "_"), json!(value)))
+        counters
+            .all()
+            .map(|(counter, value)| (counter.name().replace([' ', '-'], "_"), json!(value)))
             .collect(),
     )
 }

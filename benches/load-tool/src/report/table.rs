@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::{millis, style::Style};
-use crate::counters::Counters;
+use crate::counters::Counter;
 use crate::measure::Latencies;
 use crate::result::{RunInfo, TestResult};
 
@@ -176,10 +176,10 @@ pub(super) fn write_tail(out: &mut dyn Write, results: &[TestResult], style: Sty
         write!(out, " {}", style.bold(format_args!("{:>12.12}", result.title)))?;
     }
     writeln!(out)?;
-    for (number, name) in Counters::NAMES.iter().enumerate() {
-        write!(out, "{name:20}")?;
+    for counter in Counter::ALL {
+        write!(out, "{:20}", counter.name())?;
         for (_, counters) in &counted {
-            write!(out, " {:>12.3}", counters[number])?;
+            write!(out, " {:>12.3}", counters.of(counter))?;
         }
         writeln!(out)?;
     }

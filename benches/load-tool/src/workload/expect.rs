@@ -10,6 +10,8 @@ pub(crate) enum Expect {
     Anything,
     /// This status.
     Status(&'static str),
+    /// This status, or no value.
+    StatusOrNil(&'static str),
     /// Any integer.
     Integer,
     /// No value.
@@ -42,6 +44,9 @@ impl Expect {
         match self {
             Expect::Anything => true,
             Expect::Status(text) => seen.kind == Kind::Status && seen.text() == text.as_bytes(),
+            Expect::StatusOrNil(text) => {
+                seen.kind == Kind::Nil || seen.kind == Kind::Status && seen.text() == text.as_bytes()
+            }
             Expect::Integer => seen.kind == Kind::Integer,
             Expect::Nil => seen.kind == Kind::Nil,
             Expect::String | Expect::Value => seen.kind == Kind::Bulk,
@@ -79,6 +84,7 @@ impl Expect {
         match self {
             Expect::Anything => "anything but an error".to_owned(),
             Expect::Status(text) => text.to_owned(),
+            Expect::StatusOrNil(text) => format!("{text} or no value"),
             Expect::Integer => "an integer".to_owned(),
             Expect::Nil => "no value".to_owned(),
             Expect::String | Expect::Value => "a bulk string".to_owned(),

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use tokio::net::TcpSocket;
 
-use crate::scripted::{Keyspace, Server, right, stderr, stdout, tool, tool_at};
+use crate::scripted::{Keyspace, Script, Server, right, stderr, stdout, tool, tool_at};
 
 fn assert_one_line(output: &std::process::Output, status: i32, said: &str) {
     let told = stderr(output);
@@ -149,4 +149,71 @@ fn an_interrupt_ends_even_a_test_whose_server_hangs() {
     let output = run.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
     assert!(stderr(&output).contains("interrupted"), "{}", stderr(&output));
+}
+
+fn half_a_pong(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
+    if command[0] == b"PING" { Some(b"+PO".to_vec()) } else { right(command, keys) }
+}
+
+fn an_endless_pong(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
+    if command[0] == b"PING" { Some(b"$4611686018427387904\r\nabc".to_vec()) } else { right(command, keys) }
+}
+
+#[test]
+fn a_reply_that_never_arrives_ends_the_run_and_is_named() {
+    for (script, partial) in [(never_pongs as Script, 0), (half_a_pong, 3 * 3)] {
+        let server = Server::start(script);
+        // RESP3, whose handshake has no PING.
+        let output = tool_at(server.addr, "-3 -t ping_mbulk -n 100 -c 2 -P 3 -q --reply-timeout 0.2");
+        let told = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains("no reply 6") && told.contains("not sent 94"), "{told}");
+        let story = format!(
+            "PING: no complete reply within 200ms (--reply-timeout): {partial} bytes of it arrived, 2 more"
+        );
+        assert!(told.contains(&story), "{told}");
+    }
+}
+
+#[test]
+fn a_string_of_2_to_the_62_bytes_does_not_hang_the_run() {
+    let server = Server::start(an_endless_pong);
+    let output = tool_at(server.addr, "-3 -t ping_mbulk -n 100 -c 2 -q --reply-timeout 0.2");
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+}
+
+#[test]
+fn tasks_that_share_a_connection_do_not_wait_for_ever_either() {
+    for pipeline in ["-P 1", "-P 3"] {
+        let server = Server::start(never_pongs);
+        let flags = format!(
+            "-3 -t ping_mbulk -n 100 -c 2 --tasks-per-connection 2 {pipeline} -q --reply-timeout 0.2"
+        );
+        let output = tool_at(server.addr, &flags);
+        let told = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(
+            told.contains("PING: no complete reply within 200ms") && told.contains("not sent "),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn an_echo_that_does_not_come_back_ends_the_run() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("valkey://{}", listener.local_addr().unwrap());
+    for test in ["echo", "stream"] {
+        let output =
+            tool(&["-u", &url, "-t", test, "-c", "1", "-d", "64", "-n", "10", "--reply-timeout", "0.2"]);
+        assert_one_line(&output, 1, "no complete reply within 200ms");
+    }
+}
+
+#[test]
+fn a_matrix_overrides_no_flag_and_skips_no_check() {
+    assert_one_line(&tool(&["-c", "8", "--matrix", "c=1,50"]), 2, "so -c has no meaning with it");
+    assert_one_line(&tool(&["-d", "8", "--matrix", "c=1 d=1,2"]), 2, "so -d has no meaning with it");
+    assert_one_line(&tool(&["--rdma", "--pool", "--matrix", "d=16384,64"]), 2, "-d says at most 64");
+    assert_one_line(&tool(&["-k", "0", "--matrix", "tasks=0,2"]), 2, "-k 0 connects anew");
 }

@@ -27,37 +27,62 @@ fn right_replies_succeed_in_every_shape() {
 }
 
 #[test]
-fn a_get_test_writes_the_keys_it_reads() {
+fn a_get_test_writes_no_keys_unless_asked() {
     let server = Server::start(right);
     let output = tool_at(server.addr, "-t get -r 40 -n 1000 -c 3 -q");
+    assert_eq!(output.status.code(), Some(1));
+    let told = stderr(&output);
+    assert!(told.contains("keys to read do not exist") && told.contains("--populate missing"), "{told}");
+    assert!(server.keys.lock().unwrap().is_empty());
+}
+
+#[test]
+fn missing_keys_are_written_and_others_are_not_touched() {
+    let server = Server::start(right);
+    let theirs = (b"key:000000000007".to_vec(), b"abc".to_vec());
+    server.keys.lock().unwrap().extend([theirs.clone()]);
+    let output = tool_at(server.addr, "-t get --populate missing -r 40 -n 1000 -c 3 -q");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("writes the missing ones of 40 keys"), "{}", stderr(&output));
     let keys = server.keys.lock().unwrap();
-    assert_eq!(keys.len(), 40);
+    assert_eq!((keys.len(), &keys[&theirs.0]), (40, &theirs.1));
     assert!(keys.contains_key(&b"key:000000000039"[..]));
 }
 
 #[test]
 fn a_get_test_over_a_large_keyspace_writes_only_what_it_reads() {
+    for which in ["missing", "all"] {
+        let server = Server::start(right);
+        let flags = format!("-t get --populate {which} -r 1000000000000 -n 100 -c 3 -q --seed 5");
+        let output = tool_at(server.addr, &flags);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert_eq!(server.keys.lock().unwrap().len(), 100);
+    }
+}
+
+#[test]
+fn a_timed_get_test_reads_what_the_set_test_before_it_wrote() {
     let server = Server::start(right);
-    let output = tool_at(server.addr, "-t get -r 1000000000000 -n 100 -c 3 -q --seed 5");
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert_eq!(server.keys.lock().unwrap().len(), 100);
+    let output = tool_at(server.addr, "-t set,get -r 1000000000000 --duration 0.05 -c 3 -q --seed 5");
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
 }
 
 #[test]
 fn a_warm_up_reads_only_keys_that_were_written() {
     let server = Server::start(right);
-    let output = tool_at(server.addr, "-t get -r 1000000000000 -n 100 -c 3 -q --seed 5 --warmup 0.05");
-    assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
+    let output =
+        tool_at(server.addr, "-t get --populate all -r 1000000000000 -n 100 -c 3 -q --seed 5 --warmup 0.05");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }
 
 /// Runs 100 GETs of 8 bytes, one of whose replies a script spoils, and returns what is told about it.
 fn told_about(script: Script) -> String {
     let server = Server::start(script);
-    let output = tool_at(server.addr, "-t get -r 100 -n 1000 -c 2 -P 4 -d 8 --verify full --csv");
+    let output =
+        tool_at(server.addr, "-t get --populate all -r 100 -n 1000 -c 2 -P 4 -d 8 --verify full --csv");
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert_eq!(stdout(&output).lines().count(), 2, "the result is reported all the same");
-    stderr(&output).to_owned()
+    stderr(&output).lines().filter(|line| !line.contains("--populate")).collect::<Vec<_>>().join("\n")
 }
 
 fn is_get_of_7(command: &[Vec<u8>]) -> bool {
@@ -155,10 +180,10 @@ fn with_fail_fast_the_first_wrong_reply_ends_the_run() {
 #[test]
 fn by_default_lengths_are_checked_and_bytes_are_not() {
     let server = Server::start(one_wrong_byte);
-    let output = tool_at(server.addr, "-t get -r 100 -n 1000 -c 2 -d 8 -q");
-    assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
+    let output = tool_at(server.addr, "-t get --populate all -r 100 -n 1000 -c 2 -d 8 -q");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let server = Server::start(short_value);
-    let output = tool_at(server.addr, "-t get -r 100 -n 1000 -c 2 -d 8 -q");
+    let output = tool_at(server.addr, "-t get --populate all -r 100 -n 1000 -c 2 -d 8 -q");
     assert!(stderr(&output).contains("7 bytes, expected 8"), "{}", stderr(&output));
 }
 

@@ -1,6 +1,7 @@
 //! A server on TCP that keeps what is SET and can be told to answer wrongly, and runs of the tool against it.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output};
@@ -73,6 +74,13 @@ pub(crate) fn right(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
             keys.lock().unwrap().insert(key.clone(), value.clone());
             b"+OK\r\n".to_vec()
         }
+        (b"SET", [key, value, nx]) if nx == b"NX" => match keys.lock().unwrap().entry(key.clone()) {
+            Entry::Occupied(_) => b"$-1\r\n".to_vec(),
+            Entry::Vacant(free) => {
+                free.insert(value.clone());
+                b"+OK\r\n".to_vec()
+            }
+        },
         (b"GET", [key]) => match keys.lock().unwrap().get(key) {
             Some(value) => bulk(value),
             None => b"$-1\r\n".to_vec(),

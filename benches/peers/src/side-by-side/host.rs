@@ -58,13 +58,17 @@ pub(crate) fn cpu_of_ended_children() -> f64 {
     times("self", 13)
 }
 
-/// Two neighbouring fields of `/proc/PID/stat`, in seconds (proc_pid_stat(5)); `first` counts from the field after
-/// the name, which may hold spaces.
+/// Two neighbouring fields of `/proc/PID/stat`, in seconds; `first` counts from the field after the name.
 fn times(pid: &str, first: usize) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    ticks(&stat, first) as f64 / rustix::param::clock_ticks_per_second() as f64
+}
+
+/// The sum of two neighbouring fields of a line of `/proc/PID/stat` (proc_pid_stat(5)). The process's name stands in
+/// brackets and may hold spaces and brackets itself.
+fn ticks(stat: &str, first: usize) -> u64 {
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(first).take(2);
-    let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
-    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+    fields.filter_map(|field| field.parse::<u64>().ok()).sum()
 }
 
 #[cfg(test)]
@@ -72,10 +76,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_has_used_processor_time() {
-        let mut sum = 0_u64;
-        while cpu_of(std::process::id()) == 0.0 {
-            sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(7));
-        }
+    fn user_and_system_time_are_found_behind_any_name() {
+        let stat = "42 (a (b) c) S 1 42 42 0 -1 4194560 100 200 3 4 11 22 33 44 20 0 1 0 500 1000 10";
+        assert_eq!((ticks(stat, 11), ticks(stat, 13)), (11 + 22, 33 + 44));
+        assert_eq!(ticks("", 11), 0, "a process that has ended");
     }
 }
