@@ -3,7 +3,7 @@
 
 usage: circles.py [-v] SRC...     exit status 1 if a crate has a circle; -v names the files of each circle and the floors
 
-Reads the text only. A child module that uses its parent is no circle, and neither is a parent that declares its child.
+Reads the text only. A child module may use its parent, and a parent its children: neither counts as a circle.
 """
 import pathlib
 import re
