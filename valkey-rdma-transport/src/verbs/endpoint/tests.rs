@@ -34,6 +34,7 @@ fn what_the_device_cannot_is_refused_with_its_limit() {
 
 /// A connected pair made with these options: the active side, the passive side.
 async fn pair(options: &DeviceOptions) -> [VerbsEndpoint; 2] {
+    sys::load().expect("RDMA libraries");
     let ip = std::env::var("VALKEY_RDMA_TEST_ADDR")
         .expect("VALKEY_RDMA_TEST_ADDR is the address of an RDMA device");
     let any_port = SocketAddr::new(ip.parse().expect("an IP address"), 0);
