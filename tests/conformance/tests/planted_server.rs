@@ -50,12 +50,12 @@ async fn verdict(faults: Option<&str>, case: &str) -> Verdict {
         let faults: Faults = format!("{faults},seed=1").parse().expect("a script");
         device = faults.listener(device);
     }
-    let target = Target { device: kind, addr: device.local_addr() };
+    let target = Target::new(kind, device.local_addr());
     let server = Server::builder(Mock::new()).listener(kind, Listener::over(device, &config));
     let server = server.start().await.expect("starts");
     let options = Options { target, patience: Duration::from_secs(8), hostile: true, spawn: None };
     let found = cases().filter(|found| found.id == case);
-    let mut records = run(found, &options, |_| {}).await;
+    let mut records = run(found, &options, |_| {}).await.expect("connects");
     drop(server);
     records.pop().expect("a case of this name").verdict
 }

@@ -45,11 +45,13 @@ pub struct PeerOptions {
     pub patience: Duration,
     /// The RDMA device to use. Default: the one the route leads to.
     pub device: Option<String>,
+    /// Index into the device's table of GIDs, which chooses the address to connect from. Default: the route decides.
+    pub gid: Option<u32>,
 }
 
 impl Default for PeerOptions {
     fn default() -> Self {
-        Self { receives: DEPTH, patience: Duration::from_secs(5), device: None }
+        Self { receives: DEPTH, patience: Duration::from_secs(5), device: None, gid: None }
     }
 }
 
@@ -472,6 +474,7 @@ fn device_options(options: &PeerOptions) -> DeviceOptions {
         address_timeout: options.patience,
         route_timeout: options.patience,
         device: options.device.clone(),
+        gid: options.gid,
         ..DeviceOptions::default()
     }
 }

@@ -9,23 +9,36 @@ use valkey_rdma_transport::DeviceKind;
 
 use crate::peer::{Finding, Peer, PeerOptions, Session, Transcript};
 
-/// Where a server is: which device leads to it, and its address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a server is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// The device.
-    pub device: DeviceKind,
-    /// Its address.
+    /// The kind of device.
+    pub kind: DeviceKind,
+    /// The server's address.
     pub addr: SocketAddr,
+    /// The device to use. `None`: the one the route leads to.
+    pub device: Option<String>,
+    /// Index into the device's table of GIDs, which chooses the address to connect from. `None`: the route decides.
+    pub gid: Option<u32>,
 }
 
+/// The URL options that apply to a raw peer. All others are about a client or a byte stream, which the suite has not.
+const OPTIONS: [&str; 2] = ["device", "gid"];
+
 impl Target {
-    /// Reads a URL `rdma://host:port` or `emulated://host:port`, and looks the host up.
+    /// A server at `addr`, with the device and the source address that the route leads to.
+    pub fn new(kind: DeviceKind, addr: SocketAddr) -> Self {
+        Self { kind, addr, device: None, gid: None }
+    }
+
+    /// Parses a URL `rdma://host:port` or `emulated://host:port`, with the options `device` and `gid`, and resolves the
+    /// host.
     ///
     /// # Errors
-    /// A text for people, if it is no such URL or the host is unknown.
+    /// A text for people, if the URL is malformed, has other options or a password, or the host is unknown.
     pub async fn parse(url: &str) -> Result<Self, String> {
         let endpoint: Endpoint = url.parse().map_err(|error| format!("{url}: {error}"))?;
-        let device = match endpoint.transport() {
+        let kind = match endpoint.transport() {
             Transport::Rdma => DeviceKind::Verbs,
             Transport::Emulated => DeviceKind::Emulated,
             other => return Err(format!("{url}: {other} is not RDMA: use rdma:// or emulated://")),
@@ -33,17 +46,28 @@ impl Target {
         if endpoint.password().is_some() || endpoint.database() != 0 {
             return Err(format!("{url}: the suite does not log in: test a server without password"));
         }
+        let options = url.split_once('?').map_or("", |(_, options)| options).split('&');
+        let mut names = options.filter_map(|option| option.split('=').next());
+        if let Some(name) = names.find(|name| !name.is_empty() && !OPTIONS.contains(name)) {
+            return Err(format!(
+                "{url}: the suite cannot apply the option `{name}`: use `device` and `gid` only"
+            ));
+        }
         let mut addrs = tokio::net::lookup_host((endpoint.host(), endpoint.port()))
             .await
             .map_err(|error| format!("{url}: {error}"))?;
         let addr = addrs.next().ok_or_else(|| format!("{url}: the host has no address"))?;
-        Ok(Self { device, addr })
+        Ok(Self {
+            device: endpoint.device().map(str::to_owned),
+            gid: endpoint.gid(),
+            ..Self::new(kind, addr)
+        })
     }
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.device.scheme(), self.addr)
+        write!(f, "{}://{}", self.kind.scheme(), self.addr)
     }
 }
 
@@ -66,12 +90,17 @@ impl Context {
     }
 
     pub(super) fn peer_options(&self) -> PeerOptions {
-        PeerOptions { patience: self.patience, ..PeerOptions::default() }
+        PeerOptions {
+            patience: self.patience,
+            device: self.target.device.clone(),
+            gid: self.target.gid,
+            ..PeerOptions::default()
+        }
     }
 
     /// A connected raw peer that has said nothing.
     pub(super) async fn peer(&mut self) -> Result<Peer, Finding> {
-        Peer::connect(self.target.device, self.target.addr, &self.peer_options(), &self.transcript).await
+        Peer::connect(self.target.kind, self.target.addr, &self.peer_options(), &self.transcript).await
     }
 
     /// A connected session that has said nothing.

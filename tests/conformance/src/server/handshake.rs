@@ -127,7 +127,7 @@ async fn closed_in_handshake(c: &mut Context) -> Result<(), Finding> {
 async fn vanish(c: &mut Context) -> Result<(), Finding> {
     for _ in 0..5 {
         let mut peer =
-            Peer::unconnected(c.target.device, c.target.addr, &c.peer_options(), &c.transcript).await?;
+            Peer::unconnected(c.target.kind, c.target.addr, &c.peer_options(), &c.transcript).await?;
         peer.request()?;
         drop(peer);
     }

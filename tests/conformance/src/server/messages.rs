@@ -135,7 +135,7 @@ async fn message_of(c: &mut Context, len: usize) -> Result<(), Finding> {
 
 async fn question_flood(c: &mut Context) -> Result<(), Finding> {
     let options = PeerOptions { receives: 4, ..c.peer_options() };
-    let peer = Peer::connect(c.target.device, c.target.addr, &options, &c.transcript).await?;
+    let peer = Peer::connect(c.target.kind, c.target.addr, &options, &c.transcript).await?;
     let mut session = Session::new(peer, 1 << 20)?;
     session.handshake().await?;
     session.peer.hold_receives();

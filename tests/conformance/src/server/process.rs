@@ -20,7 +20,7 @@ impl Spawned {
     ///
     /// # Errors
     /// A text for people, if it does not come up.
-    pub async fn start(command: &str, target: Target, patience: Duration) -> Result<Self, String> {
+    pub async fn start(command: &str, target: &Target, patience: Duration) -> Result<Self, String> {
         let child = Command::new("sh")
             .args(["-c", &format!("exec {command}")])
             .stdin(Stdio::null())
@@ -36,7 +36,7 @@ impl Spawned {
                 return Err(format!("`{command}` {death} before it accepted connections"));
             }
             // Its start cannot be seen from outside but by trying.
-            let found = Context::new(target, patience).session().await;
+            let found = Context::new(target.clone(), patience).session().await;
             match found {
                 Ok(mut session) => {
                     session.peer.disconnect();

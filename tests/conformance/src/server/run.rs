@@ -21,26 +21,30 @@ pub struct Options {
     pub spawn: Option<String>,
 }
 
-/// Runs `cases`, and tells each record as soon as it is there.
+/// Runs `cases`, and passes each record to `report` as soon as it exists.
 ///
-/// After each case a client that was connected before it, and one that comes now, must be served. Once the server is gone
-/// for good, the rest is not run.
+/// After each case the server must still serve a client that was connected before it, and a new one. Once the server
+/// cannot be started again, the rest is not run.
+///
+/// # Errors
+/// A text for people, if no case was run because the server cannot be started, or accepts no connection.
 pub async fn run(
     cases: impl IntoIterator<Item = &'static Case<Context>>,
     options: &Options,
-    mut tell: impl FnMut(&Record),
-) -> Vec<Record> {
+    mut report: impl FnMut(&Record),
+) -> Result<Vec<Record>, String> {
     let mut runner = Runner::new(options);
+    runner.reach().await?;
     let mut records = Vec::new();
     for case in cases {
         let record = runner.run(case).await;
-        tell(&record);
+        report(&record);
         records.push(record);
     }
     if let Some(server) = runner.server {
         server.stop().await;
     }
-    records
+    Ok(records)
 }
 
 struct Runner<'a> {
@@ -52,7 +56,7 @@ struct Runner<'a> {
 
 impl<'a> Runner<'a> {
     fn new(options: &'a Options) -> Self {
-        let context = Context::new(options.target, options.patience);
+        let context = Context::new(options.target.clone(), options.patience);
         Self { options, context, server: None, gone: None }
     }
 
@@ -83,6 +87,19 @@ impl<'a> Runner<'a> {
         Record::new(case, result.into(), self.context.transcript.lines(), start.elapsed())
     }
 
+    /// Starts the server, if the suite has to, and connects to it. What the server does on that connection is left to
+    /// the cases.
+    async fn reach(&mut self) -> Result<(), String> {
+        if let Some(command) = &self.options.spawn {
+            let server = Spawned::start(command, &self.options.target, self.options.patience).await?;
+            self.server = Some(server);
+        }
+        let target = &self.options.target;
+        let peer = self.context.peer().await;
+        peer.map_err(|finding| format!("cannot connect to {target}: {finding}"))?.disconnect();
+        Ok(())
+    }
+
     /// A server that runs, and a bystander on it.
     async fn prepare(&mut self) -> Result<(), String> {
         self.context.transcript = Transcript::default();
@@ -91,10 +108,10 @@ impl<'a> Runner<'a> {
         {
             self.context.bystander = None;
             let patience = self.options.patience;
-            self.server = Some(Spawned::start(command, self.options.target, patience).await?);
+            self.server = Some(Spawned::start(command, &self.options.target, patience).await?);
         }
         if self.context.bystander.is_none() {
-            let target = self.options.target;
+            let target = &self.options.target;
             let connected = self.context.session().await;
             let bystander = connected.map_err(|finding| format!("cannot connect to {target}: {finding}"))?;
             self.context.bystander = Some(bystander);

@@ -29,7 +29,7 @@ pub(crate) enum Mode {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServerArgs {
-    /// rdma://HOST:PORT, or emulated://HOST:PORT
+    /// rdma://HOST:PORT or emulated://HOST:PORT; the options device= and gid= apply
     #[arg(required_unless_present = "list")]
     pub(crate) url: Option<String>,
 

@@ -42,7 +42,7 @@ async fn test_server(args: &ServerArgs) -> Result<ExitCode, String> {
     if args.hostile {
         table.print("note: --hostile includes cases that published servers die of");
     }
-    let records = server::run(cases, &options, |record| table.print(&table.line(record))).await;
+    let records = server::run(cases, &options, |record| table.print(&table.line(record))).await?;
     finish(url, &records, &table, &args.report)
 }
 
