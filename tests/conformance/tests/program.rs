@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use valkey_rdma_server::{DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 
 fn run(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_valkey-rdma-conformance")).args(args).output().expect("it runs")

@@ -4,4 +4,4 @@
 #[path = "../../tests/protocol/hostile/victim.rs"]
 mod victim;
 
-libfuzzer_sys::fuzz_target!(|story: victim::Story| story.play());
+libfuzzer_sys::fuzz_target!(|story: victim::Story| drop(story.play()));

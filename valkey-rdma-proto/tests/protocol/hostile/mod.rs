@@ -6,6 +6,7 @@ use victim::{Input, Story};
 
 pub mod decode;
 mod replay;
+mod stories;
 pub mod victim;
 
 fn number() -> impl Strategy<Value = u32> {

@@ -1,6 +1,7 @@
-//! One connection, and what must hold whatever its peer does. Shared by the property test, the replay of the
-//! fuzzer's corpus and the fuzzer (`fuzz/`).
+//! One connection, and what must hold whatever its peer does. Shared by the property test, the replay of
+//! the fuzzer's stories and the fuzzer (`fuzz/`).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use valkey_rdma_proto::wire::{ControlMessage, MESSAGE_LEN, XferMemory};
@@ -36,11 +37,11 @@ pub struct Story {
 }
 
 impl Story {
-    /// Lets it happen.
+    /// Applies the inputs in order. Returns the names of the events, ends and work requests that the connection came to.
     ///
     /// # Panics
     /// If the connection breaks one of its promises.
-    pub fn play(&self) {
+    pub fn play(&self) -> BTreeSet<String> {
         let mut victim = Victim::new(if self.server { Role::Server } else { Role::Client });
         if !self.early {
             victim.apply(&Input::Established);
@@ -48,6 +49,7 @@ impl Story {
         for input in &self.inputs {
             victim.apply(input);
         }
+        victim.reached
     }
 }
 
@@ -62,9 +64,12 @@ pub struct Victim {
     disconnected: bool,
     connected: u32,
     closed: u32,
+    /// Names of the events, ends and work requests so far.
+    reached: BTreeSet<String>,
 }
 
 impl Victim {
+    /// A connection on which nothing has happened yet.
     pub fn new(role: Role) -> Self {
         let rx = [0, 1].map(|n| Region { id: RegionId(2 + n), addr: 0, rkey: n, len: WINDOW });
         let resources = Resources {
@@ -76,16 +81,28 @@ impl Victim {
             send_depth: 16,
             max_message: 30,
         };
-        let config =
-            Config { idle_timeout: Some(Duration::from_secs(100)), credit_limit: 8, ..Config::new(role) };
+        let config = Config {
+            idle_timeout: Some(Duration::from_secs(100)),
+            stall_timeout: Some(Duration::from_secs(30)),
+            credit_limit: 8,
+            ..Config::new(role)
+        };
         let core = Connection::new(role, config, resources);
         let now = Instant::default();
-        let mut victim = Self { core, now, posted: Vec::new(), disconnected: false, connected: 0, closed: 0 };
+        let mut victim = Self {
+            core,
+            now,
+            posted: Vec::new(),
+            disconnected: false,
+            connected: 0,
+            closed: 0,
+            reached: BTreeSet::new(),
+        };
         victim.pump();
         victim
     }
 
-    /// Lets `input` happen, and looks at all that the connection then wants.
+    /// Applies `input`, and checks all that the connection wants done after it.
     ///
     /// # Panics
     /// If the connection breaks one of its promises.
@@ -149,6 +166,7 @@ impl Victim {
         let now = self.now;
         while let Some(work) = self.core.poll_work(|| now) {
             assert!(!self.disconnected, "nothing follows a disconnect: {work:?}");
+            self.reached.insert(name(&work));
             match work {
                 Work::Receive(request) => self.posted.push(request.wr_id),
                 Work::Message(request, _) => Self::look_at(&request, 0),
@@ -158,6 +176,7 @@ impl Victim {
         }
         assert!(self.posted.len() <= 8);
         while let Some(event) = self.core.poll_event() {
+            self.reached.insert(name(&event));
             match event {
                 Event::Connected => self.connected += 1,
                 Event::Closed { .. } => self.closed += 1,
@@ -182,4 +201,13 @@ impl Victim {
             assert!(imm >= request.local.len && imm <= 30);
         }
     }
+}
+
+/// The variants in its debug text: `Closed { reason: Protocol(EmptyWindow) }` is `Closed Protocol EmptyWindow`.
+fn name(value: &impl std::fmt::Debug) -> String {
+    const TYPES: [&str; 5] = ["SendRequest", "ReceiveRequest", "WrId", "Slice", "RegionId"];
+    let text = format!("{value:?}");
+    let words = text.split(|character: char| !character.is_alphanumeric());
+    let variants = words.filter(|word| word.starts_with(char::is_uppercase) && !TYPES.contains(word));
+    variants.collect::<Vec<_>>().join(" ")
 }
