@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use valkey_rdma_proto as proto;
 
-use crate::device::SharedCq;
+use crate::device::{QUEUE_DEPTH, SharedCq};
 use crate::polling::Polling;
 
 /// How connections are made. [`Config::default`] works unedited.
@@ -31,15 +31,11 @@ pub struct Config {
     spin_anyway: bool,
     gid: Option<u32>,
     source: Option<IpAddr>,
-    completion_vector: u32,
     shared_cq: Option<SharedCq>,
     send_depth: u32,
     receive_depth: u32,
-    max_inline: u32,
     ack_timeout: Option<Duration>,
     retry_count: Option<u8>,
-    address_timeout: Option<Duration>,
-    route_timeout: Option<Duration>,
     huge_pages: bool,
 }
 
@@ -73,15 +69,11 @@ impl Default for Config {
             spin_anyway: false,
             gid: None,
             source: None,
-            completion_vector: 0,
             shared_cq: None,
-            send_depth: device::QUEUE_DEPTH,
-            receive_depth: device::QUEUE_DEPTH,
-            max_inline: device::MAX_INLINE,
+            send_depth: QUEUE_DEPTH,
+            receive_depth: QUEUE_DEPTH,
             ack_timeout: None,
             retry_count: None,
-            address_timeout: None,
-            route_timeout: None,
             huge_pages: false,
         }
     }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use valkey_rdma_proto::{CloseReason, ProtocolError};
 
-use crate::device::{DeviceFault, DeviceKind, SharedCqError};
+use crate::device::event::{DeviceFault, SharedCqError};
+use crate::device::kind::DeviceKind;
 
 /// A failure of the device, the path or the peer's conduct, on one connection or listener.
 #[derive(Debug, thiserror::Error)]

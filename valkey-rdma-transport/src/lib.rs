@@ -43,27 +43,26 @@
     )
 )]
 
+mod buffer_pool;
 mod config;
 pub mod device;
 #[cfg(feature = "emulated")]
 pub mod emulated;
 mod error;
+mod limiter;
 mod listener;
 mod polling;
-mod pool;
 mod stats;
 mod stream;
 #[cfg(feature = "verbs")]
 mod verbs;
 
+pub use buffer_pool::{BufferPool, PoolBuffer, UnusablePool};
 pub use config::Config;
 pub use device::{DeviceKind, SharedCq, SharedCqError};
 pub use error::{GidProblem, TransportError};
 pub use listener::{Listener, Request};
 pub use polling::{AdaptiveOff, Polling, UnknownPolling};
-pub use pool::{BufferPool, PoolBuffer, UnusablePool};
 pub use stats::{DeviceCounters, Info, ListenerStats, Stats};
-pub use stream::{
-    InlineStream, Monitor, OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, Stream, WriteHalf,
-};
+pub use stream::{InlineStream, Monitor, Stream};
 pub use valkey_rdma_proto::{CloseReason, Counters, ProtocolError, Role};

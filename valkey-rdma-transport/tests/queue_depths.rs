@@ -12,7 +12,7 @@ const LEN: usize = 20_000;
 
 /// Writes and reads at once; what was read.
 async fn exchange(stream: &mut Stream, sent: &[u8]) -> Vec<u8> {
-    let (mut reader, mut writer) = stream.split();
+    let (mut reader, mut writer) = tokio::io::split(stream);
     let write = async {
         for piece in sent.chunks(10) {
             writer.write_all(piece).await.expect("writes");

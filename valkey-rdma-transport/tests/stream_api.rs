@@ -1,4 +1,4 @@
-//! What a `Stream` has beyond reading and writing: halves, encoding in place, owned bytes, shutdown. With exact counts
+//! What a `Stream` has beyond reading and writing: encoding in place, halves, shutdown. With exact counts
 //! of copies. See `stream_pair` for how a device is chosen.
 
 use std::future::Future;
@@ -138,25 +138,6 @@ async fn claiming_more_than_was_lent_is_a_bug() {
 }
 
 #[tokio::test]
-async fn announced_bytes_are_taken_as_they_lie_with_one_copy() {
-    let (mut client, mut server) = pair(&Config::default(), &small(4096, 4096)).await;
-    client.write_all(&pattern(2, 10_000)).await.expect("writes");
-    let mut received = BytesMut::new();
-    assert!(server.read_bytes(0).await.expect("nothing asked for").is_empty());
-    while received.len() < 10_000 {
-        let bytes = bounded(server.read_bytes(1500)).await.expect("reads");
-        assert!(!bytes.is_empty() && bytes.len() <= 1500);
-        let place = received.len() % 4096;
-        assert!(place + bytes.len() <= 4096, "in one piece");
-        received.extend_from_slice(&bytes);
-    }
-    assert!(received == pattern(2, 10_000)[..]);
-    assert_eq!(server.stats().device.copied_out, 10_000);
-    client.shutdown().await.expect("delivered");
-    assert!(bounded(server.read_bytes(1)).await.expect("end of file").is_empty());
-}
-
-#[tokio::test]
 async fn reading_into_spare_capacity_copies_once() {
     let (mut client, mut server) = default_pair().await;
     client.write_all(&pattern(3, 5000)).await.expect("writes");
@@ -183,67 +164,27 @@ async fn a_vectored_write_is_copied_once_and_may_be_cut() {
 // --- Halves --------------------------------------------------------------------------------------------------------
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn halves_work_in_two_tasks_and_make_the_stream_again() {
+async fn the_halves_of_tokio_work_in_two_tasks() {
     let (client, server) = default_pair().await;
     let echo = tokio::spawn(async move {
         let (mut reader, mut writer) = tokio::io::split(server);
         tokio::io::copy(&mut reader, &mut writer).await
     });
-    let peer = client.peer_addr();
-    let (mut reader, mut writer) = client.into_split();
+    let (mut reader, mut writer) = tokio::io::split(client);
     let sent = pattern(6, 3_000_000);
     let writing = tokio::spawn({
         let sent = sent.clone();
         async move {
             writer.write_all(&sent).await.expect("writes");
             writer
-                .write_with(3, |room| {
-                    room.copy_from_slice(b"end");
-                    3
-                })
-                .await
-                .expect("writes");
-            writer
         }
     });
     let mut received = vec![0; sent.len()];
     bounded(reader.read_exact(&mut received)).await.expect("reads");
     assert!(received == sent);
-    assert_eq!(&bounded(reader.read_bytes(3)).await.expect("reads")[..], b"end");
     let writer = writing.await.expect("joins");
-    assert_eq!(reader.as_ref().stats(), writer.as_ref().stats());
-    let mut client = reader.reunite(writer).expect("halves of one stream");
-    assert_eq!(client.peer_addr(), peer);
-    let (mut reader, mut writer) = client.split();
-    let (written, read) = tokio::join!(writer.write_all(b"x"), reader.read_u8());
-    written.expect("writes");
-    assert_eq!(read.expect("reads"), b'x');
-    drop(client);
-    assert_eq!(bounded(echo).await.expect("joins").expect("ends"), 3_000_004);
-}
-
-#[tokio::test]
-async fn halves_of_different_streams_stay_apart() {
-    let (first, second) = default_pair().await;
-    let ((reader, writer), (other_reader, other_writer)) = (first.into_split(), second.into_split());
-    let error = reader.reunite(other_writer).expect_err("different streams");
-    assert_eq!(error.to_string(), "these are halves of different streams");
-    writer.reunite(error.0).expect("halves of one stream");
-    error.1.reunite(other_reader).expect("halves of one stream");
-}
-
-#[tokio::test]
-async fn the_connection_lives_until_both_halves_are_gone() {
-    let (client, mut server) = default_pair().await;
-    let (mut reader, writer) = client.into_split();
-    drop(writer);
-    server.write_all(b"still here").await.expect("writes");
-    let mut received = [0; 10];
-    bounded(reader.read_exact(&mut received)).await.expect("reads");
-    assert_eq!(&received, b"still here");
-    drop(reader);
-    let mut rest = Vec::new();
-    assert_eq!(bounded(server.read_to_end(&mut rest)).await.expect("end of file"), 0);
+    drop(reader.unsplit(writer));
+    assert_eq!(bounded(echo).await.expect("joins").expect("ends"), 3_000_000);
 }
 
 // --- Shutdown ------------------------------------------------------------------------------------------------------
@@ -252,7 +193,7 @@ async fn the_connection_lives_until_both_halves_are_gone() {
 async fn a_reader_sees_what_had_arrived_and_then_end_of_file_after_its_own_shutdown_x1() {
     let (client, mut server) = default_pair().await;
     server.write_all(b"last reply").await.expect("writes");
-    let (mut reader, mut writer) = client.into_split();
+    let (mut reader, mut writer) = tokio::io::split(client);
     // The bytes are in the window for certain once the first of them is read.
     assert_eq!(bounded(reader.read_u8()).await.expect("reads"), b'l');
     writer.shutdown().await.expect("nothing to deliver");
@@ -269,9 +210,9 @@ async fn a_reader_sees_what_had_arrived_and_then_end_of_file_after_its_own_shutd
 async fn replies_that_follow_a_shutdown_are_read_while_it_lingers_x1() {
     let mut patient = Config::default();
     patient.linger(Duration::from_secs(3600));
-    let (mut client, mut server) = pair(&patient, &Config::default()).await;
-    client.write_all(b"question").await.expect("writes");
-    let (mut reader, mut writer) = client.split();
+    let (client, mut server) = pair(&patient, &Config::default()).await;
+    let (mut reader, mut writer) = tokio::io::split(client);
+    writer.write_all(b"question").await.expect("writes");
     let answering = tokio::spawn(async move {
         let mut question = [0; 8];
         server.read_exact(&mut question).await.expect("reads");
@@ -303,7 +244,6 @@ async fn a_shutdown_that_is_given_up_goes_on_by_itself_x1() {
 #[tokio::test]
 async fn a_read_that_is_given_up_takes_nothing() {
     let (mut client, mut server) = default_pair().await;
-    assert!(poll_once(server.read_bytes(100)).is_none());
     assert!(poll_once(server.read_u8()).is_none());
     client.write_all(b"abc").await.expect("writes");
     let mut received = [0; 3];

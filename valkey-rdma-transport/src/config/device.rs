@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::Config;
-use crate::device::{DeviceOptions, SharedCq};
+use crate::device::{DeviceOptions, MAX_INLINE, SharedCq};
 
 impl Config {
     /// What these knobs ask of a device, for [`device::open`](crate::device::open) and
@@ -13,13 +13,13 @@ impl Config {
         DeviceOptions {
             send_depth: self.send_depth,
             receive_depth: self.receive_depth,
-            max_inline: self.max_inline,
-            address_timeout: self.address_timeout.unwrap_or(self.connect_timeout),
-            route_timeout: self.route_timeout.unwrap_or(self.connect_timeout),
+            max_inline: MAX_INLINE,
+            address_timeout: self.connect_timeout,
+            route_timeout: self.connect_timeout,
             device: self.device.clone(),
             gid: self.gid,
             source: self.source,
-            completion_vector: self.completion_vector,
+            completion_vector: 0,
             shared_cq: self.shared_cq.clone(),
             huge_pages: self.huge_pages,
             ack_timeout: self.ack_timeout,
@@ -49,38 +49,10 @@ impl Config {
         self
     }
 
-    /// Which of the device's interrupt vectors announces completions. Default 0; range: below the number that the
-    /// device has, else connecting fails. Spread busy connections over several.
-    pub fn completion_vector(&mut self, vector: u32) -> &mut Self {
-        self.completion_vector = vector;
-        self
-    }
-
     /// Shares completion queues with the other connections of this group. Default: each connection has one of its own. On
     /// a listener, its connections do. Kernel verbs only.
     pub fn shared_cq(&mut self, group: &SharedCq) -> &mut Self {
         self.shared_cq = Some(group.clone());
-        self
-    }
-
-    /// Bytes that a send may carry inside the work request, so that the device need not fetch them. Default 220,
-    /// which fills a 256-byte entry of the common adapters; 0 for none. What the device cannot is left out.
-    pub fn max_inline(&mut self, bytes: u32) -> &mut Self {
-        self.max_inline = bytes;
-        self
-    }
-
-    /// How long finding the device that leads to the peer's address may take. Default: as long as
-    /// [`connect_timeout`](Self::connect_timeout), within which it happens in any case.
-    pub fn address_timeout(&mut self, limit: Duration) -> &mut Self {
-        self.address_timeout = Some(limit);
-        self
-    }
-
-    /// How long finding a path from that device may take; on InfiniBand that asks the subnet manager. Default: as
-    /// long as [`connect_timeout`](Self::connect_timeout), within which it happens in any case.
-    pub fn route_timeout(&mut self, limit: Duration) -> &mut Self {
-        self.route_timeout = Some(limit);
         self
     }
 
@@ -139,10 +111,6 @@ impl Config {
     }
 }
 
-/// Receives that the protocol's page asks both sides to post, and as many sends
-/// (valkey `src/rdma.c`, `VALKEY_RDMA_MAX_WQE`).
-pub(super) const QUEUE_DEPTH: u32 = 1024;
-
 /// Some requests are kept free for messages beside data.
 const MIN_DEPTH: u32 = 16;
 
@@ -151,6 +119,3 @@ const MAX_DEPTH: u32 = 1 << 20;
 
 /// The field has three bits.
 const MAX_RETRIES: u8 = 7;
-
-/// Fills a 256-byte work queue entry of the common adapters together with the request's header.
-pub(super) const MAX_INLINE: u32 = 220;

@@ -17,12 +17,12 @@ use super::memory::Memory;
 use super::side::Side;
 use super::socket::{self, SocketLink, SocketRequest};
 use super::{MAX_MESSAGE, REASON_CONSUMER, refused};
+use crate::buffer_pool::BufferPool;
 use crate::device::{
     Access, CmEvent, DeviceConnection, DeviceInfo, DeviceKind, DeviceLimits, DeviceOptions, Limits,
     check_limits,
 };
 use crate::error::TransportError;
-use crate::pool::BufferPool;
 
 /// One end of a link.
 #[derive(Debug)]
@@ -169,7 +169,7 @@ impl DeviceConnection for EmulatedEndpoint {
     }
 
     fn register_pool(&mut self, pool: &BufferPool) -> Result<Region, TransportError> {
-        self.add(pool.arena().len(), |region| Memory::lent(region, pool.clone()))
+        self.add(pool.inner().len(), |region| Memory::lent(region, pool.clone()))
     }
 
     fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::BufMut;
 use valkey_rdma_proto::work::Region;
 
+use crate::buffer_pool::BufferPool;
 use crate::device::Access;
-use crate::pool::BufferPool;
 
 /// One registered region. Both ends of a link hold it: the owner by name, the peer by key.
 #[derive(Clone, Debug)]

@@ -5,29 +5,29 @@ use std::net::SocketAddr;
 
 use valkey_rdma_proto::Role;
 
-use super::places::{Place, Places};
 use crate::config::Config;
 use crate::device::ConnectRequest;
 use crate::error::TransportError;
+use crate::limiter::{ConnectionPermit, Limiter};
 use crate::stream::Stream;
 
-/// A peer that asks to connect, and the place kept for it. Dropping it rejects the request: the peer's connect ends
+/// A peer that asks to connect, and the permit kept for it. Dropping it rejects the request: the peer's connect ends
 /// in [`TransportError::Rejected`].
 pub struct Request {
     request: Box<dyn ConnectRequest>,
-    place: Place,
-    places: Places,
+    permit: ConnectionPermit,
+    limiter: Limiter,
     config: Config,
 }
 
 impl Request {
     pub(super) fn new(
         request: Box<dyn ConnectRequest>,
-        place: Place,
-        places: Places,
+        permit: ConnectionPermit,
+        limiter: Limiter,
         config: &Config,
     ) -> Self {
-        Self { request, place, places, config: config.clone() }
+        Self { request, permit, limiter, config: config.clone() }
     }
 
     /// Who asks.
@@ -45,10 +45,10 @@ impl Request {
     pub fn accept(self) -> Result<Stream, TransportError> {
         let endpoint = self.request.accept(&self.config.device_options());
         let stream = endpoint
-            .and_then(|endpoint| Stream::establish(endpoint, Role::Server, &self.config, Some(self.place)));
+            .and_then(|endpoint| Stream::establish(endpoint, Role::Server, &self.config, Some(self.permit)));
         match &stream {
-            Ok(_) => self.places.count_accepted(),
-            Err(_) => self.places.count_failed(),
+            Ok(_) => self.limiter.count_accepted(),
+            Err(_) => self.limiter.count_failed(),
         }
         stream
     }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use valkey_rdma_proto::{CloseReason, Role};
 
 use super::Stream;
-use super::end::End;
+use super::connection::close_cause::CloseCause;
 use crate::config::Config;
 use crate::device::{self, DeviceConnection, DeviceKind};
 use crate::error::TransportError;
@@ -28,21 +28,21 @@ impl Stream {
     /// # Panics
     /// Outside of a tokio runtime.
     pub async fn connect(
-        device: DeviceKind,
+        kind: DeviceKind,
         peer: SocketAddr,
         config: &Config,
     ) -> Result<Stream, TransportError> {
         let limit = config.connect_limit();
         let connecting = async {
-            let endpoint = device::open(device, peer, &config.device_options()).await?;
-            Self::connected(endpoint, config).await
+            let device = device::open(kind, peer, &config.device_options()).await?;
+            Self::connected(device, config).await
         };
         tokio::time::timeout(limit, connecting)
             .await
             .unwrap_or(Err(TransportError::ConnectTimeout { peer, after: limit }))
     }
 
-    /// Connects as [`connect`](Self::connect) does, over an endpoint made elsewhere: one of [`device::open`] behind a
+    /// Connects as [`connect`](Self::connect) does, over an device made elsewhere: one of [`device::open`] behind a
     /// wrapper that observes it or disturbs it.
     ///
     /// # Errors
@@ -50,31 +50,28 @@ impl Stream {
     ///
     /// Cancel safety, panics: as there.
     pub async fn connect_over(
-        endpoint: Box<dyn DeviceConnection>,
+        device: Box<dyn DeviceConnection>,
         config: &Config,
     ) -> Result<Stream, TransportError> {
-        let (peer, limit) = (endpoint.peer_addr(), config.connect_limit());
-        tokio::time::timeout(limit, Self::connected(endpoint, config))
+        let (peer, limit) = (device.peer_addr(), config.connect_limit());
+        tokio::time::timeout(limit, Self::connected(device, config))
             .await
             .unwrap_or(Err(TransportError::ConnectTimeout { peer, after: limit }))
     }
 
-    async fn connected(
-        endpoint: Box<dyn DeviceConnection>,
-        config: &Config,
-    ) -> Result<Stream, TransportError> {
-        let peer = endpoint.peer_addr();
-        let stream = Stream::establish(endpoint, Role::Client, config, None)?;
-        if poll_fn(|cx| stream.shared.with(|session| session.poll_connected(cx))).await {
+    async fn connected(device: Box<dyn DeviceConnection>, config: &Config) -> Result<Stream, TransportError> {
+        let peer = device.peer_addr();
+        let stream = Stream::establish(device, Role::Client, config, None)?;
+        if poll_fn(|cx| stream.shared.with(|connection| connection.poll_connected(cx))).await {
             return Ok(stream);
         }
-        let (end, info) = stream.shared.with(|session| (session.end, session.info()));
-        Err(match end {
-            Some(End::Closed(CloseReason::Peer)) => TransportError::ClosedInHandshake { peer },
-            Some(End::Closed(CloseReason::HandshakeTimeout)) => {
+        let (cause, info) = stream.shared.with(|connection| (connection.close_cause, connection.info()));
+        Err(match cause {
+            Some(CloseCause::Closed(CloseReason::Peer)) => TransportError::ClosedInHandshake { peer },
+            Some(CloseCause::Closed(CloseReason::HandshakeTimeout)) => {
                 TransportError::ConnectTimeout { peer, after: config.connect_limit() }
             }
-            Some(end) => end.error(&info),
+            Some(cause) => cause.error(&info),
             None => TransportError::Closed,
         })
     }

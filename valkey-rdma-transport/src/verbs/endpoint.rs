@@ -17,12 +17,12 @@ use super::memory::MemoryRegion;
 use super::queue_pair::QueuePair;
 use super::sys;
 use super::{failed, translate};
+use crate::buffer_pool::BufferPool;
 use crate::device::{
     Access, CmEvent, DeviceConnection, DeviceFault, DeviceInfo, DeviceKind, DeviceOptions, Limits,
     check_limits,
 };
 use crate::error::TransportError;
-use crate::pool::BufferPool;
 
 /// An endpoint over kernel verbs.
 ///
@@ -138,7 +138,7 @@ impl DeviceConnection for VerbsEndpoint {
     fn register_pool(&mut self, pool: &BufferPool) -> Result<Region, TransportError> {
         // SAFETY: the domain outlives the regions (field order).
         let region = unsafe { MemoryRegion::lent(&self.domain, pool) }?;
-        Ok(self.add(region, pool.arena().len()))
+        Ok(self.add(region, pool.inner().len()))
     }
 
     fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {

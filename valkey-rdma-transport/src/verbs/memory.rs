@@ -10,9 +10,9 @@ use bytes::BufMut;
 
 use super::domain::ProtectionDomain;
 use super::{log_teardown, sys, translate};
+use crate::buffer_pool::BufferPool;
 use crate::device::Access;
 use crate::error::TransportError;
-use crate::pool::BufferPool;
 
 /// Memory that the device may reach, and a peer too if it was registered for that.
 pub(super) struct MemoryRegion {
@@ -60,11 +60,11 @@ impl MemoryRegion {
     /// # Safety
     /// The domain outlives the region.
     pub(super) unsafe fn lent(domain: &ProtectionDomain, pool: &BufferPool) -> Result<Self, TransportError> {
-        let len = pool.arena().len();
+        let len = pool.inner().len();
         let refused =
             |source| TransportError::Memory { bytes: u64::from(len), limit: sys::memlock_limit(), source };
         // For the kernel, which goes by the address: nothing is read or written through this pointer.
-        let start = NonNull::new(ptr::with_exposed_provenance_mut(pool.arena().start()))
+        let start = NonNull::new(ptr::with_exposed_provenance_mut(pool.inner().start()))
             .expect("memory is nowhere at 0");
         // SAFETY: the domain as above; the memory is there for as long as the pool, which is owned by the same value
         // and dropped only after the deregistration. The device may not write it, so that it takes nothing from those
@@ -91,7 +91,7 @@ impl MemoryRegion {
     pub(super) fn addr(&self) -> u64 {
         match &self.memory {
             Memory::Own(pages) => pages.usable().as_ptr() as u64,
-            Memory::Lent(pool) => pool.arena().start() as u64,
+            Memory::Lent(pool) => pool.inner().start() as u64,
         }
     }
 

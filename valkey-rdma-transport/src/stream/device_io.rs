@@ -1,4 +1,4 @@
-//! One connection's way to its device: every call into the endpoint goes through here, and is counted.
+//! One connection's way to its device: every call into the device goes through here, and is counted.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,25 +11,25 @@ use valkey_rdma_proto::work::{
 };
 use valkey_rdma_proto::{Work, control_region_len, wire};
 
+use crate::buffer_pool::{PinnedSlice, PoolInner};
 use crate::config::Config;
 use crate::device::{Access, CmEvent, DeviceConnection};
 use crate::error::TransportError;
-use crate::listener::Place;
-use crate::pool::{Arena, Lease};
+use crate::limiter::ConnectionPermit;
 use crate::stats::DeviceCounters;
 
-/// The endpoint with its regions and what waits to be posted. Without an endpoint, after the end, every call does
+/// The device with its regions and what waits to be posted. Without an device, after the end, every call does
 /// nothing.
-pub(super) struct Port {
-    /// The device's objects and the pinned memory. Before the leases: what is being sent is held until it is gone.
-    endpoint: Option<Box<dyn DeviceConnection>>,
-    /// Given back together with the endpoint.
-    place: Option<Place>,
+pub(super) struct DeviceIo {
+    /// The device's objects and the pinned memory. Before the slices: what is being sent is held until it is gone.
+    device: Option<Box<dyn DeviceConnection>>,
+    /// Given back together with the device.
+    permit: Option<ConnectionPermit>,
     /// Memory of the application's that is being sent, each with the position after it: given back when that is
-    /// delivered, or after the endpoint is gone.
-    leases: VecDeque<(u64, Lease)>,
+    /// delivered, or after the device is gone.
+    slices: VecDeque<(u64, PinnedSlice)>,
     /// The pools that were to be registered, and under which name they are, unless that was refused.
-    pools: Vec<(Weak<Arena>, Option<RegionId>)>,
+    pools: Vec<(Weak<PoolInner>, Option<RegionId>)>,
     control: RegionId,
     send_buffer: RegionId,
     pinned_bytes: u64,
@@ -43,7 +43,7 @@ pub(super) struct Port {
 }
 
 /// What was registered and granted when a port was opened.
-pub(super) struct Granted {
+pub(super) struct Allocated {
     pub(super) control: RegionId,
     pub(super) send_buffer: Region,
     pub(super) windows: Vec<Region>,
@@ -52,34 +52,34 @@ pub(super) struct Granted {
     pub(super) max_message: u32,
 }
 
-/// What an ended connection leaves to be freed. The endpoint goes first; then nothing is sent any more, and its place is
+/// What an ended connection leaves to be freed. The device goes first; then nothing is sent any more, and its place is
 /// free.
-pub(super) struct Remains {
+pub(super) struct Teardown {
     _endpoint: Box<dyn DeviceConnection>,
-    _leases: VecDeque<(u64, Lease)>,
-    _place: Option<Place>,
+    _slices: VecDeque<(u64, PinnedSlice)>,
+    _permit: Option<ConnectionPermit>,
 }
 
-impl Port {
+impl DeviceIo {
     /// Registers all memory of a connection.
     pub(super) fn open(
-        mut endpoint: Box<dyn DeviceConnection>,
+        mut device: Box<dyn DeviceConnection>,
         config: &Config,
-        place: Option<Place>,
-    ) -> Result<(Self, Granted), TransportError> {
-        let limits = endpoint.limits();
+        permit: Option<ConnectionPermit>,
+    ) -> Result<(Self, Allocated), TransportError> {
+        let limits = device.limits();
         let receives = limits.receive_depth.min(config.receives());
-        let control = endpoint.register(control_region_len(receives), Access::Local)?;
-        let send_buffer = endpoint.register(config.send_buffer_len(), Access::Local)?;
+        let control = device.register(control_region_len(receives), Access::Local)?;
+        let send_buffer = device.register(config.send_buffer_len(), Access::Local)?;
         let (count, len) = config.windows();
         let windows =
-            (0..count).map(|_| endpoint.register(len, Access::RemoteWrite)).collect::<Result<Vec<_>, _>>()?;
+            (0..count).map(|_| device.register(len, Access::RemoteWrite)).collect::<Result<Vec<_>, _>>()?;
         let regions = [&control, &send_buffer].into_iter().chain(&windows);
         let port = Self {
             pinned_bytes: regions.map(|region| u64::from(region.len)).sum(),
-            endpoint: Some(endpoint),
-            place,
-            leases: VecDeque::new(),
+            device: Some(device),
+            permit,
+            slices: VecDeque::new(),
             pools: Vec::new(),
             control: control.id,
             send_buffer: send_buffer.id,
@@ -91,18 +91,18 @@ impl Port {
         };
         let (send_depth, max_message) = (limits.send_depth, limits.max_message);
         let control = control.id;
-        Ok((port, Granted { control, send_buffer, windows, receives, send_depth, max_message }))
+        Ok((port, Allocated { control, send_buffer, windows, receives, send_depth, max_message }))
     }
 
     /// Connects or accepts.
     pub(super) fn establish(&mut self) -> Result<(), TransportError> {
-        self.endpoint.as_mut().map_or(Ok(()), |endpoint| endpoint.establish())
+        self.device.as_mut().map_or(Ok(()), |device| device.establish())
     }
 
     /// Takes a completion event. `false`: there is none, and the waker is kept.
     pub(super) fn take_completion_event(&mut self, cx: &mut Context<'_>) -> Result<bool, TransportError> {
-        let Some(endpoint) = &mut self.endpoint else { return Ok(false) };
-        let Poll::Ready(event) = endpoint.poll_completion_event(cx) else { return Ok(false) };
+        let Some(device) = &mut self.device else { return Ok(false) };
+        let Poll::Ready(event) = device.poll_completion_event(cx) else { return Ok(false) };
         event?;
         self.counters.events += 1;
         self.armed = false;
@@ -111,8 +111,8 @@ impl Port {
 
     /// Takes an event of the connection manager. `None`: there is none, and the waker is kept.
     pub(super) fn take_cm_event(&mut self, cx: &mut Context<'_>) -> Result<Option<CmEvent>, TransportError> {
-        let Some(endpoint) = &mut self.endpoint else { return Ok(None) };
-        match endpoint.poll_cm_event(cx) {
+        let Some(device) = &mut self.device else { return Ok(None) };
+        match device.poll_cm_event(cx) {
             Poll::Ready(event) => event.map(Some),
             Poll::Pending => Ok(None),
         }
@@ -130,20 +130,20 @@ impl Port {
 
     /// Asks for an event at the next completion. Those that came before raise none.
     pub(super) fn arm(&mut self) -> Result<(), TransportError> {
-        let Some(endpoint) = &mut self.endpoint else { return Ok(()) };
+        let Some(device) = &mut self.device else { return Ok(()) };
         self.counters.arms += 1;
-        endpoint.arm()?;
+        device.arm()?;
         self.armed = true;
         Ok(())
     }
 
     /// Takes up to [`COMPLETION_BATCH`] completions; fewer mean that none are left. Those taken count even if the
     /// look fails. Hand the vector [back](Self::recycle).
-    pub(super) fn look(&mut self) -> (Vec<Completion>, Result<(), TransportError>) {
+    pub(super) fn poll_cq(&mut self) -> (Vec<Completion>, Result<(), TransportError>) {
         let mut completions = std::mem::take(&mut self.completions);
-        let Some(endpoint) = &mut self.endpoint else { return (completions, Ok(())) };
+        let Some(device) = &mut self.device else { return (completions, Ok(())) };
         self.counters.polls += 1;
-        let outcome = endpoint.poll(&mut completions, COMPLETION_BATCH);
+        let outcome = device.poll(&mut completions, COMPLETION_BATCH);
         (completions, outcome)
     }
 
@@ -155,28 +155,32 @@ impl Port {
 
     /// Copies the message of a completed receive out of its slot, before the slot is posted again. Returns its
     /// length, 0 if the completion brought none.
-    pub(super) fn message(&self, completion: &Completion, message: &mut [u8; wire::MESSAGE_LEN]) -> usize {
+    pub(super) fn read_message(
+        &self,
+        completion: &Completion,
+        message: &mut [u8; wire::MESSAGE_LEN],
+    ) -> usize {
         let (WrKind::Receive(slot), Outcome::Received { len }) =
             (completion.wr_id.kind(), completion.outcome)
         else {
             return 0;
         };
-        let Some(endpoint) = &self.endpoint else { return 0 };
+        let Some(device) = &self.device else { return 0 };
         let len = (len as usize).min(wire::MESSAGE_LEN);
         let start = slot as usize * wire::MESSAGE_LEN;
-        endpoint.read_local(self.control, start..start + len, &mut &mut message[..]);
+        device.read_local(self.control, start..start + len, &mut &mut message[..]);
         len
     }
 
     /// Puts work in place for the next [`post`](Self::post). `false`: it is to disconnect.
-    pub(super) fn prepare(&mut self, work: Work) -> bool {
+    pub(super) fn queue(&mut self, work: Work) -> bool {
         match work {
             Work::Receive(request) => self.receives.push(request),
             Work::Message(request, bytes) => {
                 let start = request.local.offset as usize;
                 let slot = start..start + bytes.len();
-                if let Some(endpoint) = &mut self.endpoint {
-                    endpoint.write_local(self.control, slot, &mut |room| room.copy_from_slice(&bytes));
+                if let Some(device) = &mut self.device {
+                    device.write_local(self.control, slot, &mut |room| room.copy_from_slice(&bytes));
                 }
                 self.sends.push(request);
             }
@@ -187,99 +191,99 @@ impl Port {
     }
 
     /// Posts what was prepared: receives in one batch, sends under one doorbell.
-    pub(super) fn post(&mut self) -> Result<(), TransportError> {
-        let posted = self.post_prepared();
+    pub(super) fn post_queued(&mut self) -> Result<(), TransportError> {
+        let posted = self.post_all();
         self.receives.clear();
         self.sends.clear();
         posted
     }
 
-    fn post_prepared(&mut self) -> Result<(), TransportError> {
-        let Some(endpoint) = &mut self.endpoint else { return Ok(()) };
+    fn post_all(&mut self) -> Result<(), TransportError> {
+        let Some(device) = &mut self.device else { return Ok(()) };
         if !self.receives.is_empty() {
             self.counters.receive_posts += 1;
-            endpoint.post_receives(&self.receives)?;
+            device.post_receives(&self.receives)?;
         }
         if !self.sends.is_empty() {
             self.counters.doorbells += 1;
-            endpoint.post_sends(&self.sends)?;
+            device.post_sends(&self.sends)?;
         }
         Ok(())
     }
 
     /// Lends bytes of the send buffer for writing.
-    pub(super) fn fill(&mut self, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
-        if let Some(endpoint) = &mut self.endpoint {
-            endpoint.write_local(self.send_buffer, range, fill);
+    pub(super) fn write_send_buffer(&mut self, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
+        if let Some(device) = &mut self.device {
+            device.write_local(self.send_buffer, range, fill);
         }
     }
 
     /// Where the device finds these bytes. `None`: it cannot have them registered.
-    pub(super) fn lend(&mut self, lease: &Lease) -> Option<Slice> {
-        let region = self.region_of(lease)?;
-        let Range { start, end } = lease.range();
+    pub(super) fn locate(&mut self, slice: &PinnedSlice) -> Option<Slice> {
+        let region = self.region_of(slice)?;
+        let Range { start, end } = slice.range();
         Some(Slice { region, offset: start, len: end - start })
     }
 
     /// The name of a pool's memory, which is registered the first time.
-    fn region_of(&mut self, lease: &Lease) -> Option<RegionId> {
-        let arena = lease.arena();
-        if let Some((_, region)) = self.pools.iter().find(|(known, _)| known.as_ptr() == Arc::as_ptr(arena)) {
+    fn region_of(&mut self, slice: &PinnedSlice) -> Option<RegionId> {
+        let pool = slice.inner();
+        if let Some((_, region)) = self.pools.iter().find(|(known, _)| known.as_ptr() == Arc::as_ptr(pool)) {
             return *region;
         }
-        let endpoint = self.endpoint.as_mut()?;
-        let registered = endpoint.register_pool(&lease.pool());
+        let device = self.device.as_mut()?;
+        let registered = device.register_pool(&slice.pool());
         if let Err(error) = &registered {
             tracing::warn!(%error, "this connection copies values, because their pool cannot be registered");
         }
         let region = registered.ok();
         self.pinned_bytes += region.map_or(0, |region| u64::from(region.len));
         let region = region.map(|region| region.id);
-        self.pools.push((Arc::downgrade(arena), region));
+        self.pools.push((Arc::downgrade(pool), region));
         region
     }
 
     /// Holds these bytes until everything before `position` is delivered.
-    pub(super) fn hold(&mut self, lease: Lease, position: u64) {
-        self.counters.lent += lease.bytes().len() as u64;
-        self.leases.push_back((position, lease));
+    pub(super) fn hold(&mut self, slice: PinnedSlice, position: u64) {
+        self.counters.lent += slice.bytes().len() as u64;
+        self.slices.push_back((position, slice));
     }
 
     /// Whether memory of the application's is being sent.
-    pub(super) fn holds(&self) -> bool {
-        !self.leases.is_empty()
+    pub(super) fn holds_slices(&self) -> bool {
+        !self.slices.is_empty()
     }
 
     /// Gives back what is not sent any more, once so many bytes are delivered.
-    pub(super) fn give_back(&mut self, delivered: u64) -> Vec<Lease> {
-        let count = self.leases.partition_point(|(position, _)| *position <= delivered);
-        self.leases.drain(..count).map(|(_, lease)| lease).collect()
+    pub(super) fn take_delivered(&mut self, delivered: u64) -> Vec<PinnedSlice> {
+        let count = self.slices.partition_point(|(position, _)| *position <= delivered);
+        self.slices.drain(..count).map(|(_, slice)| slice).collect()
     }
 
     /// Copies bytes of a window out.
-    pub(super) fn copy_out(&mut self, slice: Slice, out: &mut dyn BufMut) {
-        let Some(endpoint) = &self.endpoint else { return };
+    pub(super) fn read_window(&mut self, slice: Slice, out: &mut dyn BufMut) {
+        let Some(device) = &self.device else { return };
         let start = slice.offset as usize;
-        endpoint.read_local(slice.region, start..start + slice.len as usize, out);
+        device.read_local(slice.region, start..start + slice.len as usize, out);
         self.counters.copied_out += u64::from(slice.len);
     }
 
     pub(super) fn disconnect(&mut self) {
-        if let Some(endpoint) = &mut self.endpoint {
-            endpoint.disconnect();
+        if let Some(device) = &mut self.device {
+            device.disconnect();
         }
     }
 
     /// Bytes registered with the device.
     pub(super) fn pinned_bytes(&self) -> u64 {
-        if self.endpoint.is_some() { self.pinned_bytes } else { 0 }
+        if self.device.is_some() { self.pinned_bytes } else { 0 }
     }
 
-    /// Gives the endpoint up, to be dropped without holding any lock.
-    pub(super) fn release(&mut self) -> Option<Remains> {
-        let endpoint = self.endpoint.take()?;
-        let leases = std::mem::take(&mut self.leases);
-        Some(Remains { _endpoint: endpoint, _leases: leases, _place: self.place.take() })
+    /// Gives the device up, to be dropped without holding any lock.
+    pub(super) fn take_teardown(&mut self) -> Option<Teardown> {
+        let device = self.device.take()?;
+        let slices = std::mem::take(&mut self.slices);
+        Some(Teardown { _endpoint: device, _slices: slices, _permit: self.permit.take() })
     }
 }
 

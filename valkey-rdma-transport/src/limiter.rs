@@ -8,27 +8,27 @@ use tokio::sync::Notify;
 
 use crate::stats::ListenerStats;
 
-/// The places of one listener. Clones share them.
+/// The limiter of one listener. Clones share them.
 #[derive(Clone, Debug)]
-pub(super) struct Places(Arc<Shared>);
+pub(crate) struct Limiter(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     limits: Limits,
-    taken: Mutex<Taken>,
+    usage: Mutex<Usage>,
     /// Told of every place given back.
     freed: Notify,
 }
 
-/// How many places there are.
+/// How many limiter there are.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    pub(super) connections: Option<usize>,
-    pub(super) pinned_bytes: Option<u64>,
+pub(crate) struct Limits {
+    pub(crate) connections: Option<usize>,
+    pub(crate) pinned_bytes: Option<u64>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct Usage {
     stats: ListenerStats,
     /// Requests refused since the last one that was given a place.
     burst: u64,
@@ -36,26 +36,26 @@ struct Taken {
 
 /// The place of one connection. Dropping it makes room for another.
 #[derive(Debug)]
-pub(crate) struct Place {
-    places: Places,
+pub(crate) struct ConnectionPermit {
+    limiter: Limiter,
     pinned_bytes: u64,
 }
 
 /// Why there is no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Full {
+enum LimitExceeded {
     Connections { limit: usize },
     PinnedBytes { limit: u64, taken: u64, wanted: u64 },
 }
 
-impl Places {
-    pub(super) fn new(limits: Limits) -> Self {
-        Self(Arc::new(Shared { limits, taken: Mutex::default(), freed: Notify::new() }))
+impl Limiter {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self(Arc::new(Shared { limits, usage: Mutex::default(), freed: Notify::new() }))
     }
 
     /// A place for a connection of `peer` that will pin so many bytes, if there is one. Says in the log when the
-    /// places have run out and when there are some again: two lines, however many ask in between.
-    pub(super) fn take(&self, peer: SocketAddr, pinned_bytes: u64) -> Option<Place> {
+    /// limiter have run out and when there are some again: two lines, however many ask in between.
+    pub(crate) fn try_acquire(&self, peer: SocketAddr, pinned_bytes: u64) -> Option<ConnectionPermit> {
         let (full, burst) = {
             let mut taken = self.lock();
             let full = self.0.limits.exceeded_by(&taken.stats, pinned_bytes);
@@ -69,8 +69,8 @@ impl Places {
                 Some(reason) => {
                     taken.burst += 1;
                     match reason {
-                        Full::Connections { .. } => taken.stats.refused_connections += 1,
-                        Full::PinnedBytes { .. } => taken.stats.refused_memory += 1,
+                        LimitExceeded::Connections { .. } => taken.stats.refused_connections += 1,
+                        LimitExceeded::PinnedBytes { .. } => taken.stats.refused_memory += 1,
                     }
                 }
             }
@@ -85,23 +85,23 @@ impl Places {
             }
             _ => {}
         }
-        full.is_none().then(|| Place { places: self.clone(), pinned_bytes })
+        full.is_none().then(|| ConnectionPermit { limiter: self.clone(), pinned_bytes })
     }
 
-    pub(super) fn stats(&self) -> ListenerStats {
+    pub(crate) fn stats(&self) -> ListenerStats {
         self.lock().stats
     }
 
-    pub(super) fn count_accepted(&self) {
+    pub(crate) fn count_accepted(&self) {
         self.lock().stats.accepted += 1;
     }
 
-    pub(super) fn count_failed(&self) {
+    pub(crate) fn count_failed(&self) {
         self.lock().stats.failed += 1;
     }
 
     /// Waits until no place is taken.
-    pub(super) async fn until_free(&self) {
+    pub(crate) async fn until_free(&self) {
         loop {
             let freed = self.0.freed.notified();
             if self.lock().stats.connections == 0 {
@@ -111,42 +111,42 @@ impl Places {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Taken> {
-        self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Usage> {
+        self.0.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Limits {
-    fn exceeded_by(&self, taken: &ListenerStats, wanted: u64) -> Option<Full> {
+    fn exceeded_by(&self, taken: &ListenerStats, wanted: u64) -> Option<LimitExceeded> {
         match (self.connections, self.pinned_bytes) {
-            (Some(limit), _) if taken.connections >= limit => Some(Full::Connections { limit }),
+            (Some(limit), _) if taken.connections >= limit => Some(LimitExceeded::Connections { limit }),
             // By subtracting: the sum could wrap.
             (_, Some(limit)) if wanted > limit.saturating_sub(taken.pinned_bytes) => {
-                Some(Full::PinnedBytes { limit, taken: taken.pinned_bytes, wanted })
+                Some(LimitExceeded::PinnedBytes { limit, taken: taken.pinned_bytes, wanted })
             }
             _ => None,
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         {
-            let mut taken = self.places.lock();
+            let mut taken = self.limiter.lock();
             taken.stats.connections -= 1;
             taken.stats.pinned_bytes -= self.pinned_bytes;
         }
-        self.places.0.freed.notify_waiters();
+        self.limiter.0.freed.notify_waiters();
     }
 }
 
-impl fmt::Display for Full {
+impl fmt::Display for LimitExceeded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Full::Connections { limit } => {
+            LimitExceeded::Connections { limit } => {
                 write!(f, "{limit} connections are open: Config::max_connections")
             }
-            Full::PinnedBytes { limit, taken, wanted } => write!(
+            LimitExceeded::PinnedBytes { limit, taken, wanted } => write!(
                 f,
                 "{taken} of {limit} bytes are pinned, one more connection pins {wanted}: Config::max_pinned_bytes"
             ),

@@ -14,7 +14,7 @@ use crate::polling::Polling;
 
 /// The decision, and what it has learnt. Told of every look and every sleep; time counts from any fixed origin.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spin {
+pub(super) struct PollPolicy {
     mode: Polling,
     /// Longest budget.
     limit: Duration,
@@ -27,10 +27,10 @@ pub(super) struct Spin {
     /// Whether those who were woken can have their turn before.
     one_thread: bool,
     /// Turns left to them.
-    courtesy: u8,
+    yields_before_arm: u8,
 }
 
-impl Spin {
+impl PollPolicy {
     /// `one_thread`: whether all tasks share the thread.
     pub(super) fn new(mode: Polling, limit: Duration, one_thread: bool) -> Self {
         Self {
@@ -40,7 +40,7 @@ impl Spin {
             found_at: Duration::ZERO,
             asleep_since: None,
             one_thread,
-            courtesy: 0,
+            yields_before_arm: 0,
         }
     }
 
@@ -51,7 +51,7 @@ impl Spin {
 
     /// The queue was looked at and is empty now; `found`: it was not before. Returns whether to look again, rather
     /// than to arm it and sleep.
-    pub(super) fn look_again(&mut self, now: Duration, found: bool) -> bool {
+    pub(super) fn poll_again(&mut self, now: Duration, found: bool) -> bool {
         match self.mode {
             Polling::Event => false,
             Polling::Busy => true,
@@ -68,30 +68,30 @@ impl Spin {
     }
 
     /// Something was found, and is handed to the task that drives before anything else: as
-    /// [`look_again`](Self::look_again) and [`gives_way`](Self::gives_way), whose questions are for its next turn.
-    pub(super) fn handed_over(&mut self, now: Duration) {
-        self.look_again(now, true);
-        self.gives_way(true);
+    /// [`poll_again`](Self::poll_again) and [`should_yield`](Self::should_yield), whose questions are for its next turn.
+    pub(super) fn on_delivered(&mut self, now: Duration) {
+        self.poll_again(now, true);
+        self.should_yield(true);
     }
 
     /// Something was sent: the answer to what was found, if there was to be one.
-    pub(super) fn answered(&mut self) {
-        self.courtesy = 0;
+    pub(super) fn on_send(&mut self) {
+        self.yields_before_arm = 0;
     }
 
-    /// As [`look_again`](Self::look_again), when that does not look again: whether those who were woken by what was
+    /// As [`poll_again`](Self::poll_again), when that does not look again: whether those who were woken by what was
     /// found have their turn before the queue is armed.
-    pub(super) fn gives_way(&mut self, found: bool) -> bool {
+    pub(super) fn should_yield(&mut self, found: bool) -> bool {
         if found && self.one_thread {
-            self.courtesy = COURTESY;
+            self.yields_before_arm = MAX_YIELDS;
         }
-        let more = self.courtesy > 0;
-        self.courtesy = self.courtesy.saturating_sub(1);
+        let more = self.yields_before_arm > 0;
+        self.yields_before_arm = self.yields_before_arm.saturating_sub(1);
         more
     }
 
     /// The queue is armed and empty.
-    pub(super) fn sleep(&mut self, now: Duration) {
+    pub(super) fn on_park(&mut self, now: Duration) {
         self.asleep_since.get_or_insert(now);
     }
 
@@ -112,7 +112,7 @@ impl Spin {
 }
 
 /// The most turns between what was found and arming: a client library's driver, its caller, and the driver again.
-const COURTESY: u8 = 3;
+const MAX_YIELDS: u8 = 3;
 /// Shortest budget that is not zero, about a round trip on hardware.
 const SHORTEST: Duration = Duration::from_micros(5);
 
@@ -125,98 +125,98 @@ mod tests {
     }
 
     /// Sleeps at `now`, then finds something after `slept`.
-    fn sleep_for(spin: &mut Spin, now: &mut Duration, slept: Duration) -> bool {
-        spin.sleep(*now);
+    fn sleep_for(policy: &mut PollPolicy, now: &mut Duration, slept: Duration) -> bool {
+        policy.on_park(*now);
         *now += slept;
-        spin.look_again(*now, true)
+        policy.poll_again(*now, true)
     }
 
     #[test]
     fn completions_that_come_soon_are_worth_looking_for() {
-        let (mut spin, mut now) = (Spin::new(Polling::Adaptive, us(50), true), us(1000));
-        assert!(!spin.look_again(now, true), "nothing learnt yet");
-        assert!(sleep_for(&mut spin, &mut now, us(10)));
-        assert_eq!(spin.budget(), us(5));
-        assert!(spin.look_again(now + us(4), false));
-        assert!(!spin.look_again(now + us(5), false), "the budget is used up");
+        let (mut policy, mut now) = (PollPolicy::new(Polling::Adaptive, us(50), true), us(1000));
+        assert!(!policy.poll_again(now, true), "nothing learnt yet");
+        assert!(sleep_for(&mut policy, &mut now, us(10)));
+        assert_eq!(policy.budget(), us(5));
+        assert!(policy.poll_again(now + us(4), false));
+        assert!(!policy.poll_again(now + us(5), false), "the budget is used up");
         let budgets = [10, 20, 40, 50, 50].map(|expected| {
-            sleep_for(&mut spin, &mut now, us(50));
-            (spin.budget(), us(expected))
+            sleep_for(&mut policy, &mut now, us(50));
+            (policy.budget(), us(expected))
         });
         assert!(budgets.iter().all(|(budget, expected)| budget == expected), "{budgets:?}");
     }
 
     #[test]
     fn completions_that_come_late_are_slept_for() {
-        let (mut spin, mut now) = (Spin::new(Polling::Adaptive, us(50), true), us(0));
+        let (mut policy, mut now) = (PollPolicy::new(Polling::Adaptive, us(50), true), us(0));
         for _ in 0..10 {
-            sleep_for(&mut spin, &mut now, us(1));
+            sleep_for(&mut policy, &mut now, us(1));
         }
         let mut budgets = Vec::new();
-        while sleep_for(&mut spin, &mut now, us(51)) {
-            budgets.push(spin.budget());
+        while sleep_for(&mut policy, &mut now, us(51)) {
+            budgets.push(policy.budget());
         }
         assert_eq!(budgets, [us(25), us(12) + us(1) / 2, us(6) + us(1) / 4, us(3) + us(1) / 8]);
-        assert_eq!(spin.budget(), Duration::ZERO);
+        assert_eq!(policy.budget(), Duration::ZERO);
     }
 
     #[test]
     fn completions_found_while_looking_change_nothing_but_the_time_looked_on() {
-        let (mut spin, mut now) = (Spin::new(Polling::Adaptive, us(50), true), us(0));
-        sleep_for(&mut spin, &mut now, us(1));
+        let (mut policy, mut now) = (PollPolicy::new(Polling::Adaptive, us(50), true), us(0));
+        sleep_for(&mut policy, &mut now, us(1));
         for _ in 0..100 {
             now += us(4);
-            assert!(spin.look_again(now, true));
+            assert!(policy.poll_again(now, true));
         }
-        assert_eq!(spin.budget(), us(5));
+        assert_eq!(policy.budget(), us(5));
     }
 
     #[test]
     fn waking_up_for_nothing_teaches_nothing() {
-        let (mut spin, mut now) = (Spin::new(Polling::Adaptive, us(50), true), us(0));
-        sleep_for(&mut spin, &mut now, us(1));
-        spin.sleep(now);
-        assert!(!spin.look_again(now + us(30), false));
-        spin.sleep(now + us(30));
-        assert!(!spin.look_again(now + us(60), true), "slept for 60 us, although woken half way");
-        assert_eq!(spin.budget(), Duration::ZERO);
+        let (mut policy, mut now) = (PollPolicy::new(Polling::Adaptive, us(50), true), us(0));
+        sleep_for(&mut policy, &mut now, us(1));
+        policy.on_park(now);
+        assert!(!policy.poll_again(now + us(30), false));
+        policy.on_park(now + us(30));
+        assert!(!policy.poll_again(now + us(60), true), "slept for 60 us, although woken half way");
+        assert_eq!(policy.budget(), Duration::ZERO);
     }
 
     #[test]
     fn the_other_modes_do_not_ask_for_the_time() {
         let (mut event, mut busy) =
-            (Spin::new(Polling::Event, us(50), true), Spin::new(Polling::Busy, us(50), true));
+            (PollPolicy::new(Polling::Event, us(50), true), PollPolicy::new(Polling::Busy, us(50), true));
         assert!(!event.needs_time() && !busy.needs_time());
         for found in [true, false] {
-            assert!(!event.look_again(us(0), found) && busy.look_again(us(0), found));
+            assert!(!event.poll_again(us(0), found) && busy.poll_again(us(0), found));
         }
     }
 
     #[test]
     fn what_is_handed_over_teaches_and_gives_way_as_what_is_found() {
-        let (mut spin, mut now) = (Spin::new(Polling::Adaptive, us(50), true), us(1000));
-        spin.sleep(now);
+        let (mut policy, mut now) = (PollPolicy::new(Polling::Adaptive, us(50), true), us(1000));
+        policy.on_park(now);
         now += us(10);
-        spin.handed_over(now);
-        assert_eq!(spin.budget(), us(5));
-        assert!(spin.look_again(now + us(4), false));
-        assert!(spin.gives_way(false));
-        spin.answered();
-        assert!(!spin.gives_way(false));
+        policy.on_delivered(now);
+        assert_eq!(policy.budget(), us(5));
+        assert!(policy.poll_again(now + us(4), false));
+        assert!(policy.should_yield(false));
+        policy.on_send();
+        assert!(!policy.should_yield(false));
     }
 
     #[test]
     fn who_was_woken_has_its_turn_before_a_queue_is_armed() {
-        let mut spin = Spin::new(Polling::Event, us(50), true);
-        assert!(!spin.gives_way(false), "nobody was woken");
-        let turns = [true, false, false, false].map(|found| spin.gives_way(found));
+        let mut policy = PollPolicy::new(Polling::Event, us(50), true);
+        assert!(!policy.should_yield(false), "nobody was woken");
+        let turns = [true, false, false, false].map(|found| policy.should_yield(found));
         assert_eq!(turns, [true, true, true, false]);
 
-        assert!(spin.gives_way(true));
-        spin.answered();
-        assert!(!spin.gives_way(false), "the answer has left: nobody waits for anything");
+        assert!(policy.should_yield(true));
+        policy.on_send();
+        assert!(!policy.should_yield(false), "the answer has left: nobody waits for anything");
 
-        let mut among_threads = Spin::new(Polling::Event, us(50), false);
-        assert!(!among_threads.gives_way(true));
+        let mut among_threads = PollPolicy::new(Polling::Event, us(50), false);
+        assert!(!among_threads.should_yield(true));
     }
 }

@@ -49,19 +49,3 @@ impl fmt::Debug for SharedCq {
         f.debug_struct("SharedCq").finish_non_exhaustive()
     }
 }
-
-/// Why a completion queue that connections [share](SharedCq) has ended:
-/// [`TransportError::SharedQueue`](crate::TransportError::SharedQueue).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SharedCqError {
-    /// A call into the device failed, or the device reported a fault of the queue. The log says which, and so does the error of
-    /// the connection that came upon it, if one has. Connect again.
-    #[error("the device failed it, and the log says how; connect again")]
-    Failed,
-    /// The runtime has ended in which the first of the connections was made. Give each runtime a group of its own.
-    #[error(
-        "the runtime in which the first of them was made is gone; give each runtime a completion group of its own"
-    )]
-    Runtime,
-}

@@ -60,22 +60,22 @@ fn only_frozen_bytes_are_known_again_and_held() {
     let mut buffer = pool.try_take().expect("free");
     let neighbour = pool.try_take().expect("free");
     buffer[7..12].copy_from_slice(b"value");
-    assert!(Lease::of(&buffer).is_none(), "they may change");
-    assert!(Lease::of(&[0; 100]).is_none(), "another's");
-    assert!(Lease::of(&other.try_take().expect("free")).is_none());
+    assert!(PinnedSlice::of(&buffer).is_none(), "they may change");
+    assert!(PinnedSlice::of(&[0; 100]).is_none(), "another's");
+    assert!(PinnedSlice::of(&other.try_take().expect("free")).is_none());
 
     let value = buffer.freeze();
-    assert!(Lease::of(&neighbour).is_none());
-    let lease = Lease::of(&value[7..12]).expect("frozen");
+    assert!(PinnedSlice::of(&neighbour).is_none());
+    let lease = PinnedSlice::of(&value[7..12]).expect("frozen");
     assert_eq!((lease.bytes(), lease.range().len()), (&b"value"[..], 5));
-    assert!(Arc::ptr_eq(lease.arena(), pool.arena()));
+    assert!(Arc::ptr_eq(lease.inner(), pool.inner()));
     let at = value.as_ptr().addr();
     drop(value);
     assert_eq!(pool.available(), 0, "held");
     drop(lease);
     let again = pool.try_take().expect("given back");
     assert_eq!(again.as_ptr().addr(), at);
-    assert!(Lease::of(&again).is_none(), "they may change again");
+    assert!(PinnedSlice::of(&again).is_none(), "they may change again");
 }
 
 /// Whoever finds bytes frozen finds them as they were frozen, however often buffers go round.
@@ -90,9 +90,9 @@ fn bytes_that_are_held_do_not_change_while_buffers_go_round() {
                     let Some(mut buffer) = pool.try_take() else { continue };
                     let byte = thread.wrapping_mul(round as u8);
                     buffer.fill(byte);
-                    assert!(Lease::of(&buffer).is_none(), "not frozen");
+                    assert!(PinnedSlice::of(&buffer).is_none(), "not frozen");
                     let value = buffer.freeze();
-                    let lease = Lease::of(&value).expect("frozen");
+                    let lease = PinnedSlice::of(&value).expect("frozen");
                     drop(value);
                     assert_eq!(lease.bytes(), [byte; 64]);
                 }
@@ -109,6 +109,6 @@ fn a_pool_outlives_its_handle_for_those_who_hold_buffers_of_it() {
     drop(pool);
     buffer.fill(1);
     let value = buffer.freeze();
-    assert!(Lease::of(&value).is_some());
+    assert!(PinnedSlice::of(&value).is_some());
     assert_eq!(value[..], [1; 10]);
 }

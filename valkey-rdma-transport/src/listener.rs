@@ -1,6 +1,5 @@
 //! Accepting streams, within limits.
 
-mod places;
 mod request;
 
 use std::fmt;
@@ -8,12 +7,11 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-pub(crate) use self::places::Place;
-use self::places::{Limits, Places};
 pub use self::request::Request;
 use crate::config::Config;
 use crate::device::{self, DeviceKind, DeviceListener};
 use crate::error::TransportError;
+use crate::limiter::{Limiter, Limits};
 use crate::stats::ListenerStats;
 use crate::stream::Stream;
 
@@ -23,9 +21,9 @@ use crate::stream::Stream;
 /// beyond them is rejected before anything is made for it, counted in [`stats`](Self::stats), and logged once per
 /// burst. Dropping the listener stops listening and rejects the requests nobody has taken; accepted streams go on.
 pub struct Listener {
-    passive: Box<dyn DeviceListener>,
+    device: Box<dyn DeviceListener>,
     config: Config,
-    places: Places,
+    limiter: Limiter,
 }
 
 impl Listener {
@@ -36,17 +34,17 @@ impl Listener {
     /// build lacks the device.
     ///
     /// Cancel safety: dropping the future leaves nothing behind.
-    pub async fn bind(device: DeviceKind, addr: SocketAddr, config: &Config) -> Result<Self, TransportError> {
-        let passive = device::listen(device, addr, &config.device_options()).await?;
-        Ok(Self::over(passive, config))
+    pub async fn bind(kind: DeviceKind, addr: SocketAddr, config: &Config) -> Result<Self, TransportError> {
+        let device = device::listen(kind, addr, &config.device_options()).await?;
+        Ok(Self::over(device, config))
     }
 
-    /// Accepts what a passive endpoint made elsewhere accepts: one of [`device::listen`] behind a wrapper that
+    /// Accepts what a device endpoint made elsewhere accepts: one of [`device::listen`] behind a wrapper that
     /// observes it or disturbs it.
-    pub fn over(passive: Box<dyn DeviceListener>, config: &Config) -> Self {
+    pub fn over(device: Box<dyn DeviceListener>, config: &Config) -> Self {
         let (connections, pinned_bytes) = config.listener_limits();
-        let places = Places::new(Limits { connections, pinned_bytes });
-        Self { passive, config: config.clone(), places }
+        let limiter = Limiter::new(Limits { connections, pinned_bytes });
+        Self { device, config: config.clone(), limiter }
     }
 
     /// Waits for the next connection. The stream is returned as soon as its request is accepted; reading from
@@ -93,9 +91,9 @@ impl Listener {
     pub fn poll_request(&mut self, cx: &mut Context<'_>) -> Poll<Result<Request, TransportError>> {
         for _ in 0..REFUSED_AT_ONCE {
             let request =
-                ready!(self.passive.poll_request(cx)).inspect_err(|_| self.places.count_failed())?;
-            if let Some(place) = self.places.take(request.peer_addr(), self.config.pinned_bytes()) {
-                return Poll::Ready(Ok(Request::new(request, place, self.places.clone(), &self.config)));
+                ready!(self.device.poll_request(cx)).inspect_err(|_| self.limiter.count_failed())?;
+            if let Some(permit) = self.limiter.try_acquire(request.peer_addr(), self.config.pinned_bytes()) {
+                return Poll::Ready(Ok(Request::new(request, permit, self.limiter.clone(), &self.config)));
             }
         }
         cx.waker().wake_by_ref();
@@ -111,22 +109,22 @@ impl Listener {
     /// Cancel safety: it no longer listens, even if the future is dropped before the streams are gone. Dropping it
     /// before it is first polled drops the listener.
     pub async fn shutdown(self, limit: Duration) -> usize {
-        let Self { passive, places, .. } = self;
-        tracing::debug!(addr = %passive.local_addr(), connections = places.stats().connections, "listener shut down");
-        drop(passive);
+        let Self { device, limiter, .. } = self;
+        tracing::debug!(addr = %device.local_addr(), connections = limiter.stats().connections, "listener shut down");
+        drop(device);
         // Whether that took too long is for the count to say.
-        let _ = tokio::time::timeout(limit, places.until_free()).await;
-        places.stats().connections
+        let _ = tokio::time::timeout(limit, limiter.until_free()).await;
+        limiter.stats().connections
     }
 
     /// The address it listens on, with the real port.
     pub fn local_addr(&self) -> SocketAddr {
-        self.passive.local_addr()
+        self.device.local_addr()
     }
 
     /// The counts so far, and what its connections take now.
     pub fn stats(&self) -> ListenerStats {
-        self.places.stats()
+        self.limiter.stats()
     }
 }
 

@@ -44,13 +44,13 @@ use tokio::sync::Semaphore;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct BufferPool(Arc<Arena>);
+pub struct BufferPool(Arc<PoolInner>);
 
 /// One buffer of a [`BufferPool`], for writing. Dropped, it is the pool's again.
 pub struct PoolBuffer {
     bytes: BytesMut,
     number: usize,
-    arena: Arc<Arena>,
+    inner: Arc<PoolInner>,
 }
 
 /// A pool cannot be so small or so large.
@@ -67,7 +67,7 @@ pub struct UnusablePool {
 }
 
 /// A pool's memory, and who has it.
-pub(crate) struct Arena {
+pub(crate) struct PoolInner {
     /// Address of the first buffer.
     start: usize,
     /// Bytes from the start of one buffer to the next.
@@ -77,7 +77,7 @@ pub(crate) struct Arena {
     /// As many as there are free buffers, for those who wait.
     available: Semaphore,
     /// By their numbers: buffers that are frozen.
-    frozen: Box<[Mutex<Weak<Frozen>>]>,
+    frozen: Box<[Mutex<Weak<FrozenBuffer>>]>,
     /// The memory behind the last buffer. While it is there, so is all of the allocation.
     _anchor: BytesMut,
 }
@@ -89,14 +89,14 @@ struct Free {
 }
 
 /// A buffer that does not change until the last of its holders drops it.
-struct Frozen(PoolBuffer);
+struct FrozenBuffer(PoolBuffer);
 
 /// What [`Bytes`] hold of a frozen buffer.
-struct Owner(Arc<Frozen>);
+struct BytesOwner(Arc<FrozenBuffer>);
 
-/// Frozen bytes of a pool, held for as long as they are being sent.
-pub(crate) struct Lease {
-    frozen: Arc<Frozen>,
+/// FrozenBuffer bytes of a pool, held for as long as they are being sent.
+pub(crate) struct PinnedSlice {
+    frozen: Arc<FrozenBuffer>,
     range: Range<u32>,
 }
 
@@ -125,7 +125,7 @@ impl BufferPool {
         free.reverse();
         // What is registered is one piece of memory, and the last part of it holds it.
         assert_eq!(memory.as_ptr().addr(), start + total, "buffers are split off one after the other");
-        let arena = Arc::new(Arena {
+        let inner = Arc::new(PoolInner {
             start,
             stride,
             buffers,
@@ -134,10 +134,10 @@ impl BufferPool {
             frozen: (0..buffers).map(|_| Mutex::default()).collect(),
             _anchor: memory,
         });
-        let mut arenas = ARENAS.write().unwrap_or_else(PoisonError::into_inner);
-        arenas.retain(|_, arena| arena.strong_count() > 0);
-        arenas.insert(start, Arc::downgrade(&arena));
-        Ok(Self(arena))
+        let mut pools = POOLS.write().unwrap_or_else(PoisonError::into_inner);
+        pools.retain(|_, inner| inner.strong_count() > 0);
+        pools.insert(start, Arc::downgrade(&inner));
+        Ok(Self(inner))
     }
 
     /// Takes a buffer, as soon as there is one. It holds what its last user left in it.
@@ -163,7 +163,7 @@ impl BufferPool {
         self.0.available.available_permits()
     }
 
-    pub(crate) fn arena(&self) -> &Arc<Arena> {
+    pub(crate) fn inner(&self) -> &Arc<PoolInner> {
         &self.0
     }
 
@@ -172,11 +172,11 @@ impl BufferPool {
     /// # Panics
     /// If `out` has no room for them.
     pub(crate) fn copy_to(&self, range: Range<usize>, out: &mut dyn BufMut) -> bool {
-        let lease = self.0.lease(range);
-        if let Some(lease) = &lease {
-            out.put_slice(lease.bytes());
+        let slice = self.0.slice(range);
+        if let Some(slice) = &slice {
+            out.put_slice(slice.bytes());
         }
-        lease.is_some()
+        slice.is_some()
     }
 }
 
@@ -185,35 +185,35 @@ impl PoolBuffer {
     /// again when the last of them is dropped, and no connection is sending them any more.
     #[must_use]
     pub fn freeze(self) -> Bytes {
-        let (number, arena) = (self.number, self.arena.clone());
-        let frozen = Arc::new(Frozen(self));
-        *arena.frozen(number) = Arc::downgrade(&frozen);
-        Bytes::from_owner(Owner(frozen))
+        let (number, inner) = (self.number, self.inner.clone());
+        let frozen = Arc::new(FrozenBuffer(self));
+        *inner.frozen(number) = Arc::downgrade(&frozen);
+        Bytes::from_owner(BytesOwner(frozen))
     }
 }
 
-impl Arena {
+impl PoolInner {
     /// Takes a buffer that there is, by a permit.
     fn take(self: &Arc<Self>) -> PoolBuffer {
         let free = self.free().pop().expect("as many as there are permits");
-        PoolBuffer { bytes: free.bytes, number: free.number, arena: self.clone() }
+        PoolBuffer { bytes: free.bytes, number: free.number, inner: self.clone() }
     }
 
     fn free(&self) -> MutexGuard<'_, Vec<Free>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn frozen(&self, number: usize) -> MutexGuard<'_, Weak<Frozen>> {
+    fn frozen(&self, number: usize) -> MutexGuard<'_, Weak<FrozenBuffer>> {
         self.frozen[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The frozen bytes at this place, if that is what they are.
-    pub(crate) fn lease(&self, range: Range<usize>) -> Option<Lease> {
+    pub(crate) fn slice(&self, range: Range<usize>) -> Option<PinnedSlice> {
         let number = range.start / self.stride;
         let frozen = (number < self.buffers).then(|| self.frozen(number).upgrade())??;
         let within = range.end - number * self.stride <= frozen.0.len();
         // A pool is shorter than 4 GiB.
-        within.then_some(Lease { frozen, range: range.start as u32..range.end as u32 })
+        within.then_some(PinnedSlice { frozen, range: range.start as u32..range.end as u32 })
     }
 
     /// Address of the first buffer, for the device.
@@ -228,23 +228,23 @@ impl Arena {
     }
 }
 
-impl Lease {
+impl PinnedSlice {
     /// Holds these bytes, if they are frozen bytes of a pool.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         let at = bytes.as_ptr().addr();
-        let arenas = ARENAS.read().unwrap_or_else(PoisonError::into_inner);
-        let (_, arena) = arenas.range(..=at).next_back()?;
-        let arena = arena.upgrade()?;
-        let offset = at - arena.start;
-        arena.lease(offset..offset + bytes.len())
+        let pools = POOLS.read().unwrap_or_else(PoisonError::into_inner);
+        let (_, inner) = pools.range(..=at).next_back()?;
+        let inner = inner.upgrade()?;
+        let offset = at - inner.start;
+        inner.slice(offset..offset + bytes.len())
     }
 
     pub(crate) fn pool(&self) -> BufferPool {
-        BufferPool(self.arena().clone())
+        BufferPool(self.inner().clone())
     }
 
-    pub(crate) fn arena(&self) -> &Arc<Arena> {
-        &self.frozen.0.arena
+    pub(crate) fn inner(&self) -> &Arc<PoolInner> {
+        &self.frozen.0.inner
     }
 
     /// Where they are in their pool.
@@ -254,7 +254,7 @@ impl Lease {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         let (buffer, Range { start, end }) = (&self.frozen.0, self.range());
-        let first = buffer.number * buffer.arena.stride;
+        let first = buffer.number * buffer.inner.stride;
         &buffer[start as usize - first..end as usize - first]
     }
 }
@@ -276,12 +276,12 @@ impl DerefMut for PoolBuffer {
 impl Drop for PoolBuffer {
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
-        self.arena.free().push(Free { bytes, number: self.number });
-        self.arena.available.add_permits(1);
+        self.inner.free().push(Free { bytes, number: self.number });
+        self.inner.available.add_permits(1);
     }
 }
 
-impl AsRef<[u8]> for Owner {
+impl AsRef<[u8]> for BytesOwner {
     fn as_ref(&self) -> &[u8] {
         &self.0.0
     }
@@ -302,7 +302,7 @@ impl fmt::Debug for PoolBuffer {
 
 /// Every pool of this process, by the address of its first buffer. Bytes are known again by their address, because
 /// writers hand over slices, which say nothing else of where they come from.
-static ARENAS: RwLock<BTreeMap<usize, Weak<Arena>>> = RwLock::new(BTreeMap::new());
+static POOLS: RwLock<BTreeMap<usize, Weak<PoolInner>>> = RwLock::new(BTreeMap::new());
 
 /// Buffers begin on cache lines of their own.
 const ALIGNMENT: usize = 64;

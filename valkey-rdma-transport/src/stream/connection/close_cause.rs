@@ -11,7 +11,7 @@ use crate::stats::Info;
 
 /// Why there will be no more bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum End {
+pub(in crate::stream) enum CloseCause {
     /// The connection manager refused or failed before the queue pair was connected.
     NeverConnected(CmEvent),
     /// The device under the connection was removed.
@@ -26,28 +26,29 @@ pub(super) enum End {
     Closed(CloseReason),
 }
 
-impl End {
+impl CloseCause {
     /// What a failure of the device ends a connection with. `None`: with the reason that the core gives.
-    pub(super) fn of_device(error: &TransportError) -> Option<Self> {
+    pub(in crate::stream) fn of_device(error: &TransportError) -> Option<Self> {
         match error {
-            TransportError::DeviceRemoved => Some(End::DeviceRemoved),
-            TransportError::Fault { fault, .. } => Some(End::Fault(*fault)),
-            TransportError::Device { call, source } => Some(End::Call(call, source.raw_os_error())),
-            TransportError::SharedQueue { cause } => Some(End::SharedQueue(*cause)),
+            TransportError::DeviceRemoved => Some(CloseCause::DeviceRemoved),
+            TransportError::Fault { fault, .. } => Some(CloseCause::Fault(*fault)),
+            TransportError::Device { call, source } => Some(CloseCause::Call(call, source.raw_os_error())),
+            TransportError::SharedQueue { cause } => Some(CloseCause::SharedQueue(*cause)),
             _ => None,
         }
     }
 
     /// As the error of a read or a write. `peer_gone` is the kind for the peer's own disconnect.
-    pub(super) fn io_error(self, info: &Info, peer_gone: io::ErrorKind) -> io::Error {
+    pub(in crate::stream) fn io_error(self, info: &Info, peer_gone: io::ErrorKind) -> io::Error {
         let kind = match self {
-            End::NeverConnected(_) => io::ErrorKind::NotConnected,
-            End::DeviceRemoved | End::Fault(_) | End::Call(..) | End::SharedQueue(_) => {
-                io::ErrorKind::ConnectionReset
-            }
-            End::Closed(CloseReason::Peer) => peer_gone,
-            End::Closed(CloseReason::Protocol(_)) => io::ErrorKind::InvalidData,
-            End::Closed(
+            CloseCause::NeverConnected(_) => io::ErrorKind::NotConnected,
+            CloseCause::DeviceRemoved
+            | CloseCause::Fault(_)
+            | CloseCause::Call(..)
+            | CloseCause::SharedQueue(_) => io::ErrorKind::ConnectionReset,
+            CloseCause::Closed(CloseReason::Peer) => peer_gone,
+            CloseCause::Closed(CloseReason::Protocol(_)) => io::ErrorKind::InvalidData,
+            CloseCause::Closed(
                 CloseReason::HandshakeTimeout
                 | CloseReason::IdleTimeout
                 | CloseReason::StallTimeout { .. }
@@ -55,25 +56,25 @@ impl End {
                 | CloseReason::LocalUnfinished { .. }
                 | CloseReason::Failed(FailureStatus::RetryExceeded),
             ) => io::ErrorKind::TimedOut,
-            End::Closed(_) => io::ErrorKind::ConnectionReset,
+            CloseCause::Closed(_) => io::ErrorKind::ConnectionReset,
         };
         io::Error::new(kind, self.error(info))
     }
 
     /// As the error of a connection.
-    pub(super) fn error(self, info: &Info) -> TransportError {
+    pub(in crate::stream) fn error(self, info: &Info) -> TransportError {
         let (peer, device) = (info.peer_addr, info.device.kind);
         match self {
-            End::Closed(CloseReason::Protocol(error)) => TransportError::Protocol(error),
-            End::Closed(reason) => TransportError::Lost(reason),
-            End::DeviceRemoved => TransportError::DeviceRemoved,
-            End::Fault(fault) => TransportError::Fault { device: info.device.name.clone(), fault },
-            End::Call(call, number) => {
+            CloseCause::Closed(CloseReason::Protocol(error)) => TransportError::Protocol(error),
+            CloseCause::Closed(reason) => TransportError::Lost(reason),
+            CloseCause::DeviceRemoved => TransportError::DeviceRemoved,
+            CloseCause::Fault(fault) => TransportError::Fault { device: info.device.name.clone(), fault },
+            CloseCause::Call(call, number) => {
                 let source = number.map_or_else(|| io::ErrorKind::Other.into(), io::Error::from_raw_os_error);
                 TransportError::Device { call, source }
             }
-            End::SharedQueue(cause) => TransportError::SharedQueue { cause },
-            End::NeverConnected(event) => match event {
+            CloseCause::SharedQueue(cause) => TransportError::SharedQueue { cause },
+            CloseCause::NeverConnected(event) => match event {
                 CmEvent::Rejected { reason: REASON_CONSUMER } => TransportError::Rejected { peer, device },
                 CmEvent::Rejected { .. } => TransportError::Refused { peer, device },
                 CmEvent::Unreachable { status } => TransportError::Unreachable { peer, device, status },
@@ -120,7 +121,7 @@ mod tests {
             TransportError::Device { call: "ibv_post_send", source: io::Error::from_raw_os_error(12) },
             TransportError::SharedQueue { cause: SharedCqError::Runtime },
         ] {
-            let told = End::of_device(&error).expect("it says more than the core").error(&info);
+            let told = CloseCause::of_device(&error).expect("it says more than the core").error(&info);
             assert_eq!(format!("{told:?}"), format!("{error:?}"));
         }
     }

@@ -1,0 +1,35 @@
+//! The device contract: what the stream asks of an RDMA device, real or emulated.
+//!
+//! A [`DeviceConnection`] is one queue pair with everything it needs: completion queue, event channels, memory
+//! regions, and its connection-manager identifier. Its life is always the same:
+//!
+//! 1. It is made, unconnected, by [`open()`] (active side) or from a [`ConnectRequest`] (passive side).
+//! 2. Regions are registered and receives posted, so that nothing the peer sends can find it unprepared.
+//! 3. [`DeviceConnection::establish`] sends the connect request, or accepts the peer's.
+//! 4. [`CmEvent::Established`] arrives; work requests flow.
+//! 5. [`DeviceConnection::disconnect`], or [`CmEvent::Disconnected`] from the peer; remaining work is flushed.
+//! 6. Drop frees everything, in the one order that works.
+//!
+//! Requests and completions are the descriptors of [`valkey_rdma_proto::work`].
+
+mod connection;
+pub(crate) mod event;
+mod info;
+pub(crate) mod kind;
+mod limits;
+mod listener;
+mod open;
+mod options;
+mod shared_cq;
+
+pub use connection::{Access, DeviceConnection};
+pub use event::{CmEvent, DeviceFault, SharedCqError};
+pub use info::{DeviceInfo, Limits};
+pub use kind::DeviceKind;
+pub(crate) use limits::{DeviceLimits, check_limits};
+pub use listener::{ConnectRequest, DeviceListener};
+pub use open::{listen, open};
+pub use options::DeviceOptions;
+pub(crate) use options::{MAX_INLINE, QUEUE_DEPTH};
+pub use shared_cq::SharedCq;
+pub use valkey_rdma_proto::{wire, work};

@@ -1,0 +1,115 @@
+//! The active or passive end of one connection on a device.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::task::{Context, Poll};
+
+use bytes::BufMut;
+use valkey_rdma_proto::work::{Completion, ReceiveRequest, Region, RegionId, SendRequest};
+
+use super::{CmEvent, DeviceInfo, Limits};
+use crate::buffer_pool::BufferPool;
+use crate::error::TransportError;
+
+/// One queue pair with its completion queue, regions and connection-manager identifier.
+///
+/// Not `Sync`: one owner drives it, under a lock where several tasks share a connection.
+pub trait DeviceConnection: Send {
+    /// Registers `len` bytes of zeroed memory. It stays registered until the endpoint is dropped.
+    ///
+    /// # Errors
+    /// [`TransportError::Memory`] if the memory cannot be had or pinned (naming the `memlock` limit).
+    fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError>;
+
+    /// Registers a pool's memory to be sent from; nobody may write it. It stays registered, and is there, until the
+    /// endpoint is dropped. What is posted must be [frozen](crate::PoolBuffer::freeze) bytes, and held by the caller for as
+    /// long as the device may read them: otherwise the peer gets whatever is written there next.
+    ///
+    /// # Errors
+    /// [`TransportError::Memory`] if the memory cannot be pinned (naming the `memlock` limit), another if the device lends
+    /// nothing.
+    fn register_pool(&mut self, pool: &BufferPool) -> Result<Region, TransportError>;
+
+    /// Lends bytes of a region to `fill`, for writing. The caller vouches, by the protocol's own bookkeeping,
+    /// that no posted work request reads them and no peer may write them.
+    ///
+    /// # Panics
+    /// If the range is outside of the region, or the region was [lent](Self::register_pool): a local bug.
+    fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8]));
+
+    /// Appends a copy of a region's bytes to `out`. A peer may be rewriting them: the copy is what counts.
+    ///
+    /// # Panics
+    /// If the range is outside of the region, or not frozen bytes of a region that was [lent](Self::register_pool), or `out` has no
+    /// room for it: a local bug.
+    fn read_local(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut);
+
+    /// Posts a chain of sends with one doorbell, in order.
+    ///
+    /// # Errors
+    /// [`TransportError::Device`] if the device refuses one; those before it are under way.
+    fn post_sends(&mut self, chain: &[SendRequest]) -> Result<(), TransportError>;
+
+    /// Posts a batch of receives.
+    ///
+    /// # Errors
+    /// [`TransportError::Device`] if the device refuses one.
+    fn post_receives(&mut self, batch: &[ReceiveRequest]) -> Result<(), TransportError>;
+
+    /// Appends up to `limit` completions to `out`, oldest first. Fewer than `limit` means none are left.
+    ///
+    /// # Errors
+    /// [`TransportError::Device`] if the queue cannot be read (overrun, device gone); [`TransportError::SharedQueue`] if it was
+    /// shared and has ended.
+    fn poll(&mut self, out: &mut Vec<Completion>, limit: usize) -> Result<(), TransportError>;
+
+    /// Asks for one event at the next completion. A completion that came before the call raises none, so
+    /// poll after arming. To ask again, without an event in between, does no harm and makes good for one that was lost.
+    ///
+    /// # Errors
+    /// [`TransportError::Device`] if the device refuses; [`TransportError::SharedQueue`] as for [`poll`](Self::poll).
+    fn arm(&mut self) -> Result<(), TransportError>;
+
+    /// Takes one completion event; one follows each [`arm`](Self::arm) at most. `Pending` keeps the waker.
+    ///
+    /// # Errors
+    /// [`TransportError::Device`] if events cannot be had; [`TransportError::SharedQueue`] as for [`poll`](Self::poll).
+    fn poll_completion_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>>;
+
+    /// Sends the connect request (active side) or accepts the peer's (passive side).
+    ///
+    /// The outcome arrives as a [`CmEvent`].
+    ///
+    /// # Errors
+    /// [`TransportError::Device`] if the request cannot be made, or was made before.
+    fn establish(&mut self) -> Result<(), TransportError>;
+
+    /// Takes one connection-manager event. `Pending` keeps the waker.
+    fn poll_cm_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CmEvent, TransportError>>;
+
+    /// Moves the queue pair to error and tells the peer. What was not acknowledged by then is lost. Repeated
+    /// calls do nothing. On the passive side, before [`establish`](Self::establish), it rejects the request. Who
+    /// disconnects first is told by [`CmEvent::Disconnected`] when the peer has done so too.
+    fn disconnect(&mut self);
+
+    /// What the device granted.
+    fn limits(&self) -> Limits;
+
+    /// This side's address.
+    fn local_addr(&self) -> SocketAddr;
+
+    /// The peer's address.
+    fn peer_addr(&self) -> SocketAddr;
+
+    /// The device's name and link, for people.
+    fn device(&self) -> DeviceInfo;
+}
+
+/// Who may touch a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Only this side's own work requests.
+    Local,
+    /// Also the peer's RDMA WRITEs. There is no remote read anywhere in this protocol.
+    RemoteWrite,
+}

@@ -1,0 +1,307 @@
+//! The async byte stream over one RDMA connection.
+//!
+//! [`Stream`] and [`InlineStream`] lock the [connection state](connection), which joins the protocol core to the
+//! [device](device_io). A [task](task) drives it in the background, or the task that owns the [`InlineStream`] does.
+
+mod connect;
+mod connection;
+mod device_io;
+mod inline;
+mod task;
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use valkey_rdma_proto::{CloseReason, Role};
+
+use self::connection::close_cause::CloseCause;
+use self::connection::{ConnectionState, SharedConnection};
+pub use self::inline::InlineStream;
+use self::task::Driver;
+use crate::config::Config;
+use crate::device::DeviceConnection;
+use crate::error::TransportError;
+use crate::limiter::ConnectionPermit;
+use crate::stats::{Info, Stats};
+
+/// An ordered, reliable byte stream over one RDMA connection: what a `TcpStream` is over TCP.
+///
+/// Made by [`Stream::connect`] or [`Listener::accept`](crate::Listener::accept). Read and write it through tokio's
+/// [`AsyncRead`] and [`AsyncWrite`], or encode straight into registered memory with [`write_with`](Self::write_with).
+/// `tokio::io::split` gives halves for two tasks.
+///
+/// - **Writing** copies into registered memory and posts at once what the peer's window and the credits allow. The
+///   connection's task sends the rest. `flush` waits for nothing. Vectored writes leave as one message where they fit.
+/// - **Reading** copies once, out of registered memory into the caller's buffer, because the peer could still rewrite
+///   the bytes where they lie.
+/// - **End of file** is the peer's disconnect. Everything that arrived before is read first.
+/// - **Drop** closes in the background, as shutdown does.
+///
+/// # Shutdown, and why there is no half-close
+///
+/// The protocol has no message for "I write no more". The only way to say so is to disconnect, which ends both
+/// directions. `shutdown` therefore
+///
+/// 1. refuses later writes with `BrokenPipe`;
+/// 2. delivers everything written, and waits for the peer's device to acknowledge it, for
+///    [`Config::close_timeout`] at most;
+/// 3. [lingers](Config::linger): an accepted stream gives its peer 100 ms to disconnect first, a connected one
+///    does not wait;
+/// 4. disconnects.
+///
+/// Reading goes on through all of that. The reader gets every byte that arrived before the disconnect, then end of
+/// file. Its own shutdown is an error to it only if bytes could not be delivered. What the peer sends later is lost,
+/// and the peer's device reports that to the peer. So shut down after the last reply. Where replies follow a shutdown,
+/// as for a proxy that copies both ways, give them time with [`Config::linger`].
+///
+/// # Cancel safety
+///
+/// Every method here is cancel safe, and so is every future of `AsyncReadExt` and `AsyncWriteExt` that is cancel safe on
+/// a `TcpStream`: `read`, `read_buf`, `write`, `write_vectored`, `write_buf`, `write_with`, `flush` and `shutdown`.
+/// Dropped before they return, they have taken and sent nothing. A dropped `shutdown` goes on in the background.
+/// `read_exact`, `read_to_end`, `write_all` and the like may have done a part and do not report how much.
+pub struct Stream {
+    shared: SharedConnection,
+    local: SocketAddr,
+    peer: SocketAddr,
+}
+
+/// Reads a connection's counters from outside. Cheap to clone; may outlive the [`Stream`].
+#[derive(Clone)]
+pub struct Monitor(SharedConnection);
+
+impl Monitor {
+    /// The counters so far.
+    pub fn stats(&self) -> Stats {
+        self.0.with(|connection| connection.stats())
+    }
+
+    /// The device, the addresses and the sizes of this connection.
+    pub fn info(&self) -> Info {
+        self.0.with(|connection| connection.info())
+    }
+}
+
+impl Stream {
+    /// Runs the protocol over a device connection made by the caller: on the caller's own device, or behind a wrapper
+    /// that counts calls or injects faults. Registers the memory, posts the receives, and connects or accepts. Reads
+    /// and writes wait until both sides know each other's memory.
+    ///
+    /// # Errors
+    /// Those of [`DeviceConnection::register`] and [`DeviceConnection::establish`].
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn over(
+        device: Box<dyn DeviceConnection>,
+        role: Role,
+        config: &Config,
+    ) -> Result<Self, TransportError> {
+        Self::establish(device, role, config, None)
+    }
+
+    /// Starts the connection and the task that drives it.
+    pub(crate) fn establish(
+        device: Box<dyn DeviceConnection>,
+        role: Role,
+        config: &Config,
+        permit: Option<ConnectionPermit>,
+    ) -> Result<Self, TransportError> {
+        let (local, peer) = (device.local_addr(), device.peer_addr());
+        let shared = SharedConnection::new(ConnectionState::establish(device, role, config, permit)?);
+        tokio::spawn(Driver::new(shared.clone()));
+        Ok(Self { shared, local, peer })
+    }
+
+    /// Lets `fill` write into `len` free bytes of the registered send buffer, and sends the first of them: as many as
+    /// `fill` returns. This saves the copy of an ordinary write. The bytes leave as one message if window and credits
+    /// allow. Waits until there is room. The initial content of the bytes is unspecified.
+    ///
+    /// `fill` runs under the connection's lock, so it must not block or use the stream. The buffer is a ring: if its end
+    /// lies within the `len` bytes, `fill` gets other memory, and one copy is made
+    /// ([`copied_in`](crate::DeviceCounters::copied_in) counts it).
+    ///
+    /// # Errors
+    /// `InvalidInput` if `len` is more than [half of the send buffer](Self::max_reservation); otherwise the errors of a
+    /// write.
+    ///
+    /// Cancel safety: if the future is dropped before it returns, `fill` was not called.
+    ///
+    /// # Panics
+    /// If `fill` returns more than `len`.
+    pub async fn write_with(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> usize,
+    ) -> io::Result<usize> {
+        let mut fill = Some(fill);
+        poll_fn(|cx| self.poll_write_with(cx, len, &mut |room| fill.take().map_or(0, |fill| fill(room))))
+            .await
+    }
+
+    /// The poll form of [`write_with`](Self::write_with). Calls `fill` once, when it is ready.
+    ///
+    /// # Errors
+    /// Same errors as [`write_with`](Self::write_with).
+    ///
+    /// # Panics
+    /// If `fill` returns more than `len`.
+    pub fn poll_write_with(
+        &mut self,
+        cx: &mut Context<'_>,
+        len: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> Poll<io::Result<usize>> {
+        let most = self.max_reservation();
+        let Some(wanted) = u32::try_from(len).ok().filter(|_| len <= most) else {
+            let text = format!("{len} bytes are more than half of the send buffer, {most} bytes");
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidInput, text)));
+        };
+        let (written, cause) = self
+            .shared
+            .with(|connection| (connection.poll_write_with(cx, wanted, fill), connection.close_cause));
+        Poll::Ready(ready!(written).ok_or_else(|| self.broken_pipe(cause)))
+    }
+
+    /// The largest `len` of [`write_with`](Self::write_with): half of the send buffer. The other half may be in flight.
+    pub fn max_reservation(&self) -> usize {
+        self.shared.with(|connection| connection.core.send_buffer() as usize / 2)
+    }
+
+    /// Lets the task that owns the stream drive it, instead of a task in the background. This costs less for each
+    /// message, and suits tasks that always have a read pending. See [`InlineStream`].
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn into_inline(self) -> InlineStream {
+        InlineStream::new(self)
+    }
+
+    /// This side's address.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The peer's address.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// The counters so far.
+    pub fn stats(&self) -> Stats {
+        self.shared.with(|connection| connection.stats())
+    }
+
+    /// The device, the addresses and the sizes of this connection.
+    pub fn info(&self) -> Info {
+        self.shared.with(|connection| connection.info())
+    }
+
+    /// A handle for [`stats`](Self::stats) and [`info`](Self::info) that stays valid when the stream is moved or dropped.
+    pub fn monitor(&self) -> Monitor {
+        Monitor(self.shared.clone())
+    }
+
+    fn poll_write_slices(&self, cx: &mut Context<'_>, bufs: &[&[u8]]) -> Poll<io::Result<usize>> {
+        if bufs.iter().all(|buf| buf.is_empty()) {
+            return Poll::Ready(Ok(0));
+        }
+        let (written, cause) =
+            self.shared.with(|connection| (connection.poll_write(cx, bufs), connection.close_cause));
+        Poll::Ready(match ready!(written) {
+            0 => Err(self.broken_pipe(cause)),
+            written => Ok(written),
+        })
+    }
+
+    /// What a reader gets at the end: end of file after the peer's disconnect and after our own shutdown.
+    fn end_of_file(&self, cause: Option<CloseCause>) -> io::Result<()> {
+        match cause {
+            None | Some(CloseCause::Closed(CloseReason::Peer | CloseReason::Local)) => Ok(()),
+            Some(cause) => Err(cause.io_error(&self.info(), io::ErrorKind::ConnectionReset)),
+        }
+    }
+
+    /// What a writer gets after the end.
+    fn broken_pipe(&self, cause: Option<CloseCause>) -> io::Error {
+        match cause {
+            None | Some(CloseCause::Closed(CloseReason::Local)) => {
+                io::Error::new(io::ErrorKind::BrokenPipe, TransportError::Closed)
+            }
+            Some(cause) => cause.io_error(&self.info(), io::ErrorKind::BrokenPipe),
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    /// Reads announced bytes. End of file is the peer's disconnect, or our own shutdown. Any other end is an error,
+    /// returned after everything that arrived has been read.
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let (more, cause) =
+            self.shared.with(|connection| (connection.poll_read(cx, buf), connection.close_cause));
+        Poll::Ready(if ready!(more) { Ok(()) } else { self.end_of_file(cause) })
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_slices(cx, &[buf])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        // A fixed number on the stack; the caller writes the rest next.
+        let mut slices = [&[][..]; 64];
+        let taken = slices.len().min(bufs.len());
+        for (slice, buf) in slices.iter_mut().zip(bufs) {
+            *slice = buf;
+        }
+        self.poll_write_slices(cx, &slices[..taken])
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// Always ready: writes are posted at once.
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// Delivers everything written, then disconnects. Returns an error if the connection ended before everything was
+    /// acknowledged. If the peer had left before this call, that is an error only if bytes never left this side.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let (cause, lost) = ready!(self.shared.with(|connection| connection.poll_shutdown(cx)));
+        Poll::Ready(match cause {
+            CloseCause::Closed(CloseReason::Local) => Ok(()),
+            CloseCause::Closed(CloseReason::Peer) if lost == 0 => Ok(()),
+            cause => Err(cause.io_error(&self.info(), io::ErrorKind::BrokenPipe)),
+        })
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.shared.with(|connection| connection.discard());
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").field("local", &self.local).field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Monitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Monitor").field(&self.info()).finish()
+    }
+}

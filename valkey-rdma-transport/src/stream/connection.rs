@@ -1,0 +1,236 @@
+//! The state of one connection, shared by its stream and its driver: protocol core, device, wakers.
+//!
+//! [`progress`] moves it along, [`read`] and [`write`] are the application's sides of it.
+
+pub(super) mod close_cause;
+mod poll_policy;
+pub(super) mod progress;
+mod read;
+mod wakers;
+mod write;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::time::Instant;
+use valkey_rdma_proto::{self as proto, Connection, DeliveryReport, Resources, Role};
+
+use self::close_cause::CloseCause;
+use self::poll_policy::PollPolicy;
+use self::wakers::{WakeSet, Wakers, WriteInterest};
+use super::device_io::{DeviceIo, Teardown};
+use crate::buffer_pool::PinnedSlice;
+use crate::config::Config;
+use crate::device::DeviceConnection;
+use crate::error::TransportError;
+use crate::limiter::ConnectionPermit;
+use crate::polling::{AdaptiveOff, Polling};
+use crate::stats::{Info, Stats};
+
+/// A connection behind its lock.
+#[derive(Clone)]
+pub(super) struct SharedConnection(Arc<Mutex<ConnectionState>>);
+
+impl SharedConnection {
+    pub(super) fn new(connection: ConnectionState) -> Self {
+        Self(Arc::new(Mutex::new(connection)))
+    }
+
+    /// Runs `step` under the lock, then wakes the tasks that can go on and frees what is finished. The lock is never
+    /// held across a wait, only for copies, for an application's encoding, and for calls into the device.
+    pub(super) fn with<R>(&self, step: impl FnOnce(&mut ConnectionState) -> R) -> R {
+        let (result, wake_set, _to_free) = {
+            // After a panic elsewhere the connection can still be closed.
+            let mut connection = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let result = step(&mut connection);
+            (result, connection.take_wake_set(), connection.take_to_free())
+        };
+        wake_set.wake();
+        result
+    }
+}
+
+/// One connection.
+pub(super) struct ConnectionState {
+    pub(super) core: Connection,
+    device: DeviceIo,
+    poll_policy: PollPolicy,
+    wakers: Wakers,
+    /// The id of the current driver.
+    driver: u64,
+    /// Why the connection has ended. `None` while it has not.
+    pub(super) close_cause: Option<CloseCause>,
+    /// The application began to shut down before the connection ended.
+    shutting_down: bool,
+    /// The stream was dropped: nothing will be read any more.
+    discarded: bool,
+    info: Info,
+    /// Time 0 of the core's clock.
+    epoch: Instant,
+    /// Time 0 of the poll policy's clock. Not tokio's, which stands still while a test pauses it: busy polling would
+    /// never end.
+    poll_epoch: std::time::Instant,
+}
+
+/// What a connection no longer needs. Freed without holding its lock.
+pub(super) struct ToFree {
+    /// Slices of pool buffers that have been delivered. Dropping them wakes tasks that wait for a buffer.
+    _delivered: Vec<PinnedSlice>,
+    /// The device's objects, once the connection has ended and everything that arrived was read. A [`Monitor`] does not
+    /// keep them.
+    ///
+    /// [`Monitor`]: super::Monitor
+    _teardown: Option<Teardown>,
+}
+
+impl ConnectionState {
+    /// Registers all memory, posts the receives, and connects or accepts.
+    pub(super) fn establish(
+        device: Box<dyn DeviceConnection>,
+        role: Role,
+        config: &Config,
+        permit: Option<ConnectionPermit>,
+    ) -> Result<Self, TransportError> {
+        let device_info = device.device();
+        let (local_addr, peer_addr) = (device.local_addr(), device.peer_addr());
+        let (device, allocated) = DeviceIo::open(device, config, permit)?;
+        let resources = Resources {
+            control: allocated.control,
+            send_buffer: allocated.send_buffer.id,
+            send_buffer_len: allocated.send_buffer.len,
+            rx: &allocated.windows,
+            receives: allocated.receives,
+            send_depth: allocated.send_depth,
+            max_message: allocated.max_message,
+        };
+        let core = Connection::new(role, config.protocol(role), resources);
+        let (requested, spin_limit, always) = config.polling_mode();
+        let adaptive_off =
+            if requested == Polling::Adaptive && !always { AdaptiveOff::on(&device_info) } else { None };
+        if let Some(reason) = adaptive_off {
+            tracing::info!(%reason, device = device_info.name, peer = %peer_addr, "polling by events");
+        }
+        let polling = if adaptive_off.is_some() { Polling::Event } else { requested };
+        let one_thread = Handle::try_current()
+            .is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::CurrentThread);
+        let info = Info {
+            device: device_info,
+            local_addr,
+            peer_addr,
+            window: core.window(),
+            windows: allocated.windows.len() as u32,
+            peer_window: 0,
+            send_buffer: core.send_buffer(),
+            polling,
+            adaptive_off,
+        };
+        let mut connection = Self {
+            core,
+            device,
+            poll_policy: PollPolicy::new(polling, spin_limit, one_thread),
+            wakers: Wakers::default(),
+            driver: 0,
+            close_cause: None,
+            shutting_down: false,
+            discarded: false,
+            info,
+            epoch: Instant::now(),
+            poll_epoch: std::time::Instant::now(),
+        };
+        connection.flush_work();
+        connection.device.establish()?;
+        if role == Role::Server {
+            connection.core.handle_accepted(connection.now());
+        }
+        Ok(connection)
+    }
+
+    /// Waits until both sides know each other's memory. `Ready(false)`: the connection ended before.
+    pub(super) fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        if self.core.is_connected() || self.close_cause.is_some() {
+            return Poll::Ready(self.close_cause.is_none());
+        }
+        self.wakers.set_writer(cx, WriteInterest::Room(0));
+        Poll::Pending
+    }
+
+    /// Registers a new driver. Returns its id, and the waker of the previous one, which stops when it is woken. Wake it
+    /// without holding the lock.
+    pub(super) fn replace_driver(&mut self) -> (u64, Option<Waker>) {
+        self.driver += 1;
+        (self.driver, self.wakers.take_driver())
+    }
+
+    /// Whether this is the id of the current driver.
+    pub(super) fn is_driver(&self, id: u64) -> bool {
+        self.driver == id
+    }
+
+    /// Starts an orderly close. Repeated calls do nothing.
+    fn close(&mut self) {
+        self.core.close(self.now());
+        self.flush_work();
+    }
+
+    /// Closes, then waits for the end. Returns its cause with the number of bytes that are lost.
+    pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<(CloseCause, u64)> {
+        self.shutting_down |= self.close_cause.is_none();
+        self.close();
+        let Some(cause) = self.close_cause else {
+            self.wakers.set_writer(cx, WriteInterest::End);
+            return Poll::Pending;
+        };
+        let DeliveryReport { unknown, unsent, .. } = self.core.delivery_report();
+        // If the peer left before, what was in flight is not counted: readers and writers get that error.
+        Poll::Ready((cause, unsent + if self.shutting_down { unknown } else { 0 }))
+    }
+
+    /// Starts an orderly close of a connection that will not be read any more.
+    pub(super) fn discard(&mut self) {
+        self.discarded = true;
+        self.close();
+    }
+
+    /// The counters so far.
+    pub(super) fn stats(&self) -> Stats {
+        Stats {
+            protocol: self.core.counters(),
+            device: self.device.counters,
+            pinned_bytes: self.device.pinned_bytes(),
+            spin_budget: self.poll_policy.budget(),
+        }
+    }
+
+    /// The device, the addresses and the sizes of this connection.
+    pub(super) fn info(&self) -> Info {
+        Info { peer_window: self.core.peer_window(), ..self.info.clone() }
+    }
+
+    /// The tasks that have something to do now. Wake them without holding the lock: a waker may drop its task, and the
+    /// task this connection.
+    fn take_wake_set(&mut self) -> WakeSet {
+        self.wakers.take_ready(&self.core, self.close_cause.is_some())
+    }
+
+    /// What is not needed any more. Drop it without holding the lock.
+    fn take_to_free(&mut self) -> Option<ToFree> {
+        // Called after every access, and mostly there is nothing.
+        if !self.device.holds_slices() && self.close_cause.is_none() {
+            return None;
+        }
+        let delivered = self.device.take_delivered(self.core.delivery_report().delivered);
+        let finished = self.close_cause.is_some() && (self.discarded || self.core.readable().is_none());
+        let teardown = if finished { self.device.take_teardown() } else { None };
+        Some(ToFree { _delivered: delivered, _teardown: teardown })
+    }
+
+    fn now(&self) -> proto::Instant {
+        proto::Instant::from_origin(self.epoch.elapsed())
+    }
+
+    /// The time by which the poll policy measures; zero where it needs none.
+    fn poll_time(&self) -> std::time::Duration {
+        if self.poll_policy.needs_time() { self.poll_epoch.elapsed() } else { std::time::Duration::ZERO }
+    }
+}

@@ -1,0 +1,222 @@
+//! Moves a connection along: what the device reports goes into the core, and the core's work goes to the device.
+
+use std::task::Context;
+
+use tokio::time::Instant;
+use valkey_rdma_proto::{self as proto, Event, wire};
+
+use super::ConnectionState;
+use super::close_cause::CloseCause;
+use crate::device::CmEvent;
+use crate::error::TransportError;
+use crate::stream::device_io::COMPLETION_BATCH;
+
+/// What the driver does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::stream) enum DriveOutcome {
+    /// Let other tasks run, then drive again.
+    Yield,
+    /// Sleep until a wake-up or the deadline.
+    Park,
+    /// Stop: the connection has ended.
+    Done,
+}
+
+/// How far to drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::stream) enum DriveUntil {
+    /// Until there is nothing to do.
+    Idle,
+    /// Stop as soon as data is readable, so that the reader can respond before the queue is armed. The reader flushes
+    /// the work that is due.
+    Readable,
+}
+
+/// What one poll of the completion queue found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CqPoll {
+    /// Nothing.
+    Empty,
+    /// All there was.
+    Some,
+    /// A full batch: there may be more.
+    Full,
+}
+
+impl ConnectionState {
+    /// Takes what the device reports and does the work that follows, until nothing more comes or [`MAX_ROUNDS`] are over.
+    ///
+    /// No wake-up is lost, because the driver parks only after a round in which all of this is true: the queue was armed
+    /// before the round; the round found no event, so the device has our waker; and after that it took every completion.
+    /// Later completions raise the event. The connection manager has had our waker since the round that found none of
+    /// its events. (If tokio's cooperative budget is used up, `Pending` comes without keeping the waker, and the task is
+    /// polled again.) When this stops at readable data, nothing has parked, and the next call follows.
+    pub(in crate::stream) fn poll_device(&mut self, cx: &mut Context<'_>, until: DriveUntil) -> DriveOutcome {
+        self.wakers.set_driver(cx);
+        let mut news = true;
+        for _ in 0..MAX_ROUNDS {
+            let event = self.take_completion_event(cx);
+            let found = self.poll_cq();
+            if until == DriveUntil::Readable && found != CqPoll::Empty && self.core.readable().is_some() {
+                // Events of the connection manager are taken when there is nothing to read.
+                self.poll_policy.on_delivered(self.poll_time());
+                return DriveOutcome::Yield;
+            }
+            news = news && self.take_cm_event(cx);
+            if news || found != CqPoll::Empty || self.core.is_closed() {
+                self.flush_work();
+            }
+            if self.close_cause.is_some() {
+                return DriveOutcome::Done;
+            }
+            if news || found == CqPoll::Full {
+                continue;
+            }
+            let time = self.poll_time();
+            if self.poll_policy.poll_again(time, found == CqPoll::Some) {
+                self.device.counters.spins += u64::from(found == CqPoll::Empty);
+                return DriveOutcome::Yield;
+            }
+            if self.poll_policy.should_yield(found == CqPoll::Some && self.core.readable().is_some()) {
+                return DriveOutcome::Yield;
+            }
+            if self.device.is_armed() && !event {
+                self.poll_policy.on_park(time);
+                self.device.counters.sleeps += 1;
+                return DriveOutcome::Park;
+            }
+            self.arm();
+        }
+        DriveOutcome::Yield
+    }
+
+    /// The deadline of [`poll_timeout`](valkey_rdma_proto::Connection::poll_timeout), which the driver will wait for.
+    pub(in crate::stream) fn deadline(&mut self) -> Option<Instant> {
+        self.wakers.driver_deadline = self.core.poll_timeout();
+        // One beyond the end of the clock never comes.
+        self.wakers.driver_deadline.and_then(|deadline| self.epoch.checked_add(deadline.since_origin()))
+    }
+
+    /// The driver's timer has fired. If the deadline has not moved since, nothing came for that long, which may mean that
+    /// an event was lost: poll the queue and arm it again.
+    pub(in crate::stream) fn handle_timeout(&mut self) {
+        let now = self.now();
+        if self.core.poll_timeout().is_none_or(|deadline| deadline > now) {
+            return;
+        }
+        self.device.forget_armed();
+        self.core.handle_timeout(now);
+        self.flush_work();
+    }
+
+    /// Does all the work the core has: consecutive sends leave under one doorbell, receives in one batch.
+    pub(in crate::stream) fn flush_work(&mut self) {
+        let epoch = self.epoch;
+        let clock = || proto::Instant::from_origin(epoch.elapsed());
+        let mut connected = true;
+        while let Some(work) = self.core.poll_work(clock) {
+            connected &= self.device.queue(work);
+        }
+        if let Err(error) = self.device.post_queued() {
+            self.device_failed(&error);
+            connected = false;
+        }
+        if !connected {
+            self.device.disconnect();
+            // What had arrived before can still be read.
+            self.drain_cq();
+        }
+        while let Some(event) = self.core.poll_event() {
+            if let Event::Closed { reason } = event {
+                tracing::debug!(peer = %self.info().peer_addr, %reason, "closed");
+                self.close_cause.get_or_insert(CloseCause::Closed(reason));
+            }
+        }
+    }
+
+    fn take_completion_event(&mut self, cx: &mut Context<'_>) -> bool {
+        match self.device.take_completion_event(cx) {
+            Ok(event) => event,
+            Err(error) => self.device_failed(&error),
+        }
+    }
+
+    fn arm(&mut self) {
+        if let Err(error) = self.device.arm() {
+            self.device_failed(&error);
+        }
+    }
+
+    /// Takes a batch of completions and hands them to the core. [`flush_work`](Self::flush_work) does the work that follows.
+    pub(super) fn poll_cq(&mut self) -> CqPoll {
+        let (completions, outcome) = self.device.poll_cq();
+        let found = match completions.len() {
+            0 => CqPoll::Empty,
+            COMPLETION_BATCH => CqPoll::Full,
+            _ => CqPoll::Some,
+        };
+        // Mostly nothing is found, and reading the clock is not free.
+        if found != CqPoll::Empty {
+            let now = self.now();
+            for &completion in &completions {
+                let mut message = [0; wire::MESSAGE_LEN];
+                let len = self.device.read_message(&completion, &mut message);
+                self.core.handle_completion(now, completion, &message[..len]);
+            }
+        }
+        self.device.recycle(completions);
+        match outcome {
+            Ok(()) => found,
+            Err(error) => {
+                self.device_failed(&error);
+                CqPoll::Empty
+            }
+        }
+    }
+
+    fn drain_cq(&mut self) {
+        while self.poll_cq() == CqPoll::Full {}
+    }
+
+    fn take_cm_event(&mut self, cx: &mut Context<'_>) -> bool {
+        let event = match self.device.take_cm_event(cx) {
+            Ok(Some(event)) => event,
+            Ok(None) => return false,
+            Err(error) => return self.device_failed(&error),
+        };
+        tracing::debug!(?event, peer = %self.info().peer_addr, "connection manager");
+        match event {
+            CmEvent::Established => self.core.handle_established(self.now()),
+            CmEvent::Disconnected => {
+                // The last replies may lie in the queue: they come first.
+                self.drain_cq();
+                self.core.handle_disconnected(self.now());
+            }
+            CmEvent::DeviceRemoved => {
+                self.close_cause.get_or_insert(CloseCause::DeviceRemoved);
+                self.core.handle_device_failure(self.now());
+            }
+            // Logged above. The device repeats for a while what is not acknowledged; then it ends the connection.
+            CmEvent::PortDown | CmEvent::PortUp => {}
+            CmEvent::Rejected { .. } | CmEvent::Unreachable { .. } | CmEvent::ConnectError { .. } => {
+                self.close_cause = Some(CloseCause::NeverConnected(event));
+                self.core.handle_disconnected(self.now());
+            }
+        }
+        true
+    }
+
+    /// Ends the connection. Returns `true`, as an event does.
+    fn device_failed(&mut self, error: &TransportError) -> bool {
+        if !self.core.is_closed() {
+            let source = error as &dyn std::error::Error;
+            tracing::warn!(peer = %self.info().peer_addr, error = source, "the connection cannot go on");
+            self.close_cause = self.close_cause.or_else(|| CloseCause::of_device(error));
+        }
+        self.core.handle_device_failure(self.now());
+        true
+    }
+}
+
+/// Rounds of one [`poll_device`](ConnectionState::poll_device) before other tasks run.
+const MAX_ROUNDS: usize = 16;

@@ -1,0 +1,134 @@
+//! The application's writing side of a connection. Bytes go into the registered send buffer, by a copy or encoded there by
+//! the application, and leave from there. Those of a [pool](crate::BufferPool) leave from where they are.
+
+use std::task::{Context, Poll, ready};
+
+use valkey_rdma_proto::DeliveryReport;
+
+use super::ConnectionState;
+use super::progress::CqPoll;
+use super::wakers::WriteInterest;
+use crate::buffer_pool::PinnedSlice;
+
+impl ConnectionState {
+    /// Takes as many bytes as the send buffer has room for, and sends what window and credits allow. `Pending` keeps the
+    /// waker; `Ready(0)` means that the connection takes no more.
+    pub(in crate::stream) fn poll_write(&mut self, cx: &mut Context<'_>, bufs: &[&[u8]]) -> Poll<usize> {
+        if !ready!(self.poll_room(cx, 1)) {
+            return Poll::Ready(0);
+        }
+        let mut written = 0;
+        for buf in bufs {
+            let taken = self.put(buf);
+            written += taken;
+            if taken < buf.len() {
+                break;
+            }
+        }
+        self.poll_policy.on_send();
+        self.flush_work();
+        Poll::Ready(written)
+    }
+
+    /// Lets `fill` write into `len` free bytes of the send buffer, and sends as many as it returns. `Pending` keeps the
+    /// waker, and has not called `fill`; `Ready(None)` means that the connection takes no more.
+    pub(in crate::stream) fn poll_write_with(
+        &mut self,
+        cx: &mut Context<'_>,
+        len: u32,
+        fill: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> Poll<Option<usize>> {
+        if !ready!(self.poll_room(cx, len)) {
+            return Poll::Ready(None);
+        }
+        let mut filled = 0;
+        let free = self.core.reserve();
+        if free.len() >= len as usize {
+            let start = free.start as usize;
+            self.device.write_send_buffer(start..start + len as usize, &mut |room| {
+                filled = checked(fill(room), len);
+            });
+            self.core.commit(filled as u32);
+            self.device.counters.filled_in_place += filled as u64;
+        } else {
+            // The send buffer is a ring, and its end lies within.
+            let mut scratch = vec![0; len as usize];
+            filled = checked(fill(&mut scratch), len);
+            let copied = self.copy_in(&scratch[..filled]);
+            debug_assert_eq!(copied, filled, "there is room for all of it");
+        }
+        self.poll_policy.on_send();
+        self.flush_work();
+        Poll::Ready(Some(filled))
+    }
+
+    /// Waits for `len` free bytes in the send buffer. `Ready(false)`: the connection has ended or is closing.
+    fn poll_room(&mut self, cx: &mut Context<'_>, len: u32) -> Poll<bool> {
+        // Completions that free the send buffer may be in the queue already.
+        while self.core.room() < len && self.close_cause.is_none() && !self.core.is_closing() {
+            if self.poll_cq() == CqPoll::Empty {
+                break;
+            }
+            self.flush_work();
+        }
+        if self.close_cause.is_some() || self.core.is_closing() {
+            return Poll::Ready(false);
+        }
+        if self.core.room() < len {
+            self.wakers.set_writer(cx, WriteInterest::Room(len));
+            return Poll::Pending;
+        }
+        Poll::Ready(true)
+    }
+
+    /// Takes what there is room for, in place if that pays and the device can. Returns how many bytes that is.
+    fn put(&mut self, bytes: &[u8]) -> usize {
+        let bytes = &bytes[..bytes.len().min(self.core.room() as usize)];
+        if bytes.len() < SEND_IN_PLACE_FROM {
+            return self.copy_in(bytes);
+        }
+        PinnedSlice::of(bytes)
+            .and_then(|slice| self.send_in_place(slice))
+            .unwrap_or_else(|| self.copy_in(bytes))
+    }
+
+    /// Sends bytes from where they lie. `None`: the device cannot.
+    fn send_in_place(&mut self, pinned: PinnedSlice) -> Option<usize> {
+        let slice = self.device.locate(&pinned)?;
+        self.core.lend(slice);
+        let DeliveryReport { delivered, unknown, unsent } = self.core.delivery_report();
+        self.device.hold(pinned, delivered + unknown + unsent);
+        Some(slice.len as usize)
+    }
+
+    /// Copies what fits of `bytes` into the send buffer. Returns how many bytes that is.
+    fn copy_in(&mut self, bytes: &[u8]) -> usize {
+        let mut copied = 0;
+        // Twice at most: up to the end of the ring, and from its start.
+        while copied < bytes.len() {
+            let free = self.core.reserve();
+            let len = free.len().min(bytes.len() - copied);
+            if len == 0 {
+                break;
+            }
+            let (start, now) = (free.start as usize, &bytes[copied..copied + len]);
+            self.device.write_send_buffer(start..start + len, &mut |room| room.copy_from_slice(now));
+            self.core.commit(len as u32);
+            copied += len;
+        }
+        self.device.counters.copied_in += copied as u64;
+        copied
+    }
+}
+
+/// Fewer bytes cost less to copy than as a work request of their own.
+const SEND_IN_PLACE_FROM: usize = 8 << 10;
+
+/// The number of bytes that were filled.
+///
+/// # Panics
+/// If it is more than `len`.
+fn checked(filled: usize, len: u32) -> usize {
+    assert!(filled <= len as usize, "filled {filled} of {len} bytes");
+    filled
+}
