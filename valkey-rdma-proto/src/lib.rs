@@ -70,3 +70,8 @@ pub use config::{Config, Role};
 pub use connection::{Connection, Counters, DeliveryReport, Event, Resources, Work, control_region_len};
 pub use error::{CloseReason, ProtocolError};
 pub use time::Instant;
+
+/// The example of the crate's README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

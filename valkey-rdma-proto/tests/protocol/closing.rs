@@ -121,7 +121,7 @@ fn bytes_that_arrived_before_the_disconnect_are_readable_after_it_x2() {
     let mut scripted = Scripted::connected(Role::Client);
     scripted.writes(100);
     scripted.disconnect();
-    // Still in the completion queue when the disconnect was told.
+    // Still in the completion queue when the disconnect is reported.
     scripted.writes_late(50);
     assert_eq!(scripted.read(), 150);
     assert_eq!(scripted.close_reason(), Some(CloseReason::Peer));
@@ -136,7 +136,7 @@ fn a_side_whose_peer_disconnects_disconnects_too_x3() {
         scripted.disconnect();
         scripted.close();
         scripted.fail(FailureStatus::Flushed);
-        assert_eq!(scripted.close_reason(), Some(CloseReason::Peer), "told once");
+        assert_eq!(scripted.close_reason(), Some(CloseReason::Peer), "reported once");
         assert_eq!(scripted.core.poll_timeout(), None);
     }
 }

@@ -150,7 +150,7 @@ fn one_question_at_a_time_is_asked_when_half_of_the_credits_are_used_c3() {
 }
 
 #[test]
-fn an_answer_nobody_asked_for_ends_the_connection_c3() {
+fn an_answer_without_a_question_ends_the_connection_c3() {
     let mut scripted = client(16);
     scripted.says(ControlMessage::GetServerFeature(Features { select: 0, bits: 0 }));
     scripted.assert_refused(ProtocolError::Opcode { opcode: 0 });

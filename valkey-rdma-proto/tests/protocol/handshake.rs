@@ -38,7 +38,7 @@ fn each_side_registers_once_it_is_established_h2() {
 }
 
 #[test]
-fn the_sizes_agreed_on_are_told_h2() {
+fn the_window_and_buffer_lengths_are_reported_h2() {
     let mut scripted = Scripted::new(Role::Client, Config::new(Role::Client));
     assert_eq!(scripted.core.peer_window(), 0, "not known yet");
     scripted = scripted.connect();
@@ -123,7 +123,7 @@ fn a_client_that_vanishes_before_it_is_established_is_given_up_h4() {
 }
 
 #[test]
-fn a_client_gives_up_no_request_that_is_under_way_h6() {
+fn a_client_gives_up_no_request_in_flight_h6() {
     let mut scripted = Scripted::new(Role::Client, Config::new(Role::Client));
     scripted.core.handle_accepted(scripted.now);
     assert_eq!(scripted.core.poll_timeout(), None);
@@ -172,7 +172,7 @@ fn bytes_written_before_the_peer_registers_are_delivered_before_closing_x1() {
 }
 
 #[test]
-fn bytes_that_find_no_window_before_the_close_deadline_are_told_as_undelivered_x1() {
+fn bytes_that_find_no_window_before_the_close_deadline_are_reported_as_undelivered_x1() {
     let mut scripted = Scripted::new(Role::Client, Config::new(Role::Client));
     assert_eq!(scripted.write(10), 10);
     scripted.close();
@@ -191,7 +191,7 @@ fn a_register_without_the_establishment_does_not_lift_the_deadline_h4() {
 }
 
 #[test]
-fn a_server_that_accepts_and_hangs_up_is_told_apart_h7() {
+fn a_server_that_accepts_and_disconnects_is_recognised_h7() {
     let mut scripted = Scripted::new(Role::Client, Config::new(Role::Client));
     scripted.establish();
     scripted.disconnect();

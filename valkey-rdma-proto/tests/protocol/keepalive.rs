@@ -28,7 +28,7 @@ fn a_server_sends_one_every_3_s_whatever_the_traffic_k1() {
 }
 
 #[test]
-fn a_client_sends_none_unless_told_to_k1() {
+fn a_client_sends_none_by_default_k1() {
     let mut scripted = Scripted::connected(Role::Client);
     scripted.elapse(Duration::from_secs(3600));
     assert_eq!(keepalives(&scripted), 0);
@@ -55,7 +55,7 @@ fn keepalives_are_accepted_at_any_time_and_never_answered_k1() {
 }
 
 #[test]
-fn at_most_one_is_under_way_and_a_peer_that_takes_none_is_dead_k2() {
+fn at_most_one_is_in_flight_and_a_peer_that_takes_none_is_dead_k2() {
     let mut scripted = Scripted::connected(Role::Server);
     scripted.elapse(PERIOD * 20);
     assert_eq!(keepalives(&scripted), 1);

@@ -1,4 +1,4 @@
-//! Bytes that are sent from where they lie: areas W and L.
+//! Bytes that are sent from the application's memory, without a copy: areas W and L.
 
 use valkey_rdma_proto::work::{RegionId, SendOp, Slice};
 use valkey_rdma_proto::{DeliveryReport, Role};
@@ -37,8 +37,8 @@ fn of_a_value_in_pieces_the_last_one_is_signalled_l2() {
     let mut pair = Pair::connected(&client, &Setup::new(Role::Server));
     assert_eq!(pair.lend(CLIENT, 200), 200);
     let sends: Vec<_> = pair[CLIENT].sends.iter().map(|send| send.request).collect();
-    let told: Vec<_> = sends.iter().map(|send| (send.local.len, send.signalled)).collect();
-    assert_eq!(told, [(60, false), (60, false), (60, false), (20, true)]);
+    let sent: Vec<_> = sends.iter().map(|send| (send.local.len, send.signalled)).collect();
+    assert_eq!(sent, [(60, false), (60, false), (60, false), (20, true)]);
 }
 
 #[test]

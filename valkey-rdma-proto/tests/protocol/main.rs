@@ -1,4 +1,4 @@
-//! The protocol core, proven: pairs of connections on a simulated link, single connections with a scripted or a
+//! Tests of the protocol core: pairs of connections on a simulated link, single connections with a scripted or a
 //! hostile peer, random operations, and every interleaving of small worlds.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 #![expect(unreachable_pub, reason = "a test binary has no outside")]

@@ -69,7 +69,7 @@ fn reserved_bytes_change_nothing_m2() {
 
 #[test]
 fn a_send_with_an_immediate_is_a_send_m3() {
-    // A device reports both as `Outcome::Received`; that there is no other way to tell the core is the proof.
+    // A device reports both as `Outcome::Received`; the core has no input for the immediate, which is the proof.
     let mut scripted = Scripted::connected(Role::Server);
     scripted.says(ControlMessage::RegisterXferMemory(PEER_MEMORY));
     scripted.assert_usable();

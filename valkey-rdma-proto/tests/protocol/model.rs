@@ -11,7 +11,7 @@ use valkey_rdma_proto::{CloseReason, Config, Event, Instant, Role};
 
 use crate::pair::{End, Pair, Setup};
 
-/// One thing that can happen.
+/// A step of the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Step {
     Establish(End),
@@ -27,12 +27,12 @@ enum Step {
     Tick,
 }
 
-/// A small world: what the two sides are made of, and what may happen to them.
+/// A small world: the setup of the two sides, and the steps that are possible.
 #[derive(Clone, Debug)]
 struct World {
     client: Setup,
     server: Setup,
-    /// Bytes that each side's application has to say.
+    /// Bytes that each side's application writes.
     says: [u64; 2],
     /// Sides that close, at any moment.
     closers: &'static [End],
@@ -45,7 +45,7 @@ struct World {
 }
 
 impl World {
-    /// Windows of so many bytes, one buffer each, two bytes of send buffer, four credits, and nobody closes.
+    /// Windows of these lengths, one buffer each, two bytes of send buffer, four credits, and neither side closes.
     fn new(windows: [u32; 2], says: [u64; 2]) -> Self {
         let setup = |role, window, receives| Setup {
             config: Config {
@@ -126,7 +126,7 @@ impl World {
         })
     }
 
-    /// The end, told once, is the last event and the last of all work.
+    /// The end is reported once; it is the last event and the last work.
     fn ends_once(pair: &Pair) -> bool {
         End::BOTH.into_iter().all(|end| {
             let side = &pair[end];
@@ -152,7 +152,7 @@ impl Model for World {
     }
 
     fn actions(&self, pair: &Pair, steps: &mut Vec<Step>) {
-        // What must never happen ends a world: the rest of it is of no interest.
+        // A fault ends the world: nothing after it is checked.
         if pair.faults().is_empty() {
             steps.extend(self.possible(pair));
         }
@@ -184,7 +184,7 @@ impl Model for World {
             Property::always(STUCK, |world: &World, pair: &Pair| {
                 !pair.faults().is_empty() || !world.possible(pair).is_empty() || world.is_finished(pair)
             }),
-            Property::always("the end is told once and nothing follows it", |_, pair: &Pair| {
+            Property::always("the end is reported once and nothing follows it", |_, pair: &Pair| {
                 World::ends_once(pair)
             }),
             Property::sometimes("everything arrives", |world: &World, pair: &Pair| {
@@ -197,7 +197,7 @@ impl Model for World {
 const LOST: &str = "nothing is lost, overrun or overwritten";
 const STUCK: &str = "what comes to rest is finished";
 
-/// Tries everything, and says how much that was.
+/// Tries every order of steps, and prints the number of states.
 #[expect(clippy::print_stdout, reason = "the number of states is a result")]
 fn explore(name: &str, world: World) -> impl Checker<World> {
     let checker = world.checker().spawn_bfs().join();

@@ -128,7 +128,7 @@ proptest! {
         prop_assert!(counters.credits_low_water.is_some());
     }
 
-    /// Closed at any moment, by either side or both: each side is told once how it ended; what the reader gets
+    /// Closed at any moment, by either side or both: each side gets one close reason; what the reader gets
     /// is the front of what was written; "closed, everything acknowledged" means that it has all of it
     /// (clauses ).
     #[test]

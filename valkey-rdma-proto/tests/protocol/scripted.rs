@@ -140,7 +140,7 @@ impl Scripted {
         self.pump();
     }
 
-    /// The device fails the oldest send under way.
+    /// The device fails the oldest send in flight.
     /// A receive fails.
     pub fn fail_receive(&mut self, status: FailureStatus) {
         self.receive(Outcome::Failed(status), &[]);
@@ -193,7 +193,7 @@ impl Scripted {
         self.now = until;
     }
 
-    /// How the connection ended. It may only be told once.
+    /// The close reason, which may be reported only once.
     pub fn close_reason(&self) -> Option<CloseReason> {
         let mut reasons = self.events.iter().filter_map(|event| match event {
             Event::Closed { reason } => Some(*reason),
@@ -211,7 +211,7 @@ impl Scripted {
         assert!(self.disconnected);
     }
 
-    /// The connection goes on: what it says and what it is told still counts.
+    /// The connection goes on: it still sends and receives.
     pub fn assert_usable(&mut self) {
         assert_eq!(self.close_reason(), None);
         self.read();

@@ -53,9 +53,9 @@ pub enum Fault {
 pub struct Pair {
     sides: [Side; 2],
     now: Instant,
-    /// Ask the cores for work only when told to: asking late must cost nothing but time.
+    /// Poll the cores for work only on request: late polling must cost nothing but time.
     pub lazy: bool,
-    /// Break clause W-4: every sender is told of a window one byte shorter than it is.
+    /// Break clause W-4: every sender sees a window one byte shorter than it is.
     pub skip_tail: bool,
 }
 
@@ -258,7 +258,7 @@ impl Pair {
         self.now = until;
     }
 
-    /// Time passes; whoever has missed a deadline is told so afterwards.
+    /// Time passes; deadlines that have passed are handled at the end.
     pub fn expire(&mut self, time: Duration) {
         self.now = self.now + time;
         for end in End::BOTH {
@@ -313,7 +313,7 @@ impl Pair {
         }
     }
 
-    /// The queue pair of `end` fails: nothing leaves it or arrives at it any more, and the peer is told.
+    /// The queue pair of `end` fails: nothing leaves it or arrives at it, and the peer sees a disconnect.
     pub fn cut(&mut self, end: End) {
         if !self[end].up {
             return;

@@ -63,8 +63,8 @@ pub struct Side {
     role: Role,
     send_depth: usize,
     receives: usize,
-    /// Send buffer, windows, and memory of the application's own, in the order of their numbers. What nobody will look
-    /// at again is zero.
+    /// Send buffer, windows, and memory of the application's own, in the order of their numbers. Bytes that are no longer
+    /// used are zero.
     memory: Vec<Vec<u8>>,
     /// Memory of its own that the application has lent: where it ends in the stream, and which it is.
     lent: VecDeque<(u64, Slice)>,
@@ -77,13 +77,13 @@ pub struct Side {
     pub executed: VecDeque<Executed>,
     /// Send queue entries in use: numbers of sends that no polled completion vouches for.
     unretired: VecDeque<u64>,
-    /// What the device has reported and nobody has polled, with the message if it is one.
+    /// Completions that were reported and not polled yet, with the message if it is one.
     pub completions: VecDeque<(Completion, Vec<u8>)>,
-    /// The core was told that it is established.
+    /// The core has got the established event.
     pub established: bool,
     /// The queue pair works.
     pub up: bool,
-    /// The peer disconnected, and the core has not been told.
+    /// The peer disconnected, and the core has not got that event yet.
     pub hung_up: bool,
     pub events: Vec<Event>,
     pub written: u64,
@@ -279,7 +279,7 @@ impl Side {
         send.message.map_or_else(|| self.slice(send.request.local).to_vec(), |message| message.to_vec())
     }
 
-    /// Nobody will look at these bytes again.
+    /// Clears bytes that are no longer used.
     pub fn clear(&mut self, slice: Slice) {
         self.slice_mut(slice).fill(0);
     }
