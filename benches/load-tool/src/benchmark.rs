@@ -196,7 +196,7 @@ impl Bench<'_, '_> {
             if let Some((_, bytes)) = point.iter().find(|(axis, _)| *axis == Axis::RxSize) {
                 if !target.is_device() {
                     let reason =
-                        "--matrix: rx is the size of an RDMA window, and this server is reached over TCP";
+                        "--matrix: rx sets the RDMA receive window, but this server is reached over TCP";
                     return Err(RunError::Refused(reason.to_owned()));
                 }
                 target.endpoint.set_rx_size(*bytes as u32);
@@ -289,7 +289,7 @@ impl Bench<'_, '_> {
             .any(|side| side.is_device() && side.endpoint.polling() == Polling::Busy)
         {
             self.console.say(
-                "poll=busy: while one server has its turn, the other's connections still take their CPUs",
+                "poll=busy: while one server is measured, the connections to the other one still busy-poll",
             );
         }
         let turn = match (self.args.requests, self.args.duration) {
@@ -343,7 +343,7 @@ impl Bench<'_, '_> {
         self.found.comparisons.extend(comparisons);
         self.found.compared = runs;
         if self.interrupt.is_asked() {
-            self.console.say("interrupted: only whole rounds are told");
+            self.console.say("interrupted: only complete rounds are reported");
         }
         Ok(())
     }
@@ -395,7 +395,7 @@ impl Bench<'_, '_> {
             return Err(RunError::Refused(reason.to_owned()));
         }
         let message = self.args.sizes.single().ok_or_else(|| {
-            RunError::Refused("-t stream and echo send messages of one size, so -d is one number".to_owned())
+            RunError::Refused("-t stream and echo send messages of one size: give -d one number".to_owned())
         })?;
         let ends = bytestream::Ends {
             connections: self.args.clients as usize,

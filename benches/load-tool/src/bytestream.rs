@@ -75,7 +75,7 @@ pub(crate) enum Error {
         at: usize,
     },
     /// The other end neither reads nor answers.
-    #[error("the other end does not go on; is it valkey-rdma-benchmark --serve-echo?")]
+    #[error("the other end does not respond; is it valkey-rdma-benchmark --serve-echo?")]
     Silent(#[from] NoReply),
     /// A count that is not what was sent.
     #[error("{arrived} bytes arrived of {sent} that were sent")]

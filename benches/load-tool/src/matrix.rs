@@ -28,7 +28,7 @@ pub(crate) enum Axis {
 /// An axis that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no axis; a matrix is axes separated by blanks, of c, P, d, tasks, threads and rx, as in \"c=1,50 P=1,16\""
+    "unknown axis {0:?}; expected axes c, P, d, tasks, threads or rx, separated by blanks, as in \"c=1,50 P=1,16\""
 )]
 pub(crate) struct MatrixError(String);
 

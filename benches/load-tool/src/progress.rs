@@ -28,6 +28,8 @@ const REDRAW: Duration = Duration::from_millis(100);
 const REDRAW_LIVE: Duration = Duration::from_millis(500);
 /// How often a line is written where there is no terminal.
 const LINES: Duration = Duration::from_secs(1);
+/// Steps of the bar.
+const STEPS: u64 = 1000;
 /// Steps in the dashboard's curve.
 const CURVE: usize = 60;
 
@@ -42,10 +44,8 @@ impl Progress {
             #[cfg(test)]
             Progress::Hidden => Line { bar: None, task: None },
             Progress::Line if !terminal => Line { bar: None, task: None },
-            Progress::Line => Line::drawn(REDRAW, move |before| line(&title, &watch, before)),
-            Progress::Live if terminal => {
-                Line::drawn(REDRAW_LIVE, move |before| board(&title, &watch, before))
-            }
+            Progress::Line => Line::drawn(REDRAW, title, watch, |_, rate| format!("{rate:.0}/s")),
+            Progress::Live if terminal => Line::drawn(REDRAW_LIVE, title, watch, board),
             Progress::Live => Line::written(move |before| live_line(&title, &watch, before)),
         }
     }
@@ -62,10 +62,17 @@ pub(crate) struct Line {
 type Before = (u64, Duration);
 
 impl Line {
-    fn drawn(every: Duration, text: impl Fn(&mut Before) -> String + Send + 'static) -> Line {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template("{msg}") {
-            bar.set_style(style);
+    /// A bar of indicatif, with its estimate of the time left, before the text that `text` makes of the rate.
+    fn drawn(
+        every: Duration,
+        title: String,
+        watch: Watch,
+        text: impl Fn(&Watch, f64) -> String + Send + 'static,
+    ) -> Line {
+        let bar = ProgressBar::with_draw_target(Some(STEPS), ProgressDrawTarget::stderr()).with_prefix(title);
+        let template = "{prefix:12!} {bar:32} {percent:>3} %  {eta} left  {msg}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style.progress_chars("█▌░"));
         }
         let task = tokio::spawn({
             let bar = bar.clone();
@@ -74,8 +81,8 @@ impl Line {
                 let mut tick = tokio::time::interval(every);
                 loop {
                     tick.tick().await;
-                    bar.set_message(text(&mut before));
-                    bar.tick();
+                    bar.set_position((watch.progress() * STEPS as f64) as u64);
+                    bar.set_message(text(&watch, rate(&watch, &mut before)));
                 }
             }
         });
@@ -115,28 +122,15 @@ fn rate(watch: &Watch, before: &mut Before) -> f64 {
     if time.is_zero() { 0.0 } else { replies as f64 / time.as_secs_f64() }
 }
 
-fn line(title: &str, watch: &Watch, before: &mut Before) -> String {
-    let share = watch.progress();
-    let left = watch.elapsed().as_secs_f64() * (1.0 - share) / share.max(1e-9);
-    let left = if share > 0.01 { format!("{left:.0} s left") } else { String::new() };
-    format!("{title:12.30} {} {:>3.0} %  {:.0}/s  {left}", bar(share), share * 100.0, rate(watch, before))
-}
-
-fn bar(share: f64) -> String {
-    const WIDTH: usize = 32;
-    let full = (share * WIDTH as f64) as usize;
-    format!("{}{}", "█".repeat(full), "░".repeat(WIDTH - full.min(WIDTH)))
-}
-
 fn live_line(title: &str, watch: &Watch, before: &mut Before) -> String {
     let tally = watch.tally();
     let seconds = watch.elapsed().as_secs_f64();
     format!("{title}: {seconds:.0} s, {:.0}/s, {}", rate(watch, before), numbers(&tally))
 }
 
-fn board(title: &str, watch: &Watch, before: &mut Before) -> String {
+fn board(watch: &Watch, rate: f64) -> String {
     let tally = watch.tally();
-    let mut text = line(title, watch, before);
+    let mut text = format!("{rate:.0}/s");
     let _ = write!(text, "\n  rate     {}", curve(&tally.series));
     let _ = write!(text, "\n  latency  {}", numbers(&tally));
     for (kind, count) in tally.faults.counts() {

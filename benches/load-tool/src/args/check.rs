@@ -20,7 +20,7 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
     let mut chosen = modes.iter().filter(|mode| mode.1).map(|mode| mode.0);
     let mode = chosen.next();
     if let (Some(one), Some(other)) = (mode, chosen.next()) {
-        return refuse(format!("{one} and {other} are different runs: choose one"));
+        return refuse(format!("{one} and {other} cannot be combined: choose one"));
     }
     if let Some(mode @ ("-I" | "--serve-echo")) = mode {
         let pointless = [
@@ -40,7 +40,7 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
             "reply_timeout",
         ];
         if let Some(flag) = pointless.into_iter().find(|id| given(id)) {
-            return refuse(format!("{mode} sends nothing, so {} has no meaning with it", flag_of(flag)));
+            return refuse(format!("{mode} sends no requests: leave out {}", flag_of(flag)));
         }
     }
     let stream = matches!(args.tests, Some(Selection::Stream | Selection::Echo));
@@ -74,16 +74,13 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
             "populate",
         ];
         if let Some(flag) = resp.into_iter().find(|id| given(id)) {
-            return refuse(format!(
-                "-t stream and echo know no commands, so {} has no meaning with them",
-                flag_of(flag)
-            ));
+            return refuse(format!("-t stream and echo send no commands: leave out {}", flag_of(flag)));
         }
     }
     if let Some(matrix) = &args.matrix {
         if let Some(axis) = matrix.axes().find(|axis| given(axis.id())) {
             return refuse(format!(
-                "--matrix sets {} at every point, so {} has no meaning with it: choose one",
+                "--matrix sets {} at every point, so leave out {}",
                 axis.name(),
                 flag_of(axis.id())
             ));
@@ -99,55 +96,51 @@ fn check_run(args: &Args, given: &dyn Fn(&str) -> bool, mode: Option<&str>) -> R
         && args.url.is_none()
         && (args.transport == Transport::Tcp || args.socket.is_some())
     {
-        return refuse(
-            "--rx-size is the size of an RDMA window and means nothing without --rdma or --transport",
-        );
+        return refuse("--rx-size sets the RDMA receive window: it needs --rdma or --transport");
     }
     if args.poll.is_some()
         && args.url.is_none()
         && (args.transport == Transport::Tcp || args.socket.is_some())
     {
-        return refuse("--poll is about RDMA completions and means nothing without --rdma or --transport");
+        return refuse("--poll sets how RDMA completions are awaited: it needs --rdma or --transport");
     }
     if args.pool && args.url.is_none() && (args.transport == Transport::Tcp || args.socket.is_some()) {
-        return refuse(
-            "--pool is memory registered for RDMA and means nothing without --rdma or --transport",
-        );
+        return refuse("--pool registers memory for RDMA: it needs --rdma or --transport");
     }
     if args.pool && args.sizes.longest() < SHARED_FROM {
         return refuse(format!(
-            "--pool is for values of {SHARED_FROM} bytes and more, and -d says at most {}",
+            "--pool is for values of {SHARED_FROM} bytes and more; -d gives at most {}",
             args.sizes.longest()
         ));
     }
     if given("arrivals") && args.rps == 0.0 && !args.sweep {
-        return refuse("--arrivals says how the times of --rps or --sweep lie, and there is neither");
+        return refuse("--arrivals needs --rps or --sweep");
     }
     if args.sweep && args.rps > 0.0 {
-        return refuse("--sweep finds the rate, so --rps contradicts it");
+        return refuse("--sweep finds the rate: leave out --rps");
     }
     if args.sweep && args.requests.is_some() {
         return refuse("--sweep runs for a time at each rate: use --duration instead of -n");
     }
     if args.compare.is_some() && args.rps > 0.0 {
-        return refuse("--compare measures how fast two servers are, so --rps contradicts it");
+        return refuse("--compare measures the highest rate of two servers: leave out --rps");
     }
     if let Some(mode @ ("--compare" | "--sweep")) = mode
         && let Some(flag) = ["hdr", "quiet", "precision"].into_iter().find(|id| given(id))
     {
-        return refuse(format!("{} is for tests and has no meaning with {mode}", flag_of(flag)));
+        return refuse(format!("{mode} has its own output: leave out {}", flag_of(flag)));
     }
     if args.csv && (args.compare.is_some() || args.sweep) {
-        return refuse("--csv is for tests: with --compare and --sweep use --json");
+        return refuse("--compare and --sweep print no CSV: use --json");
     }
     if args.forever && (args.json.is_some() || args.hdr.is_some() || args.plot.is_some()) {
         return refuse(
-            "-l never ends, so no file would ever be written: leave out -l, or --json, --hdr and --plot",
+            "-l repeats the tests until interrupted and writes no files: leave out -l, or --json, --hdr and --plot",
         );
     }
     let shared = args.tasks_per_connection.is_some();
     if args.keep_alive == 0 && shared {
-        return refuse("-k 0 connects anew for every request, so there is no connection for tasks to share");
+        return refuse("-k 0 opens a connection for each request: tasks cannot share it");
     }
     let inline = match (&args.tests, &args.ratio) {
         (Some(Selection::Tests(tests)), _) => DefaultTest::without_inline(tests).is_empty(),
@@ -156,7 +149,7 @@ fn check_run(args: &Args, given: &dyn Fn(&str) -> bool, mode: Option<&str>) -> R
     };
     if shared && inline {
         return refuse(
-            "ping_inline sends a line, which the client library of --tasks-per-connection and tasks of --matrix cannot; use ping_mbulk",
+            "the client library (--tasks-per-connection, tasks of --matrix) cannot send ping_inline: use ping_mbulk",
         );
     }
     Ok(())

@@ -8,7 +8,7 @@ use super::Instead;
 pub(crate) const REFUSED: [(&str, &str); 15] = [
     ("cluster", NO_CLUSTER),
     ("rfr", NO_CLUSTER),
-    ("mptcp", "multipath TCP is the kernel's to give: run the tool under mptcpize"),
+    ("mptcp", "multipath TCP is set by the kernel: run the tool under mptcpize"),
     ("fuzz", FUZZ),
     ("fuzz-mode", FUZZ),
     ("fuzz-loglevel", FUZZ),
@@ -23,10 +23,9 @@ pub(crate) const REFUSED: [(&str, &str); 15] = [
     ("tls-ciphersuites", NO_TLS),
 ];
 
-const NO_CLUSTER: &str =
-    "this tool measures one server: name a node of the cluster and use keys of its slots";
-const NO_TLS: &str = "there is no TLS over RDMA, and a comparison over TCP has to be without it too";
-const FUZZ: &str = "random commands are for testing a server, not for measuring it: use valkey-benchmark";
+const NO_CLUSTER: &str = "this tool measures one server: give one node of the cluster, and keys of its slots";
+const NO_TLS: &str = "Valkey has no TLS over RDMA, so this tool measures TCP without TLS too";
+const FUZZ: &str = "this tool sends no random commands: use valkey-benchmark";
 
 /// `command` with the flags, so that they are known and can be refused.
 pub(super) fn with_refused(command: Command) -> Command {
@@ -40,7 +39,7 @@ pub(super) fn with_refused(command: Command) -> Command {
 pub(super) fn refuse(matches: &ArgMatches) -> Result<(), Instead> {
     if matches.get_flag("errors") {
         return Err(Instead::Refuse(
-            "-e is obsolete: errors are always counted by kind, and the first ones told".to_owned(),
+            "-e is obsolete: errors are always counted by kind, and the first ones are printed".to_owned(),
         ));
     }
     match REFUSED.iter().find(|(flag, _)| matches.contains_id(flag)) {

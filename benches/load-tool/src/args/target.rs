@@ -76,9 +76,7 @@ impl Args {
         let refuse = |reason: &str| Err(Instead::Refuse(reason.to_owned()));
         if let Some(bytes) = self.rx_size {
             if endpoint.transport() == Transport::Tcp {
-                return refuse(
-                    "--rx-size is the size of an RDMA window, and this server is reached over TCP",
-                );
+                return refuse("--rx-size sets the RDMA receive window, but this server is reached over TCP");
             }
             if endpoint.rx_size().is_some() {
                 return refuse("--rx-size contradicts the URL's rx_size");
@@ -87,7 +85,9 @@ impl Args {
         }
         if let Some(mode) = &self.poll {
             if endpoint.transport() == Transport::Tcp {
-                return refuse("--poll is about RDMA completions, and this server is reached over TCP");
+                return refuse(
+                    "--poll sets how RDMA completions are awaited, but this server is reached over TCP",
+                );
             }
             if self.url.as_ref().is_some_and(|url| says(url, "poll")) {
                 return refuse("--poll contradicts the URL's poll");
@@ -96,7 +96,7 @@ impl Args {
             endpoint.set_polling(mode.map_err(|error| Instead::Refuse(format!("--poll: {error}")))?);
         }
         if self.pool && endpoint.transport() == Transport::Tcp {
-            return refuse("--pool is memory registered for RDMA, and this server is reached over TCP");
+            return refuse("--pool registers memory for RDMA, but this server is reached over TCP");
         }
         let mut target = Target::new(endpoint);
         target.tracking = self.enable_tracking;

@@ -49,7 +49,7 @@ pub(crate) enum FleetError {
     #[error(transparent)]
     Dial(#[from] DialError),
     /// A thread or its runtime could not be had.
-    #[error("no threads could be started; raise the limits of threads and open files, or use fewer")]
+    #[error("no threads could be started; raise the limits of threads and open files, or use fewer threads")]
     Thread(#[from] io::Error),
 }
 
@@ -140,7 +140,7 @@ impl Fleet {
                 () = interrupt.asked(), if !asked => {
                     asked = true;
                     if target.is_device() {
-                        say("interrupted: waiting for the connects under way; Ctrl-C again ends at once");
+                        say("interrupted: waiting for pending connects to complete; Ctrl-C again ends at once");
                     }
                 }
             }

@@ -126,7 +126,7 @@ pub(crate) async fn complete(background: Background, interrupt: &Interrupt, mut 
     if background.finish(QUIET_WAIT).await {
         return;
     }
-    say("waiting for the server to take the connects given up; Ctrl-C ends at once");
+    say("waiting for abandoned connects to complete, so that the server survives them; Ctrl-C ends at once");
     tokio::select! {
         _ = background.finish(LONGEST_WAIT) => {}
         // Once more, if there was one before: that ends the process.

@@ -6,7 +6,7 @@ use super::{Byte, Kind, Seen, Want, Wanted, Wrong, difference};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ReplyError {
     /// A reply starts with a byte that is no type.
-    #[error("the server's reply starts with {0:#04x}, which is no RESP type; is this a Valkey server?")]
+    #[error("the server's reply starts with {0:#04x}, which is not a RESP type; is this a Valkey server?")]
     UnknownType(u8),
     /// A length that is none.
     #[error("the server sent the length {0:?}; is this a Valkey server?")]

@@ -1,7 +1,9 @@
 //! Emphasis, on terminals only.
 
 use std::fmt;
-use std::io::IsTerminal;
+
+use anstream::{AutoStream, ColorChoice, stream::RawStream};
+use anstyle::AnsiColor;
 
 /// Whether text may carry colour and weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,20 +15,28 @@ pub(crate) enum Style {
 }
 
 impl Style {
-    /// The style for `stream`: plain unless it is a terminal, and plain if `NO_COLOR` is set.
-    pub(crate) fn of(stream: &impl IsTerminal) -> Style {
-        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        if stream.is_terminal() && !unwanted { Style::Terminal } else { Style::Plain }
+    /// The style for `stream`, by the rules of the crate `anstream`: plain unless it is a terminal, and as `NO_COLOR`,
+    /// `CLICOLOR`, `CLICOLOR_FORCE` and `TERM` say.
+    pub(crate) fn of(stream: &impl RawStream) -> Style {
+        match AutoStream::choice(stream) {
+            ColorChoice::Never => Style::Plain,
+            _ => Style::Terminal,
+        }
     }
 
     /// `text` in bold.
     pub(crate) fn bold<T>(self, text: T) -> Styled<T> {
-        Styled { text, code: "1", style: self }
+        self.styled(text, anstyle::Style::new().bold())
     }
 
     /// `text` in red.
     pub(crate) fn red<T>(self, text: T) -> Styled<T> {
-        Styled { text, code: "31", style: self }
+        self.styled(text, AnsiColor::Red.on_default())
+    }
+
+    fn styled<T>(self, text: T, style: anstyle::Style) -> Styled<T> {
+        let style = if self == Style::Terminal { style } else { anstyle::Style::new() };
+        Styled { text, style }
     }
 }
 
@@ -34,19 +44,13 @@ impl Style {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Styled<T> {
     text: T,
-    code: &'static str,
-    style: Style,
+    style: anstyle::Style,
 }
 
 impl<T: fmt::Display> fmt::Display for Styled<T> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.style {
-            Style::Plain => self.text.fmt(out),
-            Style::Terminal => {
-                write!(out, "\x1b[{}m", self.code)?;
-                self.text.fmt(out)?;
-                out.write_str("\x1b[0m")
-            }
-        }
+        write!(out, "{}", self.style)?;
+        self.text.fmt(out)?;
+        write!(out, "{:#}", self.style)
     }
 }

@@ -26,7 +26,7 @@ pub(crate) enum Distribution {
 /// A distribution that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no distribution of keys; there are uniform, zipf:EXPONENT (as zipf:0.99) and hot:KEYS%:ACCESSES% (as hot:1%:90%)"
+    "unknown key distribution {0:?}; expected uniform, zipf:EXPONENT (zipf:0.99) or hot:KEYS%:ACCESSES% (hot:1%:90%)"
 )]
 pub(crate) struct DistributionError(String);
 

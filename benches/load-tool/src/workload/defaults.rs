@@ -203,13 +203,13 @@ fn library(functions: u32) -> String {
 #[non_exhaustive]
 pub(crate) enum TestsError {
     /// No test has this name.
-    #[error("there is no test {unknown:?}; there are {}", known().join(", "))]
+    #[error("unknown test {unknown:?}; expected some of {}", known().join(", "))]
     Unknown {
         /// The name.
         unknown: String,
     },
     /// It is about the byte stream and does not go with tests of a server.
-    #[error("{0} has no Valkey server at its other end: leave out the other tests")]
+    #[error("-t {0} talks to --serve-echo, not to Valkey: run it alone")]
     Alone(String),
 }
 

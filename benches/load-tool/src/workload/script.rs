@@ -65,13 +65,13 @@ impl Step {
 #[non_exhaustive]
 pub(crate) enum ScriptError {
     /// Nothing between two `;`.
-    #[error("an empty command: nothing stands before or after a ';'")]
+    #[error("an empty command before or after a ';'")]
     Empty,
     /// A number and no command after it.
-    #[error("{0} is how often a command is repeated, and no command follows")]
+    #[error("{0} repeats a command, but no command follows")]
     NoCommand(String),
     /// A repetition that makes no sense.
-    #[error("a command cannot be repeated {0} times; 1 to {MOST_STEPS}")]
+    #[error("a command cannot be repeated {0} times; expected 1 to {MOST_STEPS}")]
     Repeat(String),
     /// Far too many.
     #[error("a sequence of more than {MOST_STEPS} commands")]
@@ -185,7 +185,9 @@ pub(crate) struct Mix {
 
 /// A mix that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no mix; it is SETS:GETS as in 1:10, or tests with weights as in set:1,get:10,incr:2")]
+#[error(
+    "{0:?} is not a valid mix; expected SETS:GETS as in 1:10, or tests with weights as in set:1,get:10,incr:2"
+)]
 pub(crate) struct MixError(String);
 
 impl FromStr for Mix {

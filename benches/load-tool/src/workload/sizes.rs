@@ -15,7 +15,7 @@ pub(crate) struct Sizes {
 /// A size that cannot be read or is out of range.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no list of sizes; a size is BYTES or BYTES-BYTES, from 1 to {max}, and a list gives each a weight, as in 64:10,1024-4096:1",
+    "{0:?} is not a list of sizes; expected BYTES or BYTES-BYTES, from 1 to {max}, or several with weights, as in 64:10,1024-4096:1",
     max = Sizes::MAX
 )]
 pub(crate) struct SizesError(String);

@@ -270,20 +270,10 @@ fn digits(mut number: u64) -> [u8; DIGITS] {
 }
 
 /// Writes `$LENGTH\r\n`.
-fn put_length(mut len: usize, out: &mut impl Sink) {
-    let mut text = [0; 23];
-    text[21..].copy_from_slice(b"\r\n");
-    let mut at = 21;
-    loop {
-        at -= 1;
-        text[at] = b'0' + (len % 10) as u8;
-        len /= 10;
-        if len == 0 {
-            break;
-        }
-    }
-    text[at - 1] = b'$';
-    out.bytes(&text[at - 1..]);
+fn put_length(len: usize, out: &mut impl Sink) {
+    out.bytes(b"$");
+    out.bytes(itoa::Buffer::new().format(len).as_bytes());
+    out.bytes(b"\r\n");
 }
 
 /// Collects an argument.

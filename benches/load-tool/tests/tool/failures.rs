@@ -1,10 +1,11 @@
-//! What cannot be measured is told in one line, with status 1; what makes no sense, with status 2.
+//! A run that cannot be made is reported in one line: with status 1 if the server fails, with status 2 if the flags are wrong.
 
-use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 
 use tokio::net::TcpSocket;
+use valkey_rdma_testkit::{Child, Signal};
 
 use crate::scripted::{Keyspace, Script, Server, right, stderr, stdout, tool, tool_at};
 
@@ -17,12 +18,12 @@ fn assert_one_line(output: &std::process::Output, status: i32, said: &str) {
 
 #[test]
 fn bad_flags_end_with_status_2() {
-    assert_one_line(&tool(&["-t", "nothing"]), 2, "there is no test \"nothing\"");
+    assert_one_line(&tool(&["-t", "nothing"]), 2, "unknown test \"nothing\"");
     assert_one_line(&tool(&["--url", "rdma://server", "--poll", "often"]), 2, "--poll");
     assert_one_line(&tool(&["--url", "valkey://server", "--poll", "busy"]), 2, "--poll");
     assert_one_line(&tool(&["--url", "valkey://server", "--pool", "-d", "8192"]), 2, "reached over TCP");
-    assert_one_line(&tool(&["--rdma", "--pool", "-d", "1-8191"]), 2, "-d says at most 8191");
-    assert_one_line(&tool(&["--pool"]), 2, "means nothing without --rdma");
+    assert_one_line(&tool(&["--rdma", "--pool", "-d", "1-8191"]), 2, "-d gives at most 8191");
+    assert_one_line(&tool(&["--pool"]), 2, "it needs --rdma");
     assert_one_line(&tool(&["--json", "/nowhere/at/all.json"]), 2, "/nowhere/at/all.json cannot be written");
     assert_one_line(&tool(&["--rps", "1e-20"]), 2, "0.001");
     assert_one_line(&tool(&["--plot", "a.png"]), 2, "must end in .svg");
@@ -114,41 +115,37 @@ fn never_pongs(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
     if command[0] == b"PING" { Some(Vec::new()) } else { right(command, keys) }
 }
 
+/// Starts the tool.
+fn start(args: &[&str]) -> Child {
+    Child::start(Command::new(env!("CARGO_BIN_EXE_valkey-rdma-benchmark")).args(args)).unwrap()
+}
+
+/// Longer than any wait here takes.
+const DEADLINE: Duration = Duration::from_secs(60);
+
 #[test]
 fn an_interrupt_ends_connecting_over_tcp_at_once() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("valkey://{}?timeout=60m", listener.local_addr().unwrap());
-    let run = Command::new(env!("CARGO_BIN_EXE_valkey-rdma-benchmark"))
-        .args(["--url", &url])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut run = start(&["--url", &url]);
     let _silent = listener.accept().unwrap();
-    Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap();
-    let output = run.wait_with_output().unwrap();
-    assert_eq!((output.status.code(), stdout(&output), stderr(&output)), (Some(130), "", ""));
+    run.signal(Signal::INT);
+    let status = run.wait(DEADLINE).unwrap();
+    assert_eq!((status.code(), run.stdout(), run.stderr()), (Some(130), String::new(), String::new()));
 }
 
 #[test]
 fn an_interrupt_ends_even_a_test_whose_server_hangs() {
     let server = Server::start(never_pongs);
     let url = format!("valkey://{}", server.addr);
-    let mut run = Command::new(env!("CARGO_BIN_EXE_valkey-rdma-benchmark"))
-        // RESP3, whose handshake has no PING.
-        .args(["--url", &url, "-3", "-t", "ping_mbulk", "--csv"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut head = String::new();
-    BufReader::new(run.stdout.as_mut().unwrap()).read_line(&mut head).unwrap();
-    assert!(head.starts_with("\"test\""), "the head comes when all connections are open");
-
-    Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap();
-    let output = run.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
-    assert!(stderr(&output).contains("interrupted"), "{}", stderr(&output));
+    // RESP3, whose handshake has no PING.
+    let mut run = start(&["--url", &url, "-3", "-t", "ping_mbulk", "--csv"]);
+    // The head comes when all connections are open.
+    run.lines("\"test\"", 1, DEADLINE).unwrap();
+    run.signal(Signal::INT);
+    let status = run.wait(DEADLINE).unwrap();
+    assert_eq!(status.code(), Some(130), "{}", run.stderr());
+    assert!(run.stderr().contains("interrupted"), "{}", run.stderr());
 }
 
 fn half_a_pong(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
@@ -212,8 +209,8 @@ fn an_echo_that_does_not_come_back_ends_the_run() {
 
 #[test]
 fn a_matrix_overrides_no_flag_and_skips_no_check() {
-    assert_one_line(&tool(&["-c", "8", "--matrix", "c=1,50"]), 2, "so -c has no meaning with it");
-    assert_one_line(&tool(&["-d", "8", "--matrix", "c=1 d=1,2"]), 2, "so -d has no meaning with it");
-    assert_one_line(&tool(&["--rdma", "--pool", "--matrix", "d=16384,64"]), 2, "-d says at most 64");
-    assert_one_line(&tool(&["-k", "0", "--matrix", "tasks=0,2"]), 2, "-k 0 connects anew");
+    assert_one_line(&tool(&["-c", "8", "--matrix", "c=1,50"]), 2, "so leave out -c");
+    assert_one_line(&tool(&["-d", "8", "--matrix", "c=1 d=1,2"]), 2, "so leave out -d");
+    assert_one_line(&tool(&["--rdma", "--pool", "--matrix", "d=16384,64"]), 2, "-d gives at most 64");
+    assert_one_line(&tool(&["-k", "0", "--matrix", "tasks=0,2"]), 2, "tasks cannot share it");
 }

@@ -6,6 +6,7 @@ use std::process::Output;
 
 use tokio::runtime::Runtime;
 use valkey_rdma_mock::{Mock, Server};
+use valkey_rdma_testkit::csv_column as column;
 
 use crate::scripted::{stderr, stdout, tool, tool_at};
 
@@ -28,13 +29,6 @@ fn right(output: &Output) -> &str {
     let notices: Vec<&str> = stderr(output).lines().filter(|line| !line.contains("--populate")).collect();
     assert_eq!((output.status.code(), notices.as_slice()), (Some(0), [].as_slice()));
     stdout(output)
-}
-
-/// A column of a CSV, by its name.
-fn column(csv: &str, name: &str) -> Vec<String> {
-    let mut rows = csv.lines().map(|line| line.trim_matches('"').split("\",\"").collect::<Vec<_>>());
-    let place = rows.next().unwrap().iter().position(|head| *head == name).unwrap();
-    rows.map(|row| row[place].to_owned()).collect()
 }
 
 /// A folder that goes away with the test.

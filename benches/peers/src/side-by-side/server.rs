@@ -1,12 +1,17 @@
 //! A server that the programs of a row share: started, and killed at the end.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use valkey_rdma_testkit::Child;
 
 use crate::contender::ServerKind;
 use crate::host;
 use crate::place::Place;
 use crate::programs::Programs;
+
+/// How long a server may take to start.
+const START: Duration = Duration::from_secs(60);
 
 /// A running server; dropping it kills it.
 pub(crate) struct Server {
@@ -26,24 +31,15 @@ impl Server {
             ServerKind::Mock => (6392, 6393),
             ServerKind::BusyMock => (6394, 6395),
         };
-        let mut command = call(programs, kind, place, port, emulated);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().map_err(|error| format!("cannot start {command:?}: {error}"))?;
-        let stdout = child.stdout.take();
-        let server = Self { kind, port, emulated, child };
+        let child = Child::start(&mut call(programs, kind, place, port, emulated))?;
         let sign = match (kind, place) {
-            // RDMA is ready last, and the reference's clients crash when nobody listens.
+            // RDMA is ready last, and the reference's clients crash without a listener.
             (ServerKind::Valkey, Place::Lab) => "Ready to accept connections rdma",
             (ServerKind::Valkey, Place::Host) => "Ready to accept connections tcp",
             (ServerKind::Mock | ServerKind::BusyMock, _) => "ready valkey://",
         };
-        let mut lines = stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines());
-        if !lines.any(|line| line.is_ok_and(|line| line.contains(sign))) {
-            return Err(format!("{command:?} ended before it was ready"));
-        }
-        // Read on, or a talkative server would block.
-        std::thread::spawn(move || lines.for_each(drop));
-        Ok(server)
+        child.line_with(sign, START)?;
+        Ok(Self { kind, port, emulated, child })
     }
 
     /// Writes the key that valkey-benchmark's GET reads, so that it reads a value and not nothing.
@@ -60,14 +56,6 @@ impl Server {
     /// Processor time it has used, in seconds.
     pub(crate) fn cpu(&self) -> f64 {
         host::cpu_of(self.child.id())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // That it has ended by itself has shown in its clients.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
