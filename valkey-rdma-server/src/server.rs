@@ -219,8 +219,8 @@ impl<H: Handler> Builder<H> {
         self
     }
 
-    /// Serves whoever connects to a listener made elsewhere, on a device of this kind: one over a device that
-    /// [lies](crate::faults), for example.
+    /// Adds a listener that was made elsewhere, on a device of this kind: for example one on a device with faults, for
+    /// tests.
     pub fn listener(mut self, device: DeviceKind, listener: Listener) -> Self {
         self.listen_on.push(Address::Made(Box::new(RdmaListener { listener, device })));
         self

@@ -2,7 +2,7 @@
 //!
 //! The tool reads its [command line](args), makes a [plan] of it, opens its connections, and lets the [generator] send
 //! one [workload] after the other: as a [session] of tests, in [turns](compare) with another server, or at
-//! [rising rates](sweep). Every [reply] is checked, every command [measured](measure) to the last byte of its reply, what
+//! [rising rates](sweep). Every [reply] is checked, every command [measured](mod@measure) to the last byte of its reply, what
 //! went wrong counted ([faults], [outage]), and the [result] [reported](report).
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a panic is how a test fails"))]
