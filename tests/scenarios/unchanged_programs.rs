@@ -28,7 +28,7 @@ async fn peer() -> Peer {
             let any = "127.0.0.1:0".parse().expect("an address");
             let mock = Server::builder(Mock::new()).rdma(DeviceKind::Emulated, any, &Config::default());
             let mock = mock.start().await.expect("serves");
-            let url = mock.endpoints()[0].to_string();
+            let url = mock.listening()[0].to_string();
             (url, Some(mock))
         }
     };

@@ -23,4 +23,4 @@ mod tracking;
 mod waiters;
 
 pub use mock::Mock;
-pub use valkey_rdma_server::{BindError, Config, DeviceKind, Server, TransportConfig, TransportError};
+pub use valkey_rdma_server::{BindError, DeviceKind, Limits, Server, TransportConfig, TransportError};

@@ -73,7 +73,7 @@ impl Mock {
     ///
     /// Looked at before each command, which may then go beyond it once. What connections hold counts too: queued
     /// transactions, watched keys, subscriptions, commands that wait, and the keys of client-side caching. Bytes on their way
-    /// do not; [`Config`](valkey_rdma_server::Config) limits those for each connection.
+    /// do not; [`Limits`](valkey_rdma_server::Limits) limits those for each connection.
     pub fn maxmemory(self, bytes: usize) -> Self {
         self.state().settings.set("maxmemory", bytes.to_string().into());
         self
@@ -163,6 +163,11 @@ impl Handler for Mock {
             None => reply,
         };
         commands::suppress(&mut self.state(), session.id, reply)
+    }
+
+    /// The mock answers all of Valkey's commands itself.
+    fn basics(&self, _peer: &mut Peer, _session: &mut Session, _command: &Command) -> Option<Reply> {
+        None
     }
 
     fn trusts(&self, session: &Session) -> bool {

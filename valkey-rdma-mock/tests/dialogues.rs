@@ -356,7 +356,7 @@ fn dialogues() -> Vec<Dialogue> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_mock_answers_as_recorded_from_a_real_server() {
     let server = Server::builder(Mock::new()).tcp("127.0.0.1:0".parse().unwrap()).start().await.unwrap();
-    let addr = server.endpoints()[0].addr.to_string();
+    let addr = server.listening()[0].addr.to_string();
     let (differences, steps) = tokio::task::spawn_blocking(move || {
         let (mut differences, mut steps) = (Vec::new(), 0);
         for mut dialogue in dialogues() {

@@ -17,8 +17,7 @@ async fn happened(script: &str) -> u64 {
     let honest = device::listen(DeviceKind::Emulated, localhost(), &config.device_options()).await.unwrap();
     let addr = honest.local_addr();
     let listener = Listener::over(faults.listener(honest), &config);
-    let _server =
-        Server::builder(Mock::new()).listener(DeviceKind::Emulated, listener).start().await.unwrap();
+    let _server = Server::builder(Mock::new()).listener(listener).start().await.unwrap();
     let mut stream = Stream::connect(DeviceKind::Emulated, addr, &config).await.unwrap();
     stream.write_all(b"PING\r\n").await.unwrap();
     let mut reply = [0; 7];

@@ -5,7 +5,7 @@ mod support;
 use std::sync::Arc;
 
 use support::{mock, start, wires};
-use valkey_rdma_mock::{Config, Mock};
+use valkey_rdma_mock::{Limits, Mock};
 
 /// Runs a dialogue against a fresh mock.
 async fn dialogue(lines: &[(&str, &str)]) {
@@ -228,7 +228,7 @@ const WRONGPASS: &str = "-WRONGPASS invalid username-password pair or user is di
 
 #[tokio::test]
 async fn a_password_is_asked_for() {
-    let server = start(Mock::new().requirepass("secret"), &Config::default()).await;
+    let server = start(Mock::new().requirepass("secret"), &Limits::default()).await;
     for wire in &mut wires(&server).await {
         wire.dialogue(&[
             ("PING", NOAUTH),
@@ -260,7 +260,7 @@ async fn a_password_is_asked_for() {
 /// Through an `Arc`, which must hand on all that a handler says.
 #[tokio::test]
 async fn before_the_password_only_small_commands_are_taken() {
-    let server = start(Arc::new(Mock::new().requirepass("secret")), &Config::default()).await;
+    let server = start(Arc::new(Mock::new().requirepass("secret")), &Limits::default()).await;
     for (input, error) in
         [("*11\r\n", "unauthenticated multibulk length"), ("*1\r\n$16385\r\n", "unauthenticated bulk length")]
     {
@@ -294,7 +294,7 @@ async fn without_a_password_set_giving_one_is_a_mistake() {
 
 #[tokio::test]
 async fn memory_is_limited_within_a_transaction_too() {
-    let server = start(Mock::new().maxmemory(2_500_000), &Config::default()).await;
+    let server = start(Mock::new().maxmemory(2_500_000), &Limits::default()).await;
     for wire in &mut wires(&server).await {
         wire.dialogue(&[
             ("FLUSHALL", "+OK\r\n"),

@@ -43,8 +43,7 @@ impl Command {
     }
 
     /// Total length of the arguments, in bytes.
-    #[expect(clippy::len_without_is_empty, reason = "renamed as soon as its users have moved")]
-    pub fn len(&self) -> usize {
+    pub fn args_len(&self) -> usize {
         self.args().iter().map(Bytes::len).sum()
     }
 

@@ -49,15 +49,17 @@ pub enum Reply {
 impl Reply {
     /// Approximate size in bytes, in memory and on the wire.
     #[must_use]
-    pub fn weight(&self) -> usize {
+    pub fn memory_size(&self) -> usize {
         size_of::<Self>()
             + match self {
                 Self::Simple(text) | Self::Error(text) | Self::BigNumber(text) => text.len(),
                 Self::Bulk(bytes) | Self::Verbatim { text: bytes, .. } => bytes.len(),
                 Self::Array(items) | Self::Set(items) | Self::Push(items) | Self::Sequence(items) => {
-                    items.iter().map(Self::weight).sum()
+                    items.iter().map(Self::memory_size).sum()
                 }
-                Self::Map(pairs) => pairs.iter().map(|(key, value)| key.weight() + value.weight()).sum(),
+                Self::Map(pairs) => {
+                    pairs.iter().map(|(key, value)| key.memory_size() + value.memory_size()).sum()
+                }
                 Self::Integer(_) | Self::Null | Self::NullArray | Self::Double(_) | Self::Bool(_) => 0,
             }
     }

@@ -1,21 +1,21 @@
-//! A server of one's own, over RDMA and TCP: `VISIT name` counts. Try `cargo run --example counter` and, elsewhere,
-//! `valkey-cli -p 6380 VISIT lobby`; with an RDMA address as argument also `valkey-cli --rdma -h ADDRESS -p 6380 VISIT lobby`.
+//! A server with one command over TCP and RDMA: `VISIT name` counts. Run `cargo run --example counter` and, elsewhere,
+//! `valkey-cli -p 6380 VISIT lobby`. With an RDMA address as argument: `valkey-cli --rdma -h ADDRESS -p 6380 VISIT lobby`.
 use std::collections::HashMap;
 use std::sync::Mutex;
 
 use valkey_rdma_server::{Command, DeviceKind, Handler, Peer, Reply, Server, TransportConfig};
 
 #[derive(Default)]
-struct Visits(Mutex<HashMap<Vec<u8>, i64>>);
+pub(crate) struct Visits(Mutex<HashMap<Vec<u8>, i64>>);
 
 impl Handler for Visits {
-    type Session = (); // nothing to remember of a single connection
+    type Session = (); // no state of a single connection
     fn session(&self, _peer: &Peer) {}
 
     async fn call(&self, _peer: &mut Peer, _session: &mut (), command: Command) -> Reply {
         match (command.is("VISIT"), command.args()) {
             (true, [name]) => {
-                let mut visits = self.0.lock().expect("nobody panics here");
+                let mut visits = self.0.lock().expect("no code panics while it holds the lock");
                 let count = visits.entry(name.to_vec()).or_default();
                 *count += 1;
                 Reply::Integer(*count)
@@ -33,7 +33,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             server.rdma(DeviceKind::Verbs, format!("{address}:6380").parse()?, &TransportConfig::default());
     }
     let server = server.tcp("127.0.0.1:6380".parse()?).start().await?;
-    tokio::signal::ctrl_c().await?;
+    tokio::select! {
+        signal = tokio::signal::ctrl_c() => signal?,
+        () = server.wait() => return Err("no listener is left".into()),
+    }
     server.shutdown().await;
     Ok(())
 }

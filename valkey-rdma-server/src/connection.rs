@@ -1,4 +1,4 @@
-//! One connection: read, run, answer, until one side has had enough.
+//! One connection: receive commands, run them, send replies.
 
 use std::future::poll_fn;
 use std::io;
@@ -12,48 +12,50 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::coop::consume_budget;
 use tokio::task::yield_now;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use valkey_rdma_resp::{Command, CommandError, Output, Parser, Protocol, Reply, Room, encode};
 
-use crate::config::Config;
-use crate::handler::{Handler, Peer};
+use crate::basics::{NOAUTH, is_for_strangers};
+use crate::handler::Handler;
+use crate::limits::Limits;
+use crate::peer::Peer;
 use crate::push::{End, Pusher};
-use crate::shutdown::Stop;
 
 /// Drives one connection over any byte stream.
 ///
-/// Each turn of the loop runs every command that has arrived whole and sends all their replies together. Replies that
-/// the peer does not take hold up further *commands*, never *reading*: see
-/// [`Config::output_high_water`].
+/// Each iteration runs every command that has arrived whole and sends all their replies together. Replies that the peer does
+/// not read delay further *commands*, never *reading*: see [`Limits::output_high_water`].
 pub(crate) struct Connection<S, H: Handler> {
     link: Link<S>,
     handler: Arc<H>,
     session: H::Session,
     peer: Peer,
-    /// How the peer broke the command syntax, if it did.
+    /// The error, if the peer broke the command syntax.
     broken: Option<CommandError>,
 }
 
-/// Why a connection ended before its time.
+/// Why a connection was ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectionError {
-    /// The peer sent more than it may without reading replies, or one command that is too large.
+    /// The peer sent too much without reading replies, or one command that is too large.
     #[error(
-        "{received} bytes received and not yet run, limit {limit}, with {unsent} bytes of replies not taken"
+        "input limit exceeded: {received} bytes queued (limit {limit}), client has not read {unsent} bytes of replies; \
+         see Limits::input_limit"
     )]
     InputLimit { received: usize, limit: usize, unsent: usize },
-    /// The peer does not take the messages sent to it.
-    #[error("messages of more than {limit} bytes wait to be taken")]
+    /// The peer does not read the messages sent to it.
+    #[error("push buffer over {limit} bytes: client is not reading; see Limits::push_limit")]
     PushLimit { limit: usize },
-    /// The peer broke the command syntax; it has been told.
+    /// The peer broke the command syntax. It got the error as a reply.
     #[error(transparent)]
     Protocol(#[from] CommandError),
-    /// The handler closed the connection from outside.
+    /// [`Pusher::close`] was called.
     #[error("closed by the server")]
     Closed,
-    /// The peer did nothing for so long.
+    /// The peer was idle.
     #[error("idle for {limit:?}")]
     Idle { limit: Duration },
-    /// The stream failed; usually the peer is gone.
+    /// The stream failed, usually because the peer is gone.
     #[error(transparent)]
     Stream(#[from] io::Error),
 }
@@ -63,9 +65,9 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send,
     H: Handler,
 {
-    pub(crate) fn new(stream: S, peer: Peer, handler: Arc<H>, config: &Config) -> Self {
+    pub(crate) fn new(stream: S, peer: Peer, handler: Arc<H>, limits: &Limits) -> Self {
         Self {
-            link: Link::new(stream, peer.pusher(), config),
+            link: Link::new(stream, peer.pusher(), limits),
             session: handler.session(&peer),
             handler,
             peer,
@@ -73,24 +75,24 @@ where
         }
     }
 
-    /// Serves until the peer leaves, `QUIT`s or breaks the protocol, or until the server is to stop: then
-    /// what has arrived whole is still run and answered. Returns when the stream is closed.
-    pub(crate) async fn serve(mut self, stop: Stop) -> Result<(), ConnectionError> {
+    /// Serves until the peer leaves, `QUIT`s or breaks the protocol, or until `stop`: then the commands that have arrived
+    /// whole are still run and answered. Returns when the stream is closed.
+    pub(crate) async fn serve(mut self, stop: CancellationToken) -> Result<(), ConnectionError> {
         self.link.pusher.set_limit(self.link.push_limit);
         let outcome = self.run(stop).await;
         if outcome.is_err() {
-            // A second error would tell nothing new.
+            // The first error is the cause; a second one adds nothing.
             let _ = self.link.stream.shutdown().await;
         }
         outcome
     }
 
-    async fn run(&mut self, mut stop: Stop) -> Result<(), ConnectionError> {
-        let mut stop = pin!(async move { stop.requested().await });
+    async fn run(&mut self, stop: CancellationToken) -> Result<(), ConnectionError> {
+        let mut stop = pin!(stop.cancelled_owned());
         let mut stopping = false;
         loop {
             let turn = self.run_commands().await?;
-            // At once, so that what is waited for next is bytes of the peer.
+            // At once, so that the wait below is for the peer's bytes only.
             self.link.send().await?;
             let all_run = turn == Turn::AllRun;
             if turn == Turn::Over || (all_run && (stopping || self.link.at_end)) {
@@ -104,7 +106,7 @@ where
                 moved = self.link.exchange_in_time() => moved?,
             }
         }
-        // The last reply is the last that the peer hears.
+        // No message follows the last reply.
         self.link.pusher.refuse();
         self.link.deliver_output().await?;
         self.link.stream.shutdown().await?;
@@ -112,11 +114,11 @@ where
         self.broken.take().map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// Runs the commands that have arrived whole, as long as their replies are taken.
+    /// Runs the commands that have arrived whole, while there is room for their replies.
     async fn run_commands(&mut self) -> Result<Turn, ConnectionError> {
         while !self.peer.is_closing() {
-            self.link.trusted = self.handler.trusts(&self.session);
-            // What was sent before the command goes out before its reply.
+            self.link.trusted = self.peer.authenticated && self.handler.trusts(&self.session);
+            // Messages sent before the command go out before its reply.
             self.link.take_messages()?;
             if !self.link.has_room() {
                 return Ok(Turn::RepliesWait);
@@ -141,10 +143,20 @@ where
         Ok(Turn::Over)
     }
 
-    /// Runs one command. Should it have to wait, the replies before it go out meanwhile, and input comes in.
-    /// `None`: the peer left before the reply.
+    /// Runs one command. While it waits, the replies before it are sent and input is received. `None` if the peer left before
+    /// the reply.
     async fn call(&mut self, command: Command) -> Result<Option<Reply>, ConnectionError> {
         let Self { link, handler, session, peer, .. } = self;
+        // Not left to the handler: one that answers the basics itself must not let strangers in by mistake.
+        if !peer.authenticated && !is_for_strangers(&command) {
+            return Ok(Some(NOAUTH));
+        }
+        if let Some(reply) = handler.basics(peer, session, &command) {
+            return Ok(Some(reply));
+        }
+        if !peer.authenticated {
+            return Ok(Some(NOAUTH));
+        }
         tokio::select! {
             biased;
             reply = handler.call(peer, session, command) => Ok(Some(reply)),
@@ -153,18 +165,18 @@ where
     }
 }
 
-/// How a turn of running commands ended.
+/// How running commands ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     /// No complete command is left.
     AllRun,
-    /// Enough replies wait to be sent.
+    /// There is no room for more replies.
     RepliesWait,
-    /// No command will be run any more.
+    /// No more commands will be run.
     Over,
 }
 
-/// The stream, what was read from it and what waits to be written to it.
+/// The stream, and its input and output buffers.
 struct Link<S> {
     stream: S,
     parser: Parser,
@@ -176,26 +188,26 @@ struct Link<S> {
     output_high_water: usize,
     pusher: Pusher,
     push_limit: usize,
-    /// What messages are sent in.
+    /// The protocol of messages.
     protocol: Protocol,
     never_idle: bool,
     unflushed: bool,
-    /// The peer will send nothing more.
+    /// The peer has closed its sending side.
     at_end: bool,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
-    fn new(stream: S, pusher: Pusher, config: &Config) -> Self {
+    fn new(stream: S, pusher: Pusher, limits: &Limits) -> Self {
         Self {
             stream,
-            parser: Parser::new(config.max_argument_len),
+            parser: Parser::new(limits.max_argument_len),
             trusted: false,
-            input_limit: config.input_limit,
-            idle_timeout: config.idle_timeout,
+            input_limit: limits.input_limit,
+            idle_timeout: limits.idle_timeout,
             output: Output::default(),
-            output_high_water: config.output_high_water,
+            output_high_water: limits.output_high_water,
             pusher,
-            push_limit: config.push_limit,
+            push_limit: limits.push_limit,
             protocol: Protocol::Resp2,
             never_idle: false,
             unflushed: false,
@@ -205,11 +217,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
 
     /// Sends and receives until some bytes have moved.
     ///
-    /// **Cancel safety**: bytes moved are accounted for in `self`; nothing is lost.
+    /// **Cancel safety**: no bytes are lost; they are in `self`.
     async fn exchange(&mut self) -> Result<(), ConnectionError> {
         poll_fn(|cx| self.poll_exchange(cx)).await?;
         let received = self.parser.pending();
-        let limit = if self.trusted { self.input_limit } else { self.input_limit.min(STRANGER_INPUT_LIMIT) };
+        let limit = if self.trusted { self.input_limit } else { self.input_limit.min(UNTRUSTED_INPUT_LIMIT) };
         if received > limit {
             let unsent = self.output.remaining();
             return Err(ConnectionError::InputLimit { received, limit, unsent });
@@ -217,7 +229,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         Ok(())
     }
 
-    /// As [`exchange`](Self::exchange), unless that takes longer than a peer may be idle.
+    /// Same as [`exchange`](Self::exchange), for at most the idle timeout.
     async fn exchange_in_time(&mut self) -> Result<(), ConnectionError> {
         let Some(limit) = self.idle_timeout.filter(|_| !self.never_idle) else {
             return self.exchange().await;
@@ -238,8 +250,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             self.at_end = read? == 0;
             moved = true;
         }
-        let told = if self.has_room() { self.pusher.poll_ready(cx) } else { self.pusher.poll_end(cx) };
-        if moved || told.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
+        let notified = if self.has_room() { self.pusher.poll_ready(cx) } else { self.pusher.poll_end(cx) };
+        if moved || notified.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 
     /// Reads once. 0 is the end of the stream.
@@ -254,7 +266,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         self.output.remaining() < self.output_high_water
     }
 
-    /// Puts the messages that were sent to this connection behind its replies, as far as there is room.
+    /// Appends the messages for this connection to its replies, while there is room.
     fn take_messages(&mut self) -> Result<(), ConnectionError> {
         match self.pusher.end() {
             Some(End::Closed) => return Err(ConnectionError::Closed),
@@ -271,7 +283,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
         Ok(())
     }
 
-    /// Sends what the stream takes now.
+    /// Sends as much as the stream accepts now.
     async fn send(&mut self) -> Result<(), ConnectionError> {
         poll_fn(|cx| match self.poll_send(cx) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
@@ -298,20 +310,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
 
     /// Sends and receives until the peer has left.
     ///
-    /// **Cancel safety**: as [`exchange`](Self::exchange).
+    /// **Cancel safety**: same as [`exchange`](Self::exchange).
     async fn read_to_end(&mut self) -> Result<(), ConnectionError> {
         while !self.at_end {
             self.exchange().await?;
-            // A peer that never pauses must not keep the command it waits for from being run.
+            // A peer that sends without a pause must not starve the command that runs.
             consume_budget().await;
         }
-        // The command may not be waiting for anything but its next turn on the processor: it has that first.
+        // The command may only be waiting to be scheduled again: let that happen first.
         yield_now().await;
         Ok(())
     }
 
-    /// Sends the last replies. What the peer still sends is thrown away, so that a peer that is
-    /// blocked in writing comes to read them.
+    /// Sends the last replies. Input is discarded, so that a peer that is blocked in writing gets to read them.
     async fn deliver_output(&mut self) -> Result<(), ConnectionError> {
         while self.output.has_remaining() || self.unflushed {
             self.parser.discard();
@@ -330,22 +341,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             }
             Ok::<_, ConnectionError>(())
         };
-        // Whether it leaves, fails or takes too long: this connection is over.
+        // Leaving, failing or taking too long: in each case the connection has ended.
         let _ = timeout(LINGER, gone).await;
     }
 }
 
-/// Whoever still holds the pusher learns that nobody listens any more.
+/// Pushers of this connection report from now on that it has ended.
 impl<S> Drop for Link<S> {
     fn drop(&mut self) {
         self.pusher.close();
     }
 }
 
-/// [`Config::input_limit`] of a peer that is not trusted (valkey `src/networking.c`, `readToQueryBuf`).
-const STRANGER_INPUT_LIMIT: usize = 1024 * 1024;
+/// [`Limits::input_limit`] of a peer that is not trusted (valkey `src/networking.c`, `readToQueryBuf`).
+const UNTRUSTED_INPUT_LIMIT: usize = 1024 * 1024;
 
-/// How long a peer may take to go, once our side is closed.
+/// How long a peer may take to close its side after ours.
 const LINGER: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,23 +1,23 @@
-//! Why a server could not start.
+//! [`BindError`]: why a server cannot listen.
 
 use std::io;
 use std::net::SocketAddr;
 
 use valkey_rdma_transport::TransportError;
 
-/// A server could not listen as asked. Nothing of it is left running.
+/// A server cannot listen on one of its addresses.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// No listener was asked for.
+    /// No address was given.
     #[error("a server needs at least one address to listen on")]
     NoListener,
     /// The operating system refused a TCP address.
     #[error("cannot listen on {addr} (TCP)")]
     Tcp {
-        /// The address asked for.
+        /// The address.
         addr: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The RDMA device refused an address, or there is no such device.

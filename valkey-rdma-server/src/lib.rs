@@ -1,13 +1,13 @@
 //! Valkey servers over RDMA and TCP.
 //!
-//! A [`Server`] listens on any number of addresses, reads commands from whoever connects, hands them to a [`Handler`]
-//! and sends its replies back, in RESP2 or RESP3. The handler knows nothing about transports; the server knows
-//! nothing about commands.
+//! A [`Server`] listens on any number of addresses, reads its clients' commands, passes them to a [`Handler`] and sends the
+//! replies, in RESP2 or RESP3. The handler knows nothing about transports. The server knows only the commands that clients
+//! send about the connection itself, such as `HELLO` and `PING` ([`Handler::basics`]).
 //!
 //! ```
 //! use valkey_rdma_server::{Command, Handler, Peer, Reply, Server};
 //!
-//! /// Answers every command with its own name.
+//! /// Answers every command with its name.
 //! struct Parrot;
 //!
 //! impl Handler for Parrot {
@@ -28,29 +28,42 @@
 //! # }).unwrap();
 //! ```
 //!
-//! `examples/counter.rs` is a whole server with a command and a state of its own, over TCP and RDMA.
+//! - `examples/counter.rs` is a whole server with a command and state, over TCP and RDMA.
+//! - [`Limits`] bound what one client, and all of them together, may use. The defaults are Valkey's.
+//! - [`Pusher`] sends messages to a client at any time: the base of publish/subscribe.
+//! - The crate `valkey-rdma-mock` has a handler that behaves like a small Valkey, for tests.
 //!
-//! The crate `valkey-rdma-mock` has a handler that behaves like a small Valkey, for tests.
+//! | Cargo feature | Meaning |
+//! |---|---|
+//! | `verbs` (default) | RDMA devices through kernel verbs. Needs nothing to build; rdma-core is loaded when first used |
+//! | `rdma-sys` | the same, linked at build time |
+//! | `emulated` | the emulated device: RDMA in software, for tests |
 
 #![forbid(unsafe_code)]
 
-mod config;
+mod basics;
 mod connection;
 mod error;
 mod handler;
+mod limits;
 mod listener;
-mod password;
+mod peer;
 mod push;
 mod refused;
 mod server;
-mod shutdown;
 
-pub use config::Config;
+pub use basics::answer_basic;
 pub use error::BindError;
-pub use handler::{Handler, Peer, Transport};
-pub use password::{Guarded, Password};
+pub use handler::Handler;
+pub use limits::Limits;
+pub use peer::{Peer, Transport};
 pub use push::Pusher;
 pub use refused::Refused;
-pub use server::{Builder, Endpoint, Server};
+pub use server::{Builder, Listening, Server};
 pub use valkey_rdma_resp::{Command, Protocol, Reply};
 pub use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, TransportError};
+
+/// The README's example, as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -7,52 +7,54 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{self, AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error, info_span, warn};
-use valkey_rdma_transport::{DeviceKind, Monitor, TransportError};
+use valkey_rdma_transport::{Listener, Monitor, TransportError};
 
-use crate::config::Config;
 use crate::connection::{Connection, ConnectionError};
-use crate::handler::{Handler, Peer, Transport};
+use crate::handler::Handler;
+use crate::limits::Limits;
+use crate::peer::{Peer, Transport};
 use crate::refused::{Cause, Refusals};
-use crate::shutdown::Stop;
 
 /// A bound listener of some kind.
 pub(crate) trait Accept: Send + 'static {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-    /// A client that has knocked. Dropping it sends the client away.
-    type Arrival: Send;
+    /// A client that asks to connect. Dropping it rejects the client.
+    type Incoming: Send;
     type Error: Error + Send + 'static;
 
     fn transport(&self) -> Transport;
 
     fn local_addr(&self) -> SocketAddr;
 
-    /// What an error of the next two means for the clients after this one.
-    fn trouble(error: &Self::Error) -> Trouble;
+    /// Whether clients after this one are affected by an error of the next two.
+    fn scope(error: &Self::Error) -> Scope;
 
     /// Waits for the next client.
-    fn arrival(&mut self) -> impl Future<Output = Result<Self::Arrival, Self::Error>> + Send;
+    fn incoming(&mut self) -> impl Future<Output = Result<Self::Incoming, Self::Error>> + Send;
 
-    /// Lets it in: from here on the connection costs memory.
-    fn open(arrival: Self::Arrival) -> Result<Accepted<Self::Stream>, Self::Error>;
+    /// Accepts it. From here on the connection costs memory.
+    fn open(incoming: Self::Incoming) -> Result<Accepted<Self::Stream>, Self::Error>;
 }
 
-/// What it means that a client could not be accepted.
+/// The scope of a failed accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
-    /// It was this client's. The next one may fare better.
+pub(crate) enum Scope {
+    /// This client only.
     Client,
-    /// The next accept would fail in the same way, for want of something.
+    /// A shortage of descriptors or memory: the next accept would fail too.
     Shortage,
-    /// Nobody will come any more.
-    End,
+    /// The listener has ended.
+    Listener,
 }
 
-/// A stream and its two ends.
+/// A stream and its two addresses.
 pub(crate) struct Accepted<S> {
     pub(crate) stream: S,
     pub(crate) remote: SocketAddr,
@@ -60,87 +62,105 @@ pub(crate) struct Accepted<S> {
     pub(crate) rdma: Option<Monitor>,
 }
 
-/// What the listeners of one server share.
+/// State shared by the listeners of one server.
 pub(crate) struct Shared<H> {
-    pub(crate) handler: Arc<H>,
-    pub(crate) config: Config,
-    /// One permit per connection that may still be opened.
-    vacancies: Arc<Semaphore>,
-    /// One permit per connection that may still be told that there is no vacancy.
-    turnstile: Arc<Semaphore>,
+    handler: Arc<H>,
+    limits: Limits,
+    password: Option<Bytes>,
+    stop: CancellationToken,
+    /// One permit per connection that may still be served.
+    free: Arc<Semaphore>,
+    /// One permit per connection that may still be refused with a reply.
+    refusing: Arc<Semaphore>,
     pub(crate) refusals: Arc<Refusals>,
     last_id: AtomicU64,
 }
 
 impl<H: Handler> Shared<H> {
-    pub(crate) fn new(handler: Arc<H>, config: Config) -> Self {
-        let vacancies = Arc::new(Semaphore::new(config.max_connections.min(Semaphore::MAX_PERMITS)));
-        let turnstile = Arc::new(Semaphore::new(TURNED_AWAY_AT_ONCE));
-        Self { handler, config, vacancies, turnstile, refusals: Arc::default(), last_id: AtomicU64::new(0) }
+    pub(crate) fn new(
+        handler: Arc<H>,
+        limits: Limits,
+        password: Option<Bytes>,
+        stop: CancellationToken,
+    ) -> Self {
+        let free = Arc::new(Semaphore::new(limits.max_connections.min(Semaphore::MAX_PERMITS)));
+        Self {
+            handler,
+            limits,
+            password,
+            stop,
+            free,
+            refusing: Arc::new(Semaphore::new(REFUSED_AT_ONCE)),
+            refusals: Arc::default(),
+            last_id: AtomicU64::new(0),
+        }
     }
 
-    /// What may become of one more client. `None`: nothing.
-    fn room(&self) -> Option<Room> {
-        if let Ok(vacancy) = self.vacancies.clone().try_acquire_owned() {
-            return Some(Room::Vacancy(vacancy));
+    /// Decides about one more client. `None`: reject it without a reply.
+    fn admission(&self) -> Option<Admission> {
+        if let Ok(permit) = self.free.clone().try_acquire_owned() {
+            return Some(Admission::Serve(permit));
         }
-        self.turnstile.clone().try_acquire_owned().ok().map(Room::Turnstile)
+        self.refusing.clone().try_acquire_owned().ok().map(Admission::Refuse)
     }
 
     fn peer<S>(&self, transport: Transport, accepted: &Accepted<S>) -> Peer {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        Peer::new(id, transport, accepted.remote, accepted.local).with_rdma(accepted.rdma.clone())
+        Peer::new(id, transport, accepted.remote, accepted.local)
+            .with_rdma(accepted.rdma.clone())
+            .with_password(self.password.clone())
+            .with_stop(self.stop.clone())
     }
 }
 
-/// Where a client goes, and the permit for that.
-enum Room {
-    /// It is served.
-    Vacancy(OwnedSemaphorePermit),
-    /// It is told that there is no vacancy.
-    Turnstile(OwnedSemaphorePermit),
+/// The decision about a client, and the permit for it.
+enum Admission {
+    /// Serve it.
+    Serve(OwnedSemaphorePermit),
+    /// Refuse it with a reply: there are too many connections.
+    Refuse(OwnedSemaphorePermit),
 }
 
-/// Accepts until the server is to stop, this listener is to `close` or has come to its own end, then stops listening and
-/// waits for the connections to end, which they are only told if the server stops. Dropping the future cuts them.
-pub(crate) async fn listen<H: Handler>(
+/// Accepts until `close`, or until the listener ends. Then drops `listening`, stops listening, and waits for the connections
+/// to end. Dropping the future closes them at once.
+pub(crate) async fn accept_until<H: Handler>(
     mut listener: impl Accept,
     shared: Arc<Shared<H>>,
-    mut stop: Stop,
-    mut close: Stop,
+    close: CancellationToken,
+    listening: impl Send,
 ) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            () = stop.requested() => break,
-            () = close.requested() => break,
+            () = close.cancelled() => break,
             Some(ended) = connections.join_next() => report(ended),
             next = accept(&mut listener, &shared) => {
-                let Some((accepted, room)) = next else { break };
-                admit(accepted, room, listener.transport(), &shared, &stop, &mut connections);
+                let Some((accepted, admission)) = next else { break };
+                admit(accepted, admission, listener.transport(), &shared, &mut connections);
             }
         }
     }
     drop(listener);
+    drop(listening);
     while let Some(ended) = connections.join_next().await {
         report(ended);
     }
 }
 
-/// Accepts the next connection that there is room for, however long that takes. `None`: the listener has ended.
+/// Accepts the next connection that is not rejected, however long that takes. `None` if the listener has ended.
 async fn accept<L: Accept, H: Handler>(
     listener: &mut L,
     shared: &Shared<H>,
-) -> Option<(Accepted<L::Stream>, Room)> {
+) -> Option<(Accepted<L::Stream>, Admission)> {
     loop {
-        let accepted = match listener.arrival().await {
-            Ok(arrival) => {
-                let Some(room) = shared.room() else {
+        let accepted = match listener.incoming().await {
+            Ok(incoming) => {
+                let Some(admission) = shared.admission() else {
                     shared.refusals.count(Cause::TooManyConnections);
-                    debug!(addr = %listener.local_addr(), "sent away: too many connections, and too many being told so");
+                    debug!(addr = %listener.local_addr(), "rejected without a reply: too many connections");
                     continue;
                 };
-                L::open(arrival).map(|accepted| (accepted, room))
+                L::open(incoming).map(|accepted| (accepted, admission))
             }
             Err(error) => Err(error),
         };
@@ -149,28 +169,27 @@ async fn accept<L: Accept, H: Handler>(
             Err(error) => error,
         };
         let addr = listener.local_addr();
-        match L::trouble(&error) {
-            Trouble::Client => debug!(error = &error as &dyn Error, %addr, "a client was not accepted"),
-            Trouble::Shortage => {
+        match L::scope(&error) {
+            Scope::Client => debug!(error = &error as &dyn Error, %addr, "a client was not accepted"),
+            Scope::Shortage => {
                 warn!(error = &error as &dyn Error, %addr, "cannot accept");
-                // The next try would fail at once, again and again.
+                // The next accept would fail at once, again and again.
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
-            Trouble::End => {
-                error!(error = &error as &dyn Error, %addr, "the listener has ended: nobody can connect there any more");
+            Scope::Listener => {
+                error!(error = &error as &dyn Error, %addr, "the listener has ended: no client can connect there any more");
                 return None;
             }
         }
     }
 }
 
-/// Starts a connection, or turns it away.
+/// Starts the task that serves or refuses a connection.
 fn admit<S, H>(
     accepted: Accepted<S>,
-    room: Room,
+    admission: Admission,
     transport: Transport,
     shared: &Arc<Shared<H>>,
-    stop: &Stop,
     connections: &mut JoinSet<()>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -178,32 +197,29 @@ fn admit<S, H>(
 {
     let peer = shared.peer(transport, &accepted);
     let span = info_span!("connection", id = peer.id(), %transport, peer = %peer.addr());
-    match room {
-        Room::Vacancy(vacancy) => {
-            let connection = Connection::new(accepted.stream, peer, shared.handler.clone(), &shared.config);
-            let refusals = shared.refusals.clone();
-            connections.spawn(serve(connection, stop.clone(), refusals, vacancy).instrument(span));
+    match admission {
+        Admission::Serve(permit) => {
+            connections.spawn(serve(accepted.stream, peer, shared.clone(), permit).instrument(span));
         }
-        Room::Turnstile(place) => {
+        Admission::Refuse(permit) => {
             if shared.refusals.count(Cause::TooManyConnections) {
-                span.in_scope(|| warn!("turned away: too many connections; more are logged at debug level"));
+                span.in_scope(|| warn!("refused: too many connections; more are logged at debug level"));
             }
-            connections.spawn(turn_away(accepted.stream, place).instrument(span));
+            connections.spawn(refuse(accepted.stream, permit).instrument(span));
         }
     }
 }
 
-async fn serve<S, H>(
-    connection: Connection<S, H>,
-    stop: Stop,
-    refusals: Arc<Refusals>,
-    _vacancy: OwnedSemaphorePermit,
-) where
+/// Serves a connection. `_permit` is given back when its stream is closed.
+async fn serve<S, H>(stream: S, peer: Peer, shared: Arc<Shared<H>>, _permit: OwnedSemaphorePermit)
+where
     S: AsyncRead + AsyncWrite + Unpin + Send,
     H: Handler,
 {
     debug!("accepted");
-    let Err(error) = connection.serve(stop).await else {
+    // In this task, because it calls the handler, which may panic.
+    let connection = Connection::new(stream, peer, shared.handler.clone(), &shared.limits);
+    let Err(error) = connection.serve(shared.stop.clone()).await else {
         debug!("closed");
         return;
     };
@@ -220,37 +236,37 @@ async fn serve<S, H>(
         ConnectionError::PushLimit { .. } => Cause::TooManyMessages,
         ConnectionError::Idle { .. } => Cause::Idle,
     };
-    // Clients that send nonsense or nothing are daily bread; that the server had to defend itself is not.
-    if refusals.count(cause) && !matches!(cause, Cause::Idle | Cause::BrokenCommands) {
+    // Clients that are idle or break RESP are routine; exceeded limits are not.
+    if shared.refusals.count(cause) && !matches!(cause, Cause::Idle | Cause::BrokenCommands) {
         warn!(%error, %cause, "closed; more of this cause are logged at debug level");
     } else {
         debug!(%error, %cause, "closed");
     }
 }
 
-/// Says that there is no vacancy. `_place` is given back when the stream is closed.
-async fn turn_away<S>(mut stream: S, _place: OwnedSemaphorePermit)
+/// Replies that there are too many connections, and closes. `_permit` is given back when the stream is closed.
+async fn refuse<S>(mut stream: S, _permit: OwnedSemaphorePermit)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    debug!("turned away: too many connections");
-    let goodbye = async {
+    debug!("refused: too many connections");
+    let refusal = async {
         stream.write_all(b"-ERR max number of clients reached\r\n").await?;
         stream.shutdown().await?;
-        // A TCP socket that is closed with unread input resets the connection: nobody would read why.
+        // A TCP socket that is closed with unread input resets the connection, and the reply would be lost.
         io::copy(&mut stream, &mut io::sink()).await
     };
-    match tokio::time::timeout(TURN_AWAY, goodbye).await {
+    match tokio::time::timeout(REFUSAL_TIMEOUT, refusal).await {
         Ok(Ok(_)) => {}
         Ok(Err(error)) => debug!(%error, "left early"),
         Err(_) => debug!("did not leave in time"),
     }
-    // An error is the peer's: it is gone.
+    // An error means that the peer is gone.
     let _ = stream.shutdown().await;
 }
 
-/// A handler that panics ends its own connection only; say so where somebody can see it.
-fn report(ended: Result<(), JoinError>) {
+/// Logs the panic of a task. It ended one connection only, and would go unnoticed otherwise.
+pub(crate) fn report(ended: Result<(), JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
     {
@@ -260,7 +276,7 @@ fn report(ended: Result<(), JoinError>) {
 
 impl Accept for TcpListener {
     type Stream = TcpStream;
-    type Arrival = (TcpStream, SocketAddr);
+    type Incoming = (TcpStream, SocketAddr);
     type Error = io::Error;
 
     fn transport(&self) -> Transport {
@@ -271,17 +287,17 @@ impl Accept for TcpListener {
         TcpListener::local_addr(self).expect("a bound socket has an address")
     }
 
-    fn trouble(error: &io::Error) -> Trouble {
-        if is_shortage(error) { Trouble::Shortage } else { Trouble::Client }
+    fn scope(error: &io::Error) -> Scope {
+        if is_shortage(error) { Scope::Shortage } else { Scope::Client }
     }
 
-    async fn arrival(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
+    async fn incoming(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
         self.accept().await
     }
 
     fn open((stream, remote): (TcpStream, SocketAddr)) -> io::Result<Accepted<TcpStream>> {
-        // Replies leave in one write per turn; waiting for more would only delay them. A peer that is gone already
-        // makes this fail; its connection will notice.
+        // Replies that belong together are written at once; waiting for more would only delay them. This fails if the peer
+        // is gone already; its connection will notice.
         if let Err(error) = stream.set_nodelay(true) {
             debug!(%error, peer = %remote, "cannot set TCP_NODELAY");
         }
@@ -290,47 +306,40 @@ impl Accept for TcpListener {
     }
 }
 
-/// A listener on an RDMA device, and which kind that is.
-#[derive(Debug)]
-pub(crate) struct RdmaListener {
-    pub(crate) listener: valkey_rdma_transport::Listener,
-    pub(crate) device: DeviceKind,
-}
-
-impl Accept for RdmaListener {
+impl Accept for Listener {
     type Stream = valkey_rdma_transport::InlineStream;
-    type Arrival = valkey_rdma_transport::Request;
+    type Incoming = valkey_rdma_transport::Request;
     type Error = TransportError;
 
     fn transport(&self) -> Transport {
-        Transport::Rdma(self.device)
+        Transport::Rdma(self.device())
     }
 
     fn local_addr(&self) -> SocketAddr {
-        self.listener.local_addr()
+        Listener::local_addr(self)
     }
 
-    fn trouble(error: &TransportError) -> Trouble {
+    fn scope(error: &TransportError) -> Scope {
         match error {
             // The calls that wait for the next request.
             TransportError::Device { call: "epoll_wait" | "rdma_get_cm_event", .. }
             | TransportError::Memory { .. }
             | TransportError::Descriptors { .. }
-            | TransportError::SystemDescriptors { .. } => Trouble::Shortage,
-            TransportError::Device { source, .. } if is_shortage(source) => Trouble::Shortage,
-            TransportError::DeviceRemoved | TransportError::Closed => Trouble::End,
-            _ => Trouble::Client,
+            | TransportError::SystemDescriptors { .. } => Scope::Shortage,
+            TransportError::Device { source, .. } if is_shortage(source) => Scope::Shortage,
+            TransportError::DeviceRemoved | TransportError::Closed => Scope::Listener,
+            _ => Scope::Client,
         }
     }
 
-    async fn arrival(&mut self) -> Result<Self::Arrival, TransportError> {
-        self.listener.request().await
+    async fn incoming(&mut self) -> Result<Self::Incoming, TransportError> {
+        self.request().await
     }
 
-    fn open(request: Self::Arrival) -> Result<Accepted<Self::Stream>, TransportError> {
+    fn open(request: Self::Incoming) -> Result<Accepted<Self::Stream>, TransportError> {
         let stream = request.accept()?;
         let (remote, local, rdma) = (stream.peer_addr(), stream.local_addr(), Some(stream.monitor()));
-        // A connection reads whatever else it does.
+        // A connection always reads, so the stream needs no task.
         Ok(Accepted { stream: stream.into_inline(), remote, local, rdma })
     }
 }
@@ -340,21 +349,21 @@ fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(ENOMEM | ENFILE | EMFILE | ENOBUFS))
 }
 
-// Linux's numbers; the standard library has no names for all of them.
+// Linux's error numbers. The standard library does not name all of them.
 const ENOMEM: i32 = 12;
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 const ENOBUFS: i32 = 105;
 
-/// How long a listener rests after an accept that would fail again.
+/// Pause of a listener after an accept that failed because of a shortage.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Connections being told at once that there is no room for them, each of which pins its memory for that. Further
-/// ones are sent away untold, before they pin any.
-const TURNED_AWAY_AT_ONCE: usize = 16;
+/// Connections refused with a reply at once. Each pins memory meanwhile; further ones are rejected without a reply, before
+/// they pin any.
+const REFUSED_AT_ONCE: usize = 16;
 
-/// How long a peer that is turned away may take to hear it and leave.
-const TURN_AWAY: Duration = Duration::from_secs(1);
+/// How long a refused peer may take to read the reply and leave.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Messages to a connection that are not replies to its commands.
+//! [`Pusher`]: messages to a connection that are not replies to its commands.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -10,32 +10,31 @@ use valkey_rdma_resp::Reply;
 /// Sends messages to one connection from anywhere, and can close it. From [`Peer::pusher`](crate::Peer::pusher); clones
 /// send to the same connection.
 ///
-/// Messages and replies share one stream of bytes. A message sent before a command runs goes out before its reply, one
-/// sent while it runs after it, unless the handler takes its time: then messages go out meanwhile, before the reply. A
-/// RESP2 peer cannot tell them apart, so send it only what its commands lead it to expect. While replies pile up
-/// ([`Config::output_high_water`](crate::Config::output_high_water)) messages wait; behind the reply that closes the
-/// connection there are none.
+/// Messages and replies share one stream of bytes. A message sent before a command runs goes out before its reply. A message
+/// sent while it runs goes out after its reply, or before it if the command has to wait. A RESP2 peer cannot distinguish
+/// messages from replies, so send it only messages that its commands lead it to expect. Messages wait while replies pile up
+/// ([`Limits::output_high_water`](crate::Limits::output_high_water)); none follows the reply that closes the connection.
 #[derive(Clone)]
 pub struct Pusher(Arc<Mutex<Mailbox>>);
 
-/// What waits for the connection.
+/// The messages that wait for the connection.
 struct Mailbox {
     messages: VecDeque<Reply>,
-    /// Bytes the messages take, roughly.
+    /// Approximate size of the messages, in bytes.
     waiting: usize,
     limit: usize,
-    /// The last reply is on its way.
+    /// The last reply is being sent: no more messages.
     refusing: bool,
     end: Option<End>,
     waker: Option<Waker>,
 }
 
-/// Why no more messages are taken.
+/// Why no more messages are accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Somebody called [`Pusher::close`].
+    /// [`Pusher::close`] was called.
     Closed,
-    /// The peer does not take its messages.
+    /// The peer does not read its messages.
     TooManyMessages,
 }
 
@@ -51,15 +50,15 @@ impl Pusher {
         })))
     }
 
-    /// Sends a message: a [`Reply::Push`] is an out-of-band message in RESP3 and an array in RESP2. `false`: the connection
-    /// is over, or is closed now because its peer does not take its messages
-    /// ([`Config::push_limit`](crate::Config::push_limit)).
+    /// Sends a message. A [`Reply::Push`] is an out-of-band message in RESP3 and an array in RESP2. `false` if the connection
+    /// has ended, or is closed now because its peer does not read its messages
+    /// ([`Limits::push_limit`](crate::Limits::push_limit)).
     pub fn push(&self, message: Reply) -> bool {
         let mut mailbox = self.lock();
         if mailbox.refusing || mailbox.end.is_some() {
             return false;
         }
-        let len = message.weight();
+        let len = message.memory_size();
         if mailbox.waiting.saturating_add(len) > mailbox.limit {
             mailbox.stop(End::TooManyMessages);
             return false;
@@ -79,27 +78,27 @@ impl Pusher {
         self.lock().limit = limit;
     }
 
-    /// Takes no more messages and forgets those that wait. [`close`](Self::close) still works.
+    /// Accepts no more messages and drops those that wait. [`close`](Self::close) still works.
     pub(crate) fn refuse(&self) {
         let mut mailbox = self.lock();
         mailbox.refusing = true;
         mailbox.forget();
     }
 
-    /// Why the connection is to end, if it is.
+    /// Why the connection must end, if it must.
     pub(crate) fn end(&self) -> Option<End> {
         self.lock().end
     }
 
-    /// The next message, if there is one already.
+    /// Takes the next message, if there is one.
     pub(crate) fn take(&self) -> Option<Reply> {
         let mut mailbox = self.lock();
         let message = mailbox.messages.pop_front()?;
-        mailbox.waiting -= message.weight();
+        mailbox.waiting -= message.memory_size();
         Some(message)
     }
 
-    /// Ready when there is a message to [`take`](Self::take) or the connection is to end.
+    /// Ready when there is a message to [`take`](Self::take) or the connection must end.
     pub(crate) fn poll_ready(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut mailbox = self.lock();
         if !mailbox.messages.is_empty() || mailbox.end.is_some() {
@@ -111,7 +110,7 @@ impl Pusher {
         Poll::Pending
     }
 
-    /// As [`poll_ready`](Self::poll_ready), but only for the end: there is no room for messages.
+    /// Ready when the connection must end. For a connection without room for messages.
     pub(crate) fn poll_end(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut mailbox = self.lock();
         if mailbox.end.is_some() {
@@ -121,7 +120,7 @@ impl Pusher {
         Poll::Pending
     }
 
-    /// What the lock protects is valid after every step, so a panic elsewhere does not spoil it.
+    /// The mailbox is valid after every statement, so a panic elsewhere does no harm.
     fn lock(&self) -> MutexGuard<'_, Mailbox> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

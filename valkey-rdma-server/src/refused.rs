@@ -1,27 +1,27 @@
-//! What was refused, counted by cause and logged once for each.
+//! Counts of refused and closed connections, by cause.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Connections that a server turned away or ended since it was started, by cause. From
+/// Connections that a server refused or closed since its start, by cause. From
 /// [`Server::refused`](crate::Server::refused).
 ///
-/// The first of each cause is logged as a warning, the others at debug level only: a peer that misbehaves does not fill
-/// the log. Idle clients and those that break RESP are daily bread, and logged at debug level from the first.
+/// The first of each cause is logged as a warning, the others at debug level, so that a misbehaving peer does not fill the
+/// log. Idle clients and RESP errors are routine: all of them are logged at debug level.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refused {
-    /// There were too many connections: [`Config::max_connections`](crate::Config::max_connections).
+    /// Connections above [`Limits::max_connections`](crate::Limits::max_connections).
     pub too_many_connections: u64,
-    /// The peer broke RESP.
+    /// Peers that broke RESP.
     pub broken_commands: u64,
-    /// The peer broke the RDMA protocol.
+    /// Peers that broke the RDMA protocol.
     pub broken_transport: u64,
-    /// More was sent than may wait to be run: [`Config::input_limit`](crate::Config::input_limit).
+    /// Connections that exceeded [`Limits::input_limit`](crate::Limits::input_limit).
     pub too_much_input: u64,
-    /// Messages were not taken: [`Config::push_limit`](crate::Config::push_limit).
+    /// Connections that exceeded [`Limits::push_limit`](crate::Limits::push_limit).
     pub too_many_messages: u64,
-    /// Nothing was sent or taken for too long: [`Config::idle_timeout`](crate::Config::idle_timeout).
+    /// Connections that exceeded [`Limits::idle_timeout`](crate::Limits::idle_timeout).
     pub idle: u64,
 }
 
@@ -41,7 +41,7 @@ pub(crate) enum Cause {
 pub(crate) struct Refusals([AtomicU64; 6]);
 
 impl Refusals {
-    /// `true`: it is the first of its cause.
+    /// Counts one. `true` if it is the first of its cause.
     pub(crate) fn count(&self, cause: Cause) -> bool {
         self.0[cause as usize].fetch_add(1, Ordering::Relaxed) == 0
     }
@@ -63,10 +63,10 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::TooManyConnections => "too many connections",
-            Self::BrokenCommands => "broken commands",
-            Self::BrokenTransport => "broken transport",
-            Self::TooMuchInput => "too much input",
-            Self::TooManyMessages => "messages not taken",
+            Self::BrokenCommands => "RESP protocol errors",
+            Self::BrokenTransport => "RDMA protocol errors",
+            Self::TooMuchInput => "input limit exceeded",
+            Self::TooManyMessages => "push limit exceeded",
             Self::Idle => "idle",
         })
     }

@@ -1,4 +1,4 @@
-//! A server: listeners of any kind in front of one handler.
+//! [`Server`]: listeners of any kind in front of one handler.
 
 use std::fmt;
 use std::future::Future;
@@ -7,19 +7,22 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing::warn;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, warn};
 use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, Listener};
 
-use crate::config::Config;
 use crate::error::BindError;
-use crate::handler::{Handler, Transport};
-use crate::listener::{Accept, RdmaListener, Shared, listen};
+use crate::handler::Handler;
+use crate::limits::Limits;
+use crate::listener::{Accept, Shared, accept_until, report};
+use crate::peer::Transport;
 use crate::refused::{Refusals, Refused};
-use crate::shutdown::{Stop, Stopper};
 
-/// A running server. Dropping it cuts every connection at once; [`shutdown`](Self::shutdown) lets them finish.
+/// A running server. [`shutdown`](Self::shutdown) lets connections finish; dropping the server closes them at once.
 ///
 /// ```
 /// use valkey_rdma_mock::Mock;
@@ -41,127 +44,193 @@ use crate::shutdown::{Stop, Stopper};
 /// ```
 #[derive(Debug)]
 pub struct Server {
-    endpoints: Vec<Endpoint>,
-    /// What closes the listener of the endpoint with the same index.
-    closers: Vec<Stopper>,
+    registry: Registry,
+    last_id: u64,
     host: Box<dyn Host>,
-    stopper: Stopper,
+    stop: CancellationToken,
+    /// One task per listener, which ends after the connections accepted there.
     listeners: JoinSet<()>,
     drain_timeout: Duration,
 }
 
-/// Where a server is to listen, and within what limits.
+/// The addresses and the limits of a server that has not been started.
 #[derive(Debug)]
 pub struct Builder<H> {
     handler: H,
     listen_on: Vec<Address>,
-    config: Config,
+    limits: Limits,
+    password: Option<Bytes>,
 }
 
-/// An address asked for.
+/// An address to listen on.
 #[derive(Debug)]
 enum Address {
     Tcp(SocketAddr),
     Rdma(DeviceKind, SocketAddr, Box<TransportConfig>),
-    Made(Box<RdmaListener>),
+    Bound(Box<Listener>),
 }
 
-/// An address a server listens on. `Display` is the URL of a client: `valkey://127.0.0.1:6379`.
+/// An address that a server listens on. `Display` is a client's URL: `valkey://127.0.0.1:6379`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Endpoint {
-    /// What carries the bytes.
+pub struct Listening {
+    /// The transport of its connections.
     pub transport: Transport,
-    /// The address, with the real port if 0 was asked for.
+    /// The address, with the real port if port 0 was asked for.
     pub addr: SocketAddr,
 }
 
 impl Server {
-    /// A server that is to run `handler`'s commands.
+    /// Builds a server that runs `handler`'s commands.
     pub fn builder<H: Handler>(handler: H) -> Builder<H> {
-        Builder { handler, listen_on: Vec::new(), config: Config::default() }
+        Builder { handler, listen_on: Vec::new(), limits: Limits::default(), password: None }
     }
 
-    /// What the server listens on, in the order asked for.
-    pub fn endpoints(&self) -> &[Endpoint] {
-        &self.endpoints
+    /// The addresses that the server listens on, in the order asked for.
+    pub fn listening(&self) -> Vec<Listening> {
+        self.registry.0.borrow().iter().map(|entry| entry.listening).collect()
     }
 
-    /// URLs of what the server listens on, in the order asked for.
-    pub fn urls(&self) -> impl Iterator<Item = String> {
-        self.endpoints.iter().map(Endpoint::to_string)
+    /// Client URLs of the addresses that the server listens on, in the order asked for.
+    pub fn urls(&self) -> impl Iterator<Item = String> + use<> {
+        self.listening().into_iter().map(|listening| listening.to_string())
     }
 
-    /// Stops accepting, lets every connection run the commands that have arrived whole and deliver their
-    /// replies, and closes it. A TCP client may take a second to close its side too, so that no reset overtakes
-    /// its last replies. Connections that take longer than [`Config::drain_timeout`] are cut.
+    /// Waits until the server listens nowhere: each listener was [closed](Self::close_listener) or has ended, for example
+    /// because its device was removed. Connections that were accepted before go on.
     ///
-    /// **Cancel safety**: dropping the future cuts what is left.
+    /// A program should wait for this beside its signals; otherwise it runs on although no client can connect.
+    ///
+    /// **Cancel safety**: nothing is lost.
+    pub async fn wait(&self) {
+        let mut entries = self.registry.0.subscribe();
+        // The sender lives as long as `self`.
+        let _ = entries.wait_for(Vec::is_empty).await;
+    }
+
+    /// Stops accepting, and closes every connection after it has run the commands that have arrived whole and delivered
+    /// their replies. Handlers are notified through [`Peer::stopping`](crate::Peer::stopping). A TCP client has 1 s to
+    /// close its side too, so that no reset overtakes its last replies. Connections that take longer than
+    /// [`Limits::drain_timeout`] are cut.
+    ///
+    /// **Cancel safety**: dropping the future cuts the connections that are left.
     pub async fn shutdown(mut self) {
-        self.stopper.stop();
-        let drained = async { while self.listeners.join_next().await.is_some() {} };
+        self.stop.cancel();
+        let drained = async {
+            while let Some(ended) = self.listeners.join_next().await {
+                report(ended);
+            }
+        };
         if tokio::time::timeout(self.drain_timeout, drained).await.is_err() {
             warn!(timeout = ?self.drain_timeout, "connections did not end in time and are cut");
             self.listeners.shutdown().await;
         }
     }
 
-    /// What was turned away or ended since the start, by cause.
+    /// Counts of refused and closed connections since the start, by cause.
     pub fn refused(&self) -> Refused {
         self.host.refusals().snapshot()
     }
 
-    /// Listens on one more address over TCP. Port 0 takes a free one.
+    /// Listens on one more address over TCP. Port 0 takes a free port.
     ///
     /// # Errors
     ///
-    /// [`BindError`] if the address cannot be had; the others go on.
-    pub async fn listen_tcp(&mut self, addr: SocketAddr) -> Result<Endpoint, BindError> {
+    /// [`BindError`] if it cannot listen there; the other listeners go on.
+    pub async fn listen_tcp(&mut self, addr: SocketAddr) -> Result<Listening, BindError> {
         self.listen(Address::Tcp(addr)).await
     }
 
-    /// Listens on one more address over RDMA. Port 0 takes a free one.
+    /// Listens on one more address over RDMA. Port 0 takes a free port.
     ///
     /// # Errors
     ///
-    /// As [`listen_tcp`](Self::listen_tcp).
+    /// Same errors as [`listen_tcp`](Self::listen_tcp).
     pub async fn listen_rdma(
         &mut self,
         device: DeviceKind,
         addr: SocketAddr,
         config: &TransportConfig,
-    ) -> Result<Endpoint, BindError> {
+    ) -> Result<Listening, BindError> {
         self.listen(Address::Rdma(device, addr, Box::new(config.clone()))).await
     }
 
-    /// Accepts no more connections on `endpoint`; those it has accepted go on. `false`: there is no such endpoint.
+    /// Stops listening on one address. Its connections go on. `false` if the server does not listen there (any more).
     ///
-    /// With [`listen_tcp`](Self::listen_tcp) or [`listen_rdma`](Self::listen_rdma) before it, this changes a port and harms
-    /// nobody. The address is free again a moment later.
-    pub fn close_listener(&mut self, endpoint: Endpoint) -> bool {
-        let Some(index) = self.endpoints.iter().position(|known| *known == endpoint) else { return false };
-        self.endpoints.remove(index);
-        self.closers.remove(index).stop();
+    /// Together with [`listen_tcp`](Self::listen_tcp) or [`listen_rdma`](Self::listen_rdma) this changes a port without
+    /// disturbing any client. The address is free again a moment later.
+    pub fn close_listener(&mut self, listening: Listening) -> bool {
+        let Some(entry) = self.registry.take(listening) else { return false };
+        entry.close.cancel();
         true
     }
 
-    async fn listen(&mut self, address: Address) -> Result<Endpoint, BindError> {
-        let closer = Stopper::new();
-        let (endpoint, listening) =
-            self.host.bind(address, self.stopper.listener(), closer.listener()).await?;
-        self.endpoints.push(endpoint);
-        self.closers.push(closer);
-        self.listeners.spawn(listening);
-        Ok(endpoint)
+    async fn listen(&mut self, address: Address) -> Result<Listening, BindError> {
+        let close = self.stop.child_token();
+        let (listening, serving) = self.host.bind(address, close.clone()).await?;
+        self.last_id += 1;
+        let registration = self.registry.add(self.last_id, listening, close);
+        self.listeners.spawn(serving(registration));
+        Ok(listening)
     }
 }
 
-type Listening = Pin<Box<dyn Future<Output = ()> + Send>>;
-type Binding<'a> = Pin<Box<dyn Future<Output = Result<(Endpoint, Listening), BindError>> + Send + 'a>>;
+/// The listeners that accept connections.
+#[derive(Debug)]
+struct Registry(Arc<watch::Sender<Vec<Entry>>>);
 
-/// What listeners serve, whatever the handler is.
+#[derive(Debug)]
+struct Entry {
+    id: u64,
+    listening: Listening,
+    close: CancellationToken,
+}
+
+impl Registry {
+    /// Ids are never used twice: `id` counts all listeners that there ever were.
+    fn add(&self, id: u64, listening: Listening, close: CancellationToken) -> Registration {
+        self.0.send_modify(|entries| entries.push(Entry { id, listening, close }));
+        Registration { entries: self.0.clone(), id }
+    }
+
+    fn take(&self, listening: Listening) -> Option<Entry> {
+        take(&self.0, |entry| entry.listening == listening)
+    }
+}
+
+fn take(entries: &watch::Sender<Vec<Entry>>, found: impl Fn(&Entry) -> bool) -> Option<Entry> {
+    let mut taken = None;
+    entries.send_if_modified(|entries| {
+        taken = entries.iter().position(found).map(|index| entries.remove(index));
+        taken.is_some()
+    });
+    taken
+}
+
+/// A listener's entry in the registry. Dropping it, for whatever reason the listener ends, removes the entry.
+#[derive(Debug)]
+pub(crate) struct Registration {
+    entries: Arc<watch::Sender<Vec<Entry>>>,
+    id: u64,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let ended = take(&self.entries, |entry| entry.id == self.id);
+        // The server stops, or the listener was closed: then its end is no news.
+        let unexpected = ended.is_some_and(|entry| !entry.close.is_cancelled());
+        if unexpected && self.entries.borrow().is_empty() {
+            error!("the last listener has ended: no client can connect any more");
+        }
+    }
+}
+
+type Serving = Box<dyn FnOnce(Registration) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+type Binding<'a> = Pin<Box<dyn Future<Output = Result<(Listening, Serving), BindError>> + Send + 'a>>;
+
+/// A handler and what its listeners share, without the handler's type.
 trait Host: Send + Sync {
-    /// Binds an address: the endpoint, and the future that serves it.
-    fn bind(&self, address: Address, stop: Stop, close: Stop) -> Binding<'_>;
+    /// Binds an address. Returns where it listens, and what makes the future that serves it.
+    fn bind(&self, address: Address, close: CancellationToken) -> Binding<'_>;
 
     fn refusals(&self) -> &Refusals;
 }
@@ -173,19 +242,18 @@ impl fmt::Debug for dyn Host {
 }
 
 impl<H: Handler> Host for Arc<Shared<H>> {
-    fn bind(&self, address: Address, stop: Stop, close: Stop) -> Binding<'_> {
+    fn bind(&self, address: Address, close: CancellationToken) -> Binding<'_> {
         Box::pin(async move {
             Ok(match address {
                 Address::Tcp(addr) => {
                     let listener =
                         TcpListener::bind(addr).await.map_err(|source| BindError::Tcp { addr, source })?;
-                    serve(listener, self, stop, close)
+                    serve(listener, self, close)
                 }
                 Address::Rdma(device, addr, config) => {
-                    let listener = Listener::bind(device, addr, &config).await?;
-                    serve(RdmaListener { listener, device }, self, stop, close)
+                    serve(Listener::bind(device, addr, &config).await?, self, close)
                 }
-                Address::Made(listener) => serve(*listener, self, stop, close),
+                Address::Bound(listener) => serve(*listener, self, close),
             })
         })
     }
@@ -198,37 +266,47 @@ impl<H: Handler> Host for Arc<Shared<H>> {
 fn serve<H: Handler>(
     listener: impl Accept,
     shared: &Arc<Shared<H>>,
-    stop: Stop,
-    close: Stop,
-) -> (Endpoint, Listening) {
-    let endpoint = Endpoint { transport: listener.transport(), addr: listener.local_addr() };
-    (endpoint, Box::pin(listen(listener, shared.clone(), stop, close)))
+    close: CancellationToken,
+) -> (Listening, Serving) {
+    let listening = Listening { transport: listener.transport(), addr: listener.local_addr() };
+    let shared = shared.clone();
+    let serving = |registration| -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(accept_until(listener, shared, close, registration))
+    };
+    (listening, Box::new(serving))
 }
 
 impl<H: Handler> Builder<H> {
-    /// Listens on `addr` over TCP. Port 0 takes a free one.
+    /// Listens on `addr` over TCP. Port 0 takes a free port.
     pub fn tcp(mut self, addr: SocketAddr) -> Self {
         self.listen_on.push(Address::Tcp(addr));
         self
     }
 
-    /// Listens on `addr` over RDMA, on a device of this kind. Port 0 takes a free one. A real
-    /// device's ports are not those of TCP; the emulated device's are.
+    /// Listens on `addr` over RDMA, on a device of this kind. Port 0 takes a free port. The ports of a real RDMA device are
+    /// independent of TCP's; the emulated device uses TCP ports.
     pub fn rdma(mut self, device: DeviceKind, addr: SocketAddr, config: &TransportConfig) -> Self {
         self.listen_on.push(Address::Rdma(device, addr, Box::new(config.clone())));
         self
     }
 
-    /// Adds a listener that was made elsewhere, on a device of this kind: for example one on a device with faults, for
-    /// tests.
-    pub fn listener(mut self, device: DeviceKind, listener: Listener) -> Self {
-        self.listen_on.push(Address::Made(Box::new(RdmaListener { listener, device })));
+    /// Accepts the connections of a listener that is bound already, for example one with injected faults.
+    pub fn listener(mut self, listener: Listener) -> Self {
+        self.listen_on.push(Address::Bound(Box::new(listener)));
         self
     }
 
     /// Replaces the limits.
-    pub fn config(mut self, config: Config) -> Self {
-        self.config = config;
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Requires this password, given with `AUTH` or `HELLO` as Valkey's clients do. Until then all commands but these,
+    /// `QUIT` and `RESET` are answered with `-NOAUTH`, and the limits of [`Handler::trusts`] for clients that have not logged in
+    /// hold. There is one user, `default`. The handler sees no command before the login.
+    pub fn password(mut self, password: impl Into<Bytes>) -> Self {
+        self.password = Some(password.into());
         self
     }
 
@@ -236,17 +314,19 @@ impl<H: Handler> Builder<H> {
     ///
     /// # Errors
     ///
-    /// [`BindError`] if one of the addresses cannot be had; the others are given up again.
+    /// [`BindError`] if one of the addresses cannot be listened on. The listeners before it are closed again.
     pub async fn start(self) -> Result<Server, BindError> {
         if self.listen_on.is_empty() {
             return Err(BindError::NoListener);
         }
-        let drain_timeout = self.config.drain_timeout;
+        let drain_timeout = self.limits.drain_timeout;
+        let stop = CancellationToken::new();
+        let shared = Shared::new(Arc::new(self.handler), self.limits, self.password, stop.clone());
         let mut server = Server {
-            endpoints: Vec::new(),
-            closers: Vec::new(),
-            host: Box::new(Arc::new(Shared::new(Arc::new(self.handler), self.config))),
-            stopper: Stopper::new(),
+            registry: Registry(Arc::default()),
+            last_id: 0,
+            host: Box::new(Arc::new(shared)),
+            stop,
             listeners: JoinSet::new(),
             drain_timeout,
         };
@@ -257,7 +337,7 @@ impl<H: Handler> Builder<H> {
     }
 }
 
-impl fmt::Display for Endpoint {
+impl fmt::Display for Listening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}", self.transport.scheme(), self.addr)
     }

@@ -122,6 +122,11 @@ impl Listener {
         self.device.local_addr()
     }
 
+    /// The kind of its device.
+    pub fn device(&self) -> DeviceKind {
+        self.device.device()
+    }
+
     /// The counts so far, and what its connections take now.
     pub fn stats(&self) -> ListenerStats {
         self.limiter.stats()

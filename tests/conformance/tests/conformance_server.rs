@@ -13,7 +13,7 @@ async fn suite(config: &TransportConfig) -> Vec<Record> {
     let any = "127.0.0.1:0".parse().expect("an address");
     let server =
         Server::builder(Mock::new()).rdma(DeviceKind::Emulated, any, config).start().await.expect("listens");
-    let target = Target::new(DeviceKind::Emulated, server.endpoints()[0].addr);
+    let target = Target::new(DeviceKind::Emulated, server.listening()[0].addr);
     let options = Options { target, patience: PATIENCE, hostile: true, spawn: None };
     let records = run(cases(), &options, |_| {}).await.expect("connects");
     server.shutdown().await;

@@ -51,7 +51,7 @@ async fn verdict(faults: Option<&str>, case: &str) -> Verdict {
         device = faults.listener(device);
     }
     let target = Target::new(kind, device.local_addr());
-    let server = Server::builder(Mock::new()).listener(kind, Listener::over(device, &config));
+    let server = Server::builder(Mock::new()).listener(Listener::over(device, &config));
     let server = server.start().await.expect("starts");
     let options = Options { target, patience: Duration::from_secs(8), hostile: true, spawn: None };
     let found = cases().filter(|found| found.id == case);

@@ -47,7 +47,7 @@ async fn the_device_of_the_url_is_used() {
     let config = TransportConfig::default();
     let server = Server::builder(Mock::new()).rdma(DeviceKind::Emulated, any, &config);
     let server = server.start().await.expect("serves");
-    let url = format!("{}?device=mlx5_9", server.endpoints()[0]);
+    let url = format!("{}?device=mlx5_9", server.listening()[0]);
     let error = tokio::task::spawn_blocking(move || error_of(&["server", &url, "--only", "no-features"]));
     let error = error.await.expect("joins");
     assert!(error.contains("mlx5_9"), "{error}");

@@ -106,8 +106,8 @@ async fn round(
     let (honest, faulty) = (listeners.remove(0), listeners.remove(0));
     let (honest_at, faulty_at) = (honest.local_addr(), faulty.local_addr());
     let server = Server::builder(Mock::new())
-        .listener(options.device, Listener::over(honest, &config))
-        .listener(options.device, Listener::over(of_server.listener(faulty), &config))
+        .listener(Listener::over(honest, &config))
+        .listener(Listener::over(of_server.listener(faulty), &config))
         .start()
         .await
         .map_err(|error| error.to_string())?;

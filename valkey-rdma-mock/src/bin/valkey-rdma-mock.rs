@@ -156,7 +156,7 @@ async fn run(options: Options) -> Result<(), String> {
                 let options = config.device_options();
                 let honest =
                     device::listen(device, addr, &options).await.map_err(|error| explain(&error.into()))?;
-                server.listener(device, Listener::over(faults.listener(honest), &config))
+                server.listener(Listener::over(faults.listener(honest), &config))
             }
         };
     }

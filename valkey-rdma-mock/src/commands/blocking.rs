@@ -32,7 +32,7 @@ pub(super) fn block(
     let database = context.client().database;
     let (sender, answer) = oneshot::channel();
     let mut held = context.state.held.charge();
-    held.add(command.len());
+    held.add(command.args_len());
     let waiter = Waiter {
         command: command.kept(),
         attempt,

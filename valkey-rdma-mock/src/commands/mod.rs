@@ -184,7 +184,7 @@ fn admit(context: &mut Context<'_>, command: &Command) -> Result<Admitted, Failu
     }
     let queues = client.transaction.is_some() && !NOT_QUEUED.contains(&entry.name);
     let takes_memory = queues || entry.kind == Store || HOLDING.contains(&entry.name);
-    let len = command.len();
+    let len = command.args_len();
     if takes_memory && context.state.would_overflow(len) {
         return Err(Failure::OUT_OF_MEMORY);
     }

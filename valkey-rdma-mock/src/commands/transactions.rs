@@ -47,13 +47,13 @@ fn exec(context: &mut Context<'_>, _command: &Command) -> Outcome {
             return Failure::unknown_command(command.name(), command.args()).into();
         };
         // The commands together may store or return much more than each of them.
-        let full = entry.kind == Store && context.state.would_overflow(command.len());
+        let full = entry.kind == Store && context.state.would_overflow(command.args_len());
         let reply = if full || weight > MAX_REPLY {
             Failure::OUT_OF_MEMORY.into()
         } else {
             call(context, entry, command)
         };
-        weight += reply.weight();
+        weight += reply.memory_size();
         reply
     });
     let replies = replies.collect();

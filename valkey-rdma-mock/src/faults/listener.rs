@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll, ready};
 
 use valkey_rdma_transport::TransportError;
-use valkey_rdma_transport::device::{ConnectRequest, DeviceConnection, DeviceListener, DeviceOptions};
+use valkey_rdma_transport::device::{
+    ConnectRequest, DeviceConnection, DeviceKind, DeviceListener, DeviceOptions,
+};
 
 use super::endpoint::FaultyEndpoint;
 use super::fault::{Fault, Occasion};
@@ -42,6 +44,10 @@ impl DeviceListener for FaultyListener {
 
     fn local_addr(&self) -> SocketAddr {
         self.passive.local_addr()
+    }
+
+    fn device(&self) -> DeviceKind {
+        self.passive.device()
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use valkey_rdma_mock::Mock;
-use valkey_rdma_server::{Config, DeviceKind, Endpoint, Handler, Server, Transport, TransportConfig};
+use valkey_rdma_server::{DeviceKind, Handler, Limits, Listening, Server, Transport, TransportConfig};
 use valkey_rdma_transport::Stream;
 
 pub(crate) fn localhost() -> SocketAddr {
@@ -18,27 +18,27 @@ pub(crate) fn localhost() -> SocketAddr {
 }
 
 /// `handler` on TCP and on the emulated device, whose windows are small and odd so that values wrap often.
-pub(crate) async fn start(handler: impl Handler, config: &Config) -> Server {
+pub(crate) async fn start(handler: impl Handler, limits: &Limits) -> Server {
     let mut rdma = TransportConfig::default();
     rdma.rx_size(10_001);
     Server::builder(handler)
         .tcp(localhost())
         .rdma(DeviceKind::Emulated, localhost(), &rdma)
-        .config(config.clone())
+        .limits(limits.clone())
         .start()
         .await
         .unwrap()
 }
 
 pub(crate) async fn mock() -> Server {
-    start(Mock::new(), &Config::default()).await
+    start(Mock::new(), &Limits::default()).await
 }
 
-/// A client of each of the server's endpoints.
+/// A client of each address that the server listens on.
 pub(crate) async fn wires(server: &Server) -> Vec<Wire> {
     let mut wires = Vec::new();
-    for endpoint in server.endpoints() {
-        wires.push(Wire::connect(endpoint).await);
+    for listening in server.listening() {
+        wires.push(Wire::connect(&listening).await);
     }
     wires
 }
@@ -54,15 +54,15 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    pub(crate) async fn connect(endpoint: &Endpoint) -> Self {
-        let stream: Box<dyn ByteStream> = match endpoint.transport {
-            Transport::Tcp => Box::new(TcpStream::connect(endpoint.addr).await.unwrap()),
+    pub(crate) async fn connect(listening: &Listening) -> Self {
+        let stream: Box<dyn ByteStream> = match listening.transport {
+            Transport::Tcp => Box::new(TcpStream::connect(listening.addr).await.unwrap()),
             Transport::Rdma(device) => {
-                Box::new(Stream::connect(device, endpoint.addr, &TransportConfig::default()).await.unwrap())
+                Box::new(Stream::connect(device, listening.addr, &TransportConfig::default()).await.unwrap())
             }
             other => panic!("no client for {other}"),
         };
-        Self { transport: endpoint.transport, stream }
+        Self { transport: listening.transport, stream }
     }
 
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {

@@ -6,11 +6,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{advance, timeout};
 
 use super::*;
-use crate::handler::Transport;
-use crate::shutdown::Stopper;
+use crate::peer::Transport;
 
-/// `SIZE n` answers with a string of `n` bytes, `WAIT` when the test says so, `TURN` as soon as the runtime lets it, `QUIT`
-/// is the last.
+/// `SIZE n` is answered with a string of `n` bytes, `WAIT` when the test allows it, `TURN` after the runtime has scheduled it
+/// again. `QUIT` closes.
 struct TestHandler {
     calls: AtomicUsize,
     go: Semaphore,
@@ -40,6 +39,10 @@ impl Handler for TestHandler {
         Reply::OK
     }
 
+    fn basics(&self, _peer: &mut Peer, _session: &mut (), _command: &Command) -> Option<Reply> {
+        None
+    }
+
     fn trusts(&self, _session: &()) -> bool {
         self.trusting.load(Ordering::Relaxed)
     }
@@ -50,51 +53,64 @@ struct Served {
     client: DuplexStream,
     handler: Arc<TestHandler>,
     pusher: Pusher,
-    stopper: Stopper,
+    stop: CancellationToken,
     task: JoinHandle<Result<(), ConnectionError>>,
 }
 
 /// `in_flight`: bytes the stream holds in each direction.
-fn serve(in_flight: usize, config: &Config) -> Served {
+fn serve(in_flight: usize, limits: &Limits) -> Served {
     let (client, server) = duplex(in_flight);
     let handler = Arc::new(TestHandler {
         calls: AtomicUsize::new(0),
         go: Semaphore::new(0),
         trusting: AtomicBool::new(true),
     });
-    let stopper = Stopper::new();
+    let stop = CancellationToken::new();
     let nowhere = "127.0.0.1:1".parse().unwrap();
     let peer = Peer::new(1, Transport::Tcp, nowhere, nowhere);
     let pusher = peer.pusher();
-    let connection = Connection::new(server, peer, handler.clone(), config);
-    let task = tokio::spawn(connection.serve(stopper.listener()));
-    Served { client, handler, pusher, stopper, task }
+    let connection = Connection::new(server, peer, handler.clone(), limits);
+    let task = tokio::spawn(connection.serve(stop.clone()));
+    Served { client, handler, pusher, stop, task }
 }
 
+/// Long enough for a loaded machine; only a failing test waits for it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 impl Served {
+    /// Waits until the handler has got `count` commands.
+    async fn calls(&self, count: usize) {
+        let reached = async {
+            while self.handler.calls.load(Ordering::Relaxed) < count {
+                yield_now().await;
+            }
+        };
+        timeout(PATIENCE, reached).await.expect("the commands run");
+    }
+
     async fn expect(&mut self, expected: &[u8]) {
         let mut received = vec![0; expected.len()];
-        self.client.read_exact(&mut received).await.unwrap();
+        timeout(PATIENCE, self.client.read_exact(&mut received)).await.expect("a reply").unwrap();
         assert_eq!(received.escape_ascii().to_string(), expected.escape_ascii().to_string());
     }
 
     async fn expect_end(&mut self) {
-        assert_eq!(self.client.read(&mut [0]).await.unwrap(), 0);
+        assert_eq!(timeout(PATIENCE, self.client.read(&mut [0])).await.expect("the end").unwrap(), 0);
     }
 }
 
 #[tokio::test]
 async fn replies_of_one_turn_leave_together() {
-    let mut served = serve(4096, &Config::default());
+    let mut served = serve(4096, &Limits::default());
     served.client.write_all(&b"PING\r\n".repeat(100)).await.unwrap();
     let mut reply = [0; 4096];
     assert_eq!(served.client.read(&mut reply).await.unwrap(), 500);
 }
 
-/// Facts 4.10, hazard H22; conformance idea 23.
+/// Blocking clients write a whole pipeline before they read its first reply.
 #[tokio::test]
 async fn a_client_that_reads_only_after_writing_everything_is_served() {
-    let mut served = serve(4096, Config::default().output_high_water(10_000));
+    let mut served = serve(4096, Limits::default().output_high_water(10_000));
     let count = 100_000;
     served.client.write_all(&b"SIZE 80\r\n".repeat(count)).await.unwrap();
     let reply = [b"$80\r\n", &[b'x'; 80][..], b"\r\n"].concat();
@@ -105,7 +121,7 @@ async fn a_client_that_reads_only_after_writing_everything_is_served() {
 
 #[tokio::test]
 async fn commands_wait_while_replies_pile_up() {
-    let mut served = serve(4096, Config::default().output_high_water(10_000));
+    let mut served = serve(4096, Limits::default().output_high_water(10_000));
     served.client.write_all(&b"SIZE 1000\r\n".repeat(1000)).await.unwrap();
     // 10 fill the output, 4 are in the stream.
     assert!(served.handler.calls.load(Ordering::Relaxed) < 20);
@@ -117,8 +133,8 @@ async fn commands_wait_while_replies_pile_up() {
 
 #[tokio::test]
 async fn a_client_that_never_reads_is_cut_off_at_the_input_limit() {
-    let config = Config::default().output_high_water(1000).input_limit(50_000).clone();
-    let mut served = serve(4096, &config);
+    let limits = Limits::default().output_high_water(1000).input_limit(50_000).clone();
+    let mut served = serve(4096, &limits);
     // The write fails once the connection is gone.
     served.client.write_all(&b"PING\r\n".repeat(100_000)).await.unwrap_err();
     match served.task.await.unwrap() {
@@ -132,24 +148,24 @@ async fn a_client_that_never_reads_is_cut_off_at_the_input_limit() {
 
 #[tokio::test]
 async fn a_command_larger_than_the_input_limit_is_refused() {
-    let mut served = serve(4096, Config::default().input_limit(100_000));
+    let mut served = serve(4096, Limits::default().input_limit(100_000));
     served.client.write_all(b"*2\r\n$4\r\nPING\r\n$200000\r\n").await.unwrap();
     served.client.write_all(&vec![b'x'; 200_000]).await.unwrap_err();
     assert!(matches!(served.task.await.unwrap(), Err(ConnectionError::InputLimit { .. })));
 }
 
 #[tokio::test]
-async fn a_stranger_that_never_reads_is_cut_off_earlier() {
-    let mut served = serve(4096, Config::default().output_high_water(1000));
+async fn an_untrusted_client_that_never_reads_is_cut_off_earlier() {
+    let mut served = serve(4096, Limits::default().output_high_water(1000));
     served.handler.trusting.store(false, Ordering::Relaxed);
     served.client.write_all(&b"PING\r\n".repeat(400_000)).await.unwrap_err();
     let outcome = served.task.await.unwrap();
-    assert!(matches!(outcome, Err(ConnectionError::InputLimit { limit: STRANGER_INPUT_LIMIT, .. })));
+    assert!(matches!(outcome, Err(ConnectionError::InputLimit { limit: UNTRUSTED_INPUT_LIMIT, .. })));
 }
 
 #[tokio::test]
 async fn a_slow_command_holds_up_only_the_replies_after_it() {
-    let mut served = serve(4096, &Config::default());
+    let mut served = serve(4096, &Limits::default());
     served.client.write_all(b"PING\r\nWAIT\r\nPING\r\n").await.unwrap();
     served.expect(b"+OK\r\n").await;
     assert_eq!(served.handler.calls.load(Ordering::Relaxed), 2);
@@ -158,8 +174,8 @@ async fn a_slow_command_holds_up_only_the_replies_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_under_way_ends_with_its_connection() {
-    let mut served = serve(4096, &Config::default());
+async fn a_running_command_ends_with_its_connection() {
+    let mut served = serve(4096, &Limits::default());
     served.client.write_all(b"PING\r\nWAIT\r\nPING\r\n").await.unwrap();
     served.expect(b"+OK\r\n").await;
     drop(served.client);
@@ -170,8 +186,8 @@ async fn a_command_under_way_ends_with_its_connection() {
 }
 
 #[tokio::test]
-async fn input_is_taken_while_a_command_is_under_way() {
-    let mut served = serve(64, &Config::default());
+async fn input_is_received_while_a_command_runs() {
+    let mut served = serve(64, &Limits::default());
     served.client.write_all(b"WAIT\r\n").await.unwrap();
     served.client.write_all(&b"PING\r\n".repeat(1000)).await.unwrap();
     served.handler.go.add_permits(1);
@@ -179,8 +195,8 @@ async fn input_is_taken_while_a_command_is_under_way() {
 }
 
 #[tokio::test]
-async fn the_input_limit_holds_while_a_command_is_under_way() {
-    let mut served = serve(4096, Config::default().input_limit(50_000));
+async fn the_input_limit_holds_while_a_command_runs() {
+    let mut served = serve(4096, Limits::default().input_limit(50_000));
     served.client.write_all(b"WAIT\r\n").await.unwrap();
     served.client.write_all(&b"PING\r\n".repeat(100_000)).await.unwrap_err();
     assert!(matches!(served.task.await.unwrap(), Err(ConnectionError::InputLimit { limit: 50_000, .. })));
@@ -188,7 +204,7 @@ async fn the_input_limit_holds_while_a_command_is_under_way() {
 
 #[tokio::test]
 async fn nothing_runs_after_quit() {
-    let mut served = serve(4096, &Config::default());
+    let mut served = serve(4096, &Limits::default());
     served.client.write_all(b"PING\r\nQUIT\r\nPING\r\n").await.unwrap();
     served.expect(b"+OK\r\n+OK\r\n").await;
     served.expect_end().await;
@@ -199,7 +215,7 @@ async fn nothing_runs_after_quit() {
 
 #[tokio::test]
 async fn quit_is_answered_although_the_client_goes_on_writing() {
-    let mut served = serve(64, &Config::default());
+    let mut served = serve(64, &Limits::default());
     served.client.write_all(b"SIZE 1000\r\nQUIT\r\n").await.unwrap();
     served.client.write_all(&vec![b'x'; 100_000]).await.unwrap();
     served.expect(&[b"$1000\r\n", &[b'x'; 1000][..], b"\r\n+OK\r\n"].concat()).await;
@@ -208,22 +224,22 @@ async fn quit_is_answered_although_the_client_goes_on_writing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_stays_after_quit_is_left_behind() {
-    let mut served = serve(4096, &Config::default());
+    let mut served = serve(4096, &Limits::default());
     served.client.write_all(b"QUIT\r\n").await.unwrap();
     served.task.await.unwrap().unwrap();
 }
 
 #[tokio::test]
-async fn a_protocol_error_is_told_after_the_replies_before_it() {
-    let mut served = serve(4096, &Config::default());
+async fn a_protocol_error_is_answered_after_the_replies_before_it() {
+    let mut served = serve(4096, &Limits::default());
     served.client.write_all(b"PING\r\n*1\r\n:1\r\nPING\r\n").await.unwrap();
     served.expect(b"+OK\r\n-ERR Protocol error: expected '$', got ':'\r\n").await;
     served.expect_end().await;
 }
 
 #[tokio::test]
-async fn what_was_sent_before_the_end_is_answered() {
-    let mut served = serve(4096, Config::default().output_high_water(100));
+async fn commands_sent_before_the_end_are_answered() {
+    let mut served = serve(4096, Limits::default().output_high_water(100));
     served.client.write_all(&b"SIZE 1000\r\n".repeat(10)).await.unwrap();
     served.client.write_all(b"PIN").await.unwrap();
     served.client.shutdown().await.unwrap();
@@ -234,10 +250,10 @@ async fn what_was_sent_before_the_end_is_answered() {
     served.task.await.unwrap().unwrap();
 }
 
-/// The runtime lets a task do so much at a time: a command that has to wait for its turn is not one that waits in vain.
+/// The runtime limits how much a task does at once. A command that is only waiting to be scheduled again is not dropped.
 #[tokio::test]
 async fn a_pipeline_sent_before_the_end_is_answered_however_long_it_is() {
-    let mut served = serve(100_000, &Config::default());
+    let mut served = serve(100_000, &Limits::default());
     served.client.write_all(&b"TURN\r\n".repeat(1000)).await.unwrap();
     served.client.shutdown().await.unwrap();
     served.expect(&b"+OK\r\n".repeat(1000)).await;
@@ -246,11 +262,9 @@ async fn a_pipeline_sent_before_the_end_is_answered_however_long_it_is() {
 
 #[tokio::test]
 async fn no_message_follows_the_last_reply() {
-    let mut served = serve(64, &Config::default());
+    let mut served = serve(64, &Limits::default());
     served.client.write_all(b"SIZE 1000\r\nQUIT\r\n").await.unwrap();
-    while served.handler.calls.load(Ordering::Relaxed) < 2 {
-        yield_now().await;
-    }
+    served.calls(2).await;
     assert!(!served.pusher.push(Reply::simple("late")));
     served.expect(&[b"$1000\r\n", &[b'x'; 1000][..], b"\r\n+OK\r\n"].concat()).await;
     served.expect_end().await;
@@ -258,18 +272,16 @@ async fn no_message_follows_the_last_reply() {
 
 #[tokio::test]
 async fn a_closing_connection_can_still_be_closed_at_once() {
-    let mut served = serve(64, &Config::default());
+    let mut served = serve(64, &Limits::default());
     served.client.write_all(b"SIZE 1000\r\nQUIT\r\n").await.unwrap();
-    while served.handler.calls.load(Ordering::Relaxed) < 2 {
-        yield_now().await;
-    }
+    served.calls(2).await;
     served.pusher.close();
     assert!(matches!(served.task.await.unwrap(), Err(ConnectionError::Closed)));
 }
 
 #[tokio::test]
 async fn messages_to_a_connection_that_is_over_are_refused() {
-    let served = serve(4096, &Config::default());
+    let served = serve(4096, &Limits::default());
     assert!(served.pusher.push(Reply::simple("before")));
     drop(served.client);
     let _ = served.task.await.unwrap();
@@ -277,13 +289,11 @@ async fn messages_to_a_connection_that_is_over_are_refused() {
 }
 
 #[tokio::test]
-async fn stopping_answers_what_has_arrived_and_closes() {
-    let mut served = serve(4096, Config::default().output_high_water(100));
+async fn stopping_answers_commands_that_have_arrived_and_closes() {
+    let mut served = serve(4096, Limits::default().output_high_water(100));
     served.client.write_all(b"WAIT\r\nSIZE 1000\r\nPING\r\nSIZE 20").await.unwrap();
-    while served.handler.calls.load(Ordering::Relaxed) == 0 {
-        yield_now().await;
-    }
-    served.stopper.stop();
+    served.calls(1).await;
+    served.stop.cancel();
     served.handler.go.add_permits(1);
     served.expect(&[b"+OK\r\n$1000\r\n", &[b'x'; 1000][..], b"\r\n+OK\r\n"].concat()).await;
     served.expect_end().await;
@@ -293,9 +303,9 @@ async fn stopping_answers_what_has_arrived_and_closes() {
 
 /// Unread input would make a TCP socket reset the connection, and the reset might overtake the last replies.
 #[tokio::test(start_paused = true)]
-async fn what_a_client_sends_while_the_server_stops_is_taken_in() {
-    let mut served = serve(4096, &Config::default());
-    served.stopper.stop();
+async fn input_is_read_while_the_server_stops() {
+    let mut served = serve(4096, &Limits::default());
+    served.stop.cancel();
     served.expect_end().await;
     served.client.write_all(&b"PING\r\n".repeat(10_000)).await.unwrap();
     drop(served.client);
@@ -305,8 +315,8 @@ async fn what_a_client_sends_while_the_server_stops_is_taken_in() {
 
 #[tokio::test]
 async fn an_idle_connection_closes_when_the_server_stops() {
-    let mut served = serve(4096, &Config::default());
-    served.stopper.stop();
+    let mut served = serve(4096, &Limits::default());
+    served.stop.cancel();
     served.expect_end().await;
     drop(served.client);
     served.task.await.unwrap().unwrap();
@@ -315,7 +325,7 @@ async fn an_idle_connection_closes_when_the_server_stops() {
 #[tokio::test(start_paused = true)]
 async fn an_idle_client_is_closed_and_a_busy_one_is_not() {
     let limit = Duration::from_secs(10);
-    let mut served = serve(4096, Config::default().idle_timeout(Some(limit)));
+    let mut served = serve(4096, Limits::default().idle_timeout(Some(limit)));
     for _ in 0..3 {
         served.client.write_all(b"PING\r\n").await.unwrap();
         served.expect(b"+OK\r\n").await;
@@ -328,16 +338,16 @@ async fn an_idle_client_is_closed_and_a_busy_one_is_not() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_does_not_take_its_reply_is_idle() {
     for input in ["SIZE 1000\r\n", "SIZE 1000\r\nQUIT\r\n"] {
-        let mut served = serve(64, Config::default().idle_timeout(Some(Duration::from_secs(10))));
+        let mut served = serve(64, Limits::default().idle_timeout(Some(Duration::from_secs(10))));
         served.client.write_all(input.as_bytes()).await.unwrap();
         assert!(matches!(served.task.await.unwrap(), Err(ConnectionError::Idle { .. })), "{input}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_command_is_not_idle() {
+async fn a_client_that_waits_for_a_command_is_not_idle() {
     let limit = Duration::from_secs(10);
-    let mut served = serve(4096, Config::default().idle_timeout(Some(limit)));
+    let mut served = serve(4096, Limits::default().idle_timeout(Some(limit)));
     served.client.write_all(b"PING\r\nWAIT\r\n").await.unwrap();
     served.expect(b"+OK\r\n").await;
     advance(limit * 2).await;

@@ -6,10 +6,9 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
 use super::*;
-use crate::shutdown::Stopper;
-use crate::{Command, Peer, Reply};
+use crate::{Command, Reply};
 
-/// Answers everything with `PONG`; `QUIT` closes.
+/// Answers every command with `PONG`.
 struct Pong;
 
 impl Handler for Pong {
@@ -17,28 +16,23 @@ impl Handler for Pong {
 
     fn session(&self, _peer: &Peer) {}
 
-    async fn call(&self, peer: &mut Peer, _session: &mut (), command: Command) -> Reply {
-        if command.is("QUIT") {
-            peer.close_after_reply();
-        }
+    async fn call(&self, _peer: &mut Peer, _session: &mut (), _command: Command) -> Reply {
         Reply::simple("PONG")
     }
 }
 
-/// A server without a listener: the test admits the clients.
+/// A server without a listener: the test brings the clients.
 struct Door {
     shared: Arc<Shared<Pong>>,
-    stopper: Stopper,
     connections: JoinSet<()>,
 }
 
 impl Door {
-    fn new(config: &Config) -> Self {
-        let shared = Arc::new(Shared::new(Arc::new(Pong), config.clone()));
-        Self { shared, stopper: Stopper::new(), connections: JoinSet::new() }
+    fn new(limits: &Limits) -> Self {
+        Self { shared: Arc::new(shared(limits.clone())), connections: JoinSet::new() }
     }
 
-    /// A client that has just come in.
+    /// Connects a client.
     fn open(&mut self) -> DuplexStream {
         let (client, stream) = duplex(4096);
         self.admit(stream);
@@ -46,10 +40,13 @@ impl Door {
     }
 
     fn admit<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&mut self, stream: S) {
-        let Some(room) = self.shared.room() else { return };
-        let stop = self.stopper.listener();
-        admit(accepted(stream), room, Transport::Tcp, &self.shared, &stop, &mut self.connections);
+        let Some(admission) = self.shared.admission() else { return };
+        admit(accepted(stream), admission, Transport::Tcp, &self.shared, &mut self.connections);
     }
+}
+
+fn shared(limits: Limits) -> Shared<Pong> {
+    Shared::new(Arc::new(Pong), limits, None, CancellationToken::new())
 }
 
 fn accepted<S>(stream: S) -> Accepted<S> {
@@ -73,21 +70,21 @@ async fn all_from(client: &mut DuplexStream) -> String {
 const FULL: &str = "-ERR max number of clients reached\r\n";
 
 #[tokio::test(start_paused = true)]
-async fn only_so_many_are_told_at_once_that_there_is_no_room() {
-    let mut door = Door::new(Config::default().max_connections(0));
-    let mut told: Vec<_> = (0..TURNED_AWAY_AT_ONCE).map(|_| door.open()).collect();
+async fn only_some_are_refused_with_a_reply_at_once() {
+    let mut door = Door::new(Limits::default().max_connections(0));
+    let mut refused: Vec<_> = (0..REFUSED_AT_ONCE).map(|_| door.open()).collect();
     assert_eq!(all_from(&mut door.open()).await, "");
-    for client in &mut told {
+    for client in &mut refused {
         assert_eq!(all_from(client).await, FULL);
     }
-    // Whether they leave or not, soon there is time for others.
+    // Whether they leave or not, others are refused with a reply after a while.
     while door.connections.join_next().await.is_some() {}
     assert_eq!(all_from(&mut door.open()).await, FULL);
 }
 
 #[tokio::test]
-async fn who_is_turned_away_may_finish_its_sentence() {
-    let mut door = Door::new(Config::default().max_connections(0));
+async fn a_refused_client_may_finish_sending() {
+    let mut door = Door::new(Limits::default().max_connections(0));
     let mut client = door.open();
     assert_eq!(all_from(&mut client).await, FULL);
     client.write_all(&b"PING\r\n".repeat(10_000)).await.unwrap();
@@ -128,49 +125,49 @@ impl AsyncWrite for SlowToClose {
 #[tokio::test]
 async fn a_connection_counts_until_its_stream_is_closed() {
     for (input, why) in [("QUIT\r\n", "it leaves"), ("PING PING PING", "it sent more than it may")] {
-        let mut door = Door::new(Config::default().max_connections(1).input_limit(10));
+        let mut door = Door::new(Limits::default().max_connections(1).input_limit(10));
         let (mut client, stream) = duplex(4096);
         let closing = Arc::new(Notify::new());
         let (close, closed) = oneshot::channel();
         door.admit(SlowToClose { stream, closing: closing.clone(), closed });
         client.write_all(input.as_bytes()).await.unwrap();
         timeout(PATIENCE, closing.notified()).await.expect(why);
-        assert_eq!(door.shared.vacancies.available_permits(), 0, "{why}");
+        assert_eq!(door.shared.free.available_permits(), 0, "{why}");
         drop(client);
         close.send(()).unwrap();
         door.connections.join_next().await.unwrap().unwrap();
-        assert_eq!(door.shared.vacancies.available_permits(), 1, "{why}");
+        assert_eq!(door.shared.free.available_permits(), 1, "{why}");
     }
 }
 
 /// Long enough for a loaded machine; only a failing test waits for it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An error of each kind, and who is to blame for it.
+/// One error of each kind, with its scope.
 #[test]
 fn only_a_shortage_makes_a_listener_rest() {
-    use Trouble::{Client, End, Shortage};
-    for (code, trouble) in
+    use Scope::{Client, Shortage};
+    for (code, scope) in
         [(EMFILE, Shortage), (ENFILE, Shortage), (ENOMEM, Shortage), (ENOBUFS, Shortage), (103, Client)]
     {
         let error = || os_error(code);
-        assert_eq!(TcpListener::trouble(&error()), trouble, "{}", error());
+        assert_eq!(<TcpListener as Accept>::scope(&error()), scope, "{}", error());
         let device = TransportError::Device { call: "rdma_create_qp", source: error() };
-        assert_eq!(RdmaListener::trouble(&device), trouble, "{device}");
+        assert_eq!(Listener::scope(&device), scope, "{device}");
         let memory = TransportError::Memory { bytes: 1, limit: None, source: error() };
-        assert_eq!(RdmaListener::trouble(&memory), Shortage);
+        assert_eq!(Listener::scope(&memory), Shortage);
     }
     let other_device = TransportError::WrongDevice { peer: nowhere(), wanted: "a".into(), found: "b".into() };
-    assert_eq!(RdmaListener::trouble(&other_device), Client);
-    assert_eq!(RdmaListener::trouble(&TransportError::DeviceRemoved), End);
+    assert_eq!(Listener::scope(&other_device), Client);
+    assert_eq!(Listener::scope(&TransportError::DeviceRemoved), Scope::Listener);
 }
 
-/// Comes back with these, last first. Whoever asks for more than there are asks in vain.
+/// Returns these, last first, and panics when there are none left.
 struct Scripted(Vec<io::Result<Accepted<DuplexStream>>>);
 
 impl Accept for Scripted {
     type Stream = DuplexStream;
-    type Arrival = Accepted<DuplexStream>;
+    type Incoming = Accepted<DuplexStream>;
     type Error = io::Error;
 
     fn transport(&self) -> Transport {
@@ -181,16 +178,16 @@ impl Accept for Scripted {
         nowhere()
     }
 
-    fn trouble(error: &io::Error) -> Trouble {
-        if error.kind() == io::ErrorKind::NotConnected { Trouble::End } else { TcpListener::trouble(error) }
+    fn scope(error: &io::Error) -> Scope {
+        if error.kind() == io::ErrorKind::NotConnected { Scope::Listener } else { TcpListener::scope(error) }
     }
 
-    async fn arrival(&mut self) -> io::Result<Accepted<DuplexStream>> {
+    async fn incoming(&mut self) -> io::Result<Accepted<DuplexStream>> {
         self.0.pop().expect("an accept too many")
     }
 
-    fn open(arrival: Accepted<DuplexStream>) -> io::Result<Accepted<DuplexStream>> {
-        Ok(arrival)
+    fn open(incoming: Accepted<DuplexStream>) -> io::Result<Accepted<DuplexStream>> {
+        Ok(incoming)
     }
 }
 
@@ -198,25 +195,24 @@ impl Accept for Scripted {
 async fn a_client_that_vanished_does_not_keep_the_next_one_waiting() {
     for (error, keeps) in [(io::ErrorKind::ConnectionAborted.into(), false), (os_error(EMFILE), true)] {
         let mut listener = Scripted(vec![Ok(accepted(duplex(1).0)), Err(error)]);
-        let shared = Shared::new(Arc::new(Pong), Config::default());
+        let shared = shared(Limits::default());
         let mut next = pin!(accept(&mut listener, &shared));
         assert_eq!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), keeps);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listener_that_has_come_to_its_end_is_not_asked_again_and_its_connections_go_on() {
+async fn a_listener_that_has_ended_is_not_called_again_and_its_connections_go_on() {
     let (mut client, stream) = duplex(4096);
     let listener = Scripted(vec![Err(io::ErrorKind::NotConnected.into()), Ok(accepted(stream))]);
-    let shared = Arc::new(Shared::new(Arc::new(Pong), Config::default()));
-    let (stopper, closer) = (Stopper::new(), Stopper::new());
-    let listening = tokio::spawn(listen(listener, shared, stopper.listener(), closer.listener()));
-    // Time passes only when everybody waits: after this the listener has met its end.
+    let shared = Arc::new(shared(Limits::default()));
+    let accepting = tokio::spawn(accept_until(listener, shared, CancellationToken::new(), ()));
+    // Time passes only when all tasks wait: after this the listener has ended.
     tokio::time::sleep(ACCEPT_PAUSE * 10).await;
     client.write_all(b"PING\r\n").await.unwrap();
     let mut answer = [0; 7];
     client.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"+PONG\r\n");
     drop(client);
-    timeout(PATIENCE, listening).await.expect("nobody is left").expect("no panic");
+    timeout(PATIENCE, accepting).await.expect("no connection is left").expect("no panic");
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
-use super::{DeviceConnection, DeviceOptions};
+use super::{DeviceConnection, DeviceKind, DeviceOptions};
 use crate::error::TransportError;
 
 /// Waits for connect requests on one address.
@@ -19,6 +19,9 @@ pub trait DeviceListener: Send {
 
     /// The address it listens on, with the real port.
     fn local_addr(&self) -> SocketAddr;
+
+    /// The kind of its device.
+    fn device(&self) -> DeviceKind;
 }
 
 /// A peer that asks to connect. It waits, and nothing has been made for it yet: no queue pair, no pinned memory.

@@ -78,6 +78,10 @@ impl DeviceListener for EmulatedListener {
     fn local_addr(&self) -> SocketAddr {
         self.addr
     }
+
+    fn device(&self) -> DeviceKind {
+        DeviceKind::Emulated
+    }
 }
 
 impl ConnectRequest for Request {

@@ -84,6 +84,10 @@ impl DeviceListener for VerbsListener {
     fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
+
+    fn device(&self) -> DeviceKind {
+        DeviceKind::Verbs
+    }
 }
 
 /// Where to listen, with the choice by GID index resolved into address and device.

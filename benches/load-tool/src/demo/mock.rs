@@ -65,7 +65,7 @@ fn serve(ready: oneshot::Sender<Addresses>, stopped: oneshot::Receiver<()>) {
     runtime.block_on(async {
         match listen().await {
             Ok(server) => {
-                let addresses = [server.endpoints()[0].addr, server.endpoints()[1].addr];
+                let addresses = [server.listening()[0].addr, server.listening()[1].addr];
                 let _ = ready.send(Ok(addresses));
                 // Resolves with an error when the other end is dropped, which is how it is asked to stop.
                 let _ = stopped.await;

@@ -327,7 +327,7 @@ mod tests {
         let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let servers = Runtime::new().unwrap();
         let server = servers.block_on(Server::builder(Mock::new()).tcp(loopback).start()).unwrap();
-        let addr = server.endpoints()[0].addr;
+        let addr = server.listening()[0].addr;
         let target = Target::new(Endpoint::new(Transport::Tcp, addr.ip().to_string(), addr.port()));
         let (shape, plan) = pings(None);
         let interrupt = Interrupt::never();
@@ -360,7 +360,7 @@ mod tests {
         let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
         let servers = Runtime::new().unwrap();
         let server = servers.block_on(Server::builder(Mock::new()).tcp(loopback).start()).unwrap();
-        let addr = server.endpoints()[0].addr;
+        let addr = server.listening()[0].addr;
         let target = Target::new(Endpoint::new(Transport::Tcp, addr.ip().to_string(), addr.port()));
         let (shape, plan) = pings(Some(8));
         let interrupt = Interrupt::never();

@@ -12,7 +12,7 @@ fn run(flags: &str) -> std::process::Output {
     let runtime = Runtime::new().unwrap();
     let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let server = runtime.block_on(Server::builder(Mock::new()).tcp(loopback).start()).unwrap();
-    tool_at(server.endpoints()[0].addr, flags)
+    tool_at(server.listening()[0].addr, flags)
 }
 
 #[test]

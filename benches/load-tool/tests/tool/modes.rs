@@ -21,7 +21,7 @@ fn mock() -> Running {
     let runtime = Runtime::new().unwrap();
     let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let server = runtime.block_on(Server::builder(Mock::new()).tcp(loopback).start()).unwrap();
-    let addr = server.endpoints()[0].addr;
+    let addr = server.listening()[0].addr;
     Running { _runtime: runtime, _server: server, addr }
 }
 

@@ -92,7 +92,7 @@ impl Context {
         }
         let listener = Listener::over(device, config);
         let server = Server::builder(Mock::new())
-            .listener(self.device, listener)
+            .listener(listener)
             .start()
             .await
             .map_err(|error| Finding::not_run(format!("no server: {error}")))?;

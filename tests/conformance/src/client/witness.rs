@@ -12,7 +12,8 @@ use valkey_rdma_transport::device::work::{
     Completion, Outcome, ReceiveRequest, Region, RegionId, SendOp, SendRequest, Slice, WrKind,
 };
 use valkey_rdma_transport::device::{
-    Access, CmEvent, ConnectRequest, DeviceConnection, DeviceInfo, DeviceListener, DeviceOptions, Limits,
+    Access, CmEvent, ConnectRequest, DeviceConnection, DeviceInfo, DeviceKind, DeviceListener, DeviceOptions,
+    Limits,
 };
 use valkey_rdma_transport::{BufferPool, TransportError};
 
@@ -72,6 +73,10 @@ impl DeviceListener for WatchedListener {
 
     fn local_addr(&self) -> SocketAddr {
         self.passive.local_addr()
+    }
+
+    fn device(&self) -> DeviceKind {
+        self.passive.device()
     }
 }
 

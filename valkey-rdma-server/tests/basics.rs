@@ -1,0 +1,168 @@
+//! The commands that the library answers for a handler.
+
+mod support;
+
+use support::{Wire, localhost, start, wires};
+use valkey_rdma_client::{Client, Endpoint};
+use valkey_rdma_server::{Command, Handler, Limits, Peer, Reply, Server, TransportConfig, answer_basic};
+
+#[path = "../examples/counter.rs"]
+#[expect(dead_code, reason = "its main is not for tests")]
+mod counter;
+
+/// Answers every command with its name.
+struct Parrot;
+
+impl Handler for Parrot {
+    type Session = ();
+
+    fn session(&self, _peer: &Peer) {}
+
+    async fn call(&self, _peer: &mut Peer, _session: &mut (), command: Command) -> Reply {
+        Reply::bulk(command.name().to_vec())
+    }
+}
+
+#[tokio::test]
+async fn connection_commands_are_answered_for_the_handler() {
+    let server = start(Parrot, &Limits::default()).await;
+    for wire in &mut wires(&server).await {
+        wire.dialogue(&[
+            ("PING", "+PONG\r\n"),
+            ("ping hi", "$2\r\nhi\r\n"),
+            ("PING a b", "-ERR wrong number of arguments for 'ping' command\r\n"),
+            ("ECHO hi", "$2\r\nhi\r\n"),
+            ("CLIENT GETNAME", "$-1\r\n"),
+            ("CLIENT SETNAME me", "+OK\r\n"),
+            ("CLIENT GETNAME", "$2\r\nme\r\n"),
+            (
+                "CLIENT SETNAME 'm e'",
+                "-ERR Client names cannot contain spaces, newlines or special characters.\r\n",
+            ),
+            ("CLIENT SETINFO LIB-NAME x", "+OK\r\n"),
+            ("CLIENT KILL me", "$6\r\nCLIENT\r\n"),
+            ("SELECT 0", "+OK\r\n"),
+            ("SELECT 1", "-ERR DB index is out of range\r\n"),
+            ("SELECT x", "-ERR value is not an integer or out of range\r\n"),
+            ("COMMAND", "*0\r\n"),
+            ("COMMAND COUNT", ":0\r\n"),
+            ("COMMAND DOCS", "*0\r\n"),
+            ("HELLO 9", "-NOPROTO unsupported protocol version\r\n"),
+            ("HELLO x", "-ERR Protocol version is not an integer or out of range\r\n"),
+            ("HELLO 3 SETNAME", "-ERR Syntax error in HELLO option 'SETNAME'\r\n"),
+            ("AUTH default any", "+OK\r\n"),
+            ("GET k", "$3\r\nGET\r\n"),
+        ])
+        .await;
+        wire.send("AUTH any\r\n").await;
+        assert!(wire.line().await.starts_with("-ERR AUTH <password> called without any password"));
+        wire.send("HELLO 3 SETNAME you AUTH default any\r\n").await;
+        wire.expect("%7\r\n$6\r\nserver\r\n$18\r\nvalkey-rdma-server\r\n$7\r\nversion\r\n").await;
+        let rest = async |wire: &mut Wire| {
+            while wire.line().await != "$7" || wire.line().await != "modules" {}
+            wire.expect("*0\r\n").await;
+        };
+        rest(wire).await;
+        wire.dialogue(&[
+            ("CLIENT GETNAME", "$3\r\nyou\r\n"),
+            ("COMMAND DOCS", "%0\r\n"),
+            ("RESET", "+RESET\r\n"),
+            ("CLIENT GETNAME", "$-1\r\n"),
+            ("QUIT", "+OK\r\n"),
+        ])
+        .await;
+        wire.expect_end().await;
+    }
+}
+
+/// Answers `PING` itself, and leaves the other basics to the library, or answers none at all.
+struct Own {
+    all: bool,
+}
+
+impl Handler for Own {
+    type Session = ();
+
+    fn session(&self, _peer: &Peer) {}
+
+    async fn call(&self, _peer: &mut Peer, _session: &mut (), command: Command) -> Reply {
+        Reply::bulk(command.name().to_vec())
+    }
+
+    fn basics(&self, peer: &mut Peer, _session: &mut (), command: &Command) -> Option<Reply> {
+        if self.all || command.is("PING") { None } else { answer_basic(peer, command) }
+    }
+}
+
+#[tokio::test]
+async fn a_handler_overrides_the_basics_or_turns_them_off() {
+    for (all, echo) in [(false, "$2\r\nhi\r\n"), (true, "$4\r\nECHO\r\n")] {
+        let server = start(Own { all }, &Limits::default()).await;
+        for wire in &mut wires(&server).await {
+            wire.dialogue(&[("PING", "$4\r\nPING\r\n"), ("ECHO hi", echo)]).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_password_is_required_before_any_other_command() {
+    for own in [Own { all: false }, Own { all: true }] {
+        let with_basics = !own.all;
+        let server = Server::builder(own).tcp(localhost()).password("secret").start().await.unwrap();
+        let mut wire = Wire::connect(&server.listening()[0]).await;
+        let noauth = "-NOAUTH Authentication required.\r\n";
+        wire.dialogue(&[("PING", noauth), ("GET k", noauth)]).await;
+        if !with_basics {
+            // Nobody can log in, and nobody gets in.
+            wire.dialogue(&[("AUTH secret", noauth)]).await;
+            continue;
+        }
+        let wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
+        wire.dialogue(&[
+            ("AUTH wrong!", wrong),
+            ("AUTH joe secret", wrong),
+            ("HELLO 3 AUTH default wrong", wrong),
+            ("HELLO 9 AUTH default secret", "-NOPROTO unsupported protocol version\r\n"),
+            ("GET k", noauth),
+            ("AUTH secret", "+OK\r\n"),
+            ("GET k", "$3\r\nGET\r\n"),
+            ("RESET", "+RESET\r\n"),
+            ("GET k", noauth),
+        ])
+        .await;
+        wire.send("HELLO 3\r\n").await;
+        assert!(wire.line().await.starts_with("-NOAUTH HELLO must be called"));
+        wire.send("HELLO 3 SETNAME me AUTH default secret\r\n").await;
+        wire.expect("%7\r\n").await;
+
+        let mut quitting = Wire::connect(&server.listening()[0]).await;
+        quitting.dialogue(&[("QUIT", "+OK\r\n")]).await;
+        quitting.expect_end().await;
+
+        let mut stranger = Wire::connect(&server.listening()[0]).await;
+        stranger.send("*11\r\n").await;
+        stranger.expect("-ERR Protocol error: unauthenticated multibulk length\r\n").await;
+        stranger.expect_end().await;
+    }
+}
+
+/// The example is reached by this project's client, in both protocols and over both transports.
+#[tokio::test]
+async fn the_example_serves_our_client() {
+    let server = Server::builder(counter::Visits::default())
+        .tcp(localhost())
+        .rdma(valkey_rdma_server::DeviceKind::Emulated, localhost(), &TransportConfig::default())
+        .start()
+        .await
+        .unwrap();
+    for (count, url) in server.urls().enumerate() {
+        for (protocol, extra) in [("resp3", 0), ("resp2", 1)] {
+            let endpoint: Endpoint = format!("{url}?protocol={protocol}").parse().unwrap();
+            let client = Client::connect(endpoint).await.unwrap();
+            let visits: i64 = client.command(["VISIT", "lobby"]).await.unwrap().try_into().unwrap();
+            assert_eq!(visits, 2 * i64::try_from(count).unwrap() + extra + 1);
+            let refused = client.command(["SET", "k", "v"]).await.unwrap_err();
+            assert_eq!(refused.to_string(), "ERR try VISIT name");
+        }
+    }
+}
