@@ -27,32 +27,34 @@ use crate::resp::EncodedPipeline;
 use crate::resp::{Commands, Reply};
 use crate::stats::{ConnectionInfo, ConnectionStatus, Counters, Purpose, State};
 
-/// A connection that any number of tasks share, or a few of them. Cloning is cheap; every clone is the same client.
+/// A connection shared by any number of tasks, or several connections. Cloning is cheap; every clone is the same
+/// client.
 ///
-/// Commands of different tasks leave together when they wait at the same time, and every task gets its own replies.
-/// The server answers in order, so a slow command delays all that come after it on its connection: large values can
-/// have a [connection of their own](Self::stream_reply), and commands that block (BLPOP, XREAD BLOCK, WAIT) must have
-/// [one](Self::blocking_command).
+/// Commands of different tasks that wait at the same time are sent together, and each task receives its own replies.
+/// The server answers in order, so a slow command delays all later ones on its connection. Large values can have a
+/// [connection of their own](Self::stream_reply); blocking commands (BLPOP, XREAD BLOCK, WAIT) [need
+/// one](Self::blocking_command).
 ///
 /// # State that tasks share
-/// Commands that would change the connection for the others, or break it, are refused ([`Error::Refused`]), and the
-/// text says what to use instead: SELECT, AUTH, HELLO with arguments, subscriptions, MONITOR, QUIT, RESET, WATCH,
-/// READONLY, ASKING, what belongs to replication, SCRIPT DEBUG, CLIENT TRACKING, REPLY, SETNAME, NO-EVICT and others of
-/// that kind, commands that block, and MULTI outside a [`pipeline`](Self::pipeline) that also ends it.
+/// Commands that would change the connection for other tasks, or break it, are refused ([`Error::Refused`]), and the
+/// error text names the alternative. These are SELECT, AUTH, HELLO with arguments, subscriptions, MONITOR, QUIT,
+/// RESET, WATCH, READONLY, ASKING, replication commands, SCRIPT DEBUG, CLIENT TRACKING, REPLY, SETNAME, NO-EVICT and
+/// similar, blocking commands, and MULTI outside a [`pipeline`](Self::pipeline) that also ends it.
 ///
 /// # Lost connections
-/// The client connects again by itself, with growing waits ([`Config::reconnect`]). What was under way is told apart:
-/// - a command that cannot have run is sent on the next connection, and so is one marked
-///   [`idempotent`](Command::idempotent), a few times ([`Config::retries`]);
-/// - any other fails with [`Error::Lost`], and [`Error::fate`] says that it may have run.
+/// The client reconnects automatically, with growing waits ([`Config::reconnect`]). What happens to commands in flight
+/// depends on the command:
+/// - a command that cannot have run, or is marked [`idempotent`](Command::idempotent), is sent again on the next
+///   connection, up to [`Config::retries`] times;
+/// - any other command fails with [`Error::Lost`], and [`Error::fate`] reports that it may have run.
 ///
-/// New commands wait for the next connection, for [`Config::offline_timeout`] at most; then they fail with the reason why
-/// there is none.
+/// New commands wait for the next connection, at most for [`Config::offline_timeout`]. Then they fail with the reason
+/// why the client is not connected.
 ///
 /// # End
-/// Dropping the last clone ends the connection; [`close`](Self::close) first waits for what is under way. Over RDMA,
-/// replies that are due although nobody waits for them any more are first read in the background, for 60 s at most: Valkey
-/// 8.1.1 dies when a client disconnects while a reply waits for its window.
+/// Dropping the last clone closes the connections; [`close`](Self::close) first waits for replies to commands already
+/// sent. Over RDMA, outstanding replies are read in the background before the disconnect, for at most 60 s, because
+/// Valkey 8.1.1 crashes if a client disconnects while a reply waits for its receive window.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -60,30 +62,31 @@ pub struct Client {
 
 struct Inner {
     multiplexers: Vec<Multiplexer>,
-    /// Whose turn it is, if there are several.
+    /// The next connection in turn, if there are several.
     turn: AtomicUsize,
     connector: Arc<Connector>,
     pool: IdlePool,
 }
 
 impl Client {
-    /// Connects to a URL or an [`Endpoint`], with the default [`Config`]: resolves the name, tries its addresses in
-    /// turn, logs in and selects the database, all within the endpoint's timeout. Must run inside a tokio runtime,
+    /// Connects to a URL or an [`Endpoint`] with the default [`Config`]: resolves the name, tries its addresses in
+    /// order, logs in and selects the database, all within the endpoint's timeout. Must run inside a tokio runtime,
     /// which then drives the connection.
     ///
     /// # Errors
-    /// [`Error::Endpoint`] if the URL makes no sense; [`Error::Connect`] otherwise, with the step that failed.
+    /// [`Error::Endpoint`] if the URL is invalid; otherwise [`Error::Connect`] with the step that failed.
     ///
     /// # Cancel safety
-    /// Dropping the future gives the attempt up and closes what was opened.
+    /// Dropping the future abandons the attempt and closes what was opened.
     pub async fn connect(endpoint: impl TryInto<Endpoint, Error: Into<Error>>) -> Result<Self, Error> {
         Self::connect_with(endpoint, &Config::default()).await
     }
 
-    /// As [`connect`](Self::connect), with another [`Config`].
+    /// Connects as [`connect`](Self::connect) does, with the given [`Config`].
     ///
     /// # Errors
-    /// As [`connect`](Self::connect). With several connections, the first failure is told, and none is kept.
+    /// Same errors as [`connect`](Self::connect). With several connections, one failure fails the call and closes the
+    /// others.
     ///
     /// # Cancel safety
     /// As [`connect`](Self::connect).
@@ -96,10 +99,10 @@ impl Client {
         Self::start(Connector::new(endpoint, config.clone()), None).await
     }
 
-    /// As [`connect_with`](Self::connect_with), over streams that `dialer` makes: Unix sockets, TLS, a tunnel. It is
-    /// called for every connection, those after a lost one included. Of the endpoint, only login, database, protocol
-    /// and timeout count, and its host and port in messages. A stream is read on its connection's task, and written there or
-    /// on the thread of a caller that has the connection for itself, always within the runtime of this call.
+    /// Connects over streams that `dialer` returns: Unix sockets, TLS, a tunnel. The dialer is called for every
+    /// connection, also after a lost one. Of the endpoint, only login, database, protocol and timeout are used, and
+    /// host and port in error texts. A stream is read on the connection task. It is written there or, if one caller
+    /// uses the connection alone, on the thread of that caller, always within the runtime of this call.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), valkey_rdma_client::Error> {
@@ -135,8 +138,8 @@ impl Client {
         Self::start(Connector::dialing(endpoint, config.clone(), dialer), None).await
     }
 
-    /// Logs in over a stream that is connected already. It cannot be made again: once lost, it stays lost.
-    /// The rest is as for [`connect_with_dialer`](Self::connect_with_dialer).
+    /// Logs in over a stream that is already connected. The client cannot reconnect: once lost, the connection stays
+    /// lost. Otherwise as [`connect_with_dialer`](Self::connect_with_dialer).
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -177,7 +180,7 @@ impl Client {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Sends a command, given as its name and arguments, and waits for its reply.
+    /// Sends a command, given as its name and arguments, and returns its reply.
     ///
     /// ```no_run
     /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -189,17 +192,17 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Server`] if the reply is an error, [`Error::Lost`] or [`Error::TimedOut`] if none came,
-    /// [`Error::Connect`] if there was no connection for too long, [`Error::Refused`] if the command cannot be shared
-    /// or has no name.
+    /// [`Error::Server`] if the reply is an error, [`Error::Lost`] or [`Error::TimedOut`] if no reply came,
+    /// [`Error::Connect`] if there was no connection for too long, [`Error::Refused`] if the command cannot be sent on
+    /// a shared connection or has no name.
     ///
     /// # Cancel safety
-    /// Dropping the future drops the reply, never shifts those of others. The command may or may not run.
+    /// Dropping the future discards the reply and never shifts the replies of others. The command may or may not run.
     pub async fn command(&self, args: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<Value, Error> {
         self.execute(Command::from_args(args)).await
     }
 
-    /// As [`command`](Self::command), for a [`Command`] built before.
+    /// Sends a [`Command`] and returns its reply.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -213,27 +216,27 @@ impl Client {
         let (sender, reply) = oneshot::channel();
         let limit = self.limit(&command);
         let multiplexer = self.multiplexer();
-        if let Some(request) =
-            multiplexer.send(Request::new(Commands::One(command), ReplySink::One(sender), limit))?
-        {
-            multiplexer.send_late(request).await?;
+        let mut request = Some(Request::new(Commands::One(command), ReplySink::One(sender), limit));
+        multiplexer.try_send(&mut request)?;
+        if let Some(request) = request.take() {
+            multiplexer.send_when_room(request).await?;
         }
         Ok(multiplexer.receive(reply).await??)
     }
 
-    /// What the (first) connection runs on. After a reconnect it may be another.
+    /// Describes the (first) connection. After a reconnect the description may differ.
     #[must_use]
     pub fn info(&self) -> Arc<ConnectionInfo> {
         self.first().state.info()
     }
 
-    /// What carries the bytes of the (first) connection.
+    /// The transport of the (first) connection.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.info().transport
     }
 
-    /// Whether there is a connection: the best that one of them can say.
+    /// The best state of all connections.
     #[must_use]
     pub fn state(&self) -> State {
         let mut states = self.inner.multiplexers.iter().map(|multiplexer| multiplexer.state.state());
@@ -245,7 +248,7 @@ impl Client {
         })
     }
 
-    /// What the multiplexer has done so far, on all connections.
+    /// The multiplexer's counters, summed over all connections.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let mut sum = Counters::default();
@@ -255,15 +258,14 @@ impl Client {
         sum
     }
 
-    /// What the transport has done so far on the (first) connection: work requests, doorbells, windows, bytes. None on
-    /// TCP.
+    /// The transport's counters of the (first) connection: work requests, doorbells, windows, bytes. `None` on TCP.
     #[must_use]
     pub fn stats(&self) -> Option<Stats> {
         self.first().state.transport_stats()
     }
 
-    /// All that is known of each connection: the shared ones first, then those of one's own, of subscribers, the idle and
-    /// the parting. Printed, it reads like the reply to INFO:
+    /// The status of each connection: shared ones first, then dedicated, subscriber, idle and draining ones. Its
+    /// `Display` form resembles the reply to INFO:
     ///
     /// ```no_run
     /// # fn example(client: valkey_rdma_client::Client) {
@@ -278,21 +280,21 @@ impl Client {
         shared.chain(self.connector().registry.not_shared()).collect()
     }
 
-    /// Whether the client is at its end: closed, or lost without leave to reconnect.
+    /// True if the client has ended: closed, or lost with reconnecting disabled.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.inner.multiplexers.iter().all(Multiplexer::is_closed)
     }
 
-    /// Ends all connections for all clones, after the replies to everything sent so far. New commands are refused from
-    /// now on, and so are new connections of one's own and subscribers; those there are live on. Returns when all
-    /// connections have ended, including those of [values given up](crate::ValueReader) before; at once if already closed.
+    /// Closes all connections of all clones, after the replies to every command sent so far. New commands, dedicated
+    /// connections and subscribers are refused from now on; existing ones stay open. Returns when all connections have
+    /// ended, including those of [readers dropped early](crate::ValueReader). Returns at once if already closed.
     ///
-    /// A server that does not answer cannot hold this up: after [`Config::close_timeout`] the connections are ended, and
-    /// commands without a reply fail with [`Error::Lost`].
+    /// After [`Config::close_timeout`], connections end even without replies, and commands without a reply fail with
+    /// [`Error::Lost`].
     ///
     /// # Cancel safety
-    /// Dropping the future, once polled, does not stop the closing.
+    /// Once polled, dropping the future does not stop the closing.
     pub async fn close(&self) {
         self.inner.pool.close();
         let deadline = self.config().close_timeout.and_then(|limit| Instant::now().checked_add(limit));
@@ -305,12 +307,12 @@ impl Client {
         let parted = self.connector().registry.drained();
         match deadline {
             None => parted.await,
-            // What is left is read on in the background.
+            // The rest is drained in the background.
             Some(deadline) => drop(timeout_at(deadline, parted).await),
         }
     }
 
-    /// Refuses what would need a new connection after [`close`](Self::close).
+    /// Refuses new connections after [`close`](Self::close).
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         if self.inner.pool.is_closed() {
             return Err(self.first().state.lost(&Arc::new(LostCause::Closed), false));
@@ -328,7 +330,7 @@ impl Client {
         commands.iter().filter_map(Command::limit).max().or(self.config().command_timeout)
     }
 
-    /// Sends commands together and waits for the last reply: returns what `replies` keeps.
+    /// Sends commands together and waits for the last reply. Returns what `replies` keeps.
     pub(crate) async fn run_together(
         &self,
         commands: EncodedPipeline,
@@ -337,9 +339,11 @@ impl Client {
         let limit = commands.limit().or(self.config().command_timeout);
         let (sender, answer) = oneshot::channel();
         let multiplexer = self.multiplexer();
-        let request = Request::new(Commands::Many(commands), ReplySink::Many(sender, replies), limit);
-        if let Some(request) = multiplexer.send(request)? {
-            multiplexer.send_late(request).await?;
+        let mut request =
+            Some(Request::new(Commands::Many(commands), ReplySink::Many(sender, replies), limit));
+        multiplexer.try_send(&mut request)?;
+        if let Some(request) = request.take() {
+            multiplexer.send_when_room(request).await?;
         }
         multiplexer.receive(answer).await
     }
@@ -356,7 +360,7 @@ impl Client {
         &self.inner.pool
     }
 
-    /// How many requests have a place in each connection's queue.
+    /// How many requests each connection's queue holds.
     #[cfg(test)]
     pub(crate) fn queued(&self) -> Vec<usize> {
         self.inner.multiplexers.iter().map(Multiplexer::queued).collect()
@@ -366,7 +370,7 @@ impl Client {
         &self.inner.multiplexers[0]
     }
 
-    /// The connection for the next request: each in turn, but one that is there before one that is not.
+    /// The connection for the next request: each in turn, preferring connected ones.
     fn multiplexer(&self) -> &Multiplexer {
         let multiplexers = &self.inner.multiplexers;
         if let [only] = &multiplexers[..] {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// How a client behaves. [`Config::default`] works unedited; where it connects to is the
-/// [`Endpoint`](crate::Endpoint)'s matter.
+/// Settings of a client. [`Config::default`] works unedited; the address to connect to is set by the
+/// [`Endpoint`](crate::Endpoint).
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -48,65 +48,65 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The most connections of one client.
+    /// Upper limit of [`connections`](Self::connections).
     pub const MAX_CONNECTIONS: usize = 64;
 
-    /// How to come back after a lost connection; `None`: it stays lost, and every later call fails. Default: come
-    /// back, with [`Backoff`]'s defaults, for as long as a client exists. The *first* connect is tried once either
-    /// way, so that a wrong URL is told at once.
+    /// Reconnect policy. `None` disables reconnecting: once lost, a connection stays lost, and later calls fail.
+    /// Default: reconnect with [`Backoff`]'s defaults for as long as the client exists. The first connect is always
+    /// tried once only, so that a wrong URL is reported at once.
     pub fn reconnect(&mut self, backoff: impl Into<Option<Backoff>>) -> &mut Self {
         self.reconnect = backoff.into();
         self
     }
 
-    /// How long a command waits for a connection while there is none; then it fails as not sent. Default 10 s.
-    /// `None`: as long as its timeout lets it. Shorter tells callers of an outage sooner, longer hides longer ones.
+    /// How long a command may wait while disconnected before it fails as not sent. Default 10 s; `None`: until the
+    /// command's own timeout. Shorter reports outages earlier; longer hides longer outages.
     pub fn offline_timeout(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
         self.offline_timeout = limit.into();
         self
     }
 
     /// How often a command is sent again after lost connections, if it cannot have run or is
-    /// [idempotent](crate::Command::idempotent). Default 3. It keeps a command that ends connections from ending
-    /// all of them.
+    /// [idempotent](crate::Command::idempotent). Default 3. The limit keeps a command that crashes servers from ending
+    /// every connection.
     pub fn retries(&mut self, times: u32) -> &mut Self {
         self.retries = times;
         self
     }
 
-    /// How long a command may take, from the call to its reply, waiting included. Default 30 s; `None`: for ever.
-    /// Kept to within some milliseconds. [`Command::timeout`](crate::Command::timeout) sets it for one command.
+    /// How long a command may take, from the call to its reply, including waiting. Default 30 s; `None`: no limit.
+    /// Precision: some milliseconds. [`Command::timeout`](crate::Command::timeout) sets it for one command.
     ///
-    /// On connections of their own, making one has the endpoint's timeout beside it, each piece of a
-    /// [streamed](crate::Client::stream_reply) value has this limit for itself, and
-    /// [blocking](crate::Client::blocking_command) commands and [`Dedicated`](crate::Dedicated) have none.
+    /// On dedicated connections, connecting has the endpoint's timeout in addition. Each piece of a
+    /// [streamed](crate::Client::stream_reply) value has this limit. [Blocking](crate::Client::blocking_command)
+    /// commands and [`Dedicated`](crate::Dedicated) have no limit by default.
     pub fn command_timeout(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
         self.command_timeout = limit.into();
         self
     }
 
-    /// Connections to share the commands out to, in turn. Default 1, range 1 to 64; values outside are brought to
-    /// the nearest end. One carries more than a server's thread answers; more keep small commands from waiting
-    /// behind large values, and cost pinned memory at both ends.
+    /// Number of connections that share the commands, in turn. Default 1, range 1 to 64; values outside are clamped.
+    /// One connection carries more than a server thread answers. More keep small commands from waiting behind large
+    /// values, and cost pinned memory at both ends.
     pub fn connections(&mut self, count: usize) -> &mut Self {
         self.connections = count.clamp(1, Self::MAX_CONNECTIONS);
         self
     }
 
-    /// The name of the connections in the server's CLIENT LIST (CLIENT SETNAME). Default: none. A server refuses
-    /// names with blanks, and connecting then fails.
+    /// Name of the connections in the server's CLIENT LIST (CLIENT SETNAME). Default: none. Servers refuse names with
+    /// blanks; connecting then fails.
     pub fn name(&mut self, name: impl Into<String>) -> &mut Self {
         self.name = Some(name.into());
         self
     }
 
-    /// How long a server may be silent on the lowest level before the connection counts as lost. Default 20 s;
-    /// `None`: as the system has it, which for TCP can be hours, and for RDMA is never while nothing is sent.
+    /// How long a server may be silent before the connection counts as lost. Default 20 s; `None`: the system's limit,
+    /// which can be hours on TCP, and no limit on RDMA while nothing is sent.
     ///
-    /// On RDMA it limits how long nothing at all arrives: servers send keepalives every 3 s, and so less than 9 s
-    /// counts as 9 s. On TCP it sets keepalive probes (of 1 s to 9 h), and, on Linux, the limit for data that the
-    /// server's machine does not take. A server that runs a single command for longer than this can count as lost on
-    /// either: it sends no keepalives meanwhile, and reads nothing. Raise it where there are such commands.
+    /// On RDMA, this limits the time without any message. Servers send keepalives every 3 s, so values below 9 s count
+    /// as 9 s. On TCP, it sets keepalive probes (1 s to 9 h) and, on Linux, the limit for unacknowledged data. A
+    /// server that runs one command for longer than this may count as lost on either transport, because it neither
+    /// sends keepalives nor reads meanwhile. Raise the limit where such commands are used.
     ///
     /// Valkey 8.0-rc1 sends no keepalives over RDMA: use `None` with it.
     ///
@@ -116,20 +116,20 @@ impl Config {
         self
     }
 
-    /// How long a server may leave this side without a receive window while there is something to send, over RDMA; then
-    /// the connection counts as lost. Default 30 s; `None`: no limit. At least 1 s: shorter limits count as 1 s.
+    /// How long data may wait for the server's next receive window over RDMA before the connection counts as lost.
+    /// Default 30 s; `None`: no limit. Values below 1 s count as 1 s.
     ///
-    /// A server that has stopped reading can go on sending keepalives, so [`keepalive_timeout`](Self::keepalive_timeout) does not
-    /// notice it. Shorter finds such a server earlier; longer spares one that is slow to take large values. On TCP,
-    /// `keepalive_timeout` covers this case.
+    /// A server that has stopped reading may still send keepalives, so [`keepalive_timeout`](Self::keepalive_timeout)
+    /// does not detect it. Shorter detects such servers earlier; longer tolerates servers that take large values
+    /// slowly. On TCP, `keepalive_timeout` covers this case.
     pub fn stall_timeout(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
         self.stall_timeout = limit.into().map(|limit| limit.max(Duration::from_secs(1)));
         self
     }
 
-    /// How long [`Client::close`](crate::Client::close) waits for replies to commands already sent. Default 3 s; `None`:
-    /// no limit. Then it ends the connections, and commands without a reply fail with
-    /// [`Error::Lost`](crate::Error::Lost). Raise it where commands take longer than that.
+    /// How long [`Client::close`](crate::Client::close) waits for replies to commands already sent. Default 3 s;
+    /// `None`: no limit. Then the connections end, and commands without a reply fail with
+    /// [`Error::Lost`](crate::Error::Lost). Raise it where commands take longer.
     pub fn close_timeout(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
         self.close_timeout = limit.into();
         self
@@ -141,13 +141,13 @@ impl Config {
     }
 }
 
-/// A connection that has lived this long counts as stable: after its loss, the waits begin at the shortest again.
+/// A connection that lived this long counts as stable: after its loss, the waits start from the shortest again.
 pub(crate) const STABLE_AFTER: Duration = Duration::from_secs(1);
 
-/// Waits that grow from attempt to attempt, each cut short by chance, so that many clients of a restarted server do
-/// not come back at the same moment.
+/// Waits between attempts to reconnect. They grow from attempt to attempt and are randomised, so that the clients of a
+/// restarted server do not all reconnect at the same moment.
 ///
-/// The wait before attempt *n* (from 0) is drawn evenly from 0 to `min(max, first * 2^n)`.
+/// The wait before attempt *n* (from 0) is uniformly random between 0 and `min(max, first * 2^n)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
@@ -161,21 +161,21 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The longest wait before the first attempt. Default 100 ms.
+    /// Upper limit of the wait before the first attempt. Default 100 ms.
     #[must_use]
     pub fn first(mut self, wait: Duration) -> Self {
         self.first = wait;
         self
     }
 
-    /// The longest wait of all. Default 5 s. Longer spares a server that is down, and finds it later.
+    /// Upper limit of all waits. Default 5 s. Longer spares a server that is down, and finds it later.
     #[must_use]
     pub fn max(mut self, wait: Duration) -> Self {
         self.max = wait;
         self
     }
 
-    /// The longest wait before an attempt, counted from 0.
+    /// Upper limit of the wait before an attempt, counted from 0.
     fn ceiling(&self, attempt: u32) -> Duration {
         self.first.saturating_mul(2_u32.saturating_pow(attempt)).min(self.max)
     }

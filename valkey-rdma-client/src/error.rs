@@ -1,4 +1,4 @@
-//! What can go wrong, in layers: a URL, a connect, a lost connection, a command we refuse, a server's own error reply.
+//! Errors in layers: a URL, a connect, a lost connection, a refused command, the server's error reply.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,34 +19,34 @@ pub use self::connect::{ConnectCause, ConnectError};
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The URL or the endpoint built in code makes no sense. Nothing was tried.
+    /// The URL or [`Endpoint`](crate::Endpoint) is invalid. Nothing was tried.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    /// No usable connection came about.
+    /// No usable connection could be made.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The server answered with an error reply. The connection is fine.
+    /// The server answered with an error reply. The connection stays usable.
     #[error(transparent)]
     Server(#[from] ServerError),
     /// The connection ended before the reply arrived.
     #[error(transparent)]
     Lost(#[from] LostConnection),
-    /// The command's time was up before its reply arrived. The connection is kept; a reply that still comes is dropped.
+    /// The command timed out. The connection is kept, and a late reply is discarded.
     #[error(transparent)]
     TimedOut(#[from] TimedOut),
-    /// A transaction was not executed as one, and none of its commands at all unless the text says so.
+    /// A transaction was not executed. None of its commands ran, unless the text says otherwise.
     #[error(transparent)]
     Aborted(#[from] AbortedTransaction),
-    /// The reply is not of the type it was to be converted to. The command ran.
+    /// The reply has another type than the one requested. The command ran.
     #[error(transparent)]
     Unexpected(#[from] UnexpectedReply),
-    /// The command cannot travel on a connection shared by many tasks. It was not sent.
+    /// The command cannot be sent on a shared connection. It was not sent.
     #[error(transparent)]
     Refused(#[from] RefusedCommand),
 }
 
 impl Error {
-    /// What became of the command, or of the pipeline that it was part of: what matters before a retry.
+    /// Whether the command, or the pipeline it was part of, ran: what matters before a retry.
     #[must_use]
     pub fn fate(&self) -> Fate {
         match self {
@@ -59,8 +59,8 @@ impl Error {
         }
     }
 
-    /// Whether the server may have executed the command, or some command of the pipeline: any fate but
-    /// [`Fate::NotSent`], and not a transaction that was answered with its refusal.
+    /// True if the server may have executed the command, or some command of the pipeline: any fate but
+    /// [`Fate::NotSent`], except a transaction that the server refused.
     #[must_use]
     pub fn may_have_run(&self) -> bool {
         match self {
@@ -69,7 +69,7 @@ impl Error {
         }
     }
 
-    /// The server's own error, where the failure is one: an error reply, or a login it refused.
+    /// The server's error, if there is one: an error reply or a refused login.
     #[must_use]
     pub fn server(&self) -> Option<&ServerError> {
         match self {
@@ -80,14 +80,15 @@ impl Error {
     }
 }
 
-/// What became of a command that failed.
+/// Whether a failed command ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fate {
-    /// The last byte of it never left, or nobody was there to take it. It did not run; a retry cannot run it twice.
+    /// The command was not sent completely, or there was no connection. It did not run, so a retry cannot run it
+    /// twice.
     NotSent,
-    /// It left, or was about to, and no reply came. Whether it ran is unknown.
+    /// The command was sent, or was about to be, and no reply came. Whether it ran is unknown.
     MayHaveRun,
-    /// The server answered it, with an error or with something else that is not what was wanted.
+    /// The server answered, with an error or with an unexpected reply.
     Answered,
 }
 
@@ -107,17 +108,17 @@ impl From<std::convert::Infallible> for Error {
     }
 }
 
-/// A connection that ended while somebody needed it.
+/// A connection that ended while a call needed it.
 #[derive(Clone, Debug)]
 pub struct LostConnection {
-    /// `host:port`, or what was said instead of it.
+    /// `host:port`, or what the endpoint says instead.
     pub(crate) peer: Arc<str>,
     pub(crate) cause: Arc<LostCause>,
     pub(crate) may_have_run: bool,
 }
 
 impl LostConnection {
-    /// What ended the connection; the same for every request that was waiting on it.
+    /// Why the connection ended; the same for every request that waited on it.
     #[must_use]
     pub fn cause(&self) -> &LostCause {
         &self.cause
@@ -131,10 +132,10 @@ impl fmt::Display for LostConnection {
     }
 }
 
-// No source: the whole chain is in our own text, and nothing is said twice. `cause` has the errors themselves.
+// No source: the text contains the whole chain. `cause` returns the errors themselves.
 impl std::error::Error for LostConnection {}
 
-/// A command whose time was up.
+/// A command that timed out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimedOut {
     pub(crate) peer: Arc<str>,
@@ -143,7 +144,7 @@ pub struct TimedOut {
 }
 
 impl TimedOut {
-    /// How long the command was allowed to take.
+    /// The command's time limit.
     #[must_use]
     pub fn limit(&self) -> Duration {
         self.limit
@@ -159,14 +160,14 @@ impl fmt::Display for TimedOut {
 
 impl std::error::Error for TimedOut {}
 
-/// A transaction that was not executed as one.
+/// A transaction that was not executed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AbortedTransaction {
-    /// A watched key changed. Read again and try again.
+    /// A watched key changed. Read it and try again.
     #[error("the transaction was not executed: a watched key changed")]
     Watched,
-    /// The server refused one of its commands, and so all of them.
+    /// The server refused one of its commands, and therefore all of them.
     #[error("the transaction was not executed: the server refused command {index}: {error}")]
     Refused {
         /// Which command, counted from 0.
@@ -174,7 +175,7 @@ pub enum AbortedTransaction {
         /// Why.
         error: ServerError,
     },
-    /// The server refused MULTI, and so ran the commands after it one by one, as if there were no transaction.
+    /// The server refused MULTI and ran the commands after it one by one, without a transaction.
     #[error("the server refused MULTI, and its commands ran without a transaction: {error}")]
     NotBegun {
         /// Why.
@@ -182,7 +183,7 @@ pub enum AbortedTransaction {
     },
 }
 
-/// What ended a connection.
+/// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LostCause {
@@ -192,25 +193,25 @@ pub enum LostCause {
     /// Reading or writing failed.
     #[error(transparent)]
     Io(io::Error),
-    /// The peer sent something that is not RESP; nothing after it can be trusted.
+    /// The peer sent something other than RESP; later bytes cannot be trusted.
     #[error("the peer broke the protocol: {0}")]
     Protocol(ProtocolError),
     /// [`Client::close`](crate::Client::close) was called.
     #[error("it was closed by this program")]
     Closed,
-    /// A call on a connection of one's own was dropped before its reply; nobody knows what comes next on it.
+    /// A call on a dedicated connection was dropped before its reply; what comes next on it is unknown.
     #[error("a call on it was dropped before its reply")]
     Cancelled,
-    /// A call on a connection with one owner got no reply in time; what comes next on it is unknown.
+    /// A call on a dedicated connection timed out; what comes next on it is unknown.
     #[error("a call on it got no reply within {limit:?}")]
     TimedOut {
         /// How long the call was allowed to take.
         limit: Duration,
     },
-    /// A subscriber did not take its messages in time, and was to be disconnected for it.
+    /// A subscriber was too slow, and its policy is to disconnect.
     #[error("the subscriber was too slow")]
     SlowConsumer,
-    /// The task that drives the connection was dropped, as when its runtime shuts down.
+    /// The connection task was dropped, for example because its runtime shut down.
     #[error("its task was stopped, has the runtime shut down?")]
     Stopped,
 }

@@ -1,4 +1,4 @@
-//! What a connection is and what it has done: [`ConnectionInfo`], [`Counters`] and [`ConnectionStatus`].
+//! Descriptions and counters of connections: [`ConnectionInfo`], [`Counters`] and [`ConnectionStatus`].
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,29 +13,29 @@ mod counters;
 
 pub(crate) use self::counters::AtomicCounters;
 
-/// What a connection runs on, so that nobody needs to guess whether it is RDMA.
+/// Describes a connection: transport, device, windows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectionInfo {
     /// What carries the bytes.
     pub transport: Transport,
-    /// The server's address; none on a stream that the caller brought along.
+    /// The server's address; `None` on a stream supplied by the caller.
     pub peer: Option<SocketAddr>,
-    /// The RDMA device; none on TCP.
+    /// The RDMA device; `None` on TCP.
     pub device: Option<String>,
     /// The active path MTU of the device in bytes, where it has one.
     pub mtu: Option<u32>,
-    /// Our receive buffer in bytes, which the server writes to; none on TCP.
+    /// Our receive window in bytes, written by the server; `None` on TCP.
     pub rx_window: Option<u32>,
-    /// The server's receive buffer in bytes, which we write to; none on TCP.
+    /// The server's receive window in bytes, written by us; `None` on TCP.
     pub tx_window: Option<u32>,
-    /// How it waits for its device; none on TCP.
+    /// How the connection waits for its device; `None` on TCP.
     pub polling: Option<Polling>,
-    /// Why adaptive polling, which was asked for, is off.
+    /// Why adaptive polling was requested but is off.
     pub adaptive_off: Option<AdaptiveOff>,
     /// The protocol version agreed on.
     pub protocol: Protocol,
-    /// Why this is TCP although RDMA was asked for first (`fallback=tcp`).
+    /// Why TCP is used although RDMA was tried first (`fallback=tcp`).
     pub fallback: Option<String>,
 }
 
@@ -67,15 +67,15 @@ impl fmt::Display for ConnectionInfo {
     }
 }
 
-/// Whether there is a connection.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum State {
-    /// There is one.
+    /// Connected.
     Connected,
-    /// The last one was lost, and the client tries to connect again; commands wait.
+    /// The last connection was lost, and the client reconnects; commands wait.
     Reconnecting,
-    /// There will be none: it was closed, or lost without leave to reconnect.
+    /// Closed by `close`, or lost with reconnecting disabled.
     Closed,
 }
 
@@ -89,19 +89,19 @@ impl fmt::Display for State {
     }
 }
 
-/// What a client has a connection for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Purpose {
-    /// The commands of all tasks.
+    /// Shared by all tasks.
     Shared,
-    /// One owner: [`Dedicated`](crate::Dedicated), a command that blocks, a WATCH, a value that is streamed.
+    /// Used by one owner: [`Dedicated`](crate::Dedicated), a blocking command, a WATCH, a streamed value.
     Dedicated,
     /// Subscriptions.
     Subscriber,
-    /// None now: it waits for the next owner.
+    /// Idle in the pool, waiting for its next owner.
     Idle,
-    /// None any more: over RDMA, a reply under way is read to its end before the disconnect.
+    /// Draining: over RDMA, outstanding replies are read before the disconnect.
     Draining,
 }
 
@@ -117,25 +117,25 @@ impl fmt::Display for Purpose {
     }
 }
 
-/// What the multiplexer has done since the client was made, over all its connections.
+/// Counters of the multiplexer since the client was created, over all its connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Commands handed to the transport, those of pipelines included, each time they were.
+    /// Commands sent, including those of pipelines; a command sent again counts again.
     pub commands: u64,
-    /// Batches they left in. Commands per batch tell what sharing the connection saves.
+    /// Batches they were sent in. Commands per batch show what sharing the connection saves.
     pub batches: u64,
     /// Replies received.
     pub replies: u64,
     /// Push messages received.
     pub pushes: u64,
-    /// Commands without a reply right now.
+    /// Commands in flight right now.
     pub in_flight: u64,
-    /// Connections made after a lost one.
+    /// Reconnects.
     pub reconnects: u64,
-    /// Requests sent again, or for the first time, on another connection than first meant.
+    /// Requests moved to another connection, whether already sent or not.
     pub retries: u64,
-    /// Requests whose time was up.
+    /// Requests that timed out.
     pub timeouts: u64,
 }
 
@@ -152,24 +152,24 @@ impl Counters {
     }
 }
 
-/// One of a client's connections, seen from outside.
+/// The status of one connection of a client.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnectionStatus {
-    /// What it is for.
+    /// Its purpose.
     pub purpose: Purpose,
-    /// Whether it is there.
+    /// Its state.
     pub state: State,
-    /// What it runs on, or what the last one ran on.
+    /// Describes the connection, or the last one.
     pub info: Arc<ConnectionInfo>,
-    /// What was done on it and on those before it. Only shared connections are counted.
+    /// Counters of this connection and its predecessors. Only shared connections are counted.
     pub counters: Counters,
-    /// What the transport has counted on this connection: work requests, doorbells, window stalls, pinned bytes.
-    /// None on TCP.
+    /// The transport's counters of this connection: work requests, doorbells, window stalls, pinned bytes. `None` on
+    /// TCP.
     pub transport: Option<Stats>,
 }
 
-/// Some lines of `name:value`, as in the reply to INFO.
+/// Lines of `name:value`, as in the reply to INFO.
 impl fmt::Display for ConnectionStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { purpose, state, info, counters, transport } = self;

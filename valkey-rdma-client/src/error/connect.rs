@@ -10,7 +10,7 @@ use valkey_rdma_transport::TransportError;
 use super::{Chain, LostCause};
 use crate::endpoint::Transport;
 
-/// Why no connection came about: to whom, over what, and the cause.
+/// A failed connect: the peer, the transport and the cause.
 #[derive(Clone, Debug)]
 pub struct ConnectError {
     pub(crate) peer: Arc<str>,
@@ -32,45 +32,45 @@ impl fmt::Display for ConnectError {
     }
 }
 
-// As for `LostConnection`: no source.
+// No source: the text contains the whole chain.
 impl std::error::Error for ConnectError {}
 
-/// The step of a connect that failed. Its text has the errors below it too, and ends with what to do about it.
+/// The step of a connect that failed. Its text includes the underlying errors and ends with advice.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ConnectCause {
     /// The host name does not resolve.
     Resolve(Arc<io::Error>),
-    /// The host name resolves to nothing.
+    /// The host name has no address.
     NoAddress,
-    /// TCP said no.
+    /// TCP failed to connect.
     Io(Arc<io::Error>),
-    /// The RDMA or emulated device said no.
+    /// The RDMA or emulated device failed to connect.
     Device(Arc<TransportError>),
-    /// Connect, login and setup together took longer than the endpoint's timeout.
+    /// Connect, login and setup together exceeded the endpoint's timeout.
     Deadline {
         /// The endpoint's timeout.
         limit: Duration,
-        /// Whether the peer had accepted the connection: then something listens there, but does not answer.
+        /// True if the peer accepted the connection: something listens there but does not answer.
         connected: bool,
     },
     /// The server answered the login or setup with an error.
     Rejected(ServerError),
-    /// The connection was accepted and then ended during login and setup.
+    /// The connection ended during login and setup.
     Lost(Arc<LostCause>),
-    /// The client runs on a stream that the program brought along, and needs another connection.
+    /// The client runs on a stream supplied by the program and needs another connection.
     OnlyOneStream,
-    /// RDMA failed, and so did TCP instead of it (`fallback=tcp`).
+    /// RDMA failed, and so did the TCP fallback (`fallback=tcp`).
     Fallback {
-        /// Why there is no connection over RDMA.
+        /// Why RDMA failed.
         rdma: Box<ConnectCause>,
-        /// Why there is none over TCP either.
+        /// Why TCP failed.
         tcp: Box<ConnectCause>,
     },
 }
 
 impl ConnectCause {
-    /// The server's refusal, in the end.
+    /// The server's refusal, if that was the cause.
     pub(super) fn rejected(&self) -> Option<&ServerError> {
         match self {
             Self::Rejected(error) => Some(error),
@@ -134,7 +134,7 @@ const ENFILE: i32 = 23;
 
 const MORE_FILES: &str = "raise the limit of open files (ulimit -n), or open fewer connections";
 
-/// What a user can do about a server that refuses our login or setup.
+/// What the user can do about a server that refuses login or setup.
 fn hint(error: &ServerError) -> &'static str {
     match error.kind() {
         ServerErrorKind::NoAuth => "give the password as user:password@ before the host",

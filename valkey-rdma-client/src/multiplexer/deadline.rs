@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// When a caller stops waiting, and how long it was willing to.
+/// When a caller stops waiting, and the limit it was given.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     pub(crate) at: Instant,
@@ -14,13 +14,13 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// None if the limit lies beyond what clocks count.
+    /// Returns `None` if the limit exceeds what clocks can represent.
     pub(crate) fn after(limit: Duration) -> Option<Self> {
         Some(Self { at: Instant::now().checked_add(limit)?, limit })
     }
 }
 
-/// Wakes a task at the earliest of many moments, with one timer.
+/// Wakes a task at the earliest of many deadlines, with one timer.
 #[derive(Default)]
 pub(crate) struct DeadlineTimer {
     at: Option<Instant>,
@@ -28,7 +28,7 @@ pub(crate) struct DeadlineTimer {
 }
 
 impl DeadlineTimer {
-    /// Makes sure that it goes off at this moment, or before.
+    /// Makes the timer fire at this moment or before.
     pub(crate) fn arm(&mut self, at: Instant) {
         if self.fires_by(at) {
             return;
@@ -40,12 +40,12 @@ impl DeadlineTimer {
         }
     }
 
-    /// Whether it is sure to go off at this moment, or before.
+    /// True if the timer fires at this moment or before.
     pub(crate) fn fires_by(&self, at: Instant) -> bool {
         self.at.is_some_and(|earlier| earlier <= at)
     }
 
-    /// Ready when it goes off; it is off then until the next arm.
+    /// Ready when it fires; then it is disarmed.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.sleep {
             Some(sleep) if self.at.is_some() => {

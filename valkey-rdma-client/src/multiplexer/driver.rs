@@ -1,18 +1,17 @@
-//! [`Driver`]: what owns a connection's stream.
+//! [`Driver`]: owns a connection, writes requests in batches and delivers the replies.
 //!
-//! Reading and writing make progress independently of each other: a peer that stops reading until we have read its
-//! replies, as every server with a full output window does, is never waited for. What waits when the stream is ready
-//! leaves in one batch:
+//! Reading and writing progress independently: a server that stops reading until its replies are read, as one with a
+//! full output window does, never blocks this side. Requests that wait when the stream is ready leave in one batch:
 //!
-//! - with fewer than [`MAX_BATCHES_IN_FLIGHT`] batches unanswered, whatever waits leaves at once: an idle connection
-//!   costs no delay;
-//! - with more, commands pile up until a reply arrives or a batch is full. There are no timers.
+//! - with fewer than [`MAX_BATCHES_IN_FLIGHT`] batches in flight, waiting requests leave at once, so an idle
+//!   connection adds no delay;
+//! - with more, requests wait until a reply arrives or a batch is full. There are no timers.
 //!
-//! The multiplexer's task drives: it always has a read pending, and its waker is the only one that the stream is given. A caller
-//! that has the connection for itself [sends](Driver::send_inline) with that waker too, without waking that task.
+//! The connection task polls the driver. It always has a read pending, and only its waker is given to the stream. A
+//! caller that uses the connection alone [sends](Driver::send_inline) with the same waker, without waking that task.
 //!
-//! Of many replies that came together, half of what is in flight is handed out first: its callers' next commands are on
-//! their way while the other half's callers run. Else client and server would take turns.
+//! When many replies arrive together, half of them are delivered first. Their callers then send the next commands
+//! while the other half is delivered. Otherwise client and server would take turns.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -39,47 +38,48 @@ mod shutdown;
 
 use read::Read;
 
-/// Batches that may be unanswered before smaller ones are held back. With a single one, the multiplexer would idle for a round
-/// trip after each; with two, one side still waits whenever the other is slow to wake up. Four gained up to a fifth over
-/// two, and most on a runtime of several threads; more gained nothing.
+/// The most batches in flight before smaller ones are held back. With one, the connection would idle for a round trip
+/// after each batch. With two, one side still waits whenever the other is slow to wake up. Four gained up to 20 % over
+/// two, most on multi-threaded runtimes; more gained nothing.
 pub(crate) const MAX_BATCHES_IN_FLIGHT: usize = 4;
-/// A batch of this many commands is full. The server executes a whole batch before it writes any reply, so larger
-/// ones only make its first command wait.
+/// A batch of this many commands is full. The server executes a whole batch before it writes any reply, so in larger
+/// batches the first command only waits longer.
 const BATCH_COMMANDS: usize = 64;
-/// A batch of this many bytes is full. The request that crosses the limit still belongs to it.
+/// A batch of this many bytes is full. The request that exceeds the limit still belongs to it.
 const BATCH_BYTES: u64 = 16 * 1024;
-/// Commands without a reply beyond which no more are sent.
+/// The most commands in flight.
 const MAX_IN_FLIGHT: usize = 8 * 1024;
-/// Reads after which other tasks get their turn.
+/// Reads per poll, after which the task yields.
 const READS_PER_TURN: usize = 32;
 
-/// Owns a connection, and what waits to be sent on it.
+/// Owns a connection and the requests that wait to be sent on it.
 pub(crate) struct Driver {
     raw: RawConnection,
     queue: RequestQueue,
     in_flight: InFlight,
     batch: Batch,
-    /// Whether a batch is being handed to the stream; until it is, no other is begun.
+    /// True while a batch is being written; no other batch is begun meanwhile.
     writing: bool,
-    /// Why the stream took no more from a caller. The multiplexer's task ends the connection.
+    /// A write error found on a caller's task. The connection task then ends the connection.
     write_error: Option<io::Error>,
-    /// Whether the request answered last was the only one in flight, and none was sent since: the next is likely to come
-    /// from its caller, and to come alone.
+    /// True if the last reply left nothing in flight and answered a single request: one caller is using the connection
+    /// serially.
     exclusive: bool,
-    /// Whether replies that were received may not have been handed out yet.
+    /// True if received replies may remain undelivered.
     has_buffered_replies: bool,
-    /// Whether callers share this task's thread: who got a reply has its turn before anything else is looked for.
+    /// True on a current-thread runtime: yield after delivering replies, so that callers can send before the next
+    /// read.
     one_thread: bool,
     shutdown: ShutdownState,
     timer: DeadlineTimer,
-    /// Whether deadlines have passed, and requests are to be failed once what has arrived is delivered.
+    /// True if deadlines have passed. The requests fail once every reply that has arrived is delivered.
     overdue: bool,
     /// Fires when `close` gives up waiting for replies.
     close_timer: DeadlineTimer,
-    /// Wakes the multiplexer's task.
+    /// Wakes the connection task.
     task: Waker,
     state: Arc<MultiplexerState>,
-    /// How often a request may be sent again on other connections; none: there will be none.
+    /// How often a request may be sent again on other connections. `None`: there will be no other connection.
     retries: Option<u32>,
 }
 
@@ -96,12 +96,13 @@ impl Batch {
     }
 }
 
-/// Whether requests still come.
+/// Whether new requests are accepted.
 enum ShutdownState {
     No,
-    /// Every client is gone: end when no caller waits any more, but for what a [parting](crate::connection::drain) takes.
+    /// Every client was dropped: no caller waits any more. The connection drains what the server still owes, then
+    /// closes.
     Abandoned,
-    /// `close` was called: end when every reply is here.
+    /// `close` was called: ends after the last reply.
     Closing(Vec<oneshot::Sender<()>>),
 }
 
@@ -136,8 +137,8 @@ impl Driver {
         }
     }
 
-    /// Drives, on the multiplexer's task. Ready once the connection has ended: what can go on on another one is in the queue
-    /// then, and every other sink was told.
+    /// Moves bytes both ways, on the connection task. Ready once the connection has ended. Requests that may continue
+    /// on another connection are then in the queue, and every other one has failed.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Arc<LostCause>> {
         self.task.clone_from(cx.waker());
         let cause = ready!(self.poll_connection(cx));
@@ -148,25 +149,25 @@ impl Driver {
         self.queue
     }
 
-    /// Whether a caller has the connection for itself, as far as can be known: nothing is under way, nothing waits.
+    /// True if a single caller uses the connection, as far as can be known: nothing is in flight and nothing waits.
     pub(crate) fn is_exclusive(&self) -> bool {
         self.exclusive && self.queue.is_empty() && matches!(self.shutdown, ShutdownState::No)
     }
 
-    /// Whether a request can be sent without the multiplexer's task: it need not be told of the deadline.
+    /// True if a request can be sent without the connection task: the timer fires by its deadline already.
     pub(crate) fn deadline_is_armed(&self, request: &Request) -> bool {
         request.deadline.is_none_or(|deadline| self.timer.fires_by(deadline.at))
     }
 
-    /// Sends a request on behalf of its caller, who is [alone](Self::is_exclusive), on the caller's task. The multiplexer's task,
-    /// which waits for the reply anyway, goes on with whatever the stream does not take at once.
+    /// Sends a request on the task of its caller, which uses the connection [exclusively](Self::is_exclusive). The
+    /// connection task waits for the reply anyway. It also writes what the stream does not take at once.
     ///
     /// # Panics
-    /// If the stream does, which may be one of the user's. That ends the connection, as it would on the multiplexer's task.
+    /// If the stream does, which may be the user's own. The connection then ends, as it would on the connection task.
     pub(crate) fn send_inline(&mut self, request: Request) {
         self.encode(request);
         self.end_batch();
-        // Streams may rely on their runtime; the caller may be on a thread without one.
+        // Streams may rely on their runtime; the caller's thread may have none.
         let _entered = self.raw.runtime.enter();
         let mut cx = Context::from_waker(&self.task);
         match catch_unwind(AssertUnwindSafe(|| self.raw.poll_flush(&mut cx))) {
@@ -182,7 +183,7 @@ impl Driver {
         self.task.wake_by_ref();
     }
 
-    /// Moves bytes both ways until neither way can go on. Ready once the connection is at its end.
+    /// Moves bytes both ways until neither way can progress. Ready once the connection is at its end.
     fn poll_connection(&mut self, cx: &mut Context<'_>) -> Poll<LostCause> {
         if self.poll_close_deadline(cx).is_ready() {
             debug!("closed with {} commands unanswered", self.in_flight.commands());
@@ -205,7 +206,7 @@ impl Driver {
                 }
                 Ok(Read::Yield) => break,
                 Err(cause) => {
-                    // A shutdown of our own ends the reading too.
+                    // Our own shutdown ends the reading too.
                     let ours = matches!(
                         (&self.shutdown, &cause),
                         (ShutdownState::Closing(_), LostCause::PeerClosed)
@@ -219,12 +220,12 @@ impl Driver {
             }
         }
         self.overdue |= self.timer.poll(cx).is_ready();
-        // A reply that has arrived is in time, so everything is read first. One turn more is enough for that: a server
+        // A reply that has arrived is in time, so everything is read first. One more poll is enough for that: a server
         // that never stops sending cannot keep deadlines from being met.
         if self.overdue && !self.has_buffered_replies && (drained || was_overdue) {
             self.overdue = false;
             self.expire();
-            // The requests that were failed have made room, and the next deadline needs the timer.
+            // The failed requests have made room, and the timer must be armed for the next deadline.
             cx.waker().wake_by_ref();
         } else if !drained {
             cx.waker().wake_by_ref();
@@ -232,7 +233,7 @@ impl Driver {
         Poll::Pending
     }
 
-    /// Ready when `close` was called and has waited long enough.
+    /// Ready when the deadline of `close` has passed.
     fn poll_close_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(Some(deadline)) = self.state.closing.get() {
             self.close_timer.arm(*deadline);
@@ -241,7 +242,7 @@ impl Driver {
         Poll::Pending
     }
 
-    /// Fills and writes batches until nothing waits, the stream takes no more, or the rest has to pile up.
+    /// Fills and writes batches until no request waits, the stream is full, or the rest is held back.
     fn write_batches(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if let Some(error) = self.write_error.take() {
             return Err(error);
@@ -266,7 +267,7 @@ impl Driver {
         }
     }
 
-    /// Takes waiting requests until none waits or the batch is full.
+    /// Takes waiting requests until none is left or the batch is full.
     fn fill_batch(&mut self, cx: &mut Context<'_>) {
         while !self.batch.is_full() && self.in_flight.commands() < MAX_IN_FLIGHT {
             match self.queue.poll_next(cx) {
@@ -285,7 +286,7 @@ impl Driver {
         }
     }
 
-    /// Encodes a request into the batch, unless nobody waits for it any more.
+    /// Encodes a request into the batch, unless its caller has gone away.
     fn take(&mut self, message: Message) {
         match (&mut self.shutdown, message) {
             (ShutdownState::Closing(waiting), Message::Close(done)) => waiting.push(done),
@@ -306,7 +307,7 @@ impl Driver {
         let begin = self.raw.write_buffer.pushed();
         self.raw.write_buffer.push_all(&request.commands);
         let end = self.raw.write_buffer.pushed();
-        // The server may run the first of many before it has the others.
+        // The server may run the first command of a pipeline before it has the others.
         let first_command_end = match &request.commands {
             Commands::One(_) => end,
             Commands::Many(joined) => begin + joined.first() as u64,
@@ -330,7 +331,7 @@ impl Driver {
         self.state.counters.in_flight(self.in_flight.commands());
     }
 
-    /// Ready when this side has ended the connection.
+    /// Ready once this side has ended the connection.
     fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<LostCause> {
         match self.shutdown {
             ShutdownState::No => return Poll::Pending,

@@ -1,4 +1,4 @@
-//! [`Multiplexer`]: a connection that comes back. One task drives the connection there is, then makes the next.
+//! [`Multiplexer`]: a shared connection that reconnects automatically.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use super::task::{ConnectionTask, ReconnectPolicy};
 use crate::connection::RawConnection;
 use crate::error::Error;
 
-/// The clients' end of it. The task ends when every multiplexer to it is dropped.
+/// The clients' handle. The connection task ends when every handle is dropped.
 pub(crate) struct Multiplexer {
     messages: mpsc::UnboundedSender<Message>,
-    /// The places in the queue that are left.
+    /// Permits left in the queue.
     room: Arc<Semaphore>,
     offline_timeout: Option<Duration>,
     slot: Arc<DriverSlot>,
@@ -42,41 +42,42 @@ impl Multiplexer {
         Self { messages, room, offline_timeout, slot, state }
     }
 
-    /// Hands a request over, or gives it back if the queue is full: then it has to [wait](Self::send_late).
-    ///
-    /// This much is no future, in and out of which requests would be copied.
-    pub(crate) fn send(&self, request: Request) -> Result<Option<Request>, Error> {
-        let Some(request) = self.slot.send(request) else { return Ok(None) };
+    /// Takes the request, to send it at once or to queue it. Leaves it if the queue is full: then it has to
+    /// [wait](Self::send_when_room).
+    pub(crate) fn try_send(&self, request: &mut Option<Request>) -> Result<(), Error> {
+        self.slot.try_send_inline(request);
+        if request.is_none() {
+            return Ok(());
+        }
         match self.room.try_acquire() {
-            Ok(place) => self.queue(request, place).map(|()| None),
+            Ok(permit) => request.take().map_or(Ok(()), |request| self.queue(request, permit)),
             Err(TryAcquireError::Closed) => Err(self.state.error_for_unanswered(false)),
-            Err(TryAcquireError::NoPermits) => Ok(Some(request)),
+            Err(TryAcquireError::NoPermits) => Ok(()),
         }
     }
 
-    /// Hands a request over when there is a place for it in the queue. Waits no longer than it would wait in there.
-    pub(crate) async fn send_late(&self, mut request: Request) -> Result<(), Error> {
-        let place = self.place(&mut request).await?;
-        self.queue(request, place)
+    /// Queues a request when the queue has room. Waits no longer than the request itself may wait.
+    pub(crate) async fn send_when_room(&self, mut request: Request) -> Result<(), Error> {
+        let permit = self.permit(&mut request).await?;
+        self.queue(request, permit)
     }
 
-    fn queue(&self, mut request: Request, place: SemaphorePermit<'_>) -> Result<(), Error> {
-        place.forget();
+    fn queue(&self, mut request: Request, permit: SemaphorePermit<'_>) -> Result<(), Error> {
+        permit.forget();
         request.holds_permit = true;
         self.messages.send(Message::Request(request)).map_err(|_| self.state.error_for_unanswered(false))
     }
 
-    /// Waits for a place in the queue.
-    async fn place(&self, request: &mut Request) -> Result<SemaphorePermit<'_>, Error> {
-        request.offline_deadline =
-            self.offline_timeout.and_then(|offline_timeout| Instant::now().checked_add(offline_timeout));
+    /// Waits for room in the queue.
+    async fn permit(&self, request: &mut Request) -> Result<SemaphorePermit<'_>, Error> {
+        request.offline_deadline = self.offline_timeout.and_then(|limit| Instant::now().checked_add(limit));
         let acquire = self.room.acquire();
         tokio::pin!(acquire);
         loop {
-            let place = match request.due() {
+            let permit = match request.due() {
                 None => acquire.await,
                 Some(due) => match timeout_at(due, &mut acquire).await {
-                    Ok(place) => place,
+                    Ok(permit) => permit,
                     Err(_) => match (request.deadline, self.state.disconnect_reason()) {
                         (Some(deadline), _) if deadline.at <= due => {
                             self.state.counters.timed_out();
@@ -90,11 +91,11 @@ impl Multiplexer {
                     },
                 },
             };
-            return place.map_err(|_| self.state.error_for_unanswered(false));
+            return permit.map_err(|_| self.state.error_for_unanswered(false));
         }
     }
 
-    /// Waits for what was asked for.
+    /// Waits for the reply.
     pub(crate) async fn receive<T>(&self, answer: oneshot::Receiver<Result<T, Error>>) -> Result<T, Error> {
         answer.await.unwrap_or_else(|_| Err(self.state.error_for_unanswered(true)))
     }
@@ -114,7 +115,7 @@ impl Multiplexer {
         let (done, ended) = oneshot::channel();
         self.state.closing.get_or_init(|| deadline);
         self.room.close();
-        // If there is no task any more, it is done already.
+        // If the task has ended, the receiver is done already.
         drop(self.messages.send(Message::Close(done)));
         ended
     }

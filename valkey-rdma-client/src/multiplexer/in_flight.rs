@@ -1,4 +1,4 @@
-//! [`InFlight`]: the requests that wait for replies, in the order of the raw.
+//! [`InFlight`]: requests without a reply, in the order they were written.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ struct Sent {
     count: usize,
     /// Replies still to come.
     missing: usize,
-    /// Position in the stream where its first command ends: once written so far, it may run.
+    /// Position in the stream where its first command ends. Once that much is written, the server may run it.
     first_command_end: u64,
     /// Position in the stream where its last command ends.
     ends_at: u64,
@@ -24,13 +24,13 @@ struct Sent {
     ends_batch: bool,
 }
 
-/// First in, first answered.
+/// A queue: replies arrive in the order of the requests.
 #[derive(Default)]
 pub(crate) struct InFlight {
     requests: VecDeque<Sent>,
     /// Commands without a reply.
     commands: usize,
-    /// Batches that left and are not answered in full.
+    /// Batches with unanswered requests.
     batches: usize,
 }
 
@@ -72,7 +72,7 @@ impl InFlight {
         self.requests.is_empty()
     }
 
-    /// Gives a reply to the oldest request. `false` if there is none.
+    /// Delivers a reply to the oldest request. Returns `false` if there is none.
     pub(crate) fn answer(&mut self, reply: Reply) -> bool {
         let Some(oldest) = self.requests.front_mut() else { return false };
         self.commands -= 1;
@@ -97,12 +97,12 @@ impl InFlight {
         true
     }
 
-    /// Hands the waiters of requests that are past their deadline to `tell`; their places in the order stay. Returns
-    /// the earliest deadline left.
+    /// Passes the reply sinks of requests past their deadline to `fail`; their places in the order stay. Returns the
+    /// earliest deadline left.
     pub(crate) fn expire(
         &mut self,
         now: Instant,
-        mut tell: impl FnMut(ReplySink, Deadline),
+        mut fail: impl FnMut(ReplySink, Deadline),
     ) -> Option<Instant> {
         let mut next = None;
         for sent in &mut self.requests {
@@ -113,13 +113,13 @@ impl InFlight {
             }
             sent.request.deadline = None;
             sent.request.commands = Commands::Many(EncodedPipeline::default());
-            tell(std::mem::replace(&mut sent.request.sink, ReplySink::Abandoned), deadline);
+            fail(std::mem::replace(&mut sent.request.sink, ReplySink::Abandoned), deadline);
         }
         next
     }
 
-    /// How many replies the server still owes, given how much was written: at least, for a pipeline that was written in
-    /// part.
+    /// How many replies the server owes, given how much was written. For a pipeline written in part, this is the lower
+    /// bound.
     pub(crate) fn outstanding(&self, written: u64) -> usize {
         let outstanding = |sent: &Sent| {
             if sent.ends_at <= written {
@@ -132,7 +132,7 @@ impl InFlight {
         self.requests.iter().map(outstanding).sum()
     }
 
-    /// Empties it, oldest first, each request with whether this connection may have run it, given how much was
+    /// Empties it, oldest first. Each request comes with whether this connection may have run it, given how much was
     /// written.
     pub(crate) fn drain(&mut self, written: u64) -> impl DoubleEndedIterator<Item = (Request, bool)> + '_ {
         self.commands = 0;

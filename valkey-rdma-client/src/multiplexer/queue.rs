@@ -1,4 +1,4 @@
-//! [`RequestQueue`]: what waits to be sent, on this connection or on the next.
+//! [`RequestQueue`]: requests that wait to be sent, on this connection or on the next.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -13,37 +13,39 @@ use super::deadline::DeadlineTimer;
 use super::request::{Message, Request};
 use crate::error::Error;
 
-/// Requests that may wait at a time. Beyond it, callers wait before handing theirs over. Those that a lost connection
-/// gave back wait beside them.
+/// Capacity of the request queue. When it is full, `send` waits. Requests requeued after a lost connection do not
+/// count.
 pub(crate) const QUEUE_CAPACITY: usize = 1024;
 
-/// The receiving end of a multiplexer's incoming. It outlives connections.
+/// The receiving end of a multiplexer's queue. It outlives connections.
 ///
-/// The incoming itself has no bound, `room` has: so all that wait can be taken out of it, and their deadlines watched.
+/// The channel is unbounded and `room` bounds it. So all waiting requests can be pulled out of the channel, and their
+/// deadlines watched.
 pub(crate) struct RequestQueue {
     incoming: mpsc::UnboundedReceiver<Message>,
-    /// Older than everything in `incoming`.
+    /// Pulled out of `incoming`, and older than everything in it.
     pulled: VecDeque<Message>,
     room: Arc<Semaphore>,
-    /// Places of requests that were taken out, not given back to `room` yet.
+    /// Permits of requests that were taken out, not yet returned to `room`.
     freed: usize,
 }
 
 /// Why a multiplexer without a connection stops waiting for one.
 pub(crate) enum Stop {
-    /// `close` was called; dropping the sender tells that it is done.
+    /// `close` was called; dropping the sender completes it.
     Close(oneshot::Sender<()>),
-    /// Every client is gone.
+    /// Every client was dropped.
     Abandoned,
 }
 
 impl RequestQueue {
-    /// Requests that come through the incoming must have taken a place of `room`.
+    /// Every request in `incoming` must hold a permit of `room`.
     pub(crate) fn new(incoming: mpsc::UnboundedReceiver<Message>, room: Arc<Semaphore>) -> Self {
         Self { incoming, pulled: VecDeque::new(), room, freed: 0 }
     }
 
-    /// The next message. None once every client is gone. After the last one wanted, [`release_permits`](Self::release_permits).
+    /// The next message. `None` once every client was dropped. Call [`release_permits`](Self::release_permits) after
+    /// the last one wanted.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Message>> {
         let mut message = match self.pulled.pop_front() {
             Some(message) => Some(message),
@@ -63,14 +65,14 @@ impl RequestQueue {
         self.pulled.is_empty() && self.incoming.is_empty()
     }
 
-    /// Gives the places of all requests that were taken out to others: together, which is cheaper than one by one.
+    /// Returns the permits of all requests taken out: together, which is cheaper than one by one.
     pub(crate) fn release_permits(&mut self) {
         if self.freed > 0 {
             self.room.add_permits(std::mem::take(&mut self.freed));
         }
     }
 
-    /// Takes messages out of the incoming although none can be sent, so that `timer` knows their deadlines.
+    /// Pulls messages out of the channel although none can be sent, to arm `timer` with their deadlines.
     pub(crate) fn pull(&mut self, cx: &mut Context<'_>, timer: &mut DeadlineTimer) {
         while let Poll::Ready(Some(mut message)) = self.incoming.poll_recv(cx) {
             arm_deadline(&mut message, timer);
@@ -78,23 +80,23 @@ impl RequestQueue {
         }
     }
 
-    /// There is a connection again: what waits may do so up to its deadline, which `timer` is told.
+    /// A connection is available again: requests wait up to their own deadline, which `timer` is armed with.
     pub(crate) fn resume(&mut self, timer: &mut DeadlineTimer) {
         for message in &mut self.pulled {
             arm_deadline(message, timer);
         }
     }
 
-    /// Puts requests in front of all others, in the order given.
+    /// Requeues requests in front of all others, in the order given.
     pub(crate) fn put_back(&mut self, requests: impl DoubleEndedIterator<Item = Request>) {
         for request in requests.rev() {
             self.pulled.push_front(Message::Request(request));
         }
     }
 
-    /// Hands the pulled requests that have waited too long to `tell`, and notes when the next will have. Forgets those
-    /// that nobody wants any more.
-    pub(crate) fn expire(&mut self, now: Instant, timer: &mut DeadlineTimer, mut tell: impl FnMut(Request)) {
+    /// Passes pulled requests that have waited too long to `fail`, arms `timer` for the next, and drops those whose
+    /// caller has gone away.
+    pub(crate) fn expire(&mut self, now: Instant, timer: &mut DeadlineTimer, mut fail: impl FnMut(Request)) {
         for _ in 0..self.pulled.len() {
             let Some(message) = self.pulled.pop_front() else { return };
             if let Message::Request(mut request) = message {
@@ -105,7 +107,7 @@ impl RequestQueue {
                 match request.due() {
                     Some(due) if due <= now => {
                         release_permit(&self.room, &mut request);
-                        tell(request);
+                        fail(request);
                         continue;
                     }
                     Some(due) => timer.arm(due),
@@ -118,10 +120,10 @@ impl RequestQueue {
         }
     }
 
-    /// Looks after the waiting requests while there is no connection: none waits longer than `offline_timeout`, nor past
-    /// its deadline. Returns when nobody needs a connection any more.
+    /// Watches the waiting requests while there is no connection: none waits longer than `offline_timeout`, nor past
+    /// its deadline. Returns when no connection is needed any more.
     ///
-    /// Cancel safe: nothing is lost when the future is dropped.
+    /// Cancel safe: dropping the future loses nothing.
     pub(crate) async fn wait_offline(
         &mut self,
         offline_timeout: Option<Duration>,
@@ -135,7 +137,7 @@ impl RequestQueue {
         for message in &mut self.pulled {
             arm_offline_deadline(message, offline_timeout, &mut timer);
         }
-        // What was cancelled since the last attempt makes room.
+        // Cancelled requests make room.
         self.expire(Instant::now(), &mut timer, |request| {
             let error = why(&request);
             request.fail(error);
@@ -163,13 +165,13 @@ impl RequestQueue {
         .await
     }
 
-    /// Lets no new message in; those that wait stay.
+    /// Refuses new messages; those that wait stay.
     pub(crate) fn refuse(&mut self) {
         self.room.close();
         self.incoming.close();
     }
 
-    /// Turns every waiting message away and lets no new one in.
+    /// Fails every waiting request and refuses new messages.
     pub(crate) fn close(&mut self, error: impl Fn(&Request) -> Error) {
         self.refuse();
         let pulled = std::mem::take(&mut self.pulled);
@@ -185,14 +187,14 @@ impl RequestQueue {
     }
 }
 
-/// A request that leaves the queue gives its place to another.
+/// Returns the permit of a request that leaves the queue.
 fn release_permit(room: &Semaphore, request: &mut Request) {
     if std::mem::take(&mut request.holds_permit) {
         room.add_permits(1);
     }
 }
 
-/// Notes the deadline of a request for which there is a connection.
+/// Arms `timer` with the deadline of a request for which there is a connection.
 fn arm_deadline(message: &mut Message, timer: &mut DeadlineTimer) {
     let Message::Request(request) = message else { return };
     request.offline_deadline = None;
@@ -201,7 +203,7 @@ fn arm_deadline(message: &mut Message, timer: &mut DeadlineTimer) {
     }
 }
 
-/// Gives a request without a connection a moment to give up, once.
+/// Sets when a request without a connection fails, once.
 fn arm_offline_deadline(message: &mut Message, offline_timeout: Option<Duration>, timer: &mut DeadlineTimer) {
     let Message::Request(request) = message else { return };
     if request.offline_deadline.is_none() {

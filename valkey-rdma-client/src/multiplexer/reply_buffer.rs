@@ -1,4 +1,4 @@
-//! [`ReplyBuffer`]: replies to a pipeline on their way from the driver to its caller, several at a time.
+//! [`ReplyBuffer`]: replies to a pipeline between the driver and `send_each`.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,25 +7,24 @@ use tokio::sync::Notify;
 use crate::resp::Reply;
 use crate::sync::lock;
 
-/// Replies that have come and were not taken yet. One end pushs them, the other takes them; that one of both is gone
-/// the other learns elsewhere.
+/// Written by the driver, read by `send_each`. A dropped end is signalled by the oneshot channel, not here.
 pub(crate) struct ReplyBuffer {
     replies: Mutex<Vec<Reply>>,
-    /// Told when there is a first one.
+    /// Notified when the buffer is no longer empty.
     ready: Notify,
 }
 
-/// Replies that there is room for from the start: more than come together as a rule.
+/// Initial capacity: more replies than arrive together as a rule.
 const QUEUE_CAPACITY: usize = 64;
 
 impl ReplyBuffer {
-    /// For so many replies in all.
+    /// Creates a buffer for `count` replies in all.
     pub(crate) fn with_capacity(count: usize) -> Self {
         Self { replies: Mutex::new(Vec::with_capacity(count.min(QUEUE_CAPACITY))), ready: Notify::new() }
     }
 
     pub(crate) fn push(self: &Arc<Self>, reply: Reply) {
-        // Nobody to take it.
+        // The caller has gone away.
         if Arc::strong_count(self) == 1 {
             return;
         }
@@ -36,13 +35,13 @@ impl ReplyBuffer {
         }
     }
 
-    /// Takes all that have come, against an empty vector whose memory will be used for the next.
+    /// Takes all replies. `replies` must be empty; its memory is used for the next ones.
     pub(crate) fn take(&self, replies: &mut Vec<Reply>) {
         debug_assert!(replies.is_empty(), "these would be brought once more");
         std::mem::swap(&mut *lock(&self.replies), replies);
     }
 
-    /// Returns once something was brought; it may have been taken since.
+    /// Returns once a reply was pushed; it may have been taken since.
     ///
     /// Cancel safe.
     pub(crate) async fn ready(&self) {

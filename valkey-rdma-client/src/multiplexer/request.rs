@@ -1,4 +1,4 @@
-//! [`Request`]: what a caller hands to a multiplexer, and who waits for its replies.
+//! [`Request`]: commands sent together, and the sink for their replies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,26 +11,26 @@ use super::reply_buffer::ReplyBuffer;
 use crate::error::Error;
 use crate::resp::{Commands, Reply};
 
-/// What clients ask of a multiplexer.
+/// A message from a client to the connection task.
 pub(crate) enum Message {
     Request(Request),
-    /// Finish what is under way, then end. The sender is dropped when that is done.
+    /// Finish what is in flight, then end. Dropping the sender completes `close`.
     Close(oneshot::Sender<()>),
 }
 
-/// Commands that leave together, and what became of them so far.
+/// Commands that are sent together, and their state.
 pub(crate) struct Request {
-    /// Kept until the replies are here: what was not sent, or may be repeated, is sent again on the next connection.
+    /// Kept until the replies arrive: what was not sent, or may be repeated, is sent again on the next connection.
     pub(crate) commands: Commands,
     pub(crate) sink: ReplySink,
     pub(crate) deadline: Option<Deadline>,
-    /// Until when it waits for a connection, while there is none.
+    /// Deadline for waiting while disconnected.
     pub(crate) offline_deadline: Option<Instant>,
-    /// Whether it has one of the places in the queue.
+    /// True if it holds a permit of the queue.
     pub(crate) holds_permit: bool,
-    /// How often it was handed to a connection.
+    /// How often it was given to a connection.
     pub(crate) attempts: u32,
-    /// Whether an earlier connection took it to its end.
+    /// True if it was written completely to a connection that was then lost.
     pub(crate) may_have_run: bool,
 }
 
@@ -48,7 +48,7 @@ impl Request {
         }
     }
 
-    /// Whether somebody still wants the replies.
+    /// True if the caller still waits.
     pub(crate) fn is_wanted(&self) -> bool {
         match &self.sink {
             ReplySink::One(sender) => !sender.is_closed(),
@@ -57,7 +57,7 @@ impl Request {
         }
     }
 
-    /// The moment after which it must not wait any more to be sent.
+    /// When it must not wait any longer to be sent.
     pub(crate) fn due(&self) -> Option<Instant> {
         match (self.deadline, self.offline_deadline) {
             (Some(deadline), Some(offline_deadline)) => Some(deadline.at.min(offline_deadline)),
@@ -66,7 +66,7 @@ impl Request {
         }
     }
 
-    /// Whether running it a second time does no harm.
+    /// True if running it twice does no harm.
     pub(crate) fn is_idempotent(&self) -> bool {
         match &self.commands {
             Commands::One(command) => command.is_idempotent(),
@@ -74,27 +74,27 @@ impl Request {
         }
     }
 
-    /// Ends the wait without a reply. A caller that is gone does not mind.
+    /// Fails the request. If the caller has gone away, this has no effect.
     pub(crate) fn fail(self, error: Error) {
         self.sink.fail(error);
     }
 }
 
-/// Who waits for the replies of a request. Whether it still does changes nothing about the order.
+/// Where the replies of a request go. A caller that has gone away does not change the order of replies.
 pub(crate) enum ReplySink {
     /// One command.
     One(oneshot::Sender<Result<Reply, Error>>),
     /// A pipeline, with the replies so far.
     Many(oneshot::Sender<Result<Vec<Reply>, Error>>, Replies),
-    /// Nobody: it was told of a timeout, or never wanted to know.
+    /// The request failed already: its replies are dropped.
     Abandoned,
 }
 
-/// The replies to a pipeline before the last one is here.
+/// The replies to a pipeline so far.
 pub(crate) enum Replies {
-    /// For all of them together.
+    /// Delivered together, after the last.
     Kept(Vec<Reply>),
-    /// Handed on as they come; how many have been.
+    /// Delivered as they arrive; how many have been.
     Streamed(Arc<ReplyBuffer>, usize),
 }
 
@@ -109,7 +109,7 @@ impl Replies {
         }
     }
 
-    /// All that were kept.
+    /// All replies that were kept.
     pub(crate) fn into_kept(self) -> Vec<Reply> {
         match self {
             Self::Kept(replies) => replies,
@@ -119,7 +119,8 @@ impl Replies {
 }
 
 impl ReplySink {
-    /// Forgets the replies so far, as the commands will be sent again. `false`: the caller has some of them already.
+    /// Discards the replies so far, because the commands will be sent again. Returns `false` if the caller has some of
+    /// them already.
     pub(crate) fn restart(&mut self) -> bool {
         match self {
             Self::Many(_, Replies::Kept(replies)) => replies.clear(),

@@ -1,4 +1,4 @@
-//! [`MultiplexerState`]: what clients, a multiplexer and its drivers all know.
+//! [`MultiplexerState`]: shared by clients, the connection task and its drivers.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,13 +14,13 @@ use crate::error::{Error, LostCause, LostConnection, TimedOut};
 use crate::stats::AtomicCounters;
 use crate::stats::{ConnectionInfo, ConnectionStatus, Purpose, State};
 
-/// Looks at push messages, on the driver's task: before any later reply is handed out.
+/// Receives push messages on the driver's task, before any later reply is delivered.
 pub(crate) type PushHook = Arc<dyn Fn(Push<'_>) + Send + Sync>;
 
-/// What a [`PushHook`] is told.
+/// An event for a [`PushHook`].
 pub(crate) enum Push<'a> {
     Message(&'a [Value]),
-    /// Messages may be missed from here on: the connection has ended.
+    /// Messages may be missed from here on, because the connection has ended.
     Gap,
 }
 
@@ -31,19 +31,19 @@ pub(crate) struct MultiplexerState {
     /// Set when `close` is called: requests are refused although the connection may still live. The moment at which
     /// closing gives up waiting for replies; `None`: never.
     pub(crate) closing: OnceLock<Option<Instant>>,
-    /// Whether there is a connection right now.
+    /// True while connected.
     online: AtomicBool,
     current: Mutex<Current>,
-    /// What ended the multiplexer for good.
+    /// The cause that ended the multiplexer for good.
     cause: OnceLock<Arc<LostCause>>,
 }
 
-/// The connection in use, or the last one.
+/// The current connection, or the last one.
 struct Current {
     info: Arc<ConnectionInfo>,
-    /// Looks at the transport's counters, where the transport is ours.
+    /// Reads the transport's counters, where the transport is ours.
     monitor: Option<Monitor>,
-    /// While there is none: why.
+    /// Why there is no connection, while there is none.
     outage: Option<Error>,
 }
 
@@ -75,12 +75,12 @@ impl MultiplexerState {
         self.not_connected(self.lost(cause, false));
     }
 
-    /// Notes the latest reason why there is no connection.
+    /// Records the latest reason why there is no connection.
     pub(crate) fn not_connected(&self, why: Error) {
         self.current().outage = Some(why);
     }
 
-    /// Why there is no connection; none if there is one.
+    /// Why there is no connection; `None` while connected.
     pub(crate) fn disconnect_reason(&self) -> Option<Error> {
         self.current().outage.clone()
     }
@@ -89,13 +89,13 @@ impl MultiplexerState {
         self.online.load(Ordering::Relaxed)
     }
 
-    /// Notes the end of the multiplexer. The first cause stands.
+    /// Records the end of the multiplexer. The first cause stands.
     pub(crate) fn end(&self, cause: Arc<LostCause>) -> Arc<LostCause> {
         self.online.store(false, Ordering::Relaxed);
         self.cause.get_or_init(|| cause).clone()
     }
 
-    /// Notes that the task has ended without a cause of its own, by a panic or with its runtime.
+    /// Records that the task has ended without a cause of its own, by a panic or with its runtime.
     pub(crate) fn stopped(&self) {
         self.end(Arc::new(LostCause::Stopped));
     }
@@ -136,8 +136,8 @@ impl MultiplexerState {
         TimedOut { peer: self.peer.clone(), limit, may_have_run }.into()
     }
 
-    /// The error for a request that the multiplexer did not take, or dropped without a word. Once it has ended in good
-    /// order, with a cause, whatever it had taken is answered.
+    /// The error for a request that the task did not take, or dropped without an error. After an orderly end, every
+    /// request it had taken was answered.
     pub(crate) fn error_for_unanswered(&self, handed_over: bool) -> Error {
         match self.cause.get() {
             Some(cause) => self.lost(cause, handed_over && matches!(**cause, LostCause::Stopped)),

@@ -17,7 +17,7 @@ use crate::connection::{Connector, RawConnection};
 use crate::error::LostCause;
 use crate::stats::Purpose;
 
-/// How a multiplexer comes back.
+/// When and how to reconnect.
 #[derive(Clone)]
 pub(crate) struct ReconnectPolicy {
     pub(crate) connector: Arc<Connector>,
@@ -26,7 +26,7 @@ pub(crate) struct ReconnectPolicy {
     pub(crate) retries: u32,
 }
 
-/// The other end.
+/// The task behind a [`Multiplexer`](super::Multiplexer).
 pub(super) struct ConnectionTask {
     pub(super) slot: Arc<DriverSlot>,
     pub(super) state: Arc<MultiplexerState>,
@@ -50,7 +50,7 @@ impl ConnectionTask {
             };
             self.state.disconnected(&cause);
             warn!(peer = %self.state.peer, %cause, "connection lost");
-            // A server that ends connections at once gets the growing waits too.
+            // A server that ends each connection at once gets growing waits too.
             attempt = if born.elapsed() > STABLE_AFTER { 0 } else { attempt + 1 };
             match self.reconnect(&mut queue, &policy, &cause, attempt).await {
                 Some(next) => raw = next,
@@ -61,7 +61,7 @@ impl ConnectionTask {
         }
     }
 
-    /// Tries to connect until it works. None: nobody wants it any more, and everybody was told.
+    /// Tries until a connection is made. `None`: no connection is needed any more, and every request has failed.
     async fn reconnect(
         &self,
         queue: &mut RequestQueue,
@@ -104,15 +104,15 @@ impl ConnectionTask {
         None
     }
 
-    /// Ends the multiplexer for good and tells everybody who waits.
+    /// Ends the multiplexer for good and fails every waiting request.
     fn end(&self, queue: &mut RequestQueue, cause: &Arc<LostCause>) {
         let cause = self.state.end(cause.clone());
         queue.close(|request| self.state.lost(&cause, request.may_have_run));
     }
 }
 
-/// Marks the multiplexer as closed when its task ends, also if it panics or is dropped with its runtime. The first cause
-/// stands, so this changes nothing after an end in good order.
+/// Marks the multiplexer as closed when its task ends, also if it panics or is dropped with its runtime. The first
+/// cause stands, so this changes nothing after an orderly end.
 struct EndsOnDrop<'a> {
     state: &'a MultiplexerState,
     room: Arc<Semaphore>,

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Counters;
 
-/// What is sent, received and in flight is counted under the lock of the link's driver, reconnects by the link's task,
-/// timeouts by callers too.
+/// Sent, received and in-flight commands are counted under the driver's lock, reconnects by the connection task,
+/// timeouts also by callers.
 #[derive(Default)]
 pub(crate) struct AtomicCounters {
     commands: AtomicU64,
@@ -19,7 +19,7 @@ pub(crate) struct AtomicCounters {
 }
 
 impl AtomicCounters {
-    /// A batch of so many commands leaves.
+    /// Counts a batch of `commands` commands.
     pub(crate) fn batch(&self, commands: usize) {
         add(&self.commands, commands as u64);
         add(&self.batches, 1);

@@ -1,4 +1,4 @@
-//! Handing out what came, and telling those who waited too long.
+//! Reads, delivers replies, and fails requests whose deadline has passed.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,23 +12,22 @@ use crate::error::LostCause;
 use crate::multiplexer::request::ReplySink;
 use crate::multiplexer::state::Push;
 
-/// Replies that are handed out at once, at least. Of more, half of what is in flight: their callers send what comes next
-/// while the other half waits, so that the server has a batch to work on while callers work on theirs.
+/// The fewest replies delivered in one go. Of more, half of what is in flight is delivered: those callers send their
+/// next commands while the other half waits, so the server has a batch to work on meanwhile.
 const REPLIES_PER_TURN: usize = 16;
 
 /// The result of one read.
 pub(super) enum Read {
-    /// Something was read, and what was complete is delivered.
+    /// Something was read, and every complete reply is delivered.
     Delivered,
-    /// Other tasks run before the next read: they have replies to act on.
+    /// Callers run before the next read: they have replies to act on.
     Yield,
-    /// Nothing is left to read; the stream wakes the task.
+    /// Nothing is left to read. The stream wakes the task.
     Drained,
 }
 
 impl Driver {
-    /// Reads once and hands out the replies that are complete. Of many, callers get a share and their turn before the
-    /// rest is.
+    /// Reads once and delivers complete replies. Of many, it delivers a share and yields before the rest.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Result<Read, LostCause> {
         if !self.has_buffered_replies {
             match self.raw.poll_fill(cx) {
@@ -49,7 +48,7 @@ impl Driver {
         Ok(Read::Delivered)
     }
 
-    /// Hands out the replies that are complete, at most so many. Returns how many.
+    /// Delivers complete replies, up to `most`. Returns how many.
     pub(super) fn deliver_replies(&mut self, most: usize) -> Result<usize, ProtocolError> {
         let mut replies = 0;
         while replies < most {
@@ -67,7 +66,7 @@ impl Driver {
                 value => Ok(value),
             };
             replies += 1;
-            // Before the reply is handed out: who has it sees itself counted out.
+            // Counted before the reply is delivered, so that its caller never sees itself in flight.
             self.state.counters.in_flight(self.in_flight.commands().saturating_sub(1));
             if !self.in_flight.answer(reply) {
                 return Err(ProtocolError::Unsolicited);
@@ -77,7 +76,8 @@ impl Driver {
         Ok(replies)
     }
 
-    /// Tells those whose time is up. What was encoded leaves nevertheless, and its reply keeps its place.
+    /// Fails requests whose deadline has passed. Commands already encoded are still sent, and their replies are
+    /// dropped when they arrive.
     pub(super) fn expire(&mut self) {
         let now = Instant::now();
         let state = &self.state;

@@ -1,4 +1,4 @@
-//! The end of a connection: what its peer said last, and what becomes of the requests.
+//! The end of a connection: the server's final error, and what happens to the requests.
 
 use std::io;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use crate::error::LostCause;
 use crate::multiplexer::state::Push;
 
 impl Driver {
-    /// A peer that will not be written to may have said why, such as "max number of clients reached".
+    /// Reads what a server said before it stopped reading, such as "max number of clients reached".
     pub(super) fn read_final_error(&mut self, cx: &mut Context<'_>, error: io::Error) -> LostCause {
-        // Nobody gets a turn any more: all replies at once.
+        // All replies at once: nothing is sent any more.
         let mut delivered = self.deliver_replies(usize::MAX);
         for _ in 0..READS_PER_TURN {
             match self.raw.poll_fill(cx) {
@@ -26,16 +26,17 @@ impl Driver {
         LostCause::Io(error)
     }
 
-    /// Puts back what another connection may take over, and tells everybody else who waits.
+    /// Requeues requests that another connection may take over, and fails the others.
     pub(super) fn end(&mut self, cause: LostCause) -> Arc<LostCause> {
         debug!(%cause, "connection ended");
-        // Before anybody is told: who learns of the end must find nothing that relied on messages.
+        // Before any request fails: a caller that learns of the end must find nothing left that relied on push
+        // messages.
         if let Some(hook) = &self.state.pushes {
             hook(Push::Gap);
         }
         self.state.counters.in_flight(0);
         if let LostCause::Closed = &cause {
-            // The server answers what has left completely. What has not never leaves.
+            // The server answers the commands that left completely. The rest is never sent.
             self.raw.outstanding =
                 Outstanding::Replies(self.in_flight.outstanding(self.raw.write_buffer.written()));
             self.raw.write_buffer.discard();
