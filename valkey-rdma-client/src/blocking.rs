@@ -21,8 +21,9 @@ use crate::endpoint::Endpoint;
 use crate::error::{ConnectCause, ConnectError, Error};
 use crate::resp::Command;
 
-/// As the async [`Client`](crate::Client), each call waiting for its reply. Clone it into as many threads as you like:
-/// they share a connection, and commands that wait at the same time leave together. One thread of its own drives it.
+/// The async [`Client`](crate::Client) with calls that wait for their replies. Clone it into as many threads as you
+/// like: they share a connection, and commands that wait at the same time are sent together. One background thread
+/// drives it.
 #[derive(Clone)]
 pub struct Client {
     client: crate::Client,

@@ -1,4 +1,4 @@
-//! [`Cache`]: values kept here for as long as the server says that they have not changed.
+//! [`Cache`]: values kept on the client until the server reports a change.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,11 +16,11 @@ use crate::error::Error;
 use crate::multiplexer::Push;
 use crate::resp::Command;
 
-/// Invalidations that wait for a receiver that does not take them.
+/// Capacity of the queue of each [`Invalidations`].
 const WAITING: usize = 1024;
 
-/// A client that remembers what it has read, and forgets it when the server says that it has changed (CLIENT
-/// TRACKING). Only [`get`](Self::get) is remembered.
+/// A client that caches what it has read, and drops an entry when the server reports a change (CLIENT TRACKING). Only
+/// [`get`](Self::get) is cached.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), valkey_rdma_client::Error> {
@@ -35,12 +35,11 @@ const WAITING: usize = 1024;
 /// ```
 ///
 /// # How stale a value can be
-/// A value can be returned for as long as the server's message about its change is under way. Once any reply is here
-/// that the server sent after that message on the same connection, the old value is not returned any more: messages
-/// are looked at before later replies. After a lost connection everything is forgotten. A key that expires counts as
-/// changed when the server removes it.
+/// A stale value can be returned until the server's message about its change arrives. It is not returned any more
+/// after a later reply on the same connection, because messages are handled before later replies. After a lost
+/// connection, the cache is cleared. An expired key counts as changed when the server removes it.
 ///
-/// A server tells of a connection's own writes just *after* the reply to them. To read your own write for sure,
+/// A server reports a connection's own writes just *after* the reply to them. To be sure to read your own write,
 /// [`forget`](Self::forget) the key.
 #[derive(Clone, Debug)]
 pub struct Cache {
@@ -54,7 +53,7 @@ pub struct Cache {
 pub enum Invalidation {
     /// These keys have changed.
     Keys(Vec<Bytes>),
-    /// Anything may have: the database was flushed, the connection was lost, or this receiver was too slow and
+    /// Any key may have changed: the database was flushed, the connection was lost, or this receiver was too slow and
     /// messages were dropped.
     All,
 }
@@ -65,26 +64,26 @@ pub struct Invalidations {
     receiver: broadcast::Receiver<Invalidation>,
 }
 
-/// What a cache has done.
+/// Counters of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheStats {
-    /// Values that were here.
+    /// Values found in the cache.
     pub hits: u64,
-    /// Values that the server was asked for.
+    /// Values requested from the server.
     pub misses: u64,
-    /// Keys that the server said had changed, and whole flushes.
+    /// Keys reported as changed, and whole flushes.
     pub invalidations: u64,
-    /// Values here now.
+    /// Values in the cache now.
     pub entries: usize,
 }
 
 impl Cache {
-    /// Connects a client of its own, and keeps at most `capacity` values, at least 1. When it is full, a new value
-    /// replaces one chosen at random.
+    /// Connects a client and keeps at most `capacity` values, at least 1. When the cache is full, a new value replaces
+    /// one chosen at random.
     ///
     /// # Errors
-    /// As [`Client::connect_with`]; an endpoint with RESP2 is refused, which has no messages beside the replies.
+    /// Same errors as [`Client::connect_with`]. An endpoint with RESP2 is refused, because RESP2 has no push messages.
     ///
     /// # Cancel safety
     /// As [`Client::connect`].
@@ -109,7 +108,7 @@ impl Cache {
         Ok(Self { client, store })
     }
 
-    /// The value of a key, as GET returns it.
+    /// Returns the value of a key, as GET does.
     ///
     /// # Errors
     /// As for any command.
@@ -118,41 +117,41 @@ impl Cache {
     /// Dropping the future loses nothing.
     pub async fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>, Error> {
         let key = key.as_ref();
-        // A runtime that shuts down takes the connection away without a word.
+        // A runtime that shuts down drops the connection without an event.
         if self.client.is_closed() {
             self.store.entries().clear();
         }
-        let ticket = match self.store.look_up(key) {
+        let epoch = match self.store.look_up(key) {
             Ok(value) => return Ok(value),
-            Err(ticket) => ticket,
+            Err(epoch) => epoch,
         };
-        let asking = PendingLookup { store: &self.store, key, ticket };
+        let lookup = PendingLookup { store: &self.store, key, epoch };
         let value: Option<Bytes> =
             self.client.execute(Command::new("GET").arg(key).idempotent()).await?.try_into()?;
-        // A copy of its own: a slice would keep the whole receive buffer.
+        // Copied, because a slice would keep the whole receive buffer alive.
         let value = value.map(|bytes| Bytes::copy_from_slice(&bytes));
-        asking.keep(&value);
+        lookup.keep(&value);
         Ok(value)
     }
 
-    /// Forgets what is known of a key: the next [`get`](Self::get) asks the server.
+    /// Drops the entry of a key: the next [`get`](Self::get) asks the server.
     pub fn forget(&self, key: impl AsRef<[u8]>) {
         self.store.entries().swap_remove(key.as_ref());
     }
 
-    /// The client below, for everything else. What it writes is forgotten here as what others write is.
+    /// The underlying client, for all other commands. Its writes invalidate entries as other clients' writes do.
     #[must_use]
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// What changes on the server from now on, of the keys that were read through [`get`](Self::get) or the client.
+    /// Invalidations from now on, of keys read through [`get`](Self::get) or the client.
     #[must_use]
     pub fn invalidations(&self) -> Invalidations {
-        Invalidations { receiver: self.store.told.subscribe() }
+        Invalidations { receiver: self.store.subscribers.subscribe() }
     }
 
-    /// What was done so far.
+    /// The counters so far.
     #[must_use]
     pub fn stats(&self) -> CacheStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -168,7 +167,7 @@ impl Cache {
 }
 
 impl Invalidations {
-    /// The next one. None once the cache is gone.
+    /// The next invalidation. `None` once the cache was dropped.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
@@ -176,7 +175,7 @@ impl Invalidations {
         match self.receiver.recv().await {
             Ok(invalidation) => Some(invalidation),
             Err(broadcast::error::RecvError::Lagged(_)) => {
-                // What is still queued says no more than this does.
+                // `All` includes everything that is still queued.
                 self.receiver = self.receiver.resubscribe();
                 Some(Invalidation::All)
             }
@@ -189,32 +188,32 @@ impl Invalidations {
 struct Store {
     entries: Mutex<IndexMap<Bytes, Entry>>,
     capacity: usize,
-    tickets: AtomicU64,
+    epochs: AtomicU64,
     hits: AtomicU64,
     misses: AtomicU64,
     invalidations: AtomicU64,
-    told: broadcast::Sender<Invalidation>,
+    subscribers: broadcast::Sender<Invalidation>,
 }
 
 #[derive(Debug)]
 enum Entry {
-    /// The server was asked; a change before the answer is here takes this away, and the answer is not kept.
-    Asked(u64),
-    /// The answer; none for a key that does not exist.
+    /// Requested from the server. A change before the answer removes this entry, and the answer is not kept.
+    Pending(u64),
+    /// The value; `None` for a key that does not exist.
     Value(Option<Bytes>),
 }
 
-/// A value that the server was asked for. Dropped without one, as a call that fails or is dropped, it leaves nothing.
+/// A pending lookup; removes its placeholder when dropped without a result.
 struct PendingLookup<'a> {
     store: &'a Store,
     key: &'a [u8],
-    ticket: u64,
+    epoch: u64,
 }
 
 impl PendingLookup<'_> {
     fn keep(self, value: &Option<Bytes>) {
         if let Some(entry) = self.store.entries().get_mut(self.key)
-            && entry.is_asked(self.ticket)
+            && entry.is_pending(self.epoch)
         {
             *entry = Entry::Value(value.clone());
         }
@@ -224,15 +223,15 @@ impl PendingLookup<'_> {
 impl Drop for PendingLookup<'_> {
     fn drop(&mut self) {
         let mut entries = self.store.entries();
-        if entries.get(self.key).is_some_and(|entry| entry.is_asked(self.ticket)) {
+        if entries.get(self.key).is_some_and(|entry| entry.is_pending(self.epoch)) {
             entries.swap_remove(self.key);
         }
     }
 }
 
 impl Entry {
-    fn is_asked(&self, ticket: u64) -> bool {
-        matches!(self, Self::Asked(asked) if *asked == ticket)
+    fn is_pending(&self, epoch: u64) -> bool {
+        matches!(self, Self::Pending(pending) if *pending == epoch)
     }
 }
 
@@ -241,15 +240,15 @@ impl Store {
         Self {
             entries: Mutex::default(),
             capacity,
-            tickets: AtomicU64::new(0),
+            epochs: AtomicU64::new(0),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             invalidations: AtomicU64::new(0),
-            told: broadcast::Sender::new(WAITING),
+            subscribers: broadcast::Sender::new(WAITING),
         }
     }
 
-    /// The value, or a ticket for whoever asks the server now.
+    /// The cached value, or the epoch of a new lookup.
     fn look_up(&self, key: &[u8]) -> Result<Option<Bytes>, u64> {
         let mut entries = self.entries();
         if let Some(Entry::Value(value)) = entries.get(key) {
@@ -257,14 +256,14 @@ impl Store {
             return Ok(value.clone());
         }
         self.misses.fetch_add(1, Ordering::Relaxed);
-        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
+        let epoch = self.epochs.fetch_add(1, Ordering::Relaxed);
         if !entries.contains_key(key) && entries.len() >= self.capacity {
-            // Any of them with the same chance: none can stay for ever, and the order of hashes decides nothing.
+            // Each with the same chance, so that no entry can stay for ever.
             let any = fastrand::usize(..entries.len());
             entries.swap_remove_index(any);
         }
-        entries.insert(Bytes::copy_from_slice(key), Entry::Asked(ticket));
-        Err(ticket)
+        entries.insert(Bytes::copy_from_slice(key), Entry::Pending(epoch));
+        Err(epoch)
     }
 
     fn take(&self, push: &Push<'_>) {
@@ -291,8 +290,8 @@ impl Store {
                 self.invalidations.fetch_add(keys.len() as u64, Ordering::Relaxed);
             }
         }
-        // Nobody may be listening.
-        let _listeners = self.told.send(invalidation);
+        // There may be no receiver.
+        let _listeners = self.subscribers.send(invalidation);
     }
 
     fn entries(&self) -> MutexGuard<'_, IndexMap<Bytes, Entry>> {
@@ -310,12 +309,12 @@ mod tests {
         let store = Store::new(10);
         let ask = || store.look_up(b"k").expect_err("not known");
         let (first, second) = (ask(), ask());
-        drop(PendingLookup { store: &store, key: b"k", ticket: first });
+        drop(PendingLookup { store: &store, key: b"k", epoch: first });
         assert_eq!(store.entries().len(), 1, "another asks");
-        drop(PendingLookup { store: &store, key: b"k", ticket: second });
+        drop(PendingLookup { store: &store, key: b"k", epoch: second });
         assert_eq!(store.entries().len(), 0);
-        let ticket = ask();
-        PendingLookup { store: &store, key: b"k", ticket }.keep(&None);
+        let epoch = ask();
+        PendingLookup { store: &store, key: b"k", epoch }.keep(&None);
         assert_eq!(store.look_up(b"k"), Ok(None));
     }
 
@@ -330,7 +329,7 @@ mod tests {
             for (key, hits) in keys.iter().zip(&mut hits) {
                 match store.look_up(key.as_bytes()) {
                     Ok(_) => *hits += 1,
-                    Err(ticket) => PendingLookup { store: &store, key: key.as_bytes(), ticket }.keep(&None),
+                    Err(epoch) => PendingLookup { store: &store, key: key.as_bytes(), epoch }.keep(&None),
                 }
             }
             assert!(store.entries().len() <= CAPACITY);

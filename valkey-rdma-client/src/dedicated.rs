@@ -1,4 +1,4 @@
-//! [`Dedicated`]: a connection with one owner, for commands that hold it or change it.
+//! [`Dedicated`]: a connection with one owner, for commands that block it or change it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::resp::Command;
 use crate::resp::Reply;
 use crate::stats::{ConnectionInfo, Purpose};
 
-/// A connection that only its owner uses: [`Client::dedicated`]. No command is refused on it, and none of other tasks
-/// comes in between. Commands have no time limit unless [they bring one](Command::timeout).
+/// A connection with one owner: [`Client::dedicated`]. No command is refused on it, and commands of other tasks do not
+/// come in between. Commands have no time limit unless [they set one](Command::timeout).
 ///
 /// ```no_run
 /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -27,21 +27,21 @@ use crate::stats::{ConnectionInfo, Purpose};
 /// ```
 ///
 /// # End
-/// Dropping it closes the connection. So does dropping a call before its reply: a server that was to block for it
-/// stops, and what it had popped for a reply under way is lost, as with any connection. Later calls then fail.
+/// Dropping it closes the connection. Dropping a call before its reply does so too, and later calls fail. A server
+/// that was to block for the call stops; what it had already popped for the reply is lost, as with any connection.
 #[derive(Debug)]
 pub struct Dedicated {
     client: Client,
-    /// None while a call is under way, and once the connection is useless.
+    /// `None` during a call, and once the connection is unusable.
     raw: Option<RawConnection>,
     info: Arc<ConnectionInfo>,
     cause: Arc<LostCause>,
-    /// Whether the connection is as good as new.
+    /// True if the connection can be reused by another owner.
     reusable: bool,
 }
 
 impl Client {
-    /// Makes a connection of your own, to the same server and with the same login as this client's.
+    /// Opens a dedicated connection, to the same server and with the same login as this client.
     ///
     /// # Errors
     /// [`Error::Connect`], as for [`connect`](Self::connect).
@@ -54,8 +54,8 @@ impl Client {
         Ok(connection)
     }
 
-    /// Sends a command that blocks until something happens (BLPOP, BLMOVE, BZPOPMIN, XREAD BLOCK, WAIT) on a
-    /// connection of its own, and waits for its reply without a time limit but its own.
+    /// Sends a blocking command (BLPOP, BLMOVE, BZPOPMIN, XREAD BLOCK, WAIT) on a dedicated connection and waits for
+    /// its reply. The only time limit is that of the command.
     ///
     /// ```no_run
     /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -66,11 +66,11 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Connect`] if no connection could be made, [`Error::Server`] and [`Error::Lost`] as for any command,
-    /// [`Error::Refused`] for one that would leave the connection changed: those need [`dedicated`](Self::dedicated).
+    /// [`Error::Refused`] for a command that would leave the connection changed: use [`dedicated`](Self::dedicated).
     ///
     /// # Cancel safety
-    /// Dropping the future closes the connection, and so ends the wait on the server too. An element that the server
-    /// had taken by then is lost; use BLMOVE where that matters.
+    /// Dropping the future closes the connection, which ends the wait on the server too. An element that the server
+    /// had already popped is lost; use BLMOVE where that matters.
     pub async fn blocking_command(
         &self,
         args: impl IntoIterator<Item = impl AsRef<[u8]>>,
@@ -85,7 +85,7 @@ impl Client {
         self.checkout().await?.execute(command).await
     }
 
-    /// The command with the client's limit, if it has none.
+    /// Sets the client's time limit on a command without one.
     pub(crate) fn limited(&self, command: Command) -> Command {
         match self.limit(&command) {
             Some(limit) => command.timeout(limit),
@@ -93,7 +93,7 @@ impl Client {
         }
     }
 
-    /// A connection from the pool, or a new one. Goes back to the pool when dropped idle.
+    /// An idle connection from the pool, or a new one. It returns to the pool when dropped idle.
     pub(crate) async fn checkout(&self) -> Result<Dedicated, Error> {
         self.check_open()?;
         let idle =
@@ -111,7 +111,7 @@ impl Client {
 }
 
 impl Dedicated {
-    /// Sends a command, given as its name and arguments, and waits for its reply.
+    /// Sends a command, given as its name and arguments, and returns its reply.
     ///
     /// # Errors
     /// [`Error::Server`], [`Error::Lost`], [`Error::TimedOut`] if the command brings a limit.
@@ -125,7 +125,7 @@ impl Dedicated {
         self.execute(Command::from_args(args)).await
     }
 
-    /// As [`command`](Self::command), for a [`Command`] built before.
+    /// Sends a [`Command`] and returns its reply.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -138,7 +138,7 @@ impl Dedicated {
         Ok(replies.pop().unwrap_or(Ok(Value::Nil))?)
     }
 
-    /// What the connection runs on.
+    /// Describes the connection.
     #[must_use]
     pub fn info(&self) -> &ConnectionInfo {
         &self.info
@@ -162,7 +162,7 @@ impl Dedicated {
         .await
     }
 
-    /// Lends the connection out. It is gone unless `work` returns in time and without failure.
+    /// Runs `work` on the connection. The connection is lost unless `work` succeeds in time.
     pub(crate) async fn with_connection<T>(
         &mut self,
         limit: Option<Duration>,
@@ -193,7 +193,7 @@ impl Dedicated {
         }
     }
 
-    /// Says that the connection is no longer as good as new, or is again.
+    /// Sets whether the connection can be reused by another owner.
     pub(crate) fn set_reusable(&mut self, reusable: bool) {
         self.reusable = reusable;
     }

@@ -1,4 +1,4 @@
-//! [`Endpoint`]: where to connect, how, and as whom; from a URL or built in code.
+//! [`Endpoint`]: the address, transport, login and options of a server; from a URL or built in code.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ mod url;
 
 pub use self::error::EndpointError;
 
-/// What carries the bytes.
+/// The transport of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Transport {
@@ -48,12 +48,12 @@ impl fmt::Display for Transport {
 /// | database | for SELECT; 0 unless given |
 /// | `protocol=` | `resp3` (default) or `resp2` |
 /// | `timeout=` | limit for resolving, connecting and logging in together, as `500ms`, `5s` or `1m`; 5 s unless given |
-/// | `rx_size=` | receive buffer in bytes that the server may fill before we answer, 65536 to 16777216; not on TCP |
+/// | `rx_size=` | receive window in bytes, 65536 to 16777216; not on TCP |
 /// | `device=` | name of the RDMA device, or of the emulated device; not on TCP |
 /// | `gid=` | index into the RDMA device's table of GIDs, which chooses the address to connect from; `rdma` only |
 /// | `source=` | address of this machine to connect from; not on the emulated device |
 /// | `poll=` | `event` (default), `busy` or `adaptive`, see [`Polling`]; not on TCP |
-/// | `fallback=` | `tcp`: if RDMA cannot be had, connect to the same host and port over TCP, and say so; not on TCP |
+/// | `fallback=` | `tcp`: if RDMA fails, connect to the same host and port over TCP, and report it; not on TCP |
 ///
 /// ```
 /// use valkey_rdma_client::{Endpoint, Transport};
@@ -86,11 +86,11 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The port of a URL that names none.
+    /// The default port.
     pub const DEFAULT_PORT: u16 = 6379;
-    /// The connect timeout unless set.
+    /// The default connect timeout.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
-    /// Lengths of the receive buffer that can be asked for, in bytes: 64 KiB to 16 MiB.
+    /// Valid lengths of the receive window in bytes: 64 KiB to 16 MiB.
     ///
     /// Source: spec clause W-2. A Valkey server allocates and pins as much as we announce, and ends when it cannot.
     pub const RX_SIZES: RangeInclusive<u32> = 65_536..=16_777_216;
@@ -116,14 +116,14 @@ impl Endpoint {
         }
     }
 
-    /// Logs in as this user. The default user has the name `default`.
+    /// Sets the user and password for the login. The default user is named `default`.
     pub fn set_login(&mut self, user: impl Into<String>, password: impl Into<String>) -> &mut Self {
         self.user = Some(user.into());
         self.password = Some(password.into());
         self
     }
 
-    /// Logs in the default user with this password.
+    /// Sets the password of the default user.
     pub fn set_password(&mut self, password: impl Into<String>) -> &mut Self {
         self.user = None;
         self.password = Some(password.into());
@@ -142,57 +142,56 @@ impl Endpoint {
         self
     }
 
-    /// Limits the whole of a connect: resolving, connecting, logging in. Default 5 s. A short limit gives up on busy
-    /// servers, a long one delays the news of a dead one.
+    /// Limits a connect as a whole: resolving, connecting, logging in. Default 5 s. Shorter gives up on busy servers;
+    /// longer reports dead servers later.
     pub fn set_timeout(&mut self, timeout: Duration) -> &mut Self {
         self.timeout = timeout;
         self
     }
 
-    /// Sets the receive buffer in bytes. Default: the transport's. A small one costs round trips for large replies,
-    /// a large one pins memory, here and on the server. Range [`RX_SIZES`](Self::RX_SIZES), 65536 to 16777216;
-    /// connecting with a value outside is an error, and so is connecting over TCP with any.
+    /// Sets the receive window in bytes. Default: the transport's. Smaller costs round trips for large replies; larger
+    /// pins more memory, here and on the server. Range [`RX_SIZES`](Self::RX_SIZES), 65536 to 16777216. Connecting
+    /// with a value outside, or over TCP with any value, is an error.
     pub fn set_rx_size(&mut self, bytes: u32) -> &mut Self {
         self.rx_size = Some(bytes);
         self
     }
 
-    /// Names the RDMA device to use. Default: the one that routes to the server. Connecting over TCP with it is an
-    /// error.
+    /// Sets the RDMA device by name. Default: the one that routes to the server. Over TCP this is an error.
     pub fn set_device(&mut self, name: impl Into<String>) -> &mut Self {
         self.device = Some(name.into());
         self
     }
 
-    /// Whether to connect to the same host and port over TCP if RDMA cannot be had. Default: no, the connect fails.
-    /// Never in silence: [`info`](crate::Client::info) has the reason, and a warning is logged. RDMA gets half of
-    /// the [timeout](Self::set_timeout). A server's refusal, such as of a password, is final either way.
+    /// Allows a TCP connection to the same host and port if RDMA fails. Default: no, the connect fails. A fallback is
+    /// always reported: [`info`](crate::Client::info) has the reason, and a warning is logged. RDMA gets half of the
+    /// [timeout](Self::set_timeout). If the server refuses the login, there is no fallback.
     pub fn set_fallback(&mut self, to_tcp: bool) -> &mut Self {
         self.fallback = to_tcp;
         self
     }
 
-    /// Connects from the address behind this entry of the RDMA device's table of GIDs (`ibv_devinfo -v`). Default: the
-    /// route decides. RoCE only; connecting over anything but `rdma` with it is an error.
+    /// Connects from the address at this index of the RDMA device's GID table (`ibv_devinfo -v`). Default: the route
+    /// decides. RoCE only; an error with any scheme but `rdma`.
     pub fn set_gid(&mut self, index: u32) -> &mut Self {
         self.gid = Some(index);
         self
     }
 
-    /// Connects from this address of the machine, and so through its interface. Default: what the route says.
+    /// Connects from this local address, and through its interface. Default: the route decides.
     pub fn set_source(&mut self, address: IpAddr) -> &mut Self {
         self.source = Some(address);
         self
     }
 
-    /// Sets how the connection waits for its device. Default [`Polling::Event`]; `Busy` takes a CPU. Connecting over
-    /// TCP with another is an error.
+    /// Sets how the connection waits for its device. Default [`Polling::Event`]; `Busy` uses a whole CPU. Over TCP,
+    /// any other mode is an error.
     pub fn set_polling(&mut self, mode: Polling) -> &mut Self {
         self.polling = mode;
         self
     }
 
-    /// What carries the bytes, or is tried first.
+    /// The transport, or the one tried first.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.transport
@@ -216,7 +215,7 @@ impl Endpoint {
         self.user.as_deref()
     }
 
-    /// The password to log in with. Mind where you print it.
+    /// The password of the login. Take care not to log it.
     #[must_use]
     pub fn password(&self) -> Option<&str> {
         self.password.as_deref()
@@ -234,7 +233,7 @@ impl Endpoint {
         self.protocol
     }
 
-    /// Limit for the whole of a connect.
+    /// The limit for a connect as a whole.
     #[must_use]
     pub fn timeout(&self) -> Duration {
         self.timeout
@@ -258,7 +257,7 @@ impl Endpoint {
         self.source
     }
 
-    /// Whether TCP is tried after RDMA.
+    /// True if TCP is tried after RDMA.
     #[must_use]
     pub fn fallback(&self) -> bool {
         self.fallback
@@ -270,7 +269,7 @@ impl Endpoint {
         self.gid
     }
 
-    /// How the connection is to wait for its device.
+    /// How the connection waits for its device.
     #[must_use]
     pub fn polling(&self) -> Polling {
         self.polling
@@ -285,7 +284,7 @@ impl Endpoint {
         }
     }
 
-    /// Refuses what the setters let pass, and what makes no sense together.
+    /// Checks values that the setters accept, and combinations.
     pub(crate) fn check(&self) -> Result<(), EndpointError> {
         if self.host.is_empty() {
             return Err(EndpointError::MissingHost);

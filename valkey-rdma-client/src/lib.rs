@@ -15,14 +15,14 @@
 //! ```
 //!
 //! # Where to connect
-//! A URL says over what: `rdma://` is RDMA through kernel verbs (feature `verbs`), `valkey://` and `redis://` are TCP,
-//! and `emulated://` is a software device for tests and trials on machines without RDMA. [`Endpoint`] lists the
-//! options and can be built in code. Nothing falls back to anything by itself: `fallback=tcp` allows it, and
-//! [`Client::info`] then says why it was needed.
+//! The URL scheme chooses the transport. `rdma://` is RDMA through kernel verbs (feature `verbs`), `valkey://` and
+//! `redis://` are TCP, and `emulated://` is a software device for tests and trials on machines without RDMA (feature
+//! `emulated`). [`Endpoint`] lists the options and can also be built in code. An RDMA endpoint uses RDMA only, by
+//! default. `fallback=tcp` allows TCP, and [`Client::info`] then gives the reason.
 //!
 //! # Many tasks, one connection
-//! Clone the [`Client`] into as many tasks as you like. Commands that wait at the same time leave together, which is
-//! where most of the speed comes from:
+//! Clone the [`Client`] into as many tasks as you like. Commands that wait at the same time are sent together, which
+//! is where most of the speed comes from:
 //!
 //! ```no_run
 //! # use valkey_rdma_client::{Client, Error};
@@ -41,11 +41,11 @@
 //! # }
 //! ```
 //!
-//! A task with several commands at hand puts them into a [`Pipeline`], or into a [`Transaction`] if they belong
-//! together. [`Config::connections`] makes it more connections than one.
+//! A task with several commands ready puts them into a [`Pipeline`], or into a [`Transaction`] if they belong
+//! together. [`Config::connections`] opens more than one connection.
 //!
 //! # Replies and types
-//! A reply is a [`Value`], which converts to what the caller wants ([`FromValue`]):
+//! A reply is a [`Value`], which converts to Rust types ([`FromValue`]):
 //!
 //! ```no_run
 //! # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -55,38 +55,38 @@
 //! # }
 //! ```
 //!
-//! With feature `redis`, redis-rs's typed commands, scripts and pipelines run on a [`Client`] as they are.
+//! With feature `redis`, redis-rs's typed commands, scripts and pipelines run on a [`Client`] unchanged.
 //!
 //! # When something fails
-//! An error reply is [`Error::Server`] and leaves the connection as it was. A lost connection comes back by itself;
-//! commands wait for it for a while. What was under way is sent again only if that is safe. [`Error::fate`] answers what
-//! matters before a retry:
+//! An error reply is [`Error::Server`] and leaves the connection usable. After a lost connection, the client
+//! reconnects, and commands wait for [`Config::offline_timeout`]. Commands that were in flight are sent again only if
+//! that is safe. [`Error::fate`] answers the question that matters before a retry:
 //!
 //! ```no_run
 //! # use valkey_rdma_client::{Client, Error, Fate};
 //! # async fn example(client: Client) {
 //! match client.command(["INCR", "visits"]).await {
 //!     Ok(count) => println!("{:?}", count.as_int()),
-//!     Err(Error::Server(error)) => println!("the server said no: {error}"),
+//!     Err(Error::Server(error)) => println!("the server refused: {error}"),
 //!     Err(error) if error.fate() == Fate::NotSent => println!("not counted, safe to try again: {error}"),
-//!     Err(error) => println!("counted or not, nobody knows: {error}"),
+//!     Err(error) => println!("unknown whether it was counted: {error}"),
 //! }
 //! # }
 //! ```
 //!
-//! # What needs a connection of its own
+//! # What needs a dedicated connection
 //! | for | use |
 //! |---|---|
 //! | subscriptions | [`Client::subscriber`] |
 //! | WATCH | [`Client::watch`] |
-//! | commands that block | [`Client::blocking_command`] |
+//! | blocking commands | [`Client::blocking_command`] |
 //! | values of many megabytes | [`Client::get_into`], [`Client::stream_reply`], [`Client::stream_argument`] |
 //! | anything else that changes a connection | [`Client::dedicated`] |
 //!
-//! [`Cache`] keeps values on this side for as long as the server says that they hold.
+//! [`Cache`] keeps values on the client and drops each one when the server reports that it changed.
 //!
 //! # Large values without copies
-//! Over RDMA, what lies in a [`BufferPool`] is sent from where it is, without passing through a send buffer:
+//! Over RDMA, bytes in a [`BufferPool`] are sent from where they lie, without passing through a send buffer:
 //!
 //! ```no_run
 //! # use valkey_rdma_client::{BufferPool, Client, Command};
@@ -100,22 +100,36 @@
 //! # }
 //! ```
 //!
-//! [`Client::get_into`] reads a value into memory of your own, with the one copy that the protocol takes: out of the
-//! window that the server has written it to.
+//! [`Client::get_into`] reads a value into memory of the caller. The protocol requires one copy: out of the receive
+//! window that the server has written.
 //!
 //! # Features
 //! | feature | what it adds |
 //! |---|---|
-//! | `verbs` (default) | `rdma://` over kernel verbs; links rdma-core |
+//! | `verbs` (default) | `rdma://` over kernel verbs; loads rdma-core's libraries at the first use |
 //! | `redis` | redis-rs's `ConnectionLike` for [`Client`] |
 //! | `blocking` | `blocking`, the client for programs without an async runtime |
-//! | `metrics` | counters through the `metrics` facade: `valkey_client_commands_total`, `_batches_total`, `_replies_total`, `_reconnects_total`, `_retries_total`, `_timeouts_total` |
+//!
+//! # What ends a wait
+//! With default settings, no server can make a call wait for ever:
+//!
+//! | the server | ends with | after |
+//! |---|---|---|
+//! | accepts but never answers the login | [`Error::Connect`] | the endpoint's `timeout=`, 5 s |
+//! | sends no reply, or half of one | [`Error::TimedOut`] | [`Config::command_timeout`], 30 s |
+//! | announces a string longer than 16 GiB | [`Error::Lost`] with a [`ProtocolError`] | at once |
+//! | sends nothing, not even keepalives | [`Error::Lost`] | [`Config::keepalive_timeout`], 20 s |
+//! | sends keepalives, but offers no receive window | [`Error::Lost`] | [`Config::stall_timeout`], 30 s |
+//! | does not reply while [`Client::close`] waits | `close` returns | [`Config::close_timeout`], 3 s |
+//!
+//! Calls on a [`Dedicated`] connection and blocking commands have no time limit of their own, because they may block on
+//! purpose. The two limits for connections end them too.
 //!
 //! # How it works
-//! One task per connection drives the stream. Calls hand it encoded commands through a bounded queue; it writes what
-//! waits in batches, reads at the same time, and gives each reply to the oldest request without one. A caller that has
-//! the connection for itself writes its command itself, while it is polled. One that has gone away keeps its place in
-//! the order of replies. When the connection is lost, the same task makes the next one, and the queue outlives both.
+//! One task per connection drives the stream. Callers pass encoded commands to it through a bounded queue. It writes
+//! waiting commands in batches, reads at the same time, and delivers each reply to the oldest unanswered request. A
+//! caller that uses the connection alone writes its command directly. A call that is dropped keeps its place in the
+//! order of replies. When the connection is lost, the same task reconnects, and the queue outlives both connections.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "blocking")]

@@ -1,4 +1,4 @@
-//! [`Pipeline`]: commands that leave together.
+//! [`Pipeline`]: commands that are sent together.
 
 use std::borrow::Borrow;
 use std::pin::pin;
@@ -14,8 +14,8 @@ use crate::resp::EncodedPipeline;
 use crate::resp::{Command, CommandClass};
 use crate::resp::{RefusedCommand, Reply};
 
-/// Commands sent as one, without waiting for replies in between. No command of another task comes between them,
-/// which makes MULTI to EXEC safe here.
+/// Commands sent together, without waiting for replies in between. No command of another task comes between them, so
+/// MULTI to EXEC is safe here.
 ///
 /// ```no_run
 /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -34,14 +34,14 @@ use crate::resp::{RefusedCommand, Reply};
 pub struct Pipeline {
     client: Client,
     commands: EncodedPipeline,
-    /// Why it cannot be sent: the first command that cannot.
+    /// Why the pipeline cannot be sent: its first refused command.
     refused: Option<RefusedCommand>,
-    /// The name, as given, of the command that began a transaction which is still open.
+    /// Name of the command that began a transaction still open.
     multi: Option<String>,
 }
 
 impl Client {
-    /// Begins a pipeline: commands that leave together and stay together.
+    /// Begins a pipeline.
     pub fn pipeline(&self) -> Pipeline {
         Pipeline { client: self.clone(), commands: EncodedPipeline::default(), refused: None, multi: None }
     }
@@ -59,14 +59,13 @@ impl Pipeline {
         self
     }
 
-    /// Adds a command built before.
+    /// Adds a [`Command`].
     pub fn with(mut self, command: Command) -> Self {
         self.push(command);
         self
     }
 
-    /// As [`with`](Self::with), in place; for loops. A command that is sent often need not be built or cloned each time: a
-    /// reference does as well.
+    /// Adds a command in place, for loops. A command that is sent often can be passed by reference.
     pub fn push(&mut self, command: impl Borrow<Command>) -> &mut Self {
         let command = command.borrow();
         if self.refused.is_none() {
@@ -85,27 +84,27 @@ impl Pipeline {
         self
     }
 
-    /// How many commands there are.
+    /// Number of commands.
     #[must_use]
     pub fn len(&self) -> usize {
         self.commands.count()
     }
 
-    /// Whether there are none.
+    /// True if there are no commands.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.commands.count() == 0
     }
 
-    /// Sends the commands and waits for all replies: one per command, in order. An error reply to one command
-    /// says nothing about the others, so it is an element, not a failure. Without commands, nothing is sent.
+    /// Sends the commands and waits for all replies: one per command, in order. The error reply to one command says
+    /// nothing about the others, so it is an element of the result. Without commands, nothing is sent.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the connection ended before the last reply, [`Error::TimedOut`] if it did not come in time, [`Error::Refused`] if some command cannot be
-    /// shared; then none was sent.
+    /// [`Error::Lost`] if the connection ended before the last reply, [`Error::TimedOut`] if the replies did not come
+    /// in time, [`Error::Refused`] if a command cannot be shared; then none was sent.
     ///
     /// # Cancel safety
-    /// Dropping the future drops the replies, never shifts those of others. The commands may or may not run.
+    /// Dropping the future discards the replies and never shifts those of others. The commands may or may not run.
     pub async fn send(mut self) -> Result<Vec<Result<Value, ServerError>>, Error> {
         self.check()?;
         if self.is_empty() {
@@ -114,12 +113,12 @@ impl Pipeline {
         self.client.run_pipeline(self.commands).await
     }
 
-    /// As [`send`](Self::send), but hands over every reply, with its command's place, as soon as it is here: for long
-    /// pipelines, whose replies then never are in memory together.
+    /// Sends as [`send`](Self::send) does, but passes each reply to `each` with the index of its command as soon as it
+    /// arrives. Long pipelines then never hold all replies in memory.
     ///
     /// # Errors
-    /// As [`send`](Self::send); the replies that came before were handed over. Once the first was, nothing is sent again
-    /// after a lost connection, not even commands that are idempotent.
+    /// Same errors as [`send`](Self::send), after the replies that had arrived were passed on. Once the first was,
+    /// nothing is sent again after a lost connection, not even idempotent commands.
     ///
     /// # Cancel safety
     /// As [`send`](Self::send).
@@ -152,7 +151,7 @@ impl Pipeline {
         }
     }
 
-    /// Refuses what cannot be shared, a transaction left open included.
+    /// Refuses commands that cannot be shared, and a transaction left open.
     fn check(&mut self) -> Result<(), RefusedCommand> {
         match (self.refused.take(), self.multi.take()) {
             (Some(refusal), _) => Err(refusal),

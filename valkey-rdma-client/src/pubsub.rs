@@ -20,33 +20,34 @@ mod task;
 use task::{SubscriptionRequest, Task};
 use valkey_rdma_resp::ServerError;
 
-/// How many events wait for a subscriber unless told otherwise.
+/// Default capacity of a subscriber's event queue.
 pub const DEFAULT_CAPACITY: usize = 1024;
 
-/// What becomes of a subscriber that does not take its messages as fast as they come.
+/// What happens if a subscriber takes messages more slowly than they arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SlowConsumer {
-    /// Messages that find the queue full are dropped, and an [`Event::Missed`] tells how many. The default.
+    /// Messages are dropped while the queue is full, and [`Event::Missed`] reports how many. The default.
     #[default]
     Drop,
     /// The connection is closed and the subscriber fails with [`LostCause::SlowConsumer`].
     Disconnect,
 }
 
-/// What a subscriber sees.
+/// An event of a subscriber.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
     /// A message.
     Message(Message),
-    /// So many messages were dropped here, because this subscriber was too slow.
+    /// This many messages were dropped here, because the subscriber was too slow.
     Missed(u64),
-    /// The connection was lost, and the subscriptions hold again on a new one, but for those [refused](Self::Refused).
-    /// What was published in between is lost. Messages of subscriptions that held before the last did come before this.
+    /// The connection was lost and the subscriptions are restored on a new one, except those [refused](Self::Refused).
+    /// Messages published in between are lost. Messages on already restored subscriptions may arrive before this
+    /// event.
     Reconnected,
-    /// A subscription that held on a lost connection is refused on the new one. It is asked for again on the next.
+    /// A subscription of the lost connection is refused on the new one. It is requested again on the next.
     Refused {
-        /// What it is a subscription to.
+        /// Kind of the subscription.
         to: Subscription,
         /// The name or pattern.
         name: Bytes,
@@ -59,26 +60,26 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Message {
-    /// Where it was published.
+    /// The channel it was published on.
     pub channel: Bytes,
-    /// The pattern that let it through, for a subscription to a pattern.
+    /// The matching pattern, for a subscription to a pattern.
     pub pattern: Option<Bytes>,
-    /// What was published.
+    /// The message itself.
     pub payload: Bytes,
 }
 
-/// What can be subscribed to.
+/// Kinds of subscriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Subscription {
     /// A channel by name: SUBSCRIBE.
     Channel,
     /// All channels that match a pattern: PSUBSCRIBE.
     Pattern,
-    /// A channel of a cluster's shard: SSUBSCRIBE.
+    /// A shard channel: SSUBSCRIBE.
     Shard,
 }
 
-/// Subscriptions, on a connection of their own: [`Client::subscriber`].
+/// Subscriptions on a dedicated connection: [`Client::subscriber`].
 ///
 /// ```no_run
 /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -99,13 +100,13 @@ pub enum Subscription {
 /// # }
 /// ```
 ///
-/// It is a [`Stream`] too, which ends after its first error. After a lost connection it subscribes again by itself, if the client may
-/// [reconnect](crate::Config::reconnect). RESP2 and RESP3 alike.
+/// It is also a [`Stream`], which ends after its first error. After a lost connection it resubscribes automatically,
+/// if the client may [reconnect](crate::Config::reconnect). Works with RESP2 and RESP3.
 ///
 /// # Slow consumers
-/// Events wait in a queue of bounded length ([`DEFAULT_CAPACITY`]); what happens to a message when it is full is a
-/// [`SlowConsumer`]; other events wait for room. The connection is read on either way, so that the server's own limit
-/// (`client-output-buffer-limit pubsub`) is not met.
+/// Events wait in a queue of bounded length ([`DEFAULT_CAPACITY`]). When it is full, [`SlowConsumer`] decides what
+/// happens to messages; other events wait for room. The connection is read in either case, so the server's own limit
+/// (`client-output-buffer-limit pubsub`) is not reached.
 ///
 /// # End
 /// Dropping it closes the connection.
@@ -115,11 +116,11 @@ pub struct Subscriber {
     events: mpsc::Receiver<Event>,
     shared: Arc<Shared>,
     limit: Option<std::time::Duration>,
-    /// Whether the stream has told its end.
+    /// True once the stream has returned its error.
     ended: bool,
 }
 
-/// What subscriber and task both know.
+/// State shared by the subscriber and its task.
 #[derive(Debug)]
 struct Shared {
     peer: Arc<str>,
@@ -140,7 +141,7 @@ impl Shared {
 }
 
 impl Client {
-    /// Makes a connection for subscriptions, with the same login as this client's.
+    /// Opens a connection for subscriptions, with the same login as this client.
     ///
     /// # Errors
     /// [`Error::Connect`], as for [`connect`](Self::connect); [`Error::Lost`] after [`close`](Self::close).
@@ -151,7 +152,7 @@ impl Client {
         self.subscriber_with(DEFAULT_CAPACITY, SlowConsumer::default()).await
     }
 
-    /// As [`subscriber`](Self::subscriber), with room for so many events, at least 1, and a policy for more.
+    /// Opens a subscriber with this capacity of its event queue, at least 1, and a policy for when it is full.
     ///
     /// # Errors
     /// As [`subscriber`](Self::subscriber).
@@ -177,8 +178,8 @@ impl Subscriber {
     /// Subscribes, and returns when the server has confirmed.
     ///
     /// # Errors
-    /// [`Error::Server`] if it refuses, [`Error::Lost`] if the subscriber is at its end, [`Error::TimedOut`] after
-    /// the client's command timeout; the subscription is still wanted then.
+    /// [`Error::Server`] if the server refuses, [`Error::Lost`] if the subscriber has ended, [`Error::TimedOut`] after
+    /// the client's command timeout; the subscription is still requested then.
     ///
     /// # Cancel safety
     /// Dropping the future does not undo the subscription.
@@ -190,7 +191,8 @@ impl Subscriber {
         self.order(to, true, names).await
     }
 
-    /// Ends subscriptions, and returns when the server has confirmed. Messages that came before are still delivered.
+    /// Ends subscriptions, and returns when the server has confirmed. Messages that arrived before are still
+    /// delivered.
     ///
     /// # Errors
     /// As [`subscribe`](Self::subscribe).
@@ -208,8 +210,8 @@ impl Subscriber {
     /// The next event.
     ///
     /// # Errors
-    /// [`Error::Lost`] at the end: the connection was lost without leave to reconnect, or this subscriber was too
-    /// slow and [so it was asked for](SlowConsumer::Disconnect).
+    /// [`Error::Lost`] at the end: the connection was lost with reconnecting disabled, or the subscriber was too slow
+    /// and its policy is [`SlowConsumer::Disconnect`].
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
@@ -220,13 +222,13 @@ impl Subscriber {
         }
     }
 
-    /// What the connection runs on, or the last one ran on.
+    /// Describes the connection, or the last one.
     #[must_use]
     pub fn info(&self) -> Arc<ConnectionInfo> {
         self.shared.info.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// How many messages were dropped so far because this subscriber was too slow.
+    /// How many messages were dropped so far because the subscriber was too slow.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.shared.missed.load(Ordering::Relaxed)

@@ -1,4 +1,5 @@
-//! redis-rs's [`ConnectionLike`] for [`Client`]: `cmd()`, `pipe()`, `AsyncCommands` and `Script` on our multiplexer.
+//! redis-rs's [`ConnectionLike`] for [`Client`]: `cmd()`, `pipe()`, `AsyncCommands` and `Script` run on our
+//! multiplexer.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -12,8 +13,8 @@
 //! # }
 //! ```
 //!
-//! Pub/sub has its own types here and there; use [`Client::subscriber`]. Commands that block go to a
-//! [connection of their own](Client::blocking_command); those that would change the shared one are refused, as always.
+//! For pub/sub, use [`Client::subscriber`]. Blocking commands run on a [dedicated
+//! connection](Client::blocking_command); commands that would change the shared connection are refused, as always.
 
 use std::io;
 
@@ -97,7 +98,7 @@ fn to_redis(value: Value) -> RedisResult<RedisValue> {
         Value::Verbatim(bytes) => {
             RedisValue::VerbatimString { format: VerbatimFormat::Text, text: text(&bytes) }
         }
-        // Of a type that depends on redis-rs's features: its own parser knows which.
+        // The type depends on redis-rs's features, so its own parser decides.
         Value::BigNumber(digits) => redis::parse_redis_value(&[b"(", &digits[..], b"\r\n"].concat())?,
         Value::Array(items) => RedisValue::Array(all(items)?),
         Value::Set(items) => RedisValue::Set(all(items)?),
@@ -114,7 +115,7 @@ fn to_redis(value: Value) -> RedisResult<RedisValue> {
     })
 }
 
-/// Through redis-rs's own parser, so that it tells kinds of errors as it always does.
+/// Uses redis-rs's own parser, so that error kinds match.
 fn error_to_redis(error: &ServerError) -> RedisResult<RedisValue> {
     redis::parse_redis_value(format!("-{} {}\r\n", error.code, error.message).as_bytes())
 }

@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::resp::Command;
 
-/// A script. The server is sent its text once; then its digest does.
+/// A Lua script. Its text is sent to the server once; later calls send only its digest.
 ///
 /// ```no_run
 /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -22,8 +22,8 @@ use crate::resp::Command;
 /// # }
 /// ```
 ///
-/// A server that has forgotten the script, as after a restart, is sent the text again. Clones share what is known of
-/// it.
+/// If the server no longer has the script, for example after a restart, the text is sent again. Clones share the
+/// digest.
 #[derive(Clone, Debug)]
 pub struct Script {
     text: Bytes,
@@ -31,7 +31,7 @@ pub struct Script {
     options: CallOptions,
 }
 
-/// How calls are sent.
+/// Options of calls.
 #[derive(Clone, Copy, Debug, Default)]
 struct CallOptions {
     idempotent: bool,
@@ -57,14 +57,15 @@ impl Script {
         Self { text: text.into(), digest: Arc::default(), options: CallOptions::default() }
     }
 
-    /// Declares that running it twice is as good as once, as [`Command::idempotent`] does.
+    /// Declares that running the script twice has the same effect as once, as [`Command::idempotent`] does.
     #[must_use]
     pub fn idempotent(mut self) -> Self {
         self.options.idempotent = true;
         self
     }
 
-    /// Limits how long a call may take, as [`Command::timeout`] does; sending the text anew has the limit for itself.
+    /// Limits the duration of a call, as [`Command::timeout`] does. Sending the text again has the same limit in
+    /// addition.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.options.timeout = Some(limit);
@@ -95,7 +96,7 @@ impl Script {
             }
         };
         match client.execute(self.options.apply(call.command("EVALSHA", digest))).await {
-            // Unknown means that it did not run.
+            // The server does not know the script, so it did not run.
             Err(Error::Server(error)) if error.kind() == ServerErrorKind::NoScript => {
                 client.execute(self.options.apply(call.command("EVAL", self.text.clone()))).await
             }
@@ -145,7 +146,7 @@ impl Function {
         self
     }
 
-    /// Calls it as one that writes nothing (FCALL_RO): replicas run it too, and it may be sent again after a lost
+    /// Calls it as a read-only function (FCALL_RO): replicas run it too, and it may be sent again after a lost
     /// connection.
     #[must_use]
     pub fn read_only(mut self) -> Self {
@@ -175,7 +176,7 @@ impl Function {
     }
 }
 
-/// Keys and arguments, for a second try too.
+/// Keys and arguments, kept for a second attempt.
 struct Call {
     keys: usize,
     words: Vec<Bytes>,

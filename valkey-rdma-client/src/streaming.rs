@@ -1,5 +1,5 @@
-//! Large values: read into the caller's memory, or streamed in and out, on a connection of their own. How that ends when
-//! a value is not read to its end: [`parting`](crate::connection::drain).
+//! Large values: read into the caller's memory, or streamed in and out, on a dedicated connection. If a value is not
+//! read to its end, the connection is [drained](crate::connection).
 
 mod reader;
 mod writer;
@@ -16,8 +16,8 @@ use crate::resp::RefusedCommand;
 use crate::resp::{CRLF, Command};
 
 impl Client {
-    /// Gets a value into memory of your own: the bytes are copied once, out of the receive window. Returns its
-    /// length; none if there is no such key.
+    /// Reads a value into the caller's memory: the bytes are copied once, out of the receive window. Returns its
+    /// length, or `None` if the key does not exist.
     ///
     /// ```no_run
     /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -34,8 +34,8 @@ impl Client {
     /// for any command.
     ///
     /// # Cancel safety
-    /// Dropping the future closes the connection it used, as for [`ValueReader`]. What is in the buffer then has no
-    /// meaning.
+    /// Dropping the future closes the connection it used, as for [`ValueReader`]. The content of the buffer is then
+    /// undefined.
     pub async fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
         let Some(mut reader) = self.stream_reply(Command::new("GET").arg(key)).await? else {
             return Ok(None);
@@ -53,8 +53,8 @@ impl Client {
         Ok(Some(len))
     }
 
-    /// Sends a command whose reply is one string, such as GET, and hands the string out as it arrives. None if the
-    /// reply is nothing.
+    /// Sends a command whose reply is one string, such as GET, and returns a reader for the string. Returns `None` if
+    /// the reply is null.
     ///
     /// ```no_run
     /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -101,8 +101,8 @@ impl Client {
         }
     }
 
-    /// Sends a command whose last argument, of `len` bytes, you then write piece by piece. It runs when the last byte
-    /// is there, and never if the writer is dropped before.
+    /// Sends a command whose last argument of `len` bytes is written piece by piece. It runs when the last byte has
+    /// arrived, and never if the writer is dropped before.
     ///
     /// ```no_run
     /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {

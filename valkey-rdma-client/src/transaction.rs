@@ -10,7 +10,7 @@ use crate::resp::Reply;
 use crate::resp::{Command, CommandClass};
 use crate::stats::ConnectionInfo;
 
-/// Commands that the server runs with none of another client's in between, all or none.
+/// Commands that the server runs all or none, with no command of another client in between.
 ///
 /// ```no_run
 /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -34,9 +34,9 @@ pub struct Transaction {
 /// Where a transaction runs.
 #[derive(Debug)]
 enum Place {
-    /// On the shared connection: it leaves in one piece.
+    /// On the shared connection, in one piece.
     Shared(Client),
-    /// On the connection that watches.
+    /// On the connection of the WATCH.
     Watching(Client, Box<Dedicated>),
 }
 
@@ -46,8 +46,8 @@ impl Client {
         Transaction { place: Place::Shared(self.clone()), commands: vec![Command::new("MULTI")] }
     }
 
-    /// Watches keys, on a connection of its own: a transaction begun from here is not executed if one of them
-    /// changes before.
+    /// Watches keys on a dedicated connection. A transaction begun from the [`Watch`] is not executed if one of the
+    /// keys changes before.
     ///
     /// ```no_run
     /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -58,7 +58,7 @@ impl Client {
     ///     let stock: i64 = watch.command(["GET", "stock"]).await?.try_into()?;
     ///     let half = (stock / 2).to_string();
     ///     match watch.transaction().command(["SET", "stock", &half]).execute().await {
-    ///         Err(Error::Aborted(AbortedTransaction::Watched)) => {} // somebody was faster
+    ///         Err(Error::Aborted(AbortedTransaction::Watched)) => {} // another client was faster
     ///         other => break other.map(drop),
     ///     }
     /// }
@@ -69,7 +69,7 @@ impl Client {
     /// [`Error::Connect`] if no connection could be made, and as for any command.
     ///
     /// # Cancel safety
-    /// Dropping the future closes the connection it was to watch on.
+    /// Dropping the future closes the dedicated connection.
     pub async fn watch(&self, keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<Watch, Error> {
         let mut command = Command::new("WATCH");
         for key in keys {
@@ -82,7 +82,7 @@ impl Client {
     }
 }
 
-/// A connection that watches keys: [`Client::watch`]. Dropping it forgets them.
+/// A connection that watches keys: [`Client::watch`]. Dropping it ends the watch.
 #[derive(Debug)]
 pub struct Watch {
     client: Client,
@@ -106,7 +106,7 @@ impl Watch {
         self.connection.execute(self.client.limited(command)).await
     }
 
-    /// What the connection runs on.
+    /// Describes the connection.
     #[must_use]
     pub fn info(&self) -> &ConnectionInfo {
         self.connection.info()
@@ -128,28 +128,29 @@ impl Transaction {
         self
     }
 
-    /// Adds a command built before.
+    /// Adds a [`Command`].
     pub fn with(mut self, command: Command) -> Self {
         self.push(command);
         self
     }
 
-    /// As [`with`](Self::with), in place; for loops.
+    /// Adds a command in place, for loops.
     pub fn push(&mut self, command: Command) -> &mut Self {
         self.commands.push(command);
         self
     }
 
-    /// Executes the commands and returns their replies, in order. An error among them is an element: the others ran.
+    /// Executes the commands and returns their replies, in order. An error reply is an element of the result: the
+    /// other commands ran.
     ///
     /// # Errors
-    /// [`Error::Aborted`] if nothing was executed: a watched key changed, or the server refused one of the commands
-    /// beforehand, such as one it does not know; or, with a text of its own, if MULTI was refused and the commands ran
-    /// without it. [`Error::Lost`] and [`Error::TimedOut`] if no reply came.
-    /// [`Error::Refused`] for commands that make no sense in a transaction; nothing was sent then.
+    /// [`Error::Aborted`] if nothing was executed because a watched key changed or the server refused a command
+    /// beforehand. It also reports, with a text of its own, that MULTI was refused and the commands ran without it.
+    /// [`Error::Lost`] and [`Error::TimedOut`] if no reply came. [`Error::Refused`] for commands that are not valid in
+    /// a transaction; then nothing was sent.
     ///
     /// # Cancel safety
-    /// Dropping the future drops the replies. The transaction may run or not, as a whole.
+    /// Dropping the future discards the replies. The transaction runs as a whole or not at all.
     pub async fn execute(mut self) -> Result<Vec<Reply>, Error> {
         for command in &self.commands[1..] {
             check(command)?;
@@ -169,7 +170,7 @@ impl Transaction {
     }
 }
 
-/// What EXEC said, given all replies from MULTI on.
+/// The result of EXEC, given all replies from MULTI on.
 fn results(mut replies: Vec<Reply>) -> Result<Vec<Reply>, Error> {
     match replies.pop() {
         Some(Ok(Value::Array(items))) => Ok(items

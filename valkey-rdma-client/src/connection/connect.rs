@@ -22,7 +22,7 @@ use crate::endpoint::{Endpoint, Transport};
 use crate::error::{ConnectCause, ConnectError};
 use crate::stats::{ConnectionInfo, Purpose};
 
-/// Makes connections to one server, all alike.
+/// Opens connections to one server, all with the same settings.
 pub(crate) struct Connector {
     pub(crate) endpoint: Endpoint,
     pub(crate) config: Config,
@@ -34,9 +34,9 @@ pub(crate) struct Connector {
 /// Where streams come from.
 enum Source {
     Endpoint,
-    /// The program makes them.
+    /// A dialer of the program.
     Dialer(Dialer),
-    /// The program has made one, and no other can be had.
+    /// One stream made by the program; there can be no other.
     Once,
 }
 
@@ -97,7 +97,7 @@ impl Connector {
         Ok(raw)
     }
 
-    /// Logs in over a stream that is there already.
+    /// Logs in over a connected stream.
     pub(crate) async fn log_in(&self, stream: Box<dyn Io>) -> Result<RawConnection, ConnectError> {
         let deadline = ConnectDeadline::of(&self.endpoint);
         let raw = RawConnection::new(Socket::Other(stream), self.plain_info(self.endpoint.transport()), None);
@@ -121,7 +121,7 @@ impl Connector {
         }
         let addresses = timeout_at(deadline.at, resolve(&self.endpoint)).await;
         let addresses = addresses.map_err(|_| deadline.passed(false))??;
-        // What comes after must have time left.
+        // The fallback needs time too.
         let halved = self.endpoint.fallback() && transport != Transport::Tcp;
         let deadline = if halved { &deadline.half() } else { deadline };
         let raw = match transport {
@@ -156,7 +156,7 @@ impl Connector {
         deadline: &ConnectDeadline,
     ) -> Result<RawConnection, ConnectCause> {
         let mut config = TransportConfig::default();
-        // Ours is around it; a connect that takes longer is kept for the next attempt.
+        // The endpoint's timeout applies around this; a connect that takes longer is kept for the next attempt.
         config.connect_timeout(ConnectDeadline::FOREVER).handshake_timeout(deadline.left());
         if let Some(bytes) = self.endpoint.rx_size() {
             config.rx_size(bytes);
@@ -217,7 +217,7 @@ impl Connector {
     }
 }
 
-/// Whether TCP may succeed where RDMA did not: not where the name is unknown or the server has said no.
+/// True if falling back to TCP makes sense: not after a resolve error or a server refusal.
 fn worth_a_fallback(cause: &ConnectCause) -> bool {
     matches!(cause, ConnectCause::Device(_) | ConnectCause::Deadline { .. } | ConnectCause::Lost(_))
 }
@@ -230,8 +230,8 @@ async fn resolve(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, ConnectCause> {
     Ok(found.map_err(|error| ConnectCause::Resolve(Arc::new(error)))?.collect())
 }
 
-/// Tries addresses in turn until one accepts. Each gets an equal share of the time left, so that a dead first one
-/// does not use it up. The last failure is reported.
+/// Tries addresses in order until one accepts. Each gets an equal share of the remaining time, so a dead first address
+/// does not use it up. The last failure is returned.
 async fn dial<S, F>(
     deadline: &ConnectDeadline,
     addresses: &[SocketAddr],
@@ -266,7 +266,7 @@ async fn connect_tcp(
             socket.connect(address).await?
         }
     };
-    // Batches are ours to form; the kernel must not wait for more.
+    // The multiplexer forms batches; the kernel must not delay them.
     stream.set_nodelay(true)?;
     if let Some(limit) = limit {
         let socket = SockRef::from(&stream);
@@ -280,11 +280,11 @@ async fn connect_tcp(
     Ok(stream)
 }
 
-/// The shortest time that keepalive probes know.
+/// The shortest interval of keepalive probes.
 const SECOND: Duration = Duration::from_secs(1);
-/// The longest time that they know: 2^15 - 1 seconds.
+/// The longest interval of keepalive probes: 2^15 - 1 seconds.
 const LONGEST_PROBE: Duration = Duration::from_secs(32_767);
-/// Three of a server's keepalives over RDMA, one every 3 s: one may be late, and one lost to a busy moment.
+/// Three of a server's keepalives over RDMA, one every 3 s: one may be late and one lost.
 const SHORTEST_SILENCE: Duration = Duration::from_secs(9);
 
 /// The end of an endpoint's timeout.
@@ -294,7 +294,7 @@ pub(super) struct ConnectDeadline {
 }
 
 impl ConnectDeadline {
-    /// Stands in for limits beyond any use, which clocks and devices cannot count.
+    /// Replaces limits that clocks and devices cannot represent.
     const FOREVER: Duration = Duration::from_secs(20 * 24 * 3600);
 
     fn of(endpoint: &Endpoint) -> Self {
@@ -302,7 +302,7 @@ impl ConnectDeadline {
         Self { limit, at: Instant::now() + limit }
     }
 
-    /// As if half the time left were all.
+    /// A deadline at half of the remaining time.
     fn half(&self) -> Self {
         Self { limit: self.limit / 2, at: Instant::now() + self.left() / 2 }
     }

@@ -1,8 +1,9 @@
-//! [`DeviceConnects`]: RDMA connects that were begun and have not ended, kept from one attempt to the next.
+//! [`DeviceConnects`]: outstanding RDMA connects, kept from one attempt to the next.
 //!
-//! A connect request that is with the server cannot be taken back: Valkey dies when a client vanishes between request
-//! and accept. So an attempt that times out leaves its connect behind, and the next attempt waits for that one instead of
-//! beginning another. A server that is frozen then costs a few queue pairs, however long it lasts.
+//! A connect request that the server has received cannot be withdrawn: Valkey crashes if a client vanishes between
+//! request and accept. So an attempt that times out leaves its connect outstanding, and the next attempt waits for it
+//! instead of beginning another. A frozen server then costs at most [`MAX_OUTSTANDING`] queue pairs per address, for
+//! however long it is frozen.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,12 +13,12 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use valkey_rdma_transport::{Config, DeviceKind, Stream, TransportError};
 
-/// The most connects to one address that have not ended.
+/// The most outstanding connects to one address.
 const MAX_OUTSTANDING: usize = 3;
-/// Once a connect has taken this long, one more is begun beside it, if there may be: the way to the server may have
-/// changed since.
+/// When the newest connect is older than this, another is begun, up to the limit: the route to the server may have
+/// changed.
 const RENEW_AFTER: Duration = Duration::from_secs(15);
-/// How long a connection that was established after its attempt had timed out waits for the next attempt.
+/// How long a connection that was established after its attempt had timed out is kept for the next attempt.
 const KEPT_FOR: Duration = Duration::from_secs(10);
 
 /// The connects of one client, by address.
@@ -26,7 +27,7 @@ pub(super) struct DeviceConnects {
     addresses: Mutex<Vec<(SocketAddr, Arc<tokio::sync::Mutex<Connects>>)>>,
 }
 
-/// The connects to one address. Locked by the attempt that waits for them: one at a time.
+/// The connects to one address. Locked by the one attempt that waits for them.
 #[derive(Default)]
 struct Connects {
     tasks: JoinSet<Outcome>,
@@ -34,12 +35,12 @@ struct Connects {
     begun: Option<Instant>,
 }
 
-/// How a connect ended. Empty once it was kept for too long.
+/// The result of a connect. Empty after it was kept too long.
 type Outcome = Arc<Mutex<Option<Result<Stream, TransportError>>>>;
 
 impl DeviceConnects {
-    /// Connects, or waits for a connect begun before. Dropping the future leaves the connect to the next attempt;
-    /// dropping `self` abandons it.
+    /// Connects, or waits for an outstanding connect. Dropping the future leaves the connect to the next attempt;
+    /// dropping `self` abandons it to the transport, which completes it in the background.
     pub(super) async fn connect(
         &self,
         device: DeviceKind,
@@ -48,7 +49,7 @@ impl DeviceConnects {
     ) -> Result<Stream, TransportError> {
         let shared = self.connects(address);
         let mut connects = shared.lock().await;
-        // Failures of earlier attempts say nothing about this one.
+        // Earlier failures say nothing about this attempt.
         while let Some(ended) = connects.tasks.try_join_next() {
             if let Ok(outcome) = ended
                 && let Some(Ok(stream)) = take(&outcome)
@@ -83,7 +84,7 @@ impl DeviceConnects {
                     }
                 }
                 Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                // Its runtime has shut down: the next is begun on this one.
+                // Its runtime has shut down: the next connect begins on the current one.
                 Some(Err(_)) | None => {}
             }
         }

@@ -1,7 +1,8 @@
-//! A connection that is given up in the middle of a reply: what is left of the reply is read first, and thrown away.
+//! [`Drain`]: reads outstanding replies before disconnecting.
 //!
-//! Valkey 8.1.1 dies when a client disconnects while a reply waits for its window (spec/peers.md). So over RDMA a
-//! disconnect waits for the end of the reply, in the background and not for ever. Over TCP it does not matter.
+//! Valkey 8.1.1 crashes if a client disconnects while a reply waits for its receive window (spec/peers.md). So over
+//! RDMA a disconnect waits for the end of the reply, in the background and for a limited time. Over TCP this is not
+//! needed.
 
 use std::time::Duration;
 
@@ -14,10 +15,10 @@ use super::io::Socket;
 use crate::error::LostCause;
 use crate::resp::CRLF;
 
-/// How long the rest of a reply may take: 512 MiB, the longest string, at 9 MB/s.
+/// The limit for draining: enough for 512 MiB, the longest string, at 9 MB/s.
 pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What is left of a connection.
+/// A connection that only drains.
 pub(super) struct Drain {
     pub(super) socket: Socket,
     pub(super) decoder: Decoder,
@@ -57,7 +58,7 @@ impl Drain {
         Ok(())
     }
 
-    /// Throws away so many bytes.
+    /// Discards `len` bytes.
     async fn skip(&mut self, len: usize) -> Result<(), LostCause> {
         let left = len - self.decoder.take_some(len).len();
         let skipped = copy(&mut (&mut self.socket).take(left as u64), &mut sink()).await;

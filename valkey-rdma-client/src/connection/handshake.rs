@@ -13,8 +13,8 @@ use crate::error::ConnectCause;
 use crate::resp::Command;
 
 impl Connector {
-    /// Brings a connection into the state that endpoint and config ask for. All commands leave in one write; the
-    /// first refusal that matters is the failure, even if the peer hangs up after it.
+    /// Applies the settings of endpoint and config to a connection. All commands are sent in one write. The first
+    /// refusal that matters is the failure, even if the server closes the connection after it.
     pub(super) async fn set_up(
         &self,
         mut raw: RawConnection,
@@ -43,7 +43,7 @@ impl Connector {
     fn steps(&self) -> impl Iterator<Item = (Command, Step)> {
         let endpoint = &self.endpoint;
         let login = login(endpoint);
-        // Without it, nothing below would tell that the server wants a login: SETINFO is allowed before one.
+        // Without a login command, only PING shows that the server requires one: SETINFO is allowed before a login.
         let probe = login.is_none().then(|| Command::new("PING"));
         let database = endpoint.database();
         let select = (database != 0).then(|| Command::new("SELECT").arg(database.to_string()));
@@ -58,7 +58,7 @@ impl Connector {
     }
 }
 
-/// Takes away what a server quotes of a command that it does not know: a login's arguments hold the password.
+/// Removes the arguments that a server quotes of an unknown command: those of a login contain the password.
 fn without_arguments(mut error: ServerError) -> ServerError {
     if let Some(quoted) = error.message.find(", with args beginning with") {
         error.message.truncate(quoted);
@@ -69,9 +69,9 @@ fn without_arguments(mut error: ServerError) -> ServerError {
 /// What a refusal of a handshake command means.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
-    /// The connection would not be what was asked for.
+    /// The connection would not match the settings.
     Required,
-    /// Some servers do not know it, or do not allow it. Still tells that a login is missing.
+    /// Some servers do not know the command or do not allow it. Still shows that a login is missing.
     BestEffort,
 }
 
@@ -86,7 +86,7 @@ fn login(endpoint: &Endpoint) -> Option<Command> {
         }
         (Protocol::Resp2, None) => None,
         (Protocol::Resp2, Some(password)) => Some(match endpoint.user() {
-            // Servers before 6.0 know no users.
+            // Servers before 6.0 have no users.
             None => Command::from_args(["AUTH", password]),
             Some(user) => Command::from_args(["AUTH", user, password]),
         }),

@@ -22,7 +22,7 @@ struct Idle {
 }
 
 impl IdlePool {
-    /// Ends those that are idle, and keeps no more.
+    /// Closes idle connections and keeps no more.
     pub(crate) fn close(&self) {
         let mut idle = self.idle();
         idle.closed = true;
@@ -33,7 +33,7 @@ impl IdlePool {
         self.idle().closed
     }
 
-    /// A connection that can be used again; closes those that cannot.
+    /// An idle connection, the most recently used first. It may have been closed by the server meanwhile.
     pub(crate) fn take(&self) -> Option<RawConnection> {
         self.idle().connections.pop()
     }

@@ -1,4 +1,4 @@
-//! [`Socket`]: the byte stream below a connection, whatever carries it.
+//! [`Socket`]: the byte stream of a connection, over any transport.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -8,18 +8,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use valkey_rdma_transport::{InlineStream, Stream};
 
-/// What a connection reads from and writes to.
+/// The stream of a connection.
 pub(crate) enum Socket {
     Tcp(TcpStream),
     Device(Stream),
-    /// The same, driven by the task that reads it.
+    /// An RDMA stream that is driven by the task that reads it.
     Inline(InlineStream),
-    /// One that the caller brought along.
+    /// A stream supplied by the program.
     Other(Box<dyn Io>),
 }
 
 impl Socket {
-    /// The same for a task that always has a read pending: it drives the device itself. Only its waker may be used.
+    /// Lets the task that owns the stream drive the device. That task must always have a read pending, and only its
+    /// waker may be used.
     pub(crate) fn driven(self) -> Self {
         match self {
             Self::Device(stream) => Self::Inline(stream.into_inline()),

@@ -1,4 +1,4 @@
-//! [`RawConnection`]: one connection with one owner, before it is shared, or because it never is.
+//! [`RawConnection`]: an exclusively owned RESP connection, before it is handed to a multiplexer.
 
 use std::future::poll_fn;
 use std::io;
@@ -21,17 +21,17 @@ use crate::resp::Command;
 use crate::resp::Reply;
 use crate::stats::{ConnectionInfo, Purpose};
 
-/// A stream with the RESP on it.
+/// A stream with a RESP decoder and a write buffer.
 pub(crate) struct RawConnection {
     pub(crate) socket: Socket,
     pub(crate) decoder: Decoder,
     pub(crate) write_buffer: WriteBuffer,
     pub(crate) info: Arc<ConnectionInfo>,
-    /// Looks at the transport's counters, where the transport is ours.
+    /// Reads the transport's counters, where the transport is ours.
     pub(crate) monitor: Option<Monitor>,
-    /// What a [parting](crate::connection::drain) has to read first.
+    /// What the server still owes, to be drained before a disconnect.
     pub(crate) outstanding: Outstanding,
-    /// On its client's list, once it is logged in.
+    /// Its entry in the client's registry, once logged in.
     pub(crate) registration: Option<Registration>,
     pub(crate) runtime: Handle,
 }
@@ -52,20 +52,20 @@ impl RawConnection {
         }
     }
 
-    /// Says what it is for from now on.
+    /// Changes the purpose shown in the status.
     pub(crate) fn set_purpose(&self, purpose: Purpose) {
         if let Some(registration) = &self.registration {
             registration.set_purpose(purpose);
         }
     }
 
-    /// From now on it is used with one waker only, that of a task that always has a read pending.
+    /// From now on only one waker is used: that of a task that always has a read pending.
     pub(crate) fn drive_inline(&mut self) {
         let socket = mem::replace(&mut self.socket, Socket::Other(Box::new(empty())));
         self.socket = socket.driven();
     }
 
-    /// Writes all that is in the write_buffer.
+    /// Writes everything in the write buffer.
     pub(crate) async fn flush(&mut self) -> Result<(), LostCause> {
         poll_fn(|cx| self.poll_flush(cx)).await.map_err(LostCause::Io)
     }
@@ -75,14 +75,14 @@ impl RawConnection {
         Pin::new(&mut self.socket).poll_flush(cx)
     }
 
-    /// The next value, push messages included. What is in the write_buffer leaves meanwhile.
+    /// Receives the next value, push messages included, and writes the write buffer meanwhile.
     ///
-    /// Cancel safe: what was received so far stays.
+    /// Cancel safe: received bytes are kept.
     pub(crate) async fn receive(&mut self) -> Result<Value, LostCause> {
         poll_fn(|cx| {
             let written = self.poll_flush(cx);
             match (self.poll_receive(cx), written) {
-                // A peer that reads no more may have said why: that comes first.
+                // A peer that stopped reading may have sent the reason: that is returned first.
                 (Poll::Pending, Poll::Ready(Err(error))) => Poll::Ready(Err(LostCause::Io(error))),
                 (received, _) => received,
             }
@@ -108,17 +108,17 @@ impl RawConnection {
         })
     }
 
-    /// Sends commands together and receives a reply to each. As [`exchange_into`](Self::exchange_into).
+    /// Sends commands together and receives a reply to each. Same errors as [`exchange_into`](Self::exchange_into).
     pub(crate) async fn exchange(&mut self, commands: &[Command]) -> Result<Vec<Reply>, LostCause> {
         let mut replies = Vec::with_capacity(commands.len());
         self.exchange_into(commands, &mut replies).await?;
         Ok(replies)
     }
 
-    /// Sends commands together and receives a reply to each; in `replies` are those that came, even if not all did.
-    /// Reads while it writes, as a server may want.
+    /// Sends commands together and receives a reply to each. On failure, `replies` holds those that arrived. Reads
+    /// while it writes, because a server may stop reading until its replies are read.
     ///
-    /// A failure and a dropped future alike leave the connection useless.
+    /// After a failure or a dropped future, the connection is unusable.
     pub(crate) async fn exchange_into(
         &mut self,
         commands: &[Command],
@@ -139,7 +139,7 @@ impl RawConnection {
                             value => Ok(value),
                         });
                     }
-                    // A peer that reads no more may have said why: that is read first.
+                    // A peer that stopped reading may have sent the reason: that is read first.
                     Poll::Ready(Err(cause)) => return Poll::Ready(Err(cause)),
                     Poll::Pending => {
                         return match written {
@@ -154,7 +154,7 @@ impl RawConnection {
         .await
     }
 
-    /// What a peer that takes no more bytes has said about it, if anything.
+    /// The error that a peer sent before it stopped reading, if any.
     pub(crate) fn read_final_error(&mut self) -> Option<ServerError> {
         let mut cx = Context::from_waker(Waker::noop());
         while let Poll::Ready(Ok(value)) = self.poll_receive(&mut cx) {
@@ -165,18 +165,18 @@ impl RawConnection {
         None
     }
 
-    /// Whether the connection can still be used: the peer has neither closed it nor said anything unasked.
+    /// True if the connection can be reused: the peer has neither closed it nor sent anything unexpected.
     pub(crate) fn is_reusable(&mut self) -> bool {
         self.decoder.is_empty() && self.poll_fill(&mut Context::from_waker(Waker::noop())).is_pending()
     }
 }
 
-/// What the server has still to send that is worth waiting for, beside a reply that is in the decoder in part.
+/// What the server still owes, apart from a reply that is partly in the decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outstanding {
-    /// So many replies, once the commands have left. None are due to commands that block.
+    /// This many replies, once the commands are written. Blocking commands owe none.
     Replies(usize),
-    /// So many bytes of a string that is read piece by piece, CRLF included.
+    /// This many bytes of a string that is read piece by piece, CRLF included.
     Bytes(usize),
 }
 
@@ -202,7 +202,7 @@ impl Drop for RawConnection {
     fn drop(&mut self) {
         let (replies, bytes) = match self.outstanding {
             Outstanding::Replies(count) if self.write_buffer.is_written() => (count, 0),
-            // No server answers half a command.
+            // A server does not answer half a command.
             Outstanding::Replies(_) => (0, 0),
             Outstanding::Bytes(left) => (0, left),
         };

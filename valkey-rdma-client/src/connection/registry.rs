@@ -1,4 +1,4 @@
-//! [`ConnectionRegistry`]: the connections that a client has at the moment, whatever for, so that they can be seen and waited for.
+//! [`ConnectionRegistry`]: all open connections of a client, for its status and for `close`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,17 +9,17 @@ use valkey_rdma_transport::Monitor;
 use crate::stats::{ConnectionInfo, ConnectionStatus, Counters, Purpose, State};
 use crate::sync::lock;
 
-/// The list. Each connection is on it until it is closed.
+/// The registry. It lists each connection until it is closed.
 #[derive(Default)]
 pub(crate) struct ConnectionRegistry {
     entries: Mutex<Entries>,
-    /// Told of every connection that is gone.
+    /// Notified of every connection that closes.
     left: Notify,
 }
 
 #[derive(Default)]
 struct Entries {
-    /// In the order in which they were made.
+    /// In the order of creation.
     connections: BTreeMap<u64, Entry>,
     made: u64,
 }
@@ -30,7 +30,7 @@ struct Entry {
     monitor: Option<Monitor>,
 }
 
-/// A connection's place on the list. Dropping it takes the connection off.
+/// Lists a connection. Dropping it removes the entry.
 pub(crate) struct Registration {
     registry: Arc<ConnectionRegistry>,
     number: u64,
@@ -52,7 +52,7 @@ impl ConnectionRegistry {
         Registration { registry: self.clone(), number }
     }
 
-    /// Those that are not shared: of the shared ones, their links know more.
+    /// The connections that are not shared. Their multiplexers know more about the shared ones.
     pub(crate) fn not_shared(&self) -> Vec<ConnectionStatus> {
         let entries = self.entries();
         let others = entries.connections.values().filter(|entry| entry.purpose != Purpose::Shared);
@@ -66,7 +66,7 @@ impl ConnectionRegistry {
         status.collect()
     }
 
-    /// Waits until no connection is at its end and still open.
+    /// Waits until no connection is draining.
     pub(crate) async fn drained(&self) {
         loop {
             let left = self.left.notified();
@@ -83,7 +83,7 @@ impl ConnectionRegistry {
 }
 
 impl Registration {
-    /// Says what the connection is for from now on.
+    /// Changes the purpose of the connection.
     pub(crate) fn set_purpose(&self, purpose: Purpose) {
         if let Some(entry) = self.registry.entries().connections.get_mut(&self.number) {
             entry.purpose = purpose;

@@ -12,20 +12,20 @@ use crate::resp::Command;
 use crate::resp::Commands;
 use crate::resp::EncodeBuffer;
 
-/// The most pieces handed to one vectored write.
+/// The most slices of one vectored write.
 const MAX_SLICES: usize = 16;
-/// A buffer that has grown beyond this is given back when it is empty.
+/// Buffers larger than this are freed when empty.
 pub(crate) const MAX_KEPT: usize = 64 * 1024;
 
 /// Bytes to write, in order.
 pub(crate) struct WriteBuffer {
     pieces: EncodeBuffer,
-    /// How much of the tail of `pieces` was written.
+    /// How much of the tail was written.
     begin: usize,
-    /// Bytes ever pushed, and bytes ever accepted by the stream.
+    /// Total bytes pushed, and total bytes accepted by the stream.
     pushed: u64,
     written: u64,
-    /// Whether the last argument of a command is being written past this.
+    /// True while the last argument of a command is written directly to the stream.
     open: bool,
 }
 
@@ -49,7 +49,7 @@ impl WriteBuffer {
         } as u64;
     }
 
-    /// Appends a command without its last argument, of so many bytes, which are to be written to the stream; then
+    /// Appends a command without its last argument of `len` bytes. The caller writes those to the stream, then calls
     /// [`end_streamed_argument`](Self::end_streamed_argument).
     pub(crate) fn begin_streamed_argument(&mut self, command: &Command, len: usize) {
         let (arguments, parts, tail) = command.encoded();
@@ -76,7 +76,7 @@ impl WriteBuffer {
         self.pieces.push_bytes(bytes);
     }
 
-    /// Makes the tail begin with what was not written, as what is pushed may end it.
+    /// Removes the written part of the tail, because pushing may replace the tail.
     fn forget_written(&mut self) {
         if self.begin > 0 {
             self.pieces.tail.drain(..std::mem::take(&mut self.begin));
@@ -93,7 +93,7 @@ impl WriteBuffer {
         self.written
     }
 
-    /// Whether all was accepted, to the end of a command.
+    /// True if everything was accepted, to the end of a command.
     pub(crate) fn is_written(&self) -> bool {
         self.written == self.pushed && !self.open
     }

@@ -1,6 +1,6 @@
-//! [`EndpointError`]: what is wrong with an endpoint, and what is allowed.
+//! [`EndpointError`]: why an endpoint is invalid, and what is allowed.
 
-/// Why a URL, or an endpoint built in code, makes no sense. Never contains the password.
+/// Why a URL, or an endpoint built in code, is invalid. Never contains the password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
@@ -31,7 +31,7 @@ pub enum EndpointError {
     /// A user but no password.
     #[error("the URL names a user but no password: expected user:password@host")]
     UserWithoutPassword,
-    /// User or password has a write_error `%` sequence, or decodes to something that is not UTF-8.
+    /// User or password has an invalid `%` sequence, or decodes to something that is not UTF-8.
     #[error("user or password is not percent-encoded UTF-8: write '%' as %25")]
     BadEncoding,
     /// The path is not a database number.

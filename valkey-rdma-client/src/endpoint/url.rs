@@ -22,7 +22,7 @@ impl FromStr for Endpoint {
         if text.contains('#') {
             return Err(EndpointError::Fragment);
         }
-        // Before anything quotes the text: what comes after the host may be most of a password.
+        // Checked before any error quotes the text: what follows the host may be most of a password.
         if rest.split_once(['/', '?']).is_some_and(|(_, after)| after.contains('@')) {
             return Err(EndpointError::BareSeparator);
         }

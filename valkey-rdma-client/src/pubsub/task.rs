@@ -18,12 +18,12 @@ use crate::error::{Error, LostCause};
 use crate::resp::Command;
 use crate::stats::Purpose;
 
-/// Commands without all of their confirmations beyond which no more orders are taken.
+/// The most unconfirmed commands; beyond it, no request is taken.
 const MAX_PENDING: usize = 1024;
-/// The most names in one command of those that restore subscriptions.
+/// The most names in one command that restores subscriptions.
 const MAX_NAMES: usize = 256;
 
-/// A change of subscriptions that somebody waits for.
+/// A request to change subscriptions, with a waiting caller.
 #[derive(Debug)]
 pub(super) struct SubscriptionRequest {
     pub(super) kind: Subscription,
@@ -32,16 +32,16 @@ pub(super) struct SubscriptionRequest {
     pub(super) done: oneshot::Sender<Result<(), Error>>,
 }
 
-/// A command that is not confirmed in full.
+/// A command that is not fully confirmed.
 struct Pending {
     kind: Subscription,
     subscribe: bool,
     names: Vec<Bytes>,
-    /// Those of the names that it added to what is wanted, or took away.
+    /// The names that it added to the wanted set, or removed.
     changed: Vec<Bytes>,
-    /// Confirmations still to come, one per name.
+    /// Confirmations outstanding, one per name.
     missing: usize,
-    /// Who waits; nobody for a subscription that is restored.
+    /// The waiting caller; `None` for a restored subscription.
     done: Option<oneshot::Sender<Result<(), Error>>>,
 }
 
@@ -52,18 +52,18 @@ pub(super) struct Task {
     events: mpsc::Sender<Event>,
     shared: Arc<Shared>,
     slow: SlowConsumer,
-    /// What should be subscribed to, confirmed or not.
+    /// The wanted subscriptions, confirmed or not.
     wanted: BTreeSet<(Subscription, Bytes)>,
     pending: VecDeque<Pending>,
-    /// Of `pending`, those that restore subscriptions.
+    /// How many of `pending` restore subscriptions.
     resubscribing: usize,
-    /// Events other than messages that wait for room among the events: they are never dropped.
+    /// Events other than messages that wait for room in the event queue. They are never dropped.
     control_events: VecDeque<Event>,
 }
 
-/// Why a connection is no longer served.
+/// Why serving a connection ended.
 enum Stop {
-    /// The subscriber is gone.
+    /// The subscriber was dropped.
     Gone,
     Lost(LostCause),
 }
@@ -104,7 +104,7 @@ impl Task {
             // A server that ends connections at once gets the growing waits too.
             attempt = if born.elapsed() > STABLE_AFTER { 0 } else { attempt + 1 };
             if for_good || !self.reconnect(attempt).await {
-                // The first cause stands; waiters learn of it as their senders are dropped.
+                // The first cause stands. Waiting callers are notified because their senders are dropped.
                 let _first = self.shared.end.set(Arc::new(cause));
                 return;
             }
@@ -114,7 +114,7 @@ impl Task {
 
     async fn serve(&mut self) -> Stop {
         loop {
-            // Nobody else sends, so the room stays.
+            // This task is the only sender, so the room stays.
             let room = async { drop(self.events.reserve().await) };
             let outcome = tokio::select! {
                 order = self.orders.recv(), if self.pending.len() < MAX_PENDING => match order {
@@ -129,7 +129,7 @@ impl Task {
                     Err(cause) => Err(Stop::Lost(cause)),
                 },
                 () = room, if !self.control_events.is_empty() => {
-                    self.tell();
+                    self.flush_control_events();
                     Ok(())
                 }
                 () = self.events.closed() => Err(Stop::Gone),
@@ -150,7 +150,7 @@ impl Task {
         self.send(Pending { kind, subscribe, missing: names.len(), names, changed, done: Some(done) });
     }
 
-    /// Puts a command into the write_buffer, from where it leaves while the connection is read.
+    /// Puts a command into the write buffer. It is sent while the connection is read.
     fn send(&mut self, pending: Pending) {
         let name = verb(pending.kind, pending.subscribe);
         let command = pending.names.iter().fold(Command::new(name), Command::arg);
@@ -160,7 +160,7 @@ impl Task {
 
     fn take(&mut self, value: Value) -> Result<(), Stop> {
         let items = match value {
-            // RESP2 has no push messages, and nothing else is ever asked for here.
+            // RESP2 has no push messages, and no other command is sent here.
             Value::Push(items) | Value::Array(items) => items,
             Value::Error(error) => {
                 self.refused(error);
@@ -187,8 +187,8 @@ impl Task {
         }
     }
 
-    /// Counts a confirmation towards the oldest command without all of its. A server also ends subscriptions unasked,
-    /// when a slot moves; that confirms nothing.
+    /// Counts a confirmation for the oldest unconfirmed command. A server also ends subscriptions unasked, when a slot
+    /// moves; that confirms nothing.
     fn confirm(&mut self, verb_said: &[u8]) {
         let Some(oldest) = self.pending.front_mut() else { return };
         if !verb(oldest.kind, oldest.subscribe).as_bytes().eq_ignore_ascii_case(verb_said) {
@@ -212,10 +212,10 @@ impl Task {
         };
         let Some(done) = done else {
             if let [name] = &names[..] {
-                // It stays wanted: the server may be of another mind next time.
-                self.notice(Event::Refused { to: kind, name: name.clone(), error });
+                // It stays wanted: the server may accept it next time.
+                self.queue_control_event(Event::Refused { to: kind, name: name.clone(), error });
             } else {
-                // One by one, only those that are to blame are refused.
+                // One by one, so that only the offending ones are refused.
                 names.into_iter().for_each(|name| self.restore_some(kind, vec![name]));
             }
             return self.restored();
@@ -236,8 +236,8 @@ impl Task {
     }
 
     fn deliver(&mut self, message: Message) -> Result<(), Stop> {
-        // What waits comes before.
-        self.tell();
+        // Waiting events come first.
+        self.flush_control_events();
         if self.control_events.is_empty() {
             match self.events.try_send(Event::Message(message)) {
                 Ok(()) => return Ok(()),
@@ -258,22 +258,22 @@ impl Task {
         }
     }
 
-    /// Hands over the events that wait for room, as far as there is some.
-    fn tell(&mut self) {
-        while let Some(notice) = self.control_events.pop_front() {
-            if let Err(error) = self.events.try_send(notice) {
+    /// Sends waiting control events, as far as there is room.
+    fn flush_control_events(&mut self) {
+        while let Some(event) = self.control_events.pop_front() {
+            if let Err(error) = self.events.try_send(event) {
                 return self.control_events.push_front(error.into_inner());
             }
         }
     }
 
-    /// Queues an event that is no message; the same one again says nothing more.
-    fn notice(&mut self, event: Event) {
+    /// Queues a control event. A repeated one replaces the earlier.
+    fn queue_control_event(&mut self, event: Event) {
         self.control_events.retain(|waiting| *waiting != event);
         self.control_events.push_back(event);
     }
 
-    /// `false` if it may not, or nobody wants it any more.
+    /// Returns `false` if reconnecting is disabled or the subscriber was dropped.
     async fn reconnect(&mut self, first: u32) -> bool {
         let Some(backoff) = self.connector.config.reconnect else { return false };
         for attempt in first.. {
@@ -297,7 +297,8 @@ impl Task {
         false
     }
 
-    /// Asks a new connection for all that is wanted, then for what was ordered and not confirmed on the old one.
+    /// Subscribes on a new connection to everything wanted, then repeats the requests that were not confirmed on the
+    /// old one.
     fn restore(&mut self) {
         let mut orders = std::mem::take(&mut self.pending);
         orders.retain(|order| order.done.is_some());
@@ -311,7 +312,7 @@ impl Task {
         for kind in [Subscription::Channel, Subscription::Pattern, Subscription::Shard] {
             let names: Vec<_> =
                 wanted.iter().filter(|(of, _)| *of == kind).map(|(_, name)| name.clone()).collect();
-            // Shards' channels may lie in different slots.
+            // Shard channels may belong to different slots.
             let most = if kind == Subscription::Shard { 1 } else { MAX_NAMES };
             for names in names.chunks(most) {
                 self.restore_some(kind, names.to_vec());
@@ -321,7 +322,7 @@ impl Task {
             self.send(Pending { missing: order.names.len(), ..order });
         }
         if self.resubscribing == 0 {
-            self.notice(Event::Reconnected);
+            self.queue_control_event(Event::Reconnected);
         }
     }
 
@@ -331,11 +332,11 @@ impl Task {
         self.send(Pending { kind, subscribe: true, names, changed, missing, done: None });
     }
 
-    /// One of the commands that restore subscriptions is answered.
+    /// A command that restores subscriptions is answered.
     fn restored(&mut self) {
         self.resubscribing -= 1;
         if self.resubscribing == 0 {
-            self.notice(Event::Reconnected);
+            self.queue_control_event(Event::Reconnected);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! [`Command`]: arguments to RESP bytes, encoded once and ready to leave.
+//! [`Command`]: arguments encoded once as RESP, ready to be sent.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,17 +8,16 @@ use valkey_rdma_resp::put_header;
 
 use super::policy::{self, CommandClass, RefusedCommand};
 
-/// Arguments from this size on, if given as [`Bytes`], travel as they are instead of being copied.
+/// [`Bytes`] arguments of this size or more are sent from where they are instead of being copied.
 pub(crate) const SHARED_FROM: usize = 8 * 1024;
 
-/// Room for most commands, so that encoding them allocates once.
+/// Initial capacity, enough for most commands.
 const TYPICAL: usize = 64;
 
-/// A command, encoded as it goes over the wire.
+/// A command, encoded for the wire.
 ///
-/// Most callers use [`Client::command`](crate::Client::command). Build a `Command` to hand over large arguments
-/// without a copy, or to send the same one again: a clone shares the arguments added by
-/// [`arg_bytes`](Self::arg_bytes).
+/// Most callers use [`Client::command`](crate::Client::command). Build a `Command` to send large arguments without a
+/// copy, or to send the same command again: clones share the arguments added by [`arg_bytes`](Self::arg_bytes).
 ///
 /// ```
 /// use bytes::Bytes;
@@ -67,14 +66,14 @@ impl Command {
         command
     }
 
-    /// Takes over a whole command in RESP, well formed, as another library has encoded it.
+    /// Takes a complete, well-formed RESP command encoded by another library.
     #[cfg(feature = "redis")]
     pub(crate) fn from_packed(packed: Vec<u8>) -> Self {
         let mut command = Self::empty();
         let mut rest = Bytes::from(packed);
         let count = take_number(&mut rest);
         let mut args = rest.clone();
-        // The first two say what kind of command it is, of most.
+        // The first two arguments decide the class of most commands.
         for at in 0..count {
             if at > 1 && !matches!(command.class, CommandClass::Streams { .. }) {
                 break;
@@ -88,15 +87,15 @@ impl Command {
         command
     }
 
-    /// Adds an argument: any bytes at all. They are copied, once.
+    /// Adds an argument of any bytes. They are copied once.
     #[must_use]
     pub fn arg(mut self, arg: impl AsRef<[u8]>) -> Self {
         self.push(arg.as_ref());
         self
     }
 
-    /// Adds an argument without copying it, if it is large enough (8 KiB) for that to pay. Over RDMA it is copied into the
-    /// send buffer later, unless it lies in a [`BufferPool`](crate::BufferPool): then it is sent from there.
+    /// Adds an argument without copying it, if it has at least 8 KiB. Over RDMA it is copied into the send buffer
+    /// later, unless it lies in a [`BufferPool`](crate::BufferPool): then it is sent from there.
     #[must_use]
     pub fn arg_bytes(mut self, arg: Bytes) -> Self {
         if arg.len() < SHARED_FROM {
@@ -111,7 +110,7 @@ impl Command {
         self
     }
 
-    /// Declares that running the command twice is as good as once, so that the client may send it again when the
+    /// Declares that running the command twice has the same effect as once. The client may then send it again if the
     /// connection is lost before its reply. GET is such a command, and SET without options; INCR is not.
     ///
     /// ```no_run
@@ -128,8 +127,8 @@ impl Command {
         self
     }
 
-    /// Limits how long this command may take, from the call to its reply, instead of the client's
-    /// [`command_timeout`](crate::Config::command_timeout). In a pipeline, the longest limit counts.
+    /// Limits the duration of this command, instead of the client's
+    /// [`command_timeout`](crate::Config::command_timeout). In a pipeline, the longest limit applies.
     #[must_use]
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.timeout = Some(limit);
@@ -148,17 +147,17 @@ impl Command {
         self.class
     }
 
-    /// The refusal of a command without even a name.
+    /// The refusal of a command without a name.
     pub(crate) fn without_name(&self) -> Option<RefusedCommand> {
         if self.class == CommandClass::Empty { self.refusal() } else { None }
     }
 
-    /// Whether its reply may be a long time coming.
+    /// True if the command may block.
     pub(crate) fn blocks(&self) -> bool {
         self.class == CommandClass::Blocks
     }
 
-    /// The reason not to send this command on a shared connection, if there is one.
+    /// The refusal of this command on a shared connection, if any.
     pub(crate) fn refusal(&self) -> Option<RefusedCommand> {
         let reason = match self.class {
             CommandClass::Empty => policy::EMPTY,
@@ -168,7 +167,7 @@ impl Command {
         Some(RefusedCommand { command: self.name(), reason })
     }
 
-    /// As [`refusal`](Self::refusal), for a command that is sent by itself, on any connection but its caller's own.
+    /// The refusal of this command outside a pipeline, on any connection but a dedicated one.
     pub(crate) fn refusal_outside_pipeline(&self) -> Option<RefusedCommand> {
         match self.class {
             CommandClass::Multi => {
@@ -186,7 +185,7 @@ impl Command {
         }
     }
 
-    /// The name for messages.
+    /// The name, for error texts.
     pub(crate) fn name(&self) -> String {
         let first = self.parts.first().map_or(&self.tail[..], |part| &part[..]);
         match first.split(|&byte| byte == b'\n').nth(1) {
@@ -195,7 +194,7 @@ impl Command {
         }
     }
 
-    /// The bytes for the wire, in order: how many arguments, then the encoded arguments in pieces.
+    /// The encoded form: the number of arguments, then the encoded arguments in order.
     pub(crate) fn encoded(&self) -> (usize, &[Bytes], &[u8]) {
         (self.arguments, &self.parts, &self.tail)
     }
@@ -211,14 +210,14 @@ impl Command {
         }
     }
 
-    /// Counts an argument and learns from it what kind of command this is.
+    /// Counts an argument and updates the class of the command.
     fn classify_arg(&mut self, arg: &[u8]) {
         self.class = self.class.next(self.arguments, arg);
         self.arguments += 1;
     }
 }
 
-/// Name and number of arguments only: what a command carries may be secret, a password most of all.
+/// Shows name and number of arguments only: arguments may be secret.
 impl fmt::Debug for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let arguments = self.arguments.saturating_sub(1);

@@ -1,4 +1,5 @@
-//! [`EncodeBuffer`]: encoded bytes, small ones copied together, large ones as they are. [`EncodedPipeline`]: commands in that form.
+//! [`EncodeBuffer`]: encoded bytes, small runs copied together, large ones shared. [`EncodedPipeline`]: encoded
+//! commands.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,7 +10,7 @@ use valkey_rdma_resp::put_header;
 
 use super::command::{Command, SHARED_FROM};
 
-/// Bytes in order. Small runs are copied together so that they leave in one write; large ones are shared.
+/// Bytes in order. Small runs are copied together so that they are sent in one write; large ones are shared.
 #[derive(Clone, Default)]
 pub(crate) struct EncodeBuffer {
     pub(crate) parts: VecDeque<Bytes>,
@@ -43,7 +44,7 @@ impl EncodeBuffer {
         self.parts.push_back(bytes.clone());
     }
 
-    /// Appends what others hold. Returns its length.
+    /// Appends another buffer. Returns its length.
     pub(crate) fn append(&mut self, other: &EncodeBuffer) -> usize {
         for part in &other.parts {
             self.push_bytes(part);
@@ -53,17 +54,17 @@ impl EncodeBuffer {
     }
 }
 
-/// Room for most pipelines.
+/// Initial capacity, enough for most pipelines.
 const TYPICAL: usize = 1024;
 
-/// Commands that were encoded one behind the other, to be sent together.
+/// Commands encoded one after the other, to be sent together.
 #[derive(Clone, Default)]
 pub(crate) struct EncodedPipeline {
     pub(crate) pieces: EncodeBuffer,
     count: usize,
-    /// Length of the first one.
+    /// Length of the first command.
     first: usize,
-    /// Whether one of them must not run twice.
+    /// True if one of them must not run twice.
     delicate: bool,
     limit: Option<Duration>,
 }
@@ -86,17 +87,17 @@ impl EncodedPipeline {
         self.count
     }
 
-    /// Length of the first command: once so much was sent, it may run.
+    /// Length of the first command. Once that much was sent, the server may run it.
     pub(crate) fn first(&self) -> usize {
         self.first
     }
 
-    /// Whether running them a second time does no harm.
+    /// True if running them twice does no harm.
     pub(crate) fn is_idempotent(&self) -> bool {
         !self.delicate
     }
 
-    /// The longest time that one of them may take, if any says so.
+    /// The longest time limit of its commands, if any has one.
     pub(crate) fn limit(&self) -> Option<Duration> {
         self.limit
     }
@@ -110,7 +111,7 @@ impl<'a> FromIterator<&'a Command> for EncodedPipeline {
     }
 }
 
-/// Only how many: what commands carry may be secret.
+/// Shows the number of commands only: arguments may be secret.
 impl fmt::Debug for EncodedPipeline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EncodedPipeline").field("commands", &self.count).finish_non_exhaustive()

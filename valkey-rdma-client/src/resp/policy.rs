@@ -1,6 +1,6 @@
-//! [`CommandClass`]: what the client must know about a command, learnt from its name and first arguments.
+//! [`CommandClass`]: what the client must know about a command, derived from its name and first arguments.
 
-/// A command that this client does not send, and why.
+/// A command that was not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{command} was not sent: {reason}")]
 #[non_exhaustive]
@@ -30,14 +30,14 @@ pub(crate) enum CommandClass {
     Script,
     /// XREAD or XREADGROUP, before BLOCK or STREAMS; options begin with this argument.
     Streams { options: usize },
-    /// Holds up all that come after it, except within a transaction.
+    /// Blocks all later commands of the connection, except within a transaction.
     Blocks,
-    /// Breaks the connection for the other tasks; the text says why.
+    /// Changes or breaks the connection for other tasks; the text says why.
     Refused(&'static str),
 }
 
 impl CommandClass {
-    /// What the command is known to be with one more argument, which comes after so many.
+    /// The class of the command after one more argument; `arguments` come before it.
     pub(super) fn next(self, arguments: usize, arg: &[u8]) -> Self {
         let is = |word: &str| arg.eq_ignore_ascii_case(word.as_bytes());
         match (arguments, self) {
@@ -50,7 +50,7 @@ impl CommandClass {
             }
             (1, CommandClass::Script) if is("DEBUG") => CommandClass::Refused(CHANGES_MODE),
             (1, CommandClass::Hello) => CommandClass::Refused(CHANGES_PROTOCOL),
-            // Refused by the server, which then still waits for one without arguments.
+            // The server refuses it and keeps the transaction open.
             (1, CommandClass::EndMulti) => CommandClass::Ordinary,
             (at, CommandClass::Streams { options }) if at >= options && is("BLOCK") => CommandClass::Blocks,
             (at, CommandClass::Streams { options }) if at >= options && is("STREAMS") => {
@@ -61,9 +61,9 @@ impl CommandClass {
     }
 }
 
-/// Looks a command's name up among those that are more than one request and one reply.
+/// Classifies a command by its name.
 fn classify_name(name: &[u8]) -> CommandClass {
-    // GET, SET, DEL and the like: none of the others is as short.
+    // GET, SET, DEL and the like: every special command is longer.
     if name.len() < 4 {
         return CommandClass::Ordinary;
     }
@@ -89,7 +89,7 @@ fn classify_name(name: &[u8]) -> CommandClass {
         b"ASKING" | b"READONLY" | b"READWRITE" => CommandClass::Refused(CHANGES_MODE),
         b"SCRIPT" => CommandClass::Script,
         b"XREAD" => CommandClass::Streams { options: 1 },
-        // GROUP, its name and that of the consumer come first, whatever they are.
+        // GROUP, its name and the consumer's name come first.
         b"XREADGROUP" => CommandClass::Streams { options: 4 },
         b"BLPOP" | b"BRPOP" | b"BLMOVE" | b"BRPOPLPUSH" | b"BLMPOP" | b"BZPOPMIN" | b"BZPOPMAX"
         | b"BZMPOP" | b"WAIT" | b"WAITAOF" => CommandClass::Blocks,
@@ -100,7 +100,7 @@ fn classify_name(name: &[u8]) -> CommandClass {
 pub(super) const EMPTY: &str = "a command needs at least a name";
 const SUBSCRIBES: &str = "its messages would mix with the replies of other tasks; use Client::subscriber";
 const MONITORS: &str = "its output would mix with the replies of other tasks";
-const SILENCES: &str = "without replies nobody can tell which command an answer belongs to";
+const SILENCES: &str = "without replies, answers cannot be matched to commands";
 const CHANGES_PROTOCOL: &str = "the protocol is fixed when connecting; use the endpoint's protocol and login";
 const QUITS: &str = "the connection is shared; use Client::close";
 const RESETS: &str = "it would undo the login and the protocol for every task; connect anew instead";

@@ -1,4 +1,4 @@
-//! [`ValueReader`]: a reply that arrives piece by piece.
+//! [`ValueReader`]: a reply read piece by piece.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::error::{Error, LostCause};
 use crate::resp::CRLF;
 use crate::stats::ConnectionInfo;
 
-/// A reply that arrives piece by piece, from [`Client::stream_reply`](crate::Client::stream_reply). Dropping it before its
-/// end closes the connection: over TCP at once, over RDMA when the rest was read in the background, or after 60 s.
+/// A reply read piece by piece, from [`Client::stream_reply`](crate::Client::stream_reply). Dropping it before its end
+/// closes the connection: over TCP at once, over RDMA after the rest was read in the background, or after 60 s.
 #[derive(Debug)]
 pub struct ValueReader {
     connection: Dedicated,
@@ -23,13 +23,13 @@ pub struct ValueReader {
     len: usize,
     /// Bytes not read yet, CRLF included.
     left: usize,
-    /// Room for the next chunks.
+    /// Memory for the next chunks.
     chunks: BytesMut,
 }
 
 #[expect(clippy::len_without_is_empty, reason = "of the whole value, not of what is left")]
 impl ValueReader {
-    /// What is to be read of a string of so many bytes, which come next.
+    /// Reads a string of `len` bytes, which come next.
     pub(super) fn new(connection: Dedicated, limit: Option<Duration>, len: usize) -> Self {
         Self { connection, limit, len, left: len + CRLF, chunks: BytesMut::new() }
     }
@@ -67,8 +67,8 @@ impl ValueReader {
         Ok(Some(chunk))
     }
 
-    /// Reads the next bytes into `buffer`, at least one if there is room and the end is not reached. After the last,
-    /// [`finish`](Self::finish) gives the connection back.
+    /// Reads the next bytes into `buffer`: at least one, unless the buffer is empty or the end is reached. After the
+    /// last byte, [`finish`](Self::finish) returns the connection to the pool.
     ///
     /// # Errors
     /// [`Error::Lost`] if the connection ended, [`Error::TimedOut`] if nothing came for as long as a command may take.
@@ -87,9 +87,8 @@ impl ValueReader {
         Ok(read)
     }
 
-    /// Ends the reading, when [`remaining`](Self::remaining) is 0, so that the connection can serve again; without
-    /// it, as with bytes that remain, dropping the reader closes the connection. [`chunk`](Self::chunk) does it by
-    /// itself when it returns none.
+    /// Ends the reading when [`remaining`](Self::remaining) is 0, so that the connection can be reused. Without it,
+    /// dropping the reader closes the connection. [`chunk`](Self::chunk) calls it when it returns `None`.
     ///
     /// # Errors
     /// [`Error::Refused`] if bytes remain: nothing was read then. [`Error::Lost`] if the connection ended.
@@ -103,13 +102,13 @@ impl ValueReader {
         self.end().await
     }
 
-    /// What the connection runs on.
+    /// Describes the connection.
     #[must_use]
     pub fn info(&self) -> &ConnectionInfo {
         self.connection.info()
     }
 
-    /// Reads what ends the value, after its last byte.
+    /// Reads the CRLF after the value.
     async fn end(&mut self) -> Result<(), Error> {
         while self.left > 0 {
             let mut end = [0; CRLF];
@@ -132,7 +131,7 @@ impl ValueReader {
     }
 }
 
-/// Reads at least one byte: what the decoder has already, else straight from the stream.
+/// Reads at least one byte: from the decoder if it has any, otherwise from the stream.
 async fn read_some(raw: &mut RawConnection, buffer: &mut [u8]) -> Result<usize, LostCause> {
     let mut read = raw.decoder.take_into(buffer);
     if read == 0 {
@@ -146,8 +145,8 @@ async fn read_some(raw: &mut RawConnection, buffer: &mut [u8]) -> Result<usize, 
     Ok(read)
 }
 
-/// The next bytes, at least one: what the decoder has already, else straight from the stream. Chunks share memory, so
-/// that small ones keep no more of it alive than there are bytes in them, but for the last.
+/// The next bytes, at least one: from the decoder if it has any, otherwise from the stream. Chunks share memory, so
+/// small ones keep no more of it alive than they have bytes, except the last.
 async fn next_chunk(raw: &mut RawConnection, chunks: &mut BytesMut, most: usize) -> Result<Bytes, LostCause> {
     let received = raw.decoder.take_some(most.min(CHUNK));
     if !received.is_empty() {

@@ -1,4 +1,4 @@
-//! [`ValueWriter`]: an argument that is sent piece by piece.
+//! [`ValueWriter`]: an argument sent piece by piece.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::dedicated::Dedicated;
 use crate::error::{Error, LostCause};
 use crate::stats::ConnectionInfo;
 
-/// An argument that is sent piece by piece, from [`Client::stream_argument`](crate::Client::stream_argument). Dropping it
+/// An argument sent piece by piece, from [`Client::stream_argument`](crate::Client::stream_argument). Dropping it
 /// before [`finish`](Self::finish) closes the connection, and the command does not run.
 #[derive(Debug)]
 pub struct ValueWriter {
@@ -23,24 +23,24 @@ pub struct ValueWriter {
 }
 
 impl ValueWriter {
-    /// What writes the last argument, of so many bytes, of a command that is on its way.
+    /// Writes the last argument of `len` bytes of a command already begun.
     pub(super) fn new(connection: Dedicated, limit: Option<Duration>, len: usize) -> Self {
         Self { connection, limit, left: len }
     }
 
-    /// Bytes still to be written.
+    /// Bytes not written yet.
     #[must_use]
     pub fn remaining(&self) -> usize {
         self.left
     }
 
     /// Writes the next bytes. They are copied once, into the send buffer, unless they lie in a
-    /// [`BufferPool`](crate::BufferPool); returns when the last ones have been taken.
+    /// [`BufferPool`](crate::BufferPool). Returns when the last byte was accepted.
     ///
     /// # Errors
-    /// [`Error::Refused`] if these are more than announced, and none was written. [`Error::Server`] if the server will
-    /// not have the argument, [`Error::Lost`] if the connection ended, [`Error::TimedOut`] if the server did not take
-    /// these bytes in as long as a command may take. The command does not run in any of these cases.
+    /// [`Error::Refused`] if these are more bytes than announced; none was written. [`Error::Server`] if the server
+    /// refuses the argument, [`Error::Lost`] if the connection ended, [`Error::TimedOut`] if the server did not take
+    /// the bytes within the command timeout. In all cases the command does not run.
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection; the command does not run.
@@ -80,13 +80,13 @@ impl ValueWriter {
         }
     }
 
-    /// What the connection runs on.
+    /// Describes the connection.
     #[must_use]
     pub fn info(&self) -> &ConnectionInfo {
         self.connection.info()
     }
 
-    /// Lends the connection out. A server that takes no more bytes may have said why.
+    /// Runs `work` on the connection. A server that stopped reading may have sent the reason.
     pub(super) async fn with_connection<T>(
         &mut self,
         work: impl AsyncFnOnce(&mut RawConnection) -> Result<T, LostCause>,
