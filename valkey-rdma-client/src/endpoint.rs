@@ -165,7 +165,7 @@ impl Endpoint {
 
     /// Allows a TCP connection to the same host and port if RDMA fails. Default: no, the connect fails. A fallback is
     /// always reported: [`info`](crate::Client::info) has the reason, and a warning is logged. RDMA gets half of the
-    /// [timeout](Self::set_timeout). If the server refuses the login, there is no fallback.
+    /// [timeout](Self::set_timeout). If the server refuses the login, the client does not fall back.
     pub fn set_fallback(&mut self, to_tcp: bool) -> &mut Self {
         self.fallback = to_tcp;
         self

@@ -90,7 +90,7 @@ impl Pipeline {
         self.commands.count()
     }
 
-    /// True if there are no commands.
+    /// True if the pipeline is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.commands.count() == 0

@@ -5,7 +5,7 @@
 //!
 //! - with fewer than [`MAX_BATCHES_IN_FLIGHT`] batches in flight, waiting requests leave at once, so an idle
 //!   connection adds no delay;
-//! - with more, requests wait until a reply arrives or a batch is full. There are no timers.
+//! - with more, requests wait until a reply arrives or a batch is full. It uses no timers.
 //!
 //! The connection task polls the driver. It always has a read pending, and only its waker is given to the stream. A
 //! caller that uses the connection alone [sends](Driver::send_inline) with the same waker, without waking that task.

@@ -120,8 +120,8 @@ impl RequestQueue {
         }
     }
 
-    /// Watches the waiting requests while there is no connection: none waits longer than `offline_timeout`, nor past
-    /// its deadline. Returns when no connection is needed any more.
+    /// Watches the waiting requests while disconnected: each waits for `offline_timeout` at most, and not past its
+    /// deadline. Returns when no request or client needs a connection any more.
     ///
     /// Cancel safe: dropping the future loses nothing.
     pub(crate) async fn wait_offline(

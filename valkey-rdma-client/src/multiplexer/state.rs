@@ -43,7 +43,7 @@ struct Current {
     info: Arc<ConnectionInfo>,
     /// Reads the transport's counters, where the transport is ours.
     monitor: Option<Monitor>,
-    /// Why there is no connection, while there is none.
+    /// The reason for being disconnected; `None` while connected.
     outage: Option<Error>,
 }
 
@@ -75,12 +75,12 @@ impl MultiplexerState {
         self.not_connected(self.lost(cause, false));
     }
 
-    /// Records the latest reason why there is no connection.
+    /// Records the latest reason for being disconnected.
     pub(crate) fn not_connected(&self, why: Error) {
         self.current().outage = Some(why);
     }
 
-    /// Why there is no connection; `None` while connected.
+    /// The reason for being disconnected; `None` while connected.
     pub(crate) fn disconnect_reason(&self) -> Option<Error> {
         self.current().outage.clone()
     }
