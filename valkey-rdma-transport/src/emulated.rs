@@ -20,16 +20,16 @@
 //!
 //! Sockets are neither authenticated nor encrypted: listen on loopback, or where everybody is trusted.
 
+mod address;
+mod connection;
 mod device;
 mod direct;
 mod directory;
-mod endpoint;
+mod fault_plan;
 mod listener;
 mod memory;
 mod options;
-mod requester;
-mod responder;
-mod side;
+mod queue_pair;
 mod socket;
 
 use std::io;
@@ -39,7 +39,8 @@ use std::task::Waker;
 
 use tokio::time::Instant;
 
-pub use self::device::{Device, Link};
+pub use self::device::Device;
+pub use self::fault_plan::Link;
 use crate::device::{DeviceConnection, DeviceListener, DeviceOptions};
 use crate::error::TransportError;
 
@@ -49,7 +50,7 @@ pub(crate) async fn open(
     options: &DeviceOptions,
 ) -> Result<Box<dyn DeviceConnection>, TransportError> {
     options::check_options(options)?;
-    Ok(Box::new(endpoint::EmulatedEndpoint::open(peer, options).await?))
+    Ok(Box::new(connection::EmulatedConnection::open(peer, options).await?))
 }
 
 /// Listens on `addr`.

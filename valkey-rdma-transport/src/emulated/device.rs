@@ -1,44 +1,16 @@
 //! Emulated devices that a program makes for itself: which link connections take, and what goes wrong on them.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use valkey_rdma_proto::work::FailureStatus;
 
-use super::direct::{DirectLink, Sides, WeakDirectLink};
-use super::socket::{SocketLink, WeakSocketLink};
+use super::fault_plan::{Delay, FaultPlan, LONGEST, Link};
 use super::{RNR_RETRY_FOREVER, lock};
 use crate::error::TransportError;
-
-/// What carries the connections of an emulated device.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Link {
-    /// Straight from memory to memory if the listener is in this process, TCP otherwise. A listener can be reached
-    /// both ways. What a connection without a device name takes.
-    Any,
-    /// Within this process only. Device name `inprocess`.
-    InProcess,
-    /// TCP, even within this process. Device name `tcp`.
-    Tcp,
-    /// Unix sockets in this directory, each named by the port it stands for. Device name `unix:DIR`.
-    Unix(PathBuf),
-}
-
-impl fmt::Display for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Link::Any => f.write_str("any"),
-            Link::InProcess => f.write_str("inprocess"),
-            Link::Tcp => f.write_str("tcp"),
-            Link::Unix(directory) => write!(f, "unix:{}", directory.display()),
-        }
-    }
-}
 
 /// An emulated device with a name, delays and faults of its own.
 ///
@@ -73,7 +45,7 @@ impl fmt::Display for Link {
 #[derive(Debug)]
 pub struct Device {
     name: String,
-    conditions: Arc<Conditions>,
+    plan: Arc<FaultPlan>,
 }
 
 impl Device {
@@ -81,9 +53,9 @@ impl Device {
     pub fn new(link: Link) -> Self {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let name = format!("emulated{}", MADE.fetch_add(1, Ordering::Relaxed));
-        let conditions = Arc::new(Conditions { link, asked: Some(Mutex::default()) });
-        lock(&DEVICES).insert(name.clone(), conditions.clone());
-        Self { name, conditions }
+        let plan = FaultPlan::changeable(link);
+        lock(&DEVICES).insert(name.clone(), plan.clone());
+        Self { name, plan }
     }
 
     /// Its name, which no other device of this process ever has.
@@ -95,88 +67,69 @@ impl Device {
     /// that starts from `seed`. Nothing overtakes. `Duration::ZERO..=Duration::ZERO` ends it.
     pub fn delay(&self, range: RangeInclusive<Duration>, seed: u64) {
         let range = (*range.start()).min(LONGEST)..=(*range.end()).min(LONGEST);
-        self.ask(|asked| {
-            asked.delay = (*range.end() > Duration::ZERO).then_some(Delay { range, state: seed })
+        self.plan.change(|settings| {
+            settings.delay = (*range.end() > Duration::ZERO).then_some(Delay { range, state: seed })
         });
     }
 
     /// Fails a send: the `nth` that is posted from now on, counted from 1 over all connections of the device. It
     /// completes with this status without reaching the peer, and its queue pair goes to error, as after any failure.
     pub fn fail_send(&self, nth: u64, status: FailureStatus) {
-        self.ask(|asked| asked.failures.push((nth, status)));
+        self.plan.change(|settings| settings.failures.push((nth, status)));
     }
 
     /// Drops a completion event: the `nth` that is due from now on, counted from 1 over all connections of the
     /// device. The completion itself is in its queue. No hardware should do this; a program that survives it survives
     /// its own lost wake-ups too.
     pub fn drop_completion_event(&self, nth: u64) {
-        self.ask(|asked| asked.dropped_events.push(nth));
+        self.plan.change(|settings| settings.dropped_events.push(nth));
     }
 
     /// Stalls the receivers, or lets them go on: while stalled they have no receive posted as far as the peer can
     /// tell, whatever the program has posted.
     pub fn stall_receivers(&self, stalled: bool) {
-        self.ask(|asked| asked.stalled = stalled);
+        self.plan.change(|settings| settings.stalled = stalled);
         if !stalled {
-            self.each_link(|link| link.with(Sides::resume), SocketLink::resume);
+            self.plan.each_link(|link| link.resume());
         }
     }
 
     /// Refuses to register memory, or does it again: as where the `memlock` limit is reached.
     pub fn refuse_memory(&self, refused: bool) {
-        self.ask(|asked| asked.refuses_memory = refused);
+        self.plan.change(|settings| settings.refuses_memory = refused);
     }
 
     /// How often the peers of connections made from now on may try again when they find no receive posted: 0 to 7,
     /// where 7 means for ever. Default 7. Greater values are brought to 7.
     pub fn rnr_retry_count(&self, count: u8) {
-        self.ask(|asked| asked.rnr_retry_count = count.min(RNR_RETRY_FOREVER));
+        self.plan.change(|settings| settings.rnr_retry_count = count.min(RNR_RETRY_FOREVER));
     }
 
     /// The time between two such tries. Default 10 ms.
     pub fn rnr_timer(&self, interval: Duration) {
-        self.ask(|asked| asked.rnr_timer = interval.min(LONGEST));
+        self.plan.change(|settings| settings.rnr_timer = interval.min(LONGEST));
     }
 
     /// How long a peer's device may leave a send without an answer before that fails with
     /// [`FailureStatus::RetryExceeded`]. Default 30 s: longer than hardware, since an emulated device can be as slow
     /// as the machine it runs on.
     pub fn retry_timeout(&self, limit: Duration) {
-        self.ask(|asked| asked.retry_timeout = limit.min(LONGEST));
+        self.plan.change(|settings| settings.retry_timeout = limit.min(LONGEST));
         // Whoever waits already waits for the new time.
-        self.each_link(|link| link.with(|_| ()), |link| link.ring(|_| ()));
+        self.plan.each_link(|link| link.reset_timers());
     }
 
     /// Breaks all connections that the device has: both ends are told that the other has disconnected, and nothing
     /// passes any more.
     pub fn break_links(&self) {
-        self.each_link(|link| link.with(Sides::sever), SocketLink::sever);
+        self.plan.each_link(|link| link.sever());
     }
 
     /// Cuts all connections that the device has, like a cable: nothing passes any more and nobody is told. Who sends
     /// finds out after the [retry timeout](Self::retry_timeout), each side by its own; who only waits never does. A socket
     /// stays open until the other end closes it, or some seconds after this end has let go.
     pub fn cut_links(&self) {
-        self.each_link(|link| link.with(Sides::cut), SocketLink::cut);
-    }
-
-    fn ask(&self, change: impl FnOnce(&mut Asked)) {
-        if let Some(asked) = &self.conditions.asked {
-            change(&mut lock(asked));
-        }
-    }
-
-    fn each_link(&self, direct: impl Fn(&DirectLink), socket: impl Fn(&SocketLink)) {
-        let Some(asked) = &self.conditions.asked else { return };
-        // Used, and let go, outside of the lock: a link asks for the conditions while it holds its own, and what goes
-        // with the last share of one may do so too.
-        let live: Vec<AnyLink> = lock(asked).links.iter().filter_map(WeakLink::upgrade).collect();
-        for link in live {
-            match link {
-                AnyLink::Direct(link) => direct(&link),
-                AnyLink::Socket(link) => socket(&link),
-            }
-        }
+        self.plan.each_link(|link| link.cut());
     }
 }
 
@@ -186,194 +139,24 @@ impl Drop for Device {
     }
 }
 
-/// What connections of one device have in common.
-#[derive(Debug)]
-pub(super) struct Conditions {
-    pub(super) link: Link,
-    /// `None` for the devices that are always there, on which nothing goes wrong.
-    asked: Option<Mutex<Asked>>,
-}
-
-/// What a program asked of its device.
-#[derive(Debug)]
-struct Asked {
-    delay: Option<Delay>,
-    /// Sends still to be posted until one fails, and how.
-    failures: Vec<(u64, FailureStatus)>,
-    /// Completion events still to come until one is dropped.
-    dropped_events: Vec<u64>,
-    stalled: bool,
-    refuses_memory: bool,
-    rnr_retry_count: u8,
-    rnr_timer: Duration,
-    retry_timeout: Duration,
-    links: Vec<WeakLink>,
-}
-
-impl Default for Asked {
-    fn default() -> Self {
-        Self {
-            delay: None,
-            failures: Vec::new(),
-            dropped_events: Vec::new(),
-            stalled: false,
-            refuses_memory: false,
-            rnr_retry_count: RNR_RETRY_FOREVER,
-            rnr_timer: RNR_TIMER,
-            retry_timeout: RETRY_TIMEOUT,
-            links: Vec::new(),
-        }
+/// The device that a name stands for.
+///
+/// # Errors
+/// [`TransportError::UnknownLink`] if it stands for none.
+pub(super) fn named(name: Option<&str>) -> Result<Arc<FaultPlan>, TransportError> {
+    let Some(name) = name else { return Ok(FaultPlan::calm(Link::Any)) };
+    match name.strip_prefix("unix:") {
+        Some(directory) if !directory.is_empty() => return Ok(FaultPlan::calm(Link::Unix(directory.into()))),
+        _ => {}
+    }
+    match name {
+        "inprocess" => Ok(FaultPlan::calm(Link::InProcess)),
+        "tcp" => Ok(FaultPlan::calm(Link::Tcp)),
+        _ => lock(&DEVICES)
+            .get(name)
+            .cloned()
+            .ok_or_else(|| TransportError::UnknownLink { name: name.to_owned() }),
     }
 }
 
-#[derive(Debug)]
-struct Delay {
-    range: RangeInclusive<Duration>,
-    state: u64,
-}
-
-impl Delay {
-    /// The next one: SplitMix64 over the range, in whole nanoseconds.
-    fn draw(&mut self) -> Duration {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.state;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^= bits >> 31;
-        let width = self.range.end().saturating_sub(*self.range.start()).as_nanos();
-        let width = u64::try_from(width).unwrap_or(u64::MAX);
-        *self.range.start() + Duration::from_nanos(bits % width.saturating_add(1))
-    }
-}
-
-impl Conditions {
-    /// The device that a name stands for.
-    ///
-    /// # Errors
-    /// [`TransportError::UnknownLink`] if it stands for none.
-    pub(super) fn named(name: Option<&str>) -> Result<Arc<Self>, TransportError> {
-        let calm = |link| Arc::new(Self { link, asked: None });
-        let Some(name) = name else { return Ok(calm(Link::Any)) };
-        match name.strip_prefix("unix:") {
-            Some(directory) if !directory.is_empty() => return Ok(calm(Link::Unix(directory.into()))),
-            _ => {}
-        }
-        match name {
-            "inprocess" => Ok(calm(Link::InProcess)),
-            "tcp" => Ok(calm(Link::Tcp)),
-            _ => lock(&DEVICES)
-                .get(name)
-                .cloned()
-                .ok_or_else(|| TransportError::UnknownLink { name: name.to_owned() }),
-        }
-    }
-
-    pub(super) fn rnr_retry_count(&self) -> u8 {
-        self.get(RNR_RETRY_FOREVER, |asked| asked.rnr_retry_count)
-    }
-
-    pub(super) fn rnr_timer(&self) -> Duration {
-        self.get(RNR_TIMER, |asked| asked.rnr_timer)
-    }
-
-    pub(super) fn retry_timeout(&self) -> Duration {
-        self.get(RETRY_TIMEOUT, |asked| asked.retry_timeout)
-    }
-
-    pub(super) fn stalls_receiver(&self) -> bool {
-        self.get(false, |asked| asked.stalled)
-    }
-
-    pub(super) fn refuses_memory(&self) -> bool {
-        self.get(false, |asked| asked.refuses_memory)
-    }
-
-    /// How long the send now posted is held back, if at all.
-    pub(super) fn delays(&self) -> Option<Duration> {
-        self.get(None, |asked| asked.delay.as_mut().map(Delay::draw))
-    }
-
-    /// How the send now posted is to fail, if at all.
-    pub(super) fn fails_send(&self) -> Option<FailureStatus> {
-        self.get(None, |asked| {
-            asked.failures.iter_mut().for_each(|(left, _)| *left = left.saturating_sub(1));
-            let hit = asked.failures.iter().position(|(left, _)| *left == 0)?;
-            Some(asked.failures.swap_remove(hit).1)
-        })
-    }
-
-    /// Whether the completion event now due is dropped.
-    pub(super) fn drops_event(&self) -> bool {
-        self.get(false, |asked| {
-            asked.dropped_events.iter_mut().for_each(|left| *left = left.saturating_sub(1));
-            let before = asked.dropped_events.len();
-            asked.dropped_events.retain(|left| *left > 0);
-            asked.dropped_events.len() < before
-        })
-    }
-
-    /// Has what the device is asked reach this link.
-    pub(super) fn watch_direct(&self, link: &DirectLink) {
-        self.watch(|| WeakLink::Direct(link.downgrade()));
-    }
-
-    /// As [`watch_direct`](Self::watch_direct), for a socket.
-    pub(super) fn watch_socket(&self, link: &SocketLink) {
-        self.watch(|| WeakLink::Socket(link.downgrade()));
-    }
-
-    fn watch(&self, link: impl FnOnce() -> WeakLink) {
-        if let Some(asked) = &self.asked {
-            let links = &mut lock(asked).links;
-            links.retain(WeakLink::is_alive);
-            links.push(link());
-        }
-    }
-
-    /// How many links of the device there are.
-    #[cfg(test)]
-    pub(super) fn live_links(&self) -> usize {
-        self.get(0, |asked| asked.links.iter().filter(|link| link.is_alive()).count())
-    }
-
-    fn get<T>(&self, calm: T, value: impl FnOnce(&mut Asked) -> T) -> T {
-        self.asked.as_ref().map_or(calm, |asked| value(&mut lock(asked)))
-    }
-}
-
-#[derive(Debug)]
-enum WeakLink {
-    Direct(WeakDirectLink),
-    Socket(WeakSocketLink),
-}
-
-enum AnyLink {
-    Direct(DirectLink),
-    Socket(SocketLink),
-}
-
-impl WeakLink {
-    fn upgrade(&self) -> Option<AnyLink> {
-        match self {
-            WeakLink::Direct(link) => link.upgrade().map(AnyLink::Direct),
-            WeakLink::Socket(link) => link.upgrade().map(AnyLink::Socket),
-        }
-    }
-
-    fn is_alive(&self) -> bool {
-        match self {
-            WeakLink::Direct(link) => link.is_alive(),
-            WeakLink::Socket(link) => link.is_alive(),
-        }
-    }
-}
-
-static DEVICES: LazyLock<Mutex<BTreeMap<String, Arc<Conditions>>>> = LazyLock::new(Mutex::default);
-
-/// As soft-RoCE's, near enough.
-const RNR_TIMER: Duration = Duration::from_millis(10);
-
-const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Longer than anybody waits, and short enough to be added to a clock.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+static DEVICES: LazyLock<Mutex<BTreeMap<String, Arc<FaultPlan>>>> = LazyLock::new(Mutex::default);

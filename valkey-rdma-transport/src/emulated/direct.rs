@@ -10,9 +10,10 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep};
 use valkey_rdma_proto::work::{FailureStatus, ReceiveRequest, SendRequest};
 
-use super::requester::Asked;
-use super::responder::Refusal;
-use super::side::{QueuePairState, Side};
+use super::fault_plan::{Disturb, WeakLink};
+use super::queue_pair::requester::InFlightSend;
+use super::queue_pair::responder::Refusal;
+use super::queue_pair::{QueuePair, QueuePairState};
 use super::{REASON_NO_LISTENER, lock, wake};
 use crate::device::CmEvent;
 use crate::error::TransportError;
@@ -43,10 +44,10 @@ pub(super) struct WeakDirectLink(Weak<Mutex<Sides>>);
 
 #[derive(Debug)]
 pub(super) struct Sides {
-    sides: [Side; 2],
+    sides: [QueuePair; 2],
     opening: Opening,
     passage: Passage,
-    keeper: Keeper,
+    timer: Timer,
 }
 
 /// How far the active end's request to connect has come.
@@ -69,7 +70,7 @@ enum Passage {
 
 /// The task that keeps time for a link on which something has to happen later. Most links never need one.
 #[derive(Debug)]
-enum Keeper {
+enum Timer {
     Absent,
     Waiting {
         until: Instant,
@@ -80,12 +81,12 @@ enum Keeper {
 }
 
 impl DirectLink {
-    pub(super) fn new(active: Side, passive: Side) -> Self {
+    pub(super) fn new(active: QueuePair, passive: QueuePair) -> Self {
         Self(Arc::new(Mutex::new(Sides {
             sides: [active, passive],
             opening: Opening::Fresh,
             passage: Passage::Open,
-            keeper: Keeper::Absent,
+            timer: Timer::Absent,
         })))
     }
 
@@ -98,14 +99,14 @@ impl DirectLink {
         let (result, wakers, start) = {
             let mut sides = self.lock();
             let result = step(&mut sides);
-            let (keeper, start) = sides.call_keeper();
+            let (timer, start) = sides.check_timer();
             let [active, passive] = &mut sides.sides;
             let ([a, b], [c, d]) = (active.take_wakers(), passive.take_wakers());
-            (result, [a, b, c, d, keeper], start)
+            (result, [a, b, c, d, timer], start)
         };
         wake(wakers);
         if start {
-            self.start_keeper();
+            self.start_timer();
         }
         result
     }
@@ -114,32 +115,32 @@ impl DirectLink {
         lock(&self.0)
     }
 
-    fn start_keeper(&self) {
-        tokio::spawn(KeeperTask { link: self.downgrade(), sleep: None, over: false });
+    fn start_timer(&self) {
+        tokio::spawn(TimerTask { link: self.downgrade(), sleep: None, over: false });
     }
 }
 
-/// What a [`Keeper`] runs.
-struct KeeperTask {
+/// What a [`Timer`] runs.
+struct TimerTask {
     link: WeakDirectLink,
     sleep: Option<Pin<Box<Sleep>>>,
-    /// The link knows that it has no keeper any more.
+    /// The link knows that it has no timer any more.
     over: bool,
 }
 
-impl Future for KeeperTask {
+impl Future for TimerTask {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         loop {
-            let Some(link) = this.link.upgrade() else { return Poll::Ready(()) };
+            let Some(link) = this.link.get() else { return Poll::Ready(()) };
             let deadline = link.with(|sides| {
                 sides.advance();
                 let deadline = sides.deadline();
-                sides.keeper = match deadline {
-                    Some(until) => Keeper::Waiting { until, waker: cx.waker().clone() },
-                    None => Keeper::Absent,
+                sides.timer = match deadline {
+                    Some(until) => Timer::Waiting { until, waker: cx.waker().clone() },
+                    None => Timer::Absent,
                 };
                 deadline
             });
@@ -152,28 +153,53 @@ impl Future for KeeperTask {
     }
 }
 
-impl Drop for KeeperTask {
+impl Drop for TimerTask {
     /// Its runtime may end before the link does, which then needs another one.
     fn drop(&mut self) {
-        if let Some(link) = self.link.upgrade().filter(|_| !self.over) {
-            link.lock().keeper = Keeper::Absent;
+        if let Some(link) = self.link.get().filter(|_| !self.over) {
+            link.lock().timer = Timer::Absent;
         }
     }
 }
 
 impl WeakDirectLink {
-    pub(super) fn upgrade(&self) -> Option<DirectLink> {
+    fn get(&self) -> Option<DirectLink> {
         self.0.upgrade().map(DirectLink)
     }
+}
 
-    pub(super) fn is_alive(&self) -> bool {
+impl WeakLink for WeakDirectLink {
+    fn upgrade(&self) -> Option<Box<dyn Disturb>> {
+        self.get().map(|link| Box::new(link) as Box<dyn Disturb>)
+    }
+
+    fn is_alive(&self) -> bool {
         self.0.strong_count() > 0
+    }
+}
+
+impl Disturb for DirectLink {
+    fn resume(&self) {
+        self.with(Sides::resume);
+    }
+
+    fn reset_timers(&self) {
+        // The timer is checked after every access.
+        self.with(|_| ());
+    }
+
+    fn sever(&self) {
+        self.with(Sides::sever);
+    }
+
+    fn cut(&self) {
+        self.with(Sides::cut);
     }
 }
 
 impl Sides {
     /// One side.
-    pub(super) fn side(&mut self, end: End) -> &mut Side {
+    pub(super) fn side(&mut self, end: End) -> &mut QueuePair {
         &mut self.sides[end as usize]
     }
 
@@ -224,7 +250,7 @@ impl Sides {
         }
         for end in [End::Active, End::Passive] {
             // What one side grants rules the sends of the other.
-            let granted = self.side(end.other()).conditions.rnr_retry_count();
+            let granted = self.side(end.other()).plan.rnr_retry_count();
             let side = self.side(end);
             side.sends.rnr_retry_count = granted;
             side.state = QueuePairState::Ready;
@@ -289,31 +315,29 @@ impl Sides {
             };
             // A peer in error acknowledges nothing, nor does one that cannot be reached.
             if self.passage != Passage::Open || responder.state != QueuePairState::Ready {
-                return requester.unask();
+                return requester.rewind();
             }
             carry_out(&asked, requester, responder);
         }
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.sides.iter().filter_map(|side| side.sends.deadline(side.conditions.retry_timeout())).min()
+        self.sides.iter().filter_map(|side| side.sends.deadline(side.plan.retry_timeout())).min()
     }
 
     /// Sees to it that somebody keeps time: the waker to wake, or whether to start the task.
-    fn call_keeper(&mut self) -> (Option<Waker>, bool) {
+    fn check_timer(&mut self) -> (Option<Waker>, bool) {
         let deadline = self.deadline();
-        match (&self.keeper, deadline) {
+        match (&self.timer, deadline) {
             // Without a runtime there is no clock, and nobody who could wait for what it brings.
-            (Keeper::Absent, Some(_)) if Handle::try_current().is_ok() => {
-                self.keeper = Keeper::Awake;
+            (Timer::Absent, Some(_)) if Handle::try_current().is_ok() => {
+                self.timer = Timer::Awake;
                 (None, true)
             }
-            (Keeper::Waiting { until, .. }, deadline)
-                if deadline.is_none_or(|deadline| deadline < *until) =>
-            {
-                match std::mem::replace(&mut self.keeper, Keeper::Awake) {
-                    Keeper::Waiting { waker, .. } => (Some(waker), false),
-                    Keeper::Absent | Keeper::Awake => (None, false),
+            (Timer::Waiting { until, .. }, deadline) if deadline.is_none_or(|deadline| deadline < *until) => {
+                match std::mem::replace(&mut self.timer, Timer::Awake) {
+                    Timer::Waiting { waker, .. } => (Some(waker), false),
+                    Timer::Absent | Timer::Awake => (None, false),
                 }
             }
             _ => (None, false),
@@ -321,7 +345,7 @@ impl Sides {
     }
 }
 
-fn carry_out(asked: &Asked, requester: &mut Side, responder: &mut Side) {
+fn carry_out(asked: &InFlightSend, requester: &mut QueuePair, responder: &mut QueuePair) {
     let (op, len) = (asked.request.op, asked.request.local.len);
     let answered = match responder.admit(op, len) {
         Ok(place) => {
@@ -336,7 +360,7 @@ fn carry_out(asked: &Asked, requester: &mut Side, responder: &mut Side) {
                 requester.denied(asked.sequence, FailureStatus::LocalProtection)
             }
         }
-        Err(Refusal::NotReady) => requester.not_ready(asked.sequence, responder.conditions.rnr_timer()),
+        Err(Refusal::NotReady) => requester.not_ready(asked.sequence, responder.plan.rnr_timer()),
         Err(Refusal::Denied(status)) => requester.denied(asked.sequence, status),
     };
     debug_assert!(answered.is_ok(), "a direct answer is to what was asked");

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
+use super::address::{DYNAMIC_PORTS, next_port};
 use super::direct::{DirectLink, Sides};
-use super::endpoint::{DYNAMIC_PORTS, next_port};
 use super::{REASON_CONSUMER, REASON_NO_LISTENER, lock};
 
 static LISTENERS: Mutex<BTreeMap<SocketAddr, Arc<Mutex<Backlog>>>> = Mutex::new(BTreeMap::new());

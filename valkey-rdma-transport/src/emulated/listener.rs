@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::device::{Conditions, Link};
+use super::connection::EmulatedConnection;
+use super::device::named;
 use super::directory::{DirectRequest, Entry};
-use super::endpoint::EmulatedEndpoint;
-use super::side::Side;
+use super::fault_plan::{FaultPlan, Link};
+use super::queue_pair::QueuePair;
 use super::socket::{SocketListener, SocketRequest};
 use crate::device::{ConnectRequest, DeviceConnection, DeviceKind, DeviceListener, DeviceOptions};
 use crate::error::TransportError;
@@ -17,52 +18,52 @@ use crate::error::TransportError;
 pub(super) struct EmulatedListener {
     addr: SocketAddr,
     options: DeviceOptions,
-    conditions: Arc<Conditions>,
+    plan: Arc<FaultPlan>,
     entry: Option<Entry>,
     sockets: Option<SocketListener>,
 }
 
 /// A connect request that nobody has answered. Dropping it rejects it.
 struct Request {
-    came: Came,
+    incoming: Incoming,
     to: SocketAddr,
-    conditions: Arc<Conditions>,
+    plan: Arc<FaultPlan>,
 }
 
 /// The ways a request can come.
-enum Came {
+enum Incoming {
     Direct(DirectRequest),
     Socket(SocketRequest),
 }
 
 impl EmulatedListener {
     pub(super) fn bind(addr: SocketAddr, options: &DeviceOptions) -> Result<Self, TransportError> {
-        let conditions = Conditions::named(options.device.as_deref())?;
+        let plan = named(options.device.as_deref())?;
         let refused = |source| TransportError::Listen { addr, device: DeviceKind::Emulated, source };
         // Sockets first: they know which ports are free on this machine.
-        let sockets = match &conditions.link {
+        let sockets = match &plan.link {
             Link::InProcess => None,
             Link::Any | Link::Tcp => Some(SocketListener::tcp(addr).map_err(refused)?),
             Link::Unix(directory) => Some(SocketListener::unix(directory, addr).map_err(refused)?),
         };
         let bound = sockets.as_ref().map_or(addr, SocketListener::local_addr);
-        let entry = match &conditions.link {
+        let entry = match &plan.link {
             Link::Any | Link::InProcess => Some(Entry::new(bound).map_err(refused)?),
             Link::Tcp | Link::Unix(_) => None,
         };
         let addr = entry.as_ref().map_or(bound, Entry::addr);
-        Ok(Self { addr, options: options.clone(), conditions, entry, sockets })
+        Ok(Self { addr, options: options.clone(), plan, entry, sockets })
     }
 
-    fn poll_came(&mut self, cx: &mut Context<'_>) -> Poll<Result<Came, TransportError>> {
+    fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Result<Incoming, TransportError>> {
         if let Some(entry) = &mut self.entry
             && let Poll::Ready(request) = entry.poll_request(cx)
         {
-            return Poll::Ready(Ok(Came::Direct(request)));
+            return Poll::Ready(Ok(Incoming::Direct(request)));
         }
         let Some(sockets) = &mut self.sockets else { return Poll::Pending };
-        let (options, conditions) = (&self.options, &self.conditions);
-        sockets.poll_request(cx, || Side::new(options, conditions.clone())).map_ok(Came::Socket)
+        let (options, plan) = (&self.options, &self.plan);
+        sockets.poll_request(cx, || QueuePair::new(options, plan.clone())).map_ok(Incoming::Socket)
     }
 }
 
@@ -71,8 +72,8 @@ impl DeviceListener for EmulatedListener {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Box<dyn ConnectRequest>, TransportError>> {
-        let came = ready!(self.poll_came(cx))?;
-        Poll::Ready(Ok(Box::new(Request { came, to: self.addr, conditions: self.conditions.clone() })))
+        let incoming = ready!(self.poll_incoming(cx))?;
+        Poll::Ready(Ok(Box::new(Request { incoming, to: self.addr, plan: self.plan.clone() })))
     }
 
     fn local_addr(&self) -> SocketAddr {
@@ -86,17 +87,17 @@ impl DeviceListener for EmulatedListener {
 
 impl ConnectRequest for Request {
     fn peer_addr(&self) -> SocketAddr {
-        match &self.came {
-            Came::Direct(request) => request.from,
-            Came::Socket(request) => request.from,
+        match &self.incoming {
+            Incoming::Direct(request) => request.from,
+            Incoming::Socket(request) => request.from,
         }
     }
 
     fn accept(self: Box<Self>, options: &DeviceOptions) -> Result<Box<dyn DeviceConnection>, TransportError> {
-        let Request { came, to, conditions } = *self;
-        Ok(Box::new(match came {
-            Came::Direct(request) => EmulatedEndpoint::accept_direct(request, to, options, conditions)?,
-            Came::Socket(request) => EmulatedEndpoint::accept_socket(request, options, conditions)?,
+        let Request { incoming, to, plan } = *self;
+        Ok(Box::new(match incoming {
+            Incoming::Direct(request) => EmulatedConnection::accept_direct(request, to, options, plan)?,
+            Incoming::Socket(request) => EmulatedConnection::accept_socket(request, options, plan)?,
         }))
     }
 }

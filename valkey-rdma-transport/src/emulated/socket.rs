@@ -51,7 +51,7 @@ mod session;
 mod unix_name;
 
 pub(super) use connect::connect;
-pub(super) use link::{SocketLink, WeakSocketLink};
+pub(super) use link::SocketLink;
 pub(super) use listener::{SocketListener, SocketRequest};
 
 use std::path::{Path, PathBuf};

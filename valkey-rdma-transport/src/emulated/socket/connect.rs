@@ -8,10 +8,11 @@ use std::time::Duration;
 use tokio::net::{TcpStream, UnixStream};
 
 use super::link::SocketLink;
-use super::{Socket, failed, socket_path};
+use super::session::Phase;
+use super::{Socket, driver, failed, socket_path};
 use crate::device::DeviceKind;
-use crate::emulated::endpoint::{loopback_like, next_port};
-use crate::emulated::side::Side;
+use crate::emulated::address::{loopback_like, next_port};
+use crate::emulated::queue_pair::QueuePair;
 use crate::error::TransportError;
 
 /// Opens a socket to the listener at `peer`: over a Unix socket in `directory`, or TCP. Returns the link, and the
@@ -21,14 +22,14 @@ use crate::error::TransportError;
 /// [`TransportError::Unreachable`] if there is no way to `peer`, or none within `limit`;
 /// [`TransportError::Descriptors`], [`TransportError::Socket`] and [`TransportError::Device`] if there can be no socket.
 pub(in crate::emulated) async fn connect(
-    side: Side,
+    side: QueuePair,
     peer: SocketAddr,
     directory: Option<&Path>,
     limit: Duration,
 ) -> Result<(SocketLink, SocketAddr), TransportError> {
     let opened = tokio::time::timeout(limit, open(peer, directory)).await;
     match opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
-        Ok((socket, local)) => Ok((SocketLink::active(side, local.port(), socket), local)),
+        Ok((socket, local)) => Ok((driver::start(side, Phase::Fresh { port: local.port() }, socket), local)),
         Err(error) if nobody_listens(directory, &error) => Ok((SocketLink::nobody(side), made_up(peer.ip()))),
         Err(error) => Err(failure(peer, directory, error)),
     }

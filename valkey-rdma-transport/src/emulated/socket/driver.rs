@@ -12,9 +12,16 @@ use tokio::time::{Instant, Sleep};
 use super::Socket;
 use super::frame::{Frame, HEADER};
 use super::link::SocketLink;
-use super::session::{Landing, Phase, Violation};
+use super::session::{IncomingWrite, Phase, Violation};
 use crate::emulated::memory::Memory;
-use crate::emulated::side::QueuePairState;
+use crate::emulated::queue_pair::{QueuePair, QueuePairState};
+
+/// Starts one end over a connected socket, with its task.
+pub(super) fn start(side: QueuePair, phase: Phase, socket: Box<dyn Socket>) -> SocketLink {
+    let link = SocketLink::idle(side, phase);
+    tokio::spawn(Driver::new(link.clone(), socket));
+    link
+}
 
 /// Runs until both ends know that the connection is over.
 #[derive(Debug)]
@@ -26,7 +33,7 @@ pub(super) struct Driver {
     output: Output,
     sleep: Option<Pin<Box<Sleep>>>,
     /// This side leaves: until when it waits for the peer to take its good-bye and to close.
-    patience: Option<Instant>,
+    goodbye_deadline: Option<Instant>,
     /// Nothing is written any more.
     shut: bool,
 }
@@ -48,7 +55,7 @@ impl From<Violation> for End {
 impl Driver {
     pub(super) fn new(link: SocketLink, socket: Box<dyn Socket>) -> Self {
         let (input, output) = (Input::new(), Output::default());
-        Self { link, socket: Some(socket), input, output, sleep: None, patience: None, shut: false }
+        Self { link, socket: Some(socket), input, output, sleep: None, goodbye_deadline: None, shut: false }
     }
 
     /// Reads and writes until neither goes on.
@@ -108,7 +115,7 @@ impl Driver {
             self.shut = Pin::new(socket).poll_shutdown(cx).is_ready();
         }
         let now = Instant::now();
-        *self.patience.get_or_insert(now + PATIENCE) <= now
+        *self.goodbye_deadline.get_or_insert(now + GOODBYE_LIMIT) <= now
     }
 }
 
@@ -130,7 +137,7 @@ impl Future for Driver {
                 return Poll::Ready(());
             }
             let deadline = this.link.with(|session| session.deadline());
-            let Some(deadline) = deadline.into_iter().chain(this.patience).min() else {
+            let Some(deadline) = deadline.into_iter().chain(this.goodbye_deadline).min() else {
                 return Poll::Pending;
             };
             let sleep = this.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
@@ -149,7 +156,7 @@ struct Input {
     start: usize,
     end: usize,
     /// The request whose bytes are coming, and how many have come.
-    landing: Option<(Landing, usize)>,
+    landing: Option<(IncomingWrite, usize)>,
 }
 
 impl Input {
@@ -166,7 +173,7 @@ impl Input {
     ) -> Result<Poll<()>, End> {
         let read = match &mut self.landing {
             // Many bytes to come go straight to their place.
-            Some((Landing { len, place: Some((memory, range)), .. }, come))
+            Some((IncomingWrite { len, place: Some((memory, range)), .. }, come))
                 if *len as usize - *come >= INPUT && link.with(|session| session.takes_bytes()) =>
             {
                 let mut memory = memory.lock();
@@ -322,7 +329,7 @@ const OUTPUT: usize = 64 << 10;
 
 /// How long an end that leaves waits for the other to read its good-bye and to close. Closing earlier could make the
 /// kernel take back what the peer has not read.
-const PATIENCE: Duration = Duration::from_secs(5);
+const GOODBYE_LIMIT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests;

@@ -5,10 +5,9 @@ use std::task::Waker;
 
 use valkey_rdma_proto::work::ReceiveRequest;
 
-use super::Socket;
-use super::driver::Driver;
 use super::session::{Phase, Session};
-use crate::emulated::side::Side;
+use crate::emulated::fault_plan::{Disturb, WeakLink};
+use crate::emulated::queue_pair::QueuePair;
 use crate::emulated::wake;
 use crate::error::TransportError;
 
@@ -21,40 +20,24 @@ pub(in crate::emulated) struct SocketLink(Arc<Mutex<Session>>);
 pub(in crate::emulated) struct WeakSocketLink(Weak<Mutex<Session>>);
 
 impl SocketLink {
-    /// The active end, over a socket that leads to a listener. `port` is the one it goes by.
-    pub(super) fn active(side: Side, port: u16, socket: Box<dyn Socket>) -> Self {
-        Self::start(side, Phase::Fresh { port }, socket)
-    }
-
     /// The active end that found no listener.
-    pub(super) fn nobody(side: Side) -> Self {
+    pub(super) fn nobody(side: QueuePair) -> Self {
         Self::idle(side, Phase::Nobody)
     }
 
-    /// The passive end, over a socket on which a connect request came.
-    pub(super) fn passive(side: Side, socket: Box<dyn Socket>) -> Self {
-        Self::start(side, Phase::Requested, socket)
-    }
-
     /// Puts another side in place of one that nothing was posted to.
-    pub(super) fn replace_side(&self, mut side: Side) {
+    pub(super) fn replace_side(&self, mut side: QueuePair) {
         self.with(|session| {
             side.sends.rnr_retry_count = session.side.sends.rnr_retry_count;
             session.side = side;
         });
     }
 
-    fn start(side: Side, phase: Phase, socket: Box<dyn Socket>) -> Self {
-        let link = Self::idle(side, phase);
-        tokio::spawn(Driver::new(link.clone(), socket));
-        link
-    }
-
     /// Without a task.
-    pub(super) fn idle(side: Side, phase: Phase) -> Self {
-        let conditions = side.conditions.clone();
+    pub(super) fn idle(side: QueuePair, phase: Phase) -> Self {
+        let plan = side.plan.clone();
         let link = Self(Arc::new(Mutex::new(Session::new(side, phase))));
-        conditions.watch_socket(&link);
+        plan.watch(link.downgrade());
         link
     }
 
@@ -81,7 +64,7 @@ impl SocketLink {
     }
 
     /// Runs `step` on this end's side, for what concerns nobody else.
-    pub(in crate::emulated) fn side<R>(&self, step: impl FnOnce(&mut Side) -> R) -> R {
+    pub(in crate::emulated) fn side<R>(&self, step: impl FnOnce(&mut QueuePair) -> R) -> R {
         self.with(|session| step(&mut session.side))
     }
 
@@ -95,27 +78,32 @@ impl SocketLink {
         driver.into_iter().for_each(Waker::wake);
         posted
     }
+}
 
-    /// The peer may find receives again.
-    pub(in crate::emulated) fn resume(&self) {
-        self.ring(Session::receives_posted);
+impl WeakLink for WeakSocketLink {
+    fn upgrade(&self) -> Option<Box<dyn Disturb>> {
+        self.0.upgrade().map(|link| Box::new(SocketLink(link)) as Box<dyn Disturb>)
     }
 
-    pub(in crate::emulated) fn sever(&self) {
-        self.ring(Session::sever);
-    }
-
-    pub(in crate::emulated) fn cut(&self) {
-        self.ring(Session::cut);
+    fn is_alive(&self) -> bool {
+        self.0.strong_count() > 0
     }
 }
 
-impl WeakSocketLink {
-    pub(in crate::emulated) fn upgrade(&self) -> Option<SocketLink> {
-        self.0.upgrade().map(SocketLink)
+impl Disturb for SocketLink {
+    fn resume(&self) {
+        self.ring(Session::receives_posted);
     }
 
-    pub(in crate::emulated) fn is_alive(&self) -> bool {
-        self.0.strong_count() > 0
+    fn reset_timers(&self) {
+        self.ring(|_| ());
+    }
+
+    fn sever(&self) {
+        self.ring(Session::sever);
+    }
+
+    fn cut(&self) {
+        self.ring(Session::cut);
     }
 }

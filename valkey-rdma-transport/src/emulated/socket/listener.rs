@@ -14,10 +14,11 @@ use tokio::task::JoinSet;
 
 use super::frame::{Frame, HEADER};
 use super::link::SocketLink;
+use super::session::Phase;
 use super::unix_name::SocketFile;
-use super::{Socket, failed, socket_path, unix_name};
-use crate::emulated::endpoint::{DYNAMIC_PORTS, next_port};
-use crate::emulated::side::Side;
+use super::{Socket, driver, failed, socket_path, unix_name};
+use crate::emulated::address::{DYNAMIC_PORTS, next_port};
+use crate::emulated::queue_pair::QueuePair;
 use crate::error::TransportError;
 
 /// A listening socket, and the sockets accepted from it that have not said what they want.
@@ -49,7 +50,7 @@ pub(in crate::emulated) struct SocketRequest {
 
 impl SocketRequest {
     /// Takes the link over, with `side` for the passive end: now the endpoint answers for the request.
-    pub(in crate::emulated) fn take(mut self, side: Side) -> SocketLink {
+    pub(in crate::emulated) fn take(mut self, side: QueuePair) -> SocketLink {
         let link = self.link.take().expect("taken only here, by value");
         link.replace_side(side);
         link
@@ -121,7 +122,7 @@ impl SocketListener {
     pub(in crate::emulated) fn poll_request(
         &mut self,
         cx: &mut Context<'_>,
-        side: impl FnOnce() -> Side,
+        side: impl FnOnce() -> QueuePair,
     ) -> Poll<Result<SocketRequest, TransportError>> {
         loop {
             // These first: they hold descriptors, for want of which the next socket may have to wait.
@@ -203,9 +204,9 @@ struct Greeting {
 }
 
 impl Greeting {
-    fn request(self, mut side: Side) -> SocketRequest {
+    fn request(self, mut side: QueuePair) -> SocketRequest {
         side.sends.rnr_retry_count = self.rnr_retry_count;
-        let link = Some(SocketLink::passive(side, self.socket));
+        let link = Some(driver::start(side, Phase::Requested, self.socket));
         SocketRequest { link, from: self.from, to: self.to }
     }
 }

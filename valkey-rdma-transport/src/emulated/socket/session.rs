@@ -9,9 +9,9 @@ use valkey_rdma_proto::work::{ReceiveRequest, SendOp, SendRequest};
 use super::frame::Frame;
 use crate::device::CmEvent;
 use crate::emulated::memory::Memory;
-use crate::emulated::requester::NotAsked;
-use crate::emulated::responder::{Place, Refusal};
-use crate::emulated::side::{QueuePairState, Side};
+use crate::emulated::queue_pair::requester::UnexpectedAnswer;
+use crate::emulated::queue_pair::responder::{Refusal, WriteTarget};
+use crate::emulated::queue_pair::{QueuePair, QueuePairState};
 use crate::emulated::{REASON_CONSUMER, REASON_NO_LISTENER, earlier};
 use crate::error::TransportError;
 
@@ -39,7 +39,7 @@ pub(super) enum Phase {
 /// One end of a connection.
 #[derive(Debug)]
 pub(in crate::emulated) struct Session {
-    pub(super) side: Side,
+    pub(super) side: QueuePair,
     phase: Phase,
     /// Frames that are due, of which there is one of each sort at most: a peer cannot make them pile up.
     opening: Option<Frame>,
@@ -68,12 +68,12 @@ pub(super) struct Violation(pub(super) &'static str);
 
 /// Bytes of a request that are on their way here.
 #[derive(Debug)]
-pub(super) struct Landing {
+pub(super) struct IncomingWrite {
     pub(super) sequence: u64,
     pub(super) op: SendOp,
     pub(super) len: u32,
     /// Where they go; nowhere if the request was not admitted.
-    pub(super) place: Place,
+    pub(super) place: WriteTarget,
     admitted: bool,
 }
 
@@ -85,7 +85,7 @@ pub(super) struct Outgoing {
 }
 
 impl Session {
-    pub(super) fn new(side: Side, phase: Phase) -> Self {
+    pub(super) fn new(side: QueuePair, phase: Phase) -> Self {
         Self {
             side,
             phase,
@@ -117,7 +117,7 @@ impl Session {
 
     /// Asks the peer to connect, or agrees to its request.
     pub(in crate::emulated) fn establish(&mut self) {
-        let rnr_retry_count = self.side.conditions.rnr_retry_count();
+        let rnr_retry_count = self.side.plan.rnr_retry_count();
         match self.phase {
             Phase::Fresh { port } => {
                 self.opening = Some(Frame::Connect { port, rnr_retry_count });
@@ -185,12 +185,12 @@ impl Session {
     // --- The peer's side -------------------------------------------------------------------------------------------
 
     /// Acts on a frame. `Some`: its bytes follow, unless it has none.
-    pub(super) fn handle(&mut self, frame: Frame) -> Result<Option<Landing>, Violation> {
+    pub(super) fn handle(&mut self, frame: Frame) -> Result<Option<IncomingWrite>, Violation> {
         match (self.phase, frame) {
             // What was under way while this side left.
             (Phase::Leaving { .. }, Frame::Disconnect) => self.peer_gone(),
             (Phase::Leaving { .. }, Frame::Request { sequence, op, len }) => {
-                return Ok(Some(Landing { sequence, op, len, place: None, admitted: false }));
+                return Ok(Some(IncomingWrite { sequence, op, len, place: None, admitted: false }));
             }
             (Phase::Leaving { .. }, _) => {}
             (Phase::Asked, Frame::Accept { rnr_retry_count }) => {
@@ -220,7 +220,7 @@ impl Session {
     }
 
     /// The bytes of a request are all there.
-    pub(super) fn landed(&mut self, landing: &Landing) {
+    pub(super) fn landed(&mut self, landing: &IncomingWrite) {
         if landing.admitted && self.side.settle(landing.op, landing.len) {
             self.done = Some(landing.sequence);
         }
@@ -256,8 +256,8 @@ impl Session {
         self.phase = Phase::Gone;
     }
 
-    fn request(&mut self, sequence: u64, op: SendOp, len: u32) -> Result<Landing, Violation> {
-        let dropped = Landing { sequence, op, len, place: None, admitted: false };
+    fn request(&mut self, sequence: u64, op: SendOp, len: u32) -> Result<IncomingWrite, Violation> {
+        let dropped = IncomingWrite { sequence, op, len, place: None, admitted: false };
         if sequence > self.expected && self.awaiting_retry || self.side.state != QueuePairState::Ready {
             return Ok(dropped);
         }
@@ -268,10 +268,10 @@ impl Session {
             Ok(place) => {
                 self.expected += 1;
                 self.awaiting_retry = false;
-                Ok(Landing { place, admitted: true, ..dropped })
+                Ok(IncomingWrite { place, admitted: true, ..dropped })
             }
             Err(Refusal::NotReady) => {
-                self.not_ready = Some(Frame::NotReady { sequence, timer: self.side.conditions.rnr_timer() });
+                self.not_ready = Some(Frame::NotReady { sequence, timer: self.side.plan.rnr_timer() });
                 self.awaiting_retry = true;
                 self.resume = false;
                 Ok(dropped)
@@ -302,7 +302,7 @@ impl Session {
             Frame::Denied { sequence, status } => self.side.denied(sequence, status),
             _ => return Err(Violation("a frame out of turn")),
         };
-        answered.map_err(|NotAsked| Violation("an answer to nothing"))
+        answered.map_err(|UnexpectedAnswer| Violation("an answer to nothing"))
     }
 
     // --- The driver's side -----------------------------------------------------------------------------------------
@@ -352,7 +352,7 @@ impl Session {
 
     /// When [`expire`](Self::expire) has something to do, or a frame falls due.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let retry_timeout = self.side.conditions.retry_timeout();
+        let retry_timeout = self.side.plan.retry_timeout();
         let probe = self.side.sends.unanswered_since().filter(|_| !self.probed);
         let probe = probe.map(|since| since + retry_timeout / 2);
         earlier(probe, self.side.sends.deadline(retry_timeout))
@@ -360,7 +360,7 @@ impl Session {
 
     /// Does what has become due.
     pub(super) fn expire(&mut self) {
-        let patience = self.side.conditions.retry_timeout() / 2;
+        let patience = self.side.plan.retry_timeout() / 2;
         if !self.probed
             && self.side.sends.unanswered_since().is_some_and(|since| since + patience <= Instant::now())
         {

@@ -7,8 +7,9 @@ use valkey_rdma_proto::work::{FailureStatus, Outcome, Region, RegionId, SendOp, 
 
 use super::*;
 use crate::device::{Access, CmEvent, DeviceOptions};
-use crate::emulated::device::{Conditions, Device, Link};
-use crate::emulated::side::Side;
+use crate::emulated::device::{Device, named};
+use crate::emulated::fault_plan::Link;
+use crate::emulated::queue_pair::QueuePair;
 use crate::emulated::socket::session::Session;
 
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -24,8 +25,8 @@ struct End {
 
 impl End {
     fn start(device: &Device, phase: Phase, socket: DuplexStream) -> Self {
-        let conditions = Conditions::named(Some(device.name())).expect("a device");
-        let mut side = Side::new(&DeviceOptions::default(), conditions);
+        let plan = named(Some(device.name())).expect("a device");
+        let mut side = QueuePair::new(&DeviceOptions::default(), plan);
         let region = Region { id: RegionId(0), addr: 1 << 32, rkey: 1, len: LONG };
         side.memories.push(Memory::new(region, Access::RemoteWrite));
         let link = SocketLink::idle(side, phase);
@@ -72,7 +73,7 @@ impl End {
     }
 
     async fn gone(self) {
-        timeout(PATIENCE * 2, self.driver).await.expect("the task ends").expect("without a panic");
+        timeout(GOODBYE_LIMIT * 2, self.driver).await.expect("the task ends").expect("without a panic");
     }
 }
 

@@ -6,14 +6,15 @@ use valkey_rdma_proto::work::{FailureStatus, Outcome, Region, RegionId, Slice, W
 
 use super::*;
 use crate::device::{Access, DeviceOptions};
-use crate::emulated::device::{Conditions, Device, Link};
+use crate::emulated::device::{Device, named};
+use crate::emulated::fault_plan::Link;
 
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A session with a region of 64 bytes.
 fn session(device: &Device, phase: Phase) -> Session {
-    let conditions = Conditions::named(Some(device.name())).expect("a device");
-    let mut side = Side::new(&DeviceOptions::default(), conditions);
+    let plan = named(Some(device.name())).expect("a device");
+    let mut side = QueuePair::new(&DeviceOptions::default(), plan);
     let region = Region { id: RegionId(0), addr: 1 << 32, rkey: 1, len: 64 };
     side.memories.push(Memory::new(region, Access::RemoteWrite));
     Session::new(side, phase)

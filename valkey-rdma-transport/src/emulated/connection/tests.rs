@@ -11,16 +11,16 @@ use crate::emulated::listener::EmulatedListener;
 #[tokio::test]
 async fn nothing_of_a_link_within_the_process_is_left() {
     let device = Device::new(Link::InProcess);
-    let conditions = Conditions::named(Some(device.name())).expect("a device");
+    let plan = named(Some(device.name())).expect("a device");
     let options = DeviceOptions { device: Some(device.name().to_owned()), ..DeviceOptions::default() };
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut listener = EmulatedListener::bind(any, &options).expect("listens");
     for round in 0..4 {
-        let mut active = EmulatedEndpoint::open(listener.local_addr(), &options).await.expect("opens");
+        let mut active = EmulatedConnection::open(listener.local_addr(), &options).await.expect("opens");
         active.establish().expect("asks");
         let request = poll_fn(|cx| listener.poll_request(cx)).await.expect("a request");
         let mut passive = ConnectRequest::accept(request, &options).expect("an endpoint");
-        assert_ne!(conditions.live_links(), 0, "counted");
+        assert_ne!(plan.live_links(), 0, "counted");
         // Every way to end.
         match round {
             0 => drop((active, passive)),
@@ -36,6 +36,6 @@ async fn nothing_of_a_link_within_the_process_is_left() {
                 drop((active, passive));
             }
         }
-        assert_eq!(conditions.live_links(), 0, "round {round}");
+        assert_eq!(plan.live_links(), 0, "round {round}");
     }
 }

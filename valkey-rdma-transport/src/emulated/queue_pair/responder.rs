@@ -1,32 +1,35 @@
 //! The half of a queue pair that is sent to: checks what the peer asks, says where its bytes go, tells of their
-//! arrival. Every link hands every request to [`Side::admit`], so that all are equally strict.
+//! arrival. Every link hands every request to [`QueuePair::admit`], so that all are equally strict.
 
 use std::io;
 use std::ops::Range;
 
 use valkey_rdma_proto::work::{FailureStatus, Outcome, ReceiveRequest, SendOp};
 
-use super::memory::Memory;
-use super::refused;
-use super::side::{QueuePairState, Side};
+use super::{QueuePair, QueuePairState};
 use crate::device::Access;
+use crate::emulated::memory::Memory;
+use crate::emulated::refused;
 use crate::error::TransportError;
 
 /// Where the bytes of an admitted request go; `None` if it has none.
-pub(super) type Place = Option<(Memory, Range<usize>)>;
+pub(in crate::emulated) type WriteTarget = Option<(Memory, Range<usize>)>;
 
 /// A request that is not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(in crate::emulated) enum Refusal {
     /// No receive is posted: try again later.
     NotReady,
     /// It may not be carried out. The queue pair is in error by that.
     Denied(FailureStatus),
 }
 
-impl Side {
+impl QueuePair {
     /// Posts a receive.
-    pub(super) fn post_receive(&mut self, request: ReceiveRequest) -> Result<(), TransportError> {
+    pub(in crate::emulated) fn post_receive(
+        &mut self,
+        request: ReceiveRequest,
+    ) -> Result<(), TransportError> {
         if !self.has_receive_entry() {
             return Err(refused("ibv_post_recv", io::ErrorKind::OutOfMemory));
         }
@@ -39,13 +42,13 @@ impl Side {
     }
 
     /// Whether a message would find a receive.
-    pub(super) fn has_receive(&self) -> bool {
-        !self.receives.is_empty() && !self.conditions.stalls_receiver()
+    pub(in crate::emulated) fn has_receive(&self) -> bool {
+        !self.receives.is_empty() && !self.plan.stalls_receiver()
     }
 
     /// Decides on a request of the peer for `len` bytes. The caller puts the bytes into place and then calls
     /// [`settle`](Self::settle).
-    pub(super) fn admit(&mut self, op: SendOp, len: u32) -> Result<Place, Refusal> {
+    pub(in crate::emulated) fn admit(&mut self, op: SendOp, len: u32) -> Result<WriteTarget, Refusal> {
         if op.consumes_receive() && !self.has_receive() {
             return Err(Refusal::NotReady);
         }
@@ -75,7 +78,7 @@ impl Side {
     }
 
     /// The bytes of the request just admitted are in place. `false`: the queue pair has failed in between.
-    pub(super) fn settle(&mut self, op: SendOp, len: u32) -> bool {
+    pub(in crate::emulated) fn settle(&mut self, op: SendOp, len: u32) -> bool {
         if self.state != QueuePairState::Ready {
             return false;
         }
@@ -91,13 +94,13 @@ impl Side {
         true
     }
 
-    fn slot_for(&self, len: u32) -> Place {
+    fn slot_for(&self, len: u32) -> WriteTarget {
         let slot = self.receives.front()?.local;
         let memory = self.memory(slot.region).filter(|memory| len <= slot.len && memory.is_own())?;
         memory.range(slot.offset.into(), len).map(|range| (memory.clone(), range))
     }
 
-    fn window_for(&self, addr: u64, rkey: u32, len: u32) -> Place {
+    fn window_for(&self, addr: u64, rkey: u32, len: u32) -> WriteTarget {
         let open = |memory: &&Memory| memory.region.rkey == rkey && memory.access == Access::RemoteWrite;
         let memory = self.memories.iter().find(open)?;
         memory.locate(addr, len).map(|range| (memory.clone(), range))

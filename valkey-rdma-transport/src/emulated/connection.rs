@@ -1,20 +1,22 @@
 //! The emulated [`DeviceConnection`]: one end of a link.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::BufMut;
 use valkey_rdma_proto::work::{Completion, ReceiveRequest, Region, RegionId, SendRequest};
 
-use super::device::{Conditions, Link};
+use super::address::{loopback_like, next_port};
+use super::device::named;
 use super::direct::{DirectLink, End};
 use super::directory::{self, DirectRequest};
+use super::fault_plan::{FaultPlan, Link};
 use super::memory::Memory;
-use super::side::Side;
+use super::queue_pair::QueuePair;
 use super::socket::{self, SocketLink, SocketRequest};
 use super::{MAX_MESSAGE, REASON_CONSUMER, refused};
 use crate::buffer_pool::BufferPool;
@@ -26,8 +28,8 @@ use crate::error::TransportError;
 
 /// One end of a link.
 #[derive(Debug)]
-pub(super) struct EmulatedEndpoint {
-    carrier: Carrier,
+pub(super) struct EmulatedConnection {
+    transport: LinkTransport,
     limits: Limits,
     local: SocketAddr,
     peer: SocketAddr,
@@ -41,58 +43,58 @@ pub(super) struct EmulatedEndpoint {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Active end, nothing asked.
-    Fresh,
+    Idle,
     /// Passive end, not answered.
-    Requested,
+    Incoming,
     /// Asked or accepted.
-    Engaged,
+    Active,
     /// Ended by this program.
-    Over,
+    Closed,
 }
 
 /// The two links.
 #[derive(Debug)]
-enum Carrier {
+enum LinkTransport {
     Direct(DirectLink, End),
     Socket(SocketLink),
 }
 
-impl Carrier {
+impl LinkTransport {
     /// Runs `step` on this end's side, for what concerns nobody else.
-    fn side<R>(&self, step: impl FnOnce(&mut Side) -> R) -> R {
+    fn side<R>(&self, step: impl FnOnce(&mut QueuePair) -> R) -> R {
         match self {
-            Carrier::Direct(link, end) => link.with(|sides| step(sides.side(*end))),
-            Carrier::Socket(link) => link.side(step),
+            LinkTransport::Direct(link, end) => link.with(|sides| step(sides.side(*end))),
+            LinkTransport::Socket(link) => link.side(step),
         }
     }
 }
 
-impl EmulatedEndpoint {
+impl EmulatedConnection {
     /// An end that will ask the listener at `peer`.
     pub(super) async fn open(peer: SocketAddr, options: &DeviceOptions) -> Result<Self, TransportError> {
         check_limits(NAME, options, &MOST)?;
-        let conditions = Conditions::named(options.device.as_deref())?;
+        let plan = named(options.device.as_deref())?;
         // What the unspecified address stands for, as in TCP.
         let to = specific(peer);
-        let directory = match &conditions.link {
+        let directory = match &plan.link {
             Link::Any if !directory::listens(to) => None,
             Link::Any | Link::InProcess => {
                 let link = DirectLink::new(
-                    Side::new(options, conditions.clone()),
+                    QueuePair::new(options, plan.clone()),
                     // Until the passive end brings its own.
-                    Side::new(options, conditions.clone()),
+                    QueuePair::new(options, plan.clone()),
                 );
-                conditions.watch_direct(&link);
+                plan.watch(link.downgrade());
                 let local = SocketAddr::new(to.ip(), next_port());
-                let carrier = Carrier::Direct(link, End::Active);
-                return Ok(Self::new(carrier, Phase::Fresh, "inprocess", options, local, peer));
+                let transport = LinkTransport::Direct(link, End::Active);
+                return Ok(Self::new(transport, Phase::Idle, "inprocess", options, local, peer));
             }
             Link::Tcp => None,
             Link::Unix(directory) => Some(directory.as_path()),
         };
-        let side = Side::new(options, conditions.clone());
+        let side = QueuePair::new(options, plan.clone());
         let (link, local) = socket::connect(side, to, directory, options.address_timeout).await?;
-        Ok(Self::new(Carrier::Socket(link), Phase::Fresh, "tcp", options, local, peer))
+        Ok(Self::new(LinkTransport::Socket(link), Phase::Idle, "tcp", options, local, peer))
     }
 
     /// The end at a listener, for a request from this process.
@@ -100,31 +102,31 @@ impl EmulatedEndpoint {
         request: DirectRequest,
         local: SocketAddr,
         options: &DeviceOptions,
-        conditions: Arc<Conditions>,
+        plan: Arc<FaultPlan>,
     ) -> Result<Self, TransportError> {
         check_limits(NAME, options, &MOST)?;
         let peer = request.from;
         let link = request.take();
-        conditions.watch_direct(&link);
-        link.with(|sides| *sides.side(End::Passive) = Side::new(options, conditions.clone()));
-        let carrier = Carrier::Direct(link, End::Passive);
-        Ok(Self::new(carrier, Phase::Requested, "inprocess", options, local, peer))
+        plan.watch(link.downgrade());
+        link.with(|sides| *sides.side(End::Passive) = QueuePair::new(options, plan.clone()));
+        let transport = LinkTransport::Direct(link, End::Passive);
+        Ok(Self::new(transport, Phase::Incoming, "inprocess", options, local, peer))
     }
 
     /// The end at a listener, for a request that came over a socket.
     pub(super) fn accept_socket(
         request: SocketRequest,
         options: &DeviceOptions,
-        conditions: Arc<Conditions>,
+        plan: Arc<FaultPlan>,
     ) -> Result<Self, TransportError> {
         check_limits(NAME, options, &MOST)?;
         let (local, peer) = (request.to, request.from);
-        let link = request.take(Side::new(options, conditions.clone()));
-        Ok(Self::new(Carrier::Socket(link), Phase::Requested, "tcp", options, local, peer))
+        let link = request.take(QueuePair::new(options, plan.clone()));
+        Ok(Self::new(LinkTransport::Socket(link), Phase::Incoming, "tcp", options, local, peer))
     }
 
     fn new(
-        carrier: Carrier,
+        transport: LinkTransport,
         phase: Phase,
         taken: &str,
         options: &DeviceOptions,
@@ -139,12 +141,12 @@ impl EmulatedEndpoint {
         };
         // The name by which the same can be had again; of a device that was not named, the way that was taken.
         let device = options.device.as_deref().unwrap_or(taken).to_owned();
-        Self { carrier, limits, local, peer, device, memories: Vec::new(), phase }
+        Self { transport, limits, local, peer, device, memories: Vec::new(), phase }
     }
 
     /// Adds a region of so many bytes.
     fn add(&mut self, len: u32, memory: impl FnOnce(Region) -> Memory) -> Result<Region, TransportError> {
-        if self.carrier.side(|side| side.conditions.refuses_memory()) {
+        if self.transport.side(|side| side.plan.refuses_memory()) {
             let source = io::ErrorKind::OutOfMemory.into();
             return Err(TransportError::Memory { bytes: len.into(), limit: None, source });
         }
@@ -154,7 +156,7 @@ impl EmulatedEndpoint {
         let region = Region { id: RegionId(self.memories.len() as u32), addr, rkey: number, len };
         let memory = memory(region);
         self.memories.push(memory.clone());
-        self.carrier.side(|side| side.memories.push(memory));
+        self.transport.side(|side| side.memories.push(memory));
         Ok(region)
     }
 
@@ -163,7 +165,7 @@ impl EmulatedEndpoint {
     }
 }
 
-impl DeviceConnection for EmulatedEndpoint {
+impl DeviceConnection for EmulatedConnection {
     fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError> {
         self.add(len, |region| Memory::new(region, access))
     }
@@ -181,21 +183,21 @@ impl DeviceConnection for EmulatedEndpoint {
     }
 
     fn post_sends(&mut self, chain: &[SendRequest]) -> Result<(), TransportError> {
-        match &self.carrier {
-            Carrier::Direct(link, end) => link.with(|sides| sides.post_sends(*end, chain)),
-            Carrier::Socket(link) => link.ring(|session| session.post_sends(chain)),
+        match &self.transport {
+            LinkTransport::Direct(link, end) => link.with(|sides| sides.post_sends(*end, chain)),
+            LinkTransport::Socket(link) => link.ring(|session| session.post_sends(chain)),
         }
     }
 
     fn post_receives(&mut self, batch: &[ReceiveRequest]) -> Result<(), TransportError> {
-        match &self.carrier {
-            Carrier::Direct(link, end) => link.with(|sides| sides.post_receives(*end, batch)),
-            Carrier::Socket(link) => link.post_receives(batch),
+        match &self.transport {
+            LinkTransport::Direct(link, end) => link.with(|sides| sides.post_receives(*end, batch)),
+            LinkTransport::Socket(link) => link.post_receives(batch),
         }
     }
 
     fn poll(&mut self, out: &mut Vec<Completion>, limit: usize) -> Result<(), TransportError> {
-        if self.carrier.side(|side| side.poll(out, limit)) {
+        if self.transport.side(|side| side.poll(out, limit)) {
             return Ok(());
         }
         let source = io::Error::other("the completion queue was overrun");
@@ -203,43 +205,43 @@ impl DeviceConnection for EmulatedEndpoint {
     }
 
     fn arm(&mut self) -> Result<(), TransportError> {
-        self.carrier.side(Side::arm);
+        self.transport.side(QueuePair::arm);
         Ok(())
     }
 
     fn poll_completion_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
-        self.carrier.side(|side| side.poll_completion_event(cx)).map(Ok)
+        self.transport.side(|side| side.poll_completion_event(cx)).map(Ok)
     }
 
     fn establish(&mut self) -> Result<(), TransportError> {
-        if !matches!(self.phase, Phase::Fresh | Phase::Requested) {
+        if !matches!(self.phase, Phase::Idle | Phase::Incoming) {
             return Err(refused("rdma_connect", io::ErrorKind::AlreadyExists));
         }
-        self.phase = Phase::Engaged;
-        match &self.carrier {
-            Carrier::Direct(link, End::Active) => {
+        self.phase = Phase::Active;
+        match &self.transport {
+            LinkTransport::Direct(link, End::Active) => {
                 directory::request(specific(self.peer), link.clone(), self.local);
             }
-            Carrier::Direct(link, End::Passive) => link.with(|sides| sides.connect()),
-            Carrier::Socket(link) => link.ring(|session| session.establish()),
+            LinkTransport::Direct(link, End::Passive) => link.with(|sides| sides.connect()),
+            LinkTransport::Socket(link) => link.ring(|session| session.establish()),
         }
         Ok(())
     }
 
     fn poll_cm_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CmEvent, TransportError>> {
-        self.carrier.side(|side| side.poll_cm_event(cx)).map(Ok)
+        self.transport.side(|side| side.poll_cm_event(cx)).map(Ok)
     }
 
     fn disconnect(&mut self) {
-        let phase = std::mem::replace(&mut self.phase, Phase::Over);
-        match &self.carrier {
-            _ if phase == Phase::Over => {}
-            Carrier::Direct(link, _) if phase == Phase::Requested => link.with(|sides| {
+        let phase = std::mem::replace(&mut self.phase, Phase::Closed);
+        match &self.transport {
+            _ if phase == Phase::Closed => {}
+            LinkTransport::Direct(link, _) if phase == Phase::Incoming => link.with(|sides| {
                 sides.side(End::Passive).fail();
                 sides.reject(REASON_CONSUMER);
             }),
-            Carrier::Direct(link, end) => link.with(|sides| sides.disconnect(*end)),
-            Carrier::Socket(link) => link.ring(|session| session.disconnect()),
+            LinkTransport::Direct(link, end) => link.with(|sides| sides.disconnect(*end)),
+            LinkTransport::Socket(link) => link.ring(|session| session.disconnect()),
         }
     }
 
@@ -260,10 +262,10 @@ impl DeviceConnection for EmulatedEndpoint {
     }
 }
 
-impl Drop for EmulatedEndpoint {
+impl Drop for EmulatedConnection {
     fn drop(&mut self) {
         self.disconnect();
-        self.carrier.side(Side::release);
+        self.transport.side(QueuePair::release);
     }
 }
 
@@ -275,26 +277,6 @@ fn specific(addr: SocketAddr) -> SocketAddr {
     }
     specific
 }
-
-/// The loopback address of the same family.
-pub(super) fn loopback_like(ip: IpAddr) -> IpAddr {
-    match ip {
-        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-    }
-}
-
-/// A port of the dynamic range, for an end or a listener that has no socket's.
-pub(super) fn next_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    FIRST_PORT + NEXT.fetch_add(1, Ordering::Relaxed) % DYNAMIC_PORTS
-}
-
-/// Where the dynamic range begins.
-const FIRST_PORT: u16 = 49_152;
-
-/// How many ports it has. It divides the range of a counter that wraps, so that none comes up too early.
-pub(super) const DYNAMIC_PORTS: u16 = 1 << 14;
 
 /// Keys count up over the process, so that a stale one never fits.
 static NEXT_KEY: AtomicU32 = AtomicU32::new(1);

@@ -1,7 +1,10 @@
 //! One side of a connection: a queue pair with its completion queue, its regions and its connection-manager events.
 //!
-//! What the two links share. [`requester`](super::requester) is the half that sends, [`responder`](super::responder)
+//! What the two links share. [`requester`] is the half that sends, [`responder`]
 //! the half that is sent to; a link carries what the one asks to the other of the peer, and the answer back.
+
+pub(super) mod requester;
+pub(super) mod responder;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,9 +12,9 @@ use std::task::{Context, Poll, Waker, ready};
 
 use valkey_rdma_proto::work::{Completion, FailureStatus, Outcome, ReceiveRequest, RegionId, WrId};
 
-use super::device::Conditions;
+use self::requester::SendQueue;
+use super::fault_plan::FaultPlan;
 use super::memory::Memory;
-use super::requester::SendQueue;
 use crate::device::{CmEvent, DeviceOptions};
 
 /// The state of a queue pair, as far as it matters here.
@@ -27,13 +30,13 @@ pub(super) enum QueuePairState {
 
 /// One side of a connection.
 #[derive(Debug)]
-pub(super) struct Side {
+pub(super) struct QueuePair {
     pub(super) state: QueuePairState,
     pub(super) memories: Vec<Memory>,
     pub(super) receives: VecDeque<ReceiveRequest>,
     pub(super) sends: SendQueue,
     /// What was asked of the device under this side.
-    pub(super) conditions: Arc<Conditions>,
+    pub(super) plan: Arc<FaultPlan>,
     send_depth: u32,
     receive_depth: u32,
     /// Send queue entries in use. An entry is free again once a completion at or past it was polled.
@@ -76,14 +79,14 @@ impl Signal {
     }
 }
 
-impl Side {
-    pub(super) fn new(options: &DeviceOptions, conditions: Arc<Conditions>) -> Self {
+impl QueuePair {
+    pub(super) fn new(options: &DeviceOptions, plan: Arc<FaultPlan>) -> Self {
         Self {
             state: QueuePairState::Init,
             memories: Vec::new(),
             receives: VecDeque::new(),
             sends: SendQueue::default(),
-            conditions,
+            plan,
             send_depth: options.send_depth,
             receive_depth: options.receive_depth,
             entries: 0,
@@ -209,7 +212,7 @@ impl Side {
 
     fn push(&mut self, completion: Completion, freed: u32) {
         let armed = std::mem::take(&mut self.armed);
-        self.completion_event.raised |= armed && !self.conditions.drops_event();
+        self.completion_event.raised |= armed && !self.plan.drops_event();
         if self.completions.len() < (self.send_depth.saturating_add(self.receive_depth)) as usize {
             self.completions.push_back((completion, freed));
         } else if !self.overrun {

@@ -7,16 +7,16 @@ use std::ops::Range;
 use tokio::time::Instant;
 use valkey_rdma_proto::work::{FailureStatus, SendRequest, WrId};
 
-use super::memory::Memory;
-use super::side::{QueuePairState, Side};
-use super::{MAX_MESSAGE, RNR_RETRY_FOREVER, earlier, refused};
+use super::{QueuePair, QueuePairState};
+use crate::emulated::memory::Memory;
+use crate::emulated::{MAX_MESSAGE, RNR_RETRY_FOREVER, earlier, refused};
 use crate::error::TransportError;
 
 /// Sends that the peer's device has not acknowledged, oldest first.
 ///
 /// Each has a sequence number, counted over the connection from 0. The first `asked` of them are on their way.
 #[derive(Debug)]
-pub(super) struct SendQueue {
+pub(in crate::emulated) struct SendQueue {
     waiting: VecDeque<Waiting>,
     /// Sequence number of the oldest.
     first: u64,
@@ -32,7 +32,7 @@ pub(super) struct SendQueue {
     /// No request arrives before one that was posted earlier, whatever their delays.
     last_due: Option<Instant>,
     /// Retries granted to a peer that has no receive posted; 7 means without end. The peer's choice.
-    pub(super) rnr_retry_count: u8,
+    pub(in crate::emulated) rnr_retry_count: u8,
 }
 
 impl Default for SendQueue {
@@ -56,26 +56,26 @@ struct Waiting {
     request: SendRequest,
     /// Not before that.
     due: Option<Instant>,
-    /// Asked for by a test: how it is to fail.
+    /// InFlightSend for by a test: how it is to fail.
     fault: Option<FailureStatus>,
 }
 
 /// A request on its way to the peer's responder.
 #[derive(Debug)]
-pub(super) struct Asked {
-    pub(super) sequence: u64,
-    pub(super) request: SendRequest,
-    pub(super) source: Memory,
-    pub(super) range: Range<usize>,
+pub(in crate::emulated) struct InFlightSend {
+    pub(in crate::emulated) sequence: u64,
+    pub(in crate::emulated) request: SendRequest,
+    pub(in crate::emulated) source: Memory,
+    pub(in crate::emulated) range: Range<usize>,
 }
 
 /// The peer's device answered what nobody asked.
 #[derive(Debug)]
-pub(super) struct NotAsked;
+pub(in crate::emulated) struct UnexpectedAnswer;
 
 impl SendQueue {
     /// The identities of everything that waits, which then waits no more.
-    pub(super) fn take_all(&mut self) -> impl Iterator<Item = WrId> + use<> {
+    pub(in crate::emulated) fn take_all(&mut self) -> impl Iterator<Item = WrId> + use<> {
         self.asked = 0;
         self.on_hold = false;
         self.not_ready_deadline = None;
@@ -84,9 +84,9 @@ impl SendQueue {
         std::mem::take(&mut self.waiting).into_iter().map(|waiting| waiting.request.wr_id)
     }
 
-    /// When [`Side::expire`] has something to do, or a delayed request may go. That it may go is told once: whether it
+    /// When [`QueuePair::expire`] has something to do, or a delayed request may go. That it may go is told once: whether it
     /// does is up to the link.
-    pub(super) fn deadline(&self, retry_timeout: std::time::Duration) -> Option<Instant> {
+    pub(in crate::emulated) fn deadline(&self, retry_timeout: std::time::Duration) -> Option<Instant> {
         let unanswered = self.unanswered_since.map(|since| since + retry_timeout);
         earlier(earlier(self.next_due, self.not_ready_deadline()), unanswered)
     }
@@ -95,19 +95,19 @@ impl SendQueue {
         self.not_ready_deadline.filter(|_| self.on_hold)
     }
 
-    pub(super) fn unanswered_since(&self) -> Option<Instant> {
+    pub(in crate::emulated) fn unanswered_since(&self) -> Option<Instant> {
         self.unanswered_since
     }
 
     /// Something was heard of the peer's device, so what it has not answered is being worked on.
-    pub(super) fn heard(&mut self) {
+    pub(in crate::emulated) fn heard(&mut self) {
         if let Some(since) = &mut self.unanswered_since {
             *since = Instant::now();
         }
     }
 
     /// Nothing is heard of the peer's device from now on.
-    pub(super) fn unanswered(&mut self) {
+    pub(in crate::emulated) fn unanswered(&mut self) {
         if !self.waiting.is_empty() {
             self.unanswered_since.get_or_insert_with(Instant::now);
         }
@@ -125,28 +125,28 @@ impl SendQueue {
     }
 
     /// How many requests an answer to `sequence` answers, itself included.
-    fn answered(&self, sequence: u64) -> Result<usize, NotAsked> {
-        let before = sequence.checked_sub(self.first).ok_or(NotAsked)?;
-        let before = usize::try_from(before).map_err(|_| NotAsked)?;
-        if before < self.asked { Ok(before + 1) } else { Err(NotAsked) }
+    fn answered(&self, sequence: u64) -> Result<usize, UnexpectedAnswer> {
+        let before = sequence.checked_sub(self.first).ok_or(UnexpectedAnswer)?;
+        let before = usize::try_from(before).map_err(|_| UnexpectedAnswer)?;
+        if before < self.asked { Ok(before + 1) } else { Err(UnexpectedAnswer) }
     }
 }
 
-impl Side {
+impl QueuePair {
     /// Posts a send.
-    pub(super) fn post_send(&mut self, request: SendRequest) -> Result<(), TransportError> {
+    pub(in crate::emulated) fn post_send(&mut self, request: SendRequest) -> Result<(), TransportError> {
         if self.state == QueuePairState::Init {
             return Err(refused("ibv_post_send", io::ErrorKind::InvalidInput));
         }
         if !self.take_send_entry() {
             return Err(refused("ibv_post_send", io::ErrorKind::OutOfMemory));
         }
-        let fault = self.conditions.fails_send();
+        let fault = self.plan.fails_send();
         if self.state == QueuePairState::Error {
             self.fail_send(request.wr_id, FailureStatus::Flushed);
             return Ok(());
         }
-        let due = self.conditions.delays().map(|delay| {
+        let due = self.plan.delays().map(|delay| {
             let due = Instant::now() + delay;
             self.sends.last_due.map_or(due, |last| due.max(last))
         });
@@ -158,7 +158,7 @@ impl Side {
     }
 
     /// The next request to carry to the peer, if one may go now.
-    pub(super) fn ask(&mut self) -> Option<Asked> {
+    pub(in crate::emulated) fn ask(&mut self) -> Option<InFlightSend> {
         if self.state != QueuePairState::Ready || self.sends.on_hold {
             return None;
         }
@@ -174,18 +174,20 @@ impl Side {
         let source = source
             .and_then(|memory| memory.range(local.offset.into(), local.len).map(|range| (memory, range)));
         let (source, range) = match (fault, source) {
-            (Some(status), _) => return self.doom(status),
-            (None, None) => return self.doom(FailureStatus::LocalProtection),
-            (None, Some(_)) if local.len > MAX_MESSAGE => return self.doom(FailureStatus::LocalLength),
+            (Some(status), _) => return self.fail_unsent(status),
+            (None, None) => return self.fail_unsent(FailureStatus::LocalProtection),
+            (None, Some(_)) if local.len > MAX_MESSAGE => {
+                return self.fail_unsent(FailureStatus::LocalLength);
+            }
             (None, Some(source)) => source,
         };
         let sequence = self.sends.first + self.sends.asked as u64;
         self.sends.asked += 1;
-        Some(Asked { sequence, request, source, range })
+        Some(InFlightSend { sequence, request, source, range })
     }
 
     /// A request that cannot go fails once those before it have been answered.
-    fn doom(&mut self, status: FailureStatus) -> Option<Asked> {
+    fn fail_unsent(&mut self, status: FailureStatus) -> Option<InFlightSend> {
         if self.sends.asked == 0 {
             self.fail_oldest(status);
         }
@@ -193,7 +195,7 @@ impl Side {
     }
 
     /// The peer's device has carried out every request up to `sequence`.
-    pub(super) fn acknowledged(&mut self, sequence: u64) -> Result<(), NotAsked> {
+    pub(in crate::emulated) fn acknowledged(&mut self, sequence: u64) -> Result<(), UnexpectedAnswer> {
         for _ in 0..self.sends.answered(sequence)? {
             if let Some(done) = self.sends.pop() {
                 self.complete_send(done.request.wr_id, done.request.signalled);
@@ -205,7 +207,11 @@ impl Side {
     /// The peer's device found no receive for request `sequence`, and has dropped those behind it. `timer` is the
     /// time between two retries; in fact there is one, as soon as the peer [has receives](Self::resume), and the
     /// timer only says how long that may take.
-    pub(super) fn not_ready(&mut self, sequence: u64, timer: std::time::Duration) -> Result<(), NotAsked> {
+    pub(in crate::emulated) fn not_ready(
+        &mut self,
+        sequence: u64,
+        timer: std::time::Duration,
+    ) -> Result<(), UnexpectedAnswer> {
         if let before @ 1.. = self.sends.answered(sequence)? - 1 {
             self.acknowledged(self.sends.first + before as u64 - 1)?;
         }
@@ -227,7 +233,11 @@ impl Side {
     }
 
     /// The peer's device refused request `sequence`.
-    pub(super) fn denied(&mut self, sequence: u64, status: FailureStatus) -> Result<(), NotAsked> {
+    pub(in crate::emulated) fn denied(
+        &mut self,
+        sequence: u64,
+        status: FailureStatus,
+    ) -> Result<(), UnexpectedAnswer> {
         if let before @ 1.. = self.sends.answered(sequence)? - 1 {
             self.acknowledged(self.sends.first + before as u64 - 1)?;
         }
@@ -236,20 +246,20 @@ impl Side {
     }
 
     /// The peer has receives again.
-    pub(super) fn resume(&mut self) {
+    pub(in crate::emulated) fn resume(&mut self) {
         self.sends.on_hold = false;
     }
 
     /// The peer's device did not take what was asked: it will be asked again.
-    pub(super) fn unask(&mut self) {
+    pub(in crate::emulated) fn rewind(&mut self) {
         self.sends.asked = 0;
         self.sends.unanswered();
     }
 
     /// Fails what has waited too long.
-    pub(super) fn expire(&mut self) {
+    pub(in crate::emulated) fn expire(&mut self) {
         let now = Instant::now();
-        let retry_timeout = self.conditions.retry_timeout();
+        let retry_timeout = self.plan.retry_timeout();
         self.sends.next_due.take_if(|due| *due <= now);
         if self.sends.not_ready_deadline().is_some_and(|deadline| deadline <= now) {
             self.fail_oldest(FailureStatus::RnrRetryExceeded);

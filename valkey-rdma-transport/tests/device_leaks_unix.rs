@@ -1,7 +1,0 @@
-//! What connections leave behind on the emulated device over Unix sockets: nothing.
-
-mod device_peer;
-mod leaks;
-
-/// The emulated device's link under test. None: the device that the environment names.
-const LINK: Option<&str> = Some("unix");

@@ -1,3 +1,0 @@
-//! Values of a pool on the emulated device over Unix sockets.
-
-mod lending;

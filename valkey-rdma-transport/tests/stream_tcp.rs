@@ -1,3 +1,0 @@
-//! `Stream` and `Listener` on the emulated device over TCP.
-
-mod stream;
