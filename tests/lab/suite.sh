@@ -26,15 +26,15 @@ failed=0
 for test in "$@"; do
     # What is about the emulated device alone shows nothing new here.
     case ${test##*/} in
-        emulated_* | *_tcp-* | *_unix-* | flood-*) continue ;;
+        emulated_* | flood-* | wakeups-*) continue ;;
         client-*) real_servers "$test" || failed=1; continue ;;
     esac
     # Those that need a device are ignored elsewhere; here they are the point. One at a time: the device is slow.
-    "$test" --include-ignored --test-threads=1 || failed=1
+    "$test" --include-ignored --test-threads=1 --skip tcp:: --skip unix:: || failed=1
     # Once more with completion queues that connections share.
     case ${test##*/} in
         device_contract-* | device_leaks-* | stream-* | listener-*)
-            VALKEY_RDMA_TEST_SHARE=1 "$test" --include-ignored --test-threads=1 || failed=1
+            VALKEY_RDMA_TEST_SHARE=1 "$test" --include-ignored --test-threads=1 --skip tcp:: --skip unix:: || failed=1
             ;;
     esac
 done

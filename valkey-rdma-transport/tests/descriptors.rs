@@ -5,14 +5,16 @@ use std::future::poll_fn;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 
-use device_peer::{bounded, options};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tcp::device_peer::{bounded, options};
 use valkey_rdma_transport::device::{self, DeviceOptions};
 use valkey_rdma_transport::{DeviceKind, TransportError};
 
-mod device_peer;
-
-const LINK: Option<&str> = Some("tcp");
+#[path = "."]
+mod tcp {
+    #[path = "device_peer/mod.rs"]
+    pub(crate) mod device_peer;
+}
 
 const CLIENTS: usize = 32;
 

@@ -1,7 +1,30 @@
-//! The device contract on the device that `VALKEY_RDMA_TEST_DEVICE` names, `emulated` within this process by default.
+//! The device contract on the device that `VALKEY_RDMA_TEST_DEVICE` names, and on each link of the emulated one. Leave out
+//! the links with `--skip tcp:: --skip unix::`.
+#![allow(clippy::duplicate_mod, reason = "the suite is compiled once for each link")]
 
-mod contract;
-mod device_peer;
+/// The device that the environment names: the emulated one within this process, by default.
+#[path = "."]
+mod given {
+    #[path = "contract/mod.rs"]
+    mod contract;
+    #[path = "device_peer/mod.rs"]
+    mod device_peer;
+}
 
-/// The emulated device's link under test. None: the device that the environment names.
-const LINK: Option<&str> = None;
+/// The emulated device over TCP.
+#[path = "."]
+mod tcp {
+    #[path = "contract/mod.rs"]
+    mod contract;
+    #[path = "device_peer/mod.rs"]
+    mod device_peer;
+}
+
+/// The emulated device over Unix sockets.
+#[path = "."]
+mod unix {
+    #[path = "contract/mod.rs"]
+    mod contract;
+    #[path = "device_peer/mod.rs"]
+    mod device_peer;
+}

@@ -14,9 +14,6 @@ use valkey_rdma_transport::device::{
 
 mod device_peer;
 
-/// The device that the environment names.
-const LINK: Option<&str> = None;
-
 /// With a completion queue of its own.
 fn options() -> DeviceOptions {
     DeviceOptions { shared_cq: None, ..device_peer::options() }

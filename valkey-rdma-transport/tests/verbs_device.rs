@@ -12,9 +12,6 @@ use valkey_rdma_transport::{GidProblem, TransportError};
 
 mod device_peer;
 
-/// The device that the environment names.
-const LINK: Option<&str> = None;
-
 async fn listen_with(
     addr: SocketAddr,
     options: &DeviceOptions,

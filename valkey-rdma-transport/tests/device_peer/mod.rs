@@ -1,5 +1,5 @@
 //! One side of a connection for the tests of the device contract: an endpoint with a window, message slots, and
-//! ways to wait. The device is the emulated one with the link in the binary's `LINK`, if there is one. Otherwise it is
+//! ways to wait. In a module `tcp` or `unix`, the device is the emulated one over such sockets. Otherwise it is
 //! the one that `VALKEY_RDMA_TEST_DEVICE` names (`emulated` by default), at the address in `VALKEY_RDMA_TEST_ADDR`
 //! (`127.0.0.1` by default).
 #![allow(dead_code, reason = "each test binary uses its part")]
@@ -27,8 +27,13 @@ pub(crate) const WINDOW: u32 = 1 << 16;
 /// Slots posted as receives by [`Peer::new`].
 pub(crate) const RECEIVES: u32 = 16;
 
+/// The emulated device's link, in a module `tcp` or `unix`.
+fn link() -> Option<&'static str> {
+    ["tcp", "unix"].into_iter().find(|link| module_path!().contains(&format!("::{link}::")))
+}
+
 pub(crate) fn device() -> DeviceKind {
-    if crate::LINK.is_some() {
+    if link().is_some() {
         return DeviceKind::Emulated;
     }
     let name = std::env::var("VALKEY_RDMA_TEST_DEVICE").unwrap_or_else(|_| "emulated".to_owned());
@@ -37,14 +42,14 @@ pub(crate) fn device() -> DeviceKind {
 
 /// The name of the emulated device under test.
 pub(crate) fn device_name() -> Option<String> {
-    match crate::LINK? {
+    match link()? {
         "unix" => Some(format!("unix:{}/sockets", env!("CARGO_TARGET_TMPDIR"))),
         link => Some(link.to_owned()),
     }
 }
 
 pub(crate) fn any_port() -> SocketAddr {
-    if crate::LINK.is_some() {
+    if link().is_some() {
         return SocketAddr::from(([127, 0, 0, 1], 0));
     }
     let host = std::env::var("VALKEY_RDMA_TEST_ADDR").unwrap_or_else(|_| "127.0.0.1".to_owned());

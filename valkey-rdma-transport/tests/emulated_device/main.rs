@@ -19,9 +19,6 @@ mod queues;
 mod receivers;
 mod strangers;
 
-/// Only for what does not choose its own.
-const LINK: Option<&str> = None;
-
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 fn links() -> [Link; 3] {

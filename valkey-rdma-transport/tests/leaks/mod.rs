@@ -10,8 +10,7 @@ use valkey_rdma_transport::{BufferPool, DeviceKind};
 
 const CONNECTIONS: usize = 200;
 
-#[tokio::test]
-async fn connections_leave_nothing_behind() {
+pub(crate) async fn connections_leave_nothing_behind() {
     let mut listener = listen().await;
     // Once for what libraries open on first use and keep.
     drop(connect(listener.as_mut()).await);

@@ -3,14 +3,10 @@
 
 use std::io::IoSlice;
 
+use super::stream_pair::{bounded, defaults, pair, pattern, polling_modes};
 use bytes::Bytes;
-use stream_pair::{bounded, defaults, pair, pattern, polling_modes};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use valkey_rdma_transport::{BufferPool, Config, Stream};
-
-// By its path, because `lending_tcp` and `lending_unix` have this file as a module.
-#[path = "stream_pair/mod.rs"]
-mod stream_pair;
 
 const LEN: usize = 100_000;
 

@@ -2,13 +2,9 @@
 
 use std::time::Duration;
 
-use stream_pair::{any_port, connect, defaults, device, listen, pair, pattern, polling_modes};
+use super::stream_pair::{any_port, connect, defaults, device, listen, pair, pattern, polling_modes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use valkey_rdma_transport::{CloseReason, Config, Listener, Stream, TransportError};
-
-// By its path, because `stream_tcp` and `stream_unix` have this file as a module.
-#[path = "stream_pair/mod.rs"]
-mod stream_pair;
 
 async fn send_and_check(stream: Stream, mine: Vec<u8>, theirs: Vec<u8>) -> Stream {
     let (mut reader, mut writer) = tokio::io::split(stream);

@@ -1,6 +1,6 @@
 //! A connected pair of streams. The device is the one that `VALKEY_RDMA_TEST_DEVICE` names (`emulated` by default),
-//! the address the one in `VALKEY_RDMA_TEST_ADDR` (`127.0.0.1` by default). In the binaries `*_tcp` and `*_unix` it is
-//! the emulated device over these sockets.
+//! the address the one in `VALKEY_RDMA_TEST_ADDR` (`127.0.0.1` by default). In a module `tcp` or `unix` it is the
+//! emulated device over these sockets.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::future::Future;
@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use valkey_rdma_transport::{Config, DeviceKind, Listener, Polling, SharedCq, Stream};
 
-/// The emulated device's name, in the binaries for its sockets.
+/// The emulated device's name, in a module `tcp` or `unix`.
 fn device_name() -> Option<String> {
-    let binary = env!("CARGO_CRATE_NAME");
-    if binary.ends_with("_tcp") {
+    let module = module_path!();
+    if module.contains("::tcp::") {
         Some("tcp".to_owned())
-    } else if binary.ends_with("_unix") {
+    } else if module.contains("::unix::") {
         Some(format!("unix:{}/streams", env!("CARGO_TARGET_TMPDIR")))
     } else {
         None

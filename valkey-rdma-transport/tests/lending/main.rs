@@ -1,0 +1,30 @@
+//! Values of a pool on the device that `VALKEY_RDMA_TEST_DEVICE` names, and on each link of the emulated one. Leave out the links
+//! with `--skip tcp:: --skip unix::`.
+#![allow(clippy::duplicate_mod, reason = "the suite is compiled once for each link")]
+
+/// The device that the environment names: the emulated one within this process, by default.
+#[path = "."]
+mod given {
+    #[path = "../stream_pair/mod.rs"]
+    mod stream_pair;
+    #[path = "suite.rs"]
+    mod suite;
+}
+
+/// The emulated device over TCP.
+#[path = "."]
+mod tcp {
+    #[path = "../stream_pair/mod.rs"]
+    mod stream_pair;
+    #[path = "suite.rs"]
+    mod suite;
+}
+
+/// The emulated device over Unix sockets.
+#[path = "."]
+mod unix {
+    #[path = "../stream_pair/mod.rs"]
+    mod stream_pair;
+    #[path = "suite.rs"]
+    mod suite;
+}
