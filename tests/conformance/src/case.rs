@@ -1,40 +1,48 @@
-//! What a case is, and what comes of it.
+//! A case, its verdict, and the record of its run.
 
 use std::pin::Pin;
 use std::time::Duration;
 
 use crate::peer::Finding;
 
-/// A case about the subject `C`.
+/// A case about the subject `C`: a [`Context`](crate::server::Context) of a server or of a
+/// [client](crate::client::Context).
 pub struct Case<C> {
-    /// Its name, unique in its mode.
+    /// Its name, unique among the cases of its mode.
     pub id: &'static str,
-    /// The clause of `spec/protocol.md`.
+    /// The clause of `spec/protocol.md` that it tests.
     pub clause: &'static str,
-    /// What is done to the other side.
+    /// What the case does to the other side.
     pub stimulus: &'static str,
-    /// What it must do then.
+    /// What the other side must do then.
     pub expected: &'static str,
     /// Published implementations die of it.
     pub hostile: bool,
-    pub(super) run: Run<C>,
+    pub(crate) run: Run<C>,
 }
 
-pub(super) type Run<C> =
+pub(crate) type Run<C> =
     for<'a> fn(&'a mut C) -> Pin<Box<dyn Future<Output = Result<(), Finding>> + Send + 'a>>;
 
 impl<C> Case<C> {
-    pub(super) const fn new(
-        id: &'static str,
-        clause: &'static str,
-        stimulus: &'static str,
-        expected: &'static str,
-        run: Run<C>,
-    ) -> Self {
-        Self { id, clause, stimulus, expected, hostile: false, run }
+    /// A case without attributes. Its clause, stimulus and expectation follow.
+    pub(crate) const fn new(id: &'static str, run: Run<C>) -> Self {
+        Self { id, clause: "", stimulus: "", expected: "", hostile: false, run }
     }
 
-    pub(super) const fn hostile(self) -> Self {
+    pub(crate) const fn clause(self, clause: &'static str) -> Self {
+        Self { clause, ..self }
+    }
+
+    pub(crate) const fn stimulus(self, stimulus: &'static str) -> Self {
+        Self { stimulus, ..self }
+    }
+
+    pub(crate) const fn expected(self, expected: &'static str) -> Self {
+        Self { expected, ..self }
+    }
+
+    pub(crate) const fn hostile(self) -> Self {
         Self { hostile: true, ..self }
     }
 }
@@ -42,11 +50,11 @@ impl<C> Case<C> {
 /// How a case ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// As expected.
+    /// The other side did what was expected.
     Passed,
-    /// Otherwise: what was found.
+    /// The other side did something else, which the text describes.
     Failed(String),
-    /// It says nothing, for this reason.
+    /// The case was not run, or shows nothing about the other side, for this reason.
     NotRun(String),
 }
 
@@ -79,7 +87,7 @@ impl From<Result<(), Finding>> for Verdict {
     }
 }
 
-/// A case and what came of it.
+/// A case that was run, or left out, and its verdict.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// The case's name.
@@ -90,16 +98,16 @@ pub struct Record {
     pub stimulus: &'static str,
     /// What was expected.
     pub expected: &'static str,
-    /// How it ended.
+    /// Whether it passed.
     pub verdict: Verdict,
-    /// What was sent and seen, in order; empty unless it failed.
+    /// What was sent and received, in order. Empty unless the case failed.
     pub evidence: Vec<String>,
     /// How long it took.
     pub elapsed: Duration,
 }
 
 impl Record {
-    pub(super) fn new<C>(case: &Case<C>, verdict: Verdict, evidence: Vec<String>, elapsed: Duration) -> Self {
+    pub(crate) fn new<C>(case: &Case<C>, verdict: Verdict, evidence: Vec<String>, elapsed: Duration) -> Self {
         let evidence = if matches!(verdict, Verdict::Failed(_)) { evidence } else { Vec::new() };
         Self {
             id: case.id,
@@ -112,7 +120,7 @@ impl Record {
         }
     }
 
-    pub(super) fn not_run<C>(case: &Case<C>, why: impl Into<String>) -> Self {
+    pub(crate) fn not_run<C>(case: &Case<C>, why: impl Into<String>) -> Self {
         Self::new(case, Verdict::NotRun(why.into()), Vec::new(), Duration::ZERO)
     }
 }

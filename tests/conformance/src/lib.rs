@@ -17,15 +17,18 @@
 //!    For a server, [`Session`](peer::Session) keeps the rules and checks the server's; its `peer` breaks them. To show
 //!    that something does *not* come, ask for something that comes after it (`ask`, `ping`) instead of waiting for
 //!    nothing. For a client a case is a script of [faults](valkey_rdma_mock::faults) and how the client must end.
-//! 3. Add its entry to the group's list. If a published server dies of it, mark it `.hostile()`.
+//! 3. State its attributes in a constant above the function, and name that in the group's list. If a published server
+//!    dies of it, mark it `.hostile()`.
 //! 4. If the rule is new: plant a defect that breaks it, in `tests/planted_server.rs` or `tests/conformance_client.rs`.
 
 #![forbid(unsafe_code)]
 
 mod case;
+mod clause;
 pub mod client;
 pub mod peer;
 pub mod report;
 pub mod server;
 
 pub use case::{Case, Record, Verdict};
+pub use clause::rule;

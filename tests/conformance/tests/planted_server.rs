@@ -1,5 +1,5 @@
-//! The suite finds what is wrong: a server with one rule broken fails the case that is about this rule, and passes it
-//! otherwise.
+//! The suite finds what is wrong: a server with one rule broken fails the case that tests this rule. Without the defect all
+//! cases pass (`conformance_server.rs`).
 
 use std::time::Duration;
 
@@ -41,15 +41,13 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ("garbage", "no-features", "RESP"),
 ];
 
-async fn verdict(faults: Option<&str>, case: &str) -> Verdict {
+async fn verdict(faults: &str, case: &str) -> Verdict {
     let config = TransportConfig::default();
     let any = "127.0.0.1:0".parse().expect("an address");
     let kind = DeviceKind::Emulated;
     let mut device = device::listen(kind, any, &config.device_options()).await.expect("listens");
-    if let Some(faults) = faults {
-        let faults: Faults = format!("{faults},seed=1").parse().expect("a script");
-        device = faults.listener(device);
-    }
+    let faults: Faults = format!("{faults},seed=1").parse().expect("a script");
+    device = faults.listener(device);
     let target = Target::new(kind, device.local_addr());
     let server = Server::builder(Mock::new()).listener(Listener::over(device, &config));
     let server = server.start().await.expect("starts");
@@ -64,17 +62,10 @@ async fn verdict(faults: Option<&str>, case: &str) -> Verdict {
 async fn every_planted_defect_is_found_by_the_case_about_its_rule() {
     let mut missed = Vec::new();
     for &(defect, case, finding) in PLANTED {
-        match verdict(Some(defect), case).await {
+        match verdict(defect, case).await {
             Verdict::Failed(found) if found.contains(finding) => {}
             other => missed.push(format!("{defect} in {case}: {other:?}, not {finding:?}")),
         }
     }
     assert!(missed.is_empty(), "{missed:#?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_the_defect_the_same_cases_pass() {
-    for &(_, case, _) in PLANTED {
-        assert_eq!(verdict(None, case).await, Verdict::Passed, "{case}");
-    }
 }

@@ -8,104 +8,136 @@ const WINDOW: u32 = 1 << 20;
 
 /// All cases.
 pub const CASES: &[Case<Context>] = &[
-    Case::new("honest", "H-2", "a server without faults", "served", |c| Box::pin(c.served(None, WINDOW))),
-    Case::new("register-late", "H-3", "the server's Register comes a second late", "served", |c| {
-        Box::pin(c.served(Some("register-late=1000@1"), WINDOW))
-    }),
-    Case::new("register-late-later", "W-4", "every later Register comes 300 ms late", "served", |c| {
+    Case::<Context>::new("honest", |c| Box::pin(c.served(None, WINDOW)))
+        .clause("H-2")
+        .stimulus("a server without faults")
+        .expected("served"),
+    Case::<Context>::new("register-late", |c| Box::pin(c.served(Some("register-late=1000@1"), WINDOW)))
+        .clause("H-3")
+        .stimulus("the server's Register comes a second late")
+        .expected("served"),
+    Case::<Context>::new("register-late-later", |c| {
         Box::pin(c.served(Some("register-late=300@2.."), 65_536))
-    }),
-    Case::new("window-of-64-KiB", "W-2", "a server window of 64 KiB", "served", |c| {
-        Box::pin(c.served(None, 65_536))
-    }),
-    Case::new("window-of-100001", "W-2", "a server window of 100001 bytes", "served", |c| {
-        Box::pin(c.served(None, 100_001))
-    }),
-    Case::new("window-of-16-MiB", "W-2", "a server window of 16 MiB", "served", |c| {
-        Box::pin(c.served(None, 16 << 20))
-    }),
-    Case::new("reserved-noise", "M-2", "noise in the reserved bytes of every message", "served", |c| {
-        Box::pin(c.served(Some("reserved"), WINDOW))
-    }),
-    Case::new("replies-in-3", "I-1", "every reply announced in 3 pieces", "served", |c| {
-        Box::pin(c.served(Some("imm-split=3"), WINDOW))
-    }),
-    Case::new("replies-in-500", "I-1", "some replies announced in up to 500 pieces", "served", |c| {
+    })
+    .clause("W-4")
+    .stimulus("every later Register comes 300 ms late")
+    .expected("served"),
+    Case::<Context>::new("window-of-64-KiB", |c| Box::pin(c.served(None, 65_536)))
+        .clause("W-2")
+        .stimulus("a server window of 64 KiB")
+        .expected("served"),
+    Case::<Context>::new("window-of-100001", |c| Box::pin(c.served(None, 100_001)))
+        .clause("W-2")
+        .stimulus("a server window of 100001 bytes")
+        .expected("served"),
+    Case::<Context>::new("window-of-16-MiB", |c| Box::pin(c.served(None, 16 << 20)))
+        .clause("W-2")
+        .stimulus("a server window of 16 MiB")
+        .expected("served"),
+    Case::<Context>::new("reserved-noise", |c| Box::pin(c.served(Some("reserved"), WINDOW)))
+        .clause("M-2")
+        .stimulus("noise in the reserved bytes of every message")
+        .expected("served"),
+    Case::<Context>::new("replies-in-3", |c| Box::pin(c.served(Some("imm-split=3"), WINDOW)))
+        .clause("I-1")
+        .stimulus("every reply announced in 3 pieces")
+        .expected("served"),
+    Case::<Context>::new("replies-in-500", |c| {
         Box::pin(c.served(Some("imm-split=500@1,imm-split=500@1/50,seed=1"), WINDOW))
-    }),
-    Case::new("plain-writes-first", "I-4", "half of every reply written plainly first", "served", |c| {
-        Box::pin(c.served(Some("write-first"), WINDOW))
-    }),
-    Case::new("imm-of-0", "I-5", "an immediate of 0 before every reply", "served", |c| {
-        Box::pin(c.served(Some("imm-zero"), WINDOW))
-    }),
-    Case::new("no-keepalives", "K-1", "no keepalives", "served", |c| {
-        Box::pin(c.served_without_keepalives(WINDOW))
-    }),
-    Case::new("keepalive-flood", "K-3", "100 keepalives after every reply", "served", |c| {
-        Box::pin(c.served(Some("keepalive-flood=100"), WINDOW))
-    }),
-    Case::new(
-        "stalled-server",
-        "C-1",
-        "the server takes nothing for half a second, now and then",
-        "served; its 1024 receives are not used up without proof",
-        |c| Box::pin(c.served(Some("stall=500@1/300,seed=1"), WINDOW)),
-    ),
-    Case::new("refused", "H-7", "the connect request is rejected", "an error", |c| {
-        Box::pin(c.fails("refuse", WINDOW))
-    }),
-    Case::new("closed-at-once", "H-7", "disconnected before any Register", "an error", |c| {
-        Box::pin(c.fails("close-before@1", WINDOW))
-    }),
-    Case::new("no-register", "H-4", "no Register from the server", "an error, in time", |c| {
-        Box::pin(c.fails("register-missing@1", WINDOW))
-    }),
-    Case::new("closed-before-reply", "X-4", "disconnected instead of the first reply", "an error", |c| {
-        Box::pin(c.fails("close-before@2", WINDOW))
-    }),
-    Case::new(
-        "closed-after-reply",
-        "X-2",
-        "disconnected as soon as the first reply is there",
-        "served, if that was all; else an error",
-        |c| Box::pin(c.ends("close-after@2", WINDOW)),
-    ),
-    Case::new("imm-beyond-window", "I-2", "an immediate beyond any window", "an error", |c| {
-        Box::pin(c.fails("imm-over@1", WINDOW))
-    }),
-    Case::new("imm-wraps", "I-2", "immediates of 4 GiB - 1", "an error", |c| {
-        Box::pin(c.fails("imm-wrap", WINDOW))
-    }),
-    Case::new("imm-short", "I-3", "an immediate smaller than the write", "an error", |c| {
-        Box::pin(c.fails("imm-short@1", WINDOW))
-    }),
-    Case::new("opcode-0-unasked", "F-3", "opcode 0, unasked", "served, or an error", |c| {
-        Box::pin(c.ends("opcode=0@1", WINDOW))
-    }),
-    Case::new("opcode-1", "M-2", "opcode 1 from the server", "an error", |c| {
-        Box::pin(c.fails("opcode=1@1", WINDOW))
-    }),
-    Case::new("opcode-9", "M-2", "opcode 9", "an error", |c| Box::pin(c.fails("opcode=9@1", WINDOW))),
-    Case::new("message-of-31", "M-1", "a message of 31 bytes", "an error", |c| {
-        Box::pin(c.fails("message-length=31@1", WINDOW))
-    }),
-    Case::new("message-of-33", "M-1", "a message of 33 bytes", "an error", |c| {
-        Box::pin(c.fails("message-length=33@1", WINDOW))
-    }),
-    Case::new("register-early", "W-5", "a Register while the window is partly written", "an error", |c| {
-        Box::pin(c.fails("register-early@1", WINDOW))
-    }),
-    Case::new("register-of-0", "W-2", "a first Register of length 0", "an error", |c| {
-        Box::pin(c.fails("register-length=0@1", WINDOW))
-    }),
-    Case::new("register-of-4-GiB", "W-2", "a first Register of 4 GiB - 1 bytes", "an error", |c| {
-        Box::pin(c.fails("register-length=4294967295@1", WINDOW))
-    }),
-    Case::new("register-wrong-key", "L-3", "a Register with a key that fits nothing", "an error", |c| {
-        Box::pin(c.fails("register-key@1", WINDOW))
-    }),
-    Case::new("garbage", "X-4", "replies of noise", "an error", |c| {
-        Box::pin(c.fails("garbage,seed=1", WINDOW))
-    }),
+    })
+    .clause("I-1")
+    .stimulus("some replies announced in up to 500 pieces")
+    .expected("served"),
+    Case::<Context>::new("plain-writes-first", |c| Box::pin(c.served(Some("write-first"), WINDOW)))
+        .clause("I-4")
+        .stimulus("half of every reply written plainly first")
+        .expected("served"),
+    Case::<Context>::new("imm-of-0", |c| Box::pin(c.served(Some("imm-zero"), WINDOW)))
+        .clause("I-5")
+        .stimulus("an immediate of 0 before every reply")
+        .expected("served"),
+    Case::<Context>::new("no-keepalives", |c| Box::pin(c.served_without_keepalives(WINDOW)))
+        .clause("K-1")
+        .stimulus("no keepalives")
+        .expected("served"),
+    Case::<Context>::new("keepalive-flood", |c| Box::pin(c.served(Some("keepalive-flood=100"), WINDOW)))
+        .clause("K-3")
+        .stimulus("100 keepalives after every reply")
+        .expected("served"),
+    Case::<Context>::new("stalled-server", |c| Box::pin(c.served(Some("stall=500@1/300,seed=1"), WINDOW)))
+        .clause("C-1")
+        .stimulus("the server takes nothing for half a second, now and then")
+        .expected("served; its 1024 receives are not used up without proof"),
+    Case::<Context>::new("refused", |c| Box::pin(c.fails("refuse", WINDOW)))
+        .clause("H-7")
+        .stimulus("the connect request is rejected")
+        .expected("an error"),
+    Case::<Context>::new("closed-at-once", |c| Box::pin(c.fails("close-before@1", WINDOW)))
+        .clause("H-7")
+        .stimulus("disconnected before any Register")
+        .expected("an error"),
+    Case::<Context>::new("no-register", |c| Box::pin(c.fails("register-missing@1", WINDOW)))
+        .clause("H-4")
+        .stimulus("no Register from the server")
+        .expected("an error, in time"),
+    Case::<Context>::new("closed-before-reply", |c| Box::pin(c.fails("close-before@2", WINDOW)))
+        .clause("X-4")
+        .stimulus("disconnected instead of the first reply")
+        .expected("an error"),
+    Case::<Context>::new("closed-after-reply", |c| Box::pin(c.ends("close-after@2", WINDOW)))
+        .clause("X-2")
+        .stimulus("disconnected as soon as the first reply is there")
+        .expected("served, if that was all; else an error"),
+    Case::<Context>::new("imm-beyond-window", |c| Box::pin(c.fails("imm-over@1", WINDOW)))
+        .clause("I-2")
+        .stimulus("an immediate beyond any window")
+        .expected("an error"),
+    Case::<Context>::new("imm-wraps", |c| Box::pin(c.fails("imm-wrap", WINDOW)))
+        .clause("I-2")
+        .stimulus("immediates of 4 GiB - 1")
+        .expected("an error"),
+    Case::<Context>::new("imm-short", |c| Box::pin(c.fails("imm-short@1", WINDOW)))
+        .clause("I-3")
+        .stimulus("an immediate smaller than the write")
+        .expected("an error"),
+    Case::<Context>::new("opcode-0-unasked", |c| Box::pin(c.ends("opcode=0@1", WINDOW)))
+        .clause("F-3")
+        .stimulus("opcode 0, unasked")
+        .expected("served, or an error"),
+    Case::<Context>::new("opcode-1", |c| Box::pin(c.fails("opcode=1@1", WINDOW)))
+        .clause("M-2")
+        .stimulus("opcode 1 from the server")
+        .expected("an error"),
+    Case::<Context>::new("opcode-9", |c| Box::pin(c.fails("opcode=9@1", WINDOW)))
+        .clause("M-2")
+        .stimulus("opcode 9")
+        .expected("an error"),
+    Case::<Context>::new("message-of-31", |c| Box::pin(c.fails("message-length=31@1", WINDOW)))
+        .clause("M-1")
+        .stimulus("a message of 31 bytes")
+        .expected("an error"),
+    Case::<Context>::new("message-of-33", |c| Box::pin(c.fails("message-length=33@1", WINDOW)))
+        .clause("M-1")
+        .stimulus("a message of 33 bytes")
+        .expected("an error"),
+    Case::<Context>::new("register-early", |c| Box::pin(c.fails("register-early@1", WINDOW)))
+        .clause("W-5")
+        .stimulus("a Register while the window is partly written")
+        .expected("an error"),
+    Case::<Context>::new("register-of-0", |c| Box::pin(c.fails("register-length=0@1", WINDOW)))
+        .clause("W-2")
+        .stimulus("a first Register of length 0")
+        .expected("an error"),
+    Case::<Context>::new("register-of-4-GiB", |c| Box::pin(c.fails("register-length=4294967295@1", WINDOW)))
+        .clause("W-2")
+        .stimulus("a first Register of 4 GiB - 1 bytes")
+        .expected("an error"),
+    Case::<Context>::new("register-wrong-key", |c| Box::pin(c.fails("register-key@1", WINDOW)))
+        .clause("L-3")
+        .stimulus("a Register with a key that fits nothing")
+        .expected("an error"),
+    Case::<Context>::new("garbage", |c| Box::pin(c.fails("garbage,seed=1", WINDOW)))
+        .clause("X-4")
+        .stimulus("replies of noise")
+        .expected("an error"),
 ];

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::Record;
+use crate::{Record, rule};
 
-/// Shape: `{"subject", "passed", "failed", "not_run", "cases": [{"id", "clause", "stimulus", "expected", "verdict",
+/// Shape: `{"subject", "passed", "failed", "not_run", "cases": [{"id", "clause", "rule", "stimulus", "expected", "verdict",
 /// "detail", "seconds", "evidence"}]}`, times in seconds.
 pub fn json(subject: &str, records: &[Record]) -> Value {
     let count = |word| records.iter().filter(|record| record.verdict.word() == word).count();
@@ -14,6 +14,7 @@ pub fn json(subject: &str, records: &[Record]) -> Value {
             json!({
                 "id": record.id,
                 "clause": record.clause,
+                "rule": rule(record.clause),
                 "stimulus": record.stimulus,
                 "expected": record.expected,
                 "verdict": record.verdict.word(),

@@ -1,9 +1,12 @@
-//! The table that people read: a line per case as soon as it is done, the story of each failure below it.
+//! The table that people read: a line per case as soon as it is done, and the details of each failure below it.
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
-use crate::{Record, Verdict};
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Effects, Style};
+
+use crate::{Record, Verdict, rule};
 
 /// Prints a run to standard output.
 #[derive(Debug)]
@@ -13,12 +16,13 @@ pub struct Table {
 }
 
 impl Table {
-    /// For cases with these ids and clauses. Colours only a terminal, and none if `NO_COLOR` is set.
+    /// A table of cases with these ids and clauses. Only a terminal gets colours, and none if `NO_COLOR` is set and not
+    /// empty.
     pub fn new<'a>(cases: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let longest = |(id, clause): (usize, usize), (other, its): (&str, &str)| {
             (id.max(other.len()), clause.max(its.len()))
         };
-        let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        let colour = AutoStream::choice(&io::stdout()) != ColorChoice::Never;
         Self { widths: cases.into_iter().fold((0, 0), longest), colour }
     }
 
@@ -29,41 +33,48 @@ impl Table {
         format!("{id:<id_width$}  {clause:<clause_width$}  {stimulus} -> {expected}{mark}")
     }
 
-    /// One case: its line, and if it failed what was expected, what was found, and the evidence.
+    /// The line of one case. If it failed: also the clause, what was expected, what was found, and the evidence.
     pub fn line(&self, record: &Record) -> String {
         let (id_width, clause_width) = self.widths;
         let (id, clause, word) = (record.id, record.clause, record.verdict.word());
-        let code = match record.verdict {
-            Verdict::Passed => "32",
-            Verdict::Failed(_) => "31",
-            Verdict::NotRun(_) => "33",
+        let colour = match record.verdict {
+            Verdict::Passed => AnsiColor::Green,
+            Verdict::Failed(_) => AnsiColor::Red,
+            Verdict::NotRun(_) => AnsiColor::Yellow,
         };
-        let word = self.paint(code, &format!("{word:<7}"));
+        let word = self.paint(colour.on_default(), &format!("{word:<7}"));
         let seconds = record.elapsed.as_secs_f64();
         let mut text = format!("{word}  {id:<id_width$}  {clause:<clause_width$}  {seconds:7.2} s");
         if let Verdict::Failed(found) = &record.verdict {
+            let rule = rule(clause).unwrap_or_default();
             // Writing to a string does not fail.
             let _ = write!(
                 text,
-                "\n    stimulus  {}\n    expected  {}\n    found     {found}",
+                "\n    clause    {clause}: {rule}\n    stimulus  {}\n    expected  {}\n    found     {found}",
                 record.stimulus, record.expected
             );
+            if !record.evidence.is_empty() {
+                let _ = write!(text, "\n    evidence  {LEGEND}");
+            }
             for line in record.evidence.iter().skip(record.evidence.len().saturating_sub(EVIDENCE)) {
-                let _ = write!(text, "\n    {}", self.paint("2", line));
+                let _ = write!(text, "\n    {}", self.paint(Style::new().effects(Effects::DIMMED), line));
             }
         }
         text
     }
 
-    /// Writes a line to standard output. That nobody reads it any more is no failure of the run.
+    /// Writes a line to standard output. A closed pipe does not fail the run.
     pub fn print(&self, line: &str) {
         let _ = writeln!(io::stdout(), "{line}");
     }
 
-    fn paint(&self, code: &str, text: &str) -> String {
-        if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    fn paint(&self, style: Style, text: &str) -> String {
+        if self.colour { format!("{style}{text}{style:#}") } else { text.to_owned() }
     }
 }
 
 /// Lines of evidence in the table; the files have all.
 const EVIDENCE: usize = 20;
+
+/// How to read a line of evidence.
+const LEGEND: &str = "seconds; c1, c2: connections in the order they were made; -> sent, <- received";

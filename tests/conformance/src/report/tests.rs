@@ -31,7 +31,9 @@ fn the_summary_counts_and_says_each_reason_once() {
 fn a_failure_shows_what_was_expected_what_was_found_and_the_evidence() {
     let table = Table::new([("good", "W-2"), ("skipped-one", "W-2")]);
     let line = table.line(&records()[1]);
-    for part in ["failed", "bad", "stimulus  this", "expected  that", "3 < 4", "c1 -> Register"] {
+    for part in
+        ["failed", "bad", "clause    W-2: ", "stimulus  this", "expected  that", "3 < 4", "c1 -> Register"]
+    {
         assert!(line.contains(part), "{part} in {line}");
     }
     assert_eq!(table.line(&records()[0]), "passed   good         W-2     0.02 s");

@@ -6,42 +6,13 @@ use super::Context;
 use crate::Case;
 use crate::peer::{Finding, expect_reply, request};
 
-pub(super) const CASES: &[Case<Context>] = &[
-    Case::new("keepalive", "K-1", "a client that says nothing", "two keepalives come", |c| {
-        Box::pin(keepalive(c))
-    }),
-    Case::new(
-        "keepalive-once",
-        "K-2",
-        "a client without receives for five of the server's periods, that then posts them again",
-        "one keepalive was under way, not several",
-        |c| Box::pin(keepalive_once(c)),
-    ),
-    Case::new("quit", "X-1", "QUIT, 50 times", "+OK arrives before the end every time", |c| {
-        Box::pin(quit(c))
-    }),
-    Case::new(
-        "leave-mid-command",
-        "X-3",
-        "disconnect in the middle of a command, 20 times",
-        "others are served",
-        |c| Box::pin(leave_mid_command(c)),
-    ),
-    Case::new(
-        "leave-with-replies-due",
-        "X-3",
-        "disconnect while large replies wait for a window",
-        "others are served",
-        |c| Box::pin(leave_with_replies_due(c)),
-    ),
-    Case::new(
-        "unannounced",
-        "X-5",
-        "a SET written and never announced; then disconnect",
-        "it is never run",
-        |c| Box::pin(unannounced(c)),
-    ),
-];
+pub(super) const CASES: &[Case<Context>] =
+    &[KEEPALIVE, KEEPALIVE_ONCE, QUIT, LEAVE_MID_COMMAND, LEAVE_WITH_REPLIES_DUE, UNANNOUNCED];
+
+const KEEPALIVE: Case<Context> = Case::new("keepalive", |c| Box::pin(keepalive(c)))
+    .clause("K-1")
+    .stimulus("a client that says nothing")
+    .expected("two keepalives come");
 
 async fn keepalive(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.session().await?;
@@ -52,6 +23,11 @@ async fn keepalive(c: &mut Context) -> Result<(), Finding> {
     }
     Ok(())
 }
+
+const KEEPALIVE_ONCE: Case<Context> = Case::new("keepalive-once", |c| Box::pin(keepalive_once(c)))
+    .clause("K-2")
+    .stimulus("a client without receives for five of the server's periods, that then posts them again")
+    .expected("one keepalive was under way, not several");
 
 async fn keepalive_once(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.session().await?;
@@ -81,6 +57,11 @@ async fn keepalive_once(c: &mut Context) -> Result<(), Finding> {
     }
 }
 
+const QUIT: Case<Context> = Case::new("quit", |c| Box::pin(quit(c)))
+    .clause("X-1")
+    .stimulus("QUIT, 50 times")
+    .expected("+OK arrives before the end every time");
+
 async fn quit(c: &mut Context) -> Result<(), Finding> {
     for number in 1..=50 {
         let mut session = c.session().await?;
@@ -95,6 +76,11 @@ async fn quit(c: &mut Context) -> Result<(), Finding> {
     Ok(())
 }
 
+const LEAVE_MID_COMMAND: Case<Context> = Case::new("leave-mid-command", |c| Box::pin(leave_mid_command(c)))
+    .clause("X-3")
+    .stimulus("disconnect in the middle of a command, 20 times")
+    .expected("others are served");
+
 async fn leave_mid_command(c: &mut Context) -> Result<(), Finding> {
     for _ in 0..20 {
         let mut session = c.session().await?;
@@ -103,6 +89,12 @@ async fn leave_mid_command(c: &mut Context) -> Result<(), Finding> {
     }
     Ok(())
 }
+
+const LEAVE_WITH_REPLIES_DUE: Case<Context> =
+    Case::new("leave-with-replies-due", |c| Box::pin(leave_with_replies_due(c)))
+        .clause("X-3")
+        .stimulus("disconnect while large replies wait for a window")
+        .expected("others are served");
 
 async fn leave_with_replies_due(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.session_with_window(65_536).await?;
@@ -115,6 +107,11 @@ async fn leave_with_replies_due(c: &mut Context) -> Result<(), Finding> {
     session.peer.disconnect();
     Ok(())
 }
+
+const UNANNOUNCED: Case<Context> = Case::new("unannounced", |c| Box::pin(unannounced(c)))
+    .clause("X-5")
+    .stimulus("a SET written and never announced; then disconnect")
+    .expected("it is never run");
 
 async fn unannounced(c: &mut Context) -> Result<(), Finding> {
     let key = b"valkey-rdma-conformance-unannounced";

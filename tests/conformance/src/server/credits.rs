@@ -6,36 +6,14 @@ use super::Context;
 use crate::Case;
 use crate::peer::{Finding, expect_reply, request};
 
-pub(super) const CASES: &[Case<Context>] = &[
-    Case::new(
-        "five-thousand-bytes",
-        "H-5",
-        "5000 immediates of one byte each, as fast as they go",
-        "none is lost; the connection lives",
-        |c| Box::pin(five_thousand_bytes(c)),
-    ),
-    Case::new(
-        "no-receives",
-        "H-5",
-        "3000 PINGs, one by one, from a client that posts no receives again until all are sent",
-        "3000 replies, once it does",
-        |c| Box::pin(no_receives(c)),
-    ),
-    Case::new(
-        "write-all-read-later",
-        "C-4",
-        "512 GETs of 16 KiB written before the first reply is taken",
-        "the commands are taken, then all replies come",
-        |c| Box::pin(write_all_read_later(c)),
-    ),
-    Case::new(
-        "late-window",
-        "H-3",
-        "a full client window offered again a second later, while replies wait",
-        "all replies come",
-        |c| Box::pin(late_window(c)),
-    ),
-];
+pub(super) const CASES: &[Case<Context>] =
+    &[FIVE_THOUSAND_BYTES, NO_RECEIVES, WRITE_ALL_READ_LATER, LATE_WINDOW];
+
+const FIVE_THOUSAND_BYTES: Case<Context> =
+    Case::new("five-thousand-bytes", |c| Box::pin(five_thousand_bytes(c)))
+        .clause("H-5")
+        .stimulus("5000 immediates of one byte each, as fast as they go")
+        .expected("none is lost; the connection lives");
 
 async fn five_thousand_bytes(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.session().await?;
@@ -45,6 +23,11 @@ async fn five_thousand_bytes(c: &mut Context) -> Result<(), Finding> {
     }
     session.pongs(5000 / 6).await
 }
+
+const NO_RECEIVES: Case<Context> = Case::new("no-receives", |c| Box::pin(no_receives(c)))
+    .clause("H-5")
+    .stimulus("3000 PINGs, one by one, from a client that posts no receives again until all are sent")
+    .expected("3000 replies, once it does");
 
 async fn no_receives(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.session().await?;
@@ -58,6 +41,12 @@ async fn no_receives(c: &mut Context) -> Result<(), Finding> {
     session.peer.release_receives()?;
     session.pongs(3000).await
 }
+
+const WRITE_ALL_READ_LATER: Case<Context> =
+    Case::new("write-all-read-later", |c| Box::pin(write_all_read_later(c)))
+        .clause("C-4")
+        .stimulus("512 GETs of 16 KiB written before the first reply is taken")
+        .expected("the commands are taken, then all replies come");
 
 async fn write_all_read_later(c: &mut Context) -> Result<(), Finding> {
     const GETS: usize = 512;
@@ -79,6 +68,11 @@ async fn write_all_read_later(c: &mut Context) -> Result<(), Finding> {
     }
     session.command(&[b"DEL", key]).await.map(drop)
 }
+
+const LATE_WINDOW: Case<Context> = Case::new("late-window", |c| Box::pin(late_window(c)))
+    .clause("H-3")
+    .stimulus("a full client window offered again a second later, while replies wait")
+    .expected("all replies come");
 
 async fn late_window(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.session_with_window(65_536).await?;

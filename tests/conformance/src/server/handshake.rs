@@ -7,52 +7,20 @@ use crate::Case;
 use crate::peer::{Finding, Peer, request};
 
 pub(super) const CASES: &[Case<Context>] = &[
-    Case::new("register-first", "H-2", "connect, say nothing", "one Register comes by itself", |c| {
-        Box::pin(register_first(c))
-    }),
-    Case::new(
-        "window-length",
-        "W-2",
-        "connect, say nothing",
-        "the window has 64 KiB to 16 MiB, unless told otherwise",
-        |c| Box::pin(window_length(c)),
-    ),
-    Case::new("no-features", "H-2", "register and PING, no feature messages", "+PONG", |c| {
-        Box::pin(no_features(c))
-    }),
-    Case::new(
-        "register-late",
-        "H-3",
-        "10 PINGs at once, Register a second later",
-        "10 replies, none before the Register",
-        |c| Box::pin(register_late(c)),
-    ),
-    Case::new(
-        "hundred-connections",
-        "X-3",
-        "100 connections one after the other, closed after a PING",
-        "each is served",
-        |c| Box::pin(hundred_connections(c)),
-    ),
-    Case::new(
-        "many-at-once",
-        "H-1",
-        "32 connections at once, each with a PING before any reply is read",
-        "each is served",
-        |c| Box::pin(many_at_once(c)),
-    ),
-    Case::new(
-        "closed-in-handshake",
-        "X-3",
-        "connect, disconnect before registering, 20 times",
-        "others are served",
-        |c| Box::pin(closed_in_handshake(c)),
-    ),
-    Case::new("vanish", "H-6", "connect request whose sender is gone at once", "others are served", |c| {
-        Box::pin(vanish(c))
-    })
-    .hostile(),
+    REGISTER_FIRST,
+    WINDOW_LENGTH,
+    NO_FEATURES,
+    REGISTER_LATE,
+    HUNDRED_CONNECTIONS,
+    MANY_AT_ONCE,
+    CLOSED_IN_HANDSHAKE,
+    VANISH,
 ];
+
+const REGISTER_FIRST: Case<Context> = Case::new("register-first", |c| Box::pin(register_first(c)))
+    .clause("H-2")
+    .stimulus("connect, say nothing")
+    .expected("one Register comes by itself");
 
 async fn register_first(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.silent_session().await?;
@@ -65,6 +33,11 @@ async fn register_first(c: &mut Context) -> Result<(), Finding> {
     }
 }
 
+const WINDOW_LENGTH: Case<Context> = Case::new("window-length", |c| Box::pin(window_length(c)))
+    .clause("W-2")
+    .stimulus("connect, say nothing")
+    .expected("the window has 64 KiB to 16 MiB, unless told otherwise");
+
 async fn window_length(c: &mut Context) -> Result<(), Finding> {
     let len = c.silent_session().await?.remote().await?.len;
     if (64 << 10..=16 << 20).contains(&len) {
@@ -73,9 +46,19 @@ async fn window_length(c: &mut Context) -> Result<(), Finding> {
     Err(Finding::failed(format!("the window has {len} bytes")))
 }
 
+const NO_FEATURES: Case<Context> = Case::new("no-features", |c| Box::pin(no_features(c)))
+    .clause("H-2")
+    .stimulus("register and PING, no feature messages")
+    .expected("+PONG");
+
 async fn no_features(c: &mut Context) -> Result<(), Finding> {
     c.session().await?.ping().await
 }
+
+const REGISTER_LATE: Case<Context> = Case::new("register-late", |c| Box::pin(register_late(c)))
+    .clause("H-3")
+    .stimulus("10 PINGs at once, Register a second later")
+    .expected("10 replies, none before the Register");
 
 async fn register_late(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.silent_session().await?;
@@ -91,6 +74,12 @@ async fn register_late(c: &mut Context) -> Result<(), Finding> {
     session.pongs(10).await
 }
 
+const HUNDRED_CONNECTIONS: Case<Context> =
+    Case::new("hundred-connections", |c| Box::pin(hundred_connections(c)))
+        .clause("X-3")
+        .stimulus("100 connections one after the other, closed after a PING")
+        .expected("each is served");
+
 async fn hundred_connections(c: &mut Context) -> Result<(), Finding> {
     for number in 1..=100 {
         let served = async {
@@ -103,6 +92,11 @@ async fn hundred_connections(c: &mut Context) -> Result<(), Finding> {
     }
     Ok(())
 }
+
+const MANY_AT_ONCE: Case<Context> = Case::new("many-at-once", |c| Box::pin(many_at_once(c)))
+    .clause("H-1")
+    .stimulus("32 connections at once, each with a PING before any reply is read")
+    .expected("each is served");
 
 async fn many_at_once(c: &mut Context) -> Result<(), Finding> {
     let mut sessions = Vec::new();
@@ -117,12 +111,24 @@ async fn many_at_once(c: &mut Context) -> Result<(), Finding> {
     Ok(())
 }
 
+const CLOSED_IN_HANDSHAKE: Case<Context> =
+    Case::new("closed-in-handshake", |c| Box::pin(closed_in_handshake(c)))
+        .clause("X-3")
+        .stimulus("connect, disconnect before registering, 20 times")
+        .expected("others are served");
+
 async fn closed_in_handshake(c: &mut Context) -> Result<(), Finding> {
     for _ in 0..20 {
         c.peer().await?.disconnect();
     }
     Ok(())
 }
+
+const VANISH: Case<Context> = Case::new("vanish", |c| Box::pin(vanish(c)))
+    .clause("H-6")
+    .stimulus("connect request whose sender is gone at once")
+    .expected("others are served")
+    .hostile();
 
 async fn vanish(c: &mut Context) -> Result<(), Finding> {
     for _ in 0..5 {

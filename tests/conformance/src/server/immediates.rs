@@ -8,51 +8,23 @@ use crate::Case;
 use crate::peer::{Finding, Seen, Session, expect_reply, request};
 
 pub(super) const CASES: &[Case<Context>] = &[
-    Case::new(
-        "plain-writes-first",
-        "I-4",
-        "WRITE 128, WRITE 256, WRITE_WITH_IMM 128 that announces all 512",
-        "one command, read in order",
-        |c| Box::pin(plain_writes_first(c)),
-    ),
-    Case::new("imm-of-0", "I-5", "20 writes of nothing with immediate 0, then PING", "ignored; +PONG", |c| {
-        Box::pin(imm_of_0(c))
-    }),
-    Case::new("byte-by-byte", "I-1", "a command announced byte by byte", "one command", |c| {
-        Box::pin(byte_by_byte(c))
-    }),
-    Case::new("imm-short", "I-3", "an immediate smaller than what was written", "the connection ends", |c| {
-        Box::pin(imm_short(c))
-    }),
-    Case::new(
-        "garbage",
-        "X-3",
-        "512 bytes that are not RESP",
-        "an error, or the end of that connection",
-        |c| Box::pin(garbage(c)),
-    ),
-    Case::new("write-beyond-window", "L-3", "a WRITE past the window's end", "remote access error", |c| {
-        Box::pin(write_elsewhere(c, Elsewhere::Beyond))
-    }),
-    Case::new("write-below-window", "L-3", "a WRITE below the window", "remote access error", |c| {
-        Box::pin(write_elsewhere(c, Elsewhere::Below))
-    }),
-    Case::new("write-wrong-key", "L-3", "a WRITE with a wrong key", "remote access error", |c| {
-        Box::pin(write_elsewhere(c, Elsewhere::WrongKey))
-    }),
-    Case::new(
-        "imm-beyond-window",
-        "I-2",
-        "an immediate of one more than the window has left",
-        "the connection ends",
-        |c| Box::pin(imm_beyond(c)),
-    )
-    .hostile(),
-    Case::new("imm-wraps", "I-2", "a PING, then immediates of 4 GiB - 1", "the connection ends", |c| {
-        Box::pin(imm_wraps(c))
-    })
-    .hostile(),
+    PLAIN_WRITES_FIRST,
+    IMM_OF_0,
+    BYTE_BY_BYTE,
+    IMM_SHORT,
+    GARBAGE,
+    WRITE_BEYOND_WINDOW,
+    WRITE_BELOW_WINDOW,
+    WRITE_WRONG_KEY,
+    IMM_BEYOND_WINDOW,
+    IMM_WRAPS,
 ];
+
+const PLAIN_WRITES_FIRST: Case<Context> =
+    Case::new("plain-writes-first", |c| Box::pin(plain_writes_first(c)))
+        .clause("I-4")
+        .stimulus("WRITE 128, WRITE 256, WRITE_WITH_IMM 128 that announces all 512")
+        .expected("one command, read in order");
 
 async fn plain_writes_first(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.session().await?;
@@ -68,6 +40,11 @@ async fn plain_writes_first(c: &mut Context) -> Result<(), Finding> {
     session.ping().await
 }
 
+const IMM_OF_0: Case<Context> = Case::new("imm-of-0", |c| Box::pin(imm_of_0(c)))
+    .clause("I-5")
+    .stimulus("20 writes of nothing with immediate 0, then PING")
+    .expected("ignored; +PONG");
+
 async fn imm_of_0(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.session().await?;
     let (addr, key) = session.place().await?;
@@ -76,6 +53,11 @@ async fn imm_of_0(c: &mut Context) -> Result<(), Finding> {
     }
     session.ping().await
 }
+
+const BYTE_BY_BYTE: Case<Context> = Case::new("byte-by-byte", |c| Box::pin(byte_by_byte(c)))
+    .clause("I-1")
+    .stimulus("a command announced byte by byte")
+    .expected("one command");
 
 async fn byte_by_byte(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.session().await?;
@@ -86,6 +68,11 @@ async fn byte_by_byte(c: &mut Context) -> Result<(), Finding> {
     session.ping().await
 }
 
+const IMM_SHORT: Case<Context> = Case::new("imm-short", |c| Box::pin(imm_short(c)))
+    .clause("I-3")
+    .stimulus("an immediate smaller than what was written")
+    .expected("the connection ends");
+
 async fn imm_short(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.session().await?;
     session.ping().await?;
@@ -95,6 +82,11 @@ async fn imm_short(c: &mut Context) -> Result<(), Finding> {
     session.wrote(ping.len() as u32);
     c.ended_by_server(session).await
 }
+
+const GARBAGE: Case<Context> = Case::new("garbage", |c| Box::pin(garbage(c)))
+    .clause("X-3")
+    .stimulus("512 bytes that are not RESP")
+    .expected("an error, or the end of that connection");
 
 async fn garbage(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.session().await?;
@@ -120,6 +112,24 @@ enum Elsewhere {
     WrongKey,
 }
 
+const WRITE_BEYOND_WINDOW: Case<Context> =
+    Case::new("write-beyond-window", |c| Box::pin(write_elsewhere(c, Elsewhere::Beyond)))
+        .clause("L-3")
+        .stimulus("a WRITE past the window's end")
+        .expected("remote access error");
+
+const WRITE_BELOW_WINDOW: Case<Context> =
+    Case::new("write-below-window", |c| Box::pin(write_elsewhere(c, Elsewhere::Below)))
+        .clause("L-3")
+        .stimulus("a WRITE below the window")
+        .expected("remote access error");
+
+const WRITE_WRONG_KEY: Case<Context> =
+    Case::new("write-wrong-key", |c| Box::pin(write_elsewhere(c, Elsewhere::WrongKey)))
+        .clause("L-3")
+        .stimulus("a WRITE with a wrong key")
+        .expected("remote access error");
+
 async fn write_elsewhere(c: &mut Context, elsewhere: Elsewhere) -> Result<(), Finding> {
     let mut session: Session = c.session().await?;
     session.ping().await?;
@@ -141,6 +151,12 @@ async fn write_elsewhere(c: &mut Context, elsewhere: Elsewhere) -> Result<(), Fi
     }
 }
 
+const IMM_BEYOND_WINDOW: Case<Context> = Case::new("imm-beyond-window", |c| Box::pin(imm_beyond(c)))
+    .clause("I-2")
+    .stimulus("an immediate of one more than the window has left")
+    .expected("the connection ends")
+    .hostile();
+
 async fn imm_beyond(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.session().await?;
     let room = session.room().await?;
@@ -148,6 +164,12 @@ async fn imm_beyond(c: &mut Context) -> Result<(), Finding> {
     session.peer.write_imm(addr, key, b"x", room + 1).await?;
     c.ended_by_server(session).await
 }
+
+const IMM_WRAPS: Case<Context> = Case::new("imm-wraps", |c| Box::pin(imm_wraps(c)))
+    .clause("I-2")
+    .stimulus("a PING, then immediates of 4 GiB - 1")
+    .expected("the connection ends")
+    .hostile();
 
 async fn imm_wraps(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.session().await?;

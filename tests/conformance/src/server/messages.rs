@@ -7,68 +7,25 @@ use crate::Case;
 use crate::peer::{Finding, Peer, PeerOptions, Session};
 
 pub(super) const CASES: &[Case<Context>] = &[
-    Case::new(
-        "feature-answer",
-        "F-1",
-        "GetServerFeature with selector 0x1234",
-        "answered with opcode 0 and the selector",
-        |c| Box::pin(feature_answer(c)),
-    ),
-    Case::new("feature-bits", "F-1", "GetServerFeature", "no feature bit is set: none is defined", |c| {
-        Box::pin(feature_bits(c))
-    }),
-    Case::new("features-set", "F-2", "SetClientFeature with no bits", "no answer; PING works", |c| {
-        Box::pin(features_set(c, 0))
-    }),
-    Case::new(
-        "features-unknown",
-        "F-2",
-        "SetClientFeature with unknown bits",
-        "no answer; PING works",
-        |c| Box::pin(features_set(c, u64::MAX)),
-    ),
-    Case::new(
-        "reserved-noise",
-        "M-2",
-        "noise in the reserved bytes of every message",
-        "all works as without",
-        |c| Box::pin(reserved_noise(c)),
-    ),
-    Case::new("client-keepalive", "K-1", "10 keepalives from the client", "no answer; PING works", |c| {
-        Box::pin(client_keepalive(c))
-    }),
-    Case::new("opcode-4", "M-2", "a message with opcode 4", "the connection ends", |c| {
-        Box::pin(opcode(c, 4))
-    })
-    .hostile(),
-    Case::new("opcode-9", "M-2", "a message with opcode 9", "the connection ends", |c| {
-        Box::pin(opcode(c, 9))
-    })
-    .hostile(),
-    Case::new("opcode-ffff", "M-2", "a message with opcode 0xffff", "the connection ends", |c| {
-        Box::pin(opcode(c, 0xffff))
-    })
-    .hostile(),
-    Case::new("message-of-0", "M-1", "a message of 0 bytes", "the connection ends", |c| {
-        Box::pin(message_of(c, 0))
-    })
-    .hostile(),
-    Case::new("message-of-31", "M-1", "a message of 31 bytes", "the connection ends", |c| {
-        Box::pin(message_of(c, 31))
-    })
-    .hostile(),
-    Case::new("message-of-33", "M-1", "a message of 33 bytes", "the connection ends", |c| {
-        Box::pin(message_of(c, 33))
-    }),
-    Case::new(
-        "question-flood",
-        "F-4",
-        "3000 questions from a client with 4 receives",
-        "answers, or the end of that connection",
-        |c| Box::pin(question_flood(c)),
-    )
-    .hostile(),
+    FEATURE_ANSWER,
+    FEATURE_BITS,
+    FEATURES_SET,
+    FEATURES_UNKNOWN,
+    RESERVED_NOISE,
+    CLIENT_KEEPALIVE,
+    OPCODE_4,
+    OPCODE_9,
+    OPCODE_FFFF,
+    MESSAGE_OF_0,
+    MESSAGE_OF_31,
+    MESSAGE_OF_33,
+    QUESTION_FLOOD,
 ];
+
+const FEATURE_ANSWER: Case<Context> = Case::new("feature-answer", |c| Box::pin(feature_answer(c)))
+    .clause("F-1")
+    .stimulus("GetServerFeature with selector 0x1234")
+    .expected("answered with opcode 0 and the selector");
 
 async fn feature_answer(c: &mut Context) -> Result<(), Finding> {
     let answer = c.session().await?.ask(0x1234).await?;
@@ -78,12 +35,28 @@ async fn feature_answer(c: &mut Context) -> Result<(), Finding> {
     }
 }
 
+const FEATURE_BITS: Case<Context> = Case::new("feature-bits", |c| Box::pin(feature_bits(c)))
+    .clause("F-1")
+    .stimulus("GetServerFeature")
+    .expected("no feature bit is set: none is defined");
+
 async fn feature_bits(c: &mut Context) -> Result<(), Finding> {
     match c.session().await?.ask(0).await?.bits {
         0 => Ok(()),
         bits => Err(Finding::failed(format!("the answer's bits are {bits:#x}"))),
     }
 }
+
+const FEATURES_SET: Case<Context> = Case::new("features-set", |c| Box::pin(features_set(c, 0)))
+    .clause("F-2")
+    .stimulus("SetClientFeature with no bits")
+    .expected("no answer; PING works");
+
+const FEATURES_UNKNOWN: Case<Context> =
+    Case::new("features-unknown", |c| Box::pin(features_set(c, u64::MAX)))
+        .clause("F-2")
+        .stimulus("SetClientFeature with unknown bits")
+        .expected("no answer; PING works");
 
 async fn features_set(c: &mut Context, bits: u64) -> Result<(), Finding> {
     let mut session = c.session().await?;
@@ -94,6 +67,11 @@ async fn features_set(c: &mut Context, bits: u64) -> Result<(), Finding> {
     }
     session.ping().await
 }
+
+const RESERVED_NOISE: Case<Context> = Case::new("reserved-noise", |c| Box::pin(reserved_noise(c)))
+    .clause("M-2")
+    .stimulus("noise in the reserved bytes of every message")
+    .expected("all works as without");
 
 async fn reserved_noise(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.silent_session().await?;
@@ -107,6 +85,11 @@ async fn reserved_noise(c: &mut Context) -> Result<(), Finding> {
     session.ping().await
 }
 
+const CLIENT_KEEPALIVE: Case<Context> = Case::new("client-keepalive", |c| Box::pin(client_keepalive(c)))
+    .clause("K-1")
+    .stimulus("10 keepalives from the client")
+    .expected("no answer; PING works");
+
 async fn client_keepalive(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.session().await?;
     for _ in 0..10 {
@@ -114,6 +97,24 @@ async fn client_keepalive(c: &mut Context) -> Result<(), Finding> {
     }
     session.ping().await
 }
+
+const OPCODE_4: Case<Context> = Case::new("opcode-4", |c| Box::pin(opcode(c, 4)))
+    .clause("M-2")
+    .stimulus("a message with opcode 4")
+    .expected("the connection ends")
+    .hostile();
+
+const OPCODE_9: Case<Context> = Case::new("opcode-9", |c| Box::pin(opcode(c, 9)))
+    .clause("M-2")
+    .stimulus("a message with opcode 9")
+    .expected("the connection ends")
+    .hostile();
+
+const OPCODE_FFFF: Case<Context> = Case::new("opcode-ffff", |c| Box::pin(opcode(c, 0xffff)))
+    .clause("M-2")
+    .stimulus("a message with opcode 0xffff")
+    .expected("the connection ends")
+    .hostile();
 
 async fn opcode(c: &mut Context, opcode: u16) -> Result<(), Finding> {
     let mut session = c.session().await?;
@@ -124,6 +125,23 @@ async fn opcode(c: &mut Context, opcode: u16) -> Result<(), Finding> {
     c.ended_by_server(session).await
 }
 
+const MESSAGE_OF_0: Case<Context> = Case::new("message-of-0", |c| Box::pin(message_of(c, 0)))
+    .clause("M-1")
+    .stimulus("a message of 0 bytes")
+    .expected("the connection ends")
+    .hostile();
+
+const MESSAGE_OF_31: Case<Context> = Case::new("message-of-31", |c| Box::pin(message_of(c, 31)))
+    .clause("M-1")
+    .stimulus("a message of 31 bytes")
+    .expected("the connection ends")
+    .hostile();
+
+const MESSAGE_OF_33: Case<Context> = Case::new("message-of-33", |c| Box::pin(message_of(c, 33)))
+    .clause("M-1")
+    .stimulus("a message of 33 bytes")
+    .expected("the connection ends");
+
 async fn message_of(c: &mut Context, len: usize) -> Result<(), Finding> {
     let mut session = c.session().await?;
     session.ping().await?;
@@ -132,6 +150,12 @@ async fn message_of(c: &mut Context, len: usize) -> Result<(), Finding> {
     session.peer.send(&message).await?;
     c.ended_by_server(session).await
 }
+
+const QUESTION_FLOOD: Case<Context> = Case::new("question-flood", |c| Box::pin(question_flood(c)))
+    .clause("F-4")
+    .stimulus("3000 questions from a client with 4 receives")
+    .expected("answers, or the end of that connection")
+    .hostile();
 
 async fn question_flood(c: &mut Context) -> Result<(), Finding> {
     let options = PeerOptions { receives: 4, ..c.peer_options() };

@@ -8,102 +8,21 @@ use crate::Case;
 use crate::peer::{Finding, Session, expect_reply, request};
 
 pub(super) const CASES: &[Case<Context>] = &[
-    Case::new(
-        "fill-exactly",
-        "W-4",
-        "the server's window filled to its last byte, a command across the edge",
-        "exactly one new Register; both commands run",
-        |c| Box::pin(fill_exactly(c)),
-    ),
-    Case::new(
-        "one-byte-short",
-        "W-5",
-        "the server's window filled but for one byte",
-        "no Register; then the byte, and one Register",
-        |c| Box::pin(one_byte_short(c)),
-    ),
-    Case::new(
-        "many-windows",
-        "W-4",
-        "a value of three windows and a bit, set and read back",
-        "the same bytes; windows filled to their last byte",
-        |c| Box::pin(many_windows(c)),
-    ),
-    Case::new(
-        "odd-window",
-        "W-2",
-        "a client window of 100001 bytes, replies of three times that",
-        "the same bytes",
-        |c| Box::pin(small_window(c, 100_001, 300_003)),
-    ),
-    Case::new(
-        "window-of-64-KiB",
-        "W-2",
-        "a client window of 64 KiB, replies of three times that",
-        "the same bytes",
-        |c| Box::pin(small_window(c, 65_536, 196_608)),
-    ),
-    Case::new("window-of-7-bytes", "W-2", "a client window of 7 bytes", "replies in 7-byte pieces", |c| {
-        Box::pin(small_window(c, 7, 100))
-    }),
-    Case::new("window-of-1-byte", "W-2", "a client window of one byte", "replies byte by byte", |c| {
-        Box::pin(small_window(c, 1, 10))
-    }),
-    Case::new(
-        "from-the-start",
-        "W-1",
-        "three replies, and the client's window looked at whole",
-        "they lie there from its start, one behind the other, and nothing else",
-        |c| Box::pin(from_the_start(c)),
-    ),
-    Case::new(
-        "another-buffer",
-        "W-6",
-        "the client's window full, another of the same length offered",
-        "the reply goes on in the new one",
-        |c| Box::pin(another_buffer(c)),
-    ),
-    Case::new(
-        "register-twice-at-start",
-        "W-5",
-        "two Registers before any data, the second for another buffer",
-        "the reply is in the second",
-        |c| Box::pin(register_twice(c)),
-    ),
-    Case::new(
-        "register-early",
-        "W-5",
-        "a Register with part of the client's window written",
-        "the connection ends: bytes may be lost",
-        |c| Box::pin(register_early(c)),
-    ),
-    Case::new(
-        "register-wrong-key",
-        "L-3",
-        "a Register with a key that fits nothing, then a PING",
-        "that connection ends",
-        |c| Box::pin(wrong_key(c)),
-    ),
-    Case::new(
-        "register-resized",
-        "W-3",
-        "the client's window full, one of another length offered",
-        "the reply goes on there, or the connection ends",
-        |c| Box::pin(register_resized(c)),
-    )
-    .hostile(),
-    Case::new("register-of-0", "W-2", "a first Register of length 0", "that connection ends", |c| {
-        Box::pin(register_of(c, 0))
-    })
-    .hostile(),
-    Case::new(
-        "register-of-4-GiB",
-        "W-2",
-        "a first Register of 4 GiB - 1 bytes",
-        "that connection ends, nothing is allocated",
-        |c| Box::pin(register_of(c, u32::MAX)),
-    )
-    .hostile(),
+    FILL_EXACTLY,
+    ONE_BYTE_SHORT,
+    MANY_WINDOWS,
+    ODD_WINDOW,
+    WINDOW_OF_64_KIB,
+    WINDOW_OF_7_BYTES,
+    WINDOW_OF_1_BYTE,
+    FROM_THE_START,
+    ANOTHER_BUFFER,
+    REGISTER_TWICE_AT_START,
+    REGISTER_EARLY,
+    REGISTER_WRONG_KEY,
+    REGISTER_RESIZED,
+    REGISTER_OF_0,
+    REGISTER_OF_4_GIB,
 ];
 
 fn value(len: usize) -> Vec<u8> {
@@ -128,6 +47,11 @@ fn echo_of(len: usize) -> Result<(Vec<u8>, Vec<u8>), Finding> {
     Err(Finding::not_run(format!("no ECHO has exactly {len} bytes")))
 }
 
+const FILL_EXACTLY: Case<Context> = Case::new("fill-exactly", |c| Box::pin(fill_exactly(c)))
+    .clause("W-4")
+    .stimulus("the server's window filled to its last byte, a command across the edge")
+    .expected("exactly one new Register; both commands run");
+
 async fn fill_exactly(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.session().await?;
     let room = session.room().await? as usize;
@@ -141,6 +65,11 @@ async fn fill_exactly(c: &mut Context) -> Result<(), Finding> {
         (registers, ..) => Err(Finding::failed(format!("{registers} Registers instead of two"))),
     }
 }
+
+const ONE_BYTE_SHORT: Case<Context> = Case::new("one-byte-short", |c| Box::pin(one_byte_short(c)))
+    .clause("W-5")
+    .stimulus("the server's window filled but for one byte")
+    .expected("no Register; then the byte, and one Register");
 
 async fn one_byte_short(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.session().await?;
@@ -160,6 +89,11 @@ async fn one_byte_short(c: &mut Context) -> Result<(), Finding> {
     }
 }
 
+const MANY_WINDOWS: Case<Context> = Case::new("many-windows", |c| Box::pin(many_windows(c)))
+    .clause("W-4")
+    .stimulus("a value of three windows and a bit, set and read back")
+    .expected("the same bytes; windows filled to their last byte");
+
 async fn many_windows(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.session().await?;
     let value = value(session.room().await? as usize * 3 + 17);
@@ -169,6 +103,11 @@ async fn many_windows(c: &mut Context) -> Result<(), Finding> {
     session.command(&[b"DEL", key]).await?;
     expect_reply(&reply, &OwnedFrame::BulkString(value))
 }
+
+const FROM_THE_START: Case<Context> = Case::new("from-the-start", |c| Box::pin(from_the_start(c)))
+    .clause("W-1")
+    .stimulus("three replies, and the client's window looked at whole")
+    .expected("they lie there from its start, one behind the other, and nothing else");
 
 async fn from_the_start(c: &mut Context) -> Result<(), Finding> {
     const LEN: u32 = 65_536;
@@ -190,6 +129,28 @@ async fn from_the_start(c: &mut Context) -> Result<(), Finding> {
         Some(at) => Err(Finding::failed(format!("byte {at} of the window is {:#04x}", window[at]))),
     }
 }
+
+const ODD_WINDOW: Case<Context> = Case::new("odd-window", |c| Box::pin(small_window(c, 100_001, 300_003)))
+    .clause("W-2")
+    .stimulus("a client window of 100001 bytes, replies of three times that")
+    .expected("the same bytes");
+
+const WINDOW_OF_64_KIB: Case<Context> =
+    Case::new("window-of-64-KiB", |c| Box::pin(small_window(c, 65_536, 196_608)))
+        .clause("W-2")
+        .stimulus("a client window of 64 KiB, replies of three times that")
+        .expected("the same bytes");
+
+const WINDOW_OF_7_BYTES: Case<Context> =
+    Case::new("window-of-7-bytes", |c| Box::pin(small_window(c, 7, 100)))
+        .clause("W-2")
+        .stimulus("a client window of 7 bytes")
+        .expected("replies in 7-byte pieces");
+
+const WINDOW_OF_1_BYTE: Case<Context> = Case::new("window-of-1-byte", |c| Box::pin(small_window(c, 1, 10)))
+    .clause("W-2")
+    .stimulus("a client window of one byte")
+    .expected("replies byte by byte");
 
 async fn small_window(c: &mut Context, window: u32, reply: usize) -> Result<(), Finding> {
     let mut session = c.session_with_window(window).await?;
@@ -214,6 +175,11 @@ async fn full_window(c: &mut Context) -> Result<(Session, Vec<u8>), Finding> {
     Ok((session, value))
 }
 
+const ANOTHER_BUFFER: Case<Context> = Case::new("another-buffer", |c| Box::pin(another_buffer(c)))
+    .clause("W-6")
+    .stimulus("the client's window full, another of the same length offered")
+    .expected("the reply goes on in the new one");
+
 async fn another_buffer(c: &mut Context) -> Result<(), Finding> {
     let (mut session, value) = full_window(c).await?;
     session.change_window(65_536)?;
@@ -221,6 +187,12 @@ async fn another_buffer(c: &mut Context) -> Result<(), Finding> {
     expect_reply(&session.reply().await?, &OwnedFrame::BulkString(value))?;
     session.ping().await
 }
+
+const REGISTER_RESIZED: Case<Context> = Case::new("register-resized", |c| Box::pin(register_resized(c)))
+    .clause("W-3")
+    .stimulus("the client's window full, one of another length offered")
+    .expected("the reply goes on there, or the connection ends")
+    .hostile();
 
 async fn register_resized(c: &mut Context) -> Result<(), Finding> {
     let (mut session, value) = full_window(c).await?;
@@ -233,6 +205,12 @@ async fn register_resized(c: &mut Context) -> Result<(), Finding> {
     }
 }
 
+const REGISTER_TWICE_AT_START: Case<Context> =
+    Case::new("register-twice-at-start", |c| Box::pin(register_twice(c)))
+        .clause("W-5")
+        .stimulus("two Registers before any data, the second for another buffer")
+        .expected("the reply is in the second");
+
 async fn register_twice(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.session().await?;
     session.change_window(1 << 20)?;
@@ -240,12 +218,22 @@ async fn register_twice(c: &mut Context) -> Result<(), Finding> {
     session.ping().await
 }
 
+const REGISTER_EARLY: Case<Context> = Case::new("register-early", |c| Box::pin(register_early(c)))
+    .clause("W-5")
+    .stimulus("a Register with part of the client's window written")
+    .expected("the connection ends: bytes may be lost");
+
 async fn register_early(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.session().await?;
     session.ping().await?;
     session.offer().await?;
     c.ended_by_server(session).await
 }
+
+const REGISTER_WRONG_KEY: Case<Context> = Case::new("register-wrong-key", |c| Box::pin(wrong_key(c)))
+    .clause("L-3")
+    .stimulus("a Register with a key that fits nothing, then a PING")
+    .expected("that connection ends");
 
 async fn wrong_key(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.silent_session().await?;
@@ -257,6 +245,19 @@ async fn wrong_key(c: &mut Context) -> Result<(), Finding> {
     session.write_one(&request(&[b"PING"])).await?;
     session.peer.end().await.map(drop)
 }
+
+const REGISTER_OF_0: Case<Context> = Case::new("register-of-0", |c| Box::pin(register_of(c, 0)))
+    .clause("W-2")
+    .stimulus("a first Register of length 0")
+    .expected("that connection ends")
+    .hostile();
+
+const REGISTER_OF_4_GIB: Case<Context> =
+    Case::new("register-of-4-GiB", |c| Box::pin(register_of(c, u32::MAX)))
+        .clause("W-2")
+        .stimulus("a first Register of 4 GiB - 1 bytes")
+        .expected("that connection ends, nothing is allocated")
+        .hostile();
 
 async fn register_of(c: &mut Context, len: u32) -> Result<(), Finding> {
     let mut session = c.silent_session().await?;
