@@ -10,12 +10,8 @@ server=$VALKEY_RDMA_LAB_DIR/valkey/9.1
 address=10.0.0.1
 log=/tmp/instructions-server.log
 
-"$server/valkey-server" --protected-mode no --save "" --port 6379 --logfile "$log" \
-    --loadmodule "$server/valkey-rdma.so" --rdma-bind "$address" --rdma-port 6379 >/dev/null &
-until grep -q "Ready to accept connections rdma" "$log" 2>/dev/null; do
-    [ "$SECONDS" -lt 60 ] || { cat "$log"; echo "the server did not come up"; exit 1; }
-    sleep 0.2
-done
+. "$(dirname "$(readlink -f "$0")")/../../tests/lab/valkey-server.sh"
+start_valkey "$server" "$address" "$log"
 
 # executed COMMAND...: instructions of a whole run.
 executed() {

@@ -9,12 +9,8 @@ data=$VALKEY_RDMA_LAB_OUT/profile.data
 log=/tmp/profile-server.log
 
 command -v perf >/dev/null || { echo "no perf: install linux-perf"; exit 1; }
-"$server/valkey-server" --protected-mode no --save "" --port 6379 --logfile "$log" \
-    --loadmodule "$server/valkey-rdma.so" --rdma-bind 10.0.0.1 --rdma-port 6379 >/dev/null &
-until grep -q "Ready to accept connections rdma" "$log" 2>/dev/null; do
-    [ "$SECONDS" -lt 60 ] || { cat "$log"; echo "the server did not come up"; exit 1; }
-    sleep 0.2
-done
+. "$(dirname "$(readlink -f "$0")")/../../tests/lab/valkey-server.sh"
+start_valkey "$server" 10.0.0.1 "$log"
 
 sysctl -q kernel.kptr_restrict=0
 perf record -q -a -e cpu-clock -F 997 -o "$data" -- "$@"

@@ -6,18 +6,14 @@
 # The binary is the client's test "client", as `cargo test -p valkey-rdma-client --all-features --no-run` names it, or
 # any other program: it finds the server's URL in VALKEY_RDMA_TEST_SERVER.
 set -euo pipefail
+here=$(dirname "$(readlink -f "$0")")
+. "$here/valkey-server.sh"
 line=$1
 shift
 server=$VALKEY_RDMA_LAB_DIR/valkey/$line
 log=/tmp/client-server.log
 
-"$server/valkey-server" --protected-mode no --save "" --port 6379 --logfile "$log" --enable-debug-command yes \
-    --loadmodule "$server/valkey-rdma.so" --rdma-bind 10.0.0.1 --rdma-port 6379 > /dev/null &
-valkey=$!
-
-until grep -q "Ready to accept connections rdma" "$log" 2>/dev/null; do
-    [ "$SECONDS" -lt 60 ] || { cat "$log"; echo "the server did not come up"; exit 1; }
-done
+start_valkey "$server" 10.0.0.1 "$log" --enable-debug-command yes
 "$server/valkey-server" --version
 status=0
 VALKEY_RDMA_TEST_SERVER=rdma://10.0.0.1:6379 "$@" || status=$?

@@ -4,6 +4,8 @@
 #
 # usage: tests/lab/large.sh DIRECTORY TEST_BINARY     DIRECTORY is the lab's, prepared; the binary is the client's test "client"
 set -euo pipefail
+here=$(dirname "$(readlink -f "$0")")
+. "$here/valkey-server.sh"
 server=$1/valkey/9.1/valkey-server
 test=$2
 dir=$(mktemp -d)
@@ -13,13 +15,6 @@ port=6397
 valkey=$!
 trap 'kill "$valkey" 2>/dev/null || true; wait "$valkey" || true; rm -r "$dir"' EXIT
 
-until grep -q "Ready to accept connections tcp" "$dir/log" 2>/dev/null; do
-    if ! kill -0 "$valkey" || [ "$SECONDS" -ge 60 ]; then
-        cat "$dir/log"
-        echo "the server did not come up"
-        exit 1
-    fi
-    sleep 0.2
-done
-VALKEY_RDMA_TEST_SERVER=valkey://127.0.0.1:$port "$test" --ignored half_a_gibibyte | tee "$dir/told"
-grep -q "1 passed" "$dir/told" # and not 0, should the test ever get another name
+wait_for_log "$dir/log" "Ready to accept connections tcp" "$valkey"
+VALKEY_RDMA_TEST_SERVER=valkey://127.0.0.1:$port "$test" --ignored half_a_gibibyte | tee "$dir/output"
+grep -q "1 passed" "$dir/output" # and not 0, should the test ever get another name

@@ -7,11 +7,8 @@ tool=$1 folder=$2
 server=$VALKEY_RDMA_LAB_DIR/valkey/9.1
 log=/tmp/compare-server.log
 
-"$server/valkey-server" --protected-mode no --save "" --port 6379 --logfile "$log" \
-    --loadmodule "$server/valkey-rdma.so" --rdma-bind 10.0.0.1 --rdma-port 6379 &
-until grep -q "Ready to accept connections rdma" "$log" 2>/dev/null; do
-    [ "$SECONDS" -lt 60 ] || { cat "$log"; echo "the server did not come up"; exit 1; }
-done
+. "$(dirname "$(readlink -f "$0")")/../../../tests/lab/valkey-server.sh"
+start_valkey "$server" 10.0.0.1 "$log"
 
 "$tool" -u 'rdma://10.0.0.1:6379?timeout=30s' --compare 'valkey://10.0.0.1:6379?timeout=30s' \
     -t set,get -c 8 -d 64 -n 2000 --rounds 10 --json "$folder/rdma-to-tcp.json" --plot "$folder/rdma-to-tcp.svg" \

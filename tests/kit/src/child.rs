@@ -101,14 +101,19 @@ impl Child {
         })
     }
 
+    /// The lines it has printed to either stream so far.
+    pub fn printed(&self) -> Vec<String> {
+        self.log.state().lines.iter().map(|(_, line)| line.clone()).collect()
+    }
+
     /// What it has printed to standard output so far.
     pub fn stdout(&self) -> String {
-        self.printed(Source::Stdout)
+        self.stream(Source::Stdout)
     }
 
     /// What it has printed to standard error so far.
     pub fn stderr(&self) -> String {
-        self.printed(Source::Stderr)
+        self.stream(Source::Stderr)
     }
 
     /// The last lines it printed to either stream, indented, for a failure's message.
@@ -158,7 +163,7 @@ impl Child {
         let _ = self.process.wait();
     }
 
-    fn printed(&self, wanted: Source) -> String {
+    fn stream(&self, wanted: Source) -> String {
         let state = self.log.state();
         let lines = state.lines.iter().filter(|(source, _)| *source == wanted);
         lines.flat_map(|(_, line)| [line.as_str(), "\n"]).collect()

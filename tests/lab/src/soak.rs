@@ -1,5 +1,4 @@
-//! Load with faults at random, for as long as one likes: nothing may crash, hang for good, grow without end, or harm a
-//! connection that does nothing wrong.
+//! Load with random faults: nothing may crash, hang, keep growing, or harm a connection that does nothing wrong.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -15,63 +14,83 @@ use valkey_rdma_transport::{Listener, Stream, device};
 /// What a soak does.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The device under all of it.
+    /// The device of all connections.
     pub device: DeviceKind,
-    /// Where its servers listen.
+    /// The address of the servers.
     pub bind: IpAddr,
-    /// For how long rounds are begun.
+    /// How long new rounds are started.
     pub duration: Duration,
-    /// What chance starts from.
+    /// How many rounds there are at least.
+    pub rounds: u64,
+    /// The seed of all random choices.
     pub seed: u64,
+    /// How memory is measured, and how much it may grow.
+    pub memory: Memory,
 }
 
-/// What came of it.
+/// How memory is measured, and how much it may grow.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// Returns the memory in use, in KiB. `None` if it cannot be measured.
+    pub measure: fn() -> Option<u64>,
+    /// How much it may grow after the first ten rounds, in KiB.
+    pub growth: u64,
+}
+
+impl Default for Memory {
+    /// Resident memory of this process, which may grow by 256 MiB: allocators and caches keep much of what was freed.
+    fn default() -> Self {
+        Self { measure: resident, growth: 256 * 1024 }
+    }
+}
+
+/// The results of a soak.
 #[derive(Clone, Debug, Default)]
-pub struct Story {
-    /// Rounds, each with scripts of its own.
+pub struct Summary {
+    /// Rounds, each with its own faults.
     pub rounds: u64,
-    /// Connections made by clients that met faults.
+    /// Connections made by clients with faults.
     pub connections: u64,
-    /// Replies to them that were right.
+    /// Right replies to them.
     pub replies: u64,
     /// Faults that happened.
     pub faults: u64,
     /// How their connections ended, by kind of error.
     pub errors: BTreeMap<&'static str, u64>,
-    /// Replies to the neighbour, who met none; all of them right.
+    /// Replies to the neighbour, which has no faults. All of them were right.
     pub neighbour: u64,
-    /// Resident memory in KiB, after the tenth round and at the end.
+    /// Memory in KiB, after the tenth round and at the end.
     pub memory: (u64, u64),
 }
 
-/// Runs rounds until the time is up. Each tells its story so far.
+/// Runs rounds until the time is up, and passes the results so far to `progress` after each.
 ///
 /// # Errors
-/// A text for people, with the round's scripts: a neighbour was harmed, or memory has grown beyond bounds.
-pub async fn run(options: &Options, mut tell: impl FnMut(&Story)) -> Result<Story, String> {
+/// A text for people, with the faults of the round: the neighbour was harmed, or memory has grown too much.
+pub async fn run(options: &Options, mut progress: impl FnMut(&Summary)) -> Result<Summary, String> {
     let mut random = Rng::with_seed(options.seed);
-    let mut story = Story::default();
+    let mut summary = Summary::default();
     let end = Instant::now() + options.duration;
-    while Instant::now() < end || story.rounds < WARM_UP + 1 {
+    while Instant::now() < end || summary.rounds < options.rounds {
         let scripts = (script(&mut random), script(&mut random));
-        round(options, &scripts, &mut random, &mut story)
+        round(options, &scripts, &mut random, &mut summary)
             .await
-            .map_err(|what| format!("round {} ({} / {}): {what}", story.rounds, scripts.0, scripts.1))?;
-        story.rounds += 1;
-        let memory = resident().ok_or("cannot read this process's memory from /proc/self/status")?;
-        if story.rounds == WARM_UP {
-            story.memory.0 = memory;
+            .map_err(|what| format!("round {} ({} / {}): {what}", summary.rounds, scripts.0, scripts.1))?;
+        summary.rounds += 1;
+        let memory = (options.memory.measure)().ok_or("memory in use cannot be measured")?;
+        if summary.rounds == WARM_UP {
+            summary.memory.0 = memory;
         }
-        story.memory.1 = memory;
-        if story.rounds > WARM_UP && memory > story.memory.0 + MOST_GROWTH {
-            return Err(format!("resident memory grew from {} to {memory} KiB", story.memory.0));
+        summary.memory.1 = memory;
+        if summary.rounds > WARM_UP && memory > summary.memory.0 + options.memory.growth {
+            return Err(format!("memory grew from {} to {memory} KiB", summary.memory.0));
         }
-        tell(&story);
+        progress(&summary);
     }
-    Ok(story)
+    Ok(summary)
 }
 
-/// One to three faults, each now and then.
+/// One to three faults, each of which happens now and then.
 fn script(random: &mut Rng) -> String {
     let all: Vec<Fault> = Fault::all().collect();
     let mut parts = Vec::new();
@@ -79,7 +98,7 @@ fn script(random: &mut Rng) -> String {
         let fault = all[random.usize(0..all.len())];
         let when = [2, 10, 50][random.usize(0..3)];
         let value = random.u32(1..=64);
-        // Those with a value take any of these; the parser tells which they are.
+        // A fault with a value takes any of these. The parser knows which faults have one.
         let with_value = format!("{}={value}@1/{when}", fault.name());
         let parses = with_value.parse::<Faults>().is_ok();
         parts.push(if parses { with_value } else { format!("{}@1/{when}", fault.name()) });
@@ -91,7 +110,7 @@ async fn round(
     options: &Options,
     scripts: &(String, String),
     random: &mut Rng,
-    story: &mut Story,
+    summary: &mut Summary,
 ) -> Result<(), String> {
     let parse = |script: &str| script.parse::<Faults>().map_err(|error| error.to_string());
     let (of_server, of_client) = (parse(&scripts.0)?, parse(&scripts.1)?);
@@ -120,28 +139,34 @@ async fn round(
     let mut tasks = Vec::new();
     for number in 0..CLIENTS {
         let faults = random.bool().then(|| of_client.clone());
-        tasks.push(tokio::spawn(sufferer(options.device, faulty_at, client_config.clone(), faults, number)));
+        tasks.push(tokio::spawn(faulty_client(
+            options.device,
+            faulty_at,
+            client_config.clone(),
+            faults,
+            number,
+        )));
     }
     for task in tasks {
         let (connections, replies, errors) = task.await.map_err(|error| format!("a client: {error}"))?;
-        story.connections += connections;
-        story.replies += replies;
+        summary.connections += connections;
+        summary.replies += replies;
         for error in errors {
-            *story.errors.entry(error).or_default() += 1;
+            *summary.errors.entry(error).or_default() += 1;
         }
-        story.neighbour += timeout(NEIGHBOUR_LIMIT, work(&neighbour, "neighbour", 20))
+        summary.neighbour += timeout(NEIGHBOUR_LIMIT, work(&neighbour, "neighbour", 20))
             .await
             .unwrap_or(Err("no reply in time"))
             .map_err(|error| format!("the neighbour was harmed: {error:?}"))?;
     }
-    story.faults += of_server.happened() + of_client.happened();
+    summary.faults += of_server.happened() + of_client.happened();
     neighbour.close().await;
     drop(server);
     Ok(())
 }
 
-/// Connects a few times, and works until something breaks.
-async fn sufferer(
+/// Connects a few times, and works on each connection until something breaks.
+async fn faulty_client(
     device: DeviceKind,
     addr: SocketAddr,
     config: TransportConfig,
@@ -229,11 +254,8 @@ const CONNECTIONS: usize = 3;
 /// How long a client waits for anything before it gives up.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// How long the neighbour's work may take beside the others': it is never to hang.
+/// How long the neighbour's work may take beside the others'. Only a hang exceeds it.
 const NEIGHBOUR_LIMIT: Duration = Duration::from_secs(30);
 
-/// Rounds after which memory should have found its level.
+/// Rounds after which the memory in use no longer grows.
 const WARM_UP: u64 = 10;
-
-/// KiB of growth that allocators and caches may cause.
-const MOST_GROWTH: u64 = 256 * 1024;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use valkey_rdma_lab::soak::{Options, run};
+use valkey_rdma_lab::soak::{Memory, Options, run};
 use valkey_rdma_transport::DeviceKind;
 
 /// Runs this project's client and server against each other, with random faults
@@ -38,19 +38,26 @@ struct Args {
 async fn main() -> ExitCode {
     let args = Args::parse();
     let seed = args.seed.unwrap_or_else(|| fastrand::u64(..));
-    let options = Options { device: args.device, bind: args.bind, duration: args.duration, seed };
+    let options = Options {
+        device: args.device,
+        bind: args.bind,
+        duration: args.duration,
+        rounds: 20,
+        seed,
+        memory: Memory::default(),
+    };
     let print = |line: &str| drop(writeln!(std::io::stdout(), "{line}"));
     print(&format!("seed {seed}"));
     let mut next = Instant::now();
-    let outcome = run(&options, |story| {
+    let outcome = run(&options, |summary| {
         if Instant::now() >= next {
             next = Instant::now() + PROGRESS;
-            print(&format!("{story:?}"));
+            print(&format!("{summary:?}"));
         }
     });
     match outcome.await {
-        Ok(story) => {
-            print(&format!("{story:?}"));
+        Ok(summary) => {
+            print(&format!("{summary:?}"));
             ExitCode::SUCCESS
         }
         Err(what) => {

@@ -74,7 +74,7 @@ async fn run_group(programs: &Programs, cases: &[Case], report: &mut Report) {
         report.begin(case);
         let server = match running.take() {
             Some(server) => Ok(server),
-            None => Server::start(programs, case.server).await,
+            None => Server::start(programs, case.server),
         };
         let result = match server {
             Ok(mut server) => {
@@ -94,6 +94,6 @@ async fn run_group(programs: &Programs, cases: &[Case], report: &mut Report) {
     }
     // What the last clients left behind may show only when the server ends.
     if let Some(server) = running {
-        report.end_of_server(cases[0].server, server.stop().await);
+        report.end_of_server(cases[0].server, server.stop());
     }
 }

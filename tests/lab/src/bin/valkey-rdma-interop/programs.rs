@@ -1,13 +1,14 @@
 //! Where the programs are, and how one is run to its end.
 
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use clap::Args;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::time::timeout;
+use valkey_rdma_testkit::describe;
 
 use crate::case::ServerProgram;
 
@@ -93,14 +94,4 @@ pub(crate) fn tail(printed: &[u8]) -> String {
 pub(crate) fn name_of(command: &Command) -> String {
     let path = Path::new(command.as_std().get_program());
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
-}
-
-/// The status in words; a signal is a crash.
-pub(crate) fn describe(status: ExitStatus) -> String {
-    use std::os::unix::process::ExitStatusExt;
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("ended with exit status {code}"),
-        (None, Some(signal)) => format!("was killed by signal {signal}"),
-        (None, None) => "ended".to_owned(),
-    }
 }

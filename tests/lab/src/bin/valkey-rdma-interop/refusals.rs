@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::process::Command;
+use valkey_rdma_testkit::describe;
 
 use crate::case::{ServerKind, ServerProgram};
 use crate::programs::{self, Programs};
@@ -90,7 +91,7 @@ pub(crate) async fn run_all(programs: &Programs, report: &mut Report) {
     for refusal in ANYWHERE {
         report.refusal(refusal.name, check(programs, &refusal, &[]).await);
     }
-    match Server::start(programs, ServerKind { program: ServerProgram::Valkey91, rx_size: None }).await {
+    match Server::start(programs, ServerKind { program: ServerProgram::Valkey91, rx_size: None }) {
         Ok(mut server) => {
             for refusal in BESIDE_A_SERVER {
                 report.refusal(refusal.name, check(programs, &refusal, &[]).await);
@@ -153,7 +154,7 @@ async fn check(programs: &Programs, refusal: &Refusal, under: &[&str]) -> Result
     let said = String::from_utf8_lossy(&output.stderr);
     let story = |what: String| format!("{what}\n{}", programs::tail(&output.stderr));
     if output.status.code() != Some(refusal.status) {
-        let ended = programs::describe(output.status);
+        let ended = describe(output.status);
         return Err(story(format!("it {ended}, not with exit status {}", refusal.status)));
     }
     let errors = said.lines().filter(|line| line.starts_with("error:")).count();

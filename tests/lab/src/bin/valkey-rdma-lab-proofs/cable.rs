@@ -7,8 +7,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use valkey_rdma_transport::{DeviceKind, Listener, Stream, TransportError};
 
 use crate::census::Census;
+use crate::child;
+use crate::outcome::{Outcome, bounded, ensure};
 use crate::peers::{self, Bystander, EchoServer};
-use crate::{Outcome, bounded, child, ensure};
 
 /// How long the listening connection of the near end tolerates silence: it sends nothing itself, so that its device
 /// notices nothing.
@@ -51,12 +52,7 @@ pub(crate) async fn near(far: SocketAddr, local: SocketAddr) -> Outcome {
     peers::exchange(&mut listening, 1).await?;
     let monitor = talking.monitor();
     let talking = tokio::spawn(talk(talking));
-    bounded("traffic", async {
-        while monitor.stats().protocol.bytes_received < 64 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await?;
+    peers::traffic(&monitor).await?;
 
     cut("d0").await?;
     let began = Instant::now();

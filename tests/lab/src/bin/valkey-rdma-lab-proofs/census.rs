@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-use crate::{Outcome, bounded, ensure};
+use crate::outcome::{Outcome, bounded, ensure};
 
 /// Counts by name.
 #[derive(Clone, Debug, PartialEq, Eq)]

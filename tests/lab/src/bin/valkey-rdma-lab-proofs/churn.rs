@@ -8,8 +8,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
 
 use crate::census::Census;
+use crate::outcome::{Outcome, bounded};
 use crate::peers::{self, EchoServer};
-use crate::{Outcome, bounded};
 
 /// What libraries and the allocator keep from their first use is there after so many.
 const WARM_UP: u64 = 50;

@@ -9,13 +9,16 @@ use valkey_rdma_transport::{DeviceKind, Listener, Stream, TransportError};
 
 use crate::census::Census;
 use crate::child::{self, Child};
+use crate::outcome::{Outcome, bounded, ensure, error_chain};
 use crate::peers::{self, Bystander, EchoServer};
-use crate::{Outcome, bounded, ensure, story};
 
 /// The proofs' own device, and the interface below it.
 const DEVICE: &str = "rxeproof";
 const INTERFACE: &str = "dproof";
 const ADDRESS: &str = "10.0.9.1";
+
+/// The line with which the other process reports that both of its connections carry traffic.
+const IN_TRAFFIC: &str = "in traffic";
 
 async fn add_device() -> Outcome {
     child::run(&["ip", "link", "add", INTERFACE, "type", "dummy"]).await?;
@@ -34,12 +37,12 @@ pub(crate) async fn removed() -> Outcome {
     let bystander = Bystander::start(server.addr).await?;
     let before = Census::settled().await?;
     add_device().await?;
-    let mut other = Child::start(&[], &["removed", &format!("{ADDRESS}:0")])?;
-    ensure(other.line().await? == "in traffic", "the other process did not start")?;
+    let other = Child::start(&[], &["removed", &format!("{ADDRESS}:0")])?;
+    other.wait_for(IN_TRAFFIC)?;
     child::run(&["rdma", "link", "delete", DEVICE]).await?;
     // That has waited until the other process let go of the device.
-    let said = other.finish().await?;
-    said.iter().for_each(|line| println!("{line}"));
+    let printed = other.finish()?;
+    printed.iter().filter(|line| *line != IN_TRAFFIC).for_each(|line| println!("{line}"));
     bystander.goes_on().await?;
     remove_interface().await?;
     let after = before.objects_returned().await?;
@@ -63,7 +66,7 @@ pub(crate) async fn see_removal(doomed: SocketAddr) -> Outcome {
     let accepting = tokio::spawn(end_of(listener));
     let (echoing, pumping) = (tokio::spawn(peers::echo(passive)), tokio::spawn(peers::pump(active)));
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
-    println!("in traffic");
+    println!("{IN_TRAFFIC}");
 
     let client = Err(bounded("the client's end", pumping).await??);
     let server = bounded("the server's end", echoing).await??;
@@ -107,9 +110,9 @@ pub(crate) async fn down() -> Outcome {
     add_device().await?;
     let addr = format!("{ADDRESS}:6379");
     // In processes of their own, because a device used once stays open as long as the process.
-    let mut said = Child::start(&[], &["port-down", &addr])?.finish().await?;
+    let mut said = Child::start(&[], &["port-down", &addr])?.finish()?;
     child::run(&["ip", "link", "set", INTERFACE, "down"]).await?;
-    said.extend(Child::start(&[], &["refused", &addr])?.finish().await?);
+    said.extend(Child::start(&[], &["refused", &addr])?.finish()?);
     child::run(&["rdma", "link", "delete", DEVICE]).await?;
     remove_interface().await?;
     said.iter().for_each(|line| println!("{line}"));
@@ -150,6 +153,6 @@ async fn expect(side: &mut dyn DeviceConnection, event: CmEvent) -> Outcome {
 pub(crate) async fn be_refused(addr: SocketAddr) -> Outcome {
     let outcome = Stream::connect(DeviceKind::Verbs, addr, &peers::small()).await;
     let error = outcome.err().ok_or("connecting succeeded")?;
-    println!("   {}", story(&error));
+    println!("   {}", error_chain(&error));
     Ok(())
 }

@@ -3,8 +3,8 @@
 use tokio::task::JoinSet;
 
 use crate::census::Census;
+use crate::outcome::{Outcome, bounded};
 use crate::peers::{self, EchoServer};
-use crate::{Outcome, bounded};
 
 /// Connect requests under way at once.
 const AT_A_TIME: usize = 8;

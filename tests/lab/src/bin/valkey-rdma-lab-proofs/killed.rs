@@ -4,8 +4,8 @@ use valkey_rdma_transport::{DeviceKind, Listener};
 
 use crate::census::Census;
 use crate::child::Child;
+use crate::outcome::{Outcome, bounded, ensure};
 use crate::peers::{self, Bystander, EchoServer};
-use crate::{Outcome, bounded, ensure};
 
 pub(crate) async fn prove() -> Outcome {
     let server = EchoServer::start(peers::lab(), &peers::small()).await?;
@@ -15,17 +15,12 @@ pub(crate) async fn prove() -> Outcome {
     for round in 0..2 {
         let before = Census::settled().await?;
 
-        let mut child = Child::start(&[], &["serve", &peers::lab().to_string()])?;
-        let stream = peers::connect(child.ready().await?).await?;
+        let child = Child::start(&[], &["serve", &peers::lab().to_string()])?;
+        let stream = peers::connect(child.ready()?).await?;
         let (mut idle, monitor) = (peers::connect(server.addr).await?, stream.monitor());
         let pumping = tokio::spawn(peers::pump(stream));
-        bounded("traffic", async {
-            while monitor.stats().protocol.bytes_received < 64 {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await?;
-        child.kill().await?;
+        peers::traffic(&monitor).await?;
+        child.kill();
         let server_killed = Err(bounded("the end of a connection to a killed server", pumping).await??);
         peers::ensure_peer_left("server killed", &server_killed)?;
 
@@ -33,13 +28,8 @@ pub(crate) async fn prove() -> Outcome {
         let stream = bounded("a client", listener.accept()).await??;
         let monitor = stream.monitor();
         let echoing = tokio::spawn(peers::echo(stream));
-        bounded("traffic", async {
-            while monitor.stats().protocol.bytes_received < 64 {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await?;
-        child.kill().await?;
+        peers::traffic(&monitor).await?;
+        child.kill();
         let client_killed = bounded("the end of a connection to a killed client", echoing).await??;
         peers::ensure_peer_left("client killed", &client_killed)?;
 

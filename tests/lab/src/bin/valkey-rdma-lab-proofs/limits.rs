@@ -4,21 +4,21 @@ use valkey_rdma_transport::{Config, DeviceKind, Listener, Stream, TransportError
 
 use crate::census::Census;
 use crate::child::Child;
+use crate::outcome::{Outcome, bounded, ensure, error_chain};
 use crate::peers::{self, Bystander, EchoServer};
-use crate::{Outcome, bounded, ensure, story};
 
 /// Root is bound by no limit on locked memory.
 const NOBODY: [&str; 3] = ["setpriv", "--reuid=65534", "--clear-groups"];
 
 pub(crate) async fn memlock() -> Outcome {
     let under = [&NOBODY[..], &["prlimit", "--memlock=8388608"]].concat();
-    let said = Child::start(&under, &["memlock"])?.finish().await?;
+    let said = Child::start(&under, &["memlock"])?.finish()?;
     said.iter().for_each(|line| println!("{line}"));
     Ok(())
 }
 
 pub(crate) async fn descriptors() -> Outcome {
-    let said = Child::start(&["prlimit", "--nofile=64"], &["descriptors"])?.finish().await?;
+    let said = Child::start(&["prlimit", "--nofile=64"], &["descriptors"])?.finish()?;
     said.iter().for_each(|line| println!("{line}"));
     Ok(())
 }
@@ -38,15 +38,15 @@ pub(crate) async fn run_into_memlock() -> Outcome {
         let refused = bounded("the caller's end", caller).await???;
         for error in [&client, &listener] {
             let TransportError::Memory { bytes: 67_108_864, limit: Some(8_388_608), .. } = error else {
-                return Err(format!("an unexpected end: {}", story(error)).into());
+                return Err(format!("an unexpected end: {}", error_chain(error)).into());
             };
         }
         bystander.goes_on().await?;
         let after = before.objects_returned().await?;
         if round == 1 {
-            println!("   client:   {}", story(&client));
-            println!("   listener: {}", story(&listener));
-            println!("   its peer: {}", story(&refused));
+            println!("   client:   {}", error_chain(&client));
+            println!("   listener: {}", error_chain(&listener));
+            println!("   its peer: {}", error_chain(&refused));
             println!("{}", before.beside(&[("after", &after)]));
         }
     }
@@ -76,7 +76,7 @@ pub(crate) async fn run_into_descriptors() -> Outcome {
                 | TransportError::Rejected { .. }
                 | TransportError::ClosedInHandshake { .. }
         );
-        ensure(typed, format!("an unexpected end: {}", story(error.as_ref())))?;
+        ensure(typed, format!("an unexpected end: {}", error_chain(error.as_ref())))?;
         let count = held.len();
         let mut own = Vec::new();
         let shortage = loop {
@@ -86,7 +86,7 @@ pub(crate) async fn run_into_descriptors() -> Outcome {
             }
         };
         let TransportError::Descriptors { limit: Some(64), .. } = shortage else {
-            return Err(format!("an unexpected end: {}", story(&shortage)).into());
+            return Err(format!("an unexpected end: {}", error_chain(&shortage)).into());
         };
         drop(own);
         drop(held);
@@ -98,8 +98,8 @@ pub(crate) async fn run_into_descriptors() -> Outcome {
         drop(again);
         before.objects_returned().await?;
         if round == 1 {
-            println!("   after {count} connections: {}", story(error.as_ref()));
-            println!("   listening: {}", story(&shortage));
+            println!("   after {count} connections: {}", error_chain(error.as_ref()));
+            println!("   listening: {}", error_chain(&shortage));
             println!("{}", before.beside(&[("after", &after)]));
         }
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use valkey_rdma_transport::TransportError;
 
 use crate::census::Census;
+use crate::outcome::{Outcome, bounded, ensure, error_chain};
 use crate::peers::{self, Bystander, EchoServer};
-use crate::{Outcome, bounded, ensure};
 
 /// Tasks that connect again and again.
 const CALLERS: u64 = 20;
@@ -75,7 +75,7 @@ async fn call(addr: std::net::SocketAddr) -> Outcome<(u64, String)> {
                 | TransportError::Rejected { .. }
                 | TransportError::ClosedInHandshake { .. }
         );
-        ensure(typed, format!("an unexpected end: {}", crate::story(error.as_ref())))?;
+        ensure(typed, format!("an unexpected end: {}", error_chain(error.as_ref())))?;
         return Ok((served, error.to_string()));
     }
 }

@@ -14,21 +14,17 @@ mod held;
 mod killed;
 mod limits;
 mod listener;
+mod outcome;
 mod peers;
 mod roles;
 
-use std::fmt::Write as _;
-use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use clap::{Parser, Subcommand};
+use clap::Parser;
 
-/// What a proof returns: nothing, or why it failed.
-type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
-
-/// Longer than every deadline of ours, so that only a hang exceeds it.
-const LIMIT: Duration = Duration::from_secs(120);
+use outcome::{Outcome, error_chain};
+use roles::Role;
 
 /// Shows on a real kernel's RDMA device that connections leave nothing behind.
 ///
@@ -63,30 +59,6 @@ struct Scale {
     held: u64,
 }
 
-/// What a process started by a proof does.
-#[derive(Clone, Copy, Debug, Subcommand)]
-#[command(hide = true)]
-enum Role {
-    /// Sends every byte back to whoever connects
-    Serve { addr: SocketAddr },
-    /// Connects, and sends and reads back without end
-    Pump { addr: SocketAddr },
-    /// Runs into the limit on locked memory
-    Memlock,
-    /// Runs into the limit on descriptors
-    Descriptors,
-    /// Sees its device removed while it uses it
-    Removed { doomed: SocketAddr },
-    /// Listens at the far end of a cable that will be cut
-    CableFar { listen: SocketAddr },
-    /// Connects over the cable to the far end, and cuts it
-    CableNear { far: SocketAddr, local: SocketAddr },
-    /// Sees its port go down and come up again
-    PortDown { addr: SocketAddr },
-    /// Is refused, because the device is down, and says so
-    Refused { addr: SocketAddr },
-}
-
 const PROOFS: [&str; 8] = [
     "connect and close",
     "held at once",
@@ -114,7 +86,7 @@ fn main() -> ExitCode {
         return match runtime.block_on(roles::play(role)) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                println!("{}", story(error.as_ref()));
+                println!("{}", error_chain(error.as_ref()));
                 ExitCode::FAILURE
             }
         };
@@ -137,7 +109,7 @@ async fn run_all(chosen: &[&str], scale: Scale) -> ExitCode {
         match outcome {
             Ok(()) => println!("== {name}: holds ({seconds:.1} s)"),
             Err(error) => {
-                println!("== {name}: FAILED ({seconds:.1} s)\n   {}", story(error.as_ref()));
+                println!("== {name}: FAILED ({seconds:.1} s)\n   {}", error_chain(error.as_ref()));
                 failed.push(*name);
             }
         }
@@ -160,27 +132,4 @@ async fn run(name: &str, scale: Scale) -> Outcome {
         "device down" => device::down().await,
         other => Err(format!("no proof is called {other:?}").into()),
     }
-}
-
-/// An error with its causes.
-fn story(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let _ = write!(text, ": {error}");
-        cause = error.source();
-    }
-    text
-}
-
-/// Fails with `what` unless it is `true`.
-fn ensure(condition: bool, what: impl Into<String>) -> Outcome {
-    if condition { Ok(()) } else { Err(what.into().into()) }
-}
-
-/// Fails instead of hanging.
-async fn bounded<T>(what: &str, work: impl Future<Output = T>) -> Outcome<T> {
-    tokio::time::timeout(LIMIT, work)
-        .await
-        .map_err(|_| format!("{what}: still not there after {} s", LIMIT.as_secs()).into())
 }

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use valkey_rdma_transport::{CloseReason, Config, DeviceKind, Listener, Stream, TransportError};
+use valkey_rdma_transport::{CloseReason, Config, DeviceKind, Listener, Monitor, Stream, TransportError};
 
-use crate::{Outcome, bounded, ensure};
+use crate::outcome::{Outcome, bounded, ensure};
 
 /// Windows as small as they are useful, so that many fit.
 pub(crate) fn small() -> Config {
@@ -104,7 +104,17 @@ pub(crate) fn ensure_peer_left(who: &str, end: &io::Result<()>) -> Outcome {
     ensure(left, format!("{who}: an unexpected end: {end:?}"))
 }
 
-/// Exchanges numbers until the connection ends, and says how it did.
+/// Waits until a connection has received something.
+pub(crate) async fn traffic(monitor: &Monitor) -> Outcome {
+    bounded("traffic", async {
+        while monitor.stats().protocol.bytes_received < 64 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+}
+
+/// Exchanges numbers until the connection ends. Returns the error that ended it.
 pub(crate) async fn pump(mut stream: Stream) -> io::Error {
     let mut number = 0;
     loop {
