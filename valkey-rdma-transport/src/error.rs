@@ -87,7 +87,7 @@ pub enum TransportError {
         state: String,
     },
     /// A GID index that cannot be used.
-    #[error("GID index {index} of RDMA device {device} cannot be used: {problem}")]
+    #[error("{}", gid_text(.device, *.index, .problem))]
     Gid {
         /// The device.
         device: String,
@@ -98,8 +98,9 @@ pub enum TransportError {
     },
     /// A source address that cannot be used.
     #[error(
-        "no RDMA path from {from} to {peer}: is it an address of an RDMA device of this machine (`rdma link`, \
-             `ip address`), in the network that leads there?"
+        "no RDMA device of this machine can reach {peer} from {from}: check that {from} is the address of an RDMA device's \
+             interface (`rdma link`, `ip address`) and `ip route get {} from {from}`",
+        .peer.ip()
     )]
     Source {
         /// The source address asked for.
@@ -180,7 +181,7 @@ pub enum TransportError {
         found: String,
     },
     /// No RDMA device leads to the address.
-    #[error("no RDMA path to {peer}: is it the address of an RDMA device's network, and is the link up?")]
+    #[error("no RDMA device of this machine can reach {peer}: check `rdma link` and `ip route get {}`", .peer.ip())]
     Resolve {
         /// The address.
         peer: SocketAddr,
@@ -221,7 +222,7 @@ pub enum TransportError {
         source: io::Error,
     },
     /// A call into the device failed.
-    #[error("{call} failed")]
+    #[error("{call} failed{}", device_hint(.source))]
     Device {
         /// The call, by the name its manual page has.
         call: &'static str,
@@ -253,7 +254,11 @@ pub enum TransportError {
         device: DeviceKind,
     },
     /// The peer's host did not answer.
-    #[error("{peer} is unreachable ({device}, connection manager status {status})")]
+    #[error(
+        "{peer} is unreachable ({device}): no answer ({}); check the route, the firewall and that the server listens on \
+             RDMA (`CONFIG GET rdma-port`)",
+        status_text(*.status)
+    )]
     Unreachable {
         /// Who did not answer.
         peer: SocketAddr,
@@ -272,8 +277,8 @@ pub enum TransportError {
     },
     /// The peer accepted, then closed without offering its memory.
     #[error(
-        "{peer} closed the connection during the handshake: the server may be at its client limit, \
-             or in protected mode"
+        "{peer} closed the connection during the handshake: the server may be at its client limit (raise maxclients), \
+             or in protected mode (set a password, or `protected-mode no`)"
     )]
     ClosedInHandshake {
         /// The peer.
@@ -328,7 +333,7 @@ pub enum GidProblem {
     )]
     NotRoce,
     /// There are several devices, and none was named.
-    #[error("name the one of these devices that is meant")]
+    #[error("this machine has several RDMA devices: add device=NAME")]
     WhichDevice,
     /// There is no such device.
     #[error("there is no such device; there are: {known}")]
@@ -344,6 +349,94 @@ pub enum GidProblem {
     },
 }
 
+/// What to do about an OS error of a call into the device, where the number has a usual cause.
+fn device_hint(error: &io::Error) -> &'static str {
+    // `io::ErrorKind` has no name for this one.
+    const ENODEV: i32 = 19;
+
+    match (error.raw_os_error(), error.kind()) {
+        (None, _) => "",
+        (_, io::ErrorKind::OutOfMemory) => {
+            " (the device has no queue pair, completion queue or memory left: compare max_qp, max_cq and max_mr of \
+             `ibv_devinfo -v`; or the memlock limit is too low: `ulimit -l`. Hold fewer connections, or ask for shallower \
+             queues: send_depth, receive_depth)"
+        }
+        (_, io::ErrorKind::InvalidInput) => {
+            " (the device or its driver does not accept a setting: compare send_depth, receive_depth and max_inline with \
+             `ibv_devinfo -v`, or leave them at their defaults)"
+        }
+        (_, io::ErrorKind::PermissionDenied) => {
+            " (this user may not use the device: check the permissions of /dev/infiniband/* and the memlock limit, \
+             `ulimit -l`)"
+        }
+        (_, io::ErrorKind::Unsupported) => {
+            " (the device, its driver or the kernel cannot do this: update rdma-core and the kernel)"
+        }
+        (Some(ENODEV), _) => " (the device is gone, or its driver is not loaded: check `rdma link`)",
+        _ => "",
+    }
+}
+
+fn gid_text(device: &str, index: u32, problem: &GidProblem) -> String {
+    match problem {
+        // Here `device` lists all of them.
+        GidProblem::WhichDevice => format!(
+            "GID index {index} is ambiguous, because this machine has several RDMA devices: {device}; add device=NAME"
+        ),
+        problem => format!("GID index {index} of RDMA device {device} cannot be used: {problem}"),
+    }
+}
+
+/// A status of the connection manager: a negated number of the OS, or a number of its own.
+fn status_text(status: i32) -> String {
+    match status.checked_neg().filter(|number| *number > 0) {
+        Some(number) => {
+            format!("{}, connection manager status {status}", io::Error::from_raw_os_error(number))
+        }
+        None => format!("connection manager status {status}"),
+    }
+}
+
 fn limit_text(limit: Option<u64>) -> String {
     limit.map_or_else(|| "none".to_owned(), |bytes| format!("{bytes} bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_call_names_the_usual_remedy() {
+        for (number, remedy) in
+            [(12, "max_qp"), (22, "send_depth"), (1, "/dev/infiniband"), (13, "ulimit -l"), (19, "rdma link")]
+        {
+            let source = io::Error::from_raw_os_error(number);
+            let text = TransportError::Device { call: "ibv_create_qp", source }.to_string();
+            assert!(text.starts_with("ibv_create_qp failed (") && text.contains(remedy), "{text}");
+        }
+        let source = io::Error::from_raw_os_error(5);
+        assert_eq!(
+            TransportError::Device { call: "ibv_create_qp", source }.to_string(),
+            "ibv_create_qp failed"
+        );
+    }
+
+    #[test]
+    fn an_ambiguous_gid_index_lists_the_devices() {
+        let device = "mlx5_0, mlx5_1".to_owned();
+        let text = TransportError::Gid { device, index: 3, problem: GidProblem::WhichDevice }.to_string();
+        assert!(
+            text.starts_with("GID index 3 is ambiguous") && text.contains("mlx5_0, mlx5_1; add device="),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn an_unreachable_peer_is_described_with_the_reason_and_what_to_check() {
+        let peer = ([192, 0, 2, 1], 6379).into();
+        let text = TransportError::Unreachable { peer, device: DeviceKind::Verbs, status: -110 }.to_string();
+        for part in ["timed out", "-110", "rdma-port"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
 }

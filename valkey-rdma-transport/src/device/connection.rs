@@ -87,6 +87,15 @@ pub trait DeviceConnection: Send {
     /// Takes one connection-manager event. `Pending` keeps the waker.
     fn poll_cm_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CmEvent, TransportError>>;
 
+    /// Asks the device whether the connection still works. A queue pair in error state completes the requests that are
+    /// posted on it as failed; with nothing posted it may report nothing. Costs a system call.
+    ///
+    /// # Errors
+    /// [`TransportError::Fault`] if the queue pair is in error state. The default implementation returns `Ok`.
+    fn check(&mut self) -> Result<(), TransportError> {
+        Ok(())
+    }
+
     /// Moves the queue pair to error and tells the peer. What was not acknowledged by then is lost. Repeated
     /// calls do nothing. On the passive side, before [`establish`](Self::establish), it rejects the request. Who
     /// disconnects first is told by [`CmEvent::Disconnected`] when the peer has done so too.

@@ -99,6 +99,11 @@ impl DeviceIo {
         self.device.as_mut().map_or(Ok(()), |device| device.establish())
     }
 
+    /// Asks the device whether the connection still works.
+    pub(super) fn check(&mut self) -> Result<(), TransportError> {
+        self.device.as_mut().map_or(Ok(()), |device| device.check())
+    }
+
     /// Takes a completion event. `false`: there is none, and the waker is kept.
     pub(super) fn take_completion_event(&mut self, cx: &mut Context<'_>) -> Result<bool, TransportError> {
         let Some(device) = &mut self.device else { return Ok(false) };

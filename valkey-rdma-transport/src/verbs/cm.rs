@@ -62,7 +62,7 @@ unsafe impl Sync for EventChannel {}
 /// Takes one event from `events`.
 ///
 /// # Safety
-/// No other thread uses an identifier of this channel now: reading an event also drives its queue pair.
+/// No other thread uses the queue pair of an identifier of this channel now: reading an event also drives it.
 pub(super) unsafe fn poll_notice(
     events: &AsyncFd<Arc<EventChannel>>,
     cx: &mut Context<'_>,
@@ -344,33 +344,51 @@ async fn resolved(
     }
 }
 
-/// A connect request that nobody has answered. Dropping it rejects it.
+/// A connect request that has not been answered. It costs this process nothing but the kernel's record of it: no event
+/// channel, no descriptor. Dropping it rejects the request.
 pub(super) struct ConnectRequest {
+    /// `None` once it has been adopted.
     id: Option<RawIdentifier>,
+    peer: SocketAddr,
 }
 
 impl ConnectRequest {
+    /// # Errors
+    /// [`TransportError::WrongDevice`] if the request came over another device than `wanted`; it was rejected.
+    ///
     /// # Safety
-    /// `id` came with a connect request just taken from `channel`, and no one else has it.
-    pub(super) unsafe fn new(id: NonNull<rdma_cm_id>, channel: Arc<EventChannel>) -> Self {
-        Self { id: Some(RawIdentifier { raw: id, channel }) }
+    /// `id` came with a connect request just taken from `channel`, and nothing else holds it.
+    pub(super) unsafe fn new(
+        id: NonNull<rdma_cm_id>,
+        channel: Arc<EventChannel>,
+        wanted: Option<&str>,
+    ) -> Result<Self, TransportError> {
+        let unknown = SocketAddr::from(([0; 4], 0));
+        let mut request = Self { id: Some(RawIdentifier { raw: id, channel }), peer: unknown };
+        // SAFETY: live, by the contract.
+        request.peer = unsafe { sys::peer_addr(id) }.map_err(failed("rdma_get_peer_addr"))?;
+        request.id.iter().try_for_each(|id| id.check_device(wanted, request.peer))?;
+        Ok(request)
     }
 
-    /// Gives the request an event channel of its own and checks that it came over the device asked for.
-    pub(super) fn adopt(mut self, device: Option<&str>) -> Result<Identifier, TransportError> {
+    pub(super) fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Gives the request an event channel, as a connection has it.
+    pub(super) fn adopt(mut self) -> Result<Identifier, TransportError> {
         let channel = EventChannel::new()?;
         let id = self.id.as_mut().expect("taken only below, by value");
-        // SAFETY: both live; events are acknowledged as they are taken; the identifier gets its share of the
-        // channel in the next line.
+        // SAFETY: both live. The library waits for the acknowledgement of every event taken for the identifier, which
+        // `poll_notice` gives before it returns, also where the listener runs on another thread. The identifier gets
+        // its share of the channel in the next line.
         unsafe { sys::migrate_id(id.raw, channel.raw) }.map_err(failed("rdma_migrate_id"))?;
         id.channel = Arc::clone(&channel);
-        // Only now: events that came since the request have been moved without waking anyone. They are noticed
-        // because watching starts with a look.
+        // Watching starts after the migration, which moves the events that came since the request without notifying the
+        // new channel's readers. It begins with a look at the channel, so it finds them.
         let events = channel.watch()?;
-        let id = self.id.take().expect("there a moment ago");
-        let identifier = Identifier::bound(id, events, Phase::Requested)?;
-        identifier.id.check_device(device, identifier.peer)?;
-        Ok(identifier)
+        let id = self.id.take().expect("present until here");
+        Identifier::bound(id, events, Phase::Requested)
     }
 }
 

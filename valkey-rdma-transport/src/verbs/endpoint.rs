@@ -200,6 +200,14 @@ impl DeviceConnection for VerbsEndpoint {
         }
     }
 
+    fn check(&mut self) -> Result<(), TransportError> {
+        if self.queue_pair.is_in_error()? {
+            let device = self.device.name.clone();
+            return Err(TransportError::Fault { device, fault: DeviceFault::QueuePair });
+        }
+        Ok(())
+    }
+
     fn disconnect(&mut self) {
         self.id.end();
     }

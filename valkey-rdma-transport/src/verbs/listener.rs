@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::unix::AsyncFd;
 
-use super::cm::{self, EventChannel, Identifier, RawIdentifier};
+use super::cm::{self, EventChannel, RawIdentifier};
 use super::endpoint::VerbsEndpoint;
 use super::inventory::Inventory;
 use super::sys;
@@ -46,22 +46,21 @@ impl VerbsListener {
         Ok(Self { id, events, device: options.device, local_addr, removed: false })
     }
 
-    /// Waits for the next connect request, as the identifier made for it.
-    pub(super) fn poll_identifier(
+    /// Waits for the next connect request.
+    pub(super) fn poll_connect_request(
         &mut self,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Identifier, TransportError>> {
+    ) -> Poll<Result<cm::ConnectRequest, TransportError>> {
         while !self.removed {
-            // SAFETY: the channel has the listening identifier, whose owner we are, and those of requests not
-            // answered yet, which nobody else has.
+            // SAFETY: of the identifiers on the channel, the listening one and those of requests without an answer,
+            // none has a queue pair.
             let notice = ready!(unsafe { cm::poll_notice(&self.events, cx) })?;
             match (notice.kind, notice.id) {
                 (EventKind::ConnectRequest, Some(id)) => {
                     let channel = Arc::clone(self.events.get_ref());
-                    // SAFETY: just taken from this channel, and in nobody's hands yet.
-                    let request = unsafe { cm::ConnectRequest::new(id, channel) };
-                    // On a channel of its own before it leaves our hands: from then on another thread may use it.
-                    return Poll::Ready(request.adopt(self.device.as_deref()));
+                    // SAFETY: just taken from this channel, and held by nothing else yet.
+                    let request = unsafe { cm::ConnectRequest::new(id, channel, self.device.as_deref()) };
+                    return Poll::Ready(request);
                 }
                 (EventKind::Contract(CmEvent::DeviceRemoved), id) if id == Some(self.id.raw()) => {
                     self.removed = true;
@@ -78,7 +77,7 @@ impl DeviceListener for VerbsListener {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Box<dyn ConnectRequest>, TransportError>> {
-        self.poll_identifier(cx).map_ok(|id| Box::new(Request { id }) as Box<dyn ConnectRequest>)
+        self.poll_connect_request(cx).map_ok(|request| Box::new(Request(request)) as Box<dyn ConnectRequest>)
     }
 
     fn local_addr(&self) -> SocketAddr {
@@ -108,17 +107,15 @@ fn place(addr: SocketAddr, options: &DeviceOptions) -> Result<(SocketAddr, Devic
     Ok((addr, options))
 }
 
-/// A request to connect. The identifier rejects it when it is dropped.
-struct Request {
-    id: Identifier,
-}
+/// A connect request. Dropping it rejects it.
+struct Request(cm::ConnectRequest);
 
 impl ConnectRequest for Request {
     fn peer_addr(&self) -> SocketAddr {
-        self.id.peer_addr()
+        self.0.peer_addr()
     }
 
     fn accept(self: Box<Self>, options: &DeviceOptions) -> Result<Box<dyn DeviceConnection>, TransportError> {
-        Ok(Box::new(VerbsEndpoint::of_request(self.id, options)?))
+        Ok(Box::new(VerbsEndpoint::of_request(self.0.adopt()?, options)?))
     }
 }

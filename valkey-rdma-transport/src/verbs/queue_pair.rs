@@ -2,7 +2,7 @@
 
 use std::ptr::{self, NonNull};
 
-use super::sys::{ibv_cq, ibv_qp, ibv_qp_cap, ibv_recv_wr, ibv_send_wr, ibv_sge, rdma_cm_id};
+use super::sys::{ibv_cq, ibv_qp, ibv_qp_cap, ibv_qp_state, ibv_recv_wr, ibv_send_wr, ibv_sge, rdma_cm_id};
 use valkey_rdma_proto::work::{ReceiveRequest, SendRequest, Slice};
 
 use super::cm::Identifier;
@@ -89,6 +89,13 @@ impl QueuePair {
         if let Err(error) = unsafe { sys::set_min_rnr_timer(self.raw, MIN_RNR_TIMER) } {
             tracing::debug!(%error, "the receiver-not-ready timer stays as it is");
         }
+    }
+
+    /// Whether the device has moved it to error state.
+    pub(super) fn is_in_error(&self) -> Result<bool, TransportError> {
+        // SAFETY: the queue pair is live.
+        let state = unsafe { sys::qp_state(self.raw) }.map_err(failed("ibv_query_qp"))?;
+        Ok(state == ibv_qp_state::IBV_QPS_ERR)
     }
 
     /// Posts a chain of sends with one doorbell.
@@ -182,6 +189,12 @@ fn following<T>(first: *mut T, position: usize, count: usize) -> *mut T {
 
 #[cfg(test)]
 impl QueuePair {
+    /// Moves it to error state.
+    pub(super) fn fail(&mut self) {
+        // SAFETY: the queue pair is live.
+        unsafe { sys::set_error_state(self.raw) }.expect("every state can change to error");
+    }
+
     pub(super) fn patience(&self) -> sys::Patience {
         // SAFETY: the queue pair is live.
         unsafe { sys::patience(self.raw) }.expect("the queue pair's attributes")

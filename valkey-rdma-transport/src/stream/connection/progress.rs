@@ -105,6 +105,12 @@ impl ConnectionState {
             return;
         }
         self.device.forget_armed();
+        // A queue pair in error state may report nothing.
+        if !self.core.is_closed()
+            && let Err(error) = self.device.check()
+        {
+            self.device_failed(&error);
+        }
         self.core.handle_timeout(now);
         self.flush_work();
     }

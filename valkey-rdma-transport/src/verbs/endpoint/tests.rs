@@ -32,17 +32,22 @@ fn what_the_device_cannot_is_refused_with_its_limit() {
     }
 }
 
+/// The address of the RDMA device, with no port.
+fn any_port() -> SocketAddr {
+    let ip = std::env::var("VALKEY_RDMA_TEST_ADDR")
+        .expect("VALKEY_RDMA_TEST_ADDR is the address of an RDMA device");
+    SocketAddr::new(ip.parse().expect("an IP address"), 0)
+}
+
 /// A connected pair made with these options: the active side, the passive side.
 async fn pair(options: &DeviceOptions) -> [VerbsEndpoint; 2] {
     sys::load().expect("RDMA libraries");
-    let ip = std::env::var("VALKEY_RDMA_TEST_ADDR")
-        .expect("VALKEY_RDMA_TEST_ADDR is the address of an RDMA device");
-    let any_port = SocketAddr::new(ip.parse().expect("an IP address"), 0);
-    let mut listener = VerbsListener::bind(any_port, options).expect("listens");
+    let mut listener = VerbsListener::bind(any_port(), options).expect("listens");
     let id = Identifier::resolve(listener.local_addr(), options).await.expect("a path");
     let mut active = VerbsEndpoint::new(id, options).expect("an endpoint");
     active.establish().expect("asks");
-    let id = poll_fn(|cx| listener.poll_identifier(cx)).await.expect("a request");
+    let request = poll_fn(|cx| listener.poll_connect_request(cx)).await.expect("a request");
+    let id = request.adopt().expect("an identifier");
     let mut passive = VerbsEndpoint::of_request(id, options).expect("an endpoint");
     passive.establish().expect("accepts");
     for side in [&mut active, &mut passive] {
@@ -74,5 +79,42 @@ async fn ack_timeout_and_retry_count_are_what_was_asked_for() {
         let patience = side.queue_pair.patience();
         // 4.096 us, doubled 15 times, is 134 ms.
         assert_eq!((patience.ack_timeout, patience.retries), (15, 3), "{patience:?}");
+    }
+}
+
+/// The descriptors that this process has open.
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("the list of descriptors").count()
+}
+
+#[tokio::test]
+#[ignore = "needs an RDMA device"]
+async fn a_connect_request_that_is_refused_takes_no_descriptor() {
+    sys::load().expect("RDMA libraries");
+    let options = DeviceOptions::default();
+    let mut listener = VerbsListener::bind(any_port(), &options).expect("listens");
+    let id = Identifier::resolve(listener.local_addr(), &options).await.expect("a path");
+    let mut active = VerbsEndpoint::new(id, &options).expect("an endpoint");
+    active.establish().expect("asks");
+    let before = descriptors();
+    let request = poll_fn(|cx| listener.poll_request(cx)).await.expect("a request");
+    assert_eq!(descriptors(), before);
+    drop(request);
+    let event = poll_fn(|cx| active.poll_cm_event(cx)).await.expect("an event");
+    assert!(matches!(event, CmEvent::Rejected { .. }), "{event:?}");
+}
+
+#[tokio::test]
+#[ignore = "needs an RDMA device"]
+async fn a_queue_pair_in_error_state_is_noticed_with_nothing_posted() {
+    let [mut active, mut passive] = pair(&DeviceOptions::default()).await;
+    for side in [&mut active, &mut passive] {
+        side.check().expect("in order");
+        side.queue_pair.fail();
+        let mut completions = Vec::new();
+        side.poll(&mut completions, 1).expect("an empty queue");
+        assert!(completions.is_empty(), "{completions:?}");
+        let error = side.check().expect_err("in error state");
+        assert!(matches!(error, TransportError::Fault { fault: DeviceFault::QueuePair, .. }), "{error:?}");
     }
 }

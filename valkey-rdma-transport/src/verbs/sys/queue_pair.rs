@@ -6,8 +6,8 @@ use std::ptr;
 use std::ptr::NonNull;
 
 use super::bindings::{
-    self, ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_type,
-    ibv_recv_wr, ibv_send_wr, rdma_cm_id,
+    self, ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state,
+    ibv_qp_type, ibv_recv_wr, ibv_send_wr, rdma_cm_id,
 };
 
 use super::{non_null, or_errno, or_number, unsupported};
@@ -48,6 +48,29 @@ pub(in crate::verbs) unsafe fn set_min_rnr_timer(qp: NonNull<ibv_qp>, code: u8) 
     let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
     attr.min_rnr_timer = code;
     let mask = ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER;
+    // SAFETY: the queue pair is live; the attributes are read during the call.
+    or_number(unsafe { bindings::ibv_modify_qp(qp.as_ptr(), &mut attr, mask as i32) })
+}
+
+/// The state of a queue pair, as the device has it.
+pub(in crate::verbs) unsafe fn qp_state(qp: NonNull<ibv_qp>) -> io::Result<ibv_qp_state::Type> {
+    // SAFETY: integers, for which all zeroes is a value.
+    let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
+    // SAFETY: integers and null pointers, for which all zeroes is a value.
+    let mut init: ibv_qp_init_attr = unsafe { mem::zeroed() };
+    let mask = ibv_qp_attr_mask::IBV_QP_STATE;
+    // SAFETY: the queue pair is live; both are ours to write.
+    or_number(unsafe { bindings::ibv_query_qp(qp.as_ptr(), &mut attr, mask as i32, &mut init) })?;
+    Ok(attr.qp_state)
+}
+
+/// Moves a queue pair to error state.
+#[cfg(test)]
+pub(in crate::verbs) unsafe fn set_error_state(qp: NonNull<ibv_qp>) -> io::Result<()> {
+    // SAFETY: integers, for which all zeroes is a value.
+    let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
+    attr.qp_state = ibv_qp_state::IBV_QPS_ERR;
+    let mask = ibv_qp_attr_mask::IBV_QP_STATE;
     // SAFETY: the queue pair is live; the attributes are read during the call.
     or_number(unsafe { bindings::ibv_modify_qp(qp.as_ptr(), &mut attr, mask as i32) })
 }
