@@ -8,10 +8,8 @@ use bytes::Bytes;
 use tokio::time::Instant;
 use valkey_rdma_transport::Monitor;
 
-use crate::held::Charge;
 use crate::mock::lock;
 use crate::state::State;
-use crate::tracking::TrackingOptions;
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Pusher;
 use valkey_rdma_server::{Peer, Protocol, Transport};
@@ -54,12 +52,10 @@ pub(super) struct Client {
     pub(super) no_touch: bool,
     pub(super) replies: Replies,
     pub(super) transaction: Option<Transaction>,
-    /// Counts what is watched and subscribed to.
-    pub(super) held: Charge,
     /// Keys watched, by database, and whether one of them has changed since.
     pub(super) watched: BTreeSet<(usize, Bytes)>,
     pub(super) watched_changed: bool,
-    pub(super) tracking: Option<TrackingOptions>,
+    pub(super) tracking: bool,
     /// Channels, patterns and shard channels subscribed to.
     pub(super) subscribed: [BTreeSet<Bytes>; 3],
     pub(super) blocked: bool,
@@ -76,8 +72,6 @@ pub(super) struct Transaction {
     pub(super) commands: Vec<Command>,
     /// One of them could not be queued.
     pub(super) aborted: bool,
-    /// Counts what the commands hold.
-    pub(super) held: Charge,
 }
 
 /// What `CLIENT REPLY` asks for.
@@ -92,7 +86,7 @@ pub(super) enum Replies {
 }
 
 impl Client {
-    pub(super) fn new(peer: &Peer, authenticated: bool, held: Charge) -> Self {
+    pub(super) fn new(peer: &Peer, authenticated: bool) -> Self {
         Self {
             id: peer.id(),
             pusher: peer.pusher(),
@@ -110,10 +104,9 @@ impl Client {
             no_touch: false,
             replies: Replies::On,
             transaction: None,
-            held,
             watched: BTreeSet::new(),
             watched_changed: false,
-            tracking: None,
+            tracking: false,
             subscribed: Default::default(),
             blocked: false,
             killed: false,
@@ -134,7 +127,7 @@ impl Client {
         self.no_touch = false;
         self.replies = Replies::On;
         self.transaction = None;
-        self.tracking = None;
+        self.tracking = false;
     }
 
     /// How many channels and patterns it listens to, shard channels not counted.
@@ -154,13 +147,12 @@ impl Client {
         flags.extend(self.watched_changed.then_some('d'));
         flags.extend(self.no_evict.then_some('e'));
         flags.extend(self.listens().then_some('P'));
-        flags.extend(self.tracking.is_some().then_some('t'));
+        flags.extend(self.tracking.then_some('t'));
         flags.extend(self.no_touch.then_some('T'));
         flags.extend(self.transaction.is_some().then_some('x'));
         flags.extend(flags.is_empty().then_some('N'));
         let multi = self.transaction.as_ref().map_or(-1, |transaction| transaction.commands.len() as i64);
-        let redirect =
-            self.tracking.as_ref().map_or("-1".to_owned(), |tracking| tracking.redirect.to_string());
+        let redirect = if self.tracking { 0 } else { -1 };
         let mut line = format!(
             "id={} addr={} laddr={} name={} age={} idle={} flags={flags} db={} sub={} psub={} ssub={} multi={multi} \
              watch={} user=default redir={redirect} resp={} lib-name={} lib-ver={} cmd={} tot-cmds={} transport={}",

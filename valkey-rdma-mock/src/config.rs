@@ -30,11 +30,6 @@ impl Settings {
         self.0.iter().filter(move |(name, _)| wanted(name)).map(|(name, value)| (*name, value))
     }
 
-    /// Bytes the keys and values may take; 0: any number.
-    pub(super) fn max_memory(&self) -> usize {
-        self.0.get("maxmemory").and_then(|limit| memory(limit)).unwrap_or(0)
-    }
-
     /// Longest string value; at most [`MAX_VALUE_LEN`], whatever is set.
     pub(super) fn max_value_len(&self) -> usize {
         let limit = self.0.get("proto-max-bulk-len").and_then(|limit| memory(limit)).unwrap_or(0);
@@ -84,7 +79,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("latency-monitor-threshold", "0"),
     ("loglevel", "notice"),
     ("maxclients", "10000"),
-    ("maxmemory", "1073741824"),
+    ("maxmemory", "0"),
     ("maxmemory-policy", "noeviction"),
     ("notify-keyspace-events", ""),
     ("proto-max-bulk-len", "536870912"),

@@ -19,8 +19,6 @@ impl Failure {
     pub(super) const NOT_POSITIVE: Self = Self::new("ERR value is out of range, must be positive");
     pub(super) const NOT_A_FLOAT: Self = Self::new("ERR value is not a valid float");
     pub(super) const OVERFLOW: Self = Self::new("ERR increment or decrement would overflow");
-    pub(super) const OUT_OF_MEMORY: Self =
-        Self::new("OOM command not allowed when used memory > 'maxmemory'.");
     pub(super) const SYNTAX: Self = Self::new("ERR syntax error");
     pub(super) const NOT_AN_INTEGER: Self = Self::new("ERR value is not an integer or out of range");
     pub(super) const NOT_AUTHENTICATED: Self = Self::new("NOAUTH Authentication required.");

@@ -14,7 +14,6 @@ mod failure;
 pub mod faults;
 mod functions;
 mod glob;
-mod held;
 mod mock;
 mod state;
 mod store;

@@ -16,39 +16,30 @@ use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
 use valkey_rdma_server::{Handler, Peer};
 
-/// A [`Handler`] that keeps Valkey's types in 16 databases and answers as Valkey does, to the letter where clients
-/// may look at the letters: see [`differences`](#differences).
+/// A [`Handler`] that behaves like a small Valkey.
 ///
-/// It knows strings, counters, bits, lists, hashes, sets, sorted sets and streams, expiry, transactions, publish and
-/// subscribe, blocking commands and client-side caching: `COMMAND` lists all. Nothing is evicted and nothing is
-/// written to disk. What it stores is limited, see [`maxmemory`](Self::maxmemory).
+/// It keeps strings, lists, hashes, sets, sorted sets and streams in 16 databases, and knows expiry, transactions, publish and
+/// subscribe, blocking commands and client-side caching. `COMMAND LIST` lists its commands. For every other command, put the
+/// program `valkey-rdma-mock --proxy` in front of a real Valkey.
 ///
-/// `DEBUG SLEEP` stalls the commands of **all** connections, as it does in a real, single-threaded server;
-/// connections are still accepted and their bytes taken in.
+/// `DEBUG SLEEP` stalls the commands of all connections, as in a real, single-threaded server. Connections are still
+/// accepted and their bytes are still read.
 ///
-/// # Differences
+/// # Differences from Valkey
 ///
-/// `tests/dialogues/` holds some 1300 commands with the replies of a real Valkey 9.1 in RESP2 and RESP3; the mock gives the same,
-/// byte by byte. Known to differ:
+/// `tests/dialogues/` holds about 1000 commands with the replies of a real Valkey 9.1 in RESP2 and RESP3. The mock replies
+/// with the same bytes. Known differences:
 ///
-/// - There is no Lua: `EVAL` is refused, `EVALSHA` finds no script, and a function may only return a constant, a key or an
-///   argument. No modules, no cluster, no replication, no geographic, bit field or HyperLogLog commands.
-/// - When memory is full, `WATCH` and the subscribing commands are refused too: they would take more.
-/// - `SAVE` and `BGSAVE` write nothing and are done at once; `INFO` counts how often keys have changed since.
-/// - `INCRBYFLOAT` and `HINCRBYFLOAT` add decimal numbers, Valkey binary ones of 80 bits: sums that those cannot express
-///   come out rounder here (0.3 + 1000 is 1000.3, not 1000.29999999999999999). Numbers of other forms, or beyond
-///   the range of an `f64`, are refused.
-/// - `SCAN` and its kin show items in another order, and their cursors are small numbers. Sets and hashes too large for
-///   Valkey's compact form, whose order has no meaning there, come out in another order as well.
-/// - `OBJECT ENCODING` tells how Valkey would keep a value that was stored at once.
-/// - `CLIENT LIST` and `INFO` have the fields that mean something here; `COMMAND INFO` tells arity, keys and whether a
+/// - No interpreter: `EVAL` fails, `EVALSHA` finds no script, and functions return nil. No modules, cluster or replication.
+/// - Client-side caching works in the default mode of RESP3 only.
+/// - `SCAN`, `SSCAN` and `HSCAN` return items in another order, and their cursors are small numbers. Sets of integers, and sets
+///   and hashes too large for Valkey's compact form, have another order as well.
+/// - `CLIENT LIST` and `INFO` have only the fields that have a meaning here. `COMMAND INFO` reports arity, keys, and whether a
 ///   command reads or writes.
-/// - `DEBUG SLEEP` works without being enabled, for at most an hour. One user, `default`; of the settings only `requirepass`,
-///   `maxmemory` and `proto-max-bulk-len` have an effect.
-/// - Keys go when the next command of anybody comes, not by themselves before it: their invalidations come then.
-/// - Negative counts of `SRANDMEMBER` and its kin are limited to 1 048 576 items, `LCS` to a table of 256 MiB, `BITOP` to
-///   1 GiB (keys by the longest value), `SORT` with several `GET` to 1 048 576 values, reads of several streams to
-///   about as many, and a string to 512 MiB whatever `proto-max-bulk-len` says.
+/// - `DEBUG SLEEP` is always enabled and takes at most an hour. There is one user, `default`. Of the settings only
+///   `requirepass` and `proto-max-bulk-len` have an effect. Memory is not limited.
+/// - Expired keys are removed when the next command runs. Their invalidations are sent then.
+/// - `SRANDMEMBER` with a negative count returns at most 1 048 576 items. A string has at most 512 MiB.
 pub struct Mock {
     /// Each session has a clone, to take its client out when it ends.
     state: Arc<Mutex<State>>,
@@ -65,17 +56,6 @@ impl Mock {
     /// Wants `AUTH password` before anything else. An empty password turns that off.
     pub fn requirepass(self, password: impl Into<Bytes>) -> Self {
         self.state().settings.set("requirepass", password.into());
-        self
-    }
-
-    /// Bytes of keys and values, with what keeping them costs, from which on commands that store are answered with Valkey's
-    /// `OOM` error. 0: no limit. Default 1 GiB; `CONFIG SET maxmemory` changes it too.
-    ///
-    /// Looked at before each command, which may then go beyond it once. What connections hold counts too: queued
-    /// transactions, watched keys, subscriptions, commands that wait, and the keys of client-side caching. Bytes on their way
-    /// do not; [`Limits`](valkey_rdma_server::Limits) limits those for each connection.
-    pub fn maxmemory(self, bytes: usize) -> Self {
-        self.state().settings.set("maxmemory", bytes.to_string().into());
         self
     }
 
@@ -123,7 +103,7 @@ impl Handler for Mock {
         let mut state = self.state();
         state.clients_seen += 1;
         let authenticated = state.settings.password().is_none();
-        let client = Client::new(peer, authenticated, state.held.charge());
+        let client = Client::new(peer, authenticated);
         state.clients.insert(peer.id(), client);
         Session::new(peer.id(), authenticated, self.state.clone())
     }

@@ -10,7 +10,6 @@ use crate::client::Client;
 use crate::config::Settings;
 use crate::failure::Failure;
 use crate::functions::Functions;
-use crate::held::Held;
 use crate::mock::DATABASES;
 use crate::store::Database;
 use crate::subscriptions::Subscriptions;
@@ -23,8 +22,6 @@ pub(super) struct State {
     pub(super) databases: Vec<Database>,
     pub(super) settings: Settings,
     pub(super) clients: BTreeMap<u64, Client>,
-    /// What connections hold.
-    pub(super) held: Held,
     pub(super) subscriptions: Subscriptions,
     pub(super) tracking: Tracking,
     pub(super) waiters: Waiters,
@@ -35,11 +32,6 @@ pub(super) struct State {
     pub(super) clients_seen: u64,
     pub(super) commands_run: u64,
     pub(super) errors: u64,
-    /// Milliseconds since 1970 of the last save, or of the start.
-    pub(super) last_save: i64,
-    pub(super) saves: u64,
-    /// How often keys have changed since then.
-    pub(super) changes_since_save: usize,
 }
 
 /// The time of day that cannot jump: that of the start, and what has passed since.
@@ -70,11 +62,9 @@ impl State {
     pub(super) fn new() -> Self {
         let clock = Clock::default();
         Self {
-            last_save: clock.now(),
             databases: (0..DATABASES).map(|_| Database::default()).collect(),
             settings: Settings::default(),
             clients: BTreeMap::new(),
-            held: Held::default(),
             subscriptions: Subscriptions::default(),
             tracking: Tracking::default(),
             waiters: Waiters::default(),
@@ -84,32 +74,7 @@ impl State {
             clients_seen: 0,
             commands_run: 0,
             errors: 0,
-            saves: 0,
-            changes_since_save: 0,
         }
-    }
-
-    /// Bytes of all keys and values, roughly.
-    pub(super) fn stored(&self) -> usize {
-        self.databases.iter().map(Database::used).sum()
-    }
-
-    /// Bytes of all that is kept, roughly.
-    pub(super) fn used_memory(&self) -> usize {
-        self.stored() + self.held.bytes() + self.tracking.bytes()
-    }
-
-    /// Whether `more` bytes would exceed the memory limit.
-    pub(super) fn would_overflow(&self, more: usize) -> bool {
-        let limit = self.settings.max_memory();
-        limit != 0 && self.used_memory().saturating_add(more) > limit
-    }
-
-    /// Counts a save.
-    pub(super) fn save(&mut self) {
-        self.last_save = self.clock.now();
-        self.saves += 1;
-        self.changes_since_save = 0;
     }
 
     /// Lets the time pass for all keys.
@@ -133,16 +98,16 @@ impl State {
         }
     }
 
-    /// After a command: those who watch, track or wait for a key that has changed get to know. `author` changed it.
-    pub(super) fn settle(&mut self, author: Option<u64>) {
-        self.tell(author);
+    /// After a command: those who watch, track or wait for a key that has changed get to know.
+    pub(super) fn settle(&mut self) {
+        self.tell();
         self.tracking.settled();
     }
 
-    fn tell(&mut self, author: Option<u64>) {
+    fn tell(&mut self) {
         if self.watchers.is_empty() && self.waiters.is_empty() && self.tracking.is_idle() {
             for database in &mut self.databases {
-                self.changes_since_save += database.forget_changed();
+                database.forget_changed();
             }
             return;
         }
@@ -150,14 +115,13 @@ impl State {
             let mut changed: BTreeSet<(usize, Bytes)> = BTreeSet::new();
             for (index, database) in self.databases.iter_mut().enumerate() {
                 let keys = database.take_changed();
-                self.changes_since_save += keys.len();
                 changed.extend(keys.into_iter().map(|key| (index, key)));
             }
             if changed.is_empty() {
                 break;
             }
             let keys: BTreeSet<Bytes> = changed.iter().map(|(_, key)| key.clone()).collect();
-            self.tracking.changed(&keys, author, &self.clients);
+            self.tracking.changed(&keys, &self.clients);
             for watcher in &self.watchers {
                 if let Some(client) = self.clients.get_mut(watcher) {
                     client.watched_changed |= changed.iter().any(|key| client.watched.contains(key));
@@ -171,10 +135,6 @@ impl State {
                     self.serve(client);
                 }
             }
-        }
-        let overflow = self.tracking.overflow();
-        if !overflow.is_empty() {
-            self.tracking.changed(&overflow.into_iter().collect(), None, &self.clients);
         }
     }
 

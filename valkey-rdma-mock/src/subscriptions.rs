@@ -25,18 +25,11 @@ impl Subscriptions {
     pub(super) fn add(&mut self, kind: Channel, name: &Bytes, client: &mut Client) -> bool {
         let name = Bytes::copy_from_slice(name);
         self.0[kind as usize].entry(name.clone()).or_default().insert(client.id);
-        let len = name.len();
-        let new = client.subscribed[kind as usize].insert(name);
-        if new {
-            client.held.add(len);
-        }
-        new
+        client.subscribed[kind as usize].insert(name)
     }
 
     pub(super) fn remove(&mut self, kind: Channel, name: &Bytes, client: &mut Client) {
-        if client.subscribed[kind as usize].remove(name) {
-            client.held.remove(name.len());
-        }
+        client.subscribed[kind as usize].remove(name);
         if let Some(listeners) = self.0[kind as usize].get_mut(name) {
             listeners.remove(&client.id);
             if listeners.is_empty() {

@@ -6,7 +6,6 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::failure::Failure;
-use crate::held::Charge;
 use crate::store::Database;
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
@@ -23,8 +22,6 @@ pub(super) struct Waiter {
     /// The reply if it waited in vain.
     pub(super) in_vain: Reply,
     pub(super) answer: oneshot::Sender<Reply>,
-    /// Counts the command for as long as it waits.
-    pub(super) _held: Charge,
 }
 
 /// Waiting commands by client, and the order in which keys serve them: who waits longest comes first.

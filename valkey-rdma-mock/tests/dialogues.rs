@@ -26,13 +26,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use valkey_rdma_mock::{Mock, Server};
+use valkey_rdma_testkit::{Child, wait_until};
 
 /// One step of a dialogue.
 #[derive(Debug, Clone)]
@@ -192,7 +193,7 @@ struct Wire {
 impl Wire {
     fn connect(addr: &str, protocol: u8) -> Self {
         let stream = TcpStream::connect(addr).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
         let mut wire = Self { stream, buffer: Vec::new() };
         wire.send(&format!("HELLO {protocol}"));
@@ -290,30 +291,27 @@ fn mask(text: &str) -> String {
 
 /// Runs the steps in one protocol and hands each with its reply to `check`.
 fn run(dialogue: &mut Dialogue, addr: &str, protocol: u8, mut check: impl FnMut(&Path, &mut Step, String)) {
+    let mut control = Wire::connect(addr, 2);
     let mut wires: BTreeMap<String, Wire> = BTreeMap::new();
     for step in &mut dialogue.steps {
         if step.fresh {
             finish(&dialogue.path, std::mem::take(&mut wires), protocol);
-            let mut control = Wire::connect(addr, 2);
-            for command in ["FLUSHALL", "FUNCTION FLUSH", "CONFIG SET maxmemory 0"] {
-                control.send(command);
-                control.frame();
-            }
-            while control.ask("INFO persistence").contains("rdb_bgsave_in_progress:1") {
-                std::thread::yield_now();
+            for command in ["FLUSHALL", "FUNCTION FLUSH"] {
+                control.ask(command);
             }
         }
         let wire = wires.entry(step.connection.clone()).or_insert_with(|| Wire::connect(addr, protocol));
-        let blocked = blocked_clients(addr);
-        if !step.command.is_empty() {
-            wire.send(&step.command);
-        }
         let reply = match step.awaits {
-            Awaits::Replies(count) => (0..count).map(|_| shown(&wire.frame())).collect::<String>(),
-            Awaits::Blocking => {
-                while blocked_clients(addr) <= blocked {
-                    std::thread::yield_now();
+            Awaits::Replies(count) => {
+                if !step.command.is_empty() {
+                    wire.send(&step.command);
                 }
+                (0..count).map(|_| shown(&wire.frame())).collect::<String>()
+            }
+            Awaits::Blocking => {
+                let blocked = blocked_clients(&mut control);
+                wire.send(&step.command);
+                wait_until("the command blocks", PATIENCE, || blocked_clients(&mut control) > blocked);
                 continue;
             }
         };
@@ -335,8 +333,8 @@ fn finish(path: &Path, wires: BTreeMap<String, Wire>, protocol: u8) {
     }
 }
 
-fn blocked_clients(addr: &str) -> u64 {
-    let text = Wire::connect(addr, 2).ask("INFO clients");
+fn blocked_clients(control: &mut Wire) -> u64 {
+    let text = control.ask("INFO clients");
     let (_, rest) = text.split_once("blocked_clients:").unwrap();
     rest.split_once('\r').unwrap().0.parse().unwrap()
 }
@@ -390,43 +388,26 @@ async fn the_mock_answers_as_recorded_from_a_real_server() {
 /// A real server: the one whose address was given, or one started from the path that was given.
 struct Real {
     addr: String,
-    child: Option<Child>,
+    _child: Option<Child>,
 }
 
 impl Real {
     fn start(given: &str) -> Self {
         if !Path::new(given).exists() {
-            return Self { addr: given.to_owned(), child: None };
+            return Self { addr: given.to_owned(), _child: None };
         }
         // A port that was free a moment ago.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut child = Command::new(given)
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--daemonize", "no"])
-            // Where `SAVE` writes.
-            .args(["--dir", env!("CARGO_TARGET_TMPDIR")])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        assert!(
-            lines.any(|line| line.unwrap().contains("Ready to accept connections")),
-            "{given} did not start"
-        );
-        // It must not find its log's pipe closed.
-        std::thread::spawn(move || lines.for_each(drop));
-        Self { addr: format!("127.0.0.1:{port}"), child: Some(child) }
+        let mut command = Command::new(given);
+        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--daemonize", "no"]);
+        let child = Child::start(&mut command).unwrap();
+        child.line_with("Ready to accept connections", PATIENCE).unwrap();
+        Self { addr: format!("127.0.0.1:{port}"), _child: Some(child) }
     }
 }
 
-impl Drop for Real {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
+/// Longer than any step takes. Only a failing test waits for it.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 #[test]
 #[ignore = "wants a real valkey-server in VALKEY_RDMA_REAL_SERVER"]

@@ -54,10 +54,6 @@ struct Options {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
 
-    /// Bytes of keys and values from which on nothing more is stored; 0: no limit. Default 1073741824
-    #[arg(long, value_name = "BYTES")]
-    maxmemory: Option<usize>,
-
     /// Misbehave towards RDMA clients as this script says: `register-late=500@2`, `imm-over@1/100,seed=7`, ...
     #[arg(long, value_name = "SPEC", long_help = faults_help())]
     faults: Option<Faults>,
@@ -131,9 +127,6 @@ async fn run(options: Options) -> Result<(), String> {
     let mut mock = Mock::new();
     if let Some(password) = options.requirepass.clone() {
         mock = mock.requirepass(password);
-    }
-    if let Some(bytes) = options.maxmemory {
-        mock = mock.maxmemory(bytes);
     }
     let mut server = Server::builder(mock);
     if let Some(port) = options.rdma_port() {

@@ -31,8 +31,6 @@ pub(super) fn block(
     }
     let database = context.client().database;
     let (sender, answer) = oneshot::channel();
-    let mut held = context.state.held.charge();
-    held.add(command.args_len());
     let waiter = Waiter {
         command: command.kept(),
         attempt,
@@ -40,7 +38,6 @@ pub(super) fn block(
         database,
         in_vain: in_vain.clone(),
         answer: sender,
-        _held: held,
     };
     context.client().blocked = true;
     context.state.waiters.add(context.client, waiter);

@@ -3,10 +3,9 @@
 use bytes::Bytes;
 
 use super::connection::{DEFAULT_USER, check_name, connection_id, is_plain};
-use super::{Context, Failure, Outcome, bulks, count};
+use super::{Context, Failure, Outcome, count};
 use crate::args::{Options, integer, lowercase};
 use crate::client::{Client, Replies};
-use crate::tracking::TrackingOptions;
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
 
@@ -52,29 +51,14 @@ pub(super) fn client(context: &mut Context<'_>, command: &Command) -> Outcome {
             };
             Ok(Reply::OK)
         }
-        ("tracking", options @ [_, ..]) => tracking(context, options),
-        ("caching", [switch]) => caching(client, switch),
-        ("getredir", []) => Ok(Reply::Integer(redirection(client))),
-        ("trackinginfo", []) => Ok(tracking_info(client)),
+        ("tracking", options @ [_, ..]) => tracking(client, options),
         (known, _) if SUBCOMMANDS.contains(&known) => Err(Failure::wrong_arity(&format!("client|{known}"))),
         _ => Err(Failure::unknown_subcommand("CLIENT", &command.args()[0])),
     }
 }
 
-const SUBCOMMANDS: [&str; 14] = [
-    "caching",
-    "getname",
-    "getredir",
-    "id",
-    "info",
-    "kill",
-    "no-evict",
-    "no-touch",
-    "reply",
-    "setinfo",
-    "setname",
-    "tracking",
-    "trackinginfo",
+const SUBCOMMANDS: [&str; 11] = [
+    "getname", "id", "info", "kill", "no-evict", "no-touch", "reply", "setinfo", "setname", "tracking",
     "unblock",
 ];
 
@@ -222,120 +206,13 @@ fn unblock(context: &mut Context<'_>, id: &[u8], error: bool) -> Outcome {
     Ok(count(usize::from(context.state.answer(id, reply))))
 }
 
-/// `CLIENT TRACKING ON | OFF [REDIRECT id] [PREFIX prefix ...] [BCAST] [OPTIN] [OPTOUT] [NOLOOP]`
-fn tracking(context: &mut Context<'_>, options: &[Bytes]) -> Outcome {
-    let (switch, options) = (on_or_off(&options[0])?, &options[1..]);
-    let (mut parsed, mut broadcast, mut prefixes) = (TrackingOptions::default(), false, Vec::new());
-    let mut options = Options::new(options);
-    while let Some(option) = options.next() {
-        match lowercase(option).as_str() {
-            "redirect" => {
-                parsed.redirect = u64::try_from(integer(options.value()?)?).unwrap_or(0);
-                if !context.state.clients.contains_key(&parsed.redirect) {
-                    return Err(Failure::new("ERR The client ID you want redirect to does not exist"));
-                }
-            }
-            "prefix" => prefixes.push(Bytes::copy_from_slice(options.value()?)),
-            "bcast" => broadcast = true,
-            "optin" => parsed.opt_in = true,
-            "optout" => parsed.opt_out = true,
-            "noloop" => parsed.no_loop = true,
-            _ => return Err(Failure::SYNTAX),
-        }
+/// `CLIENT TRACKING ON | OFF`, in the default mode
+fn tracking(client: &mut Client, options: &[Bytes]) -> Outcome {
+    client.tracking = on_or_off(&options[0])?;
+    match &options[1..] {
+        [] => Ok(Reply::OK),
+        _ => Err(Failure::new("ERR this mock tracks in the default mode only, without options")),
     }
-    let Some(client) = context.state.clients.get_mut(&context.client) else { return Err(Failure::SYNTAX) };
-    if !switch {
-        context.state.tracking.set(client, None);
-        return Ok(Reply::OK);
-    }
-    if !prefixes.is_empty() && !broadcast {
-        return Err(Failure::new("ERR PREFIX option requires BCAST mode to be enabled"));
-    }
-    if let Some(current) = &client.tracking
-        && current.broadcast.is_some() != broadcast
-    {
-        return Err(Failure::new(
-            "ERR You can't switch BCAST mode on/off before disabling tracking for this client, and then re-enabling it \
-             with a different mode.",
-        ));
-    }
-    if broadcast && (parsed.opt_in || parsed.opt_out) {
-        return Err(Failure::new("ERR OPTIN and OPTOUT are not compatible with BCAST"));
-    }
-    if parsed.opt_in && parsed.opt_out {
-        return Err(Failure::new("ERR You can't specify both OPTIN mode and OPTOUT mode"));
-    }
-    if let Some(current) = &client.tracking
-        && (parsed.opt_in && current.opt_out || parsed.opt_out && current.opt_in)
-    {
-        return Err(Failure::new(
-            "ERR You can't switch OPTIN/OPTOUT mode before disabling tracking for this client, and then re-enabling it \
-             with a different mode.",
-        ));
-    }
-    if prefixes.is_empty() {
-        // All keys begin with nothing.
-        prefixes.push(Bytes::new());
-    }
-    parsed.broadcast = broadcast.then_some(prefixes);
-    context.state.tracking.set(client, Some(parsed));
-    Ok(Reply::OK)
-}
-
-/// `CLIENT CACHING YES | NO`
-fn caching(client: &mut Client, switch: &[u8]) -> Outcome {
-    let Some(tracking) = &mut client.tracking else {
-        return Err(Failure::new(
-            "ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled",
-        ));
-    };
-    match lowercase(switch).as_str() {
-        "yes" if tracking.opt_in => tracking.caching = Some(true),
-        "no" if tracking.opt_out => tracking.caching = Some(false),
-        "yes" => {
-            return Err(Failure::new(
-                "ERR CLIENT CACHING YES is only valid when tracking is enabled in OPTIN mode.",
-            ));
-        }
-        "no" => {
-            return Err(Failure::new(
-                "ERR CLIENT CACHING NO is only valid when tracking is enabled in OPTOUT mode.",
-            ));
-        }
-        _ => return Err(Failure::SYNTAX),
-    }
-    Ok(Reply::OK)
-}
-
-/// -1: no tracking. 0: no redirection.
-fn redirection(client: &Client) -> i64 {
-    client.tracking.as_ref().map_or(-1, |tracking| i64::try_from(tracking.redirect).unwrap_or(0))
-}
-
-fn tracking_info(client: &Client) -> Reply {
-    let mut flags = Vec::new();
-    let mut prefixes = Vec::new();
-    match &client.tracking {
-        None => flags.push("off"),
-        Some(tracking) => {
-            flags.push("on");
-            flags.extend(tracking.broadcast.is_some().then_some("bcast"));
-            flags.extend(tracking.opt_in.then_some("optin"));
-            flags.extend(tracking.opt_out.then_some("optout"));
-            match tracking.caching {
-                Some(true) => flags.push("caching-yes"),
-                Some(false) => flags.push("caching-no"),
-                None => {}
-            }
-            flags.extend(tracking.no_loop.then_some("noloop"));
-            prefixes.extend(tracking.broadcast.iter().flatten().cloned());
-        }
-    }
-    Reply::Map(vec![
-        (Reply::bulk("flags"), Reply::Set(flags.into_iter().map(Reply::bulk).collect())),
-        (Reply::bulk("redirect"), Reply::Integer(redirection(client))),
-        (Reply::bulk("prefixes"), bulks(&prefixes)),
-    ])
 }
 
 fn on_or_off(switch: &[u8]) -> Result<bool, Failure> {

@@ -62,7 +62,6 @@ fn reset(context: &mut Context<'_>, _command: &Command) -> Outcome {
     let trusted = context.state.settings.password().is_none();
     if let Some(client) = context.state.clients.get_mut(&context.client) {
         context.state.subscriptions.remove_all(client);
-        context.state.tracking.set(client, None);
         client.reset(trusted);
     }
     context.peer.set_never_idle(false);

@@ -11,11 +11,9 @@ use valkey_rdma_server::Reply;
 pub(super) const TABLE: &[Entry] = &[
     row("expire", -3, Write, First, "Sets the expiry of a key in seconds.", expire),
     row("expireat", -3, Write, First, "Sets the expiry of a key to a time in seconds.", expireat),
-    row("expiretime", 2, Read, First, "Returns the time at which a key expires in seconds.", expiretime),
     row("persist", 2, Write, First, "Removes the expiry of a key.", persist),
     row("pexpire", -3, Write, First, "Sets the expiry of a key in milliseconds.", pexpire),
     row("pexpireat", -3, Write, First, "Sets the expiry of a key to a time in milliseconds.", pexpireat),
-    row("pexpiretime", 2, Read, First, "Returns the time at which a key expires in milliseconds.", pexpiretime),
     row("pttl", 2, Read, First, "Returns the time left to a key in milliseconds.", pttl),
     row("ttl", 2, Read, First, "Returns the time left to a key in seconds.", ttl),
 ];
@@ -72,14 +70,6 @@ fn ttl(context: &mut Context<'_>, command: &Command) -> Outcome {
 fn pttl(context: &mut Context<'_>, command: &Command) -> Outcome {
     let now = context.database().now();
     about_deadline(context, command, |deadline| (deadline - now).max(0))
-}
-
-fn expiretime(context: &mut Context<'_>, command: &Command) -> Outcome {
-    about_deadline(context, command, |deadline| deadline / 1000 + i64::from(deadline % 1000 >= 500))
-}
-
-fn pexpiretime(context: &mut Context<'_>, command: &Command) -> Outcome {
-    about_deadline(context, command, |deadline| deadline)
 }
 
 fn about_deadline(context: &mut Context<'_>, command: &Command, tell: impl FnOnce(i64) -> i64) -> Outcome {

@@ -1,7 +1,7 @@
-//! Scripts, which there are none, and functions that need none.
+//! Scripting commands. The mock has no interpreter: it refuses scripts, and functions return nil.
 
 use super::{Admin, Context, Counted, Entry, Failure, NoKey, Outcome, row};
-use crate::args::{Options, lowercase};
+use crate::args::lowercase;
 use valkey_rdma_resp::integer;
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
@@ -9,12 +9,10 @@ use valkey_rdma_server::Reply;
 #[rustfmt::skip] // One row, one line.
 pub(super) const TABLE: &[Entry] = &[
     row("eval", -3, Admin, Counted(1), "Refused: there is no Lua here.", eval),
-    row("eval_ro", -3, Admin, Counted(1), "Refused: there is no Lua here.", eval),
     row("evalsha", -3, Admin, Counted(1), "Finds no script.", evalsha),
-    row("evalsha_ro", -3, Admin, Counted(1), "Finds no script.", evalsha),
     row("fcall", -3, Admin, Counted(1), "Calls a function.", fcall),
     row("fcall_ro", -3, Admin, Counted(1), "Calls a function.", fcall),
-    row("function", -2, Admin, NoKey, "LOAD, LIST, DELETE and FLUSH of functions that return a constant.", function),
+    row("function", -2, Admin, NoKey, "LOAD, DELETE and FLUSH. Functions return nil: the mock has no interpreter.", function),
     row("script", -2, Admin, NoKey, "EXISTS and FLUSH; there are no scripts.", script),
 ];
 
@@ -50,11 +48,13 @@ fn fcall(context: &mut Context<'_>, command: &Command) -> Outcome {
     if number > rest.len() {
         return Err(Failure::new("ERR Number of keys can't be greater than number of args"));
     }
-    let (keys, args) = rest.split_at(number);
-    context.state.functions.call(&command.args()[0], keys, args)
+    if !context.state.functions.is_loaded(&command.args()[0]) {
+        return Err(Failure::new("ERR Function not found"));
+    }
+    Ok(Reply::Null)
 }
 
-/// `FUNCTION LOAD [REPLACE] code`, `FUNCTION DELETE library`, `FUNCTION FLUSH`, `FUNCTION LIST [WITHCODE]`
+/// `FUNCTION LOAD [REPLACE] code`, `FUNCTION DELETE library`, `FUNCTION FLUSH`
 fn function(context: &mut Context<'_>, command: &Command) -> Outcome {
     let functions = &mut context.state.functions;
     match (lowercase(&command.args()[0]).as_str(), &command.args()[1..]) {
@@ -74,14 +74,6 @@ fn function(context: &mut Context<'_>, command: &Command) -> Outcome {
         ("flush", [mode]) if matches!(lowercase(mode).as_str(), "async" | "sync") => {
             functions.flush();
             Ok(Reply::OK)
-        }
-        ("list", options) => {
-            let mut options = Options::new(options);
-            let with_code = options.take_word("withcode");
-            match options.next() {
-                None => Ok(functions.list(with_code)),
-                Some(other) => Err(format!("ERR Unknown argument {}", String::from_utf8_lossy(other)).into()),
-            }
         }
         (known @ ("load" | "delete"), _) => Err(Failure::wrong_arity(&format!("function|{known}"))),
         _ => Err(Failure::unknown_subcommand("FUNCTION", &command.args()[0])),

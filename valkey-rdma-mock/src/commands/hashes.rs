@@ -3,13 +3,8 @@
 use bytes::Bytes;
 
 use super::keys::{ScanOptions, portion};
-use super::sets::sample;
-use super::{
-    Context, Entry, Failure, First, Outcome, Read, Store, Write, bulks, count, hash_expiry, row,
-    value_or_null,
-};
-use crate::args::{float, integer, lowercase};
-use crate::decimal;
+use super::{Context, Entry, Failure, First, Outcome, Read, Write, bulks, count, row, value_or_null};
+use crate::args::integer;
 use crate::store::{Database, Hash, keep};
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
@@ -18,31 +13,15 @@ use valkey_rdma_server::Reply;
 pub(super) const TABLE: &[Entry] = &[
     row("hdel", -3, Write, First, "Deletes fields.", hdel),
     row("hexists", 3, Read, First, "Tells whether a field exists.", hexists),
-    row("hexpire", -6, Write, First, "Sets the expiry of fields in seconds.", hash_expiry::hexpire),
-    row("hexpireat", -6, Write, First, "Sets the expiry of fields to a time in seconds.", hash_expiry::hexpireat),
-    row("hexpiretime", -5, Read, First, "Returns the times at which fields expire in seconds.", hash_expiry::hexpiretime),
     row("hget", 3, Read, First, "Returns a field.", hget),
     row("hgetall", 2, Read, First, "Returns all fields.", hgetall),
-    row("hgetdel", -5, Write, First, "Returns fields and deletes them.", hash_expiry::hgetdel),
-    row("hgetex", -5, Write, First, "Returns fields and sets their expiry.", hash_expiry::hgetex),
-    row("hincrby", 4, Store, First, "Increments an integer in a field.", hincrby),
-    row("hincrbyfloat", 4, Store, First, "Increments a number in a field.", hincrbyfloat),
+    row("hincrby", 4, Write, First, "Increments an integer in a field.", hincrby),
     row("hkeys", 2, Read, First, "Returns the names of all fields.", hkeys),
     row("hlen", 2, Read, First, "Returns the number of fields.", hlen),
     row("hmget", -3, Read, First, "Returns several fields.", hmget),
-    row("hmset", -4, Store, First, "Sets several fields.", hmset),
-    row("hpersist", -5, Write, First, "Removes the expiry of fields.", hash_expiry::hpersist),
-    row("hpexpire", -6, Write, First, "Sets the expiry of fields in milliseconds.", hash_expiry::hpexpire),
-    row("hpexpireat", -6, Write, First, "Sets the expiry of fields to a time in milliseconds.", hash_expiry::hpexpireat),
-    row("hpexpiretime", -5, Read, First, "Returns the times at which fields expire in milliseconds.", hash_expiry::hpexpiretime),
-    row("hpttl", -5, Read, First, "Returns the time left to fields in milliseconds.", hash_expiry::hpttl),
-    row("hrandfield", -2, Read, First, "Returns any fields.", hrandfield),
     row("hscan", -3, Read, First, "Returns fields in portions.", hscan),
-    row("hset", -4, Store, First, "Sets fields.", hset),
-    row("hsetex", -6, Store, First, "Sets fields and their expiry.", hash_expiry::hsetex),
-    row("hsetnx", 4, Store, First, "Sets a field if it does not exist.", hsetnx),
-    row("hstrlen", 3, Read, First, "Returns the length of a field.", hstrlen),
-    row("httl", -5, Read, First, "Returns the time left to fields in seconds.", hash_expiry::httl),
+    row("hset", -4, Write, First, "Sets fields.", hset),
+    row("hsetnx", 4, Write, First, "Sets a field if it does not exist.", hsetnx),
     row("hvals", 2, Read, First, "Returns the values of all fields.", hvals),
 ];
 
@@ -52,11 +31,6 @@ fn hash<'a>(database: &'a Database, command: &Command) -> Result<Option<&'a Hash
 
 fn hset(context: &mut Context<'_>, command: &Command) -> Outcome {
     Ok(count(set_pairs(context, command, "hset")?))
-}
-
-fn hmset(context: &mut Context<'_>, command: &Command) -> Outcome {
-    set_pairs(context, command, "hmset")?;
-    Ok(Reply::OK)
 }
 
 fn set_pairs(context: &mut Context<'_>, command: &Command, name: &str) -> Result<usize, Failure> {
@@ -116,11 +90,6 @@ fn hexists(context: &mut Context<'_>, command: &Command) -> Outcome {
     Ok(count(usize::from(hash.is_some_and(|hash| hash.get(&command.args()[1]).is_some()))))
 }
 
-fn hstrlen(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let hash = hash(context.database(), command)?;
-    Ok(count(hash.and_then(|hash| hash.get(&command.args()[1])).map_or(0, Bytes::len)))
-}
-
 fn hdel(context: &mut Context<'_>, command: &Command) -> Outcome {
     let fields = &command.args()[1..];
     let removed = context.database().edit(&command.args()[0], |hash: &mut Hash| {
@@ -141,69 +110,12 @@ fn hincrby(context: &mut Context<'_>, command: &Command) -> Outcome {
     Ok(Reply::Integer(sum))
 }
 
-fn hincrbyfloat(context: &mut Context<'_>, command: &Command) -> Outcome {
-    if !float(&command.args()[2])?.is_finite() {
-        return Err(Failure::new("ERR value is NaN or Infinity"));
-    }
-    let database = context.database();
-    let old = hash(database, command)?.and_then(|hash| hash.get(&command.args()[1])).cloned();
-    let old = old.unwrap_or(Bytes::from_static(b"0"));
-    let sum = match decimal::add(&old, &command.args()[2]) {
-        Some(Ok(sum)) => Bytes::from(sum),
-        Some(Err(decimal::Overflow)) => {
-            return Err(Failure::new("ERR increment would produce NaN or Infinity"));
-        }
-        None => return Err(Failure::new("ERR hash value is not a float")),
-    };
-    replace(database, command, sum.clone())?;
-    Ok(Reply::Bulk(sum))
-}
-
 /// Sets a field and leaves it its expiry.
 fn replace(database: &mut Database, command: &Command, value: Bytes) -> Result<(), Failure> {
     let field = &command.args()[1];
     database.edit_or_create(&command.args()[0], |hash: &mut Hash| {
-        let deadline = hash.deadline(field).flatten();
         hash.set(field, value);
-        if deadline.is_some() {
-            hash.expire(field, deadline);
-        }
     })
-}
-
-/// `HRANDFIELD key [count [WITHVALUES]]`
-fn hrandfield(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let options = &command.args()[1..];
-    let with_values = match options {
-        [] | [_] => false,
-        [_, option] if lowercase(option).as_str() == "withvalues" => true,
-        _ => return Err(Failure::SYNTAX),
-    };
-    let limit = options.first().map(|limit| integer(limit)).transpose()?;
-    if limit == Some(i64::MIN) {
-        return Err(Failure::NOT_NEGATABLE);
-    }
-    if with_values && limit.is_some_and(|limit| limit.unsigned_abs() > i64::MAX as u64 / 2) {
-        return Err(Failure::OUT_OF_RANGE);
-    }
-    let resp3 = context.client().protocol == valkey_rdma_server::Protocol::Resp3;
-    let Some(hash) = hash(context.database(), command)? else {
-        return Ok(if limit.is_some() { Reply::Array(vec![]) } else { Reply::Null });
-    };
-    let Some(limit) = limit else {
-        let any = hash.at(fastrand::usize(..hash.len()));
-        return Ok(any.map_or(Reply::Null, |(field, _)| Reply::Bulk(field.clone())));
-    };
-    let found = sample(limit, hash.len())?.into_iter().filter_map(|index| hash.at(index));
-    Ok(Reply::Array(
-        found
-            .flat_map(|(field, value)| match (with_values, resp3) {
-                (false, _) => vec![Reply::Bulk(field.clone())],
-                (true, false) => vec![Reply::Bulk(field.clone()), Reply::Bulk(value.clone())],
-                (true, true) => vec![bulks([field, value])],
-            })
-            .collect(),
-    ))
 }
 
 /// `HSCAN key cursor [MATCH pattern] [COUNT count] [NOVALUES]`

@@ -54,7 +54,6 @@ impl Entry {
             Kind::Admin => &[],
             Kind::Read => &["readonly"],
             Kind::Write => &["write"],
-            Kind::Store => &["write", "denyoom"],
         };
         Reply::Array(vec![
             Reply::bulk(self.name),
@@ -105,10 +104,9 @@ fn wants(asked: &[Bytes], section: &str) -> bool {
 
 type Section = fn(&Context<'_>, &mut String) -> fmt::Result;
 
-const SECTIONS: [(&str, Section); 7] = [
+const SECTIONS: [(&str, Section); 6] = [
     ("Server", server),
     ("Clients", clients),
-    ("Memory", memory),
     ("Persistence", persistence),
     ("Stats", stats),
     ("Replication", replication),
@@ -128,27 +126,15 @@ fn server(context: &Context<'_>, text: &mut String) -> fmt::Result {
 }
 
 fn clients(context: &Context<'_>, text: &mut String) -> fmt::Result {
-    let tracking = context.state.clients.values().filter(|client| client.tracking.is_some()).count();
+    let tracking = context.state.clients.values().filter(|client| client.tracking).count();
     let listening = context.state.clients.values().filter(|client| client.listens()).count();
     write!(text, "connected_clients:{}\r\n", context.state.clients.len())?;
     write!(text, "blocked_clients:{}\r\n", context.state.waiters.len())?;
     write!(text, "tracking_clients:{tracking}\r\npubsub_clients:{listening}\r\n")
 }
 
-fn memory(context: &Context<'_>, text: &mut String) -> fmt::Result {
-    let (used, limit) = (context.state.used_memory(), context.state.settings.max_memory());
-    let stored = context.state.stored();
-    write!(text, "used_memory:{used}\r\nused_memory_dataset:{stored}\r\nmaxmemory:{limit}\r\n")?;
-    write!(text, "maxmemory_policy:noeviction\r\n")
-}
-
-fn persistence(context: &Context<'_>, text: &mut String) -> fmt::Result {
-    let state = &context.state;
-    write!(text, "loading:0\r\nasync_loading:0\r\n")?;
-    write!(text, "rdb_changes_since_last_save:{}\r\n", state.changes_since_save)?;
-    write!(text, "rdb_bgsave_in_progress:0\r\nrdb_last_save_time:{}\r\n", state.last_save / 1000)?;
-    write!(text, "rdb_last_bgsave_status:ok\r\nrdb_saves:{}\r\n", state.saves)?;
-    write!(text, "aof_enabled:0\r\naof_rewrite_in_progress:0\r\n")
+fn persistence(_context: &Context<'_>, text: &mut String) -> fmt::Result {
+    write!(text, "loading:0\r\nasync_loading:0\r\n")
 }
 
 fn stats(context: &Context<'_>, text: &mut String) -> fmt::Result {

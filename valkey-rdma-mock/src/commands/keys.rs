@@ -3,8 +3,7 @@
 use bytes::Bytes;
 
 use super::{
-    Admin, All, Context, Entry, Failure, First, FirstTwo, NoKey, Outcome, Read, Second, Store, Write, bulks,
-    count, row,
+    Admin, All, Context, Entry, Failure, First, FirstTwo, NoKey, Outcome, Read, Write, bulks, count, row,
 };
 use crate::args::{Options, integer, lowercase};
 use crate::glob;
@@ -15,25 +14,18 @@ use valkey_rdma_server::Reply;
 
 #[rustfmt::skip] // One row, one line.
 pub(super) const TABLE: &[Entry] = &[
-    row("copy", -3, Store, FirstTwo, "Copies a key.", copy),
     row("dbsize", 1, Admin, NoKey, "Returns the number of keys.", dbsize),
     row("del", -2, Write, All, "Deletes keys.", del),
     row("exists", -2, Read, All, "Counts which of the keys exist.", exists),
     row("flushall", -1, Write, NoKey, "Removes all keys of all databases.", flushall),
     row("flushdb", -1, Write, NoKey, "Removes all keys of the selected database.", flushdb),
     row("keys", 2, Admin, NoKey, "Returns the keys that match a pattern.", keys),
-    row("move", 3, Write, First, "Moves a key to another database.", move_key),
-    row("object", -2, Read, Second, "Tells how a value is kept: ENCODING, REFCOUNT, IDLETIME, FREQ.", object),
     row("randomkey", 1, Admin, NoKey, "Returns any key.", randomkey),
     row("rename", 3, Write, FirstTwo, "Renames a key.", rename),
-    row("renamenx", 3, Write, FirstTwo, "Renames a key if the new name is free.", renamenx),
     row("scan", -2, Admin, NoKey, "Returns keys in portions.", scan),
-    row("swapdb", 3, Write, NoKey, "Exchanges two databases.", swapdb),
     row("touch", -2, Read, All, "Counts which of the keys exist.", exists),
     row("type", 2, Read, First, "Returns the type of a value.", type_of),
     row("unlink", -2, Write, All, "Deletes keys.", del),
-    row("sort", -2, Store, First, "Sorts the items of a list or set, or the members of a sorted set.", super::sort::sort),
-    row("sort_ro", -2, Read, First, "Sorts without storing.", super::sort::sort_ro),
 ];
 
 fn del(context: &mut Context<'_>, command: &Command) -> Outcome {
@@ -58,7 +50,7 @@ fn dbsize(context: &mut Context<'_>, _command: &Command) -> Outcome {
 fn flushdb(context: &mut Context<'_>, command: &Command) -> Outcome {
     check_flush_mode(command)?;
     context.database().clear();
-    context.state.tracking.flushed(&context.state.clients);
+    context.state.tracking.flush(&context.state.clients);
     Ok(Reply::OK)
 }
 
@@ -67,7 +59,7 @@ fn flushall(context: &mut Context<'_>, command: &Command) -> Outcome {
     for database in &mut context.state.databases {
         database.clear();
     }
-    context.state.tracking.flushed(&context.state.clients);
+    context.state.tracking.flush(&context.state.clients);
     Ok(Reply::OK)
 }
 
@@ -98,77 +90,6 @@ fn rename(context: &mut Context<'_>, command: &Command) -> Outcome {
     let database = context.database();
     let (value, deadline) = database.take(from).ok_or(Failure::NO_SUCH_KEY)?;
     database.set(to, value, deadline.map_or(Expiry::Never, Expiry::At));
-    Ok(Reply::OK)
-}
-
-fn renamenx(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let database = context.database();
-    if database.contains(&command.args()[0]) && database.contains(&command.args()[1]) {
-        return Ok(Reply::Integer(0));
-    }
-    rename(context, command)?;
-    Ok(Reply::Integer(1))
-}
-
-/// `COPY source destination [DB index] [REPLACE]`
-fn copy(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let (from, to) = (&command.args()[0], &command.args()[1]);
-    let source = context.client().database;
-    let (mut target, mut replace) = (source, false);
-    let mut options = Options::new(&command.args()[2..]);
-    while let Some(option) = options.next() {
-        match lowercase(option).as_str() {
-            "db" => target = database_index(options.value()?)?,
-            "replace" => replace = true,
-            _ => return Err(Failure::SYNTAX),
-        }
-    }
-    if source == target && from == to {
-        return Err(Failure::new("ERR source and destination objects are the same"));
-    }
-    let databases = &mut context.state.databases;
-    let Some(value) = databases[source].value(from).cloned() else { return Ok(Reply::Integer(0)) };
-    if databases[target].contains(to) && !replace {
-        return Ok(Reply::Integer(0));
-    }
-    let deadline = databases[source].deadline(from).flatten();
-    databases[target].set(to, value, deadline.map_or(Expiry::Never, Expiry::At));
-    Ok(Reply::Integer(1))
-}
-
-fn move_key(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let key = &command.args()[0];
-    let source = context.client().database;
-    let target = database_index(&command.args()[1])?;
-    if source == target {
-        return Err(Failure::new("ERR source and destination objects are the same"));
-    }
-    let databases = &mut context.state.databases;
-    if databases[target].contains(key) {
-        return Ok(Reply::Integer(0));
-    }
-    let Some((value, deadline)) = databases[source].take(key) else { return Ok(Reply::Integer(0)) };
-    databases[target].set(key, value, deadline.map_or(Expiry::Never, Expiry::At));
-    Ok(Reply::Integer(1))
-}
-
-fn swapdb(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let index = |text: &Bytes, which| integer(text).map_err(|_| Failure::new(which));
-    let one = index(&command.args()[0], "ERR invalid first DB index")?;
-    let other = index(&command.args()[1], "ERR invalid second DB index")?;
-    let valid = |index: i64| usize::try_from(index).ok().filter(|index| *index < DATABASES);
-    let (Some(one), Some(other)) = (valid(one), valid(other)) else {
-        return Err(Failure::new("ERR DB index is out of range"));
-    };
-    if one == other {
-        return Ok(Reply::OK);
-    }
-    // What was in one of them has changed under both numbers: here it is gone, there it has come.
-    let databases = &mut context.state.databases;
-    let keys = [databases[one].take_all_as_changed(), databases[other].take_all_as_changed()].concat();
-    databases.swap(one, other);
-    databases[one].report(keys.clone());
-    databases[other].report(keys);
     Ok(Reply::OK)
 }
 
@@ -251,27 +172,4 @@ impl ScanOptions {
 /// The reply of the `SCAN` family.
 pub(super) fn portion(next: usize, items: Vec<Reply>) -> Reply {
     Reply::Array(vec![Reply::bulk(next.to_string()), Reply::Array(items)])
-}
-
-/// `OBJECT ENCODING | REFCOUNT | IDLETIME | FREQ key`
-fn object(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let subcommand = lowercase(&command.args()[0]);
-    match (subcommand.as_str(), &command.args()[1..]) {
-        (known @ ("encoding" | "refcount" | "idletime" | "freq"), [key]) => {
-            let Some(value) = context.database().value(key) else { return Ok(Reply::Null) };
-            match known {
-                "encoding" => Ok(Reply::bulk(value.encoding())),
-                "refcount" => Ok(Reply::Integer(1)),
-                "idletime" => Ok(Reply::Integer(0)),
-                _ => Err(Failure::new(
-                    "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when \
-                     switching between policies at runtime LRU and LFU data will take some time to adjust.",
-                )),
-            }
-        }
-        (known @ ("encoding" | "refcount" | "idletime" | "freq"), _) => {
-            Err(Failure::wrong_arity(&format!("object|{known}")))
-        }
-        _ => Err(Failure::unknown_subcommand("OBJECT", &command.args()[0])),
-    }
 }

@@ -9,21 +9,16 @@ mod client;
 mod connection;
 mod expiry;
 mod functions;
-mod hash_expiry;
 mod hashes;
 mod introspection;
 mod keys;
 mod lists;
-mod persistence;
 mod pubsub;
 mod server;
 mod sets;
-mod sort;
-mod sorted_algebra;
 mod sorted_ranges;
 mod sorted_sets;
 mod stream_groups;
-mod stream_info;
 mod streams;
 mod strings;
 mod transactions;
@@ -64,10 +59,7 @@ enum Kind {
     /// Nothing.
     Admin,
     Read,
-    /// Changes keys, but needs no more memory.
     Write,
-    /// Stores, and is refused when memory is full.
-    Store,
 }
 
 /// Which words of a command are keys.
@@ -83,16 +75,12 @@ enum Keys {
     EverySecond,
     /// As many as the argument with this index says, right behind it.
     Counted(usize),
-    /// The first, and as many as the second says.
-    FirstAndCounted,
     /// The first half of what follows `STREAMS`.
     Streams,
 }
 
-use Keys::{
-    All, AllButLast, Counted, EverySecond, First, FirstAndCounted, FirstTwo, None as NoKey, Second, Streams,
-};
-use Kind::{Admin, Read, Store, Write};
+use Keys::{All, AllButLast, Counted, EverySecond, First, FirstTwo, None as NoKey, Second, Streams};
+use Kind::{Admin, Read, Write};
 
 /// All commands by name and in its order, with the group that `COMMAND DOCS` names.
 static COMMANDS: LazyLock<IndexMap<&'static str, (&'static str, &'static Entry)>> = LazyLock::new(|| {
@@ -103,7 +91,6 @@ static COMMANDS: LazyLock<IndexMap<&'static str, (&'static str, &'static Entry)>
         ("hash", hashes::TABLE),
         ("generic", keys::TABLE),
         ("list", lists::TABLE),
-        ("server", persistence::TABLE),
         ("pubsub", pubsub::TABLE),
         ("server", server::TABLE),
         ("set", sets::TABLE),
@@ -157,8 +144,7 @@ pub(super) fn run(context: &mut Context<'_>, command: &Command) -> Reply {
         }
     };
     context.state.errors += u64::from(matches!(reply, Reply::Error(_)));
-    let author = context.client;
-    context.state.settle(Some(author));
+    context.state.settle();
     reply
 }
 
@@ -182,13 +168,6 @@ fn admit(context: &mut Context<'_>, command: &Command) -> Result<Admitted, Failu
     if !client.authenticated && !BEFORE_AUTH.contains(&entry.name) {
         return Err(Failure::NOT_AUTHENTICATED);
     }
-    let queues = client.transaction.is_some() && !NOT_QUEUED.contains(&entry.name);
-    let takes_memory = queues || entry.kind == Store || HOLDING.contains(&entry.name);
-    let len = command.args_len();
-    if takes_memory && context.state.would_overflow(len) {
-        return Err(Failure::OUT_OF_MEMORY);
-    }
-    let client = context.client();
     if client.listens() && client.protocol == Protocol::Resp2 && !WHILE_LISTENING.contains(&entry.name) {
         return Err(Failure::only_listening(&entry.full_name(command)));
     }
@@ -198,7 +177,6 @@ fn admit(context: &mut Context<'_>, command: &Command) -> Result<Admitted, Failu
             return Err(format!("ERR Command '{name}' not allowed inside a transaction").into());
         }
         if let Some(transaction) = &mut client.transaction {
-            transaction.held.add(len + 64 * command.args().len());
             transaction.commands.push(command.kept());
         }
         return Ok(Admitted::Queued);
@@ -206,28 +184,14 @@ fn admit(context: &mut Context<'_>, command: &Command) -> Result<Admitted, Failu
     Ok(Admitted::Run(entry))
 }
 
-/// What stores nothing and still makes a connection hold more.
-const HOLDING: [&str; 4] = ["psubscribe", "ssubscribe", "subscribe", "watch"];
-
 /// What Valkey refuses between `MULTI` and `EXEC`.
-const NOT_IN_TRANSACTIONS: [&str; 4] = ["client|reply", "multi", "save", "watch"];
+const NOT_IN_TRANSACTIONS: [&str; 3] = ["client|reply", "multi", "watch"];
 
 /// Runs a command that was admitted, and remembers what it read for client-side caching.
 fn call(context: &mut Context<'_>, entry: &'static Entry, command: &Command) -> Reply {
     let reply = (entry.run)(context, command).unwrap_or_else(Reply::from);
-    if let Some(client) = context.state.clients.get_mut(&context.client)
-        && let Some(tracking) = &mut client.tracking
-    {
-        if entry.kind == Read {
-            context.state.tracking.remember(client, entry.keys.of(command).into_iter());
-        } else if entry.name != "client" {
-            tracking.caching = None;
-        }
-        if entry.kind == Read
-            && let Some(tracking) = &mut client.tracking
-        {
-            tracking.caching = None;
-        }
+    if entry.kind == Read && context.client().tracking {
+        context.state.tracking.remember(context.client, entry.keys.of(command).into_iter());
     }
     reply
 }
@@ -273,10 +237,8 @@ impl Entry {
 }
 
 /// Commands whose first argument is a subcommand.
-const CONTAINERS: [&str; 11] = [
-    "acl", "client", "command", "config", "debug", "function", "object", "pubsub", "script", "xgroup",
-    "xinfo",
-];
+const CONTAINERS: [&str; 8] =
+    ["client", "command", "config", "debug", "function", "pubsub", "script", "xgroup"];
 
 const fn row(
     name: &'static str,
@@ -307,7 +269,6 @@ impl Keys {
             Self::AllButLast => args[..args.len() - 1].iter().collect(),
             Self::EverySecond => args.iter().step_by(2).collect(),
             Self::Counted(at) => counted(at).collect(),
-            Self::FirstAndCounted => args.iter().take(1).chain(counted(1)).collect(),
             Self::Streams => {
                 let start = args.iter().position(|arg| arg.eq_ignore_ascii_case(b"streams"));
                 let rest = start.map_or(&[][..], |start| &args[start + 1..]);
@@ -320,7 +281,7 @@ impl Keys {
     fn span(self) -> (i64, i64, i64) {
         match self {
             Self::None | Self::Counted(_) | Self::Streams => (0, 0, 0),
-            Self::First | Self::FirstAndCounted => (1, 1, 1),
+            Self::First => (1, 1, 1),
             Self::Second => (2, 2, 1),
             Self::FirstTwo => (1, 2, 1),
             Self::All => (1, -1, 1),
@@ -364,7 +325,6 @@ mod tests {
             hashes::TABLE,
             keys::TABLE,
             lists::TABLE,
-            persistence::TABLE,
             pubsub::TABLE,
             server::TABLE,
             sets::TABLE,

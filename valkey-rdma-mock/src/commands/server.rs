@@ -12,12 +12,10 @@ use valkey_rdma_server::Reply;
 
 #[rustfmt::skip] // One row, one line.
 pub(super) const TABLE: &[Entry] = &[
-    row("acl", -2, Admin, NoKey, "Tells who you are: WHOAMI, USERS, CAT.", acl),
     row("command", -1, Admin, NoKey, "Describes the commands.", introspection::command),
     row("config", -2, Admin, NoKey, "Shows and changes settings.", config),
     row("debug", -2, Admin, NoKey, "SLEEP stalls the whole server.", debug),
     row("info", -1, Admin, NoKey, "Returns information about the server.", introspection::info),
-    row("memory", -2, Admin, NoKey, "USAGE estimates the memory of a key.", memory),
     row("role", 1, Admin, NoKey, "Returns the role: master.", role),
     row("time", 1, Admin, NoKey, "Returns the time.", time),
     row("wait", 3, Admin, NoKey, "Returns how many replicas have everything: none.", wait),
@@ -89,34 +87,6 @@ const MEMORY_SETTINGS: [&str; 3] = ["client-query-buffer-limit", "maxmemory", "p
 
 /// A forgotten sleep does not stall the mock for good.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
-
-/// `ACL WHOAMI`, `ACL USERS`, `ACL LIST`: there is one user.
-fn acl(_context: &mut Context<'_>, command: &Command) -> Outcome {
-    match (lowercase(&command.args()[0]).as_str(), &command.args()[1..]) {
-        ("whoami", []) => Ok(Reply::bulk("default")),
-        ("users", []) => Ok(Reply::Array(vec![Reply::bulk("default")])),
-        (known @ ("whoami" | "users"), _) => Err(Failure::wrong_arity(&format!("acl|{known}"))),
-        _ => Err(Failure::unknown_subcommand("ACL", &command.args()[0])),
-    }
-}
-
-/// `MEMORY USAGE key [SAMPLES count]`
-fn memory(context: &mut Context<'_>, command: &Command) -> Outcome {
-    match (lowercase(&command.args()[0]).as_str(), &command.args()[1..]) {
-        ("usage", [key]) => {
-            let usage = context.database().usage(key);
-            Ok(usage.map_or(Reply::Null, super::count))
-        }
-        ("usage", [key, samples, number]) if lowercase(samples).as_str() == "samples" => {
-            integer(number)?;
-            let usage = context.database().usage(key);
-            Ok(usage.map_or(Reply::Null, super::count))
-        }
-        ("usage", [_, ..]) => Err(Failure::SYNTAX),
-        ("usage", _) => Err(Failure::wrong_arity("memory|usage")),
-        _ => Err(Failure::unknown_subcommand("MEMORY", &command.args()[0])),
-    }
-}
 
 fn role(_context: &mut Context<'_>, _command: &Command) -> Outcome {
     Ok(Reply::Array(vec![Reply::bulk("master"), Reply::Integer(0), Reply::Array(vec![])]))

@@ -3,33 +3,26 @@
 use bytes::Bytes;
 
 use super::keys::{ScanOptions, portion};
-use super::{
-    All, Context, Counted, Entry, Failure, First, FirstTwo, Outcome, Read, Store, Write, count, row,
-};
-use crate::args::{Options, integer, lowercase};
-use crate::store::{Database, Expiry, Kind, Set};
+use super::{All, Context, Entry, Failure, First, Outcome, Read, Write, count, row};
+use crate::args::integer;
+use crate::store::{Database, Set};
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
 
 #[rustfmt::skip] // One row, one line.
 pub(super) const TABLE: &[Entry] = &[
-    row("sadd", -3, Store, First, "Adds members.", sadd),
+    row("sadd", -3, Write, First, "Adds members.", sadd),
     row("scard", 2, Read, First, "Returns the number of members.", scard),
     row("sdiff", -2, Read, All, "Returns the members of the first set that are in no other.", sdiff),
-    row("sdiffstore", -3, Store, All, "Stores the members of a set that are in no other.", sdiffstore),
     row("sinter", -2, Read, All, "Returns the members of all sets.", sinter),
-    row("sintercard", -3, Read, Counted(0), "Counts the members of all sets.", sintercard),
-    row("sinterstore", -3, Store, All, "Stores the members of all sets.", sinterstore),
     row("sismember", 3, Read, First, "Tells whether something is a member.", sismember),
     row("smembers", 2, Read, First, "Returns all members.", smembers),
     row("smismember", -3, Read, First, "Tells for several whether they are members.", smismember),
-    row("smove", 4, Write, FirstTwo, "Moves a member to another set.", smove),
     row("spop", -2, Write, First, "Removes any members.", spop),
     row("srandmember", -2, Read, First, "Returns any members.", srandmember),
     row("srem", -3, Write, First, "Removes members.", srem),
     row("sscan", -3, Read, First, "Returns members in portions.", sscan),
     row("sunion", -2, Read, All, "Returns the members of any of the sets.", sunion),
-    row("sunionstore", -3, Store, All, "Stores the members of any of the sets.", sunionstore),
 ];
 
 fn set<'a>(database: &'a Database, command: &Command) -> Result<Option<&'a Set>, Failure> {
@@ -71,25 +64,6 @@ fn smismember(context: &mut Context<'_>, command: &Command) -> Outcome {
 
 fn smembers(context: &mut Context<'_>, command: &Command) -> Outcome {
     Ok(set(context.database(), command)?.map_or(Reply::Set(vec![]), |set| members(set.iter())))
-}
-
-fn smove(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let [from, to, member] = command.args() else { return Err(Failure::SYNTAX) };
-    let database = context.database();
-    let is_member = match database.get::<Set>(from)? {
-        None => return Ok(Reply::Integer(0)),
-        Some(set) => set.contains(member),
-    };
-    database.get::<Set>(to)?;
-    if from == to {
-        return Ok(count(usize::from(is_member)));
-    }
-    if !is_member {
-        return Ok(Reply::Integer(0));
-    }
-    database.edit(from, |set: &mut Set| set.remove(member))?;
-    database.edit_or_create(to, |set: &mut Set| set.insert(member))?;
-    Ok(Reply::Integer(1))
 }
 
 /// `SPOP key [count]`
@@ -175,31 +149,6 @@ fn sdiff(context: &mut Context<'_>, command: &Command) -> Outcome {
     Ok(members(combine(context.database(), command.args(), Algebra::Difference)?.iter()))
 }
 
-fn sunionstore(context: &mut Context<'_>, command: &Command) -> Outcome {
-    store(context, command, Algebra::Union)
-}
-
-fn sinterstore(context: &mut Context<'_>, command: &Command) -> Outcome {
-    store(context, command, Algebra::Intersection)
-}
-
-fn sdiffstore(context: &mut Context<'_>, command: &Command) -> Outcome {
-    store(context, command, Algebra::Difference)
-}
-
-fn store(context: &mut Context<'_>, command: &Command, algebra: Algebra) -> Outcome {
-    let database = context.database();
-    let result = combine(database, &command.args()[1..], algebra)?;
-    let len = result.len();
-    let destination = &command.args()[0];
-    if len == 0 {
-        database.remove(destination);
-    } else {
-        database.set(destination, result.into_value(), Expiry::Never);
-    }
-    Ok(count(len))
-}
-
 fn combine(database: &Database, keys: &[Bytes], algebra: Algebra) -> Result<Set, Failure> {
     let sets = keys.iter().map(|key| database.get::<Set>(key)).collect::<Result<Vec<_>, _>>()?;
     let mut result = Set::default();
@@ -228,35 +177,4 @@ fn combine(database: &Database, keys: &[Bytes], algebra: Algebra) -> Result<Set,
         }
     }
     Ok(result)
-}
-
-/// `SINTERCARD numkeys key [key ...] [LIMIT limit]`
-fn sintercard(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let (keys, limit) = counted_and_limit(command)?;
-    let len = combine(context.database(), keys, Algebra::Intersection)?.len();
-    Ok(count(if limit == 0 { len } else { len.min(limit) }))
-}
-
-/// `numkeys key [key ...] [LIMIT limit]`
-pub(super) fn counted_and_limit(command: &Command) -> Result<(&[Bytes], usize), Failure> {
-    let number =
-        valkey_rdma_resp::integer::parse(&command.args()[0]).and_then(|number| usize::try_from(number).ok());
-    let number = number.filter(|number| *number > 0);
-    let number = number.ok_or(Failure::new("ERR numkeys should be greater than 0"))?;
-    let rest = &command.args()[1..];
-    if number > rest.len() {
-        return Err(Failure::new("ERR Number of keys can't be greater than number of args"));
-    }
-    let (keys, options) = rest.split_at(number);
-    let mut options = Options::new(options);
-    let mut limit = 0;
-    while let Some(option) = options.next() {
-        if lowercase(option).as_str() != "limit" {
-            return Err(Failure::SYNTAX);
-        }
-        let number = valkey_rdma_resp::integer::parse(options.value()?)
-            .and_then(|number| usize::try_from(number).ok());
-        limit = number.ok_or(Failure::new("ERR LIMIT can't be negative"))?;
-    }
-    Ok((keys, limit))
 }

@@ -5,21 +5,19 @@ use bytes::Bytes;
 use super::sorted_sets::{scored, sorted};
 use super::{Context, Failure, Outcome, count};
 use crate::args::{Options, float, integer, lowercase, range};
-use crate::store::{Bound, Expiry, Kind, LexBound, SortedSet, keep};
+use crate::store::{Bound, SortedSet};
 use valkey_rdma_server::Command;
 
 /// What a range is made of, as given.
 enum Range {
     Ranks(i64, i64),
     Scores(Bound, Bound),
-    Members(LexBound, LexBound),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     Rank,
     Score,
-    Member,
 }
 
 struct Query {
@@ -31,18 +29,17 @@ struct Query {
 
 impl Query {
     /// Reads `first second [options]`. The older commands fix what the options of `ZRANGE` choose.
-    fn parse(args: &[Bytes], fixed: Option<(By, bool)>, may_show_scores: bool) -> Result<Self, Failure> {
+    fn parse(args: &[Bytes], fixed: Option<(By, bool)>) -> Result<Self, Failure> {
         let (mut by, mut reverse) = fixed.unwrap_or((By::Rank, false));
         let (mut limit, mut with_scores) = (None, false);
         let mut options = Options::new(&args[2..]);
         while let Some(option) = options.next() {
             match lowercase(option).as_str() {
-                "withscores" if may_show_scores => with_scores = true,
+                "withscores" => with_scores = true,
                 "limit" if options.len() >= 2 => {
                     limit = Some((integer(options.value()?)?, integer(options.value()?)?))
                 }
                 "byscore" if fixed.is_none() => by = By::Score,
-                "bylex" if fixed.is_none() => by = By::Member,
                 "rev" if fixed.is_none() => reverse = true,
                 _ => return Err(Failure::SYNTAX),
             }
@@ -52,9 +49,6 @@ impl Query {
                 "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX",
             ));
         }
-        if with_scores && by == By::Member {
-            return Err(Failure::new("ERR syntax error, WITHSCORES not supported in combination with BYLEX"));
-        }
         // In reverse the higher bound comes first.
         let (low, high) = if reverse && by != By::Rank { (&args[1], &args[0]) } else { (&args[0], &args[1]) };
         let range = match by {
@@ -62,10 +56,6 @@ impl Query {
             By::Score => {
                 let (low, high) = score_bounds(low, high)?;
                 Range::Scores(low, high)
-            }
-            By::Member => {
-                let (low, high) = lex_bounds(low, high)?;
-                Range::Members(low, high)
             }
         };
         Ok(Self { range, reverse, limit, with_scores })
@@ -83,8 +73,6 @@ impl Query {
             }
             Range::Scores(min, max) if self.reverse => set.by_score(*min, *max).rev().collect(),
             Range::Scores(min, max) => set.by_score(*min, *max).collect(),
-            Range::Members(min, max) if self.reverse => set.by_member(min, max).rev().collect(),
-            Range::Members(min, max) => set.by_member(min, max).collect(),
         };
         let (offset, number) = self.limit.unwrap_or((0, -1));
         // A negative offset shows nothing, a negative count all.
@@ -105,104 +93,25 @@ fn score_bounds(low: &[u8], high: &[u8]) -> Result<(Bound, Bound), Failure> {
     Ok((bound(low)?, bound(high)?))
 }
 
-fn lex_bounds(low: &[u8], high: &[u8]) -> Result<(LexBound, LexBound), Failure> {
-    let bound = |text: &[u8]| match text {
-        b"-" => Ok(LexBound::Lowest),
-        b"+" => Ok(LexBound::Highest),
-        [b'[', member @ ..] => Ok(LexBound::Inclusive(Bytes::copy_from_slice(member))),
-        [b'(', member @ ..] => Ok(LexBound::Exclusive(Bytes::copy_from_slice(member))),
-        _ => Err(Failure::new("ERR min or max not valid string range item")),
-    };
-    Ok((bound(low)?, bound(high)?))
-}
-
-/// `ZRANGE key start stop [BYSCORE | BYLEX] [REV] [LIMIT offset count] [WITHSCORES]`
+/// `ZRANGE key start stop [BYSCORE] [REV] [LIMIT offset count] [WITHSCORES]`
 pub(super) fn zrange(context: &mut Context<'_>, command: &Command) -> Outcome {
-    show(context, command, None, true)
-}
-
-pub(super) fn zrevrange(context: &mut Context<'_>, command: &Command) -> Outcome {
-    show(context, command, Some((By::Rank, true)), true)
+    show(context, command, None)
 }
 
 pub(super) fn zrangebyscore(context: &mut Context<'_>, command: &Command) -> Outcome {
-    show(context, command, Some((By::Score, false)), true)
+    show(context, command, Some((By::Score, false)))
 }
 
-pub(super) fn zrevrangebyscore(context: &mut Context<'_>, command: &Command) -> Outcome {
-    show(context, command, Some((By::Score, true)), true)
-}
-
-pub(super) fn zrangebylex(context: &mut Context<'_>, command: &Command) -> Outcome {
-    show(context, command, Some((By::Member, false)), true)
-}
-
-pub(super) fn zrevrangebylex(context: &mut Context<'_>, command: &Command) -> Outcome {
-    show(context, command, Some((By::Member, true)), true)
-}
-
-fn show(context: &mut Context<'_>, command: &Command, fixed: Option<(By, bool)>, scores: bool) -> Outcome {
-    let query = Query::parse(&command.args()[1..], fixed, scores)?;
+fn show(context: &mut Context<'_>, command: &Command, fixed: Option<(By, bool)>) -> Outcome {
+    let query = Query::parse(&command.args()[1..], fixed)?;
     let protocol = context.client().protocol;
     let set = sorted(context.database(), &command.args()[0])?;
     let found = set.map(|set| query.run(set)).unwrap_or_default();
     Ok(scored(found, query.with_scores, protocol))
 }
 
-/// `ZRANGESTORE destination source start stop [options]`
-pub(super) fn zrangestore(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let query = Query::parse(&command.args()[2..], None, false)?;
-    let database = context.database();
-    let mut result = SortedSet::default();
-    if let Some(set) = sorted(database, &command.args()[1])? {
-        for (member, score) in query.run(set) {
-            result.set(member, score);
-        }
-    }
-    let len = result.len();
-    if len == 0 {
-        database.remove(&command.args()[0]);
-    } else {
-        database.set(&command.args()[0], result.into_value(), Expiry::Never);
-    }
-    Ok(count(len))
-}
-
 pub(super) fn zcount(context: &mut Context<'_>, command: &Command) -> Outcome {
     let (min, max) = score_bounds(&command.args()[1], &command.args()[2])?;
     let set = sorted(context.database(), &command.args()[0])?;
     Ok(count(set.map_or(0, |set| set.by_score(min, max).count())))
-}
-
-pub(super) fn zlexcount(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let (min, max) = lex_bounds(&command.args()[1], &command.args()[2])?;
-    let set = sorted(context.database(), &command.args()[0])?;
-    Ok(count(set.map_or(0, |set| set.by_member(&min, &max).count())))
-}
-
-pub(super) fn zremrangebyrank(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let (start, stop) = (integer(&command.args()[1])?, integer(&command.args()[2])?);
-    remove(context, command, Range::Ranks(start, stop))
-}
-
-pub(super) fn zremrangebyscore(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let (min, max) = score_bounds(&command.args()[1], &command.args()[2])?;
-    remove(context, command, Range::Scores(min, max))
-}
-
-pub(super) fn zremrangebylex(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let (min, max) = lex_bounds(&command.args()[1], &command.args()[2])?;
-    remove(context, command, Range::Members(min, max))
-}
-
-fn remove(context: &mut Context<'_>, command: &Command, range: Range) -> Outcome {
-    let query = Query { range, reverse: false, limit: None, with_scores: false };
-    let removed = context.database().edit(&command.args()[0], |set: &mut SortedSet| {
-        let members: Vec<Bytes> = query.run(set).into_iter().map(|(member, _)| keep(member)).collect();
-        for member in &members {
-            set.remove(member);
-        }
-        members.len()
-    })?;
-    Ok(count(removed.unwrap_or(0)))
 }

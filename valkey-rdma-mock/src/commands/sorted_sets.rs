@@ -5,13 +5,8 @@ use bytes::Bytes;
 
 use super::blocking::{block, seconds};
 use super::keys::{ScanOptions, portion};
-use super::lists::{count_option, counted_keys};
-use super::sets::sample;
-use super::{
-    AllButLast, Context, Counted, Entry, Failure, First, FirstAndCounted, FirstTwo, Outcome, Read, Store,
-    Write, count, row, sorted_algebra, sorted_ranges,
-};
-use crate::args::{float, integer, lowercase};
+use super::{AllButLast, Context, Entry, Failure, First, Outcome, Read, Write, count, row, sorted_ranges};
+use crate::args::{float, lowercase};
 use crate::store::{Database, SortedSet};
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Protocol;
@@ -19,41 +14,20 @@ use valkey_rdma_server::Reply;
 
 #[rustfmt::skip] // One row, one line.
 pub(super) const TABLE: &[Entry] = &[
-    row("bzmpop", -5, Write, Counted(1), "Removes members of the first sorted set that has some, or waits.", bzmpop),
     row("bzpopmax", -3, Write, AllButLast, "Removes the member with the highest score, or waits for one.", bzpopmax),
     row("bzpopmin", -3, Write, AllButLast, "Removes the member with the lowest score, or waits for one.", bzpopmin),
-    row("zadd", -4, Store, First, "Adds members or changes their scores.", zadd),
+    row("zadd", -4, Write, First, "Adds members or changes their scores.", zadd),
     row("zcard", 2, Read, First, "Returns the number of members.", zcard),
     row("zcount", 4, Read, First, "Counts the members with scores in a range.", sorted_ranges::zcount),
-    row("zdiff", -3, Read, Counted(0), "Returns the members of the first set that are in no other.", sorted_algebra::zdiff),
-    row("zdiffstore", -4, Store, FirstAndCounted, "Stores the members of a set that are in no other.", sorted_algebra::zdiffstore),
-    row("zincrby", 4, Store, First, "Increments the score of a member.", zincrby),
-    row("zinter", -3, Read, Counted(0), "Returns the members of all sets.", sorted_algebra::zinter),
-    row("zintercard", -3, Read, Counted(0), "Counts the members of all sets.", sorted_algebra::zintercard),
-    row("zinterstore", -4, Store, FirstAndCounted, "Stores the members of all sets.", sorted_algebra::zinterstore),
-    row("zlexcount", 4, Read, First, "Counts the members in a range.", sorted_ranges::zlexcount),
-    row("zmpop", -4, Write, Counted(0), "Removes members of the first sorted set that has some.", zmpop),
-    row("zmscore", -3, Read, First, "Returns the scores of several members.", zmscore),
+    row("zincrby", 4, Write, First, "Increments the score of a member.", zincrby),
     row("zpopmax", -2, Write, First, "Removes the members with the highest scores.", zpopmax),
     row("zpopmin", -2, Write, First, "Removes the members with the lowest scores.", zpopmin),
-    row("zrandmember", -2, Read, First, "Returns any members.", zrandmember),
     row("zrange", -4, Read, First, "Returns the members of a range of ranks, scores or members.", sorted_ranges::zrange),
-    row("zrangebylex", -4, Read, First, "Returns the members of a range.", sorted_ranges::zrangebylex),
     row("zrangebyscore", -4, Read, First, "Returns the members with scores in a range.", sorted_ranges::zrangebyscore),
-    row("zrangestore", -5, Store, FirstTwo, "Stores the members of a range.", sorted_ranges::zrangestore),
     row("zrank", -3, Read, First, "Returns the rank of a member.", zrank),
     row("zrem", -3, Write, First, "Removes members.", zrem),
-    row("zremrangebylex", 4, Write, First, "Removes the members of a range.", sorted_ranges::zremrangebylex),
-    row("zremrangebyrank", 4, Write, First, "Removes the members of a range of ranks.", sorted_ranges::zremrangebyrank),
-    row("zremrangebyscore", 4, Write, First, "Removes the members with scores in a range.", sorted_ranges::zremrangebyscore),
-    row("zrevrange", -4, Read, First, "Returns the members of a range of ranks, from the highest score.", sorted_ranges::zrevrange),
-    row("zrevrangebylex", -4, Read, First, "Returns the members of a range, from the last.", sorted_ranges::zrevrangebylex),
-    row("zrevrangebyscore", -4, Read, First, "Returns the members with scores in a range, from the highest.", sorted_ranges::zrevrangebyscore),
-    row("zrevrank", -3, Read, First, "Returns the rank of a member, from the highest score.", zrevrank),
     row("zscan", -3, Read, First, "Returns members in portions.", zscan),
     row("zscore", 3, Read, First, "Returns the score of a member.", zscore),
-    row("zunion", -3, Read, Counted(0), "Returns the members of any of the sets.", sorted_algebra::zunion),
-    row("zunionstore", -4, Store, FirstAndCounted, "Stores the members of any of the sets.", sorted_algebra::zunionstore),
 ];
 
 pub(super) fn sorted<'a>(database: &'a Database, key: &[u8]) -> Result<Option<&'a SortedSet>, Failure> {
@@ -182,12 +156,6 @@ fn zscore(context: &mut Context<'_>, command: &Command) -> Outcome {
     Ok(score_or_null(set.and_then(|set| set.score(&command.args()[1]))))
 }
 
-fn zmscore(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let set = sorted(context.database(), &command.args()[0])?;
-    let score = |member: &Bytes| score_or_null(set.and_then(|set| set.score(member)));
-    Ok(Reply::Array(command.args()[1..].iter().map(score).collect()))
-}
-
 fn score_or_null(score: Option<f64>) -> Reply {
     score.map_or(Reply::Null, Reply::Double)
 }
@@ -201,10 +169,6 @@ fn zrem(context: &mut Context<'_>, command: &Command) -> Outcome {
 
 fn zrank(context: &mut Context<'_>, command: &Command) -> Outcome {
     rank(context, command, false, "zrank")
-}
-
-fn zrevrank(context: &mut Context<'_>, command: &Command) -> Outcome {
-    rank(context, command, true, "zrevrank")
 }
 
 /// `... key member [WITHSCORE]`
@@ -283,74 +247,6 @@ fn try_pop(database: &mut Database, command: &Command, highest: bool) -> Result<
         }
     }
     Ok(None)
-}
-
-/// `ZMPOP numkeys key [key ...] MIN | MAX [COUNT count]`
-fn zmpop(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let plan = MultiPop::parse(command.args())?;
-    Ok(plan.run(context.database())?.unwrap_or(Reply::NullArray))
-}
-
-/// `BZMPOP timeout numkeys key [key ...] MIN | MAX [COUNT count]`
-fn bzmpop(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let timeout = seconds(&command.args()[0])?;
-    let plan = MultiPop::parse(&command.args()[1..])?;
-    block(context, command, plan.keys, timeout, Reply::NullArray, |database, command| {
-        MultiPop::parse(&command.args()[1..])?.run(database)
-    })
-}
-
-struct MultiPop<'a> {
-    keys: &'a [Bytes],
-    highest: bool,
-    limit: usize,
-}
-
-impl<'a> MultiPop<'a> {
-    fn parse(args: &'a [Bytes]) -> Result<Self, Failure> {
-        let (keys, options) = counted_keys(args)?;
-        let mut options = crate::args::Options::new(options);
-        let highest = match lowercase(options.value()?).as_str() {
-            "min" => false,
-            "max" => true,
-            _ => return Err(Failure::SYNTAX),
-        };
-        let limit = count_option(&mut options)?;
-        Ok(Self { keys, highest, limit })
-    }
-
-    fn run(&self, database: &mut Database) -> Result<Option<Reply>, Failure> {
-        for key in self.keys {
-            let popped = database.edit(key, |set: &mut SortedSet| pop_some(set, self.highest, self.limit))?;
-            if let Some(popped) = popped {
-                let pairs =
-                    scored(popped.iter().map(|(member, score)| (member, *score)), true, Protocol::Resp3);
-                return Ok(Some(Reply::Array(vec![Reply::Bulk(key.clone()), pairs])));
-            }
-        }
-        Ok(None)
-    }
-}
-
-/// `ZRANDMEMBER key [count [WITHSCORES]]`
-fn zrandmember(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let options = &command.args()[1..];
-    let with_scores = match options {
-        [] | [_] => false,
-        [_, option] if lowercase(option).as_str() == "withscores" => true,
-        _ => return Err(Failure::SYNTAX),
-    };
-    let limit = options.first().map(|limit| integer(limit)).transpose()?;
-    let protocol = context.client().protocol;
-    let Some(set) = sorted(context.database(), &command.args()[0])? else {
-        return Ok(if limit.is_some() { Reply::Array(vec![]) } else { Reply::Null });
-    };
-    let members: Vec<(&Bytes, f64)> = set.iter().collect();
-    let Some(limit) = limit else {
-        return Ok(Reply::Bulk(members[fastrand::usize(..members.len())].0.clone()));
-    };
-    let places = sample(limit, members.len())?;
-    Ok(scored(places.into_iter().map(|index| members[index]), with_scores, protocol))
 }
 
 /// `ZSCAN key cursor [MATCH pattern] [COUNT count]`: scores are strings here, in RESP3 too.

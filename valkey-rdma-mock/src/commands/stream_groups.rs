@@ -3,9 +3,7 @@
 use bytes::Bytes;
 
 use super::blocking::block;
-use super::streams::{
-    INVALID_ID, ReadPlan, by_stream, check_values, entry_reply, id_reply, range_end, range_start, stream,
-};
+use super::streams::{INVALID_ID, ReadPlan, by_stream, entry_reply, id_reply, stream};
 use super::{Context, Failure, Outcome, count};
 use crate::args::{Options, integer, lowercase};
 use crate::store::{Database, Group, Pending, Stream, StreamId, keep};
@@ -187,7 +185,6 @@ pub(super) fn xreadgroup(context: &mut Context<'_>, command: &Command) -> Outcom
 fn try_read(database: &mut Database, command: &Command) -> Result<Option<Reply>, Failure> {
     let plan = ReadPlan::parse(command, true)?;
     let Some((name, consumer)) = plan.group else { return Err(Failure::SYNTAX) };
-    check_history(database, &plan, name, consumer)?;
     let now = database.now();
     let mut found = Vec::new();
     for (key, id) in plan.keys.iter().zip(plan.ids) {
@@ -214,26 +211,6 @@ fn try_read(database: &mut Database, command: &Command) -> Result<Option<Reply>,
         }
     }
     Ok((!found.is_empty()).then(|| by_stream(found, command.is("xread3"))))
-}
-
-/// Looks at how much history is asked for, before anything is delivered.
-fn check_history(
-    database: &Database,
-    plan: &ReadPlan<'_>,
-    name: &Bytes,
-    consumer: &Bytes,
-) -> Result<(), Failure> {
-    let mut values = 0;
-    for (key, id) in plan.keys.iter().zip(plan.ids) {
-        check_values(values)?;
-        let Some(start) = StreamId::parse(id, 0).and_then(|after| after.next()) else { continue };
-        let Some(stream) = stream(database, key)? else { continue };
-        let Some(group) = stream.groups.get(name) else { continue };
-        let mine = group.pending.range(start..).filter(|(_, pending)| pending.consumer == *consumer);
-        let entries = mine.take(plan.limit);
-        values += entries.map(|(id, _)| 1 + stream.get(*id).map_or(0, |fields| fields.len())).sum::<usize>();
-    }
-    Ok(())
 }
 
 /// What the consumer has got already and not acknowledged; this counts as another delivery. Entries deleted since have no
@@ -298,192 +275,4 @@ pub(super) fn xack(context: &mut Context<'_>, command: &Command) -> Outcome {
         ids.iter().filter(|id| group.pending.remove(id).is_some()).count()
     })?;
     Ok(count(acknowledged.unwrap_or(0)))
-}
-
-/// `XPENDING key group [[IDLE ms] start end count [consumer]]`
-pub(super) fn xpending(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let (key, name) = (&command.args()[0], &command.args()[1]);
-    let mut options = Options::new(&command.args()[2..]);
-    let mut idle = 0;
-    if options.take_word("idle") {
-        idle = integer(options.value()?)?;
-    }
-    let page = match options.rest() {
-        [] => None,
-        [start, end, limit, rest @ ..] if rest.len() <= 1 => {
-            let limit = usize::try_from(integer(limit)?).unwrap_or(0);
-            Some((range_start(start)?, range_end(end)?, limit, rest.first()))
-        }
-        _ => return Err(Failure::SYNTAX),
-    };
-    let database = context.database();
-    let now = database.now();
-    let group = stream(database, key)?.and_then(|stream| stream.groups.get(name));
-    let group = group.ok_or_else(|| {
-        let (key, name) = (String::from_utf8_lossy(key), String::from_utf8_lossy(name));
-        Failure::from(format!("NOGROUP No such key '{key}' or consumer group '{name}'"))
-    })?;
-    let Some((start, end, limit, consumer)) = page else { return Ok(summary(group)) };
-    if start > end {
-        return Ok(Reply::Array(vec![]));
-    }
-    let wanted = group.pending.range(start..=end).filter(|(_, pending)| {
-        consumer.is_none_or(|consumer| pending.consumer == *consumer) && now - pending.delivered >= idle
-    });
-    let rows = wanted.take(limit).map(|(id, pending)| {
-        Reply::Array(vec![
-            id_reply(*id),
-            Reply::Bulk(pending.consumer.clone()),
-            Reply::Integer(now - pending.delivered),
-            Reply::Integer(i64::try_from(pending.times).unwrap_or(i64::MAX)),
-        ])
-    });
-    Ok(Reply::Array(rows.collect()))
-}
-
-fn summary(group: &Group) -> Reply {
-    let (Some((first, _)), Some((last, _))) =
-        (group.pending.first_key_value(), group.pending.last_key_value())
-    else {
-        return Reply::Array(vec![Reply::Integer(0), Reply::Null, Reply::Null, Reply::NullArray]);
-    };
-    let by_consumer = group.consumers.keys().filter_map(|name| {
-        let number = waiting_for(group, name);
-        (number > 0).then(|| Reply::Array(vec![Reply::Bulk(name.clone()), Reply::bulk(number.to_string())]))
-    });
-    Reply::Array(vec![
-        count(group.pending.len()),
-        id_reply(*first),
-        id_reply(*last),
-        Reply::Array(by_consumer.collect()),
-    ])
-}
-
-pub(super) fn waiting_for(group: &Group, consumer: &Bytes) -> usize {
-    group.pending.values().filter(|pending| pending.consumer == *consumer).count()
-}
-
-/// `XCLAIM key group consumer min-idle id [id ...] [IDLE ms] [TIME ms] [RETRYCOUNT count] [FORCE] [JUSTID] [LASTID id]`
-pub(super) fn xclaim(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let [key, name, consumer, min_idle, rest @ ..] = command.args() else { return Err(Failure::SYNTAX) };
-    let min_idle =
-        integer(min_idle).map_err(|_| Failure::new("ERR Invalid min-idle-time argument for XCLAIM"))?.max(0);
-    let database = context.database();
-    let now = database.now();
-    let known = stream(database, key)?.is_some_and(|stream| stream.groups.contains_key(name));
-    if !known {
-        return Err(no_key_or_group(key, name));
-    }
-    let ids: Vec<StreamId> = rest.iter().map_while(|id| StreamId::parse(id, 0)).collect();
-    let (mut delivered, mut times, mut force, mut just_id, mut last_id) = (now, None, false, false, None);
-    let mut options = Options::new(&rest[ids.len()..]);
-    while let Some(option) = options.next() {
-        match lowercase(option).as_str() {
-            "force" => force = true,
-            "justid" => just_id = true,
-            "idle" => delivered = now.saturating_sub(integer(options.value()?)?),
-            "time" => delivered = integer(options.value()?)?,
-            "retrycount" => times = Some(u64::try_from(integer(options.value()?)?).unwrap_or(0)),
-            "lastid" => last_id = Some(StreamId::parse(options.value()?, 0).ok_or(INVALID_ID)?),
-            _ if ids.is_empty() => return Err(INVALID_ID),
-            _ => {
-                let option = String::from_utf8_lossy(option);
-                return Err(format!("ERR Unrecognized XCLAIM option '{option}'").into());
-            }
-        }
-    }
-    let delivered = if delivered > now || delivered < 0 { now } else { delivered };
-    let claimed = edit(database, key, name, |stream, group| {
-        consume(group, consumer, now);
-        if let Some(last_id) = last_id {
-            group.last_delivered = group.last_delivered.max(last_id);
-        }
-        let mut claimed = Vec::new();
-        for id in ids {
-            let Some(fields) = stream.get(id) else {
-                group.pending.remove(&id);
-                continue;
-            };
-            let old = group.pending.get(&id);
-            if old.is_none() && !force || old.is_some_and(|old| now - old.delivered < min_idle) {
-                continue;
-            }
-            let before = old.map_or(0, |old| old.times);
-            let times = times.unwrap_or(if just_id { before } else { before + 1 });
-            group.pending.insert(id, Pending { consumer: keep(consumer), delivered, times });
-            claimed.push(if just_id { id_reply(id) } else { entry_reply(id, fields) });
-        }
-        mark_active(group, consumer, now, &claimed);
-        claimed
-    })?;
-    Ok(Reply::Array(claimed.unwrap_or_default()))
-}
-
-fn mark_active(group: &mut Group, consumer: &Bytes, now: i64, got: &[Reply]) {
-    if let Some(consumer) = group.consumers.get_mut(consumer).filter(|_| !got.is_empty()) {
-        consumer.active = Some(now);
-    }
-}
-
-fn no_key_or_group(key: &[u8], group: &[u8]) -> Failure {
-    let (key, group) = (String::from_utf8_lossy(key), String::from_utf8_lossy(group));
-    format!("NOGROUP No such key '{key}' or consumer group '{group}'").into()
-}
-
-/// `XAUTOCLAIM key group consumer min-idle start [COUNT count] [JUSTID]`
-pub(super) fn xautoclaim(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let [key, name, consumer, min_idle, start, rest @ ..] = command.args() else {
-        return Err(Failure::SYNTAX);
-    };
-    let min_idle = integer(min_idle)
-        .map_err(|_| Failure::new("ERR Invalid min-idle-time argument for XAUTOCLAIM"))?
-        .max(0);
-    let start = range_start(start)?;
-    let (mut limit, mut just_id) = (100, false);
-    let mut options = Options::new(rest);
-    while let Some(option) = options.next() {
-        match lowercase(option).as_str() {
-            "count" => {
-                let number = integer(options.value()?).ok().and_then(|number| usize::try_from(number).ok());
-                limit = number.filter(|number| *number > 0).ok_or(Failure::new("ERR COUNT must be > 0"))?;
-            }
-            "justid" => just_id = true,
-            _ => return Err(Failure::SYNTAX),
-        }
-    }
-    let database = context.database();
-    let now = database.now();
-    let known = stream(database, key)?.is_some_and(|stream| stream.groups.contains_key(name));
-    if !known {
-        return Err(no_key_or_group(key, name));
-    }
-    let claimed = edit(database, key, name, |stream, group| {
-        consume(group, consumer, now);
-        let (mut claimed, mut deleted, mut attempts) = (Vec::new(), Vec::new(), limit.saturating_mul(10));
-        let mut next = StreamId::MIN;
-        let candidates: Vec<StreamId> = group.pending.range(start..).map(|(id, _)| *id).collect();
-        for id in candidates {
-            if claimed.len() + deleted.len() == limit || attempts == 0 {
-                next = id;
-                break;
-            }
-            attempts -= 1;
-            let Some(fields) = stream.get(id) else {
-                group.pending.remove(&id);
-                deleted.push(id_reply(id));
-                continue;
-            };
-            let Some(pending) = group.pending.get_mut(&id).filter(|old| now - old.delivered >= min_idle)
-            else {
-                continue;
-            };
-            pending.consumer = keep(consumer);
-            pending.delivered = now;
-            pending.times += u64::from(!just_id);
-            claimed.push(if just_id { id_reply(id) } else { entry_reply(id, fields) });
-        }
-        mark_active(group, consumer, now, &claimed);
-        Reply::Array(vec![id_reply(next), Reply::Array(claimed), Reply::Array(deleted)])
-    })?;
-    claimed.ok_or_else(|| no_key_or_group(key, name))
 }

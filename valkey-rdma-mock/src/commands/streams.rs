@@ -4,8 +4,7 @@ use bytes::Bytes;
 
 use super::blocking::block;
 use super::{
-    Context, Entry, Failure, First, Outcome, Read, Second, Store, Streams, Write, count, row, stream_groups,
-    stream_info,
+    Context, Entry, Failure, First, Outcome, Read, Second, Streams, Write, count, row, stream_groups,
 };
 use crate::args::{Options, integer, lowercase};
 use crate::store::{Database, Stream, StreamId, keep, number};
@@ -16,19 +15,14 @@ use valkey_rdma_server::Reply;
 #[rustfmt::skip] // One row, one line.
 pub(super) const TABLE: &[Entry] = &[
     row("xack", -4, Write, First, "Acknowledges entries.", stream_groups::xack),
-    row("xadd", -5, Store, First, "Appends an entry.", xadd),
-    row("xautoclaim", -6, Write, First, "Takes over entries that wait for long.", stream_groups::xautoclaim),
-    row("xclaim", -6, Write, First, "Takes over entries.", stream_groups::xclaim),
+    row("xadd", -5, Write, First, "Appends an entry.", xadd),
     row("xdel", -3, Write, First, "Deletes entries.", xdel),
-    row("xgroup", -2, Store, Second, "CREATE, DESTROY, SETID, CREATECONSUMER and DELCONSUMER.", stream_groups::xgroup),
-    row("xinfo", -2, Read, Second, "Tells about a STREAM, its GROUPS and their CONSUMERS.", stream_info::xinfo),
+    row("xgroup", -2, Write, Second, "CREATE, DESTROY, SETID, CREATECONSUMER and DELCONSUMER.", stream_groups::xgroup),
     row("xlen", 2, Read, First, "Returns the number of entries.", xlen),
-    row("xpending", -3, Read, First, "Tells which entries wait for an acknowledgement.", stream_groups::xpending),
     row("xrange", -4, Read, First, "Returns the entries of a range.", xrange),
     row("xread", -4, Read, Streams, "Returns new entries, or waits for some.", xread),
     row("xreadgroup", -7, Write, Streams, "Returns entries that no other consumer got, or waits for some.", stream_groups::xreadgroup),
     row("xrevrange", -4, Read, First, "Returns the entries of a range, from the last.", xrevrange),
-    row("xsetid", -3, Store, First, "Sets the last id.", xsetid),
     row("xtrim", -4, Write, First, "Removes the oldest entries.", xtrim),
 ];
 
@@ -217,44 +211,6 @@ fn xdel(context: &mut Context<'_>, command: &Command) -> Outcome {
     Ok(count(removed.unwrap_or(0)))
 }
 
-/// `XSETID key last-id [ENTRIESADDED count] [MAXDELETEDID id]`
-fn xsetid(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let id = StreamId::parse(&command.args()[1], 0).ok_or(INVALID_ID)?;
-    let (mut added, mut deleted) = (None, None);
-    let mut options = Options::new(&command.args()[2..]);
-    while let Some(option) = options.next() {
-        match lowercase(option).as_str() {
-            "entriesadded" => {
-                let number = integer(options.value()?)?;
-                added = Some(
-                    u64::try_from(number).map_err(|_| Failure::new("ERR entries_added must be positive"))?,
-                );
-            }
-            "maxdeletedid" => deleted = Some(StreamId::parse(options.value()?, 0).ok_or(INVALID_ID)?),
-            _ => return Err(Failure::SYNTAX),
-        }
-    }
-    let last = stream(context.database(), &command.args()[0])?.ok_or(Failure::NO_SUCH_KEY)?;
-    let top = last.range(StreamId::MIN, StreamId::MAX).next_back().map(|(id, _)| id);
-    if top.is_some_and(|top| id < top) {
-        return Err(Failure::new(
-            "ERR The ID specified in XSETID is smaller than the target stream top item",
-        ));
-    }
-    if added.is_some_and(|added| usize::try_from(added).is_ok_and(|added| added < last.len())) {
-        return Err(Failure::new(
-            "ERR The entries_added specified in XSETID is smaller than the target stream length",
-        ));
-    }
-    context.database().edit(&command.args()[0], |stream: &mut Stream| {
-        stream.last_id = id;
-        stream.entries_added = added.unwrap_or(stream.entries_added);
-        stream.max_deleted = deleted.unwrap_or(stream.max_deleted);
-        stream.touch();
-    })?;
-    Ok(Reply::OK)
-}
-
 fn xrange(context: &mut Context<'_>, command: &Command) -> Outcome {
     entries(context, command, 1, 2, false)
 }
@@ -350,18 +306,13 @@ fn xread(context: &mut Context<'_>, command: &Command) -> Outcome {
 fn try_read(database: &mut Database, command: &Command) -> Result<Option<Reply>, Failure> {
     let plan = ReadPlan::parse(command, false)?;
     let mut found = Vec::new();
-    let mut values = 0;
     for (key, id) in plan.keys.iter().zip(plan.ids) {
-        check_values(values)?;
         let after = StreamId::parse(id, 0).ok_or(INVALID_ID)?;
         let Some((stream, start)) = stream(database, key)?.zip(after.next()) else { continue };
         let entries: Vec<Reply> = stream
             .range(start, StreamId::MAX)
             .take(plan.limit)
-            .map(|(id, fields)| {
-                values += 1 + fields.len();
-                entry_reply(id, fields)
-            })
+            .map(|(id, fields)| entry_reply(id, fields))
             .collect();
         if !entries.is_empty() {
             found.push((Reply::Bulk(key.clone()), Reply::Array(entries)));
@@ -369,19 +320,6 @@ fn try_read(database: &mut Database, command: &Command) -> Result<Option<Reply>,
     }
     Ok((!found.is_empty()).then(|| by_stream(found, command.is("xread3"))))
 }
-
-/// Refuses to read on after so many values: a short command that names a stream again and again must not be answered
-/// with any number of them. One stream alone may have more.
-pub(super) fn check_values(values: usize) -> Result<(), Failure> {
-    if values > MAX_VALUES {
-        return Err(Failure::new(
-            "ERR too many values for one reply, over 1048576: read fewer streams or less of each",
-        ));
-    }
-    Ok(())
-}
-
-const MAX_VALUES: usize = 1 << 20;
 
 /// Entries by stream: a map in RESP3, pairs in RESP2.
 pub(super) fn by_stream(found: Vec<(Reply, Reply)>, resp3: bool) -> Reply {

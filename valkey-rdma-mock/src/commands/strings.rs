@@ -3,50 +3,35 @@
 use bytes::{Bytes, BytesMut};
 
 use super::{
-    All, Context, Entry, EverySecond, Failure, First, FirstTwo, Outcome, Read, Store, Write, count, kept,
-    row, value_or_null,
+    All, Context, Entry, EverySecond, Failure, First, Outcome, Read, Write, count, kept, row, value_or_null,
 };
-use crate::args::{Options, float, integer, lowercase, moment, range};
-use crate::decimal;
+use crate::args::{Options, integer, lowercase, moment, range};
 use crate::store::{Database, Expiry, Value, keep};
-use valkey_rdma_resp::integer;
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
 
 #[rustfmt::skip] // One row, one line.
 pub(super) const TABLE: &[Entry] = &[
-    row("append", 3, Store, First, "Appends to a string.", append),
-    row("bitcount", -2, Read, First, "Counts the bits set in a string.", bits::bitcount),
-    row("bitop", -4, Store, All, "Combines strings bit by bit.", bits::bitop),
-    row("bitpos", -3, Read, First, "Finds the first bit set or not set.", bits::bitpos),
-    row("decr", 2, Store, First, "Decrements an integer by one.", decr),
-    row("decrby", 3, Store, First, "Decrements an integer.", decrby),
-    row("delifeq", 3, Write, First, "Deletes a string if it has this value.", delifeq),
+    row("append", 3, Write, First, "Appends to a string.", append),
+    row("decr", 2, Write, First, "Decrements an integer by one.", decr),
+    row("decrby", 3, Write, First, "Decrements an integer.", decrby),
     row("get", 2, Read, First, "Returns a string.", get),
-    row("getbit", 3, Read, First, "Returns a bit of a string.", bits::getbit),
     row("getdel", 2, Write, First, "Returns a string and deletes it.", getdel),
     row("getex", -2, Write, First, "Returns a string and sets its expiry.", getex),
     row("getrange", 4, Read, First, "Returns a part of a string.", getrange),
-    row("getset", 3, Store, First, "Sets a string and returns the one before.", getset),
-    row("incr", 2, Store, First, "Increments an integer by one.", incr),
-    row("incrby", 3, Store, First, "Increments an integer.", incrby),
-    row("incrbyfloat", 3, Store, First, "Increments a number.", incrbyfloat),
-    row("lcs", -3, Read, FirstTwo, "Finds the longest common subsequence of two strings.", lcs::lcs),
+    row("getset", 3, Write, First, "Sets a string and returns the one before.", getset),
+    row("incr", 2, Write, First, "Increments an integer by one.", incr),
+    row("incrby", 3, Write, First, "Increments an integer.", incrby),
     row("mget", -2, Read, All, "Returns several strings.", mget),
-    row("mset", -3, Store, EverySecond, "Sets several strings.", mset),
-    row("msetnx", -3, Store, EverySecond, "Sets several strings if none of them exists.", msetnx),
-    row("psetex", 4, Store, First, "Sets a string and its expiry in milliseconds.", psetex),
-    row("set", -3, Store, First, "Sets a string.", set),
-    row("setbit", 4, Store, First, "Sets a bit of a string.", bits::setbit),
-    row("setex", 4, Store, First, "Sets a string and its expiry in seconds.", setex),
-    row("setnx", 3, Store, First, "Sets a string if it does not exist.", setnx),
-    row("setrange", 4, Store, First, "Overwrites a part of a string.", setrange),
+    row("mset", -3, Write, EverySecond, "Sets several strings.", mset),
+    row("msetnx", -3, Write, EverySecond, "Sets several strings if none of them exists.", msetnx),
+    row("psetex", 4, Write, First, "Sets a string and its expiry in milliseconds.", psetex),
+    row("set", -3, Write, First, "Sets a string.", set),
+    row("setex", 4, Write, First, "Sets a string and its expiry in seconds.", setex),
+    row("setnx", 3, Write, First, "Sets a string if it does not exist.", setnx),
+    row("setrange", 4, Write, First, "Overwrites a part of a string.", setrange),
     row("strlen", 2, Read, First, "Returns the length of a string.", strlen),
-    row("substr", 4, Read, First, "Returns a part of a string.", getrange),
 ];
-
-mod bits;
-mod lcs;
 
 fn string(database: &Database, key: &[u8]) -> Result<Option<Bytes>, Failure> {
     Ok(database.get::<Bytes>(key)?.cloned())
@@ -193,12 +178,6 @@ fn getdel(context: &mut Context<'_>, command: &Command) -> Outcome {
     Ok(value_or_null(value))
 }
 
-fn delifeq(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let database = context.database();
-    let equal = string(database, &command.args()[0])?.is_some_and(|value| value == command.args()[1]);
-    Ok(count(usize::from(equal && database.remove(&command.args()[0]))))
-}
-
 /// `GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]`
 fn getex(context: &mut Context<'_>, command: &Command) -> Outcome {
     let database = context.database();
@@ -297,7 +276,6 @@ fn setrange(context: &mut Context<'_>, command: &Command) -> Outcome {
     }
     let end = offset.saturating_add(patch.len());
     check_len(end, limit)?;
-    check_growth(context, end.saturating_sub(old))?;
     rewrite(context.database(), key, |value| {
         if value.len() < end {
             value.resize(end, 0);
@@ -312,12 +290,6 @@ fn check_len(len: usize, limit: usize) -> Result<(), Failure> {
         return Err(Failure::new("ERR string exceeds maximum allowed size (proto-max-bulk-len)"));
     }
     Ok(())
-}
-
-/// Refuses what memory has no room for. That a command may store was looked at before it, but by the bytes it was sent:
-/// a few of them can make a value grow by much more.
-fn check_growth(context: &Context<'_>, more: usize) -> Result<(), Failure> {
-    if context.state.would_overflow(more) { Err(Failure::OUT_OF_MEMORY) } else { Ok(()) }
 }
 
 /// Changes a string in place, if nobody else holds it. Its expiry stays.
@@ -357,28 +329,4 @@ fn add(context: &mut Context<'_>, command: &Command, increment: i64) -> Outcome 
     let sum = value.checked_add(increment).ok_or(Failure::OVERFLOW)?;
     database.set(&command.args()[0], Value::String(sum.to_string().into()), Expiry::Keep);
     Ok(Reply::Integer(sum))
-}
-
-fn incrbyfloat(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let database = context.database();
-    let key = &command.args()[0];
-    let old = database.get::<Bytes>(key)?.cloned().unwrap_or(Bytes::from_static(b"0"));
-    float(&old)?;
-    float(&command.args()[1])?;
-    let sum = match decimal::add(&old, &command.args()[1]) {
-        Some(Ok(sum)) => sum,
-        Some(Err(decimal::Overflow)) => {
-            return Err(Failure::new("ERR increment would produce NaN or Infinity"));
-        }
-        None => return Err(Failure::NOT_A_FLOAT),
-    };
-    database.set(key, Value::String(sum.clone().into()), Expiry::Keep);
-    Ok(Reply::bulk(sum))
-}
-
-/// A non-negative number that fits the bits of the longest string.
-fn bit_offset(text: &[u8], limit: usize) -> Result<usize, Failure> {
-    let offset = integer::parse(text).and_then(|offset| usize::try_from(offset).ok());
-    let offset = offset.filter(|offset| offset / 8 < limit);
-    offset.ok_or(Failure::new("ERR bit offset is not an integer or out of range"))
 }

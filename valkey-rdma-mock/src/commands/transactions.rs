@@ -1,6 +1,6 @@
 //! Several commands as one.
 
-use super::{Admin, All, Context, Entry, Failure, NoKey, Outcome, Store, call, row};
+use super::{Admin, All, Context, Entry, Failure, NoKey, Outcome, call, row};
 use crate::client::Transaction;
 use crate::store::keep;
 use valkey_rdma_server::Command;
@@ -16,8 +16,7 @@ pub(super) const TABLE: &[Entry] = &[
 ];
 
 fn multi(context: &mut Context<'_>, _command: &Command) -> Outcome {
-    let held = context.state.held.charge();
-    context.client().transaction = Some(Transaction { commands: Vec::new(), aborted: false, held });
+    context.client().transaction = Some(Transaction { commands: Vec::new(), aborted: false });
     Ok(Reply::OK)
 }
 
@@ -41,36 +40,22 @@ fn exec(context: &mut Context<'_>, _command: &Command) -> Outcome {
         return Ok(Reply::NullArray);
     }
     context.in_transaction = true;
-    let mut weight = 0;
     let replies = transaction.commands.iter().map(|command| {
         let Some(entry) = Entry::find(command.name()) else {
             return Failure::unknown_command(command.name(), command.args()).into();
         };
-        // The commands together may store or return much more than each of them.
-        let full = entry.kind == Store && context.state.would_overflow(command.args_len());
-        let reply = if full || weight > MAX_REPLY {
-            Failure::OUT_OF_MEMORY.into()
-        } else {
-            call(context, entry, command)
-        };
-        weight += reply.memory_size();
-        reply
+        call(context, entry, command)
     });
     let replies = replies.collect();
     context.in_transaction = false;
     Ok(Reply::Array(replies))
 }
 
-/// Bytes of replies to one transaction, roughly, from which on its commands are not run.
-const MAX_REPLY: usize = 1 << 30;
-
 fn watch(context: &mut Context<'_>, command: &Command) -> Outcome {
     let client = context.client();
     let database = client.database;
     for key in command.args() {
-        if client.watched.insert((database, keep(key))) {
-            client.held.add(key.len());
-        }
+        client.watched.insert((database, keep(key)));
     }
     context.state.watchers.insert(context.client);
     Ok(Reply::OK)
@@ -84,9 +69,7 @@ fn unwatch(context: &mut Context<'_>, _command: &Command) -> Outcome {
 /// Forgets the watched keys.
 pub(super) fn stop_watching(context: &mut Context<'_>) {
     let client = context.client();
-    for (_, key) in std::mem::take(&mut client.watched) {
-        client.held.remove(key.len());
-    }
+    client.watched.clear();
     client.watched_changed = false;
     context.state.watchers.remove(&context.client);
 }

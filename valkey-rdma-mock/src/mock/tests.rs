@@ -125,22 +125,6 @@ async fn small_values_do_not_pin_what_they_came_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fields_go_when_their_time_has_come_and_their_hash_with_the_last() {
-    let mut caller = caller();
-    caller.call("HSET h a 1 b 2").await;
-    caller.call("HPEXPIRE h 1500 FIELDS 1 a").await;
-    caller.call("HEXPIRE h 3 FIELDS 1 b").await;
-    tokio::time::advance(Duration::from_millis(1499)).await;
-    assert_eq!(caller.call("HLEN h").await, Reply::Integer(2));
-    tokio::time::advance(Duration::from_millis(1)).await;
-    assert_eq!(caller.call("HLEN h").await, Reply::Integer(1));
-    assert_eq!(caller.call("HGET h a").await, Reply::Null);
-    tokio::time::advance(Duration::from_millis(1500)).await;
-    assert_eq!(caller.call("EXISTS h").await, Reply::Integer(0));
-    assert_eq!(caller.call("DBSIZE").await, Reply::Integer(0));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_wait_ends_when_its_time_is_up() {
     let mut caller = caller();
     for (command, in_vain, millis) in [
@@ -207,142 +191,6 @@ async fn a_scan_shows_every_key_that_stays() {
     }
 }
 
-#[tokio::test]
-async fn used_memory_is_what_is_there() {
-    let mut caller = caller();
-    for command in [
-        "SET s 0123456789",
-        "APPEND s 0123456789",
-        "RPUSH l a b c",
-        "LSET l 0 longer",
-        "HSET h f v g w",
-        "HSET h f longer",
-        "SADD set 1 2 x",
-        "ZADD z 1 a 2 b",
-        "ZADD z 3 a",
-        "XADD x 1-1 f v",
-        "LPOP l",
-        "HDEL h g",
-        "SREM set 1",
-        "ZPOPMIN z",
-    ] {
-        caller.call(command).await;
-    }
-    assert!(caller.mock.state().used_memory() > 1000);
-    for command in [
-        "DEL s",
-        "LTRIM l 5 1",
-        "HDEL h f",
-        "SPOP set 5",
-        "ZREMRANGEBYRANK z 0 -1",
-        "XTRIM x MAXLEN 0",
-        "DEL x",
-    ] {
-        caller.call(command).await;
-    }
-    assert_eq!(caller.call("DBSIZE").await, Reply::Integer(0));
-    assert_eq!(caller.mock.state().used_memory(), 0);
-}
-
-/// A failure of memory would end the process, so these must be refused before it is asked for.
-#[tokio::test]
-async fn a_short_command_cannot_ask_for_much_memory() {
-    let mut caller = caller();
-    caller.call("CONFIG SET proto-max-bulk-len 9000000000000000000").await;
-    for command in ["SETRANGE k 100000000000000 x", "SETBIT k 800000000000000 1"] {
-        assert!(matches!(caller.call(command).await, Reply::Error(_)), "{command}");
-    }
-    caller.call("CONFIG SET maxmemory 1mb").await;
-    assert_eq!(caller.call("SET k 0123456789").await, Reply::OK);
-    for command in ["SETRANGE k 2000000 x", "SETBIT k 16000000 1"] {
-        let Reply::Error(error) = caller.call(command).await else { panic!("{command}") };
-        assert!(error.starts_with("OOM"), "{command}: {error:?}");
-    }
-    assert_eq!(caller.call("GET k").await, Reply::bulk("0123456789"));
-    caller.call("SETRANGE k 600000 x").await;
-    let Reply::Error(error) = caller.call("BITOP OR copy k").await else { panic!("BITOP") };
-    assert!(error.starts_with("OOM"), "{error:?}");
-}
-
-#[tokio::test]
-async fn values_asked_for_again_and_again_in_one_command_are_limited() {
-    let mut caller = caller();
-    caller.call(&format!("RPUSH list{}", " 1".repeat(2000))).await;
-    let Reply::Error(error) = caller.call(&format!("SORT list{}", " GET #".repeat(1000))).await else {
-        panic!("SORT")
-    };
-    assert!(error.contains("1048576"), "{error:?}");
-    assert_eq!(caller.call(&format!("SORT list LIMIT 0 1 {}", ["GET #"; 3].join(" "))).await, {
-        Reply::Array(vec![Reply::bulk("1"); 3])
-    });
-
-    caller.call("XGROUP CREATE s g 0 MKSTREAM").await;
-    for _ in 0..100 {
-        caller.call(&format!("XADD s *{}", " f v".repeat(100))).await;
-    }
-    caller.call("XREADGROUP GROUP g c STREAMS s >").await;
-    for command in ["XREAD", "XREADGROUP GROUP g c"] {
-        let command = format!("{command} STREAMS{}{}", " s".repeat(100), " 0".repeat(100));
-        let Reply::Error(error) = caller.call(&command).await else { panic!("{command}") };
-        assert!(error.contains("1048576"), "{error:?}");
-    }
-}
-
-#[tokio::test]
-async fn what_bitop_combines_is_limited() {
-    let mut caller = caller();
-    caller.call("SETRANGE k 10000000 x").await;
-    let Reply::Error(error) = caller.call(&format!("BITOP AND to{}", " k".repeat(200))).await else {
-        panic!("BITOP")
-    };
-    assert!(error.contains("1 GiB"), "{error:?}");
-}
-
-#[tokio::test]
-async fn bits_are_counted_and_found_at_any_offset() {
-    let mut caller = caller();
-    let set = [0, 9, 16, 17, 40, 63, 70];
-    for bit in set {
-        caller.call(&format!("SETBIT k {bit} 1")).await;
-    }
-    for start in 0..72 {
-        for end in start..72 {
-            let within = |bit: &i64| (start..=end).contains(bit);
-            let expected = set.iter().copied().filter(within).collect::<Vec<i64>>();
-            let count = caller.call(&format!("BITCOUNT k {start} {end} BIT")).await;
-            assert_eq!(count, Reply::Integer(expected.len() as i64), "{start} {end}");
-            let first = caller.call(&format!("BITPOS k 1 {start} {end} BIT")).await;
-            assert_eq!(first, Reply::Integer(*expected.first().unwrap_or(&-1)), "{start} {end}");
-            let unset = (start..=end).find(|bit| !set.contains(bit));
-            let first = caller.call(&format!("BITPOS k 0 {start} {end} BIT")).await;
-            assert_eq!(first, Reply::Integer(unset.unwrap_or(-1)), "{start} {end}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_function_may_name_an_argument_that_cannot_be() {
-    let mut caller = caller();
-    let code = "#!lua name=lib\nlocal function f(keys, args)\nreturn keys[-9223372036854775808]\nend\nserver.register_function('f', f)\n";
-    let load = Command::new("FUNCTION", ["LOAD", code]);
-    let loaded = caller.mock.call(&mut caller.peer, &mut caller.session, load).await;
-    assert_eq!(loaded, Reply::bulk("lib"));
-    assert_eq!(caller.call("FCALL f 1 k").await, Reply::Null);
-}
-
-#[tokio::test]
-async fn swapping_databases_changes_watched_keys_under_both_numbers() {
-    for (selected, swap) in [("0", "SWAPDB 0 1"), ("1", "SWAPDB 0 1")] {
-        let mut caller = caller();
-        caller.call("SET k v").await;
-        caller.call(&format!("SELECT {selected}")).await;
-        caller.call("WATCH k").await;
-        assert_eq!(caller.call(swap).await, Reply::OK);
-        caller.call("MULTI").await;
-        assert_eq!(caller.call("EXEC").await, Reply::NullArray, "database {selected}");
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_watched_key_that_expires_right_before_exec_ends_the_transaction() {
     let mut caller = caller();
@@ -372,67 +220,6 @@ async fn a_client_killed_while_it_waits_takes_nothing() {
     assert_eq!(killer.call("LLEN list").await, Reply::Integer(1));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_save_is_remembered_and_begins_the_count_of_changes_anew() {
-    let mut caller = caller();
-    let persistence = |reply: Reply| match reply {
-        Reply::Verbatim { text, .. } => String::from_utf8_lossy(&text).into_owned(),
-        other => panic!("{other:?}"),
-    };
-    let Reply::Integer(start) = caller.call("LASTSAVE").await else { panic!("a number") };
-    tokio::time::advance(Duration::from_secs(7)).await;
-    caller.call("MSET k v l v").await;
-    caller.call("DEL k").await;
-    let info = persistence(caller.call("INFO persistence").await);
-    assert!(info.contains("rdb_changes_since_last_save:3\r\n"), "{info}");
-    assert_eq!(caller.call("LASTSAVE").await, Reply::Integer(start));
-    assert_eq!(caller.call("BGSAVE").await, Reply::simple("Background saving started"));
-    assert_eq!(caller.call("LASTSAVE").await, Reply::Integer(start + 7));
-    let info = persistence(caller.call("INFO persistence").await);
-    assert!(info.contains("rdb_changes_since_last_save:0\r\n") && info.contains("rdb_saves:1\r\n"), "{info}");
-
-    caller.call("MULTI").await;
-    caller.call("BGSAVE").await;
-    // What Valkey says when it cannot fork at once; nobody waits for a turn here.
-    assert_eq!(caller.call("EXEC").await, Reply::Array(vec![Reply::simple("Background saving scheduled")]));
-}
-
-#[tokio::test]
-async fn what_a_connection_holds_counts_as_memory_until_it_lets_go() {
-    let mock = Arc::new(Mock::new().maxmemory(20_000));
-    let long = "x".repeat(30_000);
-    let holds: [(&[&str], &str); 5] = [
-        (&["MULTI", &format!("GET {long}")], "DISCARD"),
-        (&[&format!("WATCH {long}")], "UNWATCH"),
-        (&[&format!("SUBSCRIBE {long}")], "UNSUBSCRIBE"),
-        (&[&format!("PSUBSCRIBE {long}")], "RESET"),
-        (&["CLIENT TRACKING ON REDIRECT 1", &format!("GET {long}")], "FLUSHALL"),
-    ];
-    let mut neighbour = Caller::new(&mock);
-    for (commands, lets_go) in holds {
-        for leaves in [false, true] {
-            let mut holder = Caller::new(&mock);
-            // Beyond the limit once, as the last value that was stored may be.
-            neighbour.call("CONFIG SET maxmemory 0").await;
-            for command in commands {
-                let reply = holder.call(command).await;
-                assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
-            }
-            neighbour.call("CONFIG SET maxmemory 20000").await;
-            let full = neighbour.call("SET k v").await;
-            assert!(matches!(full, Reply::Error(_)), "{commands:.20?}");
-            assert!(matches!(neighbour.call("WATCH k").await, Reply::Error(_)));
-            match leaves {
-                true => drop(holder),
-                false => drop(holder.call(lets_go).await),
-            }
-            assert_eq!(neighbour.call("SET k v").await, Reply::OK, "{lets_go}, leaves: {leaves}");
-            let state = mock.state();
-            assert_eq!(state.used_memory(), state.stored(), "{lets_go}, leaves: {leaves}");
-        }
-    }
-}
-
 #[tokio::test]
 async fn keys_read_by_those_who_have_gone_are_not_remembered() {
     let mock = Arc::new(Mock::new());
@@ -449,5 +236,5 @@ async fn keys_read_by_those_who_have_gone_are_not_remembered() {
     stays.call("DEL both").await;
     stays.call("SET both v").await;
     let state = mock.state();
-    assert_eq!((state.tracking.keys(), state.tracking.bytes()), (0, 0));
+    assert_eq!(state.tracking.keys(), 0);
 }

@@ -5,8 +5,6 @@ use std::collections::vec_deque::Iter;
 
 use bytes::Bytes;
 
-use super::Tally;
-
 /// One end of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
@@ -20,20 +18,16 @@ pub(crate) enum End {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct List {
     items: VecDeque<Bytes>,
-    tally: Tally,
+    changes: u64,
 }
 
 impl List {
-    pub(super) fn tally(&self) -> Tally {
-        self.tally
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     pub(crate) fn len(&self) -> usize {
         self.items.len()
-    }
-
-    pub(crate) fn iter(&self) -> Iter<'_, Bytes> {
-        self.items.iter()
     }
 
     pub(crate) fn range(&self, range: std::ops::Range<usize>) -> Iter<'_, Bytes> {
@@ -45,7 +39,7 @@ impl List {
     }
 
     pub(crate) fn push(&mut self, end: End, item: Bytes) {
-        self.tally.add(item.len());
+        self.changes += 1;
         match end {
             End::Left => self.items.push_front(item),
             End::Right => self.items.push_back(item),
@@ -57,29 +51,22 @@ impl List {
             End::Left => self.items.pop_front(),
             End::Right => self.items.pop_back(),
         }?;
-        self.tally.remove(item.len());
+        self.changes += 1;
         Some(item)
     }
 
     /// Replaces the item at `index`. `false`: there is none.
     pub(crate) fn set(&mut self, index: usize, item: Bytes) -> bool {
         let Some(old) = self.items.get_mut(index) else { return false };
-        self.tally.remove(old.len());
-        self.tally.add(item.len());
+        self.changes += 1;
+        self.changes += 1;
         *old = item;
         true
     }
 
-    pub(crate) fn insert(&mut self, index: usize, item: Bytes) {
-        self.tally.add(item.len());
-        self.items.insert(index, item);
-    }
-
     /// Keeps the items of `range` only.
     pub(crate) fn trim(&mut self, range: std::ops::Range<usize>) {
-        for gone in self.items.range(..range.start).chain(self.items.range(range.end..)) {
-            self.tally.remove(gone.len());
-        }
+        self.changes += u64::from(range.len() < self.items.len());
         self.items.truncate(range.end);
         self.items.drain(..range.start);
     }
@@ -98,15 +85,7 @@ impl List {
             index += 1;
             found.binary_search(&(index - 1)).is_err()
         });
-        for _ in &found {
-            self.tally.remove(item.len());
-        }
+        self.changes += found.len() as u64;
         found.len()
-    }
-
-    /// Bytes in Valkey's compact form.
-    pub(super) fn listpack_len(&self) -> usize {
-        const HEADER: usize = 7;
-        HEADER + self.items.iter().map(|item| item.len() + if item.len() < 64 { 2 } else { 4 }).sum::<usize>()
     }
 }

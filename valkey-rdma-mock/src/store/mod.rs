@@ -1,7 +1,7 @@
 //! What the mock keeps: databases of keys, and a value of some type for each.
 //!
-//! Every type counts its own bytes and changes ([`Tally`]), so that [`Database::edit`] can keep the books for all of them: the
-//! memory limit, removal of what became empty, and who is to hear that a key changed.
+//! Every type counts its own changes. [`Database::edit`] compares the counts to find out whether a key changed, and removes
+//! values that have become empty.
 
 mod database;
 mod hash;
@@ -15,9 +15,9 @@ pub(super) use database::{Database, Expiry};
 pub(super) use hash::Hash;
 pub(super) use list::{End, List};
 pub(super) use set::Set;
-pub(super) use sorted_set::{Bound, LexBound, SortedSet};
-pub(super) use stream::{Consumer, Group, Pending, Stream, StreamId, number};
-pub(super) use value::{Kind, Tally, Value};
+pub(super) use sorted_set::{Bound, SortedSet};
+pub(super) use stream::{Group, Pending, Stream, StreamId, number};
+pub(super) use value::{Kind, Value};
 
 use bytes::Bytes;
 

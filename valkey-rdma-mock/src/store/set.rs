@@ -1,27 +1,20 @@
 //! Sets.
 
-use std::collections::BTreeSet;
-
 use bytes::Bytes;
 use indexmap::IndexSet;
 
-use super::{Tally, keep};
-use valkey_rdma_resp::integer;
+use super::keep;
 
-/// Members in the order Valkey shows those of small sets: as they came, or by value while all are integers.
+/// Members in insertion order, which is the order Valkey shows for small sets of words.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Set {
     members: IndexSet<Bytes>,
-    tally: Tally,
-    /// Members that are not integers.
-    words: usize,
-    /// A set of integers forgets that order when it gets its first word.
-    had_words: bool,
+    changes: u64,
 }
 
 impl Set {
-    pub(super) fn tally(&self) -> Tally {
-        self.tally
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -41,30 +34,13 @@ impl Set {
         self.members.iter()
     }
 
-    /// `true`: it is new.
+    /// Adds a member. `true`: it is new.
     pub(crate) fn insert(&mut self, member: &Bytes) -> bool {
         if self.members.contains(member) {
             return false;
         }
-        let number = integer::parse(member);
-        self.tally.add(member.len());
-        let orders = number.filter(|_| !self.had_words && self.members.len() < ORDERED);
-        match orders {
-            Some(number) => {
-                let at = self
-                    .members
-                    .partition_point(|other| integer::parse(other).is_some_and(|other| other < number));
-                self.members.shift_insert(at, keep(member));
-            }
-            None => {
-                self.members.insert(keep(member));
-            }
-        }
-        if number.is_none() {
-            self.words += 1;
-            self.had_words = true;
-        }
-        true
+        self.changes += 1;
+        self.members.insert(keep(member))
     }
 
     pub(crate) fn remove(&mut self, member: &[u8]) -> bool {
@@ -79,31 +55,10 @@ impl Set {
         } else {
             self.members.swap_remove_index(index)
         }?;
-        self.tally.remove(member.len());
-        if integer::parse(&member).is_none() {
-            self.words -= 1;
-        }
+        self.changes += 1;
         Some(member)
     }
-
-    pub(super) fn is_integers(&self) -> bool {
-        !self.had_words
-    }
-
-    pub(super) fn longest(&self) -> usize {
-        self.members.iter().map(Bytes::len).max().unwrap_or(0)
-    }
 }
 
-impl FromIterator<Bytes> for Set {
-    fn from_iter<I: IntoIterator<Item = Bytes>>(members: I) -> Self {
-        let mut set = Self::default();
-        for member in members.into_iter().collect::<BTreeSet<_>>() {
-            set.insert(&member);
-        }
-        set
-    }
-}
-
-/// Largest set whose order is kept (`set-max-intset-entries`).
+/// Largest set whose order is kept.
 const ORDERED: usize = 512;

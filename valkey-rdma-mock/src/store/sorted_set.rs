@@ -6,7 +6,7 @@ use std::ops::Bound as RangeBound;
 
 use bytes::Bytes;
 
-use super::{Tally, keep};
+use super::keep;
 
 /// A score: any number but NaN, in its natural order.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -34,26 +34,17 @@ pub(crate) struct Bound {
     pub(crate) exclusive: bool,
 }
 
-/// A limit of a range of members, all with the same score.
-#[derive(Debug, Clone)]
-pub(crate) enum LexBound {
-    Lowest,
-    Highest,
-    Inclusive(Bytes),
-    Exclusive(Bytes),
-}
-
 /// Members with scores, ordered by score and then by member.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SortedSet {
     scores: HashMap<Bytes, f64>,
     order: BTreeSet<(Score, Bytes)>,
-    tally: Tally,
+    changes: u64,
 }
 
 impl SortedSet {
-    pub(super) fn tally(&self) -> Tally {
-        self.tally
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -80,12 +71,12 @@ impl SortedSet {
                     self.order.insert((Score(score), member));
                 }
                 *old = score;
-                self.tally.change();
+                self.changes += 1;
             }
             return false;
         }
         let member = keep(member);
-        self.tally.add(2 * member.len());
+        self.changes += 1;
         self.order.insert((Score(score), member.clone()));
         self.scores.insert(member, score);
         true
@@ -93,7 +84,7 @@ impl SortedSet {
 
     pub(crate) fn remove(&mut self, member: &[u8]) -> Option<f64> {
         let (member, score) = self.scores.remove_entry(member)?;
-        self.tally.remove(2 * member.len());
+        self.changes += 1;
         self.order.remove(&(Score(score), member));
         Some(score)
     }
@@ -102,7 +93,7 @@ impl SortedSet {
     pub(crate) fn pop(&mut self, highest: bool) -> Option<(Bytes, f64)> {
         let (score, member) = if highest { self.order.pop_last() } else { self.order.pop_first() }?;
         self.scores.remove(&member);
-        self.tally.remove(2 * member.len());
+        self.changes += 1;
         Some((member, score.0))
     }
 
@@ -127,38 +118,5 @@ impl SortedSet {
             .into_iter()
             .map(|(score, member)| (member, score.0))
             .filter(move |(_, score)| within(*score))
-    }
-
-    /// The members from `min` to `max` in the order of bytes, which means something if all have the same score.
-    pub(crate) fn by_member(
-        &self,
-        min: &LexBound,
-        max: &LexBound,
-    ) -> impl DoubleEndedIterator<Item = (&Bytes, f64)> {
-        self.iter().filter(|(member, _)| min.is_below(member) && max.is_above(member))
-    }
-
-    pub(super) fn longest(&self) -> usize {
-        self.scores.keys().map(Bytes::len).max().unwrap_or(0)
-    }
-}
-
-impl LexBound {
-    fn is_below(&self, member: &Bytes) -> bool {
-        match self {
-            Self::Lowest => true,
-            Self::Highest => false,
-            Self::Inclusive(bound) => bound <= member,
-            Self::Exclusive(bound) => bound < member,
-        }
-    }
-
-    fn is_above(&self, member: &Bytes) -> bool {
-        match self {
-            Self::Lowest => false,
-            Self::Highest => true,
-            Self::Inclusive(bound) => bound >= member,
-            Self::Exclusive(bound) => bound > member,
-        }
     }
 }

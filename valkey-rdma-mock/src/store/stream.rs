@@ -5,7 +5,6 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use super::Tally;
 use valkey_rdma_resp::integer;
 
 /// Place of an entry in a stream: milliseconds since 1970, and a number among those of one millisecond.
@@ -26,7 +25,7 @@ pub(crate) struct Stream {
     pub(crate) max_deleted: StreamId,
     pub(crate) entries_added: u64,
     pub(crate) groups: BTreeMap<Bytes, Group>,
-    tally: Tally,
+    changes: u64,
 }
 
 /// A consumer group: what was delivered to whom, and not yet acknowledged.
@@ -100,8 +99,8 @@ impl fmt::Display for StreamId {
 }
 
 impl Stream {
-    pub(super) fn tally(&self) -> Tally {
-        self.tally
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -122,21 +121,19 @@ impl Stream {
         range.into_iter().flatten().map(|(id, fields)| (*id, fields))
     }
 
-    pub(crate) fn first_id(&self) -> Option<StreamId> {
-        self.entries.first_key_value().map(|(id, _)| *id)
-    }
-
     /// Appends an entry whose id is above all before.
     pub(crate) fn append(&mut self, id: StreamId, fields: Fields) {
-        self.tally.add(weight(&fields));
+        self.changes += 1;
         self.entries.insert(id, fields);
         self.last_id = id;
         self.entries_added += 1;
     }
 
     pub(crate) fn remove(&mut self, id: StreamId) -> bool {
-        let Some(fields) = self.entries.remove(&id) else { return false };
-        self.tally.remove(weight(&fields));
+        if self.entries.remove(&id).is_none() {
+            return false;
+        }
+        self.changes += 1;
         self.max_deleted = self.max_deleted.max(id);
         true
     }
@@ -144,17 +141,15 @@ impl Stream {
     /// Removes the oldest entry.
     pub(crate) fn remove_first(&mut self) -> bool {
         // Trimming is not deleting: it leaves no tombstone.
-        let Some((_, fields)) = self.entries.pop_first() else { return false };
-        self.tally.remove(weight(&fields));
+        if self.entries.pop_first().is_none() {
+            return false;
+        }
+        self.changes += 1;
         true
     }
 
     /// Says that something beside the entries has changed: groups, ids.
     pub(crate) fn touch(&mut self) {
-        self.tally.change();
+        self.changes += 1;
     }
-}
-
-fn weight(fields: &Fields) -> usize {
-    fields.iter().map(|field| field.len() + size_of::<Bytes>()).sum()
 }

@@ -3,7 +3,6 @@
 use bytes::Bytes;
 
 use super::{Hash, List, Set, SortedSet, Stream};
-use valkey_rdma_resp::integer;
 
 /// What a key holds.
 #[derive(Debug, Clone)]
@@ -26,44 +25,16 @@ pub(crate) trait Kind: Default {
     fn into_value(self) -> Value;
 }
 
-/// What a collection counts of itself.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
-    /// Bytes of what is in it, with what keeping them costs.
-    pub(crate) bytes: usize,
-    /// How often it was changed.
-    pub(crate) changes: u64,
-}
-
-impl Tally {
-    pub(crate) fn add(&mut self, len: usize) {
-        self.bytes += len + ITEM;
-        self.changes += 1;
-    }
-
-    pub(crate) fn remove(&mut self, len: usize) {
-        self.bytes -= len + ITEM;
-        self.changes += 1;
-    }
-
-    pub(crate) fn change(&mut self) {
-        self.changes += 1;
-    }
-}
-
-/// What keeping one item costs beside its bytes, roughly.
-const ITEM: usize = 64;
-
 impl Value {
-    /// Bytes and changes. A string is replaced as a whole and counts none.
-    pub(super) fn tally(&self) -> Tally {
+    /// How often this value has changed. A string is replaced as a whole and has no count.
+    pub(super) fn changes(&self) -> u64 {
         match self {
-            Self::String(bytes) => Tally { bytes: bytes.len(), changes: 0 },
-            Self::List(list) => list.tally(),
-            Self::Hash(hash) => hash.tally(),
-            Self::Set(set) => set.tally(),
-            Self::SortedSet(set) => set.tally(),
-            Self::Stream(stream) => stream.tally(),
+            Self::String(_) => 0,
+            Self::List(list) => list.changes(),
+            Self::Hash(hash) => hash.changes(),
+            Self::Set(set) => set.changes(),
+            Self::SortedSet(set) => set.changes(),
+            Self::Stream(stream) => stream.changes(),
         }
     }
 
@@ -89,30 +60,7 @@ impl Value {
             Self::Stream(_) => "stream",
         }
     }
-
-    /// What `OBJECT ENCODING` says of a value that was stored at once: how Valkey would keep it, with its default settings.
-    pub(crate) fn encoding(&self) -> &'static str {
-        match self {
-            Self::String(bytes) if bytes.len() <= 20 && integer::parse(bytes).is_some() => "int",
-            Self::String(bytes) if bytes.len() <= EMBEDDED => "embstr",
-            Self::String(_) => "raw",
-            // A node of 8 KiB; each item takes a few bytes more than itself.
-            Self::List(list) if list.listpack_len() <= 8192 => "listpack",
-            Self::List(_) => "quicklist",
-            Self::Hash(hash) if hash.len() <= 512 && hash.longest() <= 64 => "listpack",
-            Self::Hash(_) => "hashtable",
-            Self::Set(set) if set.is_integers() && set.len() <= 512 => "intset",
-            Self::Set(set) if set.len() <= 128 && set.longest() <= 64 => "listpack",
-            Self::Set(_) => "hashtable",
-            Self::SortedSet(set) if set.len() <= 128 && set.longest() <= 64 => "listpack",
-            Self::SortedSet(_) => "skiplist",
-            Self::Stream(_) => "stream",
-        }
-    }
 }
-
-/// Longest string that Valkey keeps in one piece with its object and its key, if the key is short.
-const EMBEDDED: usize = 110;
 
 impl Kind for Bytes {
     fn of(value: &Value) -> Option<&Self> {
