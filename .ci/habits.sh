@@ -20,7 +20,7 @@ habits() {
 \bof one's own\b	separate, dedicated, its own
 \b(is|are) to be\b	must, will
 \b(has its|have their) turn\b	runs, is scheduled
-\b(is|are) no (?!longer\b|more\b|less\b|later\b|earlier\b|wider\b|longer\b|larger\b|smaller\b|need\b|way\b|such\b|room\b)[a-z]+	is not a ...
+\b(?<!there )(is|are) no (?!longer\b|more\b|less\b|later\b|earlier\b|wider\b|longer\b|larger\b|smaller\b|need\b|way\b|such\b|room\b)[a-z]+	is not a ...
 \blooks? busily\b	busy-polls
 \bin vain\b	without success
 \bdaily bread\b	routine
