@@ -21,6 +21,10 @@ use crate::resp::Command;
 use crate::resp::Reply;
 use crate::stats::{ConnectionInfo, Purpose};
 
+/// The most bytes encoded straight into a send buffer. Larger batches contain large arguments, which are better written
+/// from where they are.
+const MAX_DIRECT: usize = 32 * 1024;
+
 /// A stream with a RESP decoder and a write buffer.
 pub(crate) struct RawConnection {
     pub(crate) socket: Socket,
@@ -63,6 +67,27 @@ impl RawConnection {
     pub(crate) fn drive_inline(&mut self) {
         let socket = mem::replace(&mut self.socket, Socket::Other(Box::new(empty())));
         self.socket = socket.driven();
+    }
+
+    /// Lets `fill` encode `len` bytes straight into the send buffer of an RDMA stream. Returns `false` if that is not
+    /// possible now: then `fill` was not called.
+    pub(crate) fn write_directly(
+        &mut self,
+        cx: &mut Context<'_>,
+        len: usize,
+        fill: &mut dyn FnMut(&mut [u8]) -> usize,
+    ) -> io::Result<bool> {
+        let Socket::Inline(stream) = &mut self.socket else { return Ok(false) };
+        if len > MAX_DIRECT || !self.write_buffer.is_written() {
+            return Ok(false);
+        }
+        match stream.poll_write_with(cx, len, fill)? {
+            Poll::Ready(_) => {
+                self.write_buffer.written_directly(len);
+                Ok(true)
+            }
+            Poll::Pending => Ok(false),
+        }
     }
 
     /// Writes everything in the write buffer.

@@ -45,7 +45,7 @@ impl WriteBuffer {
         self.forget_written();
         self.pushed += match commands {
             Commands::One(command) => self.pieces.push(command),
-            Commands::Many(joined) => self.pieces.append(&joined.pieces),
+            Commands::Many(pipeline) => self.pieces.append(&pipeline.encoded),
         } as u64;
     }
 
@@ -96,6 +96,13 @@ impl WriteBuffer {
     /// True if everything was accepted, to the end of a command.
     pub(crate) fn is_written(&self) -> bool {
         self.written == self.pushed && !self.open
+    }
+
+    /// Counts bytes that were written past this buffer, which is empty.
+    pub(crate) fn written_directly(&mut self, len: usize) {
+        debug_assert!(self.is_written(), "these bytes come before those in the buffer");
+        self.pushed += len as u64;
+        self.written += len as u64;
     }
 
     /// Drops what was not written.

@@ -165,12 +165,14 @@ impl Driver {
     /// # Panics
     /// If the stream does, which may be the user's own. The connection then ends, as it would on the connection task.
     pub(crate) fn send_inline(&mut self, request: Request) {
-        self.encode(request);
-        self.end_batch();
+        self.add(request);
         // Streams may rely on their runtime; the caller's thread may have none.
         let _entered = self.raw.runtime.enter();
-        let mut cx = Context::from_waker(&self.task);
-        match catch_unwind(AssertUnwindSafe(|| self.raw.poll_flush(&mut cx))) {
+        let task = std::mem::replace(&mut self.task, Waker::noop().clone());
+        let mut cx = Context::from_waker(&task);
+        let written = catch_unwind(AssertUnwindSafe(|| self.poll_end_batch(&mut cx)));
+        self.task = task;
+        match written {
             Ok(Poll::Ready(Ok(()))) => return self.writing = false,
             Ok(Poll::Ready(Err(error))) => self.write_error = Some(error),
             Ok(Poll::Pending) => {}
@@ -255,9 +257,9 @@ impl Driver {
                 if self.batch.commands == 0 || hold_back {
                     return Ok(());
                 }
-                self.end_batch();
             }
-            match self.raw.poll_flush(cx)? {
+            let written = if self.writing { self.raw.poll_flush(cx)? } else { self.poll_end_batch(cx)? };
+            match written {
                 Poll::Ready(()) => self.writing = false,
                 Poll::Pending => {
                     self.queue.pull(cx, &mut self.timer);
@@ -286,7 +288,7 @@ impl Driver {
         }
     }
 
-    /// Encodes a request into the batch, unless its caller has gone away.
+    /// Adds a request to the batch, unless its caller has gone away.
     fn take(&mut self, message: Message) {
         match (&mut self.shutdown, message) {
             (ShutdownState::Closing(waiting), Message::Close(done)) => waiting.push(done),
@@ -298,15 +300,15 @@ impl Driver {
                 let error = self.state.lost(&Arc::new(LostCause::Closed), request.may_have_run);
                 request.fail(error);
             }
-            (_, Message::Request(request)) if request.is_wanted() => self.encode(request),
+            (_, Message::Request(request)) if request.is_wanted() => self.add(request),
             (_, Message::Request(_)) => {}
         }
     }
 
-    fn encode(&mut self, mut request: Request) {
-        let begin = self.raw.write_buffer.pushed();
-        self.raw.write_buffer.push_all(&request.commands);
-        let end = self.raw.write_buffer.pushed();
+    /// Adds a request to the batch.
+    fn add(&mut self, mut request: Request) {
+        let begin = self.raw.write_buffer.pushed() + self.batch.bytes;
+        let end = begin + request.commands.encoded_len() as u64;
         // The server may run the first command of a pipeline before it has the others.
         let first_command_end = match &request.commands {
             Commands::One(_) => end,
@@ -323,12 +325,22 @@ impl Driver {
         self.in_flight.push(request, first_command_end, end);
     }
 
-    fn end_batch(&mut self) {
+    /// Ends the batch and encodes it: straight into the send buffer if possible, otherwise into the write buffer. Ready
+    /// when all of it was accepted by the stream.
+    fn poll_end_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let batch = std::mem::take(&mut self.batch);
+        let in_flight = &self.in_flight;
+        let written = self.raw.write_directly(cx, batch.bytes as usize, &mut |room| {
+            in_flight.unencoded().fold(0, |at, commands| at + commands.copy_to(&mut room[at..]))
+        });
+        if let Ok(false) = written {
+            in_flight.unencoded().for_each(|commands| self.raw.write_buffer.push_all(commands));
+        }
         self.in_flight.end_batch();
         self.writing = true;
         self.state.counters.batch(batch.commands);
         self.state.counters.in_flight(self.in_flight.commands());
+        if written? { Poll::Ready(Ok(())) } else { self.raw.poll_flush(cx) }
     }
 
     /// Ready once this side has ended the connection.

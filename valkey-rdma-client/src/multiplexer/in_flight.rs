@@ -9,7 +9,7 @@ use super::request::{ReplySink, Request};
 use crate::resp::EncodedPipeline;
 use crate::resp::{Commands, Reply};
 
-/// A request that was encoded.
+/// A request that belongs to a batch.
 struct Sent {
     request: Request,
     /// Replies in all.
@@ -32,12 +32,15 @@ pub(crate) struct InFlight {
     commands: usize,
     /// Batches with unanswered requests.
     batches: usize,
+    /// How many of the newest requests belong to the batch being filled: they are not encoded yet.
+    unencoded: usize,
 }
 
 impl InFlight {
     pub(crate) fn push(&mut self, request: Request, first_command_end: u64, ends_at: u64) {
         let count = request.commands.count();
         self.commands += count;
+        self.unencoded += 1;
         self.requests.push_back(Sent {
             request,
             count,
@@ -48,8 +51,14 @@ impl InFlight {
         });
     }
 
-    /// Ends a batch after the newest request.
+    /// The requests of the batch being filled, in order.
+    pub(crate) fn unencoded(&self) -> impl Iterator<Item = &Commands> {
+        self.requests.range(self.requests.len() - self.unencoded..).map(|sent| &sent.request.commands)
+    }
+
+    /// Ends a batch after the newest request. Its requests are encoded.
     pub(crate) fn end_batch(&mut self) {
+        self.unencoded = 0;
         if let Some(newest) = self.requests.back_mut() {
             newest.ends_batch = true;
             self.batches += 1;
@@ -72,8 +81,11 @@ impl InFlight {
         self.requests.is_empty()
     }
 
-    /// Delivers a reply to the oldest request. Returns `false` if there is none.
+    /// Delivers a reply to the oldest request. Returns `false` if no request was sent that is unanswered.
     pub(crate) fn answer(&mut self, reply: Reply) -> bool {
+        if self.requests.len() == self.unencoded {
+            return false;
+        }
         let Some(oldest) = self.requests.front_mut() else { return false };
         self.commands -= 1;
         oldest.missing -= 1;
@@ -105,14 +117,17 @@ impl InFlight {
         mut fail: impl FnMut(ReplySink, Deadline),
     ) -> Option<Instant> {
         let mut next = None;
-        for sent in &mut self.requests {
+        let encoded = self.requests.len() - self.unencoded;
+        for (at, sent) in self.requests.iter_mut().enumerate() {
             let Some(deadline) = sent.request.deadline else { continue };
             if deadline.at > now {
                 next = Some(next.map_or(deadline.at, |next: Instant| next.min(deadline.at)));
                 continue;
             }
             sent.request.deadline = None;
-            sent.request.commands = Commands::Many(EncodedPipeline::default());
+            if at < encoded {
+                sent.request.commands = Commands::Many(EncodedPipeline::default());
+            }
             fail(std::mem::replace(&mut sent.request.sink, ReplySink::Abandoned), deadline);
         }
         next
@@ -137,6 +152,7 @@ impl InFlight {
     pub(crate) fn drain(&mut self, written: u64) -> impl DoubleEndedIterator<Item = (Request, bool)> + '_ {
         self.commands = 0;
         self.batches = 0;
+        self.unencoded = 0;
         self.requests.drain(..).map(move |sent| (sent.request, sent.first_command_end <= written))
     }
 }

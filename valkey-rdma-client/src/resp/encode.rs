@@ -50,7 +50,11 @@ impl EncodeBuffer {
             self.push_bytes(part);
         }
         self.tail.extend_from_slice(&other.tail);
-        other.parts.iter().map(Bytes::len).sum::<usize>() + other.tail.len()
+        other.len()
+    }
+
+    fn len(&self) -> usize {
+        self.parts.iter().map(Bytes::len).sum::<usize>() + self.tail.len()
     }
 }
 
@@ -60,7 +64,7 @@ const TYPICAL: usize = 1024;
 /// Commands encoded one after the other, to be sent together.
 #[derive(Clone, Default)]
 pub(crate) struct EncodedPipeline {
-    pub(crate) pieces: EncodeBuffer,
+    pub(crate) encoded: EncodeBuffer,
     count: usize,
     /// Length of the first command.
     first: usize,
@@ -72,9 +76,9 @@ pub(crate) struct EncodedPipeline {
 impl EncodedPipeline {
     pub(crate) fn push(&mut self, command: &Command) {
         if self.count == 0 {
-            self.pieces.tail.reserve(TYPICAL);
+            self.encoded.tail.reserve(TYPICAL);
         }
-        let len = self.pieces.push(command);
+        let len = self.encoded.push(command);
         if self.count == 0 {
             self.first = len;
         }
@@ -128,9 +132,51 @@ impl Commands {
     pub(crate) fn count(&self) -> usize {
         match self {
             Self::One(_) => 1,
-            Self::Many(joined) => joined.count(),
+            Self::Many(pipeline) => pipeline.count(),
         }
     }
+
+    /// Length of the encoded commands in bytes.
+    pub(crate) fn encoded_len(&self) -> usize {
+        match self {
+            Self::One(command) => {
+                let (arguments, parts, tail) = command.encoded();
+                array_header_len(arguments) + parts.iter().map(Bytes::len).sum::<usize>() + tail.len()
+            }
+            Self::Many(pipeline) => pipeline.encoded.len(),
+        }
+    }
+
+    /// Copies the encoded commands to the start of `room`, which has space for them. Returns their length.
+    pub(crate) fn copy_to(&self, room: &mut [u8]) -> usize {
+        let mut at = 0;
+        let mut put = |bytes: &[u8]| {
+            room[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        match self {
+            Self::One(command) => {
+                let (arguments, parts, tail) = command.encoded();
+                if let 0..10 = arguments {
+                    put(&[b'*', b'0' + arguments as u8, b'\r', b'\n']);
+                } else {
+                    put(format!("*{arguments}\r\n").as_bytes());
+                }
+                parts.iter().for_each(|part| put(part));
+                put(tail);
+            }
+            Self::Many(pipeline) => {
+                pipeline.encoded.parts.iter().for_each(|part| put(part));
+                put(&pipeline.encoded.tail);
+            }
+        }
+        at
+    }
+}
+
+/// Length of `*3\r\n` and the like.
+fn array_header_len(arguments: usize) -> usize {
+    arguments.checked_ilog10().unwrap_or(0) as usize + 4
 }
 
 #[cfg(test)]
@@ -141,8 +187,8 @@ mod tests {
     fn commands_lie_one_behind_the_other() {
         let joined: EncodedPipeline =
             [&Command::from_args(["GET", "a"]), &Command::new("PING")].into_iter().collect();
-        assert_eq!(joined.pieces.tail, b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n*1\r\n$4\r\nPING\r\n");
-        assert!(joined.pieces.parts.is_empty());
+        assert_eq!(joined.encoded.tail, b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n*1\r\n$4\r\nPING\r\n");
+        assert!(joined.encoded.parts.is_empty());
         assert_eq!((joined.count(), joined.first()), (2, 20));
     }
 
@@ -151,7 +197,7 @@ mod tests {
         let big = Bytes::from(vec![b'x'; SHARED_FROM]);
         let joined: EncodedPipeline = [&Command::new("ECHO").arg_bytes(big.clone())].into_iter().collect();
         let mut pieces = EncodeBuffer::default();
-        let len = pieces.append(&joined.pieces);
+        let len = pieces.append(&joined.encoded);
         assert_eq!(len, joined.first());
         assert!(pieces.parts.iter().any(|part| part.as_ptr() == big.as_ptr()));
         let total = pieces.parts.iter().map(Bytes::len).sum::<usize>() + pieces.tail.len();
@@ -168,5 +214,26 @@ mod tests {
         joined.push(&incr);
         assert!(!joined.is_idempotent());
         assert_eq!(joined.limit(), Some(Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn the_length_and_the_copy_match_what_is_pushed() {
+        let mut many = Command::new("DEL");
+        for count in 1..120 {
+            let one = Commands::One(many.clone());
+            let pipeline = Commands::Many([&many, &Command::new("PING")].into_iter().collect());
+            for commands in [one, pipeline] {
+                let mut pushed = EncodeBuffer::default();
+                match &commands {
+                    Commands::One(command) => pushed.push(command),
+                    Commands::Many(pipeline) => pushed.append(&pipeline.encoded),
+                };
+                let expected: Vec<u8> = pushed.parts.iter().flatten().chain(&pushed.tail).copied().collect();
+                let mut room = vec![0; commands.encoded_len()];
+                assert_eq!(commands.copy_to(&mut room), room.len());
+                assert_eq!(room, expected, "{count} arguments");
+            }
+            many = many.arg("x".repeat(count));
+        }
     }
 }

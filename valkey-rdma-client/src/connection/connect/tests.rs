@@ -241,8 +241,9 @@ async fn the_emulated_device_connects_and_says_so() {
     assert_eq!((info.rx_window, info.tx_window), (Some(100_001), Some(65_536)));
     assert!(info.device.is_some());
     assert_eq!(client.command(["PING"]).await.expect("a reply").as_str(), Some("PONG"));
-    let before = client.stats().expect("a device").device.doorbells;
-    assert!(before > 0);
+    let before = client.stats().expect("a device").device;
+    assert!(before.doorbells > 0);
+    assert!(before.filled_in_place > 0, "the command is encoded straight into the send buffer");
     client.close().await;
     server.await.expect("no panic");
 }
