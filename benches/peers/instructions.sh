@@ -15,9 +15,9 @@ start_valkey "$server" "$address" "$log"
 
 # executed COMMAND...: instructions of a whole run.
 executed() {
-    local told
-    told=$(valgrind --tool=callgrind --callgrind-out-file=/dev/null "$@" 2>&1) || { echo "$told" >&2; return 1; }
-    sed -n 's/.*Collected : //p' <<<"$told"
+    local output
+    output=$(valgrind --tool=callgrind --callgrind-out-file=/dev/null "$@" 2>&1) || { echo "$output" >&2; return 1; }
+    sed -n 's/.*Collected : //p' <<<"$output"
 }
 
 # per_request REQUESTS COMMAND...: start and end cancel out between a short and a longer run.

@@ -62,7 +62,7 @@ pub(crate) enum RunError {
 }
 
 impl RunError {
-    /// Whether the user named something that is no Valkey server, or no sensible thing to do.
+    /// Whether the flags are wrong, or the server does not speak RESP.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             RunError::Fleet(FleetError::Dial(error)) | RunError::Dial(error) => error.is_not_valkey(),
@@ -96,7 +96,7 @@ pub(crate) struct Console<'a> {
 
 impl Console<'_> {
     fn say(&mut self, text: &str) {
-        // Nothing may end a wait before its time, not even that nobody reads.
+        // A reader that has gone away must not end a wait.
         let _ = writeln!(self.err, "{text}");
     }
 }
@@ -151,7 +151,7 @@ async fn measure(
     }
     let Bench { found, console, log, .. } = bench;
     log.map_or(Ok(()), IntervalLog::finish)?;
-    // Who interrupts while connections open keeps the results of the run before.
+    // After an interrupt while connections open, the results of the run before are kept.
     if !(interrupt.is_asked() && found.is_empty()) {
         outputs.write(&found)?;
     }

@@ -1,8 +1,8 @@
-//! `-t stream` and `-t echo`: the byte stream without RESP, so that network and server can be told apart.
+//! `-t stream` and `-t echo`: the byte stream without RESP, to measure the network without a server.
 //!
-//! The other end is this tool too, with `--serve-echo`. A connection begins with one byte that says what follows: `E`
-//! and everything is sent back, or `S` and everything is counted; after each message of a stream's last one the server
-//! sends the count as 8 bytes, big-endian, so that the sender knows that all has arrived.
+//! The other end is this tool too, with `--serve-echo`. The first byte of a connection selects what the server does: `E`
+//! sends everything back, `S` counts it. After the last message of a stream the server sends the count as 8 bytes,
+//! big-endian, so that the sender knows that all bytes have arrived.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -80,7 +80,7 @@ pub(crate) enum Error {
     /// A count that is not what was sent.
     #[error("{arrived} bytes arrived of {sent} that were sent")]
     Miscounted {
-        /// Told by the other end.
+        /// Reported by the other end.
         arrived: u64,
         /// Sent by this one.
         sent: u64,
@@ -101,7 +101,7 @@ impl Measured {
     /// Writes it as a table.
     ///
     /// # Errors
-    /// Whatever `out` fails with.
+    /// The error of `out`.
     pub(crate) fn write(&self, out: &mut dyn Write, target: &Target, ends: &Ends) -> io::Result<()> {
         let seconds = self.elapsed.as_secs_f64().max(1e-9);
         writeln!(
@@ -148,7 +148,7 @@ const ECHO: u8 = b'E';
 const SINK: u8 = b'S';
 /// Ends a stream: no message byte has this value.
 const END: u8 = 0xff;
-/// How long the messages under way may still take after an interrupt.
+/// How long messages in flight may take after an interrupt.
 const LAST_MESSAGE: Duration = Duration::from_secs(1);
 /// The pause after a connection could not be accepted, as without files to have.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -343,7 +343,7 @@ pub(crate) async fn serve(
     loop {
         tokio::select! {
             accepted = listener.accept() => {
-                // One that failed on its way in harms nobody else.
+                // A connection that failed affects no other.
                 match accepted {
                     Ok(stream) => drop(tokio::spawn(serve_one(Wire::Device(stream)))),
                     Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
@@ -386,10 +386,10 @@ async fn serve_one(wire: Wire) -> io::Result<()> {
 }
 
 /// What perftest's programs measure between the same machines, where they are installed: the reference for what the
-/// hardware can do. Their server has to run on the other side; this tells how.
+/// hardware can do. Their server must run on the other machine; if it does not, the output says how to start it.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// The error of `out`.
 pub(crate) async fn write_reference(
     out: &mut dyn Write,
     target: &Target,

@@ -1,7 +1,7 @@
-//! Two servers, or one over two transports, measured in turns.
+//! Two servers, or one over two transports, measured in alternating rounds.
 //!
-//! The machine's speed varies from one second to the next, so both take turns in short rounds, which one comes first
-//! alternates, and what is compared is the ratio within each round. Its interval says how sure the ratio is.
+//! The machine's speed varies from one second to the next. Rounds are therefore short, the order alternates, and the ratio
+//! is taken within each round. Its interval says how reliable it is.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(crate) struct Comparison {
 pub(crate) struct Side {
     /// Latencies, faults and counters of all rounds; its time is the sum of theirs.
     pub(crate) total: TestResult,
-    /// Each round by itself.
+    /// The rounds.
     pub(crate) rounds: Vec<Round>,
 }
 

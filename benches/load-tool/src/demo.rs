@@ -38,17 +38,17 @@ impl Default for Pace {
     }
 }
 
-/// Why there is no demo.
+/// Why the demo failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum DemoError {
     /// The mock could not listen on loopback.
     #[error("the mock server could not start")]
     Bind(#[from] BindError),
-    /// A thread or runtime could not be had.
+    /// A thread or runtime could not be created.
     #[error("the mock server could not start")]
     Thread(#[from] io::Error),
-    /// The mock's thread ended by itself.
+    /// The mock's thread ended early.
     #[error("the mock server ended before it listened; this is a bug")]
     MockEnded,
     /// The mock could not be reached.

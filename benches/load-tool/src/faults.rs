@@ -1,11 +1,11 @@
-//! What went wrong during a test: counted by kind, the first few told in full.
+//! What went wrong during a test: counted by kind, the first few kept in full.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 /// How many faults are kept in full; all are counted.
 const KEPT: usize = 5;
-/// How many kinds are told apart, so that a server with endless error codes cannot fill memory.
+/// How many kinds are counted separately, so that a server with endless error codes cannot fill memory.
 const KINDS: usize = 64;
 
 /// A reply that is not the right one, or a request without a reply.
@@ -51,7 +51,7 @@ pub(crate) enum FaultKind {
     NotPopulated,
     /// A thread of this tool ended by a bug.
     ThreadLost,
-    /// Kinds beyond the number that is told apart.
+    /// Kinds beyond the number that is counted separately.
     Other,
 }
 

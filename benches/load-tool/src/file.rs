@@ -9,7 +9,7 @@ pub(crate) fn write_file(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
-    let told = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-    let mut out = BufWriter::new(File::create(path).map_err(told)?);
-    write(&mut out).and_then(|()| out.flush()).map_err(told)
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let mut out = BufWriter::new(File::create(path).map_err(named)?);
+    write(&mut out).and_then(|()| out.flush()).map_err(named)
 }

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 
 use crate::faults::Faults;
 
-/// Shortest latency told apart from zero, in nanoseconds.
+/// Shortest latency that differs from zero, in nanoseconds.
 const SHORTEST_NS: u64 = 1;
 /// Longest latency recorded as itself, in nanoseconds; longer ones count as this.
 const LONGEST_NS: u64 = 60_000_000_000;
@@ -45,7 +45,7 @@ impl Latencies {
         Duration::from_nanos(self.histogram.value_at_quantile(quantile).min(self.histogram.max()))
     }
 
-    /// Number of latencies above `limit`, as far as the resolution tells.
+    /// Number of latencies above `limit`, within the resolution.
     #[cfg(test)]
     pub(crate) fn count_above(&self, limit: Duration) -> u64 {
         let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).min(LONGEST_NS);
@@ -163,7 +163,7 @@ pub(crate) struct Tally {
     pub(crate) parts: Vec<Latencies>,
     /// Replies over time.
     pub(crate) series: Series,
-    /// Latencies by the second, until somebody takes them; `None` if nobody wants them.
+    /// Latencies second by second, until they are taken; `None` if they are not recorded.
     pub(crate) intervals: Option<Intervals>,
     /// What went wrong.
     pub(crate) faults: Faults,
@@ -171,12 +171,12 @@ pub(crate) struct Tally {
     pub(crate) payload: u64,
     /// When the last reply came.
     pub(crate) last: Option<Duration>,
-    /// Latencies of the second under way, and which one it is.
+    /// Latencies of the current second, and its number.
     open: Option<(u64, Latencies)>,
 }
 
 impl Tally {
-    /// Nothing counted yet, of a test whose mix has so many `parts` (0: no mix).
+    /// An empty tally of a test whose mix has `parts` commands (0: without a mix).
     pub(crate) fn new(corrected: bool, parts: usize, intervals: bool) -> Tally {
         Tally {
             corrected: corrected.then(Latencies::default),

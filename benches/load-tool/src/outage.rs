@@ -29,7 +29,7 @@ struct State {
 }
 
 impl Outages {
-    /// So many connections are up.
+    /// The number of open connections.
     pub(crate) fn new(started: Instant, up: usize) -> Outages {
         Outages { started, state: Mutex::new(State { up, seen: Vec::new(), lost: 0 }) }
     }

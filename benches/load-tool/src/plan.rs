@@ -12,9 +12,9 @@ use crate::matrix::Axis;
 use crate::result::Shape;
 use crate::workload::{Counts, DefaultTest, Expect, Keys, Populate, Script, Sizes, Step, Template, Values};
 
-/// Largest amount of values that is under way on one connection while keys are written.
+/// Bytes of values that are in flight on one connection while keys are written.
 const POPULATE_BYTES: usize = 1 << 20;
-/// Largest number of commands that are under way on one connection while keys are written.
+/// Commands that are in flight on one connection while keys are written.
 const POPULATE_COMMANDS: usize = 64;
 /// Requests that are sent to see whether the keys of a test exist.
 const SAMPLE: u64 = 100;
@@ -56,7 +56,7 @@ pub(crate) struct Population {
 }
 
 impl Plan {
-    /// How long a lost server is waited for.
+    /// How long the tool tries to reach a lost server again.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// What the flags ask for. Reads standard input with `-x`.

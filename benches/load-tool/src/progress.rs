@@ -15,7 +15,7 @@ use crate::measure::{Series, Tally};
 pub(crate) enum Progress {
     /// A line, if standard error is a terminal.
     Line,
-    /// Rate over time, latencies and errors; once a second as lines, if standard error is no terminal.
+    /// Rate over time, latencies and errors; once a second as lines, if standard error is not a terminal.
     Live,
     /// Nothing.
     #[cfg(test)]
@@ -26,7 +26,7 @@ pub(crate) enum Progress {
 const REDRAW: Duration = Duration::from_millis(100);
 /// How often the dashboard is redrawn: it costs the load threads a moment.
 const REDRAW_LIVE: Duration = Duration::from_millis(500);
-/// How often a line is written where there is no terminal.
+/// How often a line is written without a terminal.
 const LINES: Duration = Duration::from_secs(1);
 /// Steps of the bar.
 const STEPS: u64 = 1000;
@@ -152,7 +152,7 @@ fn numbers(tally: &Tally) -> String {
     )
 }
 
-/// The rate over time as a row of blocks, the newest at the right; the step under way is not shown.
+/// The rate over time as a row of blocks, the newest at the right; without the current step.
 fn curve(series: &Series) -> String {
     const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let rates: Vec<f64> = series.rates().collect();

@@ -16,7 +16,7 @@ pub(crate) trait Want {
 /// What one string must be.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Wanted<'a> {
-    /// So many bytes.
+    /// Any bytes of this length.
     Len(usize),
     /// These bytes.
     Bytes(&'a [u8]),
@@ -146,7 +146,7 @@ impl Seen {
     }
 }
 
-/// As much of a text as a story needs.
+/// The start of a text, for messages.
 #[derive(Debug, Clone, Copy)]
 struct Text {
     bytes: [u8; Text::MOST],

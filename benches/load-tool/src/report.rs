@@ -50,7 +50,7 @@ impl Format {
     /// Writes what is measured, on what and how, where people read it.
     ///
     /// # Errors
-    /// Whatever `out` fails with.
+    /// The error of `out`.
     pub(crate) fn write_setup(self, out: &mut dyn Write, run: &RunInfo) -> io::Result<()> {
         match self.form {
             Form::Table(style) => table::write_setup(out, run, style),
@@ -61,7 +61,7 @@ impl Format {
     /// Writes what comes before the first test.
     ///
     /// # Errors
-    /// Whatever `out` fails with.
+    /// The error of `out`.
     pub(crate) fn write_head(self, out: &mut dyn Write, run: &RunInfo) -> io::Result<()> {
         match self.form {
             Form::Table(style) => table::write_head(out, run, style),
@@ -73,7 +73,7 @@ impl Format {
     /// Writes the result of a test as soon as it has ended.
     ///
     /// # Errors
-    /// Whatever `out` fails with.
+    /// The error of `out`.
     pub(crate) fn write_test(
         self,
         out: &mut dyn Write,
@@ -91,7 +91,7 @@ impl Format {
     /// Writes what comes after the last test.
     ///
     /// # Errors
-    /// Whatever `out` fails with.
+    /// The error of `out`.
     pub(crate) fn write_tail(self, out: &mut dyn Write, results: &[TestResult]) -> io::Result<()> {
         match self.form {
             Form::Table(style) => table::write_tail(out, results, style),

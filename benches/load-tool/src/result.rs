@@ -27,7 +27,7 @@ pub(crate) struct RunInfo {
     pub(crate) environment: Environment,
 }
 
-/// How many requests are under way at once, and how they are arranged.
+/// How many requests are in flight at once, on which connections and tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// Number of connections.

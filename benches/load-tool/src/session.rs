@@ -1,4 +1,4 @@
-//! Tests on the connections to one server: what they need is prepared, then they are measured.
+//! Tests on the connections to one server: prepares what a test needs, then measures it.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::report::IntervalLog;
 use crate::result::{RunInfo, TestResult};
 use crate::workload::{Populate, Script};
 
-/// The connections to one server, and what is to be done with them.
+/// The connections to one server, and the plan of the tests on them.
 #[derive(Debug)]
 pub(crate) struct Session {
     fleet: Fleet,
@@ -41,7 +41,7 @@ impl Session {
         Ok(fleet.map(|fleet| Session { fleet, plan, interrupt: interrupt.clone(), last: None }))
     }
 
-    /// What is to be done.
+    /// The plan of the tests.
     pub(crate) fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -50,24 +50,24 @@ impl Session {
     pub(crate) async fn info(&self) -> RunInfo {
         let (target, opened) = (self.fleet.target(), self.fleet.opened());
         let link = &opened.link;
-        let mut told = target.endpoint.protocol().to_string().to_uppercase();
+        let mut text = target.endpoint.protocol().to_string().to_uppercase();
         if let Some(device) = &link.device {
-            told.push_str(&format!(", device {device}"));
+            text.push_str(&format!(", device {device}"));
         }
         if let Some(mtu) = link.mtu {
-            told.push_str(&format!(", active MTU {mtu} bytes"));
+            text.push_str(&format!(", active MTU {mtu} bytes"));
         }
         if let (Some(ours), Some(theirs)) = (link.rx_window, link.tx_window) {
-            told.push_str(&format!(", windows {ours} bytes ours, {theirs} bytes theirs"));
+            text.push_str(&format!(", windows {ours} bytes ours, {theirs} bytes theirs"));
         }
         if target.transport() == "emulated" {
-            told.push_str(" (software, not RDMA)");
+            text.push_str(" (software, not RDMA)");
         }
         let server = server_version(target).await;
         RunInfo {
             target: target.to_string(),
             transport: target.transport(),
-            link: told,
+            link: text,
             shape: self.plan.shape.clone(),
             connect_time: opened.time,
             environment: Environment::look(link, server, &target.endpoint.polling().to_string()),
@@ -190,21 +190,21 @@ impl Session {
     }
 
     async fn load(&self, library: &str) -> Result<(), Fault> {
-        let told = |what: String| Fault {
+        let failed = |what: String| Fault {
             kind: FaultKind::NotPopulated,
             story: format!("FUNCTION LOAD, which this test needs: {what}"),
         };
-        let client = dial_client(self.fleet.target()).await.map_err(|error| told(error.to_string()))?;
+        let client = dial_client(self.fleet.target()).await.map_err(|error| failed(error.to_string()))?;
         let load = Command::new("FUNCTION").arg("LOAD").arg("REPLACE").arg(library);
         let loading = client.execute(load);
         match self.plan.reply_timeout() {
             None => loading.await,
             Some(limit) => tokio::time::timeout(limit, loading)
                 .await
-                .map_err(|_| told(format!("no reply within {limit:?} (--reply-timeout)")))?,
+                .map_err(|_| failed(format!("no reply within {limit:?} (--reply-timeout)")))?,
         }
         .map(drop)
-        .map_err(|error| told(error.to_string()))
+        .map_err(|error| failed(error.to_string()))
     }
 }
 

@@ -1,4 +1,4 @@
-//! `--sweep`: how fast the server can go before it gets slow.
+//! `--sweep`: the highest rate that the server sustains.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const STEPS: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 const HALVINGS: usize = 4;
 /// A server keeps up if its last reply comes so early that the time for sending is at least this share of the whole.
 const KEEPS_UP: f64 = 0.98;
-/// Without a target, latency is good up to so many times that of the lightest load.
+/// Without a target, a p99 is acceptable up to this multiple of the lightest load's.
 const KNEE: f64 = 5.0;
 
 /// One rate.
@@ -102,8 +102,8 @@ pub(crate) async fn sweep(
         }
         let p99 = result.latencies().quantile(0.99);
         let limit = *sweep.limit.get_or_insert(p99.mul_f64(KNEE));
-        // What was due is known exactly, all of it was sent, and the time that took tells whether the server kept up:
-        // random arrivals are not always as many as their rate says.
+        // All requests that were due have been sent, so the time they took shows whether the server kept up. The rate
+        // cannot show it, because the number of random arrivals varies.
         let kept_up = result.elapsed.mul_f64(KEEPS_UP) <= each;
         let is_good = result.is_right() && kept_up && p99 <= limit;
         if is_good {

@@ -1,4 +1,4 @@
-//! What the user typed and nobody else should read.
+//! Secrets from the command line, hidden in debug output.
 
 use std::fmt;
 

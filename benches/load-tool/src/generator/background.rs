@@ -30,7 +30,7 @@ impl Background {
     /// Waits until everything that began has ended. Returns whether it has within `limit`.
     pub(crate) async fn finish(self, limit: Duration) -> bool {
         let ended = async {
-            // Nothing tells when a task of somebody else ends.
+            // There is no notification when another task ends.
             let mut look = interval(LOOK);
             while alive() > self.before {
                 look.tick().await;

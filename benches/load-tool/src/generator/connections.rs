@@ -22,7 +22,7 @@ use crate::interrupt::Interrupt;
 pub(super) enum Drive {
     /// Directly, by a task each.
     Direct,
-    /// Through the client library, by so many tasks on each.
+    /// Through the client library, by this number of tasks on each.
     Shared(usize),
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Target {
     pub(crate) socket: Option<PathBuf>,
     /// Whether connections ask for invalidation messages (`--enable-tracking`).
     pub(crate) tracking: bool,
-    /// With whom they share completion queues, if they do.
+    /// The completion queue that the connections share, if any.
     group: Option<SharedCq>,
 }
 
@@ -125,8 +125,8 @@ pub(crate) async fn dial_plain(target: &Target) -> Result<Wire, DialError> {
     connect(target, &Deadline::of(&target.endpoint)).await.map_err(|cause| DialError::new(target, cause))
 }
 
-/// Work requests that each of several connections may have under way, in either direction. A connection has one pipeline at a
-/// time, whose replies come in few messages; were they more than that, the server's device would wait and send again. And the
+/// Work requests that each of several connections may have outstanding, in either direction. A connection has one pipeline at
+/// a time, whose replies arrive in few messages. If there are more, the server's device waits and sends again. And the
 /// shallower their queues, the more connections share a completion queue: 63 on soft-RoCE, where it has 32767 entries.
 const SHALLOW: u32 = 256;
 
@@ -150,7 +150,7 @@ pub(crate) async fn dial_client(target: &Target) -> Result<Client, DialError> {
     Ok(client)
 }
 
-/// Losses are for this tool to see and to count: a connection that came back by itself would hide them.
+/// Without automatic reconnects, because the tool itself detects and counts losses.
 fn plain() -> ClientConfig {
     let mut config = ClientConfig::default();
     config.reconnect(None).command_timeout(None);
@@ -235,7 +235,7 @@ async fn resolve(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, ConnectCause> {
     Ok(found.map_err(|error| ConnectCause::Resolve(Arc::new(error)))?.collect())
 }
 
-/// Tries addresses in turn, each with an equal share of the time left. The last failure is told.
+/// Tries addresses one after the other, each with an equal share of the time left. Returns the last failure.
 async fn try_each<F>(
     deadline: &Deadline,
     addresses: &[SocketAddr],

@@ -45,12 +45,12 @@ impl Link {
         &self.wire
     }
 
-    /// For a task that does nothing but exchange requests and replies.
+    /// Driven by the task that exchanges requests and replies.
     fn at_work(self) -> Link {
         Link { wire: self.wire.driven(), ..self }
     }
 
-    /// For nobody, until the next work.
+    /// Driven in the background, until the next job.
     fn at_rest(self) -> Link {
         Link { wire: self.wire.resting(), ..self }
     }

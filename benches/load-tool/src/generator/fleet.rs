@@ -41,14 +41,14 @@ pub(crate) struct Opened {
     pub(crate) link: LinkInfo,
 }
 
-/// Why there is no fleet.
+/// Why the connections could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum FleetError {
     /// The server could not be reached, or refused us.
     #[error(transparent)]
     Dial(#[from] DialError),
-    /// A thread or its runtime could not be had.
+    /// A thread or its runtime could not be created.
     #[error("no threads could be started; raise the limits of threads and open files, or use fewer threads")]
     Thread(#[from] io::Error),
 }
@@ -73,11 +73,9 @@ impl Drop for LoadThread {
 }
 
 impl Fleet {
-    /// Opens all connections of `shape` to `target`; `say` is told what the user should know while it waits. `None`: the
-    /// user interrupted.
+    /// Opens all connections of `shape` to `target`; `say` receives notices for the user. `None`: the user interrupted.
     ///
-    /// When this has failed, or was interrupted, the process may end: nothing is under way then whose loss a server may
-    /// not survive.
+    /// After a failure or an interrupt the process may end: no connect is pending then that a server needs to survive.
     ///
     /// # Errors
     /// [`FleetError`] if not all connections could be opened.
@@ -107,18 +105,18 @@ impl Fleet {
                 notices: notices.clone(),
             };
             let (orders, taken) = mpsc::unbounded_channel();
-            let (tell, told) = oneshot::channel();
-            let main = move || load_thread::main(plan, tell, taken);
+            let (report, opened) = oneshot::channel();
+            let main = move || load_thread::main(plan, report, taken);
             let thread = thread::Builder::new().name(format!("load-{number}")).spawn(main)?;
             threads.push(LoadThread { target, orders: Some(orders), thread: Some(thread) });
-            ready.push(told);
+            ready.push(opened);
         }
         drop(notices);
 
         let all = async {
             let (mut link, mut failure, mut whole) = (None, None, true);
-            for told in ready {
-                match told.await.map_err(|_| io::Error::other("a thread ended"))?? {
+            for opened in ready {
+                match opened.await.map_err(|_| io::Error::other("a thread ended"))?? {
                     Ok(Some(opened)) => drop(link.get_or_insert(opened)),
                     Ok(None) => whole = false,
                     Err(error) => drop(failure.get_or_insert(error)),
@@ -181,7 +179,7 @@ impl Fleet {
     }
 }
 
-/// A job under way.
+/// A job in progress.
 #[derive(Debug)]
 pub(crate) struct Running {
     run: Arc<Run>,
@@ -190,7 +188,7 @@ pub(crate) struct Running {
     interrupt: Interrupt,
 }
 
-/// Looks at a job under way.
+/// Reads the state of a job in progress.
 #[derive(Debug, Clone)]
 pub(crate) struct Watch {
     run: Arc<Run>,
@@ -333,7 +331,7 @@ mod tests {
         let interrupt = Interrupt::never();
         Runtime::new().unwrap().block_on(async {
             let fleet = Fleet::open(target, &shape, &interrupt, &mut |_| {}).await.unwrap().unwrap();
-            // More than one connection can do, at times that binary fractions can tell exactly.
+            // More than one connection can do, at times that binary fractions represent exactly.
             let pace = Pace::Open { rate: (1 << 20) as f64, arrivals: Arrivals::Constant };
             let limit = Limit::Time(Duration::from_micros(31_250));
             let result = fleet.start(plan.job(&plan.scripts[0], limit, pace)).finish().await;

@@ -22,9 +22,9 @@ pub(crate) enum Verify {
 /// When a job ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Limit {
-    /// After so many requests.
+    /// After this number of requests.
     Requests(u64),
-    /// After so much time.
+    /// After this time.
     Time(Duration),
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// A job that begins now on so many connections.
+    /// A job that starts now.
     pub(crate) fn new(job: Job, connections: usize) -> Run {
         let started = Instant::now();
         Run {
@@ -142,7 +142,7 @@ impl Run {
         }
     }
 
-    /// How far the job is after so many replies, from 0 to 1.
+    /// Progress of the job after `replies`, from 0 to 1.
     pub(super) fn progress(&self, replies: u64) -> f64 {
         let share = match self.job.limit {
             Limit::Requests(requests) => {
@@ -199,7 +199,7 @@ impl Run {
         }
     }
 
-    /// Whether the job ends by itself when the server is gone: when every request was drawn.
+    /// Whether the job ends without the server: every request was drawn.
     pub(super) fn is_drained(&self) -> bool {
         matches!(self.job.limit, Limit::Requests(_)) && self.left() == 0
     }

@@ -1,7 +1,7 @@
 //! Opens many connections, and leaves no server with a half-made one.
 //!
 //! A Valkey server does not survive a client that vanishes between its connect request and the accept (spec clause
-//! H-6). After a failure or an interrupt no connect is begun, and those under way over a device are awaited.
+//! H-6). After a failure or an interrupt no connect is started, and pending connects over a device are awaited.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,17 +22,17 @@ const LONGEST_WAIT: Duration = Duration::from_secs(9);
 /// What all threads that open connections share.
 #[derive(Debug)]
 pub(crate) struct Opening {
-    /// How many connects are under way at once. A server accepts one after the other, and pins memory for each: the
+    /// How many connects are pending at once. A server accepts one after the other, and pins memory for each: the
     /// last of many would spend its deadline waiting for the others.
     at_once: Semaphore,
     failed: AtomicBool,
-    /// Whether connects under way may be dropped: over TCP.
+    /// Whether pending connects may be dropped: over TCP.
     droppable: bool,
     interrupt: Interrupt,
 }
 
 impl Opening {
-    /// How many connects are under way at once.
+    /// How many connects are pending at once.
     pub(crate) const AT_ONCE: usize = 8;
 
     /// Nothing opened yet.
@@ -107,7 +107,7 @@ where
                     }
                     Some(Err(error)) => match error.try_into_panic() {
                         Ok(panic) => std::panic::resume_unwind(panic),
-                        Err(_) => unreachable!("nobody aborts a connect"),
+                        Err(_) => unreachable!("connects are never aborted"),
                     },
                     None => {}
                 }
@@ -121,7 +121,7 @@ where
     }
 }
 
-/// Lets the transport complete the connects that were given up, within reason; `say` tells the user about a longer wait.
+/// Waits, within limits, until the transport has completed abandoned connects; `say` reports a longer wait.
 pub(crate) async fn complete(background: Background, interrupt: &Interrupt, mut say: impl FnMut(&str)) {
     if background.finish(QUIET_WAIT).await {
         return;

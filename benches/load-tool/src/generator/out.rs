@@ -91,7 +91,7 @@ impl Sink for Out {
 mod tests {
     use super::*;
 
-    /// Writes all of it, so many bytes at a time.
+    /// Writes all of it, `step` bytes at a time.
     fn written(mut out: Out, step: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         while !out.is_empty() {

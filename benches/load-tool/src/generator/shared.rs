@@ -23,7 +23,7 @@ pub(super) struct Slot {
     client: Mutex<Client>,
     /// Held while the connection is opened anew, so that one task does it.
     renewing: tokio::sync::Mutex<()>,
-    /// Whether the job under way has waited for the server in vain.
+    /// Whether the current job has given up the server.
     given_up: AtomicBool,
     /// Counts the connections that were opened here.
     generation: AtomicU64,

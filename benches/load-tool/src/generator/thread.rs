@@ -15,7 +15,7 @@ use super::usage::Usage;
 use crate::counters::Counters;
 use crate::interrupt::Interrupt;
 
-/// What a thread is to do.
+/// What a thread must do.
 pub(super) struct Plan {
     pub(super) target: Arc<Target>,
     pub(super) drive: Drive,
@@ -26,7 +26,7 @@ pub(super) struct Plan {
     pub(super) notices: mpsc::UnboundedSender<String>,
 }
 
-/// What a thread tells when its connections are open; `None` if they are not and nobody is to blame.
+/// What a thread reports when it has opened its connections; `None` if it was interrupted.
 pub(super) type Ready = Result<Option<LinkInfo>, DialError>;
 
 /// A job for a thread.
@@ -43,7 +43,7 @@ pub(super) struct Part {
     pub(super) usage: Usage,
 }
 
-/// The thread: opens its connections, then does what it is told until nobody is left to tell it.
+/// The thread: opens its connections, then runs jobs until the fleet is dropped.
 pub(super) fn main(
     plan: Plan,
     ready: oneshot::Sender<std::io::Result<Ready>>,
@@ -72,7 +72,7 @@ pub(super) fn main(
             return;
         }
         while let Some(order) = orders.recv().await {
-            let part = obey(&plan, &mut connections, &order.run, &order.share).await;
+            let part = run_job(&plan, &mut connections, &order.run, &order.share).await;
             let _ = order.done.send(part);
         }
         drop(connections);
@@ -88,7 +88,7 @@ pub(super) fn main(
     runtime.shutdown_background();
 }
 
-async fn obey(plan: &Plan, connections: &mut Connections, run: &Arc<Run>, share: &Arc<Share>) -> Part {
+async fn run_job(plan: &Plan, connections: &mut Connections, run: &Arc<Run>, share: &Arc<Share>) -> Part {
     let tasks = match plan.drive {
         Drive::Direct => 1,
         Drive::Shared(tasks) => tasks,

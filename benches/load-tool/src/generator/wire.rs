@@ -34,7 +34,7 @@ impl Wire {
         }
     }
 
-    /// The same for one task that is never idle: between two replies it only sends. Until it [rests](Self::resting).
+    /// The same, driven by the one task that uses it and is never idle, until [`resting`](Self::resting).
     pub(super) fn driven(self) -> Wire {
         match self {
             Wire::Device(stream) => Wire::Inline(stream.into_inline()),
@@ -42,7 +42,7 @@ impl Wire {
         }
     }
 
-    /// The same for nobody in particular.
+    /// The same, driven by a background task again.
     pub(super) fn resting(self) -> Wire {
         match self {
             Wire::Inline(stream) => Wire::Device(stream.into_stream()),

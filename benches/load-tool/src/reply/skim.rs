@@ -1,11 +1,14 @@
 //! Reads replies from bytes as they arrive, in pieces of any size, without keeping them.
+//!
+//! Not `valkey_rdma_resp::Decoder`, because that returns whole strings: here the bytes of a string are compared while they
+//! arrive, so that checking a value of 512 MiB needs a read buffer of 64 KiB.
 
 use super::{Byte, Kind, Seen, Want, Wanted, Wrong, difference};
 
-/// What came is no RESP.
+/// The bytes are not RESP.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ReplyError {
-    /// A reply starts with a byte that is no type.
+    /// A reply starts with a byte that is not a type.
     #[error("the server's reply starts with {0:#04x}, which is not a RESP type; is this a Valkey server?")]
     UnknownType(u8),
     /// A length that is none.
@@ -36,7 +39,7 @@ pub(crate) struct Skimmer {
     string: Option<Bulk>,
     /// The start of a line whose end has not come.
     partial: Vec<u8>,
-    /// Whether the reply under way is a push message, which answers nothing.
+    /// Whether the current reply is a push message, which answers no request.
     push: bool,
     seen: Seen,
 }
@@ -171,7 +174,7 @@ impl Skimmer {
         }
     }
 
-    /// A member came that is no string, perhaps where one must be.
+    /// A member arrived that is not a string, perhaps where one is expected.
     fn no_string(&mut self, want: &impl Want) {
         if let Some(element) = self.element()
             && let Some(wanted) = want.string(element)
@@ -211,7 +214,7 @@ impl Skimmer {
         }
     }
 
-    /// Takes bytes of the string under way: how many, and whether it has ended.
+    /// Takes bytes of the current string. Returns how many, and whether it has ended.
     fn string(&mut self, input: &[u8], want: &impl Want) -> Result<(usize, bool), ReplyError> {
         let Some(string) = &mut self.string else { return Ok((0, false)) };
         let body = input.len().min(string.len.saturating_sub(string.at));
@@ -360,7 +363,7 @@ mod tests {
     #[test]
     fn wrong_strings_are_told_by_their_first_difference() {
         let want = Values(&[b"abcd", b"efgh"]);
-        for (input, told) in [
+        for (input, expected) in [
             (&b"*2\r\n$4\r\nabcd\r\n$4\r\nefgh\r\n"[..], "Array 2 0  false None"),
             (
                 b"*2\r\n$4\r\nabcd\r\n$4\r\nefXh\r\n",
@@ -372,7 +375,7 @@ mod tests {
             (b"*2\r\n*1\r\n:1\r\n$4\r\nefgh\r\n", "Array 2 0  false Some((0, Type { wanted: 4 }))"),
             (b"$-1\r\n", "Nil 0 0  false Some((0, Missing { wanted: 4 }))"),
         ] {
-            assert_eq!(skim(input, &want), [told]);
+            assert_eq!(skim(input, &want), [expected]);
         }
     }
 

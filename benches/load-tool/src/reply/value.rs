@@ -5,7 +5,7 @@ use valkey_rdma_client::{ServerError, Value};
 use super::{Kind, Seen, Want, Wanted, Wrong, difference};
 
 impl Seen {
-    /// Notes what is to be seen of `reply`, before which nothing was.
+    /// Records what `reply` is. Must be called on an empty record.
     pub(crate) fn see(&mut self, reply: Result<&Value, &ServerError>, want: &impl Want) {
         match reply {
             Ok(value) => self.value(value, want, true),
@@ -82,7 +82,7 @@ impl Seen {
                     (_, None) => {}
                 }
             }
-            _ if top => {} // Its kind tells.
+            _ if top => {} // Its kind says it.
             Value::Error(_) => {}
             _ => self.note(element, Wrong::Type { wanted: wanted.len() }),
         }

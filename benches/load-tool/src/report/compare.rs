@@ -15,7 +15,7 @@ const SHOWN: [Counter; 4] =
 /// Writes who is compared.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// The error of `out`.
 pub(crate) fn write_compare_head(out: &mut dyn Write, runs: &[RunInfo], style: Style) -> io::Result<()> {
     for (name, run) in ["this ", "other"].iter().zip(runs) {
         writeln!(out, "{} {}  {}, {}", style.bold(name), run.target, run.transport, run.link)?;
@@ -29,7 +29,7 @@ pub(crate) fn write_compare_head(out: &mut dyn Write, runs: &[RunInfo], style: S
 /// Writes comparisons, a pair of rows each.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// The error of `out`.
 pub(crate) fn write_comparisons(
     out: &mut dyn Write,
     names: [&str; 2],
@@ -49,7 +49,7 @@ pub(crate) fn write_comparisons(
             let workload = if number == 0 { label(comparison) } else { String::new() };
             let latencies = side.total.latencies();
             let ms = |quantile| latencies.quantile(quantile).as_secs_f64() * 1e3;
-            let ratio = ratio.map_or(String::new(), told);
+            let ratio = ratio.map_or(String::new(), with_interval);
             write!(
                 out,
                 "{workload:width$} {name:9} {:>11.0} {} {:>9.3} {:>9.3} {:>9.3} {:>8.2}",
@@ -77,7 +77,7 @@ pub(crate) fn write_comparisons(
 /// Writes how the other figures relate, and what to make of them.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// The error of `out`.
 pub(crate) fn write_ratios(
     out: &mut dyn Write,
     names: [&str; 2],
@@ -96,19 +96,19 @@ pub(crate) fn write_ratios(
             comparison.ratio(|round| round.p99),
             comparison.ratio(|round| round.cpu),
         ]
-        .map(|ratio| format!(" {:>21}", told(ratio)))
+        .map(|ratio| format!(" {:>21}", with_interval(ratio)))
         .concat();
         let rounds = format!("{} of {}", comparison.usable_rounds(), comparison.sides[0].rounds.len());
         writeln!(out, "{:width$}{ratios} {rounds:>10}", label(comparison))?;
     }
     writeln!(
         out,
-        "Ratios within rounds, in which both took turns; an interval that contains 1 shows no difference."
+        "Ratios are taken within rounds, in which both were measured; an interval that contains 1 shows no difference."
     )
 }
 
 /// A ratio with its interval, if there are two rounds at least.
-fn told(ratio: Ratio) -> String {
+fn with_interval(ratio: Ratio) -> String {
     if ratio.low.is_finite() && ratio.high.is_finite() {
         format!("{:.2} ({:.2} to {:.2})", ratio.mean, ratio.low, ratio.high)
     } else {

@@ -8,7 +8,7 @@ use crate::result::TestResult;
 /// Writes the faults of `result`, or nothing if there are none.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// The error of `out`.
 pub(crate) fn write_faults(out: &mut dyn Write, result: &TestResult, style: Style) -> io::Result<()> {
     let faults = &result.tally.faults;
     write_outages(out, result, style)?;

@@ -34,8 +34,8 @@ impl IntervalLog {
         IntervalLog { path, open: None, failed: None }
     }
 
-    /// Adds seconds of the test `title`, which began at `started`. A failure is told when all is over: the test
-    /// is worth more than its log.
+    /// Adds seconds of the test `title`, which began at `started`. A failure is reported by
+    /// [`finish`](Self::finish), so that it does not end the test.
     pub(crate) fn append(&mut self, title: &str, started: Instant, intervals: &Intervals) {
         if self.failed.is_none() {
             self.failed = self.try_append(title, started, intervals).err();
@@ -47,11 +47,11 @@ impl IntervalLog {
     /// # Errors
     /// The first failure.
     pub(crate) fn finish(mut self) -> io::Result<()> {
-        let told =
+        let named =
             |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", self.path.display()));
         match self.failed.take() {
-            Some(error) => Err(told(error)),
-            None => self.open.map_or(Ok(()), |mut open| open.out.flush()).map_err(told),
+            Some(error) => Err(named(error)),
+            None => self.open.map_or(Ok(()), |mut open| open.out.flush()).map_err(named),
         }
     }
 
@@ -106,7 +106,7 @@ mod tests {
             written.extend(over.iter().map(|(second, latencies)| (second, latencies.count())));
             log.append("GET", started, &over);
         }
-        assert_eq!(written, [(0, 2), (1, 1)], "the second under way is not over");
+        assert_eq!(written, [(0, 2), (1, 1)], "the current second is not complete");
         log.append("GET", started, &tally.take_intervals(u64::MAX));
         log.append("SET", started + at(10_000), &Tally::new(false, 0, true).take_intervals(u64::MAX));
         log.finish().unwrap();

@@ -28,7 +28,7 @@ const QUANTILES: [(&str, f64); 8] = [
 /// Writes all that was found.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// The error of `out`.
 pub(crate) fn write(out: &mut dyn Write, found: &Found) -> io::Result<()> {
     let tests: Vec<Value> = found.tests.iter().map(|(run, result)| test(run, result)).collect();
     let sweeps: Vec<Value> = found.sweeps.iter().map(|(run, sweep)| self::sweep(run, sweep)).collect();

@@ -53,7 +53,7 @@ pub(crate) fn draw(found: &Found) -> Result<String, String> {
     Ok(svg)
 }
 
-/// Colours that people with any kind of sight can tell apart (Okabe and Ito).
+/// Colours for all kinds of colour vision (Okabe and Ito).
 const COLORS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),

@@ -29,8 +29,8 @@ mod tests {
         let system = || io::Error::from(io::ErrorKind::OutOfMemory);
         let device = TransportError::Device { call: "ibv_alloc_pd", source: system() };
         let demo = RunError::from(DemoError::from(BindError::from(device)));
-        let told = format!("the mock server could not start: ibv_alloc_pd failed: {}", system());
-        assert_eq!(story(&demo), told);
+        let text = format!("the mock server could not start: ibv_alloc_pd failed: {}", system());
+        assert_eq!(story(&demo), text);
         let thread = RunError::from(DemoError::from(system()));
         assert_eq!(story(&thread), format!("the mock server could not start: {}", system()));
         let output = RunError::from(system());

@@ -9,7 +9,7 @@ use crate::sweep::Sweep;
 /// Writes all rates that were tried, in rising order, and the best one.
 ///
 /// # Errors
-/// Whatever `out` fails with.
+/// The error of `out`.
 pub(crate) fn write_sweep(out: &mut dyn Write, sweep: &Sweep, style: Style) -> io::Result<()> {
     let heads = format!(
         "{:12} {:>12} {:>12} {:>10} {:>10} {:>12} {:>12} {:>8} {:>8}",

@@ -67,14 +67,14 @@ pub(super) fn write_setup(out: &mut dyn Write, run: &RunInfo, style: Style) -> i
 /// Writes where this is measured, in one line.
 pub(super) fn write_environment(out: &mut dyn Write, run: &RunInfo, style: Style) -> io::Result<()> {
     let facts = run.environment.facts.iter().filter(|fact| fact.0 != "device" && fact.0 != "mtu");
-    let told: Vec<String> = facts
+    let shown: Vec<String> = facts
         .map(|(name, value)| match *name {
             "tool" | "server" | "kernel" | "machine" | "cpu" => value.clone(),
             "cpus" => format!("{value} CPUs"),
             name => format!("{name} {value}"),
         })
         .collect();
-    writeln!(out, "{} {}", style.bold("measured   "), told.join(", "))
+    writeln!(out, "{} {}", style.bold("measured   "), shown.join(", "))
 }
 
 pub(super) fn write_test(

@@ -1,4 +1,4 @@
-//! Which command lines are accepted, and what the others are told.
+//! Which command lines are accepted, and the errors of the others.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -201,20 +201,20 @@ fn the_readmes_table_has_every_flag_and_no_other() {
         .flat_map(|line| line.split_whitespace().take_while(|word| word.starts_with('-')))
         .map(|flag| flag.trim_end_matches(',').to_owned())
         .collect();
-    // What is refused is told with its reason, so the table has it too.
+    // Refused flags are in the table too, with the reason.
     let refused = REFUSED.iter().map(|(flag, _)| format!("--{flag}"));
     flags.extend(refused.chain(["-e".to_owned()]));
     let readme = include_str!("../../README.md");
     let rows = readme.lines().filter(|line| line.starts_with("| `-"));
-    let mut told: Vec<String> = rows
+    let mut printed: Vec<String> = rows
         .filter_map(|row| row.split(" | ").next())
         .flat_map(|cell| cell.split([' ', '`', ',']))
         .filter(|word| word.starts_with('-'))
         .map(str::to_owned)
         .collect();
     flags.sort_unstable();
-    told.sort_unstable();
-    assert_eq!(told, flags);
+    printed.sort_unstable();
+    assert_eq!(printed, flags);
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn the_other_server_of_a_comparison_is_asked_the_same_way() {
     assert_eq!(other.password(), Some("secret"));
     let other = others("-u valkey://:secret@a/2 -3 --compare emulated://b").unwrap().unwrap().endpoint;
     assert_eq!((other.protocol(), other.database()), (Protocol::Resp3, 2));
-    assert_eq!(other.password(), None, "another host is not told");
+    assert_eq!(other.password(), None, "another host does not get it");
     let line = "-u emulated://a --rx-size 65536 --poll busy --compare emulated://b";
     let other = others(line).unwrap().unwrap().endpoint;
     assert_eq!((other.rx_size(), other.polling()), (Some(65536), Polling::Busy));

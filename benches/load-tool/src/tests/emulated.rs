@@ -104,7 +104,7 @@ async fn the_table_says_that_the_device_is_software() {
     assert!(table.contains("doorbells") && table.contains("windows"), "{table}");
 }
 
-/// A listener that accepts nothing by itself, and how to reach it.
+/// A listener that does not accept until asked, and how to reach it.
 async fn unattended() -> (Listener, Target) {
     let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let listener = Listener::bind(DeviceKind::Emulated, loopback, &TransportConfig::default()).await.unwrap();
@@ -125,21 +125,21 @@ async fn connect_only(
         async move { dial(&target).await }
     })
     .await;
-    let told = RefCell::new(String::new());
+    let printed = RefCell::new(String::new());
     if !matches!(opened, Ok(Some(_))) {
-        complete(background, interrupt, |text| *told.borrow_mut() = text.to_owned()).await;
+        complete(background, interrupt, |text| *printed.borrow_mut() = text.to_owned()).await;
     }
-    (opened, told.into_inner())
+    (opened, printed.into_inner())
 }
 
-/// Clause H-6: the process ends after this, and what it has under way with it.
+/// Clause H-6: the process ends after this, with all pending connects.
 #[tokio::test(start_paused = true)]
-async fn connects_given_up_are_completed_before_the_failure_is_told() {
+async fn connects_given_up_are_completed_before_the_failure_is_reported() {
     let (mut listener, target) = unattended().await;
     let taken = Cell::new(0);
     let tool = async {
-        let (opened, told) = connect_only(&target, 3, &Interrupt::never()).await;
-        (opened, told, taken.get())
+        let (opened, printed) = connect_only(&target, 3, &Interrupt::never()).await;
+        (opened, printed, taken.get())
     };
     let server = async {
         sleep(Endpoint::DEFAULT_TIMEOUT * 2).await;
@@ -148,18 +148,18 @@ async fn connects_given_up_are_completed_before_the_failure_is_told() {
             taken.set(taken.get() + 1);
         }
     };
-    let ((opened, told, taken), ()) = tokio::join!(tool, server);
+    let ((opened, printed, taken), ()) = tokio::join!(tool, server);
     let failure = opened.unwrap_err().to_string();
     assert!(failure.contains("no answer within 5s"), "{failure}");
-    assert!(told.contains("abandoned connects"), "{told}");
+    assert!(printed.contains("abandoned connects"), "{printed}");
     assert_eq!(taken, 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_never_accepts_is_not_waited_for_for_ever() {
     let (_listener, target) = unattended().await;
-    let (opened, told) = connect_only(&target, 1, &Interrupt::never()).await;
-    assert!(opened.is_err() && told.contains("Ctrl-C ends at once"), "{told}");
+    let (opened, printed) = connect_only(&target, 1, &Interrupt::never()).await;
+    assert!(opened.is_err() && printed.contains("Ctrl-C ends at once"), "{printed}");
 }
 
 /// Clause H-6 again.
@@ -188,7 +188,7 @@ async fn an_interrupt_begins_no_connects_and_awaits_those_under_way() {
         () = server => unreachable!("it accepts for ever"),
     };
     assert!(opened.is_err() || opened.is_ok_and(|opened| opened.is_none()), "interrupted");
-    assert_eq!(taken, Opening::AT_ONCE, "those under way, and no more");
+    assert_eq!(taken, Opening::AT_ONCE, "the pending ones, and no more");
 }
 
 #[tokio::test]

@@ -42,7 +42,7 @@ impl FromStr for Distribution {
             ["zipf"] => Ok(Distribution::Zipf { exponent: 0.99 }),
             ["zipf", exponent] => {
                 let exponent = number(exponent).filter(|e| *e > 0.0 && *e <= 10.0).ok_or_else(bad)?;
-                // At exactly 1 the closed form below has a hole; nobody can tell the neighbour from it.
+                // The closed form below is not defined at exactly 1; its neighbour gives the same keys.
                 Ok(Distribution::Zipf { exponent: if exponent == 1.0 { 1.000_001 } else { exponent } })
             }
             ["hot", keys, accesses] => {

@@ -6,7 +6,7 @@ use crate::reply::{Byte, Kind, Seen, Wrong};
 /// The right reply, as far as it can be known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expect {
-    /// Anything but an error: commands of the user's own.
+    /// Anything but an error: for commands that the user gives.
     Anything,
     /// This status.
     Status(&'static str),
@@ -20,13 +20,13 @@ pub(crate) enum Expect {
     String,
     /// A string, or no value.
     StringOrNil,
-    /// An array of at most so many members.
+    /// An array with at most this number of members.
     Array(usize),
-    /// An array of at least one and at most so many members.
+    /// An array with at least one and at most this number of members.
     Items(usize),
     /// The value of the key that the command names.
     Value,
-    /// The values of all so many keys that the command names.
+    /// The values of this number of keys, all that the command names.
     Values(usize),
 }
 
@@ -57,7 +57,7 @@ impl Expect {
         }
     }
 
-    /// Tells what is wrong with the reply to `request`; for replies that [`is_met`](Self::is_met) turned down.
+    /// What is wrong with the reply to `request`, for which [`is_met`](Self::is_met) is false.
     #[cold]
     pub(crate) fn fault(self, request: &str, seen: &Seen) -> Fault {
         let (kind, what) = self.complaint(seen);
@@ -76,7 +76,7 @@ impl Expect {
                 (kind, format!("value {element}: {what}"))
             }
             Some((_, wrong)) => difference(wrong),
-            None => (FaultKind::WrongReply, format!("expected {}, got {}", self.wanted(), told(seen))),
+            None => (FaultKind::WrongReply, format!("expected {}, got {}", self.wanted(), describe(seen))),
         }
     }
 
@@ -116,7 +116,7 @@ fn difference(wrong: Wrong) -> (FaultKind, String) {
 }
 
 /// A reply in a few words, whatever it holds.
-fn told(seen: &Seen) -> String {
+fn describe(seen: &Seen) -> String {
     match seen.kind {
         Kind::Status => format!("the status \"{}\"", seen.text().escape_ascii()),
         Kind::Bulk => format!("a string of {} bytes", seen.len),

@@ -51,16 +51,16 @@ impl Step {
         if self.template.is_inline() {
             return self.template.name().to_owned();
         }
-        let mut told = self.template.name().to_owned();
+        let mut text = self.template.name().to_owned();
         if let Some(first) = self.template.first_argument(keys, values, request) {
-            told.push(' ');
-            told.push_str(&first[..first.len().min(40)].escape_ascii().to_string());
+            text.push(' ');
+            text.push_str(&first[..first.len().min(40)].escape_ascii().to_string());
         }
-        told
+        text
     }
 }
 
-/// Why commands of the user's own were refused.
+/// Why the user's commands were refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum ScriptError {
@@ -91,7 +91,7 @@ impl Script {
     /// it if that is not 1.
     ///
     /// # Errors
-    /// [`ScriptError`] if that is no sequence of commands.
+    /// [`ScriptError`] if that is not a sequence of commands.
     pub(crate) fn from_words(words: &[Vec<u8>], random: bool) -> Result<Script, ScriptError> {
         let mut steps = Vec::new();
         for command in words.split(|word| word == b";") {

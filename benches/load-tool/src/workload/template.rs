@@ -27,7 +27,7 @@ enum Piece {
     Fixed(Vec<u8>),
     /// Twelve digits: the number of this slot.
     Digits(usize),
-    /// `$LENGTH\r\n` of an argument of so many fixed bytes and the values of these slots.
+    /// `$LENGTH\r\n` of an argument of `fixed` bytes and the values of these slots.
     Length { fixed: usize, values: Vec<Option<usize>> },
     /// The value that belongs to this slot's number; to 0 if there is none.
     Value(Option<usize>),

@@ -5,7 +5,7 @@ use valkey_rdma_client::BufferPool;
 
 use super::{Sizes, mix};
 
-/// Values of so many bytes are sent from where they are, or handed to the client library, without being copied first.
+/// Values of this length or more are sent, or handed to the client library, without being copied first.
 pub(crate) const SHARED_FROM: usize = 8 * 1024;
 
 /// The values of all keys: windows into one shared pseudo-random pattern.
@@ -31,7 +31,7 @@ impl Values {
         let total = sizes.longest() + spare as usize;
         let pattern = if pooled {
             let pool = BufferPool::new(1, total).expect("values are far shorter than 4 GiB");
-            let mut buffer = pool.try_take().expect("nobody else has it");
+            let mut buffer = pool.try_take().expect("it is the only buffer in use");
             fill(&mut buffer);
             buffer.freeze()
         } else {

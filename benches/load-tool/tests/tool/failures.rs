@@ -10,10 +10,10 @@ use valkey_rdma_testkit::{Child, Signal};
 use crate::scripted::{Keyspace, Script, Server, right, stderr, stdout, tool, tool_at};
 
 fn assert_one_line(output: &std::process::Output, status: i32, said: &str) {
-    let told = stderr(output);
-    assert_eq!(output.status.code(), Some(status), "{told}");
-    assert!(told.starts_with("error: ") && told.contains(said), "{told}");
-    assert_eq!((told.lines().count(), stdout(output)), (1, ""), "{told}");
+    let printed = stderr(output);
+    assert_eq!(output.status.code(), Some(status), "{printed}");
+    assert!(printed.starts_with("error: ") && printed.contains(said), "{printed}");
+    assert_eq!((printed.lines().count(), stdout(output)), (1, ""), "{printed}");
 }
 
 #[test]
@@ -43,15 +43,15 @@ fn help_and_version_succeed() {
 }
 
 #[test]
-fn nothing_listening_is_told() {
-    // Bound, so that nobody else gets the port, and not listening.
+fn nothing_listening_is_reported() {
+    // Bound, so that the port stays free, and not listening.
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     assert_one_line(&tool_at(socket.local_addr().unwrap(), ""), 1, "connection refused");
 }
 
 #[test]
-fn nothing_listening_on_the_emulated_device_is_told() {
+fn nothing_listening_on_the_emulated_device_is_reported() {
     // As above.
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -60,7 +60,7 @@ fn nothing_listening_on_the_emulated_device_is_told() {
 }
 
 #[test]
-fn a_server_that_is_no_valkey_server_is_told_with_status_2() {
+fn a_server_that_is_no_valkey_server_is_reported_with_status_2() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     std::thread::spawn(move || {
@@ -72,7 +72,7 @@ fn a_server_that_is_no_valkey_server_is_told_with_status_2() {
 }
 
 #[test]
-fn running_out_of_files_is_told_with_its_cause() {
+fn running_out_of_files_is_reported_with_its_cause() {
     let server = Server::start(right);
     // Enough for the tool itself, not for 50 connections.
     let script = "ulimit -n 24; exec \"$0\" --url \"$1\"";
@@ -88,7 +88,7 @@ fn hangs_up(_: &[Vec<u8>], _: &Keyspace) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn a_peer_that_closes_in_the_handshake_is_told() {
+fn a_peer_that_closes_in_the_handshake_is_reported() {
     let server = Server::start(hangs_up);
     assert_one_line(&tool_at(server.addr, ""), 1, "handshake");
 }
@@ -103,7 +103,7 @@ fn wants_a_password(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn a_wrong_password_is_told_and_not_shown() {
+fn a_wrong_password_is_reported_and_not_shown() {
     let server = Server::start(wants_a_password);
     let port = server.addr.port().to_string();
     let output = tool(&["--transport", "tcp", "-p", &port, "-a", "hunter2"]);
@@ -162,13 +162,13 @@ fn a_reply_that_never_arrives_ends_the_run_and_is_named() {
         let server = Server::start(script);
         // RESP3, whose handshake has no PING.
         let output = tool_at(server.addr, "-3 -t ping_mbulk -n 100 -c 2 -P 3 -q --reply-timeout 0.2");
-        let told = stderr(&output);
-        assert_eq!(output.status.code(), Some(1), "{told}");
-        assert!(told.contains("no reply 6") && told.contains("not sent 94"), "{told}");
+        let printed = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{printed}");
+        assert!(printed.contains("no reply 6") && printed.contains("not sent 94"), "{printed}");
         let story = format!(
             "PING: no complete reply within 200ms (--reply-timeout): {partial} bytes of it arrived, 2 more"
         );
-        assert!(told.contains(&story), "{told}");
+        assert!(printed.contains(&story), "{printed}");
     }
 }
 
@@ -187,11 +187,11 @@ fn tasks_that_share_a_connection_do_not_wait_for_ever_either() {
             "-3 -t ping_mbulk -n 100 -c 2 --tasks-per-connection 2 {pipeline} -q --reply-timeout 0.2"
         );
         let output = tool_at(server.addr, &flags);
-        let told = stderr(&output);
-        assert_eq!(output.status.code(), Some(1), "{told}");
+        let printed = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{printed}");
         assert!(
-            told.contains("PING: no complete reply within 200ms") && told.contains("not sent "),
-            "{told}"
+            printed.contains("PING: no complete reply within 200ms") && printed.contains("not sent "),
+            "{printed}"
         );
     }
 }

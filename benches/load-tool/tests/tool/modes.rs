@@ -89,7 +89,7 @@ fn sequences_are_one_request_and_as_many_replies_as_commands() {
 }
 
 #[test]
-fn a_schedule_is_kept_and_told() {
+fn a_schedule_is_kept_and_reported() {
     let mock = mock();
     for flags in
         ["--rps 20000", "--rps 20000 --arrivals poisson --threads 2", "--rps 20000 --tasks-per-connection 4"]
@@ -174,7 +174,7 @@ fn results_are_written_for_the_tools_of_hdrhistogram() {
 }
 
 #[test]
-fn a_sweep_tells_a_rate_for_each_step() {
+fn a_sweep_shows_a_rate_for_each_step() {
     let mock = mock();
     let output = tool_at(mock.addr, "-t ping_mbulk -c 2 --sweep --duration 0.02 --target-p99 60000");
     assert!(stdout(&output).contains("p99 within 60000.000 ms"), "{}", stdout(&output));

@@ -1,4 +1,4 @@
-//! Right replies end with status 0; any wrong one is seen, counted, told, and ends with status 1.
+//! Right replies end with status 0; any wrong one is detected, counted and reported, and ends with status 1.
 
 use crate::scripted::{Keyspace, Script, Server, bulk, right, stderr, stdout, tool_at};
 
@@ -31,8 +31,11 @@ fn a_get_test_writes_no_keys_unless_asked() {
     let server = Server::start(right);
     let output = tool_at(server.addr, "-t get -r 40 -n 1000 -c 3 -q");
     assert_eq!(output.status.code(), Some(1));
-    let told = stderr(&output);
-    assert!(told.contains("keys to read do not exist") && told.contains("--populate missing"), "{told}");
+    let printed = stderr(&output);
+    assert!(
+        printed.contains("keys to read do not exist") && printed.contains("--populate missing"),
+        "{printed}"
+    );
     assert!(server.keys.lock().unwrap().is_empty());
 }
 
@@ -75,8 +78,8 @@ fn a_warm_up_reads_only_keys_that_were_written() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
 }
 
-/// Runs 100 GETs of 8 bytes, one of whose replies a script spoils, and returns what is told about it.
-fn told_about(script: Script) -> String {
+/// Runs 100 GETs of 8 bytes, one of whose replies a script spoils, and returns the report.
+fn report_of(script: Script) -> String {
     let server = Server::start(script);
     let output =
         tool_at(server.addr, "-t get --populate all -r 100 -n 1000 -c 2 -P 4 -d 8 --verify full --csv");
@@ -99,9 +102,9 @@ fn one_wrong_byte(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
 
 #[test]
 fn one_wrong_byte_is_seen() {
-    let told = told_about(one_wrong_byte);
-    assert!(told.starts_with("error: GET: ") && told.contains("(wrong bytes "), "{told}");
-    assert!(told.contains("GET key:000000000007: byte 5 is "), "{told}");
+    let printed = report_of(one_wrong_byte);
+    assert!(printed.starts_with("error: GET: ") && printed.contains("(wrong bytes "), "{printed}");
+    assert!(printed.contains("GET key:000000000007: byte 5 is "), "{printed}");
 }
 
 fn short_value(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
@@ -113,8 +116,8 @@ fn short_value(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
 
 #[test]
 fn a_short_value_is_seen() {
-    let told = told_about(short_value);
-    assert!(told.contains("GET key:000000000007: 7 bytes, expected 8"), "{told}");
+    let printed = report_of(short_value);
+    assert!(printed.contains("GET key:000000000007: 7 bytes, expected 8"), "{printed}");
 }
 
 fn value_of_another_key(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
@@ -126,8 +129,11 @@ fn value_of_another_key(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>>
 
 #[test]
 fn the_value_of_another_key_is_seen() {
-    let told = told_about(value_of_another_key);
-    assert!(told.contains("(wrong bytes ") && told.contains("GET key:000000000007: byte 0 is "), "{told}");
+    let printed = report_of(value_of_another_key);
+    assert!(
+        printed.contains("(wrong bytes ") && printed.contains("GET key:000000000007: byte 0 is "),
+        "{printed}"
+    );
 }
 
 fn error_reply(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
@@ -139,9 +145,9 @@ fn error_reply(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
 
 #[test]
 fn an_error_reply_is_counted_under_its_code_and_the_test_goes_on() {
-    let told = told_about(error_reply);
-    assert!(told.contains("(server error OOM "), "{told}");
-    assert!(told.contains("GET key:000000000007: OOM command not allowed"), "{told}");
+    let printed = report_of(error_reply);
+    assert!(printed.contains("(server error OOM "), "{printed}");
+    assert!(printed.contains("GET key:000000000007: OOM command not allowed"), "{printed}");
 }
 
 fn refused_writes(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
@@ -152,9 +158,12 @@ fn refused_writes(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn keys_that_cannot_be_written_are_told_and_not_read() {
-    let told = told_about(refused_writes);
-    assert!(told.contains("keys not written 1") && told.contains("server error READONLY 100"), "{told}");
+fn keys_that_cannot_be_written_are_reported_and_not_read() {
+    let printed = report_of(refused_writes);
+    assert!(
+        printed.contains("keys not written 1") && printed.contains("server error READONLY 100"),
+        "{printed}"
+    );
 }
 
 fn closes_on_get(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
@@ -163,9 +172,9 @@ fn closes_on_get(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
 
 #[test]
 fn a_server_that_hangs_up_is_connected_to_again_for_every_request() {
-    let told = told_about(closes_on_get);
-    assert!(told.contains("(connection lost 1000)") && told.contains("connections lost"), "{told}");
-    assert!(told.contains("GET key:0000") && told.contains("closed the connection"), "{told}");
+    let printed = report_of(closes_on_get);
+    assert!(printed.contains("(connection lost 1000)") && printed.contains("connections lost"), "{printed}");
+    assert!(printed.contains("GET key:0000") && printed.contains("closed the connection"), "{printed}");
 }
 
 #[test]
@@ -197,11 +206,11 @@ fn faults_of_one_test_do_not_hide_the_other_tests() {
     let output = tool_at(server.addr, "-n 10 -c 2 -t ping_mbulk,set,get -q");
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(stdout(&output).lines().count(), 3);
-    let told = stderr(&output);
-    assert!(told.starts_with("error: PING_MBULK: 10 wrong (wrong reply 10)"), "{told}");
+    let printed = stderr(&output);
+    assert!(printed.starts_with("error: PING_MBULK: 10 wrong (wrong reply 10)"), "{printed}");
     assert!(
-        told.contains("expected PONG, got the status \"PONX\"") && told.contains("... and 5 more"),
-        "{told}"
+        printed.contains("expected PONG, got the status \"PONX\"") && printed.contains("... and 5 more"),
+        "{printed}"
     );
 }
 

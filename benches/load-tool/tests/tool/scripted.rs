@@ -1,4 +1,4 @@
-//! A server on TCP that keeps what is SET and can be told to answer wrongly, and runs of the tool against it.
+//! A server on TCP that keeps what is SET and answers wrongly on request, and runs of the tool against it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

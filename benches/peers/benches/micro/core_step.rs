@@ -82,7 +82,7 @@ impl Pair {
                     let SendOp::WriteWithImm { imm, .. } = request.op else { continue };
                     self.arrive(side, request, Outcome::Written { byte_len: request.local.len, imm }, &[]);
                 }
-                Work::Disconnect => panic!("nobody ends this"),
+                Work::Disconnect => panic!("neither side disconnects"),
             }
         }
     }

@@ -23,7 +23,7 @@ fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-/// 64 bytes there and back over a stream, with nobody else at work.
+/// 64 bytes there and back over a stream, without other load.
 pub(crate) fn round_trip(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("stream");
     group.throughput(Throughput::Elements(1));

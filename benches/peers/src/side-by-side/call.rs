@@ -7,7 +7,7 @@ use crate::programs::Programs;
 use crate::server::Server;
 
 impl Programs {
-    /// The call that makes a contender send so many requests, with values of so many bytes.
+    /// The command line that makes a contender send `requests`, with values of `value_len` bytes.
     pub(crate) fn call(
         &self,
         contender: &Contender,

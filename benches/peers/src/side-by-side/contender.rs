@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::told::{self, Told};
+use crate::figures::{self, Figures};
 
 /// How a program reaches its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(crate) enum Program {
         clients: u32,
         pipeline: u32,
     },
-    /// Tasks that share a connection of a client library, on a runtime of so many threads.
+    /// Tasks that share a connection of a client library, on a runtime of `threads` threads.
     Library {
         library: Library,
         tasks: u32,
@@ -49,9 +49,9 @@ pub(crate) enum Library {
 pub(crate) enum Perftest {
     /// `ib_write_bw`: what the device itself carries.
     WriteBandwidth,
-    /// `ib_write_lat`: both sides look at their memory until the other's write is there.
+    /// `ib_write_lat`: both sides read their memory until the other's write arrives.
     WriteLatency,
-    /// `ib_send_lat`: both sides poll their completion queue, as whoever awaits a message must.
+    /// `ib_send_lat`: both sides poll their completion queue, as a receiver of messages must.
     SendLatency,
 }
 
@@ -72,7 +72,7 @@ pub(crate) enum ServerKind {
     Valkey,
     /// Ours.
     Mock,
-    /// Ours, with a processor that does nothing but look for completions.
+    /// Ours, busy-polling.
     BusyMock,
 }
 
@@ -139,8 +139,8 @@ impl Contender {
         self
     }
 
-    /// The same with a processor that does nothing but look for completions, if it is ours.
-    pub(crate) fn looking_busily(mut self) -> Self {
+    /// The same with busy-polling, if it is ours.
+    pub(crate) fn busy_polling(mut self) -> Self {
         if let Program::Ours { busy, .. } = &mut self.program {
             *busy = true;
         }
@@ -174,14 +174,14 @@ impl Contender {
         })
     }
 
-    /// The figures in what it printed.
-    pub(crate) fn read(&self, printed: &str) -> Result<Told, String> {
+    /// Reads the figures in its output.
+    pub(crate) fn read(&self, printed: &str) -> Result<Figures, String> {
         match self.program {
             Program::Perftest { tool: Perftest::WriteBandwidth, message_len } => {
-                told::read_bandwidth(printed, message_len)
+                figures::read_bandwidth(printed, message_len)
             }
-            Program::Perftest { message_len, .. } => told::read_latency(printed, message_len),
-            _ => told::read_csv(printed),
+            Program::Perftest { message_len, .. } => figures::read_latency(printed, message_len),
+            _ => figures::read_csv(printed),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the machine tells: processor time of processes, and what it is.
+//! The machine: processor time of processes, and a description.
 
 use std::fs;
 
@@ -41,7 +41,7 @@ impl Environment {
 /// Keeps this process and all it starts from now on to the processor it runs on.
 ///
 /// # Errors
-/// The story, if the system refuses.
+/// A text, if the system refuses.
 pub(crate) fn stay_on_one_processor() -> Result<(), String> {
     let mut one = CpuSet::new();
     one.set(sched_getcpu());

@@ -1,11 +1,11 @@
-//! Our client and our server beside the ones there are, in interleaved rounds: who is how many times faster, and what
-//! each costs.
+//! Our client and our server beside existing ones, in interleaved rounds: ratios of rate, latency and processor time.
 //!
 //! `./dev bench` builds everything and starts this, in the lab for RDMA and on the host for the rest. Times differ from
 //! machine to machine; what counts are ratios within one run, and their spread over the rounds.
 
 mod call;
 mod contender;
+mod figures;
 mod host;
 mod matrix;
 mod measure;
@@ -17,7 +17,6 @@ mod record;
 mod report;
 mod sample;
 mod server;
-mod told;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -55,8 +54,8 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     percent: u32,
 
-    /// Run everything on one processor: then what counts is what a request costs client and server together, and not
-    /// where the scheduler happens to put them
+    /// Run everything on one processor, to compare what a request costs client and server together, without the
+    /// effects of scheduling
     #[arg(long)]
     one_cpu: bool,
 
@@ -64,7 +63,7 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// The JSON of an earlier run: every ratio that is wanted is told beside what it was
+    /// The JSON of an earlier run: prints each ratio next to its earlier value
     #[arg(long, value_name = "FILE")]
     before: Option<PathBuf>,
 

@@ -14,7 +14,7 @@ pub(crate) struct Row {
     pub(crate) value_len: u32,
     /// Ours first: the others are compared with it.
     pub(crate) contenders: Vec<Contender>,
-    /// What we want to reach, in the order told.
+    /// The aims, in the order of the report.
     pub(crate) targets: Vec<Target>,
 }
 
@@ -136,12 +136,12 @@ fn lab() -> Vec<Row> {
         // There are two processors: the server sleeps on one while the client looks on the other.
         rows.push(
             Row::new(
-                format!("{test}, 1 caller that looks busily"),
+                format!("{test}, 1 caller that busy-polls"),
                 10_000,
                 3,
                 vec![
-                    Contender::ours(Rdma, test, 1, 1, 1).looking_busily(),
-                    Contender::our_streams(Rdma, test, 1, 1).looking_busily(),
+                    Contender::ours(Rdma, test, 1, 1, 1).busy_polling(),
+                    Contender::our_streams(Rdma, test, 1, 1).busy_polling(),
                     Contender::valkey_benchmark(Rdma, test, 1, 1),
                 ],
             )
@@ -192,9 +192,9 @@ fn lab() -> Vec<Row> {
         )
         .want(1, ServerCpu, AtMost(0.6)),
     );
-    // The link itself, where a round trip is two messages of 64 B and nobody sleeps.
-    let round_trip = Contender::ours(Rdma, "get", 1, 1, 1).looking_busily().at(ServerKind::BusyMock);
-    let of_streams = Contender::our_streams(Rdma, "get", 1, 1).looking_busily().at(ServerKind::BusyMock);
+    // The link itself, where a round trip is two messages of 64 B and both sides poll.
+    let round_trip = Contender::ours(Rdma, "get", 1, 1, 1).busy_polling().at(ServerKind::BusyMock);
+    let of_streams = Contender::our_streams(Rdma, "get", 1, 1).busy_polling().at(ServerKind::BusyMock);
     rows.push(
         Row::new(
             "get, 1 caller, both sides busy",

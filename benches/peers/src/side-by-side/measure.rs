@@ -5,18 +5,18 @@ use std::process::Stdio;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::contender::{Contender, ServerKind};
+use crate::figures::Figures;
 use crate::host;
 use crate::matrix::Row;
 use crate::place::Place;
 use crate::programs::Programs;
 use crate::sample::{Sample, Samples};
 use crate::server::Server;
-use crate::told::Told;
 
 /// Runs a row.
 ///
 /// # Errors
-/// The story, if a server does not start or a program fails.
+/// A text, if a server does not start or a program fails.
 pub(crate) fn row(programs: &Programs, place: Place, row: &Row, rounds: u32) -> Result<Samples, String> {
     let mut servers: Vec<Server> = Vec::new();
     for kind in [ServerKind::Valkey, ServerKind::Mock, ServerKind::BusyMock] {
@@ -38,7 +38,7 @@ pub(crate) fn row(programs: &Programs, place: Place, row: &Row, rounds: u32) -> 
     let progress = progress(row, rounds);
     for round in 0..rounds as usize {
         for turn in 0..row.contenders.len() {
-            // Nobody always runs first, or always after the same one.
+            // The order rotates, so that no program always runs first or after the same one.
             let number = (turn + round) % row.contenders.len();
             let contender = &row.contenders[number];
             progress.set_message(contender.to_string());
@@ -51,10 +51,10 @@ pub(crate) fn row(programs: &Programs, place: Place, row: &Row, rounds: u32) -> 
     Ok(samples)
 }
 
-/// What one run told, and took.
+/// The figures of one run, and its cost.
 struct Run {
     requests: u64,
-    told: Told,
+    figures: Figures,
     /// Seconds of processor time.
     client_cpu: f64,
     /// Seconds of processor time.
@@ -79,9 +79,9 @@ impl Run {
         };
         let server_cpu = self.server_cpu.zip(start.server_cpu);
         Sample {
-            rate: self.told.rate,
-            p50: self.told.p50,
-            p99: self.told.p99,
+            rate: self.figures.rate,
+            p50: self.figures.p50,
+            p99: self.figures.p99,
             client_cpu: per_request(self.client_cpu, start.client_cpu),
             server_cpu: server_cpu.and_then(|(whole, start)| per_request(whole, start)),
         }
@@ -105,16 +105,16 @@ fn run(
         let errors = String::from_utf8_lossy(&output.stderr);
         return Err(format!("{command:?} failed with {}:\n{printed}{errors}", output.status));
     }
-    let told = contender.read(&printed).map_err(|story| format!("{command:?}: {story}"))?;
+    let figures = contender.read(&printed).map_err(|story| format!("{command:?}: {story}"))?;
     Ok(Run {
         requests,
-        told,
+        figures,
         client_cpu: host::cpu_of_ended_children() - children_before,
         server_cpu: server.zip(server_before).map(|(server, before)| server.cpu() - before),
     })
 }
 
-/// A bar on standard error while a row runs; nothing where that is no terminal.
+/// A bar on standard error while a row runs; nothing without a terminal.
 fn progress(row: &Row, rounds: u32) -> ProgressBar {
     let bar = ProgressBar::new(u64::from(rounds) * row.contenders.len() as u64);
     if let Ok(style) = ProgressStyle::with_template("{prefix} [{bar:30}] {pos}/{len} {msg}") {
@@ -131,7 +131,7 @@ mod tests {
     fn what_a_start_takes_is_taken_off() {
         let run = |requests, client_cpu| Run {
             requests,
-            told: Told::default(),
+            figures: Figures::default(),
             client_cpu,
             server_cpu: Some(client_cpu / 2.0),
         };

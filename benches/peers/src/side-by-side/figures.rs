@@ -1,8 +1,8 @@
-//! What one run of a program told: its figures, read from what it printed.
+//! The figures of one run, read from the output of the program.
 
 /// The figures, as far as the program measures them.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Figures {
     /// Requests per second; for a bandwidth test, messages per second; for a latency test, round trips.
     pub(crate) rate: f64,
     /// Milliseconds.
@@ -12,7 +12,7 @@ pub(crate) struct Told {
 }
 
 /// valkey-benchmark's CSV, which ours begins with: a header, then one line a test.
-pub(crate) fn read_csv(printed: &str) -> Result<Told, String> {
+pub(crate) fn read_csv(printed: &str) -> Result<Figures, String> {
     let rows: Vec<Vec<&str>> = printed
         .lines()
         .filter(|line| line.starts_with('"'))
@@ -26,21 +26,21 @@ pub(crate) fn read_csv(printed: &str) -> Result<Told, String> {
         values.get(place)?.parse::<f64>().ok()
     };
     let rate = column("rps").ok_or_else(|| format!("no rate in {printed:?}"))?;
-    Ok(Told { rate, p50: column("p50_latency_ms"), p99: column("p99_latency_ms") })
+    Ok(Figures { rate, p50: column("p50_latency_ms"), p99: column("p99_latency_ms") })
 }
 
 /// perftest's table of a bandwidth test: message length, iterations, peak and average MiB/s.
-pub(crate) fn read_bandwidth(printed: &str, message_len: u32) -> Result<Told, String> {
+pub(crate) fn read_bandwidth(printed: &str, message_len: u32) -> Result<Figures, String> {
     let [average] = perftest_columns(printed, message_len, [3])?;
-    Ok(Told { rate: average * f64::from(1 << 20) / f64::from(message_len), p50: None, p99: None })
+    Ok(Figures { rate: average * f64::from(1 << 20) / f64::from(message_len), p50: None, p99: None })
 }
 
 /// perftest's table of a latency test: message length, iterations, then microseconds one way: least, most, typical, average,
-/// deviation, 99 % and 99.9 %. Told as round trips.
-pub(crate) fn read_latency(printed: &str, message_len: u32) -> Result<Told, String> {
+/// deviation, 99 % and 99.9 %. Figures as round trips.
+pub(crate) fn read_latency(printed: &str, message_len: u32) -> Result<Figures, String> {
     let round_trips = perftest_columns(printed, message_len, [4, 5, 7])?.map(|one_way| 2.0 * one_way / 1e3);
     let [typical, average, p99] = round_trips;
-    Ok(Told { rate: 1e3 / average, p50: Some(typical), p99: Some(p99) })
+    Ok(Figures { rate: 1e3 / average, p50: Some(typical), p99: Some(p99) })
 }
 
 fn perftest_columns<const N: usize>(
@@ -68,8 +68,8 @@ mod tests {
     #[test]
     fn the_columns_of_csv_are_found_by_name() {
         let printed = "\"test\",\"rps\",\"p50_latency_ms\",\"p99_latency_ms\"\n\"GET\",\"1000.50\",\"0.100\",\"0.300\"\n";
-        let told = read_csv(printed).unwrap_or_else(|story| panic!("{story}"));
-        assert_eq!((told.rate, told.p50, told.p99), (1000.5, Some(0.1), Some(0.3)));
+        let figures = read_csv(printed).unwrap_or_else(|story| panic!("{story}"));
+        assert_eq!((figures.rate, figures.p50, figures.p99), (1000.5, Some(0.1), Some(0.3)));
     }
 
     #[test]
@@ -83,14 +83,14 @@ mod tests {
     #[test]
     fn a_bandwidth_is_told_as_messages_per_second() {
         let printed = " #bytes  #iterations BW peak[MB/sec] BW average[MB/sec] MsgRate[Mpps]\n 65536 1000 70.00 64.00 0.001024\n";
-        let told = read_bandwidth(printed, 65_536).unwrap_or_else(|story| panic!("{story}"));
-        assert!((told.rate - 1024.0).abs() < 0.01);
+        let figures = read_bandwidth(printed, 65_536).unwrap_or_else(|story| panic!("{story}"));
+        assert!((figures.rate - 1024.0).abs() < 0.01);
     }
 
     #[test]
     fn a_latency_is_told_as_a_round_trip() {
         let printed = " #bytes #iterations t_min[usec] t_max[usec] t_typical[usec] t_avg[usec] t_stdev[usec] 99% percentile[usec] 99.9% percentile[usec]\n 64 1000 20.00 900.00 50.00 62.50 9.00 100.00 800.00\n";
-        let told = read_latency(printed, 64).unwrap_or_else(|story| panic!("{story}"));
-        assert_eq!((told.rate, told.p50, told.p99), (8000.0, Some(0.1), Some(0.2)));
+        let figures = read_latency(printed, 64).unwrap_or_else(|story| panic!("{story}"));
+        assert_eq!((figures.rate, figures.p50, figures.p99), (8000.0, Some(0.1), Some(0.2)));
     }
 }
