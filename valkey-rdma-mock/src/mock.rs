@@ -64,10 +64,21 @@ impl Mock {
     }
 
     /// Waits for the answer to a command that blocks, or for its time to be up.
-    async fn wait(&self, client: u64, mut wait: Wait) -> Reply {
-        let answer = match wait.deadline {
-            Some(deadline) => timeout_at(deadline, &mut wait.answer).await.ok(),
-            None => Some((&mut wait.answer).await),
+    async fn wait(&self, client: u64, mut wait: Wait, stopping: impl Future<Output = ()> + Send) -> Reply {
+        let mut stopped = false;
+        let answer = async {
+            match wait.deadline {
+                Some(deadline) => timeout_at(deadline, &mut wait.answer).await.ok(),
+                None => Some((&mut wait.answer).await),
+            }
+        };
+        let answer = tokio::select! {
+            biased;
+            answer = answer => answer,
+            () = stopping => {
+                stopped = true;
+                None
+            }
         };
         if let Some(Ok(reply)) = answer {
             return reply;
@@ -79,7 +90,11 @@ impl Mock {
         if let Some(client) = state.clients.get_mut(&client) {
             client.blocked = false;
         }
-        reply.or(waiter.map(|waiter| waiter.in_vain)).unwrap_or(Reply::Null)
+        match reply {
+            Some(reply) => reply,
+            None if stopped => Reply::error("UNBLOCKED the server is shutting down"),
+            None => waiter.map_or(Reply::Null, |waiter| waiter.in_vain),
+        }
     }
 }
 
@@ -139,7 +154,7 @@ impl Handler for Mock {
             tokio::time::sleep(duration).await;
         }
         let reply = match wait {
-            Some(wait) => self.wait(session.id, wait).await,
+            Some(wait) => self.wait(session.id, wait, peer.stopping()).await,
             None => reply,
         };
         commands::suppress(&mut self.state(), session.id, reply)

@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
-use support::{mock, start, wires};
+use support::{Wire, mock, start, wires};
 use valkey_rdma_mock::{Limits, Mock};
 
 /// Runs a dialogue against a fresh mock.
@@ -321,4 +321,35 @@ async fn a_client_is_killed() {
     killer
         .dialogue(&[("PUBSUB NUMSUB news", "*2\r\n$4\r\nnews\r\n:0\r\n"), ("RPUSH nothing x", ":1\r\n")])
         .await;
+}
+
+#[tokio::test]
+async fn a_server_that_stops_unblocks_its_waiting_clients() {
+    let server = start(Mock::new(), Limits::default().drain_timeout(std::time::Duration::MAX)).await;
+    let mut wires = wires(&server).await;
+    for wire in &mut wires {
+        wire.send("BLPOP k 0\r\n").await;
+    }
+    let mut observer = Wire::connect(&server.listening()[0]).await;
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+    loop {
+        observer.send("INFO clients\r\n").await;
+        let mut blocked = false;
+        while {
+            let line = observer.line().await;
+            blocked |= line == "blocked_clients:2";
+            !line.is_empty()
+        } {}
+        if blocked {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "both clients block");
+    }
+    let shutdown = tokio::spawn(server.shutdown());
+    for wire in &mut wires {
+        wire.expect("-UNBLOCKED the server is shutting down\r\n").await;
+        wire.expect_end().await;
+    }
+    drop((wires, observer));
+    tokio::time::timeout(std::time::Duration::from_secs(30), shutdown).await.expect("it stops").unwrap();
 }

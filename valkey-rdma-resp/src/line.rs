@@ -3,7 +3,7 @@
 /// Finds the end of the line at the front of a growing buffer, and remembers how much of the buffer it has searched.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LineScanner {
-    /// Bytes at the front of the buffer in which there is no line end.
+    /// Bytes at the front of the buffer that contain no line end.
     searched: usize,
 }
 

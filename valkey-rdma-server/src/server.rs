@@ -216,7 +216,7 @@ pub(crate) struct Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         let ended = take(&self.entries, |entry| entry.id == self.id);
-        // The server stops, or the listener was closed: then its end is no news.
+        // If the server stops or the listener was closed, its end is expected.
         let unexpected = ended.is_some_and(|entry| !entry.close.is_cancelled());
         if unexpected && self.entries.borrow().is_empty() {
             error!("the last listener has ended: no client can connect any more");

@@ -113,7 +113,7 @@ async fn a_password_is_required_before_any_other_command() {
         let noauth = "-NOAUTH Authentication required.\r\n";
         wire.dialogue(&[("PING", noauth), ("GET k", noauth)]).await;
         if !with_basics {
-            // Nobody can log in, and nobody gets in.
+            // No command checks the password, so every client is kept out.
             wire.dialogue(&[("AUTH secret", noauth)]).await;
             continue;
         }

@@ -165,7 +165,10 @@ async fn run(options: Options) -> Result<(), String> {
             _ = terminate.recv() => {}
         }
     };
-    signalled().await;
+    tokio::select! {
+        () = signalled() => {}
+        () = server.wait() => return Err("no listener is left: its device was removed or failed".to_owned()),
+    }
     tokio::select! {
         () = server.shutdown() => Ok(()),
         () = signalled() => Err("stopped before all replies were delivered".to_owned()),
