@@ -5,7 +5,7 @@
 mod skim;
 mod value;
 
-pub(crate) use skim::{ReplyError, Skimmer};
+pub(crate) use skim::Skimmer;
 
 /// What a reply's strings must hold.
 pub(crate) trait Want {

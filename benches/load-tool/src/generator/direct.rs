@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use valkey_rdma_resp::ProtocolError;
 
 use super::dial::dial;
 use super::job::Run;
@@ -21,7 +22,7 @@ use super::retry::connect_again;
 use super::share::Share;
 use super::wire::Wire;
 use crate::faults::{Fault, FaultKind};
-use crate::reply::{ReplyError, Skimmer, WantNothing};
+use crate::reply::{Skimmer, WantNothing};
 use crate::workload::Step;
 
 /// Room for received bytes. Nothing is kept, so it need not hold a whole reply.
@@ -64,7 +65,7 @@ enum Lost {
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
-    Reply(#[from] ReplyError),
+    Reply(#[from] ProtocolError),
     #[error("a reply without a request")]
     Unasked,
     #[error(

@@ -3,32 +3,10 @@
 //! Not `valkey_rdma_resp::Decoder`, because that returns whole strings: here the bytes of a string are compared while they
 //! arrive, so that checking a value of 512 MiB needs a read buffer of 64 KiB.
 
+use valkey_rdma_resp::integer::{parse_length, parse_reply};
+use valkey_rdma_resp::{MAX_DEPTH, MAX_LINE, MAX_MEMBERS, MAX_STRING, Protocol, ProtocolError};
+
 use super::{Byte, Kind, Seen, Want, Wanted, Wrong, difference};
-
-/// The bytes are not RESP.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ReplyError {
-    /// A reply starts with a byte that is not a type.
-    #[error("the server's reply starts with {0:#04x}, which is not a RESP type; is this a Valkey server?")]
-    UnknownType(u8),
-    /// A length that is none.
-    #[error("the server sent the length {0:?}; is this a Valkey server?")]
-    BadLength(String),
-    /// A line without an end.
-    #[error("the server sent a line longer than {LONGEST_LINE} bytes; is this a Valkey server?")]
-    LongLine,
-    /// A string that goes on after its end.
-    #[error("the server sent a string that does not end where its length says")]
-    Unterminated,
-    /// Arrays within arrays without end.
-    #[error("the server sent a reply nested deeper than {DEEPEST} levels")]
-    TooDeep,
-}
-
-/// The longest line that is taken for one.
-const LONGEST_LINE: usize = 1 << 20;
-/// The deepest nesting of arrays.
-const DEEPEST: usize = 128;
 
 /// Reads one reply after the other.
 #[derive(Debug, Default)]
@@ -70,8 +48,8 @@ impl Skimmer {
     /// Takes bytes up to the end of a reply: how many, and whether a reply is complete. Push messages are passed over.
     ///
     /// # Errors
-    /// [`ReplyError`] if these are no replies; nothing after it has a meaning.
-    pub(crate) fn feed(&mut self, input: &[u8], want: &impl Want) -> Result<(usize, bool), ReplyError> {
+    /// [`ProtocolError`] if these are no replies; nothing after it has a meaning.
+    pub(crate) fn feed(&mut self, input: &[u8], want: &impl Want) -> Result<(usize, bool), ProtocolError> {
         let mut at = 0;
         while at < input.len() {
             if self.string.is_some() {
@@ -83,8 +61,8 @@ impl Skimmer {
                 continue;
             }
             let Some(end) = input[at..].iter().position(|&byte| byte == b'\n') else {
-                if self.partial.len() + input.len() - at > LONGEST_LINE {
-                    return Err(ReplyError::LongLine);
+                if self.partial.len() + input.len() - at > MAX_LINE {
+                    return Err(ProtocolError::LineTooLong { limit: MAX_LINE });
                 }
                 self.partial.extend_from_slice(&input[at..]);
                 return Ok((input.len(), false));
@@ -106,10 +84,10 @@ impl Skimmer {
     }
 
     /// Takes a whole line; whether it is a member of its own.
-    fn line(&mut self, line: &[u8], want: &impl Want) -> Result<bool, ReplyError> {
+    fn line(&mut self, line: &[u8], want: &impl Want) -> Result<bool, ProtocolError> {
         let kind = line[0];
         let text = line.strip_suffix(b"\r\n").and_then(|line| line.get(1..));
-        let Some(text) = text else { return Err(ReplyError::UnknownType(kind)) };
+        let Some(text) = text else { return Err(unknown_type(kind)) };
         if self.open.is_empty() && !self.push {
             self.seen.clear();
             self.push = kind == b'>';
@@ -119,7 +97,7 @@ impl Skimmer {
             b'+' => self.scalar(top, Kind::Status, text, want),
             b'-' => self.scalar(top, Kind::Error, text, want),
             b':' => {
-                let number = number(text)?;
+                let number = parse_reply(text).ok_or(ProtocolError::BadScalar { kind: ':' })?;
                 if top {
                     (self.seen.kind, self.seen.integer) = (Kind::Integer, number);
                 } else {
@@ -128,18 +106,17 @@ impl Skimmer {
             }
             b'_' => self.nil(top, want),
             b',' | b'#' | b'(' => self.scalar(top, Kind::Other, text, want),
-            b'$' | b'=' | b'!' => match number(text)? {
-                -1 => self.nil(top, want),
-                len => {
-                    let len = usize::try_from(len).map_err(|_| bad_length(text))?;
-                    self.begin_string(top, kind, len, want);
+            b'$' | b'=' | b'!' => match text {
+                b"-1" => self.nil(top, want),
+                text => {
+                    self.begin_string(top, kind, parse_length(text, MAX_STRING)?, want);
                     return Ok(false);
                 }
             },
-            b'*' | b'~' | b'>' | b'%' | b'|' => match number(text)? {
-                -1 => self.nil(top, want),
-                count => {
-                    let count = u64::try_from(count).map_err(|_| bad_length(text))?;
+            b'*' | b'~' | b'>' | b'%' | b'|' => match text {
+                b"-1" => self.nil(top, want),
+                text => {
+                    let count = parse_length(text, MAX_MEMBERS)? as u64;
                     let members = if matches!(kind, b'%' | b'|') { count.saturating_mul(2) } else { count };
                     if top && kind != b'|' {
                         (self.seen.kind, self.seen.len) = (Kind::Array, members as usize);
@@ -147,8 +124,8 @@ impl Skimmer {
                         self.no_string(want);
                     }
                     if members > 0 {
-                        if self.open.len() == DEEPEST {
-                            return Err(ReplyError::TooDeep);
+                        if self.open.len() == MAX_DEPTH {
+                            return Err(ProtocolError::TooDeep { limit: MAX_DEPTH });
                         }
                         self.open.push(Open { kind, left: members, members });
                         return Ok(false);
@@ -157,7 +134,7 @@ impl Skimmer {
                     return Ok(kind != b'|');
                 }
             },
-            kind => return Err(ReplyError::UnknownType(kind)),
+            kind => return Err(unknown_type(kind)),
         }
         Ok(true)
     }
@@ -215,7 +192,7 @@ impl Skimmer {
     }
 
     /// Takes bytes of the current string. Returns how many, and whether it has ended.
-    fn string(&mut self, input: &[u8], want: &impl Want) -> Result<(usize, bool), ReplyError> {
+    fn string(&mut self, input: &[u8], want: &impl Want) -> Result<(usize, bool), ProtocolError> {
         let Some(string) = &mut self.string else { return Ok((0, false)) };
         let body = input.len().min(string.len.saturating_sub(string.at));
         if string.differs.is_none()
@@ -228,7 +205,7 @@ impl Skimmer {
         let mut taken = body;
         while taken < input.len() && string.at >= string.len && string.at < string.len + 2 {
             if input[taken] != b"\r\n"[string.at - string.len] {
-                return Err(ReplyError::Unterminated);
+                return Err(ProtocolError::Unterminated { len: string.len });
             }
             (taken, string.at) = (taken + 1, string.at + 1);
         }
@@ -268,31 +245,10 @@ impl Skimmer {
     }
 }
 
-fn number(text: &[u8]) -> Result<i64, ReplyError> {
-    let (negative, digits) = match text {
-        [b'-', digits @ ..] => (true, digits),
-        [b'+', digits @ ..] => (false, digits),
-        digits => (false, digits),
-    };
-    if digits.is_empty() || digits.len() > 19 {
-        return Err(bad_length(text));
-    }
-    // Counted downwards: the least number has no positive counterpart.
-    let mut number = 0i64;
-    for digit in digits {
-        let digit = digit.wrapping_sub(b'0');
-        if digit > 9 {
-            return Err(bad_length(text));
-        }
-        let next = number.checked_mul(10).and_then(|number| number.checked_sub(i64::from(digit)));
-        number = next.ok_or_else(|| bad_length(text))?;
-    }
-    if negative { Ok(number) } else { number.checked_neg().ok_or_else(|| bad_length(text)) }
-}
-
+/// The skimmer reads the types of both versions, which are those of RESP3.
 #[cold]
-fn bad_length(text: &[u8]) -> ReplyError {
-    ReplyError::BadLength(text[..text.len().min(32)].escape_ascii().to_string())
+fn unknown_type(byte: u8) -> ProtocolError {
+    ProtocolError::UnknownType { byte, protocol: Protocol::Resp3 }
 }
 
 #[cfg(test)]
@@ -396,8 +352,14 @@ mod tests {
             assert!(Skimmer::default().feed(input, &WantNothing).is_err(), "{input:?}");
         }
         let deep = b"*1\r\n".repeat(200);
-        assert_eq!(Skimmer::default().feed(&deep, &WantNothing), Err(ReplyError::TooDeep));
-        let long = vec![b'+'; LONGEST_LINE + 1];
-        assert_eq!(Skimmer::default().feed(&long, &WantNothing), Err(ReplyError::LongLine));
+        assert_eq!(
+            Skimmer::default().feed(&deep, &WantNothing),
+            Err(ProtocolError::TooDeep { limit: MAX_DEPTH })
+        );
+        let long = vec![b'+'; MAX_LINE + 1];
+        assert_eq!(
+            Skimmer::default().feed(&long, &WantNothing),
+            Err(ProtocolError::LineTooLong { limit: MAX_LINE })
+        );
     }
 }
