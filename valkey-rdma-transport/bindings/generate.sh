@@ -61,7 +61,7 @@ HEADER
         --disable-header-comment |
         # The declarations become a table that is filled when the libraries are loaded. What has no name in C
         # gets one here, fields that of rdma-sys.
-        sed -e 's/^unsafe extern "C" {/super::library::functions! {/' \
+        sed -e 's/^unsafe extern "C" {/super::table::functions! {/' \
             -e 's/pub type Type = ::core::ffi::/pub type Type = std::ffi::/' -e '/#\[allow(unused_imports)\]/d' -e '/^    use super::\*;/d' \
             -e 's/::core::mem::ManuallyDrop<\(sockaddr[a-z0-9_]*\)>/\1/' \
             -e '/^pub type _/d' -e 's/_bindgen_ty_[0-9]* =/c_int =/' \

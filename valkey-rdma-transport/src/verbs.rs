@@ -24,26 +24,24 @@
 use std::io;
 use std::net::SocketAddr;
 
-use self::inventory::Inventory;
-pub(crate) use self::shared_queue::Queues;
+pub(crate) use self::shared_cq::Queues;
+use self::sysfs::Sysfs;
 use crate::device::{DeviceConnection, DeviceListener, DeviceOptions};
 use crate::error::TransportError;
 
 mod async_events;
 mod cm;
-mod completion;
-mod completions;
-mod domain;
-mod endpoint;
-mod inventory;
+mod connection;
+mod cq;
+mod cq_handle;
+mod device_removal;
 mod listener;
-mod memory;
-mod queue_pair;
-mod removal;
-mod shared_queue;
-mod sharing;
+mod mr;
+mod pd;
+mod qp;
+mod shared_cq;
 mod sys;
-mod translate;
+mod sysfs;
 
 /// Makes an unconnected endpoint towards `peer`, with address and route resolved.
 ///
@@ -53,9 +51,9 @@ pub(crate) async fn open(
     options: &DeviceOptions,
 ) -> Result<Box<dyn DeviceConnection>, TransportError> {
     sys::load()?;
-    let diagnosed = |error| diagnosed(error, options);
-    let id = cm::Identifier::resolve(peer, options).await.map_err(diagnosed)?;
-    Ok(Box::new(endpoint::VerbsEndpoint::new(id, options)?))
+    let with_diagnosis = |error| with_diagnosis(error, options);
+    let id = cm::CmId::resolve(peer, options).await.map_err(with_diagnosis)?;
+    Ok(Box::new(connection::VerbsConnection::new(id, options)?))
 }
 
 /// Listens for connect requests on `addr`. Needs the tokio runtime around it.
@@ -64,19 +62,20 @@ pub(crate) fn listen(
     options: &DeviceOptions,
 ) -> Result<Box<dyn DeviceListener>, TransportError> {
     sys::load()?;
-    let listener = listener::VerbsListener::bind(addr, options).map_err(|error| diagnosed(error, options))?;
+    let listener =
+        listener::VerbsListener::bind(addr, options).map_err(|error| with_diagnosis(error, options))?;
     Ok(Box::new(listener))
 }
 
 /// Names the cause behind a failure to set out, where the machine shows one: with no device at all, or none that is
 /// up, the calls fail in many ways.
-fn diagnosed(error: TransportError, options: &DeviceOptions) -> TransportError {
+fn with_diagnosis(error: TransportError, options: &DeviceOptions) -> TransportError {
     if !is_vague(&error) {
         return error;
     }
     let told = &error as &dyn std::error::Error;
     tracing::debug!(error = told, "a failure to set out, which may have its cause in the devices");
-    let inventory = Inventory::of_this_machine();
+    let inventory = Sysfs::of_this_machine();
     if sys::device_count() == 0 {
         let devices = inventory.devices().join(", ");
         return if devices.is_empty() {

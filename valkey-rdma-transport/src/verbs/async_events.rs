@@ -16,8 +16,8 @@ use std::thread::{self, JoinHandle};
 
 use super::sys::{ibv_context, ibv_cq};
 
-use super::queue_pair::QueuePair;
-use super::translate::AsyncNotice;
+use super::qp::QueuePair;
+use super::sys::convert::AsyncNotice;
 use super::{failed, sys};
 use crate::device::DeviceFault;
 use crate::error::TransportError;
@@ -32,30 +32,30 @@ pub(super) struct AsyncEvents {
 /// What a connection has been told and not yet looked at: of each kind the last.
 #[derive(Default)]
 struct Mailbox {
-    fault: Option<Word>,
-    established: Option<Word>,
-    port: Option<Word>,
+    fault: Option<AsyncEvent>,
+    established: Option<AsyncEvent>,
+    port: Option<AsyncEvent>,
     waker: Option<Waker>,
 }
 
 impl Mailbox {
-    fn put(&mut self, word: Word) {
+    fn put(&mut self, word: AsyncEvent) {
         let place = match word {
-            Word::Fault(_) => &mut self.fault,
-            Word::Established => &mut self.established,
-            Word::PortDown | Word::PortUp => &mut self.port,
+            AsyncEvent::Fault(_) => &mut self.fault,
+            AsyncEvent::Established => &mut self.established,
+            AsyncEvent::PortDown | AsyncEvent::PortUp => &mut self.port,
         };
         *place = Some(word);
     }
 
-    fn take(&mut self) -> Option<Word> {
+    fn take(&mut self) -> Option<AsyncEvent> {
         self.fault.take().or_else(|| self.established.take()).or_else(|| self.port.take())
     }
 }
 
 /// What an event means to one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum AsyncEvent {
     Fault(DeviceFault),
     PortDown,
     PortUp,
@@ -94,7 +94,7 @@ impl AsyncEvents {
     }
 
     /// Takes what the connection has been told. `Pending` keeps the waker.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Word> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AsyncEvent> {
         let mut mailbox = lock(&self.mailbox);
         if let Some(word) = mailbox.take() {
             return Poll::Ready(word);
@@ -148,18 +148,20 @@ struct Subscription {
 
 impl Subscription {
     /// What the event means to this connection, if anything.
-    fn word(&self, notice: AsyncNotice) -> Option<Word> {
+    fn word(&self, notice: AsyncNotice) -> Option<AsyncEvent> {
         match notice {
-            AsyncNotice::Device => Some(Word::Fault(DeviceFault::Device)),
+            AsyncNotice::Device => Some(AsyncEvent::Fault(DeviceFault::Device)),
             AsyncNotice::QueuePair { address, fault } => {
-                (address == self.queue_pair).then_some(Word::Fault(fault))
+                (address == self.queue_pair).then_some(AsyncEvent::Fault(fault))
             }
             AsyncNotice::CompletionQueue { address } => {
-                (address == self.queue).then_some(Word::Fault(DeviceFault::CompletionQueue))
+                (address == self.queue).then_some(AsyncEvent::Fault(DeviceFault::CompletionQueue))
             }
-            AsyncNotice::Established { address } => (address == self.queue_pair).then_some(Word::Established),
-            AsyncNotice::PortDown { port } => (port == self.port).then_some(Word::PortDown),
-            AsyncNotice::PortUp { port } => (port == self.port).then_some(Word::PortUp),
+            AsyncNotice::Established { address } => {
+                (address == self.queue_pair).then_some(AsyncEvent::Established)
+            }
+            AsyncNotice::PortDown { port } => (port == self.port).then_some(AsyncEvent::PortDown),
+            AsyncNotice::PortUp { port } => (port == self.port).then_some(AsyncEvent::PortUp),
             AsyncNotice::Other { .. } => None,
         }
     }
@@ -292,19 +294,19 @@ mod tests {
         let concerned = subscription();
         let fault = DeviceFault::AccessViolation;
         for (notice, word) in [
-            (AsyncNotice::QueuePair { address: 0x1000, fault }, Some(Word::Fault(fault))),
+            (AsyncNotice::QueuePair { address: 0x1000, fault }, Some(AsyncEvent::Fault(fault))),
             (AsyncNotice::QueuePair { address: 0x1001, fault }, None),
             (
                 AsyncNotice::CompletionQueue { address: 0x2000 },
-                Some(Word::Fault(DeviceFault::CompletionQueue)),
+                Some(AsyncEvent::Fault(DeviceFault::CompletionQueue)),
             ),
             (AsyncNotice::CompletionQueue { address: 0x1000 }, None),
-            (AsyncNotice::Established { address: 0x1000 }, Some(Word::Established)),
+            (AsyncNotice::Established { address: 0x1000 }, Some(AsyncEvent::Established)),
             (AsyncNotice::Established { address: 0x2000 }, None),
-            (AsyncNotice::PortDown { port: 1 }, Some(Word::PortDown)),
+            (AsyncNotice::PortDown { port: 1 }, Some(AsyncEvent::PortDown)),
             (AsyncNotice::PortDown { port: 2 }, None),
-            (AsyncNotice::PortUp { port: 1 }, Some(Word::PortUp)),
-            (AsyncNotice::Device, Some(Word::Fault(DeviceFault::Device))),
+            (AsyncNotice::PortUp { port: 1 }, Some(AsyncEvent::PortUp)),
+            (AsyncNotice::Device, Some(AsyncEvent::Fault(DeviceFault::Device))),
             (AsyncNotice::Other { number: 18 }, None),
         ] {
             assert_eq!(concerned.word(notice), word, "{notice:?}");
@@ -314,12 +316,12 @@ mod tests {
     #[test]
     fn a_fault_comes_first_and_nothing_hides_it() {
         let mut mailbox = Mailbox::default();
-        let fault = Word::Fault(DeviceFault::QueuePair);
-        for word in [Word::PortDown, fault, Word::Established, Word::PortUp] {
+        let fault = AsyncEvent::Fault(DeviceFault::QueuePair);
+        for word in [AsyncEvent::PortDown, fault, AsyncEvent::Established, AsyncEvent::PortUp] {
             mailbox.put(word);
         }
         let taken = std::iter::from_fn(|| mailbox.take()).collect::<Vec<_>>();
-        assert_eq!(taken, [fault, Word::Established, Word::PortUp]);
+        assert_eq!(taken, [fault, AsyncEvent::Established, AsyncEvent::PortUp]);
     }
 
     #[test]

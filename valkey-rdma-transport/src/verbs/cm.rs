@@ -12,10 +12,10 @@ use super::sys::{ibv_context, rdma_cm_id, rdma_event_channel};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::inventory::Inventory;
+use super::sys::convert::{self, EventKind};
 use super::sys::{self, CmNotice};
-use super::translate::{self, EventKind};
-use super::{failed, log_teardown, removal};
+use super::sysfs::Sysfs;
+use super::{device_removal, failed, log_teardown};
 use crate::device::{CmEvent, DeviceOptions};
 use crate::error::TransportError;
 
@@ -79,7 +79,7 @@ pub(super) unsafe fn poll_notice(
                     // SAFETY: as above, and the identifier's device with it.
                     if let Some(device) = unsafe { sys::id_device(id).map(|device| sys::device_name(device)) }
                     {
-                        removal::let_go(device);
+                        device_removal::release_removed_device(device);
                     }
                 }
                 return Poll::Ready(Ok(notice));
@@ -89,12 +89,12 @@ pub(super) unsafe fn poll_notice(
 }
 
 /// An identifier by itself: what must be destroyed, and the channel it needs for that.
-pub(super) struct RawIdentifier {
+pub(super) struct RawCmId {
     raw: NonNull<rdma_cm_id>,
     channel: Arc<EventChannel>,
 }
 
-impl RawIdentifier {
+impl RawCmId {
     pub(super) fn new(channel: Arc<EventChannel>) -> Result<Self, TransportError> {
         // SAFETY: the channel is live, and the identifier keeps a share of it.
         let raw = unsafe { sys::create_id(channel.raw) }.map_err(failed("rdma_create_id"))?;
@@ -109,7 +109,7 @@ impl RawIdentifier {
     pub(super) fn set_ack_timeout(&self, options: &DeviceOptions) -> Result<(), TransportError> {
         let Some(timeout) = options.ack_timeout else { return Ok(()) };
         // SAFETY: the identifier is live.
-        unsafe { sys::set_ack_timeout(self.raw, translate::ack_timeout_code(timeout)) }
+        unsafe { sys::set_ack_timeout(self.raw, convert::ack_timeout_code(timeout)) }
             .map_err(failed("rdma_set_option"))
     }
 
@@ -126,7 +126,7 @@ impl RawIdentifier {
     }
 }
 
-impl Drop for RawIdentifier {
+impl Drop for RawCmId {
     fn drop(&mut self) {
         // SAFETY: made in `new` or by a connect request, destroyed here only. Its queue pair went before (field
         // order of the endpoint), its channel goes after.
@@ -135,26 +135,26 @@ impl Drop for RawIdentifier {
 }
 
 // SAFETY: the pointer is this value's alone, and librdmacm ties no object to a thread.
-unsafe impl Send for RawIdentifier {}
+unsafe impl Send for RawCmId {}
 
 /// How far a connection has come, which says how to end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum CmState {
     /// Active side, nothing sent: there is nobody to tell.
-    Fresh,
+    Idle,
     /// Passive side, not answered: to be rejected.
-    Requested,
+    Incoming,
     /// Connect request or acceptance sent: to be disconnected.
-    Engaged,
+    Active,
     /// Ended, whoever ended it.
-    Over,
+    Closed,
 }
 
 /// One connection's identifier, with an event channel of its own: nothing that happens to a connection can hold
 /// up another one or a listener.
-pub(super) struct Identifier {
-    id: RawIdentifier,
-    phase: Phase,
+pub(super) struct CmId {
+    id: RawCmId,
+    state: CmState,
     events: AsyncFd<Arc<EventChannel>>,
     /// Of the device it is bound to, which stays open as long as the identifier lives.
     device: NonNull<ibv_context>,
@@ -162,37 +162,37 @@ pub(super) struct Identifier {
     peer: SocketAddr,
 }
 
-impl Identifier {
+impl CmId {
     /// Makes an identifier with address and route to `peer` resolved.
     ///
     /// Cancel safety: dropping the future frees everything it made.
     pub(super) async fn resolve(peer: SocketAddr, options: &DeviceOptions) -> Result<Self, TransportError> {
         let (from, device) = source(options)?;
         let channel = EventChannel::new()?;
-        let mut id = RawIdentifier::new(Arc::clone(&channel))?;
+        let mut id = RawCmId::new(Arc::clone(&channel))?;
         let events = channel.watch()?;
         let unresolved = |source| match from {
             Some(from) => TransportError::Source { from: from.ip(), peer, source },
             None => TransportError::Resolve { peer, source },
         };
 
-        let timeout_ms = translate::timeout_ms(options.address_timeout);
+        let timeout_ms = convert::timeout_ms(options.address_timeout);
         // SAFETY: the identifier is live.
         unsafe { sys::resolve_addr(id.raw, from, peer, timeout_ms) }.map_err(unresolved)?;
         resolved(&mut id, &events, EventKind::AddressResolved, unresolved).await?;
         id.check_device(device.as_deref(), peer)?;
         id.set_ack_timeout(options)?;
-        let timeout_ms = translate::timeout_ms(options.route_timeout);
+        let timeout_ms = convert::timeout_ms(options.route_timeout);
         // SAFETY: the identifier is live, and bound, as the event said.
         unsafe { sys::resolve_route(id.raw, timeout_ms) }.map_err(unresolved)?;
         resolved(&mut id, &events, EventKind::RouteResolved, unresolved).await?;
-        Self::bound(id, events, Phase::Fresh)
+        Self::bound(id, events, CmState::Idle)
     }
 
     fn bound(
-        id: RawIdentifier,
+        id: RawCmId,
         events: AsyncFd<Arc<EventChannel>>,
-        phase: Phase,
+        state: CmState,
     ) -> Result<Self, TransportError> {
         // SAFETY: the identifier is live.
         let device = unsafe { sys::id_device(id.raw) }.ok_or(TransportError::NoDevice)?;
@@ -200,7 +200,7 @@ impl Identifier {
         let local = unsafe { sys::local_addr(id.raw) }.map_err(failed("rdma_get_local_addr"))?;
         // SAFETY: as above.
         let peer = unsafe { sys::peer_addr(id.raw) }.map_err(failed("rdma_get_peer_addr"))?;
-        Ok(Self { id, phase, events, device, local, peer })
+        Ok(Self { id, state, events, device, local, peer })
     }
 
     pub(super) fn raw(&self) -> NonNull<rdma_cm_id> {
@@ -236,20 +236,20 @@ impl Identifier {
     /// # Safety
     /// The identifier has its queue pair.
     pub(super) unsafe fn establish(&mut self, retry_count: Option<u8>) -> Result<(), TransportError> {
-        match self.phase {
-            Phase::Fresh => {
+        match self.state {
+            CmState::Idle => {
                 // SAFETY: live, with its queue pair by the contract.
                 unsafe { sys::connect(self.id.raw, retry_count) }.map_err(failed("rdma_connect"))?;
             }
-            Phase::Requested => {
+            CmState::Incoming => {
                 // SAFETY: live, from a connect request, with its queue pair by the contract.
                 unsafe { sys::accept(self.id.raw) }.map_err(failed("rdma_accept"))?;
             }
-            Phase::Engaged | Phase::Over => {
+            CmState::Active | CmState::Closed => {
                 return Err(failed("rdma_connect")(io::ErrorKind::AlreadyExists.into()));
             }
         }
-        self.phase = Phase::Engaged;
+        self.state = CmState::Active;
         Ok(())
     }
 
@@ -268,7 +268,7 @@ impl Identifier {
             if let CmEvent::Rejected { .. } | CmEvent::Unreachable { .. } | CmEvent::ConnectError { .. } =
                 event
             {
-                self.phase = Phase::Over;
+                self.state = CmState::Closed;
             }
             return Poll::Ready(Ok(event));
         }
@@ -284,14 +284,14 @@ impl Identifier {
         }
     }
 
-    /// Ends the connection in the way that fits its phase. Repeated calls do nothing.
+    /// Ends the connection in the way that fits its state. Repeated calls do nothing.
     pub(super) fn end(&mut self) {
-        let (call, outcome) = match std::mem::replace(&mut self.phase, Phase::Over) {
-            Phase::Fresh | Phase::Over => return,
+        let (call, outcome) = match std::mem::replace(&mut self.state, CmState::Closed) {
+            CmState::Idle | CmState::Closed => return,
             // SAFETY: the identifier is live.
-            Phase::Requested => ("rdma_reject", unsafe { sys::reject(self.id.raw) }),
+            CmState::Incoming => ("rdma_reject", unsafe { sys::reject(self.id.raw) }),
             // SAFETY: the identifier is live and bound to a device.
-            Phase::Engaged => ("rdma_disconnect", unsafe { sys::disconnect(self.id.raw) }),
+            CmState::Active => ("rdma_disconnect", unsafe { sys::disconnect(self.id.raw) }),
         };
         if let Err(error) = outcome {
             // Usual when the peer was faster, or never answered.
@@ -300,7 +300,7 @@ impl Identifier {
     }
 }
 
-impl Drop for Identifier {
+impl Drop for CmId {
     fn drop(&mut self) {
         self.end();
     }
@@ -308,7 +308,7 @@ impl Drop for Identifier {
 
 // SAFETY: the device pointer is only ever handed to libibverbs, which ties no object to a thread; the identifier
 // that keeps the device open moves along with it.
-unsafe impl Send for Identifier {}
+unsafe impl Send for CmId {}
 
 /// Where to connect from, and over which device: as asked for, by address or by GID index.
 fn source(options: &DeviceOptions) -> Result<(Option<SocketAddr>, Option<String>), TransportError> {
@@ -316,14 +316,14 @@ fn source(options: &DeviceOptions) -> Result<(Option<SocketAddr>, Option<String>
     let Some(index) = options.gid else {
         return Ok((options.source.map(|ip| SocketAddr::new(ip, 0)), device));
     };
-    let gid = Inventory::of_this_machine().gid(device.as_deref(), index)?;
+    let gid = Sysfs::of_this_machine().gid(device.as_deref(), index)?;
     options.source.map_or(Ok(()), |wanted| gid.must_stand_for(wanted))?;
     Ok((Some(gid.addr(0)), Some(gid.device)))
 }
 
 /// Waits for one step of resolution.
 async fn resolved(
-    id: &mut RawIdentifier,
+    id: &mut RawCmId,
     events: &AsyncFd<Arc<EventChannel>>,
     step: EventKind,
     unresolved: impl FnOnce(io::Error) -> TransportError,
@@ -348,7 +348,7 @@ async fn resolved(
 /// channel, no descriptor. Dropping it rejects the request.
 pub(super) struct ConnectRequest {
     /// `None` once it has been adopted.
-    id: Option<RawIdentifier>,
+    id: Option<RawCmId>,
     peer: SocketAddr,
 }
 
@@ -364,7 +364,7 @@ impl ConnectRequest {
         wanted: Option<&str>,
     ) -> Result<Self, TransportError> {
         let unknown = SocketAddr::from(([0; 4], 0));
-        let mut request = Self { id: Some(RawIdentifier { raw: id, channel }), peer: unknown };
+        let mut request = Self { id: Some(RawCmId { raw: id, channel }), peer: unknown };
         // SAFETY: live, by the contract.
         request.peer = unsafe { sys::peer_addr(id) }.map_err(failed("rdma_get_peer_addr"))?;
         request.id.iter().try_for_each(|id| id.check_device(wanted, request.peer))?;
@@ -376,7 +376,7 @@ impl ConnectRequest {
     }
 
     /// Gives the request an event channel, as a connection has it.
-    pub(super) fn adopt(mut self) -> Result<Identifier, TransportError> {
+    pub(super) fn adopt(mut self) -> Result<CmId, TransportError> {
         let channel = EventChannel::new()?;
         let id = self.id.as_mut().expect("taken only below, by value");
         // SAFETY: both live. The library waits for the acknowledgement of every event taken for the identifier, which
@@ -388,7 +388,7 @@ impl ConnectRequest {
         // new channel's readers. It begins with a look at the channel, so it finds them.
         let events = channel.watch()?;
         let id = self.id.take().expect("present until here");
-        Identifier::bound(id, events, Phase::Requested)
+        CmId::bound(id, events, CmState::Incoming)
     }
 }
 

@@ -7,17 +7,17 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::unix::AsyncFd;
 
-use super::cm::{self, EventChannel, RawIdentifier};
-use super::endpoint::VerbsEndpoint;
-use super::inventory::Inventory;
+use super::cm::{self, EventChannel, RawCmId};
+use super::connection::VerbsConnection;
 use super::sys;
-use super::translate::EventKind;
+use super::sys::convert::EventKind;
+use super::sysfs::Sysfs;
 use crate::device::{CmEvent, ConnectRequest, DeviceConnection, DeviceKind, DeviceListener, DeviceOptions};
 use crate::error::TransportError;
 
 /// A listening identifier with its event channel.
 pub(super) struct VerbsListener {
-    id: RawIdentifier,
+    id: RawCmId,
     events: AsyncFd<Arc<EventChannel>>,
     /// Requests over any other device are rejected.
     device: Option<String>,
@@ -31,7 +31,7 @@ impl VerbsListener {
         let (addr, options) = place(addr, options)?;
         let refused = |source| TransportError::Listen { addr, device: DeviceKind::Verbs, source };
         let channel = EventChannel::new()?;
-        let id = RawIdentifier::new(Arc::clone(&channel))?;
+        let id = RawCmId::new(Arc::clone(&channel))?;
         // SAFETY: the identifier is live.
         unsafe { sys::set_one_family(id.raw()) }.map_err(refused)?;
         // SAFETY: as above.
@@ -98,7 +98,7 @@ fn place(addr: SocketAddr, options: &DeviceOptions) -> Result<(SocketAddr, Devic
         return Err(TransportError::Listen { addr, device: DeviceKind::Verbs, source });
     }
     let Some(index) = options.gid else { return Ok((addr, options)) };
-    let gid = Inventory::of_this_machine().gid(options.device.as_deref(), index)?;
+    let gid = Sysfs::of_this_machine().gid(options.device.as_deref(), index)?;
     if !addr.ip().is_unspecified() {
         gid.must_stand_for(addr.ip())?;
     }
@@ -116,6 +116,6 @@ impl ConnectRequest for Request {
     }
 
     fn accept(self: Box<Self>, options: &DeviceOptions) -> Result<Box<dyn DeviceConnection>, TransportError> {
-        Ok(Box::new(VerbsEndpoint::of_request(self.0.adopt()?, options)?))
+        Ok(Box::new(VerbsConnection::of_request(self.0.adopt()?, options)?))
     }
 }

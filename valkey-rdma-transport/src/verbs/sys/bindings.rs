@@ -768,7 +768,7 @@ pub mod rdma_port_space {
     pub const RDMA_PS_UDP: Type = 273;
     pub const RDMA_PS_IB: Type = 319;
 }
-super::library::functions! {
+super::table::functions! {
     pub fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device;
     pub fn ibv_free_device_list(list: *mut *mut ibv_device);
     pub fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char;

@@ -9,8 +9,8 @@ use std::slice;
 
 use super::bindings::{self, ibv_comp_channel, ibv_context, ibv_cq, ibv_wc};
 
+use super::outcome::{non_null, or_errno, or_number, unsupported};
 use super::system::set_nonblocking;
-use super::{non_null, or_errno, or_number, unsupported};
 
 /// `ibv_create_comp_channel(3)`, in non-blocking mode.
 pub(in crate::verbs) unsafe fn create_comp_channel(

@@ -9,10 +9,10 @@ use std::sync::Once;
 
 use super::bindings::{self, ibv_async_event, ibv_context, ibv_device_attr, ibv_fork_status, ibv_port_attr};
 
+use super::convert::{self, AsyncNotice};
+use super::outcome::{or_errno, or_number};
 use super::system::set_nonblocking;
-use super::{or_errno, or_number};
 use crate::device::DeviceLimits;
-use crate::verbs::translate::{self, AsyncNotice};
 
 /// Makes `fork` safe for registered memory, once. To be called before any other verb.
 ///
@@ -113,12 +113,12 @@ pub(in crate::verbs) unsafe fn async_fd(context: NonNull<ibv_context>) -> io::Re
 }
 
 /// An asynchronous event that is to be acknowledged: until then, destroying the object it is about blocks.
-pub(in crate::verbs) struct AsyncEvent(ibv_async_event);
+pub(in crate::verbs) struct UnacknowledgedEvent(ibv_async_event);
 
-impl AsyncEvent {
+impl UnacknowledgedEvent {
     /// What it means.
     pub(in crate::verbs) fn notice(&self) -> AsyncNotice {
-        translate::async_notice(&self.0)
+        convert::async_notice(&self.0)
     }
 
     /// # Safety
@@ -131,10 +131,12 @@ impl AsyncEvent {
 }
 
 /// Takes one asynchronous event. Fails with [`io::ErrorKind::WouldBlock`] if there is none.
-pub(in crate::verbs) unsafe fn get_async_event(context: NonNull<ibv_context>) -> io::Result<AsyncEvent> {
+pub(in crate::verbs) unsafe fn get_async_event(
+    context: NonNull<ibv_context>,
+) -> io::Result<UnacknowledgedEvent> {
     // SAFETY: pointers and integers, for which all zeroes is a value.
     let mut event: ibv_async_event = unsafe { mem::zeroed() };
     // SAFETY: the context is live; `event` is ours to write.
     or_errno(unsafe { bindings::ibv_get_async_event(context.as_ptr(), &mut event) })?;
-    Ok(AsyncEvent(event))
+    Ok(UnacknowledgedEvent(event))
 }

@@ -151,10 +151,6 @@ macro_rules! items {
 
 include!("judge/items.rs");
 
-pub(super) fn type_name_of<T>(_: T) -> &'static str {
-    std::any::type_name::<T>()
-}
-
 /// A signature without the modules that its types live in. C's one enumeration that rdma-sys makes a Rust one is a number.
 fn plain(signature: &str) -> String {
     let is_name = |letter: char| letter.is_alphanumeric() || letter == '_' || letter == ':';

@@ -10,7 +10,7 @@ use super::bindings::{
     ibv_qp_type, ibv_recv_wr, ibv_send_wr, rdma_cm_id,
 };
 
-use super::{non_null, or_errno, or_number, unsupported};
+use super::outcome::{non_null, or_errno, or_number, unsupported};
 
 /// Makes the identifier's queue pair, in the state where receives can be posted, and says what was granted.
 ///
@@ -78,7 +78,7 @@ pub(in crate::verbs) unsafe fn set_error_state(qp: NonNull<ibv_qp>) -> io::Resul
 /// What a queue pair does about messages that are not taken, in the device's codes.
 #[cfg(test)]
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::verbs) struct Patience {
+pub(in crate::verbs) struct RetryTimers {
     pub(in crate::verbs) min_rnr_timer: u8,
     pub(in crate::verbs) rnr_retries: u8,
     pub(in crate::verbs) ack_timeout: u8,
@@ -86,7 +86,7 @@ pub(in crate::verbs) struct Patience {
 }
 
 #[cfg(test)]
-pub(in crate::verbs) unsafe fn patience(qp: NonNull<ibv_qp>) -> io::Result<Patience> {
+pub(in crate::verbs) unsafe fn retry_timers(qp: NonNull<ibv_qp>) -> io::Result<RetryTimers> {
     // SAFETY: integers, for which all zeroes is a value.
     let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
     // SAFETY: integers and null pointers, for which all zeroes is a value.
@@ -97,7 +97,7 @@ pub(in crate::verbs) unsafe fn patience(qp: NonNull<ibv_qp>) -> io::Result<Patie
         | ibv_qp_attr_mask::IBV_QP_RETRY_CNT;
     // SAFETY: the queue pair is live; both are ours to write.
     or_number(unsafe { bindings::ibv_query_qp(qp.as_ptr(), &mut attr, mask as i32, &mut init) })?;
-    Ok(Patience {
+    Ok(RetryTimers {
         min_rnr_timer: attr.min_rnr_timer,
         rnr_retries: attr.rnr_retry,
         ack_timeout: attr.timeout,

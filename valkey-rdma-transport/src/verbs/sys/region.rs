@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use super::bindings::{self, ibv_context, ibv_mr, ibv_pd};
 
-use super::{non_null, or_number};
+use super::outcome::{non_null, or_number};
 
 pub(in crate::verbs) unsafe fn alloc_pd(context: NonNull<ibv_context>) -> io::Result<NonNull<ibv_pd>> {
     // SAFETY: live, by the contract.

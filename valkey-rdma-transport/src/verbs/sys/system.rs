@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr;
 use std::ptr::NonNull;
 
-use super::{non_null, or_errno};
+use super::outcome::{non_null, or_errno};
 
 pub(super) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
     // SAFETY: reads flags of a descriptor; no memory involved.

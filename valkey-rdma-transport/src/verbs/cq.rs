@@ -11,9 +11,10 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use valkey_rdma_proto::work::Completion;
 
-use super::cm::Identifier;
-use super::sharing::Queue;
-use super::{failed, log_teardown, sys, translate};
+use super::cm::CmId;
+use super::shared_cq::demux::Queue;
+use super::sys::convert;
+use super::{failed, log_teardown, sys};
 use crate::error::TransportError;
 
 /// Completions taken by one call: enough to make the call cheap, few enough for the stack.
@@ -61,7 +62,7 @@ impl CompletionQueue {
     ///
     /// # Safety
     /// The identifier outlives the queue: it keeps the device open.
-    pub(super) unsafe fn new(id: &Identifier, depth: u32, vector: u32) -> Result<Self, TransportError> {
+    pub(super) unsafe fn new(id: &CmId, depth: u32, vector: u32) -> Result<Self, TransportError> {
         // SAFETY: the identifier keeps its device open, and the channel dies first, by the contract.
         let channel =
             unsafe { sys::create_comp_channel(id.device()) }.map_err(failed("ibv_create_comp_channel"))?;
@@ -95,13 +96,13 @@ impl CompletionQueue {
         let mut buffer = [const { MaybeUninit::uninit() }; POLL_BATCH];
         let mut left = limit;
         while left > 0 {
-            let asked = left.min(POLL_BATCH);
+            let armed = left.min(POLL_BATCH);
             // SAFETY: the queue is live, and `&mut self` keeps other threads away.
             let taken =
-                unsafe { sys::poll_cq(self.raw, &mut buffer[..asked]) }.map_err(failed("ibv_poll_cq"))?;
-            taken.iter().for_each(|wc| each(wc.qp_num, translate::completion(wc)));
+                unsafe { sys::poll_cq(self.raw, &mut buffer[..armed]) }.map_err(failed("ibv_poll_cq"))?;
+            taken.iter().for_each(|wc| each(wc.qp_num, convert::completion(wc)));
             left -= taken.len();
-            if taken.len() < asked {
+            if taken.len() < armed {
                 break;
             }
         }

@@ -8,8 +8,9 @@ use std::{io, slice};
 use super::sys::ibv_mr;
 use bytes::BufMut;
 
-use super::domain::ProtectionDomain;
-use super::{log_teardown, sys, translate};
+use super::pd::ProtectionDomain;
+use super::sys::convert;
+use super::{log_teardown, sys};
 use crate::buffer_pool::BufferPool;
 use crate::device::Access;
 use crate::error::TransportError;
@@ -50,7 +51,7 @@ impl MemoryRegion {
         let pages = if huge { Pages::map_huge(len) } else { Pages::map(len) }.map_err(refused)?;
         // SAFETY: the domain is live and outlives the region, by the contract; the pages are owned by the same
         // value and unmapped only after the deregistration.
-        let raw = unsafe { sys::reg_mr(domain.raw(), pages.usable(), len, translate::access_flags(access)) }
+        let raw = unsafe { sys::reg_mr(domain.raw(), pages.usable(), len, convert::access_flags(access)) }
             .map_err(refused)?;
         Ok(Self::registered(raw, len, Memory::Own(pages)))
     }

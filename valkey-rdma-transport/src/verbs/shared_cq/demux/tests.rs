@@ -12,7 +12,7 @@ mod ends;
 mod orders;
 mod turns;
 
-/// A device's queue as far as sharing sees it.
+/// A device's queue as far as demux sees it.
 #[derive(Clone, Default)]
 struct Device(Rc<RefCell<Entries>>);
 
@@ -22,7 +22,7 @@ struct Entries {
     armed: bool,
     event: bool,
     waker: Option<Waker>,
-    /// Completes just before the next event is asked for.
+    /// Completes just before the next event is armed for.
     ambush: Option<u32>,
     completed: u32,
     /// Which call fails.
@@ -54,7 +54,7 @@ impl Device {
         self.0.borrow_mut().ambush = Some(queue_pair);
     }
 
-    /// Completes without the event that was asked for.
+    /// Completes without the event that was armed for.
     fn complete_silently(&self, queue_pair: u32) {
         self.0.borrow_mut().armed = false;
         self.complete(queue_pair);
@@ -117,9 +117,9 @@ impl Task {
 /// A queue for `members` connections, whose queue pairs are numbered from 100, and their tasks.
 struct Party {
     device: Device,
-    sharing: Sharing<Device>,
-    members: Vec<(Place, Arc<Task>)>,
-    porter: Arc<Task>,
+    demux: CqDemux<Device>,
+    members: Vec<(MemberId, Arc<Task>)>,
+    dispatcher: Arc<Task>,
 }
 
 const DEPTH: u32 = 8;
@@ -127,46 +127,46 @@ const DEPTH: u32 = 8;
 impl Party {
     fn of(members: u32) -> Self {
         let device = Device::default();
-        let mut sharing = Sharing::new(device.clone(), members * DEPTH);
+        let mut demux = CqDemux::new(device.clone(), members * DEPTH);
         let join = |place| {
-            let member = sharing.join(DEPTH).expect("room");
-            sharing.name(member, 100 + place, &mut Vec::new());
+            let member = demux.join(DEPTH).expect("room");
+            demux.bind_qp(member, 100 + place, &mut Vec::new());
             (member, Arc::default())
         };
         let members = (0..members).map(join).collect();
-        let mut party = Self { device, sharing, members, porter: Arc::default() };
+        let mut party = Self { device, demux, members, dispatcher: Arc::default() };
         party.porter_runs();
         party
     }
 
     /// Calls with those to wake, and wakes them.
-    fn with<T>(&mut self, call: impl FnOnce(&mut Sharing<Device>, &mut Vec<Waker>) -> T) -> T {
+    fn with<T>(&mut self, call: impl FnOnce(&mut CqDemux<Device>, &mut Vec<Waker>) -> T) -> T {
         let mut wake = Vec::new();
-        let outcome = call(&mut self.sharing, &mut wake);
+        let outcome = call(&mut self.demux, &mut wake);
         wake.into_iter().for_each(Waker::wake);
         outcome
     }
 
     fn porter_runs(&mut self) {
-        let waker = Waker::from(Arc::clone(&self.porter));
-        if self.with(|sharing, wake| sharing.attend(&mut Context::from_waker(&waker), wake)).is_ready() {
+        let waker = Waker::from(Arc::clone(&self.dispatcher));
+        if self.with(|demux, wake| demux.poll_dispatch(&mut Context::from_waker(&waker), wake)).is_ready() {
             waker.wake();
         }
     }
 
     /// As often as it is woken. Returns how often that was.
     fn porter_runs_until_it_sleeps(&mut self) -> usize {
-        std::iter::from_fn(|| self.porter.was_woken().then(|| self.porter_runs())).count()
+        std::iter::from_fn(|| self.dispatcher.was_woken().then(|| self.porter_runs())).count()
     }
 
     fn arm(&mut self, place: usize) {
         let member = self.members[place].0;
-        self.with(|sharing, wake| sharing.arm(member, wake)).expect("arms");
+        self.with(|demux, wake| demux.arm(member, wake)).expect("arms");
     }
 
     fn poll(&mut self, place: usize, limit: usize) -> Vec<u32> {
         let (member, mut out) = (self.members[place].0, Vec::new());
-        self.with(|sharing, wake| sharing.poll(member, &mut out, limit, wake)).expect("polls");
+        self.with(|demux, wake| demux.poll(member, &mut out, limit, wake)).expect("polls");
         out.iter()
             .map(|completion| match completion.wr_id.kind() {
                 valkey_rdma_proto::work::WrKind::Receive(number) => number,
@@ -184,7 +184,7 @@ impl Party {
         self.event(place).is_some_and(|event| event.is_ok())
     }
 
-    /// Every member was woken, and is told why.
+    /// Every member was woken, and is notified why.
     fn all_have_ended(&mut self, because: SharedCqError) {
         for place in 0..self.members.len() {
             assert!(self.members[place].1.was_woken());
@@ -197,7 +197,7 @@ impl Party {
 
     fn event(&mut self, place: usize) -> Option<Result<(), TransportError>> {
         let (member, task) = self.members[place].clone();
-        match self.sharing.poll_event(member, &mut Context::from_waker(&Waker::from(task))) {
+        match self.demux.poll_event(member, &mut Context::from_waker(&Waker::from(task))) {
             Poll::Ready(event) => Some(event),
             Poll::Pending => None,
         }

@@ -1,4 +1,4 @@
-//! Who is woken when, and what the device is asked for.
+//! Who is woken when, and what the device is armed for.
 
 use super::*;
 
@@ -8,20 +8,20 @@ fn one_event_and_one_request_for_the_next_serve_all_who_are_ready() {
     let mut party = Party::of(ALL as u32);
     let ask = |party: &mut Party| (0..ALL).for_each(|place| party.arm(place));
     ask(&mut party);
-    assert_eq!(party.sharing.counts(), Counts { events: 0, arms: 1 });
+    assert_eq!(party.demux.counts(), Counts { events: 0, arms: 1 });
     for round in 1..=10 {
         assert!((0..ALL).all(|place| !party.is_told(place)));
         (0..ALL as u32).for_each(|place| party.device.complete(100 + place));
-        assert!(party.porter.was_woken());
+        assert!(party.dispatcher.was_woken());
         party.porter_runs();
         for place in 0..ALL {
             assert!(party.members[place].1.was_woken() && party.is_told(place));
             assert_eq!(party.poll(place, 64).len(), 1);
         }
         ask(&mut party);
-        // The porter's second turn finds nothing more, and asks.
+        // The dispatcher's second turn finds nothing more, and asks.
         assert_eq!(party.porter_runs_until_it_sleeps(), 1);
-        assert_eq!(party.sharing.counts(), Counts { events: round, arms: round + 1 });
+        assert_eq!(party.demux.counts(), Counts { events: round, arms: round + 1 });
     }
 }
 
@@ -31,14 +31,14 @@ fn while_there_is_more_each_time_no_event_is_asked_for() {
     party.asks_and_sleeps(0);
     party.device.complete(100);
     for _ in 0..100 {
-        assert!(party.porter.was_woken());
+        assert!(party.dispatcher.was_woken());
         party.porter_runs();
         assert!(party.is_told(0));
         assert_eq!(party.poll(0, 64).len(), 1);
         party.asks_and_sleeps(0);
         party.device.complete(100);
     }
-    assert_eq!(party.sharing.counts(), Counts { events: 1, arms: 1 });
+    assert_eq!(party.demux.counts(), Counts { events: 1, arms: 1 });
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn who_finds_what_is_another_s_leaves_waking_to_the_porter() {
     party.device.complete(101);
     party.poll(0, 64);
     assert!(!party.members[1].1.was_woken());
-    assert!(party.porter.was_woken());
+    assert!(party.dispatcher.was_woken());
     party.porter_runs();
     assert!(party.members[1].1.was_woken() && party.is_told(1));
 }
@@ -84,10 +84,10 @@ fn who_asked_and_has_nothing_is_not_woken_and_keeps_its_request() {
     party.porter_runs_until_it_sleeps();
     assert!(party.members[0].1.was_woken() && party.is_told(0));
     assert!(!party.members[1].1.was_woken() && !party.is_told(1));
-    assert!(!party.is_told(0), "told once for one request");
+    assert!(!party.is_told(0), "notified once for one request");
     party.device.complete(100);
     party.porter_runs_until_it_sleeps();
-    assert!(!party.members[0].1.was_woken() && !party.is_told(0), "it has not asked again");
+    assert!(!party.members[0].1.was_woken() && !party.is_told(0), "it has not armed again");
     party.device.complete(101);
     party.porter_runs_until_it_sleeps();
     assert!(party.members[1].1.was_woken() && party.is_told(1));
@@ -100,17 +100,17 @@ fn while_some_are_served_no_event_is_asked_for_on_behalf_of_others() {
     party.asks_and_sleeps(1);
     for _ in 0..100 {
         party.device.complete(100);
-        assert!(party.porter.was_woken());
+        assert!(party.dispatcher.was_woken());
         party.porter_runs();
         assert!(party.is_told(0));
         assert_eq!(party.poll(0, 64).len(), 1);
         party.asks_and_sleeps(0);
     }
-    assert_eq!(party.sharing.counts(), Counts { events: 1, arms: 1 });
+    assert_eq!(party.demux.counts(), Counts { events: 1, arms: 1 });
     party.porter_runs_until_it_sleeps();
-    assert_eq!(party.sharing.counts(), Counts { events: 1, arms: 2 });
+    assert_eq!(party.demux.counts(), Counts { events: 1, arms: 2 });
     party.porter_runs();
-    assert_eq!(party.sharing.counts(), Counts { events: 1, arms: 2 }, "a turn without need asks for nothing");
+    assert_eq!(party.demux.counts(), Counts { events: 1, arms: 2 }, "a turn without need asks for nothing");
 }
 
 #[test]
@@ -131,11 +131,11 @@ fn a_lost_event_is_made_good_by_whoever_asks_again() {
     party.asks_and_sleeps(0);
     party.asks_and_sleeps(1);
     party.device.complete_silently(101);
-    assert!(!party.porter.was_woken());
+    assert!(!party.dispatcher.was_woken());
     party.arm(0);
     assert_eq!(party.porter_runs_until_it_sleeps(), 2);
     assert!(party.members[1].1.was_woken() && party.is_told(1));
     assert_eq!(party.poll(1, 64), [0]);
     party.device.complete(100);
-    assert!(party.porter.was_woken(), "an event was asked for");
+    assert!(party.dispatcher.was_woken(), "an event was armed for");
 }

@@ -9,8 +9,8 @@ use super::bindings::{
     self, ibv_context, ibv_event_type, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_port_space,
 };
 
-use super::{non_null, or_errno};
-use crate::verbs::translate;
+use super::convert;
+use super::outcome::{non_null, or_errno};
 
 /// # Safety
 /// The channel outlives the identifier, or the identifier migrates from it first.
@@ -39,9 +39,9 @@ pub(in crate::verbs) unsafe fn resolve_addr(
     peer: SocketAddr,
     timeout_ms: i32,
 ) -> io::Result<()> {
-    let mut from = from.map(translate::to_raw_addr);
+    let mut from = from.map(convert::to_raw_addr);
     let from = from.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
-    let mut peer = translate::to_raw_addr(peer);
+    let mut peer = convert::to_raw_addr(peer);
     // SAFETY: the id is live; both are whole addresses of the family they name, or null, copied by the call.
     or_errno(unsafe {
         bindings::rdma_resolve_addr(id.as_ptr(), from.cast(), (&raw mut peer).cast(), timeout_ms)
@@ -56,7 +56,7 @@ pub(in crate::verbs) unsafe fn resolve_route(id: NonNull<rdma_cm_id>, timeout_ms
 }
 
 pub(in crate::verbs) unsafe fn bind_addr(id: NonNull<rdma_cm_id>, addr: SocketAddr) -> io::Result<()> {
-    let mut addr = translate::to_raw_addr(addr);
+    let mut addr = convert::to_raw_addr(addr);
     // SAFETY: the id is live; `addr` is a whole address of the family it names, copied by the call.
     or_errno(unsafe { bindings::rdma_bind_addr(id.as_ptr(), (&raw mut addr).cast()) })
 }
@@ -77,7 +77,7 @@ pub(in crate::verbs) unsafe fn set_one_family(id: NonNull<rdma_cm_id>) -> io::Re
 }
 
 /// Sets how long a connection made or accepted on this identifier waits for acknowledgements, by its code
-/// ([`translate::ack_timeout_code`]).
+/// ([`convert::ack_timeout_code`]).
 pub(in crate::verbs) unsafe fn set_ack_timeout(id: NonNull<rdma_cm_id>, mut code: u8) -> io::Result<()> {
     // SAFETY: the id is live; the option is a byte, read during the call.
     or_errno(unsafe {
@@ -186,9 +186,9 @@ pub(in crate::verbs) unsafe fn local_addr(id: NonNull<rdma_cm_id>) -> io::Result
     unsafe {
         let addr = &id.as_ref().route.addr.src_addr_union;
         match i32::from(addr.src_addr.sa_family) {
-            libc::AF_INET => Ok(translate::from_raw_v4(&addr.src_sin)),
-            libc::AF_INET6 => Ok(translate::from_raw_v6(&addr.src_sin6)),
-            _ => Err(translate::unknown_family(addr.src_addr.sa_family)),
+            libc::AF_INET => Ok(convert::from_raw_v4(&addr.src_sin)),
+            libc::AF_INET6 => Ok(convert::from_raw_v6(&addr.src_sin6)),
+            _ => Err(convert::unknown_family(addr.src_addr.sa_family)),
         }
     }
 }
@@ -198,9 +198,9 @@ pub(in crate::verbs) unsafe fn peer_addr(id: NonNull<rdma_cm_id>) -> io::Result<
     unsafe {
         let addr = &id.as_ref().route.addr.dst_addr_union;
         match i32::from(addr.dst_addr.sa_family) {
-            libc::AF_INET => Ok(translate::from_raw_v4(&addr.dst_sin)),
-            libc::AF_INET6 => Ok(translate::from_raw_v6(&addr.dst_sin6)),
-            _ => Err(translate::unknown_family(addr.dst_addr.sa_family)),
+            libc::AF_INET => Ok(convert::from_raw_v4(&addr.dst_sin)),
+            libc::AF_INET6 => Ok(convert::from_raw_v6(&addr.dst_sin6)),
+            _ => Err(convert::unknown_family(addr.dst_addr.sa_family)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What a member does next: it arms, polls, and sleeps when that found nothing, until it is told.
+/// What a member does next: it arms, polls, and sleeps when that found nothing, until it is notified.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Step {
     Arm,
@@ -35,7 +35,7 @@ impl Party {
     }
 }
 
-/// Two members and the porter, one step each at a time, in every order, with completions between any two steps or just
+/// Two members and the dispatcher, one step each at a time, in every order, with completions between any two steps or just
 /// before the queue is armed, and with a member that asks again while it waits: in the end everything has been taken, by
 /// members that, once asleep, only run when they are woken.
 #[test]
@@ -59,7 +59,7 @@ fn no_wake_up_is_lost_in_any_order_of_steps() {
                     workers[0].step = Step::Arm;
                     awake[0] = true;
                 }
-                7 if party.porter.was_woken() => party.porter_runs(),
+                7 if party.dispatcher.was_woken() => party.porter_runs(),
                 _ => {}
             }
             left /= ACTIONS;

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::time::Duration;
 
-use super::sys::{
+use super::bindings::{
     ibv_access_flags, ibv_async_event, ibv_event_type, ibv_mtu, ibv_port_state, ibv_send_flags, ibv_send_wr,
     ibv_send_wr_imm, ibv_send_wr_rdma, ibv_send_wr_remote, ibv_wc, ibv_wc_opcode, ibv_wc_status,
     ibv_wr_opcode, rdma_cm_event_type,
@@ -15,7 +15,7 @@ use crate::device::{Access, CmEvent, DeviceFault};
 
 /// What a connection-manager event means to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EventKind {
+pub(in crate::verbs) enum EventKind {
     /// The address leads to a device, to which the identifier is bound now.
     AddressResolved,
     /// There is a path; connecting may begin.
@@ -31,7 +31,7 @@ pub(super) enum EventKind {
 }
 
 /// Reads an event's number and status (`rdma_get_cm_event(3)`).
-pub(super) fn event_kind(event: rdma_cm_event_type::Type, status: i32) -> EventKind {
+pub(in crate::verbs) fn event_kind(event: rdma_cm_event_type::Type, status: i32) -> EventKind {
     use rdma_cm_event_type as cm;
     match event {
         cm::RDMA_CM_EVENT_ADDR_RESOLVED => EventKind::AddressResolved,
@@ -52,7 +52,7 @@ pub(super) fn event_kind(event: rdma_cm_event_type::Type, status: i32) -> EventK
 
 /// What an asynchronous event says. Objects go by their address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AsyncNotice {
+pub(in crate::verbs) enum AsyncNotice {
     /// The device failed, or goes away.
     Device,
     /// A queue pair failed.
@@ -70,7 +70,7 @@ pub(super) enum AsyncNotice {
 }
 
 /// Reads an asynchronous event (`ibv_get_async_event(3)`).
-pub(super) fn async_notice(event: &ibv_async_event) -> AsyncNotice {
+pub(in crate::verbs) fn async_notice(event: &ibv_async_event) -> AsyncNotice {
     use ibv_event_type as kind;
     // SAFETY: every member of the union is a pointer or an integer, and the caller zeroed what C did not fill; the type of
     // the event says which member C has filled.
@@ -102,18 +102,18 @@ fn resolve_errno(status: i32) -> i32 {
 
 /// The code of an ACK timeout, rounded up: 4.096 us times two to the power of the code, 1 to 31 (InfiniBand
 /// specification, "Local ACK Timeout"; 0 would be without end).
-pub(super) fn ack_timeout_code(timeout: Duration) -> u8 {
+pub(in crate::verbs) fn ack_timeout_code(timeout: Duration) -> u8 {
     (1..31).find(|code| Duration::from_nanos(4096 << code) >= timeout).unwrap_or(31)
 }
 
 /// Whole milliseconds for the connection manager, at least one: 0 would fail at once.
-pub(super) fn timeout_ms(timeout: Duration) -> i32 {
+pub(in crate::verbs) fn timeout_ms(timeout: Duration) -> i32 {
     let rounded_up = timeout.as_nanos().div_ceil(1_000_000);
     i32::try_from(rounded_up).unwrap_or(i32::MAX).max(1)
 }
 
 /// `access` as `ibv_reg_mr(3)` flags. Remote write needs local write too; nothing ever needs remote read.
-pub(super) fn access_flags(access: Access) -> i32 {
+pub(in crate::verbs) fn access_flags(access: Access) -> i32 {
     let local = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
     let flags = match access {
         Access::Local => local,
@@ -123,12 +123,12 @@ pub(super) fn access_flags(access: Access) -> i32 {
 }
 
 /// Whether messages can leave by a port in this state. One that waits for its link to come back counts as up.
-pub(super) fn port_is_up(state: ibv_port_state::Type) -> bool {
+pub(in crate::verbs) fn port_is_up(state: ibv_port_state::Type) -> bool {
     matches!(state, ibv_port_state::IBV_PORT_ACTIVE | ibv_port_state::IBV_PORT_ACTIVE_DEFER)
 }
 
 /// An `ibv_mtu` number in bytes, if it is one.
-pub(super) fn mtu_bytes(mtu: ibv_mtu::Type) -> Option<u32> {
+pub(in crate::verbs) fn mtu_bytes(mtu: ibv_mtu::Type) -> Option<u32> {
     match mtu {
         ibv_mtu::IBV_MTU_256 => Some(256),
         ibv_mtu::IBV_MTU_512 => Some(512),
@@ -140,7 +140,7 @@ pub(super) fn mtu_bytes(mtu: ibv_mtu::Type) -> Option<u32> {
 }
 
 /// Fills identity, operation and flags of a work request; its links and scatter list are the caller's.
-pub(super) fn describe_send(raw: &mut ibv_send_wr, request: &SendRequest, inline: bool) {
+pub(in crate::verbs) fn describe_send(raw: &mut ibv_send_wr, request: &SendRequest, inline: bool) {
     let (opcode, remote, imm) = match request.op {
         SendOp::Send => (ibv_wr_opcode::IBV_WR_SEND, None, 0),
         SendOp::Write { addr, rkey } => (ibv_wr_opcode::IBV_WR_RDMA_WRITE, Some((addr, rkey)), 0),
@@ -165,7 +165,7 @@ pub(super) fn describe_send(raw: &mut ibv_send_wr, request: &SendRequest, inline
 
 /// Reads a work completion. After a failure only identity and status are valid (`ibv_poll_cq(3)`), so nothing
 /// else is looked at.
-pub(super) fn completion(wc: &ibv_wc) -> Completion {
+pub(in crate::verbs) fn completion(wc: &ibv_wc) -> Completion {
     let outcome = match wc.status {
         ibv_wc_status::IBV_WC_SUCCESS => success(wc),
         status => Outcome::Failed(failure(status)),
@@ -203,13 +203,13 @@ fn failure(status: ibv_wc_status::Type) -> FailureStatus {
 
 /// An address in C's two shapes, told apart by its first field, the family.
 #[repr(C)]
-pub(super) union RawAddr {
+pub(in crate::verbs) union RawAddr {
     v4: libc::sockaddr_in,
     v6: libc::sockaddr_in6,
 }
 
 /// `addr` for C.
-pub(super) fn to_raw_addr(addr: SocketAddr) -> RawAddr {
+pub(in crate::verbs) fn to_raw_addr(addr: SocketAddr) -> RawAddr {
     match addr {
         SocketAddr::V4(addr) => RawAddr {
             v4: libc::sockaddr_in {
@@ -232,26 +232,26 @@ pub(super) fn to_raw_addr(addr: SocketAddr) -> RawAddr {
 }
 
 /// An IPv4 address from C.
-pub(super) fn from_raw_v4(raw: &libc::sockaddr_in) -> SocketAddr {
+pub(in crate::verbs) fn from_raw_v4(raw: &libc::sockaddr_in) -> SocketAddr {
     let ip = Ipv4Addr::from(raw.sin_addr.s_addr.to_ne_bytes());
     SocketAddrV4::new(ip, u16::from_be(raw.sin_port)).into()
 }
 
 /// An IPv6 address from C.
-pub(super) fn from_raw_v6(raw: &libc::sockaddr_in6) -> SocketAddr {
+pub(in crate::verbs) fn from_raw_v6(raw: &libc::sockaddr_in6) -> SocketAddr {
     let ip = Ipv6Addr::from(raw.sin6_addr.s6_addr);
     let flow = u32::from_be(raw.sin6_flowinfo);
     SocketAddrV6::new(ip, u16::from_be(raw.sin6_port), flow, raw.sin6_scope_id).into()
 }
 
 /// The error for an address of a family that is neither IPv4 nor IPv6.
-pub(super) fn unknown_family(family: libc::sa_family_t) -> io::Error {
+pub(in crate::verbs) fn unknown_family(family: libc::sa_family_t) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, format!("address family {family} is neither IPv4 nor IPv6"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::sys::{ibv_async_event_element, ibv_wc_imm};
+    use super::super::bindings::{ibv_async_event_element, ibv_wc_imm};
     use super::*;
 
     fn work_completion(status: ibv_wc_status::Type, opcode: ibv_wc_opcode::Type) -> ibv_wc {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{GidProblem, TransportError};
 
 /// The devices below a folder that looks like `/sys/class/infiniband`.
-pub(super) struct Inventory {
+pub(super) struct Sysfs {
     devices: PathBuf,
     interfaces: PathBuf,
 }
@@ -58,7 +58,7 @@ impl Port {
     }
 }
 
-impl Inventory {
+impl Sysfs {
     /// This machine's.
     pub(super) fn of_this_machine() -> Self {
         Self { devices: "/sys/class/infiniband".into(), interfaces: "/sys/class/net".into() }

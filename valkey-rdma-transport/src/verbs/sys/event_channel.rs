@@ -7,10 +7,10 @@ use std::ptr::NonNull;
 
 use super::bindings::{self, rdma_cm_id, rdma_event_channel};
 
+use super::convert;
+use super::convert::EventKind;
+use super::outcome::{non_null, or_errno};
 use super::system::set_nonblocking;
-use super::{non_null, or_errno};
-use crate::verbs::translate;
-use crate::verbs::translate::EventKind;
 
 /// `rdma_create_event_channel(3)`, in non-blocking mode.
 pub(in crate::verbs) fn create_event_channel() -> io::Result<NonNull<rdma_event_channel>> {
@@ -56,7 +56,7 @@ pub(in crate::verbs) unsafe fn get_cm_event(channel: NonNull<rdma_event_channel>
     // SAFETY: the event is ours until it is acknowledged below; we copy what we need.
     let notice = unsafe {
         let event = event.as_ref();
-        CmNotice { id: NonNull::new(event.id), kind: translate::event_kind(event.event, event.status) }
+        CmNotice { id: NonNull::new(event.id), kind: convert::event_kind(event.event, event.status) }
     };
     // SAFETY: acknowledged once, and not looked at again.
     or_errno(unsafe { bindings::rdma_ack_cm_event(event.as_ptr()) })?;

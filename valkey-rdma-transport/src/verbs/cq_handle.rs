@@ -6,25 +6,25 @@ use std::task::{Context, Poll};
 use super::sys::ibv_cq;
 use valkey_rdma_proto::work::Completion;
 
-use super::cm::Identifier;
-use super::completion::CompletionQueue;
-use super::shared_queue::Membership;
+use super::cm::CmId;
+use super::cq::CompletionQueue;
+use super::shared_cq::Membership;
 use crate::device::{DeviceLimits, DeviceOptions};
 use crate::error::TransportError;
 
 /// A completion queue of one connection, or its place in a shared one. To be dropped after its queue pair.
-pub(super) enum Completions {
+pub(super) enum CqHandle {
     Own(CompletionQueue),
     Shared(Membership),
 }
 
-impl Completions {
+impl CqHandle {
     /// With room for as many completions as both queues of the connection can have under way.
     ///
     /// # Safety
     /// The identifier outlives the value: it keeps the device open.
     pub(super) unsafe fn new(
-        id: &Identifier,
+        id: &CmId,
         options: &DeviceOptions,
         most: &DeviceLimits,
     ) -> Result<Self, TransportError> {
@@ -57,9 +57,9 @@ impl Completions {
     }
 
     /// Says whose completions they are, before anything completes.
-    pub(super) fn name(&mut self, queue_pair: u32) {
+    pub(super) fn bind_qp(&mut self, queue_pair: u32) {
         if let Self::Shared(membership) = self {
-            membership.name(queue_pair);
+            membership.bind_qp(queue_pair);
         }
     }
 

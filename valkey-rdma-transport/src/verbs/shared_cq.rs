@@ -1,5 +1,7 @@
-//! A completion queue that several connections share by [these rules](super::sharing), behind a lock, with a task that waits
+//! A completion queue that several connections share by [these rules](super::demux), behind a lock, with a task that waits
 //! for its events.
+
+pub(super) mod demux;
 
 use std::future::poll_fn;
 use std::mem;
@@ -10,9 +12,9 @@ use std::task::{Context, Poll, Waker};
 use super::sys::ibv_cq;
 use valkey_rdma_proto::work::Completion;
 
-use super::cm::Identifier;
-use super::completion::CompletionQueue;
-use super::sharing::{Place, Sharing};
+use self::demux::{CqDemux, MemberId};
+use super::cm::CmId;
+use super::cq::CompletionQueue;
 use crate::device::SharedCqError;
 use crate::error::TransportError;
 
@@ -35,13 +37,13 @@ impl Queues {
     /// Outside of a tokio runtime.
     pub(super) unsafe fn join(
         &self,
-        id: &Identifier,
+        id: &CmId,
         depth: u32,
         deepest: u32,
         vector: u32,
     ) -> Result<Membership, TransportError> {
         let mut queues = lock(&self.0);
-        queues.retain(|queue| lock(&queue.sharing).is_some());
+        queues.retain(|queue| lock(&queue.demux).is_some());
         let origin = Origin { device: id.device().as_ptr() as usize, vector };
         if let Some(membership) = queues.iter().find_map(|queue| queue.join(origin, depth)) {
             return Ok(membership);
@@ -57,10 +59,10 @@ impl Queues {
                 outcome => break outcome?,
             }
         };
-        let sharing = Mutex::new(Some(Sharing::new(queue, whole)));
-        let queue = Arc::new(SharedQueue { origin, sharing });
+        let demux = Mutex::new(Some(CqDemux::new(queue, whole)));
+        let queue = Arc::new(SharedQueue { origin, demux });
         let membership = queue.join(origin, depth).expect("a new queue has room for one");
-        tokio::spawn(Porter(Arc::clone(&queue)).attend());
+        tokio::spawn(CqDispatcher(Arc::clone(&queue)).poll_dispatch());
         queues.push(queue);
         Ok(membership)
     }
@@ -78,19 +80,19 @@ struct Origin {
 struct SharedQueue {
     origin: Origin,
     /// Until the last member has left.
-    sharing: Mutex<Option<Sharing<CompletionQueue>>>,
+    demux: Mutex<Option<CqDemux<CompletionQueue>>>,
 }
 
 impl SharedQueue {
     fn join(self: &Arc<Self>, origin: Origin, depth: u32) -> Option<Membership> {
-        let place = lock(&self.sharing).as_mut().filter(|_| self.origin == origin)?.join(depth)?;
+        let place = lock(&self.demux).as_mut().filter(|_| self.origin == origin)?.join(depth)?;
         Some(Membership { queue: Arc::clone(self), place })
     }
 
     /// Runs `work` with the lock held, and afterwards wakes those it names.
-    fn with<T>(&self, work: impl FnOnce(&mut Option<Sharing<CompletionQueue>>, &mut Vec<Waker>) -> T) -> T {
+    fn with<T>(&self, work: impl FnOnce(&mut Option<CqDemux<CompletionQueue>>, &mut Vec<Waker>) -> T) -> T {
         let mut wake = Vec::new();
-        let outcome = work(&mut lock(&self.sharing), &mut wake);
+        let outcome = work(&mut lock(&self.demux), &mut wake);
         wake.into_iter().for_each(Waker::wake);
         outcome
     }
@@ -99,66 +101,66 @@ impl SharedQueue {
 /// One connection's place in a shared queue. To be dropped after its queue pair.
 pub(super) struct Membership {
     queue: Arc<SharedQueue>,
-    place: Place,
+    place: MemberId,
 }
 
 impl Membership {
     pub(super) fn raw(&self) -> NonNull<ibv_cq> {
-        self.with(|sharing, _| sharing.queue().raw())
+        self.with(|demux, _| demux.queue().raw())
     }
 
     /// How many entries of the queue are this connection's.
     pub(super) fn depth(&self) -> u32 {
-        self.with(|sharing, _| sharing.depth(self.place))
+        self.with(|demux, _| demux.depth(self.place))
     }
 
     /// From now on, the completions of the queue pair with this number are this connection's.
-    pub(super) fn name(&mut self, queue_pair: u32) {
-        self.with(|sharing, wake| sharing.name(self.place, queue_pair, wake));
+    pub(super) fn bind_qp(&mut self, queue_pair: u32) {
+        self.with(|demux, wake| demux.bind_qp(self.place, queue_pair, wake));
     }
 
     pub(super) fn poll(&mut self, out: &mut Vec<Completion>, limit: usize) -> Result<(), TransportError> {
-        self.with(|sharing, wake| sharing.poll(self.place, out, limit, wake))
+        self.with(|demux, wake| demux.poll(self.place, out, limit, wake))
     }
 
     pub(super) fn arm(&mut self) -> Result<(), TransportError> {
-        self.with(|sharing, wake| sharing.arm(self.place, wake))
+        self.with(|demux, wake| demux.arm(self.place, wake))
     }
 
     pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
-        self.with(|sharing, _| sharing.poll_event(self.place, cx))
+        self.with(|demux, _| demux.poll_event(self.place, cx))
     }
 
     /// The device has reported that the queue is of no use any more.
     pub(super) fn end(&mut self) {
-        self.with(|sharing, wake| sharing.end(SharedCqError::Failed, wake));
+        self.with(|demux, wake| demux.end(SharedCqError::Failed, wake));
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut Sharing<CompletionQueue>, &mut Vec<Waker>) -> T) -> T {
-        self.queue.with(|sharing, wake| work(sharing.as_mut().expect("open while it has members"), wake))
+    fn with<T>(&self, work: impl FnOnce(&mut CqDemux<CompletionQueue>, &mut Vec<Waker>) -> T) -> T {
+        self.queue.with(|demux, wake| work(demux.as_mut().expect("open while it has members"), wake))
     }
 }
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        let over = self.queue.with(|sharing, wake| {
-            let last = sharing.as_mut().is_some_and(|sharing| sharing.leave(self.place, wake));
-            if last { mem::take(sharing) } else { None }
+        let over = self.queue.with(|demux, wake| {
+            let last = demux.as_mut().is_some_and(|demux| demux.leave(self.place, wake));
+            if last { mem::take(demux) } else { None }
         });
-        if let Some(sharing) = over {
-            tracing::debug!(counts = ?sharing.counts(), "a shared completion queue is no longer needed");
+        if let Some(demux) = over {
+            tracing::debug!(counts = ?demux.counts(), "a shared completion queue is no longer needed");
         }
     }
 }
 
 /// Waits for a queue's events, as a task of the runtime in which its first member was made.
-struct Porter(Arc<SharedQueue>);
+struct CqDispatcher(Arc<SharedQueue>);
 
-impl Porter {
-    async fn attend(self) {
+impl CqDispatcher {
+    async fn poll_dispatch(self) {
         let turn = |cx: &mut Context<'_>| {
-            self.0.with(|sharing, wake| match sharing {
-                Some(sharing) => sharing.attend(cx, wake).map(|()| true),
+            self.0.with(|demux, wake| match demux {
+                Some(demux) => demux.poll_dispatch(cx, wake).map(|()| true),
                 None => Poll::Ready(false),
             })
         };
@@ -169,12 +171,12 @@ impl Porter {
     }
 }
 
-impl Drop for Porter {
+impl Drop for CqDispatcher {
     /// Where members are left, the runtime has ended before them.
     fn drop(&mut self) {
-        self.0.with(|sharing, wake| {
-            if let Some(sharing) = sharing {
-                sharing.end(SharedCqError::Runtime, wake);
+        self.0.with(|demux, wake| {
+            if let Some(demux) = demux {
+                demux.end(SharedCqError::Runtime, wake);
             }
         });
     }

@@ -8,15 +8,16 @@ use std::task::{Context, Poll, ready};
 use bytes::BufMut;
 use valkey_rdma_proto::work::{Completion, ReceiveRequest, Region, RegionId, SendRequest};
 
-use super::async_events::{AsyncEvents, Word};
-use super::cm::Identifier;
-use super::completions::Completions;
-use super::domain::ProtectionDomain;
-use super::inventory::Inventory;
-use super::memory::MemoryRegion;
-use super::queue_pair::QueuePair;
+use super::async_events::{AsyncEvent, AsyncEvents};
+use super::cm::CmId;
+use super::cq_handle::CqHandle;
+use super::failed;
+use super::mr::MemoryRegion;
+use super::pd::ProtectionDomain;
+use super::qp::QueuePair;
 use super::sys;
-use super::{failed, translate};
+use super::sys::convert;
+use super::sysfs::Sysfs;
 use crate::buffer_pool::BufferPool;
 use crate::device::{
     Access, CmEvent, DeviceConnection, DeviceFault, DeviceInfo, DeviceKind, DeviceOptions, Limits,
@@ -29,23 +30,23 @@ use crate::error::TransportError;
 /// The order of the fields is the order in which they are freed, and the only one that works: events are told apart
 /// by the address of the queue pair, a queue pair uses its completion queue and its regions, these use the domain, and
 /// all of them the device, which the identifier keeps open.
-pub(super) struct VerbsEndpoint {
+pub(super) struct VerbsConnection {
     events: AsyncEvents,
     queue_pair: QueuePair,
-    completions: Completions,
+    completions: CqHandle,
     /// Indexed by [`RegionId`].
     regions: Vec<MemoryRegion>,
     domain: ProtectionDomain,
-    id: Identifier,
+    id: CmId,
     limits: Limits,
     device: DeviceInfo,
     huge_pages: bool,
     retry_count: Option<u8>,
 }
 
-impl VerbsEndpoint {
+impl VerbsConnection {
     /// As [`new`](Self::new), for an identifier that came with a request to connect.
-    pub(super) fn of_request(id: Identifier, options: &DeviceOptions) -> Result<Self, TransportError> {
+    pub(super) fn of_request(id: CmId, options: &DeviceOptions) -> Result<Self, TransportError> {
         id.set_ack_timeout(options)?;
         Self::new(id, options)
     }
@@ -54,7 +55,7 @@ impl VerbsEndpoint {
     ///
     /// If one of them cannot be made, those before it are freed in order, the identifier last; a request to
     /// connect is rejected by that.
-    pub(super) fn new(id: Identifier, options: &DeviceOptions) -> Result<Self, TransportError> {
+    pub(super) fn new(id: CmId, options: &DeviceOptions) -> Result<Self, TransportError> {
         // SAFETY: the identifier is live.
         let port = unsafe { sys::query_port(id.device(), id.port()) }.map_err(failed("ibv_query_port"))?;
         // SAFETY: as above.
@@ -62,22 +63,22 @@ impl VerbsEndpoint {
         // SAFETY: as above.
         let most = unsafe { sys::query_device(id.device()) }.map_err(failed("ibv_query_device"))?;
         check_limits(&name, options, &most)?;
-        if !translate::port_is_up(port.state) {
-            return Err(Inventory::of_this_machine().down(name, id.port()));
+        if !convert::port_is_up(port.state) {
+            return Err(Sysfs::of_this_machine().down(name, id.port()));
         }
         let software = is_software(&name);
-        let mtu = translate::mtu_bytes(port.active_mtu);
+        let mtu = convert::mtu_bytes(port.active_mtu);
         let device = DeviceInfo { kind: DeviceKind::Verbs, name, mtu, software };
 
         // SAFETY: locals are dropped in reverse order, the parameter last; from the end of this function on, the
         // order of the fields holds. Either way the identifier outlives the domain.
         let domain = unsafe { ProtectionDomain::new(&id) }?;
         // SAFETY: as above, for the completion queue.
-        let mut completions = unsafe { Completions::new(&id, options, &most) }?;
+        let mut completions = unsafe { CqHandle::new(&id, options, &most) }?;
         // SAFETY: as above, for the queue pair: it goes first. The identifier is new, so it has no other; the
         // domain and the queue were made on its device.
         let queue_pair = unsafe { QueuePair::new(&id, &domain, completions.raw(), options) }?;
-        completions.name(queue_pair.number());
+        completions.bind_qp(queue_pair.number());
         // SAFETY: as above, for the events: they go before the queue pair.
         let events = unsafe { AsyncEvents::new(id.device(), id.port(), &queue_pair, completions.raw()) }?;
 
@@ -128,7 +129,7 @@ fn is_software(name: &str) -> bool {
         .is_ok_and(|path| path.starts_with("/sys/devices/virtual"))
 }
 
-impl DeviceConnection for VerbsEndpoint {
+impl DeviceConnection for VerbsConnection {
     fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError> {
         // SAFETY: the domain outlives the regions (field order).
         let region = unsafe { MemoryRegion::new(&self.domain, len, access, self.huge_pages) }?;
@@ -183,15 +184,15 @@ impl DeviceConnection for VerbsEndpoint {
                 return Poll::Ready(Ok(event));
             }
             let event = match ready!(self.events.poll(cx)) {
-                Word::Fault(fault) => {
+                AsyncEvent::Fault(fault) => {
                     if fault == DeviceFault::CompletionQueue {
                         self.completions.end();
                     }
                     Err(TransportError::Fault { device: self.device.name.clone(), fault })
                 }
-                Word::PortDown => Ok(CmEvent::PortDown),
-                Word::PortUp => Ok(CmEvent::PortUp),
-                Word::Established => {
+                AsyncEvent::PortDown => Ok(CmEvent::PortDown),
+                AsyncEvent::PortUp => Ok(CmEvent::PortUp),
+                AsyncEvent::Established => {
                     self.id.received_something();
                     continue;
                 }
@@ -229,7 +230,7 @@ impl DeviceConnection for VerbsEndpoint {
     }
 }
 
-impl Drop for VerbsEndpoint {
+impl Drop for VerbsConnection {
     fn drop(&mut self) {
         // While the queue pair is still there: the peer is told, and the device stops before anything is freed.
         self.id.end();

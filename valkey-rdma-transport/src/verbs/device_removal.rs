@@ -19,7 +19,7 @@ const LOOKS: u32 = 200;
 /// Has the device closed as soon as the last connection on it is gone, by a thread that ends with that.
 ///
 /// Where the device was the only one of the machine, librdmacm keeps it open until the process ends.
-pub(super) fn let_go(device: String) {
+pub(super) fn release_removed_device(device: String) {
     static UNDER_WAY: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let under_way = || UNDER_WAY.lock().unwrap_or_else(PoisonError::into_inner);
     if !under_way().insert(device.clone()) {

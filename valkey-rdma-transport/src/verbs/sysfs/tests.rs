@@ -6,7 +6,7 @@ use super::*;
 
 struct Machine {
     root: PathBuf,
-    inventory: Inventory,
+    inventory: Sysfs,
 }
 
 impl Machine {
@@ -15,7 +15,7 @@ impl Machine {
         let name =
             format!("valkey-rdma-inventory-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let root = std::env::temp_dir().join(name);
-        let inventory = Inventory { devices: root.join("infiniband"), interfaces: root.join("net") };
+        let inventory = Sysfs { devices: root.join("infiniband"), interfaces: root.join("net") };
         Self { root, inventory }
     }
 

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use super::sys::ibv_pd;
 
-use super::cm::Identifier;
+use super::cm::CmId;
 use super::{failed, log_teardown, sys};
 use crate::error::TransportError;
 
@@ -19,7 +19,7 @@ impl ProtectionDomain {
     ///
     /// # Safety
     /// The identifier outlives the domain: it keeps the device open.
-    pub(super) unsafe fn new(id: &Identifier) -> Result<Self, TransportError> {
+    pub(super) unsafe fn new(id: &CmId) -> Result<Self, TransportError> {
         // SAFETY: the identifier keeps its device open, and the domain dies first, by the contract.
         let raw = unsafe { sys::alloc_pd(id.device()) }.map_err(failed("ibv_alloc_pd"))?;
         Ok(Self { raw })

@@ -5,10 +5,11 @@ use std::ptr::{self, NonNull};
 use super::sys::{ibv_cq, ibv_qp, ibv_qp_cap, ibv_qp_state, ibv_recv_wr, ibv_send_wr, ibv_sge, rdma_cm_id};
 use valkey_rdma_proto::work::{ReceiveRequest, SendRequest, Slice};
 
-use super::cm::Identifier;
-use super::domain::ProtectionDomain;
-use super::memory::MemoryRegion;
-use super::{failed, log_teardown, sys, translate};
+use super::cm::CmId;
+use super::mr::MemoryRegion;
+use super::pd::ProtectionDomain;
+use super::sys::convert;
+use super::{failed, log_teardown, sys};
 use crate::device::DeviceOptions;
 use crate::error::TransportError;
 
@@ -34,7 +35,7 @@ impl QueuePair {
     /// The identifier has none yet. Domain and queue belong to the identifier's device. All three outlive the
     /// queue pair, and so do the regions that are posted to it.
     pub(super) unsafe fn new(
-        id: &Identifier,
+        id: &CmId,
         domain: &ProtectionDomain,
         queue: NonNull<ibv_cq>,
         options: &DeviceOptions,
@@ -117,7 +118,7 @@ impl QueuePair {
             // Inline data is read by the CPU, which knows no region's bounds, nor whose they are. What lies outside is
             // left to the device, which refuses it.
             let inline = request.local.len <= max_inline && may_inline(regions, request.local);
-            translate::describe_send(&mut raw, request, inline);
+            convert::describe_send(&mut raw, request, inline);
             raw.next = following(first, position, chain.len());
             (raw.sg_list, raw.num_sge) = scatter_list(scatter, position, request.local.len);
             raw
@@ -195,9 +196,9 @@ impl QueuePair {
         unsafe { sys::set_error_state(self.raw) }.expect("every state can change to error");
     }
 
-    pub(super) fn patience(&self) -> sys::Patience {
+    pub(super) fn retry_timers(&self) -> sys::RetryTimers {
         // SAFETY: the queue pair is live.
-        unsafe { sys::patience(self.raw) }.expect("the queue pair's attributes")
+        unsafe { sys::retry_timers(self.raw) }.expect("the queue pair's attributes")
     }
 }
 

@@ -40,15 +40,15 @@ fn any_port() -> SocketAddr {
 }
 
 /// A connected pair made with these options: the active side, the passive side.
-async fn pair(options: &DeviceOptions) -> [VerbsEndpoint; 2] {
+async fn pair(options: &DeviceOptions) -> [VerbsConnection; 2] {
     sys::load().expect("RDMA libraries");
     let mut listener = VerbsListener::bind(any_port(), options).expect("listens");
-    let id = Identifier::resolve(listener.local_addr(), options).await.expect("a path");
-    let mut active = VerbsEndpoint::new(id, options).expect("an endpoint");
+    let id = CmId::resolve(listener.local_addr(), options).await.expect("a path");
+    let mut active = VerbsConnection::new(id, options).expect("an endpoint");
     active.establish().expect("asks");
     let request = poll_fn(|cx| listener.poll_connect_request(cx)).await.expect("a request");
     let id = request.adopt().expect("an identifier");
-    let mut passive = VerbsEndpoint::of_request(id, options).expect("an endpoint");
+    let mut passive = VerbsConnection::of_request(id, options).expect("an endpoint");
     passive.establish().expect("accepts");
     for side in [&mut active, &mut passive] {
         assert_eq!(poll_fn(|cx| side.poll_cm_event(cx)).await.expect("an event"), CmEvent::Established);
@@ -61,11 +61,11 @@ async fn pair(options: &DeviceOptions) -> [VerbsEndpoint; 2] {
 #[ignore = "needs an RDMA device"]
 async fn a_sender_that_finds_no_receive_tries_again_soon_and_without_end() {
     for side in pair(&DeviceOptions::default()).await {
-        let patience = side.queue_pair.patience();
+        let retry_timers = side.queue_pair.retry_timers();
         assert_eq!(
-            (patience.min_rnr_timer, patience.rnr_retries, patience.retries),
+            (retry_timers.min_rnr_timer, retry_timers.rnr_retries, retry_timers.retries),
             (12, 7, 6),
-            "{patience:?}"
+            "{retry_timers:?}"
         );
     }
 }
@@ -76,9 +76,9 @@ async fn ack_timeout_and_retry_count_are_what_was_asked_for() {
     let mut config = Config::default();
     config.ack_timeout(Duration::from_millis(100)).retry_count(3);
     for side in pair(&config.device_options()).await {
-        let patience = side.queue_pair.patience();
+        let retry_timers = side.queue_pair.retry_timers();
         // 4.096 us, doubled 15 times, is 134 ms.
-        assert_eq!((patience.ack_timeout, patience.retries), (15, 3), "{patience:?}");
+        assert_eq!((retry_timers.ack_timeout, retry_timers.retries), (15, 3), "{retry_timers:?}");
     }
 }
 
@@ -93,8 +93,8 @@ async fn a_connect_request_that_is_refused_takes_no_descriptor() {
     sys::load().expect("RDMA libraries");
     let options = DeviceOptions::default();
     let mut listener = VerbsListener::bind(any_port(), &options).expect("listens");
-    let id = Identifier::resolve(listener.local_addr(), &options).await.expect("a path");
-    let mut active = VerbsEndpoint::new(id, &options).expect("an endpoint");
+    let id = CmId::resolve(listener.local_addr(), &options).await.expect("a path");
+    let mut active = VerbsConnection::new(id, &options).expect("an endpoint");
     active.establish().expect("asks");
     let before = descriptors();
     let request = poll_fn(|cx| listener.poll_request(cx)).await.expect("a request");

@@ -1,18 +1,18 @@
 //! How several connections share one completion queue: the rules, without locks and devices.
 //!
-//! Each member has an inbox. Whoever looks at the queue sorts what lies there into the inboxes. The porter waits for the
-//! queue's events, and wakes the members that asked for one and have something. It asks for the next only when there is
+//! Each member has an inbox. Whoever looks at the queue sorts what lies there into the inboxes. The dispatcher waits for the
+//! queue's events, and wakes the members that armed for one and have something. It asks for the next only when there is
 //! nothing more, so that members under load are served without any.
 //!
-//! No wake-up is lost, because of two things. While anyone has asked, an event of the queue was asked for and has not been
-//! taken, or the porter is about to run. And after asking the queue, somebody looks at it: the porter on behalf of all; or
-//! the one member that has asked, as the device contract wants it.
+//! No wake-up is lost, because of two things. While anyone has armed, an event of the queue was armed for and has not been
+//! taken, or the dispatcher is about to run. And after asking the queue, somebody looks at it: the dispatcher on behalf of all; or
+//! the one member that has armed, as the device contract wants it.
 //!
-//! A member that finds what is another's leaves it to the porter to wake that one: it will run in any case. And a runtime of
+//! A member that finds what is another's leaves it to the dispatcher to wake that one: it will run in any case. And a runtime of
 //! several threads takes a task that a running one has woken before those that wait, so that members answered quickly would
 //! push in front.
 //!
-//! Should the device lose an event, a member that asks again without having been told sets the porter going.
+//! Should the device lose an event, a member that asks again without having been notified sets the dispatcher going.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
@@ -24,7 +24,7 @@ use crate::device::SharedCqError;
 use crate::error::TransportError;
 
 /// What is shared.
-pub(super) trait Queue {
+pub(in crate::verbs) trait Queue {
     /// Takes all there is, oldest first, each with the number of its queue pair.
     fn take(&mut self, sort: &mut dyn FnMut(u32, Completion)) -> Result<(), TransportError>;
 
@@ -36,113 +36,113 @@ pub(super) trait Queue {
 }
 
 /// A queue and its members. Those to wake are handed back to the caller, who does so without its lock.
-pub(super) struct Sharing<Q> {
+pub(in crate::verbs) struct CqDemux<Q> {
     queue: Q,
     /// Those who have left leave a place for those to come.
-    members: Vec<Option<Member>>,
+    members: Vec<Option<CqMember>>,
     /// Whose a queue pair's completions are. Nothing completes before that is known.
-    of_queue_pairs: HashMap<u32, Place>,
+    of_queue_pairs: HashMap<u32, MemberId>,
     /// Entries of the queue that are nobody's.
     free: u32,
-    /// An event was asked for and has not been taken.
+    /// An event was armed for and has not been taken.
     armed: bool,
-    /// The porter is about to run.
-    attended: bool,
-    porter: Option<Waker>,
+    /// The dispatcher is about to run.
+    dispatch_pending: bool,
+    dispatcher: Option<Waker>,
     /// Why no completion can be had any more.
     broken: Option<SharedCqError>,
     counts: Counts,
 }
 
-/// What was asked of the queue on behalf of all.
+/// What was armed of the queue on behalf of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
-    pub(super) events: u64,
-    pub(super) arms: u64,
+pub(in crate::verbs) struct Counts {
+    pub(in crate::verbs) events: u64,
+    pub(in crate::verbs) arms: u64,
 }
 
 /// By which a member is called, until it leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(usize);
+pub(in crate::verbs) struct MemberId(usize);
 
-struct Member {
+struct CqMember {
     /// How many entries of the queue are its own.
     depth: u32,
     inbox: VecDeque<Completion>,
-    /// It wants to be told of the next completion.
-    asked: bool,
-    /// It is to be told.
-    told: bool,
+    /// It wants to be notified of the next completion.
+    armed: bool,
+    /// It is to be notified.
+    notified: bool,
     waker: Option<Waker>,
 }
 
-impl<Q: Queue> Sharing<Q> {
-    /// Shares a queue of `depth` entries. The porter is about to run for the first time.
-    pub(super) fn new(queue: Q, depth: u32) -> Self {
+impl<Q: Queue> CqDemux<Q> {
+    /// Shares a queue of `depth` entries. The dispatcher is about to run for the first time.
+    pub(in crate::verbs) fn new(queue: Q, depth: u32) -> Self {
         Self {
             queue,
             members: Vec::new(),
             of_queue_pairs: HashMap::new(),
             free: depth,
             armed: false,
-            attended: true,
-            porter: None,
+            dispatch_pending: true,
+            dispatcher: None,
             broken: None,
             counts: Counts::default(),
         }
     }
 
-    pub(super) fn queue(&self) -> &Q {
+    pub(in crate::verbs) fn queue(&self) -> &Q {
         &self.queue
     }
 
-    pub(super) fn counts(&self) -> Counts {
+    pub(in crate::verbs) fn counts(&self) -> Counts {
         self.counts
     }
 
     /// A new member that never has more than `depth` completions under way. `None`: there is no room for it, or nothing
     /// to be had any more.
-    pub(super) fn join(&mut self, depth: u32) -> Option<Place> {
+    pub(in crate::verbs) fn join(&mut self, depth: u32) -> Option<MemberId> {
         self.free = self.free.checked_sub(depth).filter(|_| self.broken.is_none())?;
-        let member = Member { depth, inbox: VecDeque::new(), asked: false, told: false, waker: None };
+        let member = CqMember { depth, inbox: VecDeque::new(), armed: false, notified: false, waker: None };
         let place = self.members.iter().position(Option::is_none).unwrap_or_else(|| {
             self.members.push(None);
             self.members.len() - 1
         });
         self.members[place] = Some(member);
-        Some(Place(place))
+        Some(MemberId(place))
     }
 
     /// How many entries of the queue are the member's.
-    pub(super) fn depth(&mut self, member: Place) -> u32 {
+    pub(in crate::verbs) fn depth(&mut self, member: MemberId) -> u32 {
         self.member(member).depth
     }
 
     /// Says which completions are the member's.
-    pub(super) fn name(&mut self, member: Place, queue_pair: u32, wake: &mut Vec<Waker>) {
+    pub(in crate::verbs) fn bind_qp(&mut self, member: MemberId, queue_pair: u32, wake: &mut Vec<Waker>) {
         // What an earlier queue pair of this number has left is not the member's. If that fails, it learns when it polls.
         let _ = self.sort(wake);
         self.of_queue_pairs.insert(queue_pair, member);
     }
 
     /// The member leaves, and its queue pair is gone. Returns whether it was the last one: then the queue is to be
-    /// dropped, and the porter among those to wake.
-    pub(super) fn leave(&mut self, member: Place, wake: &mut Vec<Waker>) -> bool {
+    /// dropped, and the dispatcher among those to wake.
+    pub(in crate::verbs) fn leave(&mut self, member: MemberId, wake: &mut Vec<Waker>) -> bool {
         // What the queue pair has left in the queue takes room there, and another one may get its number.
         let _ = self.sort(wake);
         self.of_queue_pairs.retain(|_, place| *place != member);
         self.free += self.members[member.0].take().map_or(0, |member| member.depth);
         let last = self.members.iter().all(Option::is_none);
         if last {
-            wake.extend(self.porter.take());
+            wake.extend(self.dispatcher.take());
         }
         last
     }
 
     /// As [`DeviceConnection::poll`](crate::device::DeviceConnection::poll).
-    pub(super) fn poll(
+    pub(in crate::verbs) fn poll(
         &mut self,
-        member: Place,
+        member: MemberId,
         out: &mut Vec<Completion>,
         limit: usize,
         wake: &mut Vec<Waker>,
@@ -155,28 +155,32 @@ impl<Q: Queue> Sharing<Q> {
     }
 
     /// As [`DeviceConnection::arm`](crate::device::DeviceConnection::arm).
-    pub(super) fn arm(&mut self, member: Place, wake: &mut Vec<Waker>) -> Result<(), TransportError> {
-        if self.member(member).asked {
-            // It may have given up waiting to be told, as an event was lost. The porter looks, and asks for another.
+    pub(in crate::verbs) fn arm(
+        &mut self,
+        member: MemberId,
+        wake: &mut Vec<Waker>,
+    ) -> Result<(), TransportError> {
+        if self.member(member).armed {
+            // It may have given up waiting to be notified, as an event was lost. The dispatcher looks, and asks for another.
             self.armed = false;
-            self.attended = true;
-            wake.extend(self.porter.take());
+            self.dispatch_pending = true;
+            wake.extend(self.dispatcher.take());
         }
         // What came before raises no event.
         self.sort(wake)?;
-        self.member(member).asked = true;
-        if self.armed || self.attended { Ok(()) } else { self.ask() }
+        self.member(member).armed = true;
+        if self.armed || self.dispatch_pending { Ok(()) } else { self.ask() }
     }
 
     /// As [`DeviceConnection::poll_completion_event`](crate::device::DeviceConnection::poll_completion_event).
-    pub(super) fn poll_event(
+    pub(in crate::verbs) fn poll_event(
         &mut self,
-        member: Place,
+        member: MemberId,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), TransportError>> {
         let broken = self.broken;
         let member = self.member(member);
-        if mem::take(&mut member.told) {
+        if mem::take(&mut member.notified) {
             return Poll::Ready(Ok(()));
         }
         if let Some(cause) = broken {
@@ -186,40 +190,44 @@ impl<Q: Queue> Sharing<Q> {
         Poll::Pending
     }
 
-    /// The porter's turn: takes the queue's events and hands out what there is. If there is nothing, it asks for an event,
+    /// The dispatcher's turn: takes the queue's events and hands out what there is. If there is nothing, it asks for an event,
     /// should anyone want one, and sleeps (`Pending`). Otherwise it is to have another turn when those to wake have had
     /// theirs: in the meantime there may be more, for which no event is needed.
-    pub(super) fn attend(&mut self, cx: &mut Context<'_>, wake: &mut Vec<Waker>) -> Poll<()> {
-        keep(&mut self.porter, cx);
-        self.attended = self.broken.is_none() && self.attend_to(cx, wake).is_ok() && !wake.is_empty();
-        if self.attended { Poll::Ready(()) } else { Poll::Pending }
+    pub(in crate::verbs) fn poll_dispatch(
+        &mut self,
+        cx: &mut Context<'_>,
+        wake: &mut Vec<Waker>,
+    ) -> Poll<()> {
+        keep(&mut self.dispatcher, cx);
+        self.dispatch_pending = self.broken.is_none() && self.dispatch(cx, wake).is_ok() && !wake.is_empty();
+        if self.dispatch_pending { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    fn attend_to(&mut self, cx: &mut Context<'_>, wake: &mut Vec<Waker>) -> Result<(), TransportError> {
+    fn dispatch(&mut self, cx: &mut Context<'_>, wake: &mut Vec<Waker>) -> Result<(), TransportError> {
         while let Poll::Ready(event) = self.queue.poll_event(cx) {
             event.inspect_err(|error| self.fail(error, wake))?;
             self.counts.events += 1;
             self.armed = false;
         }
         self.sort(wake)?;
-        self.tell(wake);
-        if wake.is_empty() && !self.armed && self.members.iter().flatten().any(|member| member.asked) {
+        self.notify(wake);
+        if wake.is_empty() && !self.armed && self.members.iter().flatten().any(|member| member.armed) {
             self.ask().inspect_err(|error| self.fail(error, wake))?;
-            // What came before the event was asked for raises none.
+            // What came before the event was armed for raises none.
             self.sort(wake)?;
-            self.tell(wake);
+            self.notify(wake);
         }
         Ok(())
     }
 
-    /// Wakes those who are to be told.
-    fn tell(&mut self, wake: &mut Vec<Waker>) {
-        let told = self.members.iter_mut().flatten().filter(|member| member.told);
-        wake.extend(told.filter_map(|member| member.waker.take()));
+    /// Wakes those who are to be notified.
+    fn notify(&mut self, wake: &mut Vec<Waker>) {
+        let notified = self.members.iter_mut().flatten().filter(|member| member.notified);
+        wake.extend(notified.filter_map(|member| member.waker.take()));
     }
 
     /// Nothing more comes from the queue, for a reason outside of it.
-    pub(super) fn end(&mut self, cause: SharedCqError, wake: &mut Vec<Waker>) {
+    pub(in crate::verbs) fn end(&mut self, cause: SharedCqError, wake: &mut Vec<Waker>) {
         // What has come until now is still the members'.
         let _ = self.sort(wake);
         self.break_off(cause, wake);
@@ -232,10 +240,10 @@ impl<Q: Queue> Sharing<Q> {
         }
         let Self { queue, members, of_queue_pairs, .. } = self;
         let taken = queue.take(&mut |queue_pair, completion| {
-            let Some(Place(place)) = of_queue_pairs.get(&queue_pair) else { return };
+            let Some(MemberId(place)) = of_queue_pairs.get(&queue_pair) else { return };
             let Some(member) = &mut members[*place] else { return };
             member.inbox.push_back(completion);
-            member.told |= mem::take(&mut member.asked);
+            member.notified |= mem::take(&mut member.armed);
         });
         taken.inspect_err(|error| self.fail(error, wake))
     }
@@ -258,7 +266,7 @@ impl<Q: Queue> Sharing<Q> {
         wake.extend(self.members.iter_mut().flatten().filter_map(|member| member.waker.take()));
     }
 
-    fn member(&mut self, Place(place): Place) -> &mut Member {
+    fn member(&mut self, MemberId(place): MemberId) -> &mut CqMember {
         self.members[place].as_mut().expect("a member until it leaves")
     }
 }
