@@ -1,24 +1,24 @@
 //! Kernel verbs: the device contract over rdma-core (libibverbs and librdmacm).
 //!
-//! The one part of the project with `unsafe`. Each C object has one owner type, which frees it in its own `Drop`;
-//! `sys` alone calls into C. Rooms, from the bottom:
+//! This is the only part of the project with `unsafe`. Each C object has one owner type, which frees it in its `Drop`. Only
+//! `sys` calls into C. The files, lowest first:
 //!
-//! - `sys`: the C functions, one thin wrapper each, with C's error conventions turned into [`std::io::Result`].
-//! - `translate`: C's numbers, unions and addresses to ours and back; no pointers.
-//! - `inventory`: what devices and addresses there are, from sysfs.
-//! - `cm`: connection-manager identifiers and their event channels.
-//! - `domain`: the protection domain. `memory`: pages with guards, and their registration.
-//! - `completion`: completion queue and completion channel. `sharing`: how several connections have one; `shared_queue`: one
-//!   that they have. `completions`: either, as a connection sees it.
-//! - `queue_pair`: posting.
-//! - `async_events`: what a device reports outside of any completion. `removal`: letting go of one that is gone.
-//! - `endpoint`, `listener`: the contract, put together from these.
+//! | file | purpose |
+//! |---|---|
+//! | `sys` | loads the libraries; one thin wrapper for each C function; `sys::convert` converts numbers, unions and addresses |
+//! | `sysfs` | the devices, ports and addresses that the kernel lists |
+//! | `device_removal` | closes a device that was removed |
+//! | `cm` | connection-manager identifiers and their event channels |
+//! | `pd`, `mr` | the protection domain; memory between guard pages, and its registration |
+//! | `cq`, `shared_cq`, `cq_handle` | a completion queue with its channel; one shared by connections; either of the two |
+//! | `qp` | the queue pair, where work requests are posted |
+//! | `async_events` | errors and port changes that a device reports outside of any completion |
+//! | `connection`, `listener` | the device contract, built from these |
 //!
-//! Every connection has objects of its own, shared with no other: nothing that happens to one can reach another,
-//! and no thread but the one that holds the endpoint touches them. The `unsafe impl Send` of the owner types rest
-//! on that. Two things are shared: a device's stream of asynchronous events, which `async_events` takes apart; and
-//! the completion queue of those that ask for it. Every use of ours is behind a lock; that queue pairs are made and destroyed
-//! on it outside of the lock is for libibverbs to allow, whose calls may come from any thread.
+//! Each connection owns its objects and one thread at a time uses them, because `&mut` access to the connection is needed
+//! for that. The `unsafe impl Send` of the owner types rest on this. Two things are shared between connections. The
+//! device's stream of asynchronous events is read by one thread of `async_events`. A shared completion queue is used under
+//! its lock; queue pairs are created and destroyed on it outside of the lock, which libibverbs allows from any thread.
 #![allow(unsafe_code)]
 
 use std::io;

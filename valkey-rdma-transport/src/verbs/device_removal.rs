@@ -1,8 +1,8 @@
-//! Letting go of a device that was removed.
+//! Closing a device that was removed.
 //!
-//! librdmacm opens each device once and keeps it open, so that a removed one holds on to two descriptors; and with
-//! drivers that cannot take a device from under its users (soft-RoCE) the removal itself waits until they are closed.
-//! The library closes it when it looks for devices, finds that one missing, and nothing uses it any more.
+//! librdmacm opens each device once and keeps it open. A removed device therefore keeps two descriptors. Drivers that cannot
+//! remove a device while it is open (soft-RoCE) wait until it is closed. librdmacm closes a device when it lists the devices,
+//! finds that one missing, and no connection uses it.
 
 use std::collections::BTreeSet;
 use std::fs;

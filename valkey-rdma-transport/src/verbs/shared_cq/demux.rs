@@ -1,18 +1,17 @@
-//! How several connections share one completion queue: the rules, without locks and devices.
+//! Sorting the completions of a shared queue to the connections that share it. No locks and no devices in here.
 //!
-//! Each member has an inbox. Whoever looks at the queue sorts what lies there into the inboxes. The dispatcher waits for the
-//! queue's events, and wakes the members that armed for one and have something. It asks for the next only when there is
-//! nothing more, so that members under load are served without any.
+//! Each member has an inbox. A member that polls takes every completion from the queue and puts each into the inbox of the
+//! member it belongs to. One task, the dispatcher, waits for the queue's events. It wakes the members that asked for an event
+//! and have completions. It arms the queue only when a round has found nothing, so that a busy queue needs no events.
 //!
-//! No wake-up is lost, because of two things. While anyone has armed, an event of the queue was armed for and has not been
-//! taken, or the dispatcher is about to run. And after asking the queue, somebody looks at it: the dispatcher on behalf of all; or
-//! the one member that has armed, as the device contract wants it.
+//! No wake-up is lost, for two reasons. While a member waits, either the queue is armed and its event has not been taken, or
+//! the dispatcher is scheduled. And after the queue is armed it is polled again: by the dispatcher, or by the member that
+//! armed it, as the device contract requires.
 //!
-//! A member that finds what is another's leaves it to the dispatcher to wake that one: it will run in any case. And a runtime of
-//! several threads takes a task that a running one has woken before those that wait, so that members answered quickly would
-//! push in front.
+//! A member never wakes another member. The dispatcher does, because it runs anyway. Waking directly would also be unfair: a
+//! runtime with several threads runs the task that was woken last before those that wait.
 //!
-//! Should the device lose an event, a member that asks again without having been notified sets the dispatcher going.
+//! If the device loses an event, a member that arms a second time without a wake-up schedules the dispatcher.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
@@ -71,7 +70,7 @@ struct CqMember {
     inbox: VecDeque<Completion>,
     /// It wants to be notified of the next completion.
     armed: bool,
-    /// It is to be notified.
+    /// It has completions and waits for its wake-up.
     notified: bool,
     waker: Option<Waker>,
 }
@@ -190,7 +189,7 @@ impl<Q: Queue> CqDemux<Q> {
         Poll::Pending
     }
 
-    /// The dispatcher's turn: takes the queue's events and hands out what there is. If there is nothing, it asks for an event,
+    /// One round of the dispatcher: takes the queue's events and hands out what there is. If there is nothing, it asks for an event,
     /// should anyone want one, and sleeps (`Pending`). Otherwise it is to have another turn when those to wake have had
     /// theirs: in the meantime there may be more, for which no event is needed.
     pub(in crate::verbs) fn poll_dispatch(
@@ -220,7 +219,7 @@ impl<Q: Queue> CqDemux<Q> {
         Ok(())
     }
 
-    /// Wakes those who are to be notified.
+    /// Collects the wakers of the members that have completions.
     fn notify(&mut self, wake: &mut Vec<Waker>) {
         let notified = self.members.iter_mut().flatten().filter(|member| member.notified);
         wake.extend(notified.filter_map(|member| member.waker.take()));
