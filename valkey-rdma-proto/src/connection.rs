@@ -222,9 +222,14 @@ impl Connection {
         self.now = now;
         while let Some(timer) = self.timers.pop_expired(now) {
             match timer {
-                Timer::Handshake => self.end(CloseReason::HandshakeTimeout),
+                Timer::Handshake => {
+                    self.end(CloseReason::HandshakeTimeout { after: self.config.handshake_timeout });
+                }
                 Timer::Keepalive => self.keep_alive(),
-                Timer::Idle => self.end(CloseReason::IdleTimeout),
+                Timer::Idle => {
+                    let after = self.config.idle_timeout.unwrap_or_default();
+                    self.end(CloseReason::IdleTimeout { after });
+                }
                 Timer::Stall => {
                     let after = self.config.stall_timeout.unwrap_or_default();
                     self.end(CloseReason::StallTimeout { after });

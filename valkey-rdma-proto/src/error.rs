@@ -100,9 +100,15 @@ pub enum CloseReason {
     /// The peer disconnected.
     Peer,
     /// The peer did not register its window in time.
-    HandshakeTimeout,
+    HandshakeTimeout {
+        /// How long it had.
+        after: Duration,
+    },
     /// Nothing was received from the peer for [`Config::idle_timeout`](crate::Config::idle_timeout).
-    IdleTimeout,
+    IdleTimeout {
+        /// How long nothing came.
+        after: Duration,
+    },
     /// Data waited for the peer's next window for as long as [`Config::stall_timeout`](crate::Config::stall_timeout)
     /// allows.
     StallTimeout {
@@ -130,12 +136,16 @@ impl fmt::Display for CloseReason {
                 write!(f, "closed on this side with {bytes} bytes not acknowledged")
             }
             Self::Peer => f.write_str("the peer disconnected"),
-            Self::HandshakeTimeout => f.write_str("the peer did not complete the handshake in time (no RegisterXferMemory message): is it a Valkey RDMA port?"),
-            Self::IdleTimeout => f.write_str("nothing was received from the peer for longer than the idle timeout"),
+            Self::HandshakeTimeout { after } => {
+                write!(f, "the peer did not complete the handshake (no RegisterXferMemory) within {after:?}")
+            }
+            Self::IdleTimeout { after } => write!(f, "nothing received from the peer for {after:?}"),
             Self::StallTimeout { after } => {
                 write!(f, "the peer is alive but offered no receive window for {after:?}")
             }
-            Self::KeepaliveTimeout { missed } => write!(f, "the peer did not acknowledge a keepalive for {missed} periods"),
+            Self::KeepaliveTimeout { missed } => {
+                write!(f, "the peer did not acknowledge a keepalive for {missed} periods")
+            }
             Self::Protocol(error) => write!(f, "{error}"),
             Self::Failed(status) => write!(f, "{status}"),
             Self::Device => f.write_str("the RDMA device rejected a work request or was removed"),

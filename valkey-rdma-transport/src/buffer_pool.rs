@@ -13,7 +13,8 @@ use tokio::sync::Semaphore;
 /// What is written to a [`Stream`](crate::Stream) is copied into its send buffer, which the device can reach. The
 /// buffers of a pool it reaches where they lie: a stream registers the pool when it first sends from it, and sends
 /// [frozen](PoolBuffer::freeze) bytes from their place wherever 8 KiB or more of them are written at once and the send
-/// buffer has room for 8 KiB. They count against that as if they were copied: it says how many bytes may be under way.
+/// buffer has room for 8 KiB. They count against the send buffer as if they were copied, so it limits the bytes in
+/// flight.
 /// They are known by their address, so they may come as slices and in vectored writes. Elsewhere, as over TCP, they are
 /// bytes like any others.
 ///
@@ -25,9 +26,9 @@ use tokio::sync::Semaphore;
 /// connection has ended and what it had received was read, or it was dropped. No huge pages are asked for.
 ///
 /// # When a buffer comes back
-/// When nobody holds bytes of it and the peer's device has acknowledged them; or when the connection has ended **and**
-/// what it had received was read, or it was dropped. So a task that is the only one to read, or to drive a
-/// [`InlineStream`](crate::InlineStream) stream, must not wait for a buffer that this stream is sending.
+/// When the last holder has dropped its bytes and the peer's device has acknowledged them; or when the connection has
+/// ended **and** what it had received was read, or it was dropped. So the only task that reads, or that drives an
+/// [`InlineStream`](crate::InlineStream), must not wait for a buffer that this stream is sending.
 ///
 /// ```
 /// use valkey_rdma_transport::BufferPool;
@@ -56,8 +57,7 @@ pub struct PoolBuffer {
 /// A pool cannot be so small or so large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a pool of {buffers} buffers of {len} bytes: it needs at least one byte, and less than 4 GiB in all, each buffer \
-     taken as a multiple of 64 bytes"
+    "invalid pool: {buffers} buffers of {len} bytes; the total must be 1 byte to 4 GiB (buffers are rounded up to 64 bytes)"
 )]
 pub struct UnusablePool {
     /// Buffers asked for.
@@ -66,7 +66,7 @@ pub struct UnusablePool {
     pub len: usize,
 }
 
-/// A pool's memory, and who has it.
+/// A pool's memory, and which buffers are free.
 pub(crate) struct PoolInner {
     /// Address of the first buffer.
     start: usize,
@@ -74,7 +74,7 @@ pub(crate) struct PoolInner {
     stride: usize,
     buffers: usize,
     free: Mutex<Vec<Free>>,
-    /// As many as there are free buffers, for those who wait.
+    /// One permit for each free buffer.
     available: Semaphore,
     /// By their numbers: buffers that are frozen.
     frozen: Box<[Mutex<Weak<FrozenBuffer>>]>,
@@ -82,7 +82,7 @@ pub(crate) struct PoolInner {
     _anchor: BytesMut,
 }
 
-/// A buffer that nobody has, with its number.
+/// A free buffer, with its number.
 struct Free {
     bytes: BytesMut,
     number: usize,
@@ -101,7 +101,7 @@ pub(crate) struct PinnedSlice {
 }
 
 impl BufferPool {
-    /// A pool of so many buffers of `len` bytes each, zeroed. The memory is the system's until it is used or
+    /// Makes a pool of `buffers` zeroed buffers of `len` bytes each. The memory is the system's until it is used or
     /// registered; where there is none, the program ends, as with any vector.
     ///
     /// # Errors
@@ -111,7 +111,7 @@ impl BufferPool {
         let stride = len.checked_next_multiple_of(ALIGNMENT).ok_or(unusable)?;
         let total = stride.checked_mul(buffers).filter(|total| *total > 0 && u32::try_from(*total).is_ok());
         let total = total.ok_or(unusable)?;
-        // From the start of a page, because whole pages are pinned. The device reads what nobody here points to.
+        // From the start of a page, because whole pages are pinned. No reference of ours covers what the device reads.
         let mut memory = BytesMut::zeroed(total.checked_add(2 * PAGE).ok_or(unusable)?);
         memory.advance(memory.as_ptr().align_offset(PAGE));
         let start = memory.as_ptr().expose_provenance();
@@ -143,21 +143,21 @@ impl BufferPool {
     /// Takes a buffer, as soon as there is one. It holds what its last user left in it.
     ///
     /// # Cancel safety
-    /// Dropping the future takes nothing; who waits longest is first.
+    /// Dropping the future takes nothing. The task that has waited longest is first.
     pub async fn take(&self) -> PoolBuffer {
         let permit = self.0.available.acquire().await.expect("never closed");
         permit.forget();
         self.0.take()
     }
 
-    /// Takes a buffer, if there is one and nobody has waited for it.
+    /// Takes a buffer, if one is free and no task waits for it.
     #[must_use]
     pub fn try_take(&self) -> Option<PoolBuffer> {
         self.0.available.try_acquire().ok()?.forget();
         Some(self.0.take())
     }
 
-    /// How many buffers nobody has.
+    /// Number of free buffers.
     #[must_use]
     pub fn available(&self) -> usize {
         self.0.available.available_permits()
@@ -193,7 +193,7 @@ impl PoolBuffer {
 }
 
 impl PoolInner {
-    /// Takes a buffer that there is, by a permit.
+    /// Takes a free buffer, for a permit.
     fn take(self: &Arc<Self>) -> PoolBuffer {
         let free = self.free().pop().expect("as many as there are permits");
         PoolBuffer { bytes: free.bytes, number: free.number, inner: self.clone() }

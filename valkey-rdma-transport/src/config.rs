@@ -1,4 +1,4 @@
-//! The knobs of a stream and of a listener's streams.
+//! Settings of a stream and of a listener's streams.
 
 mod device;
 
@@ -83,7 +83,7 @@ impl Config {
     /// Length in bytes of the window offered to the peer. Default 1 MiB (valkey `src/rdma.c`), range 1 byte to
     /// 1 GiB; values outside are brought to the nearest end.
     ///
-    /// The peer can have this much under way. Small windows save pinned memory and cache, large ones save
+    /// The peer can have this much in flight. Small windows save pinned memory and cache, large ones save
     /// round trips on large values. A Valkey server pins as much again on its side, so stay within 64 KiB to
     /// 16 MiB towards one.
     pub fn rx_size(&mut self, bytes: u32) -> &mut Self {
@@ -99,7 +99,7 @@ impl Config {
     }
 
     /// Bytes of pinned memory for data on its way out. Default 1 MiB, range 4 KiB to 1 GiB. Independent of the
-    /// peer's window. Smaller blocks writers earlier. As many bytes of [pools](crate::BufferPool) may be under way.
+    /// peer's window. Smaller blocks writers earlier. As many bytes of [pools](crate::BufferPool) may be in flight.
     pub fn send_buffer(&mut self, bytes: u32) -> &mut Self {
         self.send_buffer = bytes.clamp(4096, MAX_RX_SIZE);
         self
@@ -128,8 +128,8 @@ impl Config {
     /// acknowledged. What arrives in the meantime can still be read. Default: 100 ms on accepted connections, because
     /// libvalkey 0.4 may miss a reply that is followed by a disconnect at once; none on others. 0 disconnects at once.
     ///
-    /// The wire has no half-close. Longer gives the replies to one's last requests time to arrive after a shutdown,
-    /// as they would over TCP, and makes a shutdown take as long unless the peer disconnects.
+    /// The protocol has no half-close. A longer time lets replies to the last requests arrive after a shutdown, as
+    /// they would over TCP; a shutdown then takes that long unless the peer disconnects.
     pub fn linger(&mut self, limit: Duration) -> &mut Self {
         self.linger = Some(limit);
         self
@@ -141,16 +141,16 @@ impl Config {
         self
     }
 
-    /// How long [`Polling::Adaptive`] looks before it sleeps, at most; and what counts as soon after falling asleep.
-    /// Default 50 us, range 0 to 100 ms; values above are brought to that. Longer burns more CPU for fewer system calls;
-    /// 0 is [`Polling::Event`].
+    /// How long [`Polling::Adaptive`] spins before it sleeps, at most. A completion that arrives within this time
+    /// after falling asleep makes it spin longer next time. Default 50 µs, range 0 to 100 ms; larger values become
+    /// 100 ms. Longer uses more CPU for fewer system calls; 0 is [`Polling::Event`].
     pub fn spin_limit(&mut self, limit: Duration) -> &mut Self {
         self.spin_limit = limit.min(MAX_SPIN);
         self
     }
 
-    /// Lets [`Polling::Adaptive`] spin where it would be [off](crate::AdaptiveOff) by itself. Default `false`. There it
-    /// takes the CPU away from the work it waits for: for tests and measurements.
+    /// Lets [`Polling::Adaptive`] spin where it is [off](crate::AdaptiveOff) by default. Default `false`. Spinning
+    /// there takes the CPU away from the work that is waited for: for tests and measurements.
     pub fn danger_spin_anyway(&mut self, spin: bool) -> &mut Self {
         self.spin_anyway = spin;
         self
@@ -177,17 +177,18 @@ impl Config {
         self
     }
 
-    /// How many connections of one listener there may be at once. Default: any number, as far as the machine has
-    /// memory to pin and queue pairs. A request beyond it is rejected before anything is made for it. Connecting
-    /// ignores it.
+    /// Limit of open connections of one listener. Default: none, beyond the machine's memory and queue pairs. Further
+    /// requests are rejected before a queue pair is made or memory is pinned; the device may already hold a
+    /// connection-manager object for them. Ignored when connecting.
     pub fn max_connections(&mut self, limit: Option<usize>) -> &mut Self {
         self.max_connections = limit;
         self
     }
 
-    /// How many bytes the connections of one listener may pin together, each [`pinned_bytes`](Self::pinned_bytes).
-    /// Default: any number, as far as the process may (`ulimit -l`). A request beyond it is rejected before anything
-    /// is made for it. Connecting ignores it. [Pools](crate::BufferPool) that they send from later are not among them.
+    /// Limit of the bytes that the connections of one listener pin together, each
+    /// [`pinned_bytes`](Self::pinned_bytes). Default: none, beyond the process's (`ulimit -l`). Further requests are
+    /// rejected before a queue pair is made or memory is pinned. Ignored when connecting. [Pools](crate::BufferPool)
+    /// that they send from later do not count.
     pub fn max_pinned_bytes(&mut self, limit: Option<u64>) -> &mut Self {
         self.max_pinned_bytes = limit;
         self

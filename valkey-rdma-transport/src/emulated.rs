@@ -18,7 +18,7 @@
 //! | `unix:DIR` | [`Link::Unix`] |
 //! | [`Device::name`] | that device's, with its delays and faults |
 //!
-//! Sockets are neither authenticated nor encrypted: listen on loopback, or where everybody is trusted.
+//! Sockets are neither authenticated nor encrypted: listen on loopback, or in a trusted network.
 
 mod address;
 mod connection;
@@ -62,7 +62,7 @@ pub(crate) fn listen(
     Ok(Box::new(listener::EmulatedListener::bind(addr, options)?))
 }
 
-/// Wakes those who are there.
+/// Wakes the tasks that wait.
 #[expect(
     clippy::manual_flatten,
     reason = "this follows every call, and an adapter costs more than all the rest of it"
@@ -75,7 +75,7 @@ fn wake<const N: usize>(wakers: [Option<Waker>; N]) {
     }
 }
 
-/// The earlier of two times, as far as there are any.
+/// The earlier of two times; `None` is never.
 fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),

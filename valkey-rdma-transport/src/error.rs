@@ -36,8 +36,7 @@ pub enum TransportError {
     NoDevice,
     /// No emulated device has this name.
     #[error(
-        "no emulated device is called `{name}`: use `inprocess`, `tcp`, `unix:DIR`, or none to have the fitting \
-             one chosen"
+        "no emulated device is called `{name}`: use `inprocess`, `tcp`, `unix:DIR`, or omit it to choose automatically"
     )]
     UnknownLink {
         /// The name asked for.
@@ -107,7 +106,7 @@ pub enum TransportError {
         from: IpAddr,
         /// Where the connection was to go.
         peer: SocketAddr,
-        /// What the connection manager said.
+        /// The connection manager's error.
         #[source]
         source: io::Error,
     },
@@ -185,7 +184,7 @@ pub enum TransportError {
     Resolve {
         /// The address.
         peer: SocketAddr,
-        /// What the connection manager said.
+        /// The connection manager's error.
         #[source]
         source: io::Error,
     },
@@ -240,15 +239,15 @@ pub enum TransportError {
     /// The peer's host refused the connection.
     #[error("{peer} refused the connection ({device}): nothing listens there, or not on this transport")]
     Refused {
-        /// Who refused.
+        /// The peer.
         peer: SocketAddr,
         /// The device.
         device: DeviceKind,
     },
-    /// Somebody listens at the address, and rejected the connection.
+    /// The listener at the address rejected the connection.
     #[error("{peer} rejected the connection ({device}): it may be at its limit of connections or memory")]
     Rejected {
-        /// Who rejected.
+        /// The peer.
         peer: SocketAddr,
         /// The device.
         device: DeviceKind,
@@ -260,7 +259,7 @@ pub enum TransportError {
         status_text(*.status)
     )]
     Unreachable {
-        /// Who did not answer.
+        /// The peer.
         peer: SocketAddr,
         /// The device.
         device: DeviceKind,

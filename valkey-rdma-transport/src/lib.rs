@@ -66,3 +66,8 @@ pub use polling::{AdaptiveOff, Polling, UnknownPolling};
 pub use stats::{DeviceCounters, Info, ListenerStats, Stats};
 pub use stream::{InlineStream, Monitor, Stream};
 pub use valkey_rdma_proto::{CloseReason, Counters, ProtocolError, Role};
+
+/// The example of the crate's README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,4 +1,4 @@
-//! What all connections of one listener may take together, and what they have taken.
+//! Limits what all connections of one listener take together.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::stats::ListenerStats;
 
-/// The limiter of one listener. Clones share them.
+/// The limits and the usage of one listener. Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Limiter(Arc<Shared>);
 
@@ -16,11 +16,11 @@ pub(crate) struct Limiter(Arc<Shared>);
 struct Shared {
     limits: Limits,
     usage: Mutex<Usage>,
-    /// Told of every place given back.
+    /// Notified when a permit is released.
     freed: Notify,
 }
 
-/// How many limiter there are.
+/// The limits; `None` is unlimited.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) connections: Option<usize>,
@@ -30,18 +30,18 @@ pub(crate) struct Limits {
 #[derive(Debug, Default)]
 struct Usage {
     stats: ListenerStats,
-    /// Requests refused since the last one that was given a place.
+    /// Requests refused since the last permit was issued.
     burst: u64,
 }
 
-/// The place of one connection. Dropping it makes room for another.
+/// Permission for one connection. Dropping it makes room for another.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     limiter: Limiter,
     pinned_bytes: u64,
 }
 
-/// Why there is no place.
+/// Why no permit is issued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LimitExceeded {
     Connections { limit: usize },
@@ -53,8 +53,8 @@ impl Limiter {
         Self(Arc::new(Shared { limits, usage: Mutex::default(), freed: Notify::new() }))
     }
 
-    /// A place for a connection of `peer` that will pin so many bytes, if there is one. Says in the log when the
-    /// limiter have run out and when there are some again: two lines, however many ask in between.
+    /// Issues a permit for a connection of `peer` that will pin `pinned_bytes`, if the limits allow. Logs when the
+    /// limits are reached and when there is room again: two lines for any number of requests in between.
     pub(crate) fn try_acquire(&self, peer: SocketAddr, pinned_bytes: u64) -> Option<ConnectionPermit> {
         let (full, burst) = {
             let mut taken = self.lock();
@@ -100,7 +100,7 @@ impl Limiter {
         self.lock().stats.failed += 1;
     }
 
-    /// Waits until no place is taken.
+    /// Waits until every permit has been released.
     pub(crate) async fn until_free(&self) {
         loop {
             let freed = self.0.freed.notified();

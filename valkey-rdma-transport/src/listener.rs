@@ -17,9 +17,15 @@ use crate::stream::Stream;
 
 /// Listens for connections on one address of one device: what a `TcpListener` is for TCP.
 ///
-/// Its connections together keep within [`Config::max_connections`] and [`Config::max_pinned_bytes`]: a request
-/// beyond them is rejected before anything is made for it, counted in [`stats`](Self::stats), and logged once per
-/// burst. Dropping the listener stops listening and rejects the requests nobody has taken; accepted streams go on.
+/// Its connections together stay within [`Config::max_connections`] and [`Config::max_pinned_bytes`]. Further
+/// requests are rejected before a queue pair is made or memory is pinned for them, counted in [`stats`](Self::stats),
+/// and logged once per burst. Dropping the listener stops listening and rejects pending requests; accepted streams go
+/// on.
+///
+/// # Blocking
+/// Accepting makes a queue pair and pins [`Config::pinned_bytes`] of memory, which takes milliseconds, within
+/// [`accept`](Self::accept). Where that delays other tasks, take the [`request`](Self::request) and accept it on
+/// another thread: `spawn_blocking(move || request.accept())`.
 pub struct Listener {
     device: Box<dyn DeviceListener>,
     config: Config,
@@ -39,7 +45,7 @@ impl Listener {
         Ok(Self::over(device, config))
     }
 
-    /// Accepts what a device endpoint made elsewhere accepts: one of [`device::listen`] behind a wrapper that
+    /// Accepts the connections of a device listener made by the caller: one of [`device::listen`] behind a wrapper that
     /// observes it or disturbs it.
     pub fn over(device: Box<dyn DeviceListener>, config: &Config) -> Self {
         let (connections, pinned_bytes) = config.listener_limits();
@@ -66,7 +72,7 @@ impl Listener {
     /// The poll form of [`accept`](Self::accept).
     ///
     /// # Errors
-    /// As there.
+    /// Same errors as [`accept`](Self::accept).
     pub fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Stream, TransportError>> {
         let request = ready!(self.poll_request(cx))?;
         Poll::Ready(request.accept())
@@ -87,7 +93,7 @@ impl Listener {
     /// The poll form of [`request`](Self::request).
     ///
     /// # Errors
-    /// As there.
+    /// Same errors as [`request`](Self::request).
     pub fn poll_request(&mut self, cx: &mut Context<'_>) -> Poll<Result<Request, TransportError>> {
         for _ in 0..REFUSED_AT_ONCE {
             let request =
@@ -100,9 +106,9 @@ impl Listener {
         Poll::Pending
     }
 
-    /// Stops listening and waits until the streams accepted here are gone, for `limit` at most. Requests that nobody
-    /// has taken are rejected at once, and later ones find nobody listening. The streams go on undisturbed: whoever
-    /// has them ends them. Returns how many were left at the limit.
+    /// Stops listening and waits until the streams accepted here are gone, for `limit` at most. Pending requests are
+    /// rejected at once, and later ones find no listener. The streams go on undisturbed, until their owners end them.
+    /// Returns how many were left at the limit.
     ///
     /// A stream is gone when its connection has ended and its memory is unpinned.
     ///
@@ -112,7 +118,7 @@ impl Listener {
         let Self { device, limiter, .. } = self;
         tracing::debug!(addr = %device.local_addr(), connections = limiter.stats().connections, "listener shut down");
         drop(device);
-        // Whether that took too long is for the count to say.
+        // If that took too long, the count says so.
         let _ = tokio::time::timeout(limit, limiter.until_free()).await;
         limiter.stats().connections
     }
@@ -139,5 +145,5 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// Requests refused in a row before other tasks get their turn.
+/// Requests refused in a row before other tasks run.
 const REFUSED_AT_ONCE: usize = 32;

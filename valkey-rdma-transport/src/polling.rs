@@ -13,21 +13,22 @@ pub enum Polling {
     /// Sleeps until the device raises an event. Costs two system calls per wake-up (to take the event, to ask for
     /// the next) and the time of an interrupt; costs nothing while nothing comes. The default.
     ///
-    /// On a runtime of one thread, the tasks that were woken have their turn before the next event is asked for, so that an
-    /// answer does not wait for that.
+    /// On a current-thread runtime, the tasks that were just woken run before the queue is armed again, so that their
+    /// replies do not wait for the system call.
     #[default]
     Event,
-    /// Looks at the completion queue all the time, and never sleeps. The lowest latency where each such connection
-    /// has a CPU to itself; it takes that CPU whether bytes flow or not.
+    /// Busy-polls the completion queue and never sleeps. The lowest latency where each such connection has a CPU to
+    /// itself; uses that CPU whether bytes flow or not.
     ///
-    /// Between two looks the runtime runs every other task that is ready, and its timers and sockets every 61 looks
-    /// (tokio's `event_interval`). Two such connections on one runtime thread take turns. Under tokio's paused test
-    /// clock time stands still, because the runtime is never idle.
+    /// Between two polls the runtime runs every other task that is ready, and checks timers and sockets every 61
+    /// polls (tokio's `event_interval`). Two such connections on one runtime thread alternate. Under tokio's paused
+    /// test clock time stands still, because the runtime is never idle.
     Busy,
-    /// Looks for a while before it sleeps. The while grows to [50 us](crate::Config::spin_limit) when completions come soon after falling asleep,
-    /// and shrinks to nothing when they do not: under load it costs no system calls, and idle it costs nothing.
+    /// Spins before sleeping, for 0 to [50 µs](crate::Config::spin_limit). The time grows when completions arrive
+    /// shortly after going to sleep, and shrinks when they do not. Under load this saves system calls; idle, it costs
+    /// nothing.
     ///
-    /// It [switches itself off](AdaptiveOff) where looking would take the CPU away from what is waited for.
+    /// It is [off](AdaptiveOff) where spinning would take the CPU away from the work that is waited for.
     Adaptive,
 }
 
@@ -47,7 +48,7 @@ pub enum AdaptiveOff {
 impl AdaptiveOff {
     /// The reason that holds for this process on this device, if there is one.
     pub(crate) fn on(device: &DeviceInfo) -> Option<Self> {
-        // If the number cannot be told, too few is the harmless guess.
+        // If the number is unknown, too few is the harmless guess.
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         if device.software {
             Some(Self::SoftwareDevice)
@@ -57,7 +58,7 @@ impl AdaptiveOff {
     }
 }
 
-/// So many CPUs leave none for spinning.
+/// Up to this number, no CPU is free for spinning.
 const FEW_CPUS: usize = 2;
 
 impl fmt::Display for Polling {

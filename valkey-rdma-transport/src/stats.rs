@@ -23,9 +23,9 @@ pub struct Stats {
     pub spin_budget: Duration,
 }
 
-/// What the device was asked for. On soft-RoCE a doorbell, an arm and an event are one system call each; but of the members of
-/// a [`SharedCq`](crate::SharedCq), whose device is asked and wakes them together, `events` and `arms` count what
-/// each of them asked and was told.
+/// Calls into the device. On soft-RoCE a doorbell, an arm and an event are one system call each. Connections of a
+/// [`SharedCq`](crate::SharedCq) share those calls: their `events` and `arms` count the events each received and the
+/// arms each asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeviceCounters {
@@ -35,18 +35,18 @@ pub struct DeviceCounters {
     pub receive_posts: u64,
     /// Completion events taken: wake-ups by the device.
     pub events: u64,
-    /// How often an event was asked for.
+    /// How often the completion queue was armed.
     pub arms: u64,
     /// Reads of the completion queue.
     pub polls: u64,
-    /// Looks of [busy and adaptive polling](crate::Polling) that found nothing and were followed by another look rather
-    /// than by sleep.
+    /// Empty polls: the completion queue was empty, and the connection polled again instead of sleeping (busy and
+    /// adaptive [polling](crate::Polling)).
     pub spins: u64,
     /// How often the connection's task went to sleep: the queue armed, and empty.
     pub sleeps: u64,
     /// Bytes copied from the application into the send buffer.
     pub copied_in: u64,
-    /// Bytes that the application put into the send buffer by itself, without a copy.
+    /// Bytes that the application encoded in the send buffer, without a copy.
     pub filled_in_place: u64,
     /// Bytes sent from a [pool](crate::BufferPool), without a copy.
     pub lent: u64,

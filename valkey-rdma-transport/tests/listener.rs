@@ -183,3 +183,16 @@ async fn a_listener_closed_under_load_harms_no_accepted_connection() {
     drop((connected, taken));
     assert_eq!(bounded(left).await.expect("joins"), 0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_is_accepted_on_a_thread_for_blocking_work() {
+    let mut listener = listen(&Config::default()).await;
+    let addr = listener.local_addr();
+    let connecting = tokio::spawn(async move { Stream::connect(device(), addr, &Config::default()).await });
+    let request = bounded(listener.request()).await.expect("a request");
+    let accepted = tokio::task::spawn_blocking(move || request.accept()).await.expect("no panic");
+    let (mut server, mut client) =
+        (accepted.expect("accepts"), bounded(connecting).await.expect("joins").expect("connects"));
+    server.write_all(b"x").await.expect("writes");
+    assert_eq!(bounded(client.read_u8()).await.expect("reads"), b'x');
+}

@@ -106,7 +106,10 @@ fn a_peer_that_never_registers_is_given_up_h4() {
         scripted.elapse(Duration::from_millis(9_999));
         assert_eq!(scripted.close_reason(), None);
         scripted.elapse(Duration::from_millis(1));
-        assert_eq!(scripted.close_reason(), Some(CloseReason::HandshakeTimeout));
+        assert_eq!(
+            scripted.close_reason(),
+            Some(CloseReason::HandshakeTimeout { after: Duration::from_secs(10) })
+        );
         assert!(scripted.disconnected);
     }
 }
@@ -118,7 +121,10 @@ fn a_client_that_vanishes_before_it_is_established_is_given_up_h4() {
     scripted.elapse(Duration::from_millis(9_999));
     assert_eq!(scripted.close_reason(), None);
     scripted.elapse(Duration::from_millis(1));
-    assert_eq!(scripted.close_reason(), Some(CloseReason::HandshakeTimeout));
+    assert_eq!(
+        scripted.close_reason(),
+        Some(CloseReason::HandshakeTimeout { after: Duration::from_secs(10) })
+    );
     assert!(scripted.disconnected);
 }
 
@@ -137,7 +143,10 @@ fn a_register_after_the_handshake_deadline_connects_nothing_h4() {
     let now = scripted.core.poll_timeout().unwrap() + Duration::from_secs(10);
     scripted.core.handle_timeout(now);
     scripted.says(ControlMessage::RegisterXferMemory(PEER_MEMORY));
-    assert_eq!(scripted.events, [Event::Closed { reason: CloseReason::HandshakeTimeout }]);
+    assert_eq!(
+        scripted.events,
+        [Event::Closed { reason: CloseReason::HandshakeTimeout { after: Duration::from_secs(10) } }]
+    );
 }
 
 #[test]
@@ -187,7 +196,10 @@ fn a_register_without_the_establishment_does_not_lift_the_deadline_h4() {
     scripted.core.handle_accepted(scripted.now);
     scripted.says(ControlMessage::RegisterXferMemory(PEER_MEMORY));
     scripted.elapse(Duration::from_secs(10));
-    assert_eq!(scripted.close_reason(), Some(CloseReason::HandshakeTimeout));
+    assert_eq!(
+        scripted.close_reason(),
+        Some(CloseReason::HandshakeTimeout { after: Duration::from_secs(10) })
+    );
 }
 
 #[test]

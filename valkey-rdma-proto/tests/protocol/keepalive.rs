@@ -127,7 +127,7 @@ fn a_silent_peer_is_ended_only_when_an_idle_deadline_is_set_k4() {
         scripted.elapse(Duration::from_secs(8));
         assert_eq!(scripted.close_reason(), None);
         scripted.elapse(Duration::from_secs(1));
-        assert_eq!(scripted.close_reason(), Some(CloseReason::IdleTimeout));
+        assert_eq!(scripted.close_reason(), Some(CloseReason::IdleTimeout { after: Duration::from_secs(9) }));
     }
 }
 

@@ -78,7 +78,7 @@ fn only_frozen_bytes_are_known_again_and_held() {
     assert!(PinnedSlice::of(&again).is_none(), "they may change again");
 }
 
-/// Whoever finds bytes frozen finds them as they were frozen, however often buffers go round.
+/// Frozen bytes do not change, however often buffers are reused.
 #[test]
 fn bytes_that_are_held_do_not_change_while_buffers_go_round() {
     let pool = pool(2, 64);

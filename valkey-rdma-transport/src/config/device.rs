@@ -1,4 +1,4 @@
-//! The knobs that only the device sees: which one, its queues, its deadlines.
+//! Settings that only the device sees: which one, its queues, its deadlines.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::Config;
 use crate::device::{DeviceOptions, MAX_INLINE, SharedCq};
 
 impl Config {
-    /// What these knobs ask of a device, for [`device::open`](crate::device::open) and
+    /// The options for a device, for [`device::open`](crate::device::open) and
     /// [`device::listen`](crate::device::listen).
     pub fn device_options(&self) -> DeviceOptions {
         DeviceOptions {

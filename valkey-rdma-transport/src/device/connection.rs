@@ -13,7 +13,7 @@ use crate::error::TransportError;
 
 /// One queue pair with its completion queue, regions and connection-manager identifier.
 ///
-/// Not `Sync`: one owner drives it, under a lock where several tasks share a connection.
+/// Not `Sync`: one owner uses it, under a lock where several tasks share a connection.
 pub trait DeviceConnection: Send {
     /// Registers `len` bytes of zeroed memory. It stays registered until the endpoint is dropped.
     ///
@@ -21,17 +21,17 @@ pub trait DeviceConnection: Send {
     /// [`TransportError::Memory`] if the memory cannot be had or pinned (naming the `memlock` limit).
     fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError>;
 
-    /// Registers a pool's memory to be sent from; nobody may write it. It stays registered, and is there, until the
-    /// endpoint is dropped. What is posted must be [frozen](crate::PoolBuffer::freeze) bytes, and held by the caller for as
-    /// long as the device may read them: otherwise the peer gets whatever is written there next.
+    /// Registers a pool's memory for sending. It stays registered and allocated until the connection is dropped. Post
+    /// only [frozen](crate::PoolBuffer::freeze) bytes, and hold them for as long as the device may read them:
+    /// otherwise the peer gets what is written there next.
     ///
     /// # Errors
     /// [`TransportError::Memory`] if the memory cannot be pinned (naming the `memlock` limit), another if the device lends
     /// nothing.
     fn register_pool(&mut self, pool: &BufferPool) -> Result<Region, TransportError>;
 
-    /// Lends bytes of a region to `fill`, for writing. The caller vouches, by the protocol's own bookkeeping,
-    /// that no posted work request reads them and no peer may write them.
+    /// Lets `fill` write into a region. The caller guarantees, by the protocol's bookkeeping, that no posted work
+    /// request reads these bytes and no peer may write them.
     ///
     /// # Panics
     /// If the range is outside of the region, or the region was [lent](Self::register_pool): a local bug.
@@ -47,7 +47,7 @@ pub trait DeviceConnection: Send {
     /// Posts a chain of sends with one doorbell, in order.
     ///
     /// # Errors
-    /// [`TransportError::Device`] if the device refuses one; those before it are under way.
+    /// [`TransportError::Device`] if the device refuses one; those before it are in flight.
     fn post_sends(&mut self, chain: &[SendRequest]) -> Result<(), TransportError>;
 
     /// Posts a batch of receives.
@@ -63,8 +63,8 @@ pub trait DeviceConnection: Send {
     /// shared and has ended.
     fn poll(&mut self, out: &mut Vec<Completion>, limit: usize) -> Result<(), TransportError>;
 
-    /// Asks for one event at the next completion. A completion that came before the call raises none, so
-    /// poll after arming. To ask again, without an event in between, does no harm and makes good for one that was lost.
+    /// Arms the queue: one event follows the next completion. A completion that came before the call raises none, so
+    /// poll after arming. Arming twice is harmless, and makes up for a lost event.
     ///
     /// # Errors
     /// [`TransportError::Device`] if the device refuses; [`TransportError::SharedQueue`] as for [`poll`](Self::poll).
@@ -96,12 +96,12 @@ pub trait DeviceConnection: Send {
         Ok(())
     }
 
-    /// Moves the queue pair to error and tells the peer. What was not acknowledged by then is lost. Repeated
-    /// calls do nothing. On the passive side, before [`establish`](Self::establish), it rejects the request. Who
-    /// disconnects first is told by [`CmEvent::Disconnected`] when the peer has done so too.
+    /// Moves the queue pair to error and disconnects. What was not acknowledged by then is lost. Repeated calls do
+    /// nothing. On the passive side, before [`establish`](Self::establish), it rejects the request. The side that
+    /// disconnects first receives [`CmEvent::Disconnected`] once the peer has disconnected as well.
     fn disconnect(&mut self);
 
-    /// What the device granted.
+    /// The limits that the device granted.
     fn limits(&self) -> Limits;
 
     /// This side's address.

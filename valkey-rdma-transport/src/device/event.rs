@@ -58,13 +58,11 @@ pub enum DeviceFault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SharedCqError {
-    /// A call into the device failed, or the device reported a fault of the queue. The log says which, and so does the error of
-    /// the connection that came upon it, if one has. Connect again.
-    #[error("the device failed it, and the log says how; connect again")]
+    /// A call into the device failed, or the device reported a fault of the queue. The log has the details. Connect
+    /// again.
+    #[error("the RDMA device reported an error on it (details in the log); connect again")]
     Failed,
-    /// The runtime has ended in which the first of the connections was made. Give each runtime a group of its own.
-    #[error(
-        "the runtime in which the first of them was made is gone; give each runtime a completion group of its own"
-    )]
+    /// The runtime that made the first of the connections has shut down. Use one group per runtime.
+    #[error("the runtime that made the first of them has shut down; use one SharedCq per runtime")]
     Runtime,
 }

@@ -13,7 +13,7 @@ pub(crate) struct DeviceLimits {
     pub(crate) completion_vectors: u32,
 }
 
-/// Refuses what the device cannot: by itself it would only say that an argument is invalid.
+/// Refuses depths that the device does not support. The device itself would only report an invalid argument.
 pub(crate) fn check_limits(
     name: &str,
     options: &DeviceOptions,

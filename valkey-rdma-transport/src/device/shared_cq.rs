@@ -23,8 +23,8 @@ use crate::verbs::Queues;
 /// If a queue fails, or the runtime that created its first connection shuts down, all its connections end. Each reports
 /// [`TransportError::SharedQueue`](crate::TransportError::SharedQueue) or the error of its device.
 ///
-/// The device is not asked for an event each time one of them asks: [`DeviceCounters::events`](crate::DeviceCounters::events)
-/// and [`arms`](crate::DeviceCounters::arms) count what the connection asked and was told. Kernel verbs only.
+/// Each connection's [`DeviceCounters::events`](crate::DeviceCounters::events) and
+/// [`arms`](crate::DeviceCounters::arms) count its own share of those calls. Kernel verbs only.
 #[derive(Clone, Default)]
 pub struct SharedCq {
     #[cfg(feature = "verbs")]

@@ -60,7 +60,7 @@ enum LinkTransport {
 }
 
 impl LinkTransport {
-    /// Runs `step` on this end's side, for what concerns nobody else.
+    /// Runs `step` on this end's side, for what concerns no other side.
     fn side<R>(&self, step: impl FnOnce(&mut QueuePair) -> R) -> R {
         match self {
             LinkTransport::Direct(link, end) => link.with(|sides| step(sides.side(*end))),
@@ -144,7 +144,7 @@ impl EmulatedConnection {
         Self { transport, limits, local, peer, device, memories: Vec::new(), phase }
     }
 
-    /// Adds a region of so many bytes.
+    /// Adds a region of `len` bytes.
     fn add(&mut self, len: u32, memory: impl FnOnce(Region) -> Memory) -> Result<Region, TransportError> {
         if self.transport.side(|side| side.plan.refuses_memory()) {
             let source = io::ErrorKind::OutOfMemory.into();

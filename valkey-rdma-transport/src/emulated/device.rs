@@ -115,19 +115,18 @@ impl Device {
     /// as the machine it runs on.
     pub fn retry_timeout(&self, limit: Duration) {
         self.plan.change(|settings| settings.retry_timeout = limit.min(LONGEST));
-        // Whoever waits already waits for the new time.
+        // Tasks that wait already wait for the new time.
         self.plan.each_link(|link| link.reset_timers());
     }
 
-    /// Breaks all connections that the device has: both ends are told that the other has disconnected, and nothing
-    /// passes any more.
+    /// Breaks all connections of the device: both ends get a disconnect, and nothing passes any more.
     pub fn break_links(&self) {
         self.plan.each_link(|link| link.sever());
     }
 
-    /// Cuts all connections that the device has, like a cable: nothing passes any more and nobody is told. Who sends
-    /// finds out after the [retry timeout](Self::retry_timeout), each side by its own; who only waits never does. A socket
-    /// stays open until the other end closes it, or some seconds after this end has let go.
+    /// Cuts all connections of the device, like a cable: nothing passes any more, and neither end is notified. A side
+    /// that sends finds out after the [retry timeout](Self::retry_timeout); a side that only waits never does. A
+    /// socket stays open until the other end closes it, or some seconds after this end was dropped.
     pub fn cut_links(&self) {
         self.plan.each_link(|link| link.cut());
     }

@@ -62,9 +62,9 @@ enum Opening {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Passage {
     Open,
-    /// Nothing does, and both have been told.
+    /// Nothing passes, and both ends were notified.
     Severed,
-    /// Nothing does, and nobody is told.
+    /// Nothing passes, and neither end is notified.
     Cut,
 }
 
@@ -94,7 +94,7 @@ impl DirectLink {
         WeakDirectLink(Arc::downgrade(&self.0))
     }
 
-    /// Runs `step` under the lock, then wakes whoever it has something for.
+    /// Runs `step` under the lock, then wakes the tasks that can go on.
     pub(super) fn with<R>(&self, step: impl FnOnce(&mut Sides) -> R) -> R {
         let (result, wakers, start) = {
             let mut sides = self.lock();
@@ -231,7 +231,7 @@ impl Sides {
         }
     }
 
-    /// Tells the active end that its request is turned down.
+    /// Rejects the active end's request.
     pub(super) fn reject(&mut self, reason: i32) {
         if self.opening == Opening::Asked && self.passage != Passage::Cut {
             self.side(End::Active).push_cm_event(CmEvent::Rejected { reason });
@@ -258,7 +258,7 @@ impl Sides {
         }
     }
 
-    /// `end` goes to error; its peer is told if they were connected, whichever of them went first.
+    /// `end` goes to error; if they were connected, its peer gets a disconnect.
     pub(super) fn disconnect(&mut self, end: End) {
         let was_connected = self.side(end).state != QueuePairState::Init;
         self.side(end).fail();
@@ -283,7 +283,7 @@ impl Sides {
         }
     }
 
-    /// From now on nothing passes, and nobody is told.
+    /// From now on nothing passes, and neither end is notified.
     pub(super) fn cut(&mut self) {
         self.passage = Passage::Cut;
         self.sides.iter_mut().for_each(|side| side.sends.unanswered());
@@ -329,7 +329,7 @@ impl Sides {
     fn check_timer(&mut self) -> (Option<Waker>, bool) {
         let deadline = self.deadline();
         match (&self.timer, deadline) {
-            // Without a runtime there is no clock, and nobody who could wait for what it brings.
+            // Without a runtime there is no clock, and no task can wait for it.
             (Timer::Absent, Some(_)) if Handle::try_current().is_ok() => {
                 self.timer = Timer::Awake;
                 (None, true)

@@ -1,4 +1,4 @@
-//! Who listens where within this process.
+//! The listeners of this process, by address.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -12,7 +12,7 @@ use super::{REASON_CONSUMER, REASON_NO_LISTENER, lock};
 
 static LISTENERS: Mutex<BTreeMap<SocketAddr, Arc<Mutex<Backlog>>>> = Mutex::new(BTreeMap::new());
 
-/// Connect requests nobody has taken yet.
+/// Pending connect requests.
 #[derive(Debug, Default)]
 struct Backlog {
     requests: VecDeque<(DirectLink, SocketAddr)>,
@@ -49,7 +49,7 @@ pub(super) fn listens(addr: SocketAddr) -> bool {
     find(addr).is_some()
 }
 
-/// Brings a connect request to the listener at `to`, or tells that nobody listens there.
+/// Brings a connect request to the listener at `to`, or rejects it if there is none.
 pub(super) fn request(to: SocketAddr, link: DirectLink, from: SocketAddr) {
     if !link.with(Sides::ask) {
         return;

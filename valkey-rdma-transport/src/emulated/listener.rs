@@ -23,7 +23,7 @@ pub(super) struct EmulatedListener {
     sockets: Option<SocketListener>,
 }
 
-/// A connect request that nobody has answered. Dropping it rejects it.
+/// A pending connect request. Dropping it rejects it.
 struct Request {
     incoming: Incoming,
     to: SocketAddr,

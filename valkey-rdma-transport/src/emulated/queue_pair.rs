@@ -50,8 +50,8 @@ pub(super) struct QueuePair {
     completion_event: Signal,
     cm_events: VecDeque<CmEvent>,
     cm_signal: Signal,
-    /// The program was told that the peer is gone.
-    told: bool,
+    /// The disconnect was reported.
+    disconnect_reported: bool,
 }
 
 /// Something to wake a task for.
@@ -97,7 +97,7 @@ impl QueuePair {
             completion_event: Signal::default(),
             cm_events: VecDeque::new(),
             cm_signal: Signal::default(),
-            told: false,
+            disconnect_reported: false,
         }
     }
 
@@ -174,7 +174,7 @@ impl QueuePair {
 
     /// Reports that the peer is gone, once.
     pub(super) fn push_disconnected(&mut self) {
-        if !std::mem::replace(&mut self.told, true) {
+        if !std::mem::replace(&mut self.disconnect_reported, true) {
             self.push_cm_event(CmEvent::Disconnected);
         }
     }
@@ -192,7 +192,7 @@ impl QueuePair {
         self.memories.get(id.0 as usize)
     }
 
-    /// The endpoint is gone: nobody looks at the regions any more, and the peer may not write them.
+    /// The connection was dropped: its regions are freed, and the peer may not write them.
     pub(super) fn release(&mut self) {
         self.memories = Vec::new();
         self.receives = VecDeque::new();

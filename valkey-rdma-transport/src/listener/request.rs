@@ -11,7 +11,7 @@ use crate::error::TransportError;
 use crate::limiter::{ConnectionPermit, Limiter};
 use crate::stream::Stream;
 
-/// A peer that asks to connect, and the permit kept for it. Dropping it rejects the request: the peer's connect ends
+/// A request to connect, with the permit reserved for it. Dropping it rejects the request: the peer's connect ends
 /// in [`TransportError::Rejected`].
 pub struct Request {
     request: Box<dyn ConnectRequest>,
@@ -30,12 +30,13 @@ impl Request {
         Self { request, permit, limiter, config: config.clone() }
     }
 
-    /// Who asks.
+    /// The peer's address.
     pub fn peer_addr(&self) -> SocketAddr {
         self.request.peer_addr()
     }
 
-    /// Accepts: makes the connection's queue pair and pins its memory, [`Config::pinned_bytes`] of it.
+    /// Accepts: makes the connection's queue pair and pins its memory, [`Config::pinned_bytes`] of it. Blocks for
+    /// milliseconds, so it may run in `spawn_blocking`.
     ///
     /// # Errors
     /// [`TransportError::Memory`] and [`TransportError::Device`] if that cannot be had: the request was rejected.

@@ -23,7 +23,9 @@ impl Stream {
     ///
     /// Cancel safety: dropping the future gives up. A connect request that is already with the server is
     /// completed in the background and then closed, because the reference server crashes when a client
-    /// vanishes between request and accept (hazard H11).
+    /// vanishes between request and accept (see spec/peers.md).
+    ///
+    /// Making the queue pair and pinning [`Config::pinned_bytes`] of memory blocks the thread for milliseconds.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -46,9 +48,9 @@ impl Stream {
     /// wrapper that observes it or disturbs it.
     ///
     /// # Errors
-    /// As there.
+    /// Same errors as [`connect`](Self::connect).
     ///
-    /// Cancel safety, panics: as there.
+    /// Cancel safety and panics: same as [`connect`](Self::connect).
     pub async fn connect_over(
         device: Box<dyn DeviceConnection>,
         config: &Config,
@@ -68,7 +70,7 @@ impl Stream {
         let (cause, info) = stream.shared.with(|connection| (connection.close_cause, connection.info()));
         Err(match cause {
             Some(CloseCause::Closed(CloseReason::Peer)) => TransportError::ClosedInHandshake { peer },
-            Some(CloseCause::Closed(CloseReason::HandshakeTimeout)) => {
+            Some(CloseCause::Closed(CloseReason::HandshakeTimeout { .. })) => {
                 TransportError::ConnectTimeout { peer, after: config.connect_limit() }
             }
             Some(cause) => cause.error(&info),

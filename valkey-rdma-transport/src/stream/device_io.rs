@@ -1,4 +1,4 @@
-//! One connection's way to its device: every call into the device goes through here, and is counted.
+//! One connection's calls into its device, counted, with its regions and the work that waits to be posted.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -123,17 +123,17 @@ impl DeviceIo {
         }
     }
 
-    /// Whether an event was asked for and has not come.
+    /// Whether the queue is armed: its event has not come yet.
     pub(super) fn is_armed(&self) -> bool {
         self.armed
     }
 
-    /// From now on counts as not armed, whatever was asked for. To ask once more does no harm.
+    /// Forgets that the queue was armed, so that it is armed once more. That is harmless.
     pub(super) fn forget_armed(&mut self) {
         self.armed = false;
     }
 
-    /// Asks for an event at the next completion. Those that came before raise none.
+    /// Arms the queue. Completions that came before raise no event.
     pub(super) fn arm(&mut self) -> Result<(), TransportError> {
         let Some(device) = &mut self.device else { return Ok(()) };
         self.counters.arms += 1;
@@ -259,7 +259,7 @@ impl DeviceIo {
         !self.slices.is_empty()
     }
 
-    /// Gives back what is not sent any more, once so many bytes are delivered.
+    /// Takes the slices that are not sent any more, once the first `delivered` bytes have been delivered.
     pub(super) fn take_delivered(&mut self, delivered: u64) -> Vec<PinnedSlice> {
         let count = self.slices.partition_point(|(position, _)| *position <= delivered);
         self.slices.drain(..count).map(|(_, slice)| slice).collect()

@@ -69,7 +69,7 @@ pub(in crate::emulated) struct InFlightSend {
     pub(in crate::emulated) range: Range<usize>,
 }
 
-/// The peer's device answered what nobody asked.
+/// An answer that matches no request.
 #[derive(Debug)]
 pub(in crate::emulated) struct UnexpectedAnswer;
 
@@ -84,7 +84,7 @@ impl SendQueue {
         std::mem::take(&mut self.waiting).into_iter().map(|waiting| waiting.request.wr_id)
     }
 
-    /// When [`QueuePair::expire`] has something to do, or a delayed request may go. That it may go is told once: whether it
+    /// When [`QueuePair::expire`] has something to do, or a delayed request may go. This is reported once: whether it
     /// does is up to the link.
     pub(in crate::emulated) fn deadline(&self, retry_timeout: std::time::Duration) -> Option<Instant> {
         let unanswered = self.unanswered_since.map(|since| since + retry_timeout);

@@ -1,5 +1,5 @@
-//! The half of a queue pair that is sent to: checks what the peer asks, says where its bytes go, tells of their
-//! arrival. Every link hands every request to [`QueuePair::admit`], so that all are equally strict.
+//! The receiving half of a queue pair: checks each request of the peer, says where its bytes go, and completes it.
+//! Every link passes every request to [`QueuePair::admit`], so that all are equally strict.
 
 use std::io;
 use std::ops::Range;

@@ -16,7 +16,7 @@ use crate::emulated::queue_pair::QueuePair;
 use crate::error::TransportError;
 
 /// Opens a socket to the listener at `peer`: over a Unix socket in `directory`, or TCP. Returns the link, and the
-/// address that this end goes by. Where nobody listens, that is told when the link is asked to connect.
+/// address that this end goes by. Without a listener, the link is rejected when it is asked to connect.
 ///
 /// # Errors
 /// [`TransportError::Unreachable`] if there is no way to `peer`, or none within `limit`;
@@ -30,12 +30,14 @@ pub(in crate::emulated) async fn connect(
     let opened = tokio::time::timeout(limit, open(peer, directory)).await;
     match opened.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
         Ok((socket, local)) => Ok((driver::start(side, Phase::Fresh { port: local.port() }, socket), local)),
-        Err(error) if nobody_listens(directory, &error) => Ok((SocketLink::nobody(side), made_up(peer.ip()))),
+        Err(error) if no_listener_there(directory, &error) => {
+            Ok((SocketLink::no_listener(side), made_up(peer.ip())))
+        }
         Err(error) => Err(failure(peer, directory, error)),
     }
 }
 
-fn nobody_listens(directory: Option<&Path>, error: &io::Error) -> bool {
+fn no_listener_there(directory: Option<&Path>, error: &io::Error) -> bool {
     match error.kind() {
         // The second: no more, since a moment ago.
         io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => true,
@@ -124,10 +126,10 @@ mod tests {
     fn a_listener_that_goes_meanwhile_is_no_listener() {
         let directory = Some(Path::new("/run/emulated"));
         let [refused, reset, absent, forbidden] = [111, 104, 2, 13].map(io::Error::from_raw_os_error);
-        assert!(nobody_listens(None, &refused) && nobody_listens(directory, &refused));
-        assert!(nobody_listens(None, &reset) && nobody_listens(directory, &reset));
-        assert!(nobody_listens(directory, &absent) && !nobody_listens(None, &absent));
-        assert!(!nobody_listens(directory, &forbidden));
+        assert!(no_listener_there(None, &refused) && no_listener_there(directory, &refused));
+        assert!(no_listener_there(None, &reset) && no_listener_there(directory, &reset));
+        assert!(no_listener_there(directory, &absent) && !no_listener_there(None, &absent));
+        assert!(!no_listener_there(directory, &forbidden));
     }
 
     #[tokio::test(start_paused = true)]

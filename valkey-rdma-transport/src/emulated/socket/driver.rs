@@ -105,7 +105,7 @@ impl Driver {
                 self.socket = None;
                 return failed;
             }
-            Phase::Nobody => return true,
+            Phase::NoListener => return true,
             Phase::Leaving { .. } => {}
             _ => return false,
         }

@@ -21,8 +21,8 @@ pub(in crate::emulated) struct WeakSocketLink(Weak<Mutex<Session>>);
 
 impl SocketLink {
     /// The active end that found no listener.
-    pub(super) fn nobody(side: QueuePair) -> Self {
-        Self::idle(side, Phase::Nobody)
+    pub(super) fn no_listener(side: QueuePair) -> Self {
+        Self::idle(side, Phase::NoListener)
     }
 
     /// Puts another side in place of one that nothing was posted to.
@@ -63,7 +63,7 @@ impl SocketLink {
         result
     }
 
-    /// Runs `step` on this end's side, for what concerns nobody else.
+    /// Runs `step` on this end's side, for what concerns no other side.
     pub(in crate::emulated) fn side<R>(&self, step: impl FnOnce(&mut QueuePair) -> R) -> R {
         self.with(|session| step(&mut session.side))
     }

@@ -85,7 +85,7 @@ impl SocketListener {
     /// not there.
     pub(in crate::emulated) fn unix(directory: &Path, addr: SocketAddr) -> io::Result<Self> {
         std::fs::create_dir_all(directory)?;
-        // A free port is one that was not used lately: who asks for the last owner finds nobody.
+        // A free port is one that was not used lately: a client of its last owner finds no listener.
         let (tries, any) = if addr.port() == 0 { (DYNAMIC_PORTS, true) } else { (1, false) };
         for _ in 0..tries {
             let port = if any { next_port() } else { addr.port() };

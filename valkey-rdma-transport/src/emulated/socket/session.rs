@@ -20,8 +20,8 @@ use crate::error::TransportError;
 pub(super) enum Phase {
     /// Active end, nothing sent.
     Fresh { port: u16 },
-    /// Active end that found nobody.
-    Nobody,
+    /// Active end that found no listener.
+    NoListener,
     /// Active end, connect request sent.
     Asked,
     /// Passive end, request not answered.
@@ -30,7 +30,7 @@ pub(super) enum Phase {
     Accepted,
     /// Both know of the other's consent.
     Connected,
-    /// Ended on this side: the peer is to be told, if it can be. If they were connected, its own end will be told here.
+    /// Ended on this side: the peer gets a `Disconnect` if possible. If they were connected, its own is awaited.
     Leaving { connected: bool },
     /// Ended by the peer, or by its bytes.
     Gone,
@@ -52,7 +52,7 @@ pub(in crate::emulated) struct Session {
     closing: Option<Frame>,
     /// Sequence number of the peer's next request.
     expected: u64,
-    /// The peer was told that no receive is posted. What comes before its next try is dropped.
+    /// The peer got `NotReady`: no receive is posted. What comes before its next try is dropped.
     awaiting_retry: bool,
     /// Whether the peer was probed since it was last heard.
     probed: bool,
@@ -128,7 +128,7 @@ impl Session {
                 self.side.state = QueuePairState::Ready;
                 self.phase = Phase::Accepted;
             }
-            Phase::Nobody => self.side.push_cm_event(CmEvent::Rejected { reason: REASON_NO_LISTENER }),
+            Phase::NoListener => self.side.push_cm_event(CmEvent::Rejected { reason: REASON_NO_LISTENER }),
             Phase::Gone => self.side.push_disconnected(),
             Phase::Asked | Phase::Accepted | Phase::Connected | Phase::Leaving { .. } => {}
         }
@@ -148,12 +148,12 @@ impl Session {
         posted
     }
 
-    /// Tells a peer that waits for receives.
+    /// Notifies a peer that waits for receives.
     pub(super) fn receives_posted(&mut self) {
         self.resume |= self.awaiting_retry && self.side.has_receive();
     }
 
-    /// Whether the peer is to be told that receives are posted.
+    /// Whether the peer must be notified that receives are posted.
     pub(super) fn resumes(&self) -> bool {
         self.resume
     }
@@ -162,8 +162,8 @@ impl Session {
         self.side.fail();
         self.closing = match self.phase {
             Phase::Requested => Some(Frame::Reject { reason: REASON_CONSUMER }),
-            // Nobody was asked, so nobody need be told.
-            Phase::Fresh { .. } | Phase::Nobody => None,
+            // No request was sent, so nothing is owed.
+            Phase::Fresh { .. } | Phase::NoListener => None,
             Phase::Asked | Phase::Accepted | Phase::Connected => Some(Frame::Disconnect),
             Phase::Leaving { .. } | Phase::Gone => return,
         };
@@ -176,7 +176,7 @@ impl Session {
         self.peer_gone();
     }
 
-    /// From now on nothing passes, and nobody is told.
+    /// From now on nothing passes, and neither end is notified.
     pub(super) fn cut(&mut self) {
         self.cut = true;
         self.side.sends.unanswered();
@@ -187,7 +187,7 @@ impl Session {
     /// Acts on a frame. `Some`: its bytes follow, unless it has none.
     pub(super) fn handle(&mut self, frame: Frame) -> Result<Option<IncomingWrite>, Violation> {
         match (self.phase, frame) {
-            // What was under way while this side left.
+            // In flight while this side left.
             (Phase::Leaving { .. }, Frame::Disconnect) => self.peer_gone(),
             (Phase::Leaving { .. }, Frame::Request { sequence, op, len }) => {
                 return Ok(Some(IncomingWrite { sequence, op, len, place: None, admitted: false }));
@@ -214,7 +214,7 @@ impl Session {
             }
             // A passive end may send, and be answered, before it hears that the active end is ready.
             (Phase::Accepted | Phase::Connected, frame) => self.answer(frame)?,
-            _ => return Err(Violation("a frame out of turn")),
+            _ => return Err(Violation("an unexpected frame")),
         }
         Ok(None)
     }
@@ -239,10 +239,10 @@ impl Session {
                 self.side.push_disconnected();
                 self.side.sends.unanswered();
             }
-            // To be told when the program answers the request.
+            // Reported when the program answers the request.
             Phase::Requested => {}
             Phase::Fresh { .. } => {
-                self.phase = Phase::Nobody;
+                self.phase = Phase::NoListener;
                 return;
             }
             Phase::Leaving { connected } => {
@@ -251,7 +251,7 @@ impl Session {
                 }
                 return;
             }
-            Phase::Nobody | Phase::Gone => return,
+            Phase::NoListener | Phase::Gone => return,
         }
         self.phase = Phase::Gone;
     }
@@ -300,7 +300,7 @@ impl Session {
             Frame::Done { sequence } => self.side.acknowledged(sequence),
             Frame::NotReady { sequence, timer } => self.side.not_ready(sequence, timer),
             Frame::Denied { sequence, status } => self.side.denied(sequence, status),
-            _ => return Err(Violation("a frame out of turn")),
+            _ => return Err(Violation("an unexpected frame")),
         };
         answered.map_err(|UnexpectedAnswer| Violation("an answer to nothing"))
     }

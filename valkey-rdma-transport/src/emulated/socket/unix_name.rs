@@ -28,7 +28,7 @@ pub(super) fn claim(path: PathBuf) -> io::Result<(UnixListener, SocketFile)> {
     }
 }
 
-/// Takes a name away on which nobody listens any more.
+/// Removes a name without a listener.
 fn discard_dead(path: &Path) -> io::Result<()> {
     let found = identity(path)?;
     match std::os::unix::net::UnixStream::connect(path) {
@@ -43,7 +43,7 @@ fn discard_dead(path: &Path) -> io::Result<()> {
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
-    /// Device and inode, by which another listener's socket of the same name is told from ours.
+    /// Device and inode, by which another listener's socket of the same name is distinguished from ours.
     identity: (u64, u64),
 }
 

@@ -1,4 +1,4 @@
-//! Why a stream has ended, and what that means to somebody who wanted more of it.
+//! Why a stream has ended, and the errors that readers and writers get for it.
 
 use std::io;
 
@@ -38,7 +38,7 @@ impl CloseCause {
         }
     }
 
-    /// As the error of a read or a write. `peer_gone` is the kind for the peer's own disconnect.
+    /// As the error of a read or a write. `peer_gone`: the kind to use when the peer disconnected.
     pub(in crate::stream) fn io_error(self, info: &Info, peer_gone: io::ErrorKind) -> io::Error {
         let kind = match self {
             CloseCause::NeverConnected(_) => io::ErrorKind::NotConnected,
@@ -49,8 +49,8 @@ impl CloseCause {
             CloseCause::Closed(CloseReason::Peer) => peer_gone,
             CloseCause::Closed(CloseReason::Protocol(_)) => io::ErrorKind::InvalidData,
             CloseCause::Closed(
-                CloseReason::HandshakeTimeout
-                | CloseReason::IdleTimeout
+                CloseReason::HandshakeTimeout { .. }
+                | CloseReason::IdleTimeout { .. }
                 | CloseReason::StallTimeout { .. }
                 | CloseReason::KeepaliveTimeout { .. }
                 | CloseReason::LocalUnfinished { .. }
@@ -100,7 +100,7 @@ mod tests {
     use crate::polling::Polling;
 
     #[test]
-    fn what_the_device_failed_with_is_what_the_application_is_told() {
+    fn the_application_gets_the_error_of_the_device() {
         let addr = ([192, 0, 2, 1], 6379).into();
         let device =
             DeviceInfo { kind: DeviceKind::Verbs, name: "mlx5_0".to_owned(), mtu: None, software: false };
@@ -121,8 +121,9 @@ mod tests {
             TransportError::Device { call: "ibv_post_send", source: io::Error::from_raw_os_error(12) },
             TransportError::SharedQueue { cause: SharedCqError::Runtime },
         ] {
-            let told = CloseCause::of_device(&error).expect("it says more than the core").error(&info);
-            assert_eq!(format!("{told:?}"), format!("{error:?}"));
+            let error_of_stream =
+                CloseCause::of_device(&error).expect("it says more than the core").error(&info);
+            assert_eq!(format!("{error_of_stream:?}"), format!("{error:?}"));
         }
     }
 }

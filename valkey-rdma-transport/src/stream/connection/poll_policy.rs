@@ -3,16 +3,15 @@
 //! The rule of adaptive polling is that of halt polling in KVM: time spent looking is worth it if what was slept for
 //! came soon, and wasted if it did not.
 //!
-//! Arming takes a system call. On a runtime of one thread, whoever was woken by what was found has its turn before: its
-//! answer then leaves while the queue is armed, and not after. (Its main future is no task and has its turn when no task
-//! wants one: it waits for three empty looks more.) With several threads others may run whoever was woken, and letting them
-//! go first would wake a thread, which is a system call too.
+//! Arming is a system call. On a current-thread runtime the tasks just woken run first, so that their replies are
+//! posted before the queue is armed. (`block_on`'s main future runs last, so three extra empty polls are allowed.) On
+//! a runtime of several threads other workers may run those tasks, and waking a worker is a system call too.
 
 use std::time::Duration;
 
 use crate::polling::Polling;
 
-/// The decision, and what it has learnt. Told of every look and every sleep; time counts from any fixed origin.
+/// The decision, and what it has learnt. Gets every poll and every sleep; time counts from any fixed origin.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PollPolicy {
     mode: Polling,
@@ -24,9 +23,9 @@ pub(super) struct PollPolicy {
     found_at: Duration,
     /// Since when nothing was found but by sleeping.
     asleep_since: Option<Duration>,
-    /// Whether those who were woken can have their turn before.
+    /// Whether all tasks share one thread.
     one_thread: bool,
-    /// Turns left to them.
+    /// How often to yield before the queue is armed.
     yields_before_arm: u8,
 }
 
@@ -67,8 +66,8 @@ impl PollPolicy {
         }
     }
 
-    /// Something was found, and is handed to the task that drives before anything else: as
-    /// [`poll_again`](Self::poll_again) and [`should_yield`](Self::should_yield), whose questions are for its next turn.
+    /// Data was found and goes to the task that drives the connection, at once. Counts as a poll that found
+    /// something; the decisions are for its next poll.
     pub(super) fn on_delivered(&mut self, now: Duration) {
         self.poll_again(now, true);
         self.should_yield(true);
@@ -79,8 +78,8 @@ impl PollPolicy {
         self.yields_before_arm = 0;
     }
 
-    /// As [`poll_again`](Self::poll_again), when that does not look again: whether those who were woken by what was
-    /// found have their turn before the queue is armed.
+    /// Called when [`poll_again`](Self::poll_again) said no. Returns whether the tasks that were just woken run
+    /// before the queue is armed.
     pub(super) fn should_yield(&mut self, found: bool) -> bool {
         if found && self.one_thread {
             self.yields_before_arm = MAX_YIELDS;
@@ -206,15 +205,15 @@ mod tests {
     }
 
     #[test]
-    fn who_was_woken_has_its_turn_before_a_queue_is_armed() {
+    fn woken_tasks_run_before_a_queue_is_armed() {
         let mut policy = PollPolicy::new(Polling::Event, us(50), true);
-        assert!(!policy.should_yield(false), "nobody was woken");
+        assert!(!policy.should_yield(false), "no task was woken");
         let turns = [true, false, false, false].map(|found| policy.should_yield(found));
         assert_eq!(turns, [true, true, true, false]);
 
         assert!(policy.should_yield(true));
         policy.on_send();
-        assert!(!policy.should_yield(false), "the answer has left: nobody waits for anything");
+        assert!(!policy.should_yield(false), "the answer has left: no task waits");
 
         let mut among_threads = PollPolicy::new(Polling::Event, us(50), false);
         assert!(!among_threads.should_yield(true));

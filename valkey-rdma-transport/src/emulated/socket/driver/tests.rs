@@ -152,6 +152,6 @@ async fn two_ends_that_were_cut_leave_both() {
     far.gone().await;
     for link in links {
         let event = std::future::poll_fn(|cx| Poll::Ready(link.side(|side| side.poll_cm_event(cx)))).await;
-        assert!(event.is_pending(), "nobody is told: {event:?}");
+        assert!(event.is_pending(), "neither end is notified: {event:?}");
     }
 }

@@ -27,7 +27,7 @@ fn exchange(a: &mut Session, b: &mut Session) {
 
 fn carry(from: &mut Session, to: &mut Session) -> bool {
     let Some(next) = from.next_frame() else { return false };
-    if let Some(landing) = to.handle(next.frame).expect("a frame in turn") {
+    if let Some(landing) = to.handle(next.frame).expect("an expected frame") {
         if let (Some((source, from)), Some((target, to))) = (next.bytes, &landing.place) {
             let bytes = source.lock()[from].to_vec();
             target.lock()[to.clone()].copy_from_slice(&bytes);
@@ -108,7 +108,7 @@ async fn a_queue_pair_in_error_answers_no_probe() {
     let device = Device::new(Link::Tcp);
     let (mut active, mut passive) = connected(&device);
     let probes = |active: &mut Session| {
-        assert!(active.handle(Frame::Probe).expect("in turn").is_none());
+        assert!(active.handle(Frame::Probe).expect("expected").is_none());
         active.next_frame().map(|next| next.frame)
     };
     assert_eq!(probes(&mut active), Some(Frame::Alive));
@@ -140,19 +140,19 @@ async fn a_delay_that_is_over_wakes_nobody_where_nothing_can_go() {
 async fn a_queue_pair_that_fails_by_an_answer_waits_for_no_receiver() {
     let device = Device::new(Link::Tcp);
     let mut active = session(&device, Phase::Asked);
-    active.handle(Frame::Accept { rnr_retry_count: 1 }).expect("in turn");
+    active.handle(Frame::Accept { rnr_retry_count: 1 }).expect("expected");
     active.next_frame().expect("the last of the three");
     let options = DeviceOptions::default();
     for slot in 0..options.send_depth + options.receive_depth {
         active.post_receives(&[receive(slot)]).expect("posts");
         let message = Frame::Request { sequence: slot.into(), op: SendOp::Send, len: 0 };
-        let landing = active.handle(message).expect("in turn").expect("a request");
+        let landing = active.handle(message).expect("expected").expect("a request");
         active.landed(&landing);
     }
     active.post_sends(&[send(1), send(2)]).expect("posts");
     while active.next_frame().is_some() {}
     // The first is acknowledged by that, with one completion too many.
-    active.handle(Frame::NotReady { sequence: 1, timer: TIMEOUT }).expect("in turn");
+    active.handle(Frame::NotReady { sequence: 1, timer: TIMEOUT }).expect("expected");
     assert_eq!(active.side.state, QueuePairState::Error);
     assert_eq!(active.deadline(), None);
 }
@@ -220,7 +220,7 @@ impl Numbers {
         (self.0 >> 33) % limit
     }
 
-    /// A frame, as likely as not one in turn for a peer whose next request is number `expected`.
+    /// A frame, as likely as not one expected of a peer whose next request is number `expected`.
     fn frame(&mut self, expected: u64) -> Frame {
         let (sequence, answered) = (expected + self.below(8) / 7, self.below(4));
         let len = [0, 8, 64, 65, crate::emulated::MAX_MESSAGE][self.below(5) as usize];
