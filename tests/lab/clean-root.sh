@@ -56,7 +56,7 @@ quietly "fetching crates" cargo fetch --locked --manifest-path "$top/Cargo.toml"
 toolchain=$(rustc --print sysroot)
 registry=${CARGO_HOME:-$HOME/.cargo}/registry
 
-# In a mount namespace of its own: the mounts go when the command ends. `inside` is what runs there.
+# In a separate mount namespace: the mounts go when the command ends. `inside` is what runs there.
 # shellcheck disable=SC2016 # expanded by the shell inside
 inside='
     set -euo pipefail

@@ -21,12 +21,12 @@ until_true() {
     local deadline=$((SECONDS + $1))
     shift
     until "$@"; do
-        [ "$SECONDS" -lt "$deadline" ] || fail "waited in vain for: $*"
+        [ "$SECONDS" -lt "$deadline" ] || fail "did not happen in time: $*"
         sleep 0.2
     done
 }
 
-# ended LIST: how many tests of valkey-benchmark told their result.
+# ended LIST: the number of valkey-benchmark's tests that have printed their result.
 ended() { tr '\r' '\n' <"$1" | grep -c 'requests per second'; }
 
 "$programs/examples/counter" $address >"$log" 2>&1 &

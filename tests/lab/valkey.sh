@@ -11,7 +11,7 @@ lines=(9.1 8.1)
 suites=(sid testing trixie)
 products=(valkey-server valkey-cli valkey-benchmark valkey-rdma.so)
 
-# apt with a configuration of its own: the machine's sources and lists stay as they are.
+# apt with a separate configuration: the machine's sources and lists do not change.
 private_apt() {
     local tool=$1
     shift

@@ -9,7 +9,7 @@
 # VALKEY_RDMA_LAB_TIMEOUT  seconds until the machine is stopped (3600)
 # VALKEY_RDMA_LAB_MEMORY   its memory in MiB (10240, or what this machine can spare)
 # VALKEY_RDMA_LAB_MTU      the interface's MTU (1500: an RDMA MTU of 1024; 4500 gives 4096)
-# VALKEY_RDMA_LAB_CABLE    END:SOCKET: the interface is no dummy but one end (1 or 2) of a cable to another machine,
+# VALKEY_RDMA_LAB_CABLE    END:SOCKET: the interface is one end (1 or 2) of a cable to another machine,
 #                          which is 10.0.0.END; end 1 makes the socket and has to be started first
 # VALKEY_RDMA_LAB_ACCEL    QEMU's accelerator (tcg,thread=multi: runs anywhere)
 set -euo pipefail

@@ -1,5 +1,5 @@
-//! A hostile peer ends its own connection, with a typed error, and nothing else: a listener's streams and a connecting
-//! stream against raw work requests. The same file runs on kernel verbs (`VALKEY_RDMA_TEST_DEVICE`, CONTRIBUTING.md).
+//! A hostile peer ends its own connection with a typed error, and harms no other: raw work requests against the streams of a
+//! listener and against a connecting stream. The same file runs on kernel verbs (`VALKEY_RDMA_TEST_DEVICE`, CONTRIBUTING.md).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -61,6 +61,11 @@ fn options() -> PeerOptions {
     PeerOptions { patience: Duration::from_secs(60), ..PeerOptions::default() }
 }
 
+/// Fails a test that hangs. Each takes seconds here, and minutes on an emulated processor.
+async fn bounded(test: impl Future<Output = ()>) {
+    tokio::time::timeout(Duration::from_secs(900), test).await.expect("the test ends within its deadline");
+}
+
 async fn attack(peer: Peer, attack: Attack) -> Result<Session, Finding> {
     let mut session = Session::new(peer, 65_536)?;
     if let Attack::Register(len) = attack {
@@ -106,7 +111,7 @@ async fn end_of(mut victim: Stream) -> String {
         Ok(_) => "end of file".to_owned(),
         Err(error) => {
             let typed = error.get_ref().and_then(|inner| inner.downcast_ref::<TransportError>());
-            let typed = typed.unwrap_or_else(|| panic!("{error:?} is no typed error"));
+            let typed = typed.unwrap_or_else(|| panic!("{error:?} is not a typed error"));
             let source = std::error::Error::source(typed);
             format!("{typed}: {}", source.map(ToString::to_string).unwrap_or_default())
         }
@@ -115,87 +120,97 @@ async fn end_of(mut victim: Stream) -> String {
 
 #[tokio::test]
 async fn an_accepted_stream_ends_with_a_typed_error_and_others_are_unharmed() {
-    let config = Config::default();
-    let mut listener = Listener::bind(device(), any_port(), &config).await.expect("listens");
-    let addr = listener.local_addr();
-    let (neighbour, accepted) = tokio::join!(Stream::connect(device(), addr, &config), listener.accept());
-    let (mut neighbour, mut neighbour_at_server) = (neighbour.expect("connects"), accepted.expect("accepts"));
-    for &(kind, expected) in ATTACKS {
-        let victim = async {
-            let mut victim = listener.accept().await.expect("accepts");
-            // On a hostile handshake this may fail already.
-            let _ = victim.write_all(b"hello").await;
-            end_of(victim).await
-        };
-        let attacker = async {
-            let peer = Peer::connect(device(), addr, &options(), &Transcript::default()).await?;
-            let mut session = attack(peer, kind).await?;
-            session.peer.end().await
-        };
-        let (story, ended) = tokio::join!(victim, attacker);
-        assert!(story.contains(expected), "{kind:?}: {story:?} instead of {expected:?}");
-        ended.unwrap_or_else(|finding| panic!("{kind:?}: {finding}"));
+    bounded(async {
+        let config = Config::default();
+        let mut listener = Listener::bind(device(), any_port(), &config).await.expect("listens");
+        let addr = listener.local_addr();
+        let (neighbour, accepted) = tokio::join!(Stream::connect(device(), addr, &config), listener.accept());
+        let (mut neighbour, mut neighbour_at_server) =
+            (neighbour.expect("connects"), accepted.expect("accepts"));
+        for &(kind, expected) in ATTACKS {
+            let victim = async {
+                let mut victim = listener.accept().await.expect("accepts");
+                // On a hostile handshake this may fail already.
+                let _ = victim.write_all(b"hello").await;
+                end_of(victim).await
+            };
+            let attacker = async {
+                let peer = Peer::connect(device(), addr, &options(), &Transcript::default()).await?;
+                let mut session = attack(peer, kind).await?;
+                session.peer.end().await
+            };
+            let (error, ended) = tokio::join!(victim, attacker);
+            assert!(error.contains(expected), "{kind:?}: {error:?} instead of {expected:?}");
+            ended.unwrap_or_else(|finding| panic!("{kind:?}: {finding}"));
 
-        neighbour.write_all(b"still here").await.expect("writes");
-        let mut heard = [0; 10];
-        neighbour_at_server.read_exact(&mut heard).await.expect("reads");
-        assert_eq!(&heard, b"still here", "{kind:?}");
-    }
+            neighbour.write_all(b"still here").await.expect("writes");
+            let mut heard = [0; 10];
+            neighbour_at_server.read_exact(&mut heard).await.expect("reads");
+            assert_eq!(&heard, b"still here", "{kind:?}");
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a_connecting_stream_ends_with_a_typed_error() {
-    let mut passive = Passive::listen(device(), any_port(), &options()).await.expect("listens");
-    let addr = passive.local_addr();
-    let config = Config::default();
-    for &(kind, expected) in ATTACKS {
-        let victim = async {
-            match Stream::connect(device(), addr, &config).await {
-                Ok(mut victim) => {
-                    let _ = victim.write_all(b"hello").await;
-                    end_of(victim).await
+    bounded(async {
+        let mut passive = Passive::listen(device(), any_port(), &options()).await.expect("listens");
+        let addr = passive.local_addr();
+        let config = Config::default();
+        for &(kind, expected) in ATTACKS {
+            let victim = async {
+                match Stream::connect(device(), addr, &config).await {
+                    Ok(mut victim) => {
+                        let _ = victim.write_all(b"hello").await;
+                        end_of(victim).await
+                    }
+                    Err(error) => {
+                        let source = std::error::Error::source(&error);
+                        format!("{error}: {}", source.map(ToString::to_string).unwrap_or_default())
+                    }
                 }
-                Err(error) => {
-                    let source = std::error::Error::source(&error);
-                    format!("{error}: {}", source.map(ToString::to_string).unwrap_or_default())
-                }
-            }
-        };
-        let attacker = async {
-            let mut peer = passive.accept(&Transcript::default()).await?;
-            peer.establish().await?;
-            // What it says first is its Register, whoever it is.
-            let mut session = attack(peer, kind).await?;
-            session.peer.end().await
-        };
-        let (story, ended) = tokio::join!(victim, attacker);
-        assert!(story.contains(expected), "{kind:?}: {story:?} instead of {expected:?}");
-        ended.unwrap_or_else(|finding| panic!("{kind:?}: {finding}"));
-    }
+            };
+            let attacker = async {
+                let mut peer = passive.accept(&Transcript::default()).await?;
+                peer.establish().await?;
+                // Either side's first message is its Register.
+                let mut session = attack(peer, kind).await?;
+                session.peer.end().await
+            };
+            let (error, ended) = tokio::join!(victim, attacker);
+            assert!(error.contains(expected), "{kind:?}: {error:?} instead of {expected:?}");
+            ended.unwrap_or_else(|finding| panic!("{kind:?}: {finding}"));
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn five_thousand_immediates_of_one_byte_are_all_taken_h5() {
-    let config = Config::default();
-    let mut listener = Listener::bind(device(), any_port(), &config).await.expect("listens");
-    let addr = listener.local_addr();
-    let server = async {
-        let mut stream = listener.accept().await.expect("accepts");
-        let mut bytes = vec![0; 5000];
-        stream.read_exact(&mut bytes).await.expect("reads");
-        (bytes, stream)
-    };
-    let client = async {
-        let peer = Peer::connect(device(), addr, &options(), &Transcript::default()).await?;
-        let mut session = Session::new(peer, 65_536)?;
-        session.handshake().await?;
-        for number in 0..5000_u32 {
-            session.write_one(&[number as u8]).await?;
-        }
-        session.peer.acknowledged().await?;
-        Ok::<_, Finding>(session)
-    };
-    let ((bytes, _stream), session) = tokio::join!(server, client);
-    session.expect("sends all");
-    assert_eq!(bytes, (0..5000_u32).map(|number| number as u8).collect::<Vec<_>>());
+    bounded(async {
+        let config = Config::default();
+        let mut listener = Listener::bind(device(), any_port(), &config).await.expect("listens");
+        let addr = listener.local_addr();
+        let server = async {
+            let mut stream = listener.accept().await.expect("accepts");
+            let mut bytes = vec![0; 5000];
+            stream.read_exact(&mut bytes).await.expect("reads");
+            (bytes, stream)
+        };
+        let client = async {
+            let peer = Peer::connect(device(), addr, &options(), &Transcript::default()).await?;
+            let mut session = Session::new(peer, 65_536)?;
+            session.handshake().await?;
+            for number in 0..5000_u32 {
+                session.write_one(&[number as u8]).await?;
+            }
+            session.peer.acknowledged().await?;
+            Ok::<_, Finding>(session)
+        };
+        let ((bytes, _stream), session) = tokio::join!(server, client);
+        session.expect("sends all");
+        assert_eq!(bytes, (0..5000_u32).map(|number| number as u8).collect::<Vec<_>>());
+    })
+    .await;
 }

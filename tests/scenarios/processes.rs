@@ -10,7 +10,7 @@ use valkey_rdma_testkit::{Child, program, wait_until};
 /// Longer than anything takes here unless it hangs.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The mock in a process of its own, on the emulated device and on TCP.
+/// The mock in its own process, on the emulated device and on TCP.
 struct Mock {
     child: Child,
     url: String,
@@ -28,7 +28,7 @@ impl Mock {
         Self { child, url, tcp }
     }
 
-    /// How many commands it has served, this one apart.
+    /// The number of commands it has served, without this one.
     fn commands(&self) -> u64 {
         let mut stream = TcpStream::connect(&self.tcp).expect("connects");
         stream.set_read_timeout(Some(LIMIT)).expect("sets the limit");

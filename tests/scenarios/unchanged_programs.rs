@@ -1,4 +1,4 @@
-//! Code that was written for TCP runs on a `Stream` as it is: redis-rs's client, tokio's copying in both directions.
+//! Code that was written for TCP runs on a `Stream` unchanged: redis-rs's client, and tokio's copying in both directions.
 //!
 //! The server is our mock on the emulated device, or the one that `VALKEY_RDMA_TEST_URL` names
 //! (`rdma://10.0.0.1:6379`).

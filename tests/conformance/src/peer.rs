@@ -1,5 +1,5 @@
-//! A peer that follows orders: it works on the [device contract](valkey_rdma_transport::device), below every rule of the
-//! protocol, so it can send anything.
+//! A peer without rules: it works on the [device contract](valkey_rdma_transport::device), below the protocol, so it can
+//! send anything.
 //!
 //! [`Peer`] is raw: one call, one work request. [`Session`] keeps the rules on top of it, for those parts of a test that
 //! are not the stimulus; its [`peer`](Session::peer) breaks them whenever that is wanted.

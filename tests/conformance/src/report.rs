@@ -1,4 +1,4 @@
-//! What came of a run, for people and for machines.
+//! The results of a run, for people and for programs.
 
 mod json;
 mod junit;
@@ -25,7 +25,7 @@ pub fn summary(records: &[Record]) -> String {
     format!("{} passed, {} failed, {} not run{why}", count("passed"), count("failed"), count("not run"))
 }
 
-/// Whether no case failed and something was tested: a run of nothing is no success.
+/// Whether at least one case passed, and none failed.
 pub fn all_well(records: &[Record]) -> bool {
     let any = |word| records.iter().any(|record| record.verdict.word() == word);
     any("passed") && !any("failed")

@@ -12,7 +12,7 @@ use valkey_rdma_mock::faults::Faults;
 use valkey_rdma_mock::{DeviceKind, TransportConfig};
 use valkey_rdma_transport::{Stream, device};
 
-/// The defect, the case that finds it, and what that finds.
+/// A defect, the case that finds it, and a part of its finding.
 const PLANTED: &[(&str, &str, &str)] = &[
     ("register-missing", "honest", "the client failed"),
     ("register-length=1000", "honest", "clause W-2"),
@@ -112,7 +112,7 @@ async fn every_planted_defect_is_found() {
     assert!(missed.is_empty(), "{missed:#?}");
 }
 
-/// Two thousand messages, and no thought of whether the server takes them.
+/// Sends 2000 messages without counting credits.
 async fn careless(addr: SocketAddr) -> Result<(), String> {
     let talk = async {
         let options = PeerOptions::default();
@@ -137,7 +137,7 @@ async fn a_client_that_counts_no_credits_is_found_c1() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_client_is_told_from_one_that_hangs() {
+async fn a_slow_client_is_distinguished_from_one_that_hangs() {
     let slow = |addr| -> Running {
         Box::pin(async move {
             tokio::time::sleep(Duration::from_secs(25)).await;

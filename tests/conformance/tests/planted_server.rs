@@ -9,7 +9,7 @@ use valkey_rdma_mock::faults::Faults;
 use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 use valkey_rdma_transport::{Listener, device};
 
-/// The defect, the case that finds it, and what that finds.
+/// A defect, the case that finds it, and a part of its finding.
 const PLANTED: &[(&str, &str, &str)] = &[
     ("register-missing", "register-first", "nothing came"),
     ("register-length=1000", "window-length", "1000 bytes"),

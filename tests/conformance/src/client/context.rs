@@ -18,12 +18,12 @@ pub struct Context {
     pub(super) subject: Subject,
     pub(super) patience: Duration,
     pub(super) transcript: Transcript,
-    /// It is not served by a server without faults: that it fails with others says nothing.
+    /// The client fails without faults too, so its failure with faults shows nothing.
     pub(super) unserved: bool,
 }
 
 impl Context {
-    /// The client must end well, and keep the rules meanwhile.
+    /// The client must end with success, and keep the rules.
     pub(super) async fn served(&mut self, faults: Option<&str>, window: u32) -> Result<(), Finding> {
         let mut config = TransportConfig::default();
         config.rx_size(window);
@@ -47,7 +47,7 @@ impl Context {
         }
     }
 
-    /// The client must end with an error of its own, and keep the rules until then.
+    /// The client must report an error, and keep the rules until then.
     pub(super) async fn fails(&mut self, faults: &str, window: u32) -> Result<(), Finding> {
         if self.unserved {
             return Err(Finding::not_run("the client fails without faults too"));
@@ -61,7 +61,7 @@ impl Context {
         }
     }
 
-    /// The client must end by itself, one way or the other.
+    /// The client must end, with success or with an error.
     pub(super) async fn ends(&mut self, faults: &str, window: u32) -> Result<(), Finding> {
         let mut config = TransportConfig::default();
         config.rx_size(window);
@@ -72,7 +72,7 @@ impl Context {
         }
     }
 
-    /// Runs the client against a server with these faults: how it ended, and the first rule it broke.
+    /// Runs the client against a server with these faults. Returns how it ended, and the first rule it broke.
     async fn run(
         &mut self,
         faults: Option<&str>,

@@ -10,7 +10,7 @@ use super::{Context, Subject};
 use crate::peer::Transcript;
 use crate::{Case, Record, Verdict};
 
-/// Which client, and where its servers listen.
+/// Which client is tested, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The device that the servers listen on.
@@ -19,16 +19,16 @@ pub struct Options {
     pub bind: IpAddr,
     /// The client.
     pub subject: Subject,
-    /// How long the client may take per case, beyond three times what it took without faults: how fast an honest client is
-    /// depends on the machine. The case without faults may take ten times as long.
+    /// How long the client may take per case, in addition to three times what it took without faults, because its speed depends
+    /// on the machine. The case without faults may take ten times this.
     pub patience: Duration,
 }
 
-/// Runs `cases`, and tells each record as soon as it is there.
+/// Runs `cases`, and passes each record to `report` as soon as it exists.
 pub async fn run(
     cases: impl IntoIterator<Item = &'static Case<Context>>,
     options: &Options,
-    mut tell: impl FnMut(&Record),
+    mut report: impl FnMut(&Record),
 ) -> Vec<Record> {
     let mut records = Vec::new();
     let mut unserved = false;
@@ -51,7 +51,7 @@ pub async fn run(
             Verdict::Passed if honest => patience += SLOWDOWN * record.elapsed,
             _ => {}
         }
-        tell(&record);
+        report(&record);
         records.push(record);
     }
     records

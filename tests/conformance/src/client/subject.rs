@@ -11,33 +11,33 @@ use tokio::process::Command;
 use tokio::time::timeout;
 use valkey_rdma_transport::DeviceKind;
 
-/// What is run against the scripted server, once per case.
+/// The client under test, run once per case against the scripted server.
 #[derive(Clone)]
 pub enum Subject {
     /// A program and its arguments, in which `{host}`, `{port}` and `{url}` are replaced.
     Command(Vec<String>),
-    /// Given the server's address: what went wrong, as a text.
+    /// A function that gets the server's address. Its error is a text.
     InProcess(Arc<dyn Fn(SocketAddr) -> Running + Send + Sync>),
 }
 
-/// A client in this process, at work.
+/// A client that runs in this process.
 pub type Running = Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 
 /// How a client ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It did what it was to do.
+    /// It ended with success.
     Well,
-    /// It said that it could not: what it said last.
+    /// It ended with an error: the last line it printed.
     Error(String),
     /// A signal killed it.
     Crashed(String),
-    /// It did not end in time.
+    /// It did not end within the limit.
     Hung,
 }
 
 impl Subject {
-    /// Runs it against the server at `addr`, for no longer than `limit`.
+    /// Runs the client against the server at `addr`, for `limit` at most.
     pub async fn run(&self, device: DeviceKind, addr: SocketAddr, limit: Duration) -> Ended {
         match self {
             Self::Command(args) => command(args, device, addr, limit).await,
@@ -78,7 +78,7 @@ async fn command(args: &[String], device: DeviceKind, addr: SocketAddr, limit: D
 impl fmt::Display for Ended {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Well => f.write_str("the client ended well"),
+            Self::Well => f.write_str("the client ended with success"),
             Self::Error(text) => write!(f, "the client failed: {text}"),
             Self::Crashed(text) => write!(f, "the client crashed: {text}"),
             Self::Hung => f.write_str("the client hung"),

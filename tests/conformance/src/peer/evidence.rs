@@ -1,4 +1,4 @@
-//! Everything sent and seen, in order.
+//! Everything that was sent and received, in order.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 use valkey_rdma_transport::device::wire::ControlMessage;
 
-/// The record of a case: what each connection sent and saw, in the order it was noticed. Clones share it.
+/// What each connection of a case sent and received, in the order it was noticed. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Transcript(Arc<Mutex<Record>>);
 
@@ -27,7 +27,7 @@ impl Default for Transcript {
 }
 
 impl Transcript {
-    /// All lines so far; the oldest of very many are left out, and the first line says so.
+    /// All lines so far. Beyond 200 the oldest are left out, and the first line states how many.
     pub fn lines(&self) -> Vec<String> {
         let record = self.record();
         let left_out =
@@ -35,7 +35,7 @@ impl Transcript {
         left_out.into_iter().chain(record.lines.iter().cloned()).collect()
     }
 
-    /// The number of a connection whose lines are to be told apart from those of others.
+    /// A new number, which marks the lines of one connection.
     pub(crate) fn next_connection(&self) -> u32 {
         let mut record = self.record();
         record.connections += 1;
@@ -57,7 +57,7 @@ impl Transcript {
     }
 }
 
-/// A control message in words, or in hex if it is none.
+/// A control message in words, or its bytes in hexadecimal if it cannot be decoded.
 pub(crate) fn describe_message(bytes: &[u8]) -> String {
     match ControlMessage::decode(bytes) {
         Ok(ControlMessage::RegisterXferMemory(memory)) => {
@@ -89,5 +89,5 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// A case that fails late is told by its last lines.
+/// Lines that are kept. The last ones explain a case that fails late.
 const MOST_LINES: usize = 200;

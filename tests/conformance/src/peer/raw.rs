@@ -1,4 +1,4 @@
-//! The raw peer: posts what it is told, reports what it sees.
+//! The raw peer: posts what its caller asks for, and reports what it receives.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -16,17 +16,16 @@ use valkey_rdma_transport::{DeviceKind, TransportError};
 use super::evidence::{describe_data, describe_message};
 use super::{Finding, Transcript};
 
-/// One side of a connection that does what it is told.
+/// One side of a connection, which does what its caller asks for, right or wrong.
 ///
-/// Receives are posted again by themselves, unless [`hold_receives`](Self::hold_receives) says otherwise. Nothing is
-/// answered by itself.
+/// It posts receives again, unless [`hold_receives`](Self::hold_receives) was called. It answers nothing.
 pub struct Peer {
     device: Box<dyn DeviceConnection>,
     slots: Region,
     staging: Region,
     staged: u32,
     /// Sends not completed yet.
-    under_way: u32,
+    in_flight: u32,
     sequence: u64,
     held: Option<Vec<u32>>,
     inbox: VecDeque<Seen>,
@@ -36,7 +35,7 @@ pub struct Peer {
     connection: u32,
 }
 
-/// How a peer is made.
+/// Settings of a peer.
 #[derive(Clone, Debug)]
 pub struct PeerOptions {
     /// Receives posted before connecting. Default 1024, as the specification asks; range 1 to 1024.
@@ -55,7 +54,7 @@ impl Default for PeerOptions {
     }
 }
 
-/// What a peer sees of the other side.
+/// What a peer receives from the other side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// A SEND, with its bytes.
@@ -67,9 +66,9 @@ pub enum Seen {
         /// Bytes that this write carried.
         byte_len: u32,
     },
-    /// A work request of this side failed; nothing more will come.
+    /// One of this side's work requests failed. Nothing follows.
     Failed(FailureStatus),
-    /// The connection manager's last word.
+    /// The connection manager reported the end of the connection.
     Closed(CmEvent),
 }
 
@@ -89,7 +88,7 @@ impl Peer {
         Ok(peer)
     }
 
-    /// A peer with its receives posted, and no request sent.
+    /// A peer whose receives are posted and whose connect request is not sent yet.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -117,7 +116,7 @@ impl Peer {
             slots,
             staging,
             staged: 0,
-            under_way: 0,
+            in_flight: 0,
             sequence: 0,
             held: None,
             inbox: VecDeque::new(),
@@ -264,14 +263,14 @@ impl Peer {
     /// [`Finding::Failed`] if one is not in time, or fails.
     pub async fn acknowledged(&mut self) -> Result<(), Finding> {
         let deadline = Instant::now() + self.patience;
-        while self.under_way > 0 {
+        while self.in_flight > 0 {
             if self.ended {
                 return Err(Finding::failed("the connection ended before the sends were acknowledged"));
             }
             if !self.look(deadline).await? {
                 return Err(Finding::failed(format!(
                     "{} sends not acknowledged after {:?}",
-                    self.under_way, self.patience
+                    self.in_flight, self.patience
                 )));
             }
         }
@@ -320,7 +319,7 @@ impl Peer {
         if len > STAGING {
             return Err(Finding::not_run(format!("more than {STAGING} bytes in one message")));
         }
-        if self.under_way + 1 >= DEPTH || self.staged + len > STAGING {
+        if self.in_flight + 1 >= DEPTH || self.staged + len > STAGING {
             self.acknowledged().await?;
             self.staged = 0;
         }
@@ -331,7 +330,7 @@ impl Peer {
         self.sequence += 1;
         let wr_id = WrId::send(self.sequence);
         self.device.post_sends(&[SendRequest { wr_id, local, op, signalled: true }])?;
-        self.under_way += 1;
+        self.in_flight += 1;
         Ok(())
     }
 
@@ -398,7 +397,7 @@ impl Peer {
         match (completion.wr_id.kind(), completion.outcome) {
             (kind, Outcome::Failed(status)) => {
                 if matches!(kind, WrKind::Send(_)) {
-                    self.under_way = self.under_way.saturating_sub(1);
+                    self.in_flight = self.in_flight.saturating_sub(1);
                 }
                 if !self.ended {
                     self.note(&format!("<- work request failed: {status}"));
@@ -406,7 +405,7 @@ impl Peer {
                 }
                 self.ended = true;
             }
-            (WrKind::Send(_), _) => self.under_way = self.under_way.saturating_sub(1),
+            (WrKind::Send(_), _) => self.in_flight = self.in_flight.saturating_sub(1),
             (WrKind::Receive(slot), outcome) => {
                 again.push(slot);
                 let seen = match outcome {
@@ -482,7 +481,7 @@ fn device_options(options: &PeerOptions) -> DeviceOptions {
 /// Depth of both queues, and so the most receives.
 const DEPTH: u32 = 1024;
 
-/// Bytes of a receive slot: room for a message that is too long, so that it can be told.
+/// Bytes of a receive slot: room for a message that is too long, so that its length can be reported.
 const SLOT: u32 = 64;
 
 /// Bytes that can wait to be acknowledged.

@@ -10,10 +10,10 @@ use super::{Finding, Peer, Seen};
 
 /// The client's side of a connection: windows, Registers, commands and replies.
 ///
-/// Whatever the server sends is held against the specification on the way: lengths, opcodes, reserved bytes, immediates,
-/// Registers that come early or change their length. What breaks it is a [`Finding`] that names the clause.
+/// Everything the server sends is checked against the specification: lengths, opcodes, reserved bytes, immediates, Registers
+/// that come early or change their length. A violation is a [`Finding`] that names the clause.
 pub struct Session {
-    /// The raw peer below, for what the rules forbid.
+    /// The raw peer below, for what the rules do not allow.
     pub peer: Peer,
     windows: Vec<Region>,
     current: usize,
@@ -25,9 +25,9 @@ pub struct Session {
     registers: u64,
     keepalives: u64,
     immediates: u64,
-    /// Fills the reserved bytes of what it sends.
+    /// Fills the reserved bytes of its messages.
     noise: bool,
-    /// Does not offer its window again by itself.
+    /// Does not offer its window again when it is full.
     withholds: bool,
 }
 
@@ -35,7 +35,7 @@ impl Session {
     /// A session with one window of `len` bytes, which is not offered yet.
     ///
     /// # Errors
-    /// [`Finding::Failed`] if there is no memory for it.
+    /// [`Finding::Failed`] if the memory cannot be registered.
     pub fn new(mut peer: Peer, len: u32) -> Result<Self, Finding> {
         let window = peer.window(len)?;
         Ok(Self {
@@ -186,7 +186,7 @@ impl Session {
         Ok(())
     }
 
-    /// Writes and announces at most what fits into the server's window as it is, waiting for nothing.
+    /// Writes and announces at most what fits into the server's present window. Does not wait for another.
     ///
     /// # Errors
     /// As [`remote`](Self::remote).
@@ -232,7 +232,7 @@ impl Session {
         expect_reply(&reply, &OwnedFrame::SimpleString(b"PONG".to_vec()))
     }
 
-    /// Takes `count` replies, each of which is to be PONG.
+    /// Takes `count` replies, each of which must be PONG.
     ///
     /// # Errors
     /// As [`reply`](Self::reply), or if one is another.
@@ -271,7 +271,7 @@ impl Session {
         Ok(std::mem::take(&mut self.answers).len())
     }
 
-    /// Takes what comes, up to and including the first that is no keepalive. Keepalives do not prolong the wait.
+    /// Takes what comes, up to and including the first that is not a keepalive. Keepalives do not prolong the wait.
     ///
     /// # Errors
     /// [`Finding::Failed`] if nothing else comes, or something that breaks the specification.
@@ -400,7 +400,7 @@ pub fn request(args: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// The reply is to be this one.
+/// Expects this reply.
 pub(crate) fn expect_reply(found: &OwnedFrame, expected: &OwnedFrame) -> Result<(), Finding> {
     if found == expected {
         return Ok(());
@@ -409,7 +409,7 @@ pub(crate) fn expect_reply(found: &OwnedFrame, expected: &OwnedFrame) -> Result<
     Err(Finding::failed(format!("the reply is {} instead of {}", shorten(found), shorten(expected))))
 }
 
-/// The bytes of a message that say nothing.
+/// The reserved bytes of a message.
 pub(crate) fn reserved(message: &mut [u8; MESSAGE_LEN]) -> &mut [u8] {
     match message[1] {
         3 => &mut message[2..16],

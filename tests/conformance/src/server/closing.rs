@@ -27,11 +27,11 @@ async fn keepalive(c: &mut Context) -> Result<(), Finding> {
 const KEEPALIVE_ONCE: Case<Context> = Case::new("keepalive-once", |c| Box::pin(keepalive_once(c)))
     .clause("K-2")
     .stimulus("a client without receives for five of the server's periods, that then posts them again")
-    .expected("one keepalive was under way, not several");
+    .expected("one keepalive was in flight, not several");
 
 async fn keepalive_once(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.session().await?;
-    // One receive is left at most: the next keepalive takes it, the one after that stays under way.
+    // One receive is left at most: the next keepalive takes it, the one after that stays in flight.
     session.peer.hold_receives();
     let before = session.counts().1;
     for used in 1.. {
@@ -53,7 +53,7 @@ async fn keepalive_once(c: &mut Context) -> Result<(), Finding> {
     match session.counts().1 - before {
         // The one that found a receive, the one that did not, and one that is just due.
         0..=3 => Ok(()),
-        several => Err(Finding::failed(format!("{several} keepalives were under way"))),
+        several => Err(Finding::failed(format!("{several} keepalives were in flight"))),
     }
 }
 
@@ -119,7 +119,7 @@ async fn unannounced(c: &mut Context) -> Result<(), Finding> {
     session.command(&[b"DEL", key]).await?;
     let (addr, rkey) = session.place().await?;
     session.peer.write(addr, rkey, &request(&[b"SET", key, b"value"])).await?;
-    // The answer proves that the server has taken all there was to take.
+    // The answer proves that the server has read everything sent before it.
     session.ask(1).await?;
     let mut other = c.session().await?;
     expect_reply(&other.command(&[b"GET", key]).await?, &OwnedFrame::Null)?;

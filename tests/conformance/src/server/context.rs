@@ -1,4 +1,4 @@
-//! What a case about a server has at hand.
+//! What a case has to work with: the server under test, a bystander, and the transcript.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -76,7 +76,7 @@ pub struct Context {
     pub(super) target: Target,
     pub(super) patience: Duration,
     pub(super) transcript: Transcript,
-    /// Another client, connected before the case: nothing that happens may harm it.
+    /// Another client, connected before the case. Nothing in the case may harm it.
     pub(super) bystander: Option<Session>,
 }
 
@@ -84,7 +84,7 @@ pub struct Context {
 const WINDOW: u32 = 1 << 20;
 
 impl Context {
-    /// For a server at `target` that is waited for this long whenever something must come.
+    /// A context for the server at `target`. `patience` limits each wait for something that must come.
     pub fn new(target: Target, patience: Duration) -> Self {
         Self { target, patience, transcript: Transcript::default(), bystander: None }
     }
@@ -98,12 +98,12 @@ impl Context {
         }
     }
 
-    /// A connected raw peer that has said nothing.
+    /// A connected raw peer that has sent nothing.
     pub(super) async fn peer(&mut self) -> Result<Peer, Finding> {
         Peer::connect(self.target.kind, self.target.addr, &self.peer_options(), &self.transcript).await
     }
 
-    /// A connected session that has said nothing.
+    /// A connected session that has sent nothing.
     pub(super) async fn silent_session(&mut self) -> Result<Session, Finding> {
         Session::new(self.peer().await?, WINDOW)
     }
@@ -120,7 +120,7 @@ impl Context {
         Ok(session)
     }
 
-    /// The server must end this connection. If it does not, the finding says whether it does when more data comes.
+    /// Expects the server to end this connection. If it does not, the finding states whether more data makes it.
     pub(super) async fn ended_by_server(&mut self, mut session: Session) -> Result<(), Finding> {
         let Err(still_open) = session.peer.end().await else { return Ok(()) };
         let answer = session.write(&crate::peer::request(&[b"PING"])).await;
@@ -135,7 +135,7 @@ impl Context {
         Err(Finding::failed(format!("{still_open}; {afterwards}")))
     }
 
-    /// Whether the server still serves: the bystander, and a client that comes now.
+    /// Checks that the server still serves the bystander, and a new client.
     pub(super) async fn unharmed(&mut self) -> Result<(), Finding> {
         if let Some(bystander) = &mut self.bystander
             && let Err(finding) = bystander.ping().await

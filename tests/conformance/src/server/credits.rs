@@ -1,4 +1,4 @@
-//! Many messages, and replies that nobody takes yet.
+//! Many messages at once, and replies that the client does not take yet.
 
 use redis_protocol::resp2::types::OwnedFrame;
 

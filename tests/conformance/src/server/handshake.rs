@@ -20,7 +20,7 @@ pub(super) const CASES: &[Case<Context>] = &[
 const REGISTER_FIRST: Case<Context> = Case::new("register-first", |c| Box::pin(register_first(c)))
     .clause("H-2")
     .stimulus("connect, say nothing")
-    .expected("one Register comes by itself");
+    .expected("one Register arrives, unasked");
 
 async fn register_first(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.silent_session().await?;
@@ -36,7 +36,7 @@ async fn register_first(c: &mut Context) -> Result<(), Finding> {
 const WINDOW_LENGTH: Case<Context> = Case::new("window-length", |c| Box::pin(window_length(c)))
     .clause("W-2")
     .stimulus("connect, say nothing")
-    .expected("the window has 64 KiB to 16 MiB, unless told otherwise");
+    .expected("the window has 64 KiB to 16 MiB, unless configured otherwise");
 
 async fn window_length(c: &mut Context) -> Result<(), Finding> {
     let len = c.silent_session().await?.remote().await?.len;

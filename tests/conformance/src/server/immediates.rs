@@ -142,7 +142,7 @@ async fn write_elsewhere(c: &mut Context, elsewhere: Elsewhere) -> Result<(), Fi
     session.peer.write(addr, key, b"8 bytes!").await?;
     let mut end = session.peer.end().await?;
     if matches!(end, Seen::Closed(_)) {
-        // The connection manager may be the first to tell.
+        // The connection manager may report the end first.
         end = session.peer.end().await.unwrap_or(end);
     }
     match end {

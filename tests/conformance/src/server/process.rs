@@ -1,4 +1,4 @@
-//! A server that the suite starts itself, and starts again when a case has killed it.
+//! A server that the suite starts, and starts again after a case has killed it.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{Context, Target};
 
-/// A shell command that is a server, running.
+/// A running server, started by a shell command.
 #[derive(Debug)]
 pub struct Spawned {
     command: String,
@@ -19,7 +19,7 @@ impl Spawned {
     /// Starts `command` with `sh -c exec`, and waits until a client can connect at `target`.
     ///
     /// # Errors
-    /// A text for people, if it does not come up.
+    /// A text for people, if no client can connect within a minute.
     pub async fn start(command: &str, target: &Target, patience: Duration) -> Result<Self, String> {
         let child = Command::new("sh")
             .args(["-c", &format!("exec {command}")])
@@ -35,7 +35,7 @@ impl Spawned {
             if let Some(death) = spawned.death() {
                 return Err(format!("`{command}` {death} before it accepted connections"));
             }
-            // Its start cannot be seen from outside but by trying.
+            // Only a connection shows from outside that it has started.
             let found = Context::new(target.clone(), patience).session().await;
             match found {
                 Ok(mut session) => {
@@ -53,7 +53,7 @@ impl Spawned {
         }
     }
 
-    /// How it ended, if it has.
+    /// How the process ended. `None` if it runs.
     pub fn death(&mut self) -> Option<String> {
         use std::os::unix::process::ExitStatusExt;
         let status = self.child.try_wait().ok().flatten()?;
@@ -66,7 +66,7 @@ impl Spawned {
 
     /// Kills it and waits until it is gone.
     pub async fn stop(mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.child.kill().await;
     }
 

@@ -1,4 +1,4 @@
-//! Runs cases against a server, one after the other, and looks after those that are not meant.
+//! Runs cases against a server, one after the other, and checks after each that other connections are unharmed.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use super::{Context, Spawned, Target};
 use crate::peer::{Finding, Transcript};
 use crate::{Case, Record, Verdict};
 
-/// What is run against which server.
+/// Which server is tested, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The server.
     pub target: Target,
-    /// How long it is waited for whenever something must come.
+    /// How long the suite waits for anything that must come.
     pub patience: Duration,
-    /// Also the cases that published servers die of.
+    /// Whether to run the cases that published servers die of.
     pub hostile: bool,
     /// A shell command that starts the server. It is started again after a case has killed it.
     pub spawn: Option<String>,
@@ -69,7 +69,7 @@ impl<'a> Runner<'a> {
         }
         let start = Instant::now();
         if let Some(death) = self.server.as_mut().and_then(Spawned::death) {
-            // No case has told of it yet. The next one finds a new server.
+            // No case has reported this death yet. The next one gets a new server.
             self.server = None;
             self.context.bystander = None;
             let what = format!("the server {death} after the case before this one, which was not run");
@@ -119,13 +119,13 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// The server must live, and others must be served. That it has died explains more than what the case saw of it.
+    /// The server must live and serve other connections. If it has died, that is the finding, whatever the case saw.
     async fn aftermath(&mut self, result: Result<(), Finding>) -> Result<(), Finding> {
         let unharmed = self.context.unharmed().await;
         if unharmed.is_err() {
             self.context.bystander = None;
             if let Some(mut server) = self.server.take() {
-                // A process that aborts takes a while to die if it tells its story first.
+                // A process that aborts takes a while to die if it writes a report first.
                 let patience = Instant::now() + self.options.patience;
                 while server.death().is_none() && Instant::now() < patience {
                     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -133,7 +133,7 @@ impl<'a> Runner<'a> {
                 if let Some(death) = server.death() {
                     return Err(Finding::failed(format!("the server {death}")));
                 }
-                // It is of no use to the next case.
+                // The next case needs one that serves.
                 server.stop().await;
             }
         }
@@ -150,5 +150,5 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// No case takes that long on a server that answers.
+/// Longer than any case takes on a server that answers.
 const CASE_LIMIT: Duration = Duration::from_secs(120);

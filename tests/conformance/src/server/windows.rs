@@ -1,4 +1,4 @@
-//! Windows: filled to the last byte, offered again, changed.
+//! Windows: filled to the last byte, offered again, or changed.
 
 use redis_protocol::resp2::types::OwnedFrame;
 use valkey_rdma_transport::device::wire::{ControlMessage, XferMemory};
@@ -121,7 +121,7 @@ async fn from_the_start(c: &mut Context) -> Result<(), Finding> {
         expected.extend_from_slice(&value);
         expected.extend_from_slice(b"\r\n");
     }
-    // What nobody has written is zero.
+    // Memory that was never written is zero.
     expected.resize(LEN as usize, 0);
     let window = session.window_bytes();
     match window.iter().zip(&expected).position(|(found, expected)| found != expected) {

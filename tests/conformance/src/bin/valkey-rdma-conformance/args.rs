@@ -23,7 +23,7 @@ pub(crate) struct Args {
 pub(crate) enum Mode {
     /// Test a server
     Server(ServerArgs),
-    /// Test a client: a command that is run once per case, against a server that misbehaves by a script
+    /// Test a client: a command that runs once per case, against a server that misbehaves by a script
     Client(ClientArgs),
 }
 
@@ -33,11 +33,11 @@ pub(crate) struct ServerArgs {
     #[arg(required_unless_present = "list")]
     pub(crate) url: Option<String>,
 
-    /// Also run the cases that published servers die of. Give it a server that may be lost, or --spawn
+    /// Also run the cases that published servers die of. Use a server that may be lost, or --spawn
     #[arg(long)]
     pub(crate) hostile: bool,
 
-    /// Start the server with this shell command, and start it again when a case has killed it
+    /// Start the server with this shell command, and start it again after a case has killed it
     #[arg(long, value_name = "COMMAND")]
     pub(crate) spawn: Option<String>,
 
@@ -64,8 +64,8 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
     pub(crate) bind: IpAddr,
 
-    /// How long the client may take per case, in seconds, beyond three times what it took without faults, which may take
-    /// ten times as long
+    /// How long the client may take per case, in seconds, in addition to three times what it took without faults. The case
+    /// without faults may take ten times this
     #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = seconds)]
     pub(crate) patience: Duration,
 
@@ -87,15 +87,15 @@ pub(crate) struct ReportArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
-    /// Write the report as JUnit's XML
+    /// Write the report as JUnit XML
     #[arg(long, value_name = "FILE")]
     pub(crate) junit: Option<PathBuf>,
 }
 
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "a number of seconds".to_owned())?;
+    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds".to_owned())?;
     if !(0.1..=86_400.0).contains(&seconds) {
-        return Err("from 0.1 to 86400 seconds".to_owned());
+        return Err("expected 0.1 to 86400 seconds".to_owned());
     }
     Ok(Duration::from_secs_f64(seconds))
 }

@@ -21,7 +21,7 @@ async fn main() -> ExitCode {
         Mode::Client(args) => test_client(&args).await,
     };
     outcome.unwrap_or_else(|error| {
-        // If standard error is gone there is nobody left to tell.
+        // A closed standard error leaves no place to report to.
         let _ = writeln!(std::io::stderr(), "error: {error}");
         ExitCode::from(2)
     })

@@ -35,7 +35,7 @@ pub(crate) enum ClientKind {
     ValkeyCli,
 }
 
-/// What the client is told to do.
+/// What the client does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Load {
     pub(crate) test: Test,
@@ -51,7 +51,7 @@ pub(crate) enum Test {
     SetGet(usize),
 }
 
-/// How many requests are under way at once, and how.
+/// How many requests are in flight at once, and over how many connections and tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) connections: usize,
@@ -82,7 +82,7 @@ impl Case {
         ]
     }
 
-    /// How long its client may take. An emulated processor moves some 50 MB/s, and may have neighbours.
+    /// How long its client may take. An emulated processor moves about 50 MB/s, and shares the machine.
     pub(crate) fn limit(&self) -> Duration {
         const SLOWEST_BYTES_PER_SECOND: usize = 8_000_000;
         let bytes = match self.load.test {
@@ -104,7 +104,7 @@ impl Test {
 }
 
 impl Shape {
-    /// Requests under way when everything is filled.
+    /// Requests in flight at most.
     pub(crate) fn in_flight(self) -> usize {
         self.connections * self.tasks * self.pipeline
     }

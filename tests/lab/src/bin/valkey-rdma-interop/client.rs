@@ -13,7 +13,7 @@ pub(crate) type Rates = Vec<f64>;
 /// Runs the client of a case.
 ///
 /// # Errors
-/// The story, if the client failed or anything it did was not as it must be.
+/// A text for people, if the client failed or a reply was wrong.
 pub(crate) async fn run(programs: &Programs, case: &Case) -> Result<Rates, String> {
     match case.client {
         ClientKind::Ours => ours::run(programs, case).await,

@@ -58,7 +58,7 @@ pub(crate) struct Output {
 /// Runs a program to its end, with `input` as its standard input.
 ///
 /// # Errors
-/// The story, with the last lines it printed, if it cannot be started, fails, or takes longer than `limit` (it is killed then).
+/// A text with the last lines it printed, if it cannot be started, fails, or takes longer than `limit` and is killed.
 pub(crate) async fn run(command: &mut Command, input: &[u8], limit: Duration) -> Result<Output, String> {
     let name = name_of(command);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
@@ -66,7 +66,7 @@ pub(crate) async fn run(command: &mut Command, input: &[u8], limit: Duration) ->
     let stdin = child.stdin.take();
     let feed = async {
         if let Some(mut stdin) = stdin {
-            // A program that ends early tells why with its status; that it did not read on says nothing more.
+            // A program that ends early reports why with its status. That it stopped reading adds nothing.
             let _ = stdin.write_all(input).await;
         }
     };

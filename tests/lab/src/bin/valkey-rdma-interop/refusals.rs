@@ -1,4 +1,5 @@
-//! What cannot work over verbs, and how our programs say so: one line, what failed and what to do, no hang.
+//! What cannot work over verbs, and how our programs report it: in one line that states what failed and what to do, without a
+//! hang.
 
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ struct Refusal {
 
 const BENCHMARK: &str = "valkey-rdma-benchmark";
 const MOCK: &str = "valkey-rdma-mock";
-/// Nobody's address (RFC 5737), and no route leads to it.
+/// An address for documentation (RFC 5737), which no route leads to.
 const NOWHERE: &str = "192.0.2.1";
 
 /// Refused whatever runs on the machine.
@@ -38,7 +39,7 @@ const ANYWHERE: [Refusal; 7] = [
     refusal("unknown scheme", BENCHMARK, &["--url", "rdmaa://10.0.0.1"], 2, "rdmaa"),
     refusal("unknown option", BENCHMARK, &["--url", "rdma://10.0.0.1?windows=2"], 2, "windows"),
     refusal("flag out of range", BENCHMARK, &["-c", "0"], 2, "-c"),
-    refusal("address of nobody", MOCK, &["--bind", NOWHERE], 1, "cannot listen on 192.0.2.1"),
+    refusal("address of no interface", MOCK, &["--bind", NOWHERE], 1, "cannot listen on 192.0.2.1"),
 ];
 
 /// Refused while a server listens at the suite's address.
@@ -59,7 +60,7 @@ const WRONG_PASSWORD: Refusal =
 const TOO_MANY_CLIENTS: Refusal =
     refusal("server at its client limit", BENCHMARK, &["--url", "rdma://10.0.0.1"], 1, "client limit");
 
-/// As somebody who may not exceed the limit on locked memory.
+/// As a user whom the limit on locked memory applies to.
 const MEMLOCK: Refusal =
     refusal("memlock too small", BENCHMARK, &["--url", "rdma://10.0.0.1"], 1, "memlock limit: 65536 bytes");
 
@@ -108,7 +109,7 @@ pub(crate) async fn run_all(programs: &Programs, report: &mut Report) {
             );
             report.refusal("the server outlives it all", server.check());
         }
-        Err(story) => report.refusal("a server to be refused by", Err(story)),
+        Err(story) => report.refusal("a server that refuses", Err(story)),
     }
     let gone = programs::run(Command::new("rdma").args(["link", "delete", "rxe0"]), &[], LIMIT).await;
     report.refusal("the device goes", gone.map(drop));
@@ -152,17 +153,17 @@ async fn check(programs: &Programs, refusal: &Refusal, under: &[&str]) -> Result
     let output = output.map_err(|_| format!("it hung: killed after {} s", LIMIT.as_secs()))?;
     let output = output.map_err(|error| format!("cannot start {}: {error}", refusal.program))?;
     let said = String::from_utf8_lossy(&output.stderr);
-    let story = |what: String| format!("{what}\n{}", programs::tail(&output.stderr));
+    let failure = |what: String| format!("{what}\n{}", programs::tail(&output.stderr));
     if output.status.code() != Some(refusal.status) {
         let ended = describe(output.status);
-        return Err(story(format!("it {ended}, not with exit status {}", refusal.status)));
+        return Err(failure(format!("it {ended}, not with exit status {}", refusal.status)));
     }
     let errors = said.lines().filter(|line| line.starts_with("error:")).count();
     if errors != 1 || said.contains("panicked") || said.contains("stack backtrace") {
-        return Err(story(format!("it printed {errors} error lines, not one")));
+        return Err(failure(format!("it printed {errors} error lines, not one")));
     }
     if !said.contains(refusal.says) {
-        return Err(story(format!("it does not say {:?}", refusal.says)));
+        return Err(failure(format!("it does not say {:?}", refusal.says)));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The table on standard output, a line per case as it ends.
+//! The table on standard output: one line per case, printed when it ends.
 #![allow(clippy::print_stdout)]
 
 use std::io::{IsTerminal, Write};
@@ -26,7 +26,7 @@ impl Report {
         Self { started: now, case_started: now, passed: 0, failed: Vec::new() }
     }
 
-    /// A case begins; on a terminal, its line shows at once.
+    /// Starts a case. On a terminal, its line shows at once.
     pub(crate) fn begin(&mut self, case: &Case) {
         self.case_started = Instant::now();
         if std::io::stdout().is_terminal() {
@@ -43,13 +43,13 @@ impl Report {
         self.verdict(line.trim_end(), case.to_string(), result.map(|_| ()));
     }
 
-    /// Something impossible was asked for.
+    /// Reports a program that had to refuse something.
     pub(crate) fn refusal(&mut self, what: &str, result: Result<(), String>) {
         let name = format!("refused    {what}");
         self.verdict(&name, name.clone(), result);
     }
 
-    /// A server was asked to end.
+    /// Reports how a server ended when it was asked to.
     pub(crate) fn end_of_server(&mut self, server: ServerKind, result: Result<(), String>) {
         let name = format!("{} ends in order", server.program);
         self.verdict(&name, name.clone(), result);
@@ -62,7 +62,7 @@ impl Report {
         for name in &self.failed {
             println!("FAILED  {name}");
         }
-        // Nothing run is nothing shown.
+        // A run of nothing shows nothing.
         if self.failed.is_empty() && self.passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 

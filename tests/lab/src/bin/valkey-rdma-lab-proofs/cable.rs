@@ -1,4 +1,4 @@
-//! A cable that is cut between two machines: nothing arrives any more, in either direction, not even word of that.
+//! A cable that is cut between two machines: nothing arrives any more in either direction, not even a disconnect.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -17,8 +17,8 @@ const SILENCE: Duration = Duration::from_secs(12);
 
 /// Echoes to two connections, until both are gone.
 pub(crate) async fn far(listen: SocketAddr) -> Outcome {
-    // The near end knocks until somebody is there, and the kernel has an identifier for each request that waits. So the
-    // baseline is counted with a listener that nobody knows, which has the device open, and before there is the other.
+    // The near end retries until it is accepted, and the kernel has an identifier for each request that waits. So the
+    // baseline is counted before the real listener exists, with another one that keeps the device open.
     let _unknown =
         Listener::bind(DeviceKind::Verbs, SocketAddr::new(listen.ip(), 0), &peers::small()).await?;
     let before = Census::settled().await?;
@@ -80,7 +80,7 @@ pub(crate) async fn near(far: SocketAddr, local: SocketAddr) -> Outcome {
     Ok(())
 }
 
-/// Sends without waiting for answers, so that something is always under way, until the connection ends.
+/// Sends without waiting for answers, so that something is always in flight, until the connection ends.
 async fn talk(stream: Stream) -> std::io::Error {
     let (mut reader, mut writer) = tokio::io::split(stream);
     let listen = async {

@@ -1,4 +1,4 @@
-//! What the process and the machine's RDMA devices hold, counted, and a table of such counts.
+//! Counts of what the process and the machine's RDMA devices hold, and a table of such counts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -11,10 +11,10 @@ use crate::census::Census;
 use crate::outcome::{Outcome, bounded};
 use crate::peers::{self, EchoServer};
 
-/// What libraries and the allocator keep from their first use is there after so many.
+/// Connections after which libraries and the allocator have what they keep from their first use.
 const WARM_UP: u64 = 50;
 
-/// Connections at a time: what takes long about them is waiting, not work.
+/// Connections at a time. Most of their time is waiting, not work.
 const CALLERS: u64 = 8;
 
 pub(crate) async fn prove(count: u64) -> Outcome {

@@ -1,4 +1,4 @@
-//! Devices that go: removed under traffic, or down. On a device of the proofs' own, beside the lab's.
+//! Devices that are removed under traffic, or go down. The proofs add their own device beside the lab's.
 
 use std::future::poll_fn;
 use std::io;
@@ -80,7 +80,7 @@ pub(crate) async fn see_removal(doomed: SocketAddr) -> Outcome {
         println!("   {who:<9} {}", end.as_ref().err().map_or("end of file".to_owned(), ToString::to_string));
     }
     bounded("the listener's end", accepting).await???;
-    println!("   listener  {}, as often as it is asked", TransportError::DeviceRemoved);
+    println!("   listener  {}, at every accept", TransportError::DeviceRemoved);
     bystander.goes_on().await?;
     let after = before.objects_returned().await?;
     println!("{}", before.beside(&[("after", &after)]));
@@ -95,7 +95,7 @@ fn is_removal(end: &io::Result<()>) -> bool {
     })
 }
 
-/// Waits for a listener's end, which it must tell whenever it is asked.
+/// Waits for a listener's end, which every accept must report.
 async fn end_of(mut listener: Listener) -> Outcome {
     for time in ["first", "second"] {
         let outcome = listener.accept().await;
@@ -105,7 +105,7 @@ async fn end_of(mut listener: Listener) -> Outcome {
     Ok(())
 }
 
-/// Takes the port down under a connection, which is told and goes on, and before one, which is refused.
+/// Takes the port down under a connection, which gets the event and goes on, and before another, which is refused.
 pub(crate) async fn down() -> Outcome {
     add_device().await?;
     let addr = format!("{ADDRESS}:6379");
@@ -137,7 +137,7 @@ pub(crate) async fn see_port_down(addr: SocketAddr) -> Outcome {
         for side in [&mut active, &mut passive] {
             expect(side.as_mut(), event).await?;
         }
-        println!("   link {state}: both ends of the connection were told");
+        println!("   link {state}: both ends of the connection got the event");
     }
     drop(active);
     // The next event, so that nothing else had come before.

@@ -6,7 +6,7 @@ use crate::census::Census;
 use crate::outcome::{Outcome, bounded};
 use crate::peers::{self, EchoServer};
 
-/// Connect requests under way at once.
+/// Connect requests in flight at once.
 const AT_A_TIME: usize = 8;
 
 pub(crate) async fn prove(count: u64) -> Outcome {

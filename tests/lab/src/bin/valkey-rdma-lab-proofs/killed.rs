@@ -1,4 +1,4 @@
-//! A peer that is killed in the middle of it.
+//! A peer that is killed under traffic.
 
 use valkey_rdma_transport::{DeviceKind, Listener};
 

@@ -1,4 +1,4 @@
-//! Limits of the process: locked memory and descriptors. Each in a process of its own, as somebody whom they bind.
+//! Limits of the process: locked memory and descriptors. Each runs in its own process, as a user whom they apply to.
 
 use valkey_rdma_transport::{Config, DeviceKind, Listener, Stream, TransportError};
 

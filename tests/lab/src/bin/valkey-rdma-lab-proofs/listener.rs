@@ -44,12 +44,12 @@ async fn round(bystander: &Bystander) -> Outcome<(u64, Ends)> {
         served += count;
         *ends.entry(end).or_default() += 1;
     }
-    // What was accepted before goes on.
+    // Connections accepted before go on.
     let mut held = held;
     bounded("an exchange", peers::exchange(&mut held, 7)).await??;
     bystander.goes_on().await?;
     let late = bounded("a late caller", peers::connect(addr)).await?;
-    ensure(late.is_err(), "somebody still listens")?;
+    ensure(late.is_err(), "the listener still accepts")?;
     Ok((served, ends))
 }
 

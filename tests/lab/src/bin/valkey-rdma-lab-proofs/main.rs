@@ -1,5 +1,5 @@
-//! Proofs on kernel verbs that a connection's end, however it comes, leaves nothing behind and harms no other
-//! connection: each counts what process and device hold before, during and after.
+//! Proofs on kernel verbs: however a connection ends, it leaves nothing behind and harms no other connection. Each proof
+//! counts what process and device hold before, during and after.
 //!
 //! Runs inside the lab (`./dev lab` builds it and starts it there), as root: it makes and removes devices, sets
 //! limits and kills processes that it started.
@@ -47,7 +47,7 @@ struct Args {
     role: Option<Role>,
 }
 
-/// How much of it.
+/// The size of the proofs.
 #[derive(Clone, Copy, Debug, clap::Args)]
 struct Scale {
     /// Connections made and closed one after the other
@@ -116,7 +116,7 @@ async fn run_all(chosen: &[&str], scale: Scale) -> ExitCode {
     }
     println!("{} of {} proofs hold", chosen.len() - failed.len(), chosen.len());
     failed.iter().for_each(|name| println!("FAILED  {name}"));
-    // Nothing run is nothing shown.
+    // A run of nothing shows nothing.
     if failed.is_empty() && !chosen.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -12,7 +12,7 @@ use valkey_rdma_transport::{CloseReason, Config, DeviceKind, Listener, Monitor, 
 
 use crate::outcome::{Outcome, bounded, ensure};
 
-/// Windows as small as they are useful, so that many fit.
+/// Small windows, so that many connections fit.
 pub(crate) fn small() -> Config {
     let mut config = Config::default();
     config.rx_size(4096).rx_buffers(2).send_buffer(4096);
@@ -51,7 +51,7 @@ pub(crate) async fn serve(mut listener: Listener) {
         match listener.accept().await {
             Ok(stream) => drop(tokio::spawn(echo(stream))),
             Err(TransportError::DeviceRemoved) => return,
-            // A request that could not be accepted is the business of the one who made it.
+            // A request that could not be accepted concerns only its sender.
             Err(_) => {}
         }
     }
@@ -125,8 +125,7 @@ pub(crate) async fn pump(mut stream: Stream) -> io::Error {
     }
 }
 
-/// A connection that is none of the others' business: it goes on exchanging numbers, and must never notice
-/// anything.
+/// A connection that has nothing to do with the others: it keeps exchanging numbers, and must never be disturbed.
 pub(crate) struct Bystander {
     exchanges: Arc<AtomicU64>,
     stop: watch::Sender<bool>,

@@ -12,7 +12,7 @@ use crate::{cable, device, limits, peers};
 #[derive(Clone, Copy, Debug, Subcommand)]
 #[command(hide = true)]
 pub(crate) enum Role {
-    /// Sends every byte back to whoever connects
+    /// Accepts connections and sends every byte back
     Serve { addr: SocketAddr },
     /// Connects, and sends and reads back without end
     Pump { addr: SocketAddr },

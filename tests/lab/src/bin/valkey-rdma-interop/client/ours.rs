@@ -51,7 +51,7 @@ fn verify(csv: &str, test: Test, requests: usize) -> Result<Rates, String> {
         expect("replies", replies, &requests.to_string())?;
         expect("errors", errors, "0")?;
         expect("transport", transport, "rdma")?;
-        rates.push(cell(rate).parse().map_err(|_| format!("its rate {:?} is no number", cell(rate)))?);
+        rates.push(cell(rate).parse().map_err(|_| format!("its rate {:?} is not a number", cell(rate)))?);
     }
     Ok(rates)
 }

@@ -7,7 +7,7 @@ use crate::case::{Case, Test};
 use crate::programs::{self, Programs, tail};
 use crate::server::{ADDRESS, PORT};
 
-/// The key it uses when not told to vary it.
+/// The key it uses unless configured to vary it.
 const KEY: &str = "key:__rand_int__";
 
 pub(super) async fn run(programs: &Programs, case: &Case) -> Result<Rates, String> {

@@ -10,7 +10,7 @@ use crate::case::{Case, Test};
 use crate::programs::{self, Programs};
 use crate::server::{ADDRESS, PORT};
 
-/// As many of it at once as the case has connections, each with a key of its own.
+/// Runs one per connection of the case, all at once, each with its own key.
 pub(super) async fn run(programs: &Programs, case: &Case) -> Result<Rates, String> {
     let Test::SetGet(len) = case.load.test else {
         return Err("valkey-cli is used for set and get only".to_owned());
