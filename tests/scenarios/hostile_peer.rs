@@ -39,7 +39,7 @@ const ATTACKS: &[(Attack, &str)] = &[
     (Attack::WrongKey, "connection lost"),
     (Attack::Message(0), "clause M-1"),
     (Attack::Message(31), "clause M-1"),
-    (Attack::Message(33), "connection lost"),
+    (Attack::Message(33), "clause M-1"),
     (Attack::Opcode(4), "clause M-2"),
     (Attack::Opcode(0xffff), "clause M-2"),
     (Attack::Register(0), "clause W-2"),

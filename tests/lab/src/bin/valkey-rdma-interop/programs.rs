@@ -49,7 +49,7 @@ impl Programs {
     }
 }
 
-/// What a program left when it ended well.
+/// What a program printed before it ended with success.
 pub(crate) struct Output {
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
