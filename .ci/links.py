@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]+)(?:#[^)]*)?\)")
-documents = subprocess.check_output(["git", "ls-files", "*.md"], text=True).split()
+listed = subprocess.check_output(["git", "ls-files", "*.md"], text=True).split()
+documents = [document for document in listed if not pathlib.Path(document).is_symlink()]
 dead = [
     f"{document}: {link}"
     for document in documents
