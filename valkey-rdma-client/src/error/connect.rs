@@ -200,7 +200,8 @@ mod tests {
         let cause = Arc::new(LostCause::Io(io::Error::other(device("ibv_poll_cq"))));
         let text = text(LostConnection { peer: "h:1".into(), cause, may_have_run: true });
         let system = too_many_files();
-        let expected = format!("connection to h:1 lost: ibv_poll_cq failed: {system}; the command may have run");
+        let expected =
+            format!("connection to h:1 lost: ibv_poll_cq failed: {system}; the command may have run");
         assert_eq!(text, expected);
     }
 }
