@@ -5,7 +5,7 @@
 //!
 //! | Side | In | Out |
 //! |---|---|---|
-//! | server | bytes -> [`Parser`] -> [`Command`] | [`Reply`] -> [`encode`] -> [`Output`] -> bytes |
+//! | server | bytes -> [`Parser`] -> [`Command`] | [`Reply`] -> [`encode()`] -> [`Output`] -> bytes |
 //! | client | bytes -> [`Decoder`] -> [`Value`] | [`put_header`] and the arguments |
 //!
 //! ```
