@@ -2,37 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use tokio::time::Instant;
 use valkey_rdma_transport::Monitor;
 
-use crate::mock::lock;
-use crate::state::State;
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Pusher;
 use valkey_rdma_server::{Peer, Protocol, Transport};
-
-/// A connection's place among the [`Mock`](crate::mock::Mock)'s clients. Dropping it forgets the client.
-pub struct Session {
-    pub(super) id: u64,
-    /// Whether its client has logged in, or needs not: as of its last command, as nobody else's changes that.
-    pub(super) authenticated: bool,
-    state: Arc<Mutex<State>>,
-}
-
-impl Session {
-    pub(super) fn new(id: u64, authenticated: bool, state: Arc<Mutex<State>>) -> Self {
-        Self { id, authenticated, state }
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        lock(&self.state).forget_client(self.id);
-    }
-}
 
 /// One connection.
 pub(super) struct Client {

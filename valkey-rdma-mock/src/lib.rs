@@ -1,7 +1,22 @@
-//! A mock Valkey in memory, and faults that misbehave on purpose, for tests of clients and servers.
+//! A mock Valkey in memory, and faults on purpose, for tests of clients and servers.
 //!
-//! [`Mock`] is a [`Handler`](valkey_rdma_server::Handler) that behaves like a small Valkey; the program `valkey-rdma-mock`
-//! serves it.
+//! - [`Mock`] is a [`Handler`](valkey_rdma_server::Handler) that behaves like a small Valkey. The program
+//!   `valkey-rdma-mock` serves it.
+//! - [`faults`] wraps a device so that it misbehaves in a scripted way.
+//! - [`forward`] is a proxy in front of a real Valkey.
+//!
+//! ```
+//! use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
+//!
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
+//! let any_port = "127.0.0.1:0".parse().unwrap();
+//! let server = Server::builder(Mock::new()).rdma(DeviceKind::Emulated, any_port, &TransportConfig::default()).start().await?;
+//! let url = server.urls().next().unwrap(); // emulated://127.0.0.1:...
+//! # drop(url);
+//! # server.shutdown().await;
+//! # Ok::<_, valkey_rdma_mock::BindError>(())
+//! # }).unwrap();
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -9,17 +24,22 @@ mod args;
 mod client;
 mod commands;
 mod config;
+mod context;
 mod decimal;
 mod failure;
 pub mod faults;
 mod functions;
 mod glob;
 mod mock;
+mod proxy;
+mod session;
 mod state;
 mod store;
 mod subscriptions;
 mod tracking;
+mod version;
 mod waiters;
 
 pub use mock::Mock;
+pub use proxy::forward;
 pub use valkey_rdma_server::{BindError, DeviceKind, Limits, Server, TransportConfig, TransportError};

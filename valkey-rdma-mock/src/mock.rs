@@ -1,17 +1,18 @@
 //! A small Valkey in memory, for tests, trials and benchmarks.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::future::pending;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
-use tokio::sync::{RwLock, oneshot};
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::RwLock;
+use tokio::time::sleep_until;
 
-use crate::client::{Client, Session};
+use crate::client::Client;
 use crate::commands;
-use crate::state::State;
-use crate::store::Database;
+use crate::context::{Context, Wait};
+use crate::session::Session;
+use crate::state::{State, lock};
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
 use valkey_rdma_server::{Handler, Peer};
@@ -41,19 +42,19 @@ use valkey_rdma_server::{Handler, Peer};
 /// - Expired keys are removed when the next command runs. Their invalidations are sent then.
 /// - `SRANDMEMBER` with a negative count returns at most 1 048 576 items. A string has at most 512 MiB.
 pub struct Mock {
-    /// Each session has a clone, to take its client out when it ends.
+    /// Each session holds a clone to remove its client when it ends.
     state: Arc<Mutex<State>>,
-    /// Commands hold it shared while they run; `DEBUG SLEEP` holds it alone.
+    /// Commands hold it shared while they run. `DEBUG SLEEP` holds it exclusively.
     stall: RwLock<()>,
 }
 
 impl Mock {
-    /// An empty one, without password.
+    /// Creates an empty mock without a password.
     pub fn new() -> Self {
         Self { state: Arc::new(Mutex::new(State::new())), stall: RwLock::new(()) }
     }
 
-    /// Wants `AUTH password` before anything else. An empty password turns that off.
+    /// Requires `AUTH password` before any other command. An empty password turns this off.
     pub fn requirepass(self, password: impl Into<Bytes>) -> Self {
         self.state().settings.set("requirepass", password.into());
         self
@@ -63,38 +64,30 @@ impl Mock {
         lock(&self.state)
     }
 
-    /// Waits for the answer to a command that blocks, or for its time to be up.
-    async fn wait(&self, client: u64, mut wait: Wait, stopping: impl Future<Output = ()> + Send) -> Reply {
-        let mut stopped = false;
-        let answer = async {
+    /// Waits for the reply to a command that blocks. The wait also ends at its deadline, and when the server shuts down.
+    async fn wait(&self, peer: &Peer, client: u64, mut wait: Wait) -> Reply {
+        let deadline = async {
             match wait.deadline {
-                Some(deadline) => timeout_at(deadline, &mut wait.answer).await.ok(),
-                None => Some((&mut wait.answer).await),
+                Some(deadline) => sleep_until(deadline).await,
+                None => pending().await,
             }
         };
-        let answer = tokio::select! {
+        let unanswered = tokio::select! {
             biased;
-            answer = answer => answer,
-            () = stopping => {
-                stopped = true;
-                None
-            }
+            Ok(reply) = &mut wait.answer => return reply,
+            () = peer.stopping() => Some(Reply::error("UNBLOCKED the server is shutting down")),
+            () = deadline => None,
         };
-        if let Some(Ok(reply)) = answer {
-            return reply;
-        }
+        // `DEBUG SLEEP` delays timeouts too.
+        let _not_stalled = if unanswered.is_none() { Some(self.stall.read().await) } else { None };
         let mut state = self.state();
-        // Answered in the moment between?
+        // The reply may have come between the deadline and the lock.
         let reply = wait.answer.try_recv().ok();
         let waiter = state.waiters.remove(client);
         if let Some(client) = state.clients.get_mut(&client) {
             client.blocked = false;
         }
-        match reply {
-            Some(reply) => reply,
-            None if stopped => Reply::error("UNBLOCKED the server is shutting down"),
-            None => waiter.map_or(Reply::Null, |waiter| waiter.in_vain),
-        }
+        reply.or(unanswered).or(waiter.map(|waiter| waiter.on_timeout)).unwrap_or(Reply::Null)
     }
 }
 
@@ -104,7 +97,7 @@ impl Default for Mock {
     }
 }
 
-/// Tells neither what it stores nor its password.
+/// Shows neither the data nor the password.
 impl fmt::Debug for Mock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mock").finish_non_exhaustive()
@@ -125,7 +118,7 @@ impl Handler for Mock {
 
     async fn call(&self, peer: &mut Peer, session: &mut Session, command: Command) -> Reply {
         let (reply, wait, stall_for) = {
-            // Free as a rule, and then taken without a turn in the runtime's queue.
+            // Usually free. `try_read` then avoids the fair queue of `read`.
             let _not_stalled = match self.stall.try_read() {
                 Ok(guard) => guard,
                 Err(_) => self.stall.read().await,
@@ -154,7 +147,7 @@ impl Handler for Mock {
             tokio::time::sleep(duration).await;
         }
         let reply = match wait {
-            Some(wait) => self.wait(session.id, wait, peer.stopping()).await,
+            Some(wait) => self.wait(peer, session.id, wait).await,
             None => reply,
         };
         commands::suppress(&mut self.state(), session.id, reply)
@@ -169,52 +162,6 @@ impl Handler for Mock {
         session.authenticated
     }
 }
-
-/// What a command may look at and change.
-pub(crate) struct Context<'a> {
-    pub(crate) state: &'a mut State,
-    pub(crate) peer: &'a mut Peer,
-    /// Who runs it.
-    pub(crate) client: u64,
-    /// Between `MULTI` and `EXEC` nothing waits.
-    pub(crate) in_transaction: bool,
-    /// Set by a command that has to wait; its reply does not count then.
-    pub(crate) wait: Option<Wait>,
-    /// Set by a command that wants the whole server to stand still before its reply.
-    pub(crate) stall_for: Option<Duration>,
-}
-
-/// How long a command waits for its answer.
-pub(crate) struct Wait {
-    pub(crate) answer: oneshot::Receiver<Reply>,
-    pub(crate) deadline: Option<Instant>,
-}
-
-impl Context<'_> {
-    pub(crate) fn client(&mut self) -> &mut Client {
-        self.state.clients.get_mut(&self.client).expect("a client is known as long as its session lives")
-    }
-
-    /// The database selected by this connection.
-    pub(crate) fn database(&mut self) -> &mut Database {
-        let index = self.client().database;
-        &mut self.state.databases[index]
-    }
-}
-
-/// What a lock protects here is valid after every step, so a panic elsewhere does not spoil it.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// As many as Valkey has by default.
-pub(crate) const DATABASES: usize = 16;
-
-/// The release whose answers are imitated.
-pub(crate) const VALKEY_VERSION: &str = "9.1.2";
-
-/// What that release calls itself towards clients that know only Redis.
-pub(crate) const REDIS_VERSION: &str = "7.2.4";
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! All that commands of different connections share, behind one lock: as in Valkey, one command runs at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -10,8 +11,7 @@ use crate::client::Client;
 use crate::config::Settings;
 use crate::failure::Failure;
 use crate::functions::Functions;
-use crate::mock::DATABASES;
-use crate::store::Database;
+use crate::store::{DATABASES, Database};
 use crate::subscriptions::Subscriptions;
 use crate::tracking::Tracking;
 use crate::waiters::Waiters;
@@ -191,4 +191,9 @@ impl State {
             self.subscriptions.remove_all(client);
         }
     }
+}
+
+/// Locks, also after a panic elsewhere: the state is valid after every step.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Commands that wait for a key to get something.
+//! Blocked commands: they wait until a key has something for them.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -13,18 +13,18 @@ use valkey_rdma_server::Reply;
 /// Does what the command is for, or `None` if there is still nothing to do it with.
 pub(super) type Attempt = fn(&mut Database, &Command) -> Result<Option<Reply>, Failure>;
 
-/// A command that waits.
+/// A blocked command.
 pub(super) struct Waiter {
     pub(super) command: Command,
     pub(super) attempt: Attempt,
     pub(super) keys: Vec<(usize, Bytes)>,
     pub(super) database: usize,
-    /// The reply if it waited in vain.
-    pub(super) in_vain: Reply,
+    /// The reply after a timeout.
+    pub(super) on_timeout: Reply,
     pub(super) answer: oneshot::Sender<Reply>,
 }
 
-/// Waiting commands by client, and the order in which keys serve them: who waits longest comes first.
+/// Blocked commands by client. Each key serves the longest wait first.
 #[derive(Default)]
 pub(super) struct Waiters {
     waiters: BTreeMap<u64, Waiter>,
@@ -63,7 +63,7 @@ impl Waiters {
         Some(waiter)
     }
 
-    /// Who waits for a key, the longest first.
+    /// The clients that wait for a key, the longest wait first.
     pub(super) fn queue(&self, key: &(usize, Bytes)) -> Vec<u64> {
         self.queues.get(key).map(|queue| queue.iter().copied().collect()).unwrap_or_default()
     }

@@ -80,3 +80,24 @@ async fn a_value_of_a_pool_is_copied_before_anything_happens_to_it() {
     assert!(value.iter().all(|byte| *byte == 7));
     assert_eq!((faults.happened(), server.stats().device.lent), (1, 0));
 }
+
+/// Two faults that change the same immediate. The second one subtracted more than was left, which panicked.
+#[tokio::test]
+async fn faults_that_change_the_same_immediate_do_not_panic() {
+    let faults: Faults = "imm-swapped,imm-split=3".parse().unwrap();
+    let config = TransportConfig::default();
+    let honest = device::listen(DeviceKind::Emulated, localhost(), &config.device_options()).await.unwrap();
+    let addr = honest.local_addr();
+    let listener = Listener::over(faults.listener(honest), &config);
+    let _server = Server::builder(Mock::new()).listener(listener).start().await.unwrap();
+    let mut stream = Stream::connect(DeviceKind::Emulated, addr, &config).await.unwrap();
+    // The reply has 65 536 bytes: swapped, its immediate is 256.
+    let value = "x".repeat(65_526);
+    stream.write_all(format!("*2\r\n$4\r\nECHO\r\n$65526\r\n{value}\r\n").as_bytes()).await.unwrap();
+    let both = async {
+        while faults.happened() < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), both).await.expect("both faults happen");
+}

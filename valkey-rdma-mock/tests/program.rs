@@ -5,10 +5,15 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use valkey_rdma_mock::{DeviceKind, TransportConfig};
+use valkey_rdma_testkit::wait_until;
 use valkey_rdma_transport::Stream;
+
+/// Longer than any step takes. Only a failing test waits for it.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn program(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_valkey-rdma-mock"));
@@ -120,10 +125,8 @@ fn a_second_signal_does_not_wait_for_replies() {
     // It comes when the command after it has to wait.
     stream.read_exact(&mut [0; 7]).unwrap();
     mock.signal("-INT");
-    // The first signal has come through when nobody listens any more.
-    while TcpStream::connect(addr).is_ok() {
-        std::thread::yield_now();
-    }
+    // The first signal was handled when the listener is closed.
+    wait_until("the listener closes", PATIENCE, || TcpStream::connect(addr).is_err());
     mock.signal("-INT");
     assert_eq!(mock.child.wait().unwrap().code(), Some(1));
     assert_eq!(mock.complaints(), "error: stopped before all replies were delivered\n");
@@ -190,4 +193,24 @@ fn a_missing_device_is_one_line_and_exit_status_1() {
         "error: this build has no `verbs` device: rebuild with the cargo feature `verbs` (`--features verbs`); \
          or serve TCP instead, with --tcp-port N alone\n"
     );
+}
+
+#[test]
+fn an_unspecified_address_is_announced_as_loopback() {
+    let mock = Running::start(&["--bind", "0.0.0.0", "--tcp-port", "0"], 1);
+    let addr = mock.urls[0].strip_prefix("valkey://127.0.0.1:").unwrap();
+    TcpStream::connect(format!("127.0.0.1:{addr}")).unwrap();
+}
+
+#[tokio::test]
+async fn a_proxy_forwards_to_a_server_on_tcp() {
+    let valkey = Running::start(&["--tcp-port", "0"], 1);
+    let valkey_addr = valkey.urls[0].strip_prefix("valkey://").unwrap();
+    let proxy = Running::start(&["--proxy", valkey_addr, "--device", "emulated", "--port", "0"], 1);
+    let addr = proxy.urls[0].strip_prefix("emulated://").unwrap().parse().unwrap();
+    let mut stream = Stream::connect(DeviceKind::Emulated, addr, &TransportConfig::default()).await.unwrap();
+    stream.write_all(b"SET k v\r\nGET k\r\nQUIT\r\n").await.unwrap();
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).await.unwrap();
+    assert_eq!(reply, b"+OK\r\n$1\r\nv\r\n+OK\r\n");
 }

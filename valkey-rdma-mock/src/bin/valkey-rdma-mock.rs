@@ -11,15 +11,17 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use valkey_rdma_mock::faults::{self, Faults};
-use valkey_rdma_mock::{BindError, DeviceKind, Mock, Server, TransportConfig, TransportError};
+use valkey_rdma_mock::{BindError, DeviceKind, Mock, Server, TransportConfig, TransportError, forward};
 use valkey_rdma_transport::{Listener, Polling, SharedCq, device};
 
 /// A mock Valkey server on RDMA and TCP
 ///
-/// Keeps all of Valkey's types in memory and answers as Valkey does: enough for clients and benchmarks to run.
+/// Keeps strings, lists, hashes, sets, sorted sets and streams in memory and replies as Valkey does. With --proxy it
+/// forwards to a real Valkey instead.
 ///
-/// Prints `ready <url>` for each address once it accepts connections there. Ctrl-C or SIGTERM stops it after the replies
-/// under way, a second one at once. Logs go to standard error; RUST_LOG says how much (default: warn).
+/// Prints `ready <url>` for each address as soon as it accepts connections there. Ctrl-C or SIGTERM stops it after the
+/// commands it has received are answered; a second signal stops it immediately. Exits with status 1 if no listener is left.
+/// Logs go to standard error; RUST_LOG sets the level (default: warn).
 #[derive(Parser)]
 #[command(name = "valkey-rdma-mock", version)]
 struct Options {
@@ -27,49 +29,53 @@ struct Options {
     #[arg(long, value_name = "ADDR", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     bind: IpAddr,
 
-    /// Port for RDMA; 0 takes a free one. Default 6379, or no RDMA if only --tcp-port is given
+    /// Port for RDMA; 0 takes a free port. Default 6379, or no RDMA if only --tcp-port is given
     #[arg(long, value_name = "N")]
     port: Option<u16>,
 
-    /// What to listen on for RDMA: `verbs` is a real RDMA device or soft-RoCE; `emulated` is software, which
-    /// clients of this project reach over TCP, with emulated:// URLs. Default verbs
+    /// Device for RDMA: `verbs` is a real RDMA adapter or soft-RoCE; `emulated` is a simulation that clients of this
+    /// project reach over TCP, with emulated:// URLs. Default verbs
     #[arg(long, value_name = "verbs|emulated")]
     device: Option<DeviceKind>,
 
-    /// Port for TCP; 0 takes a free one. Default: no TCP
+    /// Port for TCP; 0 takes a free port. Default: no TCP
     #[arg(long, value_name = "N")]
     tcp_port: Option<u16>,
 
-    /// Bytes of the RDMA window offered to each client, 1 to 1073741824. Default 1048576
+    /// Size in bytes of the RDMA receive buffer of each connection, 1 to 1073741824. Default 1048576
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
     rx_size: Option<u32>,
 
-    /// How RDMA completions are awaited: `event` sleeps, `busy` keeps a processor looking, `adaptive` looks for a moment
-    /// where that has paid. Default event
+    /// How to wait for RDMA completions: `event` sleeps, `busy` busy-polls, `adaptive` polls briefly when recent polls
+    /// succeeded, then sleeps. Default event
     #[arg(long, value_name = "event|busy|adaptive")]
     poll: Option<Polling>,
 
-    /// Threads that serve connections, 1 to 1024. One has its RDMA connections share completion queues, which is the faster way
-    /// until it has no processor time left
+    /// Threads that serve connections, 1 to 1024. With one thread, RDMA connections share completion queues, which is faster
+    /// while CPU time is available
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
 
-    /// Misbehave towards RDMA clients as this script says: `register-late=500@2`, `imm-over@1/100,seed=7`, ...
+    /// Misbehave towards RDMA clients by this script: `register-late=500@2`, `imm-over@1/100,seed=7`, ...
     #[arg(long, value_name = "SPEC", long_help = faults_help())]
     faults: Option<Faults>,
 
-    /// Password clients must give
-    #[arg(long, value_name = "PASSWORD")]
+    /// Password that clients must give
+    #[arg(long, value_name = "PASSWORD", conflicts_with = "proxy")]
     requirepass: Option<String>,
+
+    /// Forward every RDMA connection to a Valkey that listens on this TCP address, instead of being one
+    #[arg(long, value_name = "IP:PORT", conflicts_with = "tcp_port")]
+    proxy: Option<SocketAddr>,
 }
 
 impl Options {
-    /// The port for RDMA, if that is wanted.
+    /// The port for RDMA, if it listens there.
     fn rdma_port(&self) -> Option<u16> {
         self.port.or(if self.tcp_port.is_some() { None } else { Some(DEFAULT_PORT) })
     }
 
-    /// What only makes sense together.
+    /// Refuses flags that have no effect without another flag.
     fn check(&self) -> Result<(), &'static str> {
         let of_rdma =
             self.device.is_some() || self.rx_size.is_some() || self.poll.is_some() || self.faults.is_some();
@@ -81,7 +87,7 @@ impl Options {
 }
 
 fn faults_help() -> String {
-    format!("Misbehave towards RDMA clients as this script says\n\n{}", faults::help())
+    format!("Misbehave towards RDMA clients by this script\n\n{}", faults::help())
 }
 
 const DEFAULT_PORT: u16 = 6379;
@@ -91,7 +97,7 @@ fn main() -> ExitCode {
         Ok(options) => options,
         Err(error) if error.use_stderr() => return fail(&one_line(&error), ExitCode::from(2)),
         Err(help) => {
-            // Whoever asked for help and closed the pipe has read enough.
+            // Standard output may be a pipe that the reader has closed already.
             let _ = help.print();
             return ExitCode::SUCCESS;
         }
@@ -120,54 +126,72 @@ fn runtime(threads: u16) -> Result<Runtime, String> {
 }
 
 async fn run(options: Options) -> Result<(), String> {
-    // Before `ready` is printed: whoever waits for that may stop us at once.
+    // Before `ready` is printed: a signal may come at once after it.
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| describe(&error))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| describe(&error))?;
-
-    let mut mock = Mock::new();
-    if let Some(password) = options.requirepass.clone() {
-        mock = mock.requirepass(password);
-    }
-    let mut server = Server::builder(mock);
-    if let Some(port) = options.rdma_port() {
-        let mut config = TransportConfig::default();
-        if let Some(rx_size) = options.rx_size {
-            config.rx_size(rx_size);
-        }
-        if let Some(mode) = options.poll {
-            config.polling(mode);
-        }
-        let device = options.device.unwrap_or(DeviceKind::Verbs);
-        if device == DeviceKind::Verbs && options.threads == 1 {
-            config.shared_cq(&SharedCq::new());
-        }
-        let addr = SocketAddr::new(options.bind, port);
-        server = match &options.faults {
-            None => server.rdma(device, addr, &config),
-            Some(faults) => {
-                let _ = writeln!(io::stderr(), "note: misbehaves on purpose: --faults {faults}");
-                let options = config.device_options();
-                let honest =
-                    device::listen(device, addr, &options).await.map_err(|error| explain(&error.into()))?;
-                server.listener(Listener::over(faults.listener(honest), &config))
-            }
-        };
-    }
-    if let Some(port) = options.tcp_port {
-        server = server.tcp(SocketAddr::new(options.bind, port));
-    }
-    let server = server.start().await.map_err(|error| explain(&error))?;
-    announce(&server).map_err(|error| format!("cannot write to standard output: {error}"))?;
-
-    let mut signalled = async || {
+    let signalled = async || {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
     };
+
+    let rdma = match options.rdma_port() {
+        Some(port) => Some(listen(&options, port).await?),
+        None => None,
+    };
+    match (options.proxy, rdma) {
+        (Some(valkey), Some(listener)) => proxy(listener, valkey, signalled).await,
+        (_, rdma) => serve(start(&options, rdma).await?, signalled).await,
+    }
+}
+
+/// The listener for RDMA, with the faults that were asked for.
+async fn listen(options: &Options, port: u16) -> Result<Listener, String> {
+    let mut config = TransportConfig::default();
+    if let Some(rx_size) = options.rx_size {
+        config.rx_size(rx_size);
+    }
+    if let Some(mode) = options.poll {
+        config.polling(mode);
+    }
+    let device = options.device.unwrap_or(DeviceKind::Verbs);
+    if device == DeviceKind::Verbs && options.threads == 1 {
+        config.shared_cq(&SharedCq::new());
+    }
+    let addr = SocketAddr::new(options.bind, port);
+    let honest = device::listen(device, addr, &config.device_options()).await;
+    let mut listener = honest.map_err(|error| explain(&error.into()))?;
+    if let Some(faults) = &options.faults {
+        let _ = writeln!(io::stderr(), "note: misbehaves on purpose: --faults {faults}");
+        listener = faults.listener(listener);
+    }
+    Ok(Listener::over(listener, &config))
+}
+
+/// Starts the mock.
+async fn start(options: &Options, rdma: Option<Listener>) -> Result<Server, String> {
+    let mut mock = Mock::new();
+    if let Some(password) = options.requirepass.clone() {
+        mock = mock.requirepass(password);
+    }
+    let mut server = Server::builder(mock);
+    if let Some(listener) = rdma {
+        server = server.listener(listener);
+    }
+    if let Some(port) = options.tcp_port {
+        server = server.tcp(SocketAddr::new(options.bind, port));
+    }
+    let server = server.start().await.map_err(|error| explain(&error))?;
+    announce(server.urls())?;
+    Ok(server)
+}
+
+/// Serves until a signal comes or the last listener has ended.
+async fn serve(server: Server, mut signalled: impl AsyncFnMut()) -> Result<(), String> {
     tokio::select! {
         () = signalled() => {}
-        () = server.wait() => return Err("no listener is left: its device was removed or failed".to_owned()),
+        () = server.wait() => return Err(NO_LISTENER.to_owned()),
     }
     tokio::select! {
         () = server.shutdown() => Ok(()),
@@ -175,15 +199,36 @@ async fn run(options: Options) -> Result<(), String> {
     }
 }
 
-fn announce(server: &Server) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    for url in server.urls() {
-        writeln!(stdout, "ready {url}")?;
+/// Forwards connections until a signal comes or the listener has ended.
+async fn proxy(
+    listener: Listener,
+    valkey: SocketAddr,
+    mut signalled: impl AsyncFnMut(),
+) -> Result<(), String> {
+    let scheme = if listener.device() == DeviceKind::Verbs { "rdma" } else { "emulated" };
+    announce([format!("{scheme}://{}", listener.local_addr())].into_iter())?;
+    tokio::select! {
+        () = signalled() => Ok(()),
+        error = forward(listener, valkey) => Err(format!("{NO_LISTENER}: {}", describe(&error))),
     }
-    stdout.flush()
 }
 
-/// What went wrong, and what to do.
+const NO_LISTENER: &str = "no listener is left, so no client can connect";
+
+/// Prints a URL for each address. Clients on this machine cannot connect to an unspecified address, but to loopback.
+fn announce(urls: impl Iterator<Item = String>) -> Result<(), String> {
+    let mut stdout = io::stdout().lock();
+    let print = || {
+        for url in urls {
+            let url = url.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:");
+            writeln!(stdout, "ready {url}")?;
+        }
+        stdout.flush()
+    };
+    print().map_err(|error: io::Error| format!("cannot write to standard output: {error}"))
+}
+
+/// The error with its causes, and what the user can do about it.
 fn explain(error: &BindError) -> String {
     let refused = match error {
         BindError::Tcp { source, .. } | BindError::Rdma(TransportError::Listen { source, .. }) => {
@@ -195,8 +240,8 @@ fn explain(error: &BindError) -> String {
         (_, Some(io::ErrorKind::AddrInUse)) => {
             "; stop the program that listens there, or choose another port"
         }
-        (_, Some(io::ErrorKind::AddrNotAvailable)) => "; --bind wants an address of this machine",
-        (_, Some(io::ErrorKind::PermissionDenied)) => "; ports below 1024 are for root, choose another",
+        (_, Some(io::ErrorKind::AddrNotAvailable)) => "; --bind must be an address of this machine",
+        (_, Some(io::ErrorKind::PermissionDenied)) => "; only root may use ports below 1024, choose another",
         (BindError::Rdma(TransportError::NotBuilt { .. } | TransportError::NoDevice), _) => {
             "; or serve TCP instead, with --tcp-port N alone"
         }
@@ -216,7 +261,7 @@ fn describe(error: &dyn Error) -> String {
     text
 }
 
-/// What clap says about a flag, without the usage below it.
+/// Clap's error text in one line, without the usage.
 fn one_line(error: &clap::Error) -> String {
     let text = error.to_string();
     let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
@@ -228,7 +273,24 @@ fn one_line(error: &clap::Error) -> String {
 }
 
 fn fail(message: &str, code: ExitCode) -> ExitCode {
-    // If standard error is gone there is nobody left to tell.
+    // Nothing can be done if standard error is closed.
     let _ = writeln!(io::stderr(), "error: {message}");
     code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Before `Server::wait` was used, the program waited for a signal here.
+    #[tokio::test]
+    async fn a_server_whose_last_listener_has_ended_is_an_error() {
+        let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let mut server = Server::builder(Mock::new()).tcp(any_port).start().await.expect("serves");
+        let listening = server.listening()[0];
+        assert!(server.close_listener(listening));
+        let never = async || std::future::pending::<()>().await;
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(20), serve(server, never)).await;
+        assert_eq!(ended.expect("ends"), Err(NO_LISTENER.to_owned()));
+    }
 }

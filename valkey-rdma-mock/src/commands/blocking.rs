@@ -8,26 +8,26 @@ use tokio::time::Instant;
 
 use super::{Failure, Outcome};
 use crate::args::float;
-use crate::mock::{Context, Wait};
+use crate::context::{Context, Wait};
 use crate::waiters::{Attempt, Waiter};
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
 
 /// Tries at once, and if that gives nothing, again whenever one of `keys` changes, until `timeout` is over. Then, and
-/// within a transaction at once, the reply is `in_vain`. A zero timeout waits for ever.
+/// within a transaction at once, the reply is `on_timeout`. A zero timeout waits for ever.
 pub(super) fn block(
     context: &mut Context<'_>,
     command: &Command,
     keys: &[Bytes],
     timeout: Option<Duration>,
-    in_vain: Reply,
+    on_timeout: Reply,
     attempt: Attempt,
 ) -> Outcome {
     if let Some(reply) = attempt(context.database(), command)? {
         return Ok(reply);
     }
     if context.in_transaction {
-        return Ok(in_vain);
+        return Ok(on_timeout);
     }
     let database = context.client().database;
     let (sender, answer) = oneshot::channel();
@@ -36,7 +36,7 @@ pub(super) fn block(
         attempt,
         keys: keys.iter().map(|key| (database, crate::store::keep(key))).collect(),
         database,
-        in_vain: in_vain.clone(),
+        on_timeout: on_timeout.clone(),
         answer: sender,
     };
     context.client().blocked = true;
@@ -44,7 +44,7 @@ pub(super) fn block(
     // A time too far to be expressed is as good as none.
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     context.wait = Some(Wait { answer, deadline });
-    Ok(in_vain)
+    Ok(on_timeout)
 }
 
 /// The timeout of `BLPOP` and its kin: seconds, with fractions. `None`: for ever.

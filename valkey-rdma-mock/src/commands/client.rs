@@ -3,11 +3,16 @@
 use bytes::Bytes;
 
 use super::connection::{DEFAULT_USER, check_name, connection_id, is_plain};
-use super::{Context, Failure, Outcome, count};
+use super::{Admin, Context, Entry, Failure, NoKey, Outcome, count, row};
 use crate::args::{Options, integer, lowercase};
 use crate::client::{Client, Replies};
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
+
+#[rustfmt::skip] // One row, one line.
+pub(super) const TABLE: &[Entry] = &[
+    row("client", -2, Admin, NoKey, "Shows and changes connections: ID, LIST, KILL, TRACKING, REPLY and others.", client),
+];
 
 /// `CLIENT subcommand`
 pub(super) fn client(context: &mut Context<'_>, command: &Command) -> Outcome {
@@ -201,7 +206,7 @@ fn unblock(context: &mut Context<'_>, id: &[u8], error: bool) -> Outcome {
     let reply = if error {
         Reply::error("UNBLOCKED client unblocked via CLIENT UNBLOCK")
     } else {
-        waiter.in_vain.clone()
+        waiter.on_timeout.clone()
     };
     Ok(count(usize::from(context.state.answer(id, reply))))
 }

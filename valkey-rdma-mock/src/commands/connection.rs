@@ -4,9 +4,9 @@ use bytes::Bytes;
 
 use super::keys::database_index;
 use super::transactions::stop_watching;
-use super::{Admin, Context, Entry, Failure, NoKey, Outcome, client, row};
+use super::{Admin, Context, Entry, Failure, NoKey, Outcome, row};
 use crate::args::{Options, lowercase};
-use crate::mock::VALKEY_VERSION;
+use crate::version::VALKEY_VERSION;
 use valkey_rdma_resp::integer;
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Protocol;
@@ -15,7 +15,6 @@ use valkey_rdma_server::Reply;
 #[rustfmt::skip] // One row, one line.
 pub(super) const TABLE: &[Entry] = &[
     row("auth", -2, Admin, NoKey, "Authenticates the connection.", auth),
-    row("client", -2, Admin, NoKey, "Shows and changes connections: ID, LIST, KILL, TRACKING, REPLY and others.", client::client),
     row("echo", 2, Admin, NoKey, "Returns the given string.", echo),
     row("hello", -1, Admin, NoKey, "Greets the server and chooses the protocol.", hello),
     row("ping", -1, Admin, NoKey, "Answers PONG, or the given string.", ping),

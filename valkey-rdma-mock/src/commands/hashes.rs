@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::keys::{ScanOptions, portion};
+use super::keys::{ScanOptions, Scanned, portion};
 use super::{Context, Entry, Failure, First, Outcome, Read, Write, bulks, count, row, value_or_null};
 use crate::args::integer;
 use crate::store::{Database, Hash, keep};
@@ -120,7 +120,7 @@ fn replace(database: &mut Database, command: &Command, value: Bytes) -> Result<(
 
 /// `HSCAN key cursor [MATCH pattern] [COUNT count] [NOVALUES]`
 fn hscan(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let (cursor, options) = ScanOptions::parse(&command.args()[1..], false)?;
+    let (cursor, options) = ScanOptions::parse(&command.args()[1..], Scanned::Fields)?;
     let Some(hash) = hash(context.database(), command)? else { return Ok(portion(0, vec![])) };
     let (next, places) = options.portion(cursor, hash.len(), 512);
     let found =

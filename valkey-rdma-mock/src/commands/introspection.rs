@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{COMMANDS, Context, Entry, Failure, Kind, Outcome, count};
 use crate::args::lowercase;
-use crate::mock::{REDIS_VERSION, VALKEY_VERSION};
+use crate::version::{REDIS_VERSION, VALKEY_VERSION};
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
 

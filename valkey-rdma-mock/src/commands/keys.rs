@@ -7,7 +7,7 @@ use super::{
 };
 use crate::args::{Options, integer, lowercase};
 use crate::glob;
-use crate::mock::DATABASES;
+use crate::store::DATABASES;
 use crate::store::{Expiry, Value, keep};
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
@@ -104,13 +104,23 @@ pub(super) fn database_index(text: &[u8]) -> Result<usize, Failure> {
 
 /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`
 fn scan(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let (cursor, options) = ScanOptions::parse(command.args(), true)?;
+    let (cursor, options) = ScanOptions::parse(command.args(), Scanned::Keys)?;
     let database = context.database();
     let (next, places) = options.portion(cursor, database.len(), 0);
     let found = places.into_iter().filter_map(|index| database.at(index)).filter(|(key, value)| {
         options.matches(key) && options.kind.as_ref().is_none_or(|kind| kind == value.type_name())
     });
     Ok(portion(next, found.map(|(key, _)| Reply::Bulk(key.clone())).collect()))
+}
+
+/// What a command of the `SCAN` family iterates over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scanned {
+    Keys,
+    /// The fields of a hash.
+    Fields,
+    /// The members of a set or a sorted set.
+    Members,
 }
 
 /// What the commands of the `SCAN` family take beside a cursor.
@@ -126,7 +136,7 @@ pub(super) struct ScanOptions {
 
 impl ScanOptions {
     /// Reads the cursor and what follows it.
-    pub(super) fn parse(args: &[Bytes], of_keys: bool) -> Result<(usize, Self), Failure> {
+    pub(super) fn parse(args: &[Bytes], of: Scanned) -> Result<(usize, Self), Failure> {
         let mut options = Options::new(args);
         let cursor = str::from_utf8(options.value()?).ok().and_then(|cursor| cursor.parse::<u64>().ok());
         let cursor = cursor.ok_or(Failure::new("ERR invalid cursor"))?;
@@ -139,14 +149,15 @@ impl ScanOptions {
                     parsed.count =
                         usize::try_from(count).ok().filter(|count| *count > 0).ok_or(Failure::SYNTAX)?;
                 }
-                "type" if of_keys => {
+                "type" if of == Scanned::Keys => {
                     let kind = lowercase(options.value()?).as_str().to_owned();
                     if !["string", "list", "set", "zset", "hash", "stream"].contains(&kind.as_str()) {
                         return Err(format!("ERR unknown type name '{kind}'").into());
                     }
                     parsed.kind = Some(kind);
                 }
-                "novalues" if !of_keys => parsed.no_values = true,
+                "novalues" if of == Scanned::Fields => parsed.no_values = true,
+                "novalues" => return Err(Failure::new("ERR NOVALUES option can only be used in HSCAN")),
                 _ => return Err(Failure::SYNTAX),
             }
         }

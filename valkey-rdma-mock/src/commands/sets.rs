@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::keys::{ScanOptions, portion};
+use super::keys::{ScanOptions, Scanned, portion};
 use super::{All, Context, Entry, Failure, First, Outcome, Read, Write, count, row};
 use crate::args::integer;
 use crate::store::{Database, Set};
@@ -123,7 +123,7 @@ const MAX_SAMPLE: usize = 1 << 20;
 
 /// `SSCAN key cursor [MATCH pattern] [COUNT count]`
 fn sscan(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let (cursor, options) = ScanOptions::parse(&command.args()[1..], false)?;
+    let (cursor, options) = ScanOptions::parse(&command.args()[1..], Scanned::Members)?;
     let Some(set) = set(context.database(), command)? else { return Ok(portion(0, vec![])) };
     let (next, places) = options.portion(cursor, set.len(), 128);
     let found = places.into_iter().filter_map(|index| set.at(index)).filter(|member| options.matches(member));

@@ -3,10 +3,17 @@
 use bytes::Bytes;
 
 use super::sorted_sets::{scored, sorted};
-use super::{Context, Failure, Outcome, count};
+use super::{Context, Entry, Failure, First, Outcome, Read, count, row};
 use crate::args::{Options, float, integer, lowercase, range};
 use crate::store::{Bound, SortedSet};
 use valkey_rdma_server::Command;
+
+#[rustfmt::skip] // One row, one line.
+pub(super) const TABLE: &[Entry] = &[
+    row("zcount", 4, Read, First, "Counts the members with scores in a range.", zcount),
+    row("zrange", -4, Read, First, "Returns the members of a range of ranks, scores or members.", zrange),
+    row("zrangebyscore", -4, Read, First, "Returns the members with scores in a range.", zrangebyscore),
+];
 
 /// What a range is made of, as given.
 enum Range {

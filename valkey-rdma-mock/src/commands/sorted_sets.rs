@@ -4,8 +4,8 @@
 use bytes::Bytes;
 
 use super::blocking::{block, seconds};
-use super::keys::{ScanOptions, portion};
-use super::{AllButLast, Context, Entry, Failure, First, Outcome, Read, Write, count, row, sorted_ranges};
+use super::keys::{ScanOptions, Scanned, portion};
+use super::{AllButLast, Context, Entry, Failure, First, Outcome, Read, Write, count, row};
 use crate::args::{float, lowercase};
 use crate::store::{Database, SortedSet};
 use valkey_rdma_server::Command;
@@ -18,12 +18,9 @@ pub(super) const TABLE: &[Entry] = &[
     row("bzpopmin", -3, Write, AllButLast, "Removes the member with the lowest score, or waits for one.", bzpopmin),
     row("zadd", -4, Write, First, "Adds members or changes their scores.", zadd),
     row("zcard", 2, Read, First, "Returns the number of members.", zcard),
-    row("zcount", 4, Read, First, "Counts the members with scores in a range.", sorted_ranges::zcount),
     row("zincrby", 4, Write, First, "Increments the score of a member.", zincrby),
     row("zpopmax", -2, Write, First, "Removes the members with the highest scores.", zpopmax),
     row("zpopmin", -2, Write, First, "Removes the members with the lowest scores.", zpopmin),
-    row("zrange", -4, Read, First, "Returns the members of a range of ranks, scores or members.", sorted_ranges::zrange),
-    row("zrangebyscore", -4, Read, First, "Returns the members with scores in a range.", sorted_ranges::zrangebyscore),
     row("zrank", -3, Read, First, "Returns the rank of a member.", zrank),
     row("zrem", -3, Write, First, "Removes members.", zrem),
     row("zscan", -3, Read, First, "Returns members in portions.", zscan),
@@ -251,7 +248,7 @@ fn try_pop(database: &mut Database, command: &Command, highest: bool) -> Result<
 
 /// `ZSCAN key cursor [MATCH pattern] [COUNT count]`: scores are strings here, in RESP3 too.
 fn zscan(context: &mut Context<'_>, command: &Command) -> Outcome {
-    let (cursor, options) = ScanOptions::parse(&command.args()[1..], false)?;
+    let (cursor, options) = ScanOptions::parse(&command.args()[1..], Scanned::Members)?;
     let Some(set) = sorted(context.database(), &command.args()[0])? else { return Ok(portion(0, vec![])) };
     let (next, places) = options.portion(cursor, set.len(), 128);
     let members: Vec<(&Bytes, f64)> = set.iter().collect();

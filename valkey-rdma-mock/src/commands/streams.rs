@@ -3,9 +3,7 @@
 use bytes::Bytes;
 
 use super::blocking::block;
-use super::{
-    Context, Entry, Failure, First, Outcome, Read, Second, Streams, Write, count, row, stream_groups,
-};
+use super::{Context, Entry, Failure, First, Outcome, Read, Streams, Write, count, row};
 use crate::args::{Options, integer, lowercase};
 use crate::store::{Database, Stream, StreamId, keep, number};
 use valkey_rdma_server::Command;
@@ -14,14 +12,11 @@ use valkey_rdma_server::Reply;
 
 #[rustfmt::skip] // One row, one line.
 pub(super) const TABLE: &[Entry] = &[
-    row("xack", -4, Write, First, "Acknowledges entries.", stream_groups::xack),
     row("xadd", -5, Write, First, "Appends an entry.", xadd),
     row("xdel", -3, Write, First, "Deletes entries.", xdel),
-    row("xgroup", -2, Write, Second, "CREATE, DESTROY, SETID, CREATECONSUMER and DELCONSUMER.", stream_groups::xgroup),
     row("xlen", 2, Read, First, "Returns the number of entries.", xlen),
     row("xrange", -4, Read, First, "Returns the entries of a range.", xrange),
     row("xread", -4, Read, Streams, "Returns new entries, or waits for some.", xread),
-    row("xreadgroup", -7, Write, Streams, "Returns entries that no other consumer got, or waits for some.", stream_groups::xreadgroup),
     row("xrevrange", -4, Read, First, "Returns the entries of a range, from the last.", xrevrange),
     row("xtrim", -4, Write, First, "Removes the oldest entries.", xtrim),
 ];

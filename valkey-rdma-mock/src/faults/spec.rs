@@ -5,12 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use valkey_rdma_transport::TransportError;
-use valkey_rdma_transport::device::{DeviceConnection, DeviceListener};
-
-use super::endpoint::FaultyEndpoint;
 use super::fault::{Fault, TABLE};
-use super::listener::FaultyListener;
 use super::script::{Rule, Script, When};
 
 /// What is to go wrong, and when. Clones share the count of what went wrong.
@@ -72,22 +67,6 @@ pub enum SpecError {
 }
 
 impl Faults {
-    /// Wraps a listener's device: every connection accepted there gets a script of its own.
-    pub fn listener(&self, passive: Box<dyn DeviceListener>) -> Box<dyn DeviceListener> {
-        Box::new(FaultyListener::new(passive, self.clone()))
-    }
-
-    /// Wraps one endpoint that is not connected yet.
-    ///
-    /// # Errors
-    /// [`TransportError::Memory`] if there is none for the messages that are added.
-    pub fn endpoint(
-        &self,
-        endpoint: Box<dyn DeviceConnection>,
-    ) -> Result<Box<dyn DeviceConnection>, TransportError> {
-        Ok(Box::new(FaultyEndpoint::new(endpoint, self.script())?))
-    }
-
     /// What chance starts from: given in the text, or drawn when it was read.
     pub fn seed(&self) -> u64 {
         self.seed

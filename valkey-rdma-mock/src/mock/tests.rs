@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use tokio::time::Instant;
 use valkey_rdma_server::Transport;
 
 struct Caller {
@@ -127,13 +128,13 @@ async fn small_values_do_not_pin_what_they_came_in() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_when_its_time_is_up() {
     let mut caller = caller();
-    for (command, in_vain, millis) in [
+    for (command, on_timeout, millis) in [
         ("BLPOP l 2.5", Reply::NullArray, 2500),
         ("BZPOPMIN z 0.001", Reply::NullArray, 1),
         ("XREAD BLOCK 700 STREAMS x $", Reply::NullArray, 700),
     ] {
         let start = Instant::now();
-        assert_eq!(caller.call(command).await, in_vain, "{command}");
+        assert_eq!(caller.call(command).await, on_timeout, "{command}");
         assert_eq!(start.elapsed(), Duration::from_millis(millis), "{command}");
     }
     assert!(caller.mock.state().waiters.is_empty());
@@ -237,4 +238,16 @@ async fn keys_read_by_those_who_have_gone_are_not_remembered() {
     stays.call("SET both v").await;
     let state = mock.state();
     assert_eq!(state.tracking.keys(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn debug_sleep_delays_timeouts_of_blocked_commands() {
+    let mock = Arc::new(Mock::new());
+    let start = Instant::now();
+    let (mut waiter, mut sleeper) = (Caller::new(&mock), Caller::new(&mock));
+    let waiting = tokio::spawn(async move { waiter.call("BLPOP l 1").await });
+    tokio::task::yield_now().await;
+    assert_eq!(sleeper.call("DEBUG SLEEP 2.5").await, Reply::OK);
+    assert_eq!(waiting.await.unwrap(), Reply::NullArray);
+    assert_eq!(start.elapsed(), Duration::from_millis(2500));
 }

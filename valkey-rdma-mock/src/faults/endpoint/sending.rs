@@ -75,7 +75,7 @@ impl FaultyEndpoint {
             match fault {
                 Fault::ImmOver => imm = BEYOND_ANY_WINDOW,
                 Fault::ImmWrap => imm = u32::MAX,
-                Fault::ImmShort => imm -= 1,
+                Fault::ImmShort => imm = imm.wrapping_sub(1),
                 Fault::ImmSwapped => imm = imm.swap_bytes(),
                 Fault::ImmZero => {
                     let nothing = self.nothing();
@@ -131,7 +131,8 @@ impl FaultyEndpoint {
                 break;
             }
             addr += u64::from(len);
-            imm -= len;
+            // Another fault may have made it smaller than what was written.
+            imm = imm.wrapping_sub(len);
             request.local = skip(request.local, len);
         }
         if request.local.len < whole {

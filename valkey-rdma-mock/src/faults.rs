@@ -16,7 +16,7 @@
 //! let addr = "127.0.0.1:0".parse()?;
 //! let honest = device::listen(DeviceKind::Emulated, addr, &config.device_options()).await?;
 //! let listener = Listener::over(faults.listener(honest), &config);
-//! let server = Server::builder(Mock::new()).listener(DeviceKind::Emulated, listener).start().await?;
+//! let server = Server::builder(Mock::new()).listener(listener).start().await?;
 //! # server.shutdown().await;
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! # }).unwrap();
@@ -45,6 +45,7 @@ mod listener;
 mod script;
 mod spec;
 mod wire;
+mod wrap;
 
 pub use fault::Fault;
 pub use spec::{Faults, SpecError, help};

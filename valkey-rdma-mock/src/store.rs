@@ -27,3 +27,6 @@ use valkey_rdma_server::Command;
 pub(super) fn keep(arg: &Bytes) -> Bytes {
     if arg.len() >= Command::LARGE { arg.clone() } else { Bytes::copy_from_slice(arg) }
 }
+
+/// The number of databases: Valkey's default.
+pub(super) const DATABASES: usize = 16;

@@ -30,8 +30,8 @@ use indexmap::IndexMap;
 
 use crate::args::lowercase;
 use crate::client::Replies;
+use crate::context::Context;
 use crate::failure::Failure;
-use crate::mock::Context;
 use crate::state::State;
 use valkey_rdma_resp::integer;
 use valkey_rdma_server::Command;
@@ -85,6 +85,7 @@ use Kind::{Admin, Read, Write};
 /// All commands by name and in its order, with the group that `COMMAND DOCS` names.
 static COMMANDS: LazyLock<IndexMap<&'static str, (&'static str, &'static Entry)>> = LazyLock::new(|| {
     let groups = [
+        ("connection", client::TABLE),
         ("connection", connection::TABLE),
         ("generic", expiry::TABLE),
         ("scripting", functions::TABLE),
@@ -94,7 +95,9 @@ static COMMANDS: LazyLock<IndexMap<&'static str, (&'static str, &'static Entry)>
         ("pubsub", pubsub::TABLE),
         ("server", server::TABLE),
         ("set", sets::TABLE),
+        ("sorted-set", sorted_ranges::TABLE),
         ("sorted-set", sorted_sets::TABLE),
+        ("stream", stream_groups::TABLE),
         ("stream", streams::TABLE),
         ("string", strings::TABLE),
         ("transactions", transactions::TABLE),
@@ -270,8 +273,11 @@ impl Keys {
             Self::EverySecond => args.iter().step_by(2).collect(),
             Self::Counted(at) => counted(at).collect(),
             Self::Streams => {
-                let start = args.iter().position(|arg| arg.eq_ignore_ascii_case(b"streams"));
-                let rest = start.map_or(&[][..], |start| &args[start + 1..]);
+                // A group or a consumer may have the name `streams`.
+                let named = args.first().is_some_and(|arg| arg.eq_ignore_ascii_case(b"group"));
+                let options = args.get(if named { 3 } else { 0 }..).unwrap_or_default();
+                let start = options.iter().position(|arg| arg.eq_ignore_ascii_case(b"streams"));
+                let rest = start.map_or(&[][..], |start| &options[start + 1..]);
                 rest[..rest.len() / 2].iter().collect()
             }
         }
@@ -319,6 +325,7 @@ mod tests {
     fn every_command_is_found_by_its_name_in_any_case_and_stands_once() {
         let rows: usize = COMMANDS.len();
         let tables = [
+            client::TABLE,
             connection::TABLE,
             expiry::TABLE,
             functions::TABLE,
@@ -328,7 +335,9 @@ mod tests {
             pubsub::TABLE,
             server::TABLE,
             sets::TABLE,
+            sorted_ranges::TABLE,
             sorted_sets::TABLE,
+            stream_groups::TABLE,
             streams::TABLE,
             strings::TABLE,
             transactions::TABLE,
