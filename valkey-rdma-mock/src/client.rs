@@ -1,4 +1,4 @@
-//! What the mock remembers of one connection.
+//! One connection's state.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ pub(super) struct Client {
     /// Channels, patterns and shard channels subscribed to.
     pub(super) subscribed: [BTreeSet<Bytes>; 3],
     pub(super) blocked: bool,
-    /// Its connection is being closed: no command of its is run any more.
+    /// The connection is being closed: none of its commands run.
     pub(super) killed: bool,
     pub(super) connected_at: Instant,
     pub(super) last_seen: Instant,

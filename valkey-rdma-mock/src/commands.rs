@@ -1,4 +1,4 @@
-//! The commands the mock knows, and how one is found and run.
+//! The commands of the mock, and how a command is found and run.
 //!
 //! **To add a command**: write its function in the file of its group (`fn(&mut Context, &Command) -> Outcome`, arguments
 //! already counted), and give it a row in the `TABLE` at the top of that file. Then a few lines in
@@ -41,11 +41,11 @@ use valkey_rdma_server::Reply;
 /// What a command's function returns.
 type Outcome = Result<Reply, Failure>;
 
-/// A row of the table: what `COMMAND` tells clients about a command, and the function behind it.
+/// A row of the table: what `COMMAND` reports about a command, and its function.
 struct Entry {
     /// In lower case.
     name: &'static str,
-    /// Number of words, the name included; negative: at least so many. Checked before `run` is called.
+    /// Number of words including the name. Negative: a minimum. Checked before `run` is called.
     arity: i64,
     kind: Kind,
     keys: Keys,
@@ -73,7 +73,7 @@ enum Keys {
     AllButLast,
     /// Keys and values in turn.
     EverySecond,
-    /// As many as the argument with this index says, right behind it.
+    /// The argument with this index is the number of keys that follow it.
     Counted(usize),
     /// The first half of what follows `STREAMS`.
     Streams,
@@ -108,10 +108,10 @@ static COMMANDS: LazyLock<IndexMap<&'static str, (&'static str, &'static Entry)>
     commands
 });
 
-/// What a connection may do before it has given the password.
+/// Commands that a connection may run before it has authenticated.
 const BEFORE_AUTH: [&str; 4] = ["auth", "hello", "quit", "reset"];
 
-/// What a RESP2 connection that listens to channels may do.
+/// Commands that a subscribed RESP2 connection may run.
 const WHILE_LISTENING: [&str; 9] = [
     "ping",
     "psubscribe",
@@ -124,10 +124,10 @@ const WHILE_LISTENING: [&str; 9] = [
     "unsubscribe",
 ];
 
-/// What is done at once after `MULTI`.
+/// Commands that are not queued after `MULTI`.
 const NOT_QUEUED: [&str; 4] = ["discard", "exec", "quit", "reset"];
 
-/// Runs `command` or says why not.
+/// Runs `command`, or returns the error why it may not run.
 pub(super) fn run(context: &mut Context<'_>, command: &Command) -> Reply {
     if context.client().killed {
         // Its connection ends before any reply.
@@ -156,7 +156,7 @@ enum Admitted {
     Queued,
 }
 
-/// All that may speak against a command before it runs.
+/// Checks everything that can refuse a command before it runs.
 fn admit(context: &mut Context<'_>, command: &Command) -> Result<Admitted, Failure> {
     let Some(entry) = Entry::find(command.name()) else {
         return Err(Failure::unknown_command(command.name(), command.args()));
@@ -283,7 +283,7 @@ impl Keys {
         }
     }
 
-    /// First, last and step of `COMMAND INFO`, which cannot tell of all.
+    /// First, last and step of `COMMAND INFO`, which cannot express all.
     fn span(self) -> (i64, i64, i64) {
         match self {
             Self::None | Self::Counted(_) | Self::Streams => (0, 0, 0),

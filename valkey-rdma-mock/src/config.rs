@@ -6,12 +6,12 @@ use bytes::Bytes;
 
 use crate::glob;
 
-/// Valkey's settings by name. `requirepass`, `maxmemory` and `proto-max-bulk-len` have an effect; the others are there
-/// because tools ask for them.
+/// Valkey's settings by name. `requirepass` and `proto-max-bulk-len` have an effect. The others exist
+/// because tools read them.
 pub(super) struct Settings(BTreeMap<&'static str, Bytes>);
 
 impl Settings {
-    /// What an administrator's client may set. `false`: there is no such setting.
+    /// Changes a setting. `false`: the setting does not exist.
     pub(super) fn set(&mut self, name: &str, value: Bytes) -> bool {
         match self.0.get_mut(name) {
             Some(setting) => *setting = value,

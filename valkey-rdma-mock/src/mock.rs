@@ -74,7 +74,11 @@ impl Mock {
         };
         let unanswered = tokio::select! {
             biased;
-            Ok(reply) = &mut wait.answer => return reply,
+            reply = &mut wait.answer => match reply {
+                Ok(reply) => return reply,
+                // The client was killed: its waiter is gone.
+                Err(_) => return Reply::Null,
+            },
             () = peer.stopping() => Some(Reply::error("UNBLOCKED the server is shutting down")),
             () = deadline => None,
         };

@@ -1,4 +1,4 @@
-//! All that commands of different connections share, behind one lock: as in Valkey, one command runs at a time.
+//! The state that all connections share, behind one lock: as in Valkey, one command runs at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use crate::tracking::Tracking;
 use crate::waiters::Waiters;
 use valkey_rdma_server::Reply;
 
-/// What a [`Mock`](crate::mock::Mock) knows.
+/// The state of a [`Mock`](crate::mock::Mock).
 pub(super) struct State {
     pub(super) databases: Vec<Database>,
     pub(super) settings: Settings,
@@ -34,7 +34,7 @@ pub(super) struct State {
     pub(super) errors: u64,
 }
 
-/// The time of day that cannot jump: that of the start, and what has passed since.
+/// A clock that does not jump: the time of day at the start, plus the time since.
 pub(super) struct Clock {
     pub(super) started: Instant,
     /// Milliseconds since 1970.
@@ -77,7 +77,7 @@ impl State {
         }
     }
 
-    /// Lets the time pass for all keys.
+    /// Removes the keys that have expired.
     pub(super) fn catch_up(&mut self) {
         let now = self.clock.now();
         for database in &mut self.databases {
@@ -86,7 +86,7 @@ impl State {
         if self.watchers.is_empty() {
             return;
         }
-        // `EXEC` may be the very next: who watches an expired key must know before.
+        // The next command may be `EXEC`: expired keys count as changed for clients that watch them.
         for (index, database) in self.databases.iter().enumerate() {
             for key in database.changed() {
                 for watcher in &self.watchers {
@@ -98,13 +98,13 @@ impl State {
         }
     }
 
-    /// After a command: those who watch, track or wait for a key that has changed get to know.
+    /// Called after a command: notifies the clients that watch, track or wait for a changed key.
     pub(super) fn settle(&mut self) {
-        self.tell();
+        self.notify();
         self.tracking.settled();
     }
 
-    fn tell(&mut self) {
+    fn notify(&mut self) {
         if self.watchers.is_empty() && self.waiters.is_empty() && self.tracking.is_idle() {
             for database in &mut self.databases {
                 database.forget_changed();
@@ -141,7 +141,7 @@ impl State {
     /// Tries again what `client` waits for.
     fn serve(&mut self, client: u64) {
         let Some(waiter) = self.waiters.get(client) else { return };
-        // Who has gone must not take anything.
+        // A client that has gone must not take a value.
         let outcome = if waiter.answer.is_closed() {
             Err(Failure::SYNTAX)
         } else {
@@ -168,7 +168,7 @@ impl State {
         true
     }
 
-    /// Closes a connection. From now on it takes nothing any more, although its task may not know yet.
+    /// Closes a connection. It takes no value after this, although its task may still run.
     pub(super) fn kill(&mut self, id: u64) {
         self.let_go(id);
         if let Some(client) = self.clients.get_mut(&id) {

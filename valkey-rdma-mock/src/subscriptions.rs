@@ -1,4 +1,4 @@
-//! Who listens to which channel.
+//! Which clients are subscribed to which channels.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -77,7 +77,7 @@ impl Subscriptions {
         receivers
     }
 
-    /// Names somebody listens to.
+    /// Names with at least one subscriber.
     pub(super) fn names(&self, kind: Channel) -> impl Iterator<Item = &Bytes> {
         self.0[kind as usize].keys()
     }

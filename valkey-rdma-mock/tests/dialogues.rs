@@ -2,8 +2,8 @@
 //!
 //! The files in `tests/dialogues/` hold commands and the replies that a real valkey-server gave to them; `cargo test` runs
 //! the commands against the mock. With `VALKEY_RDMA_REAL_SERVER` set to the path of a valkey-server, or to the
-//! `host:port` of one that nobody else uses, they are also run against that one, and what is recorded is compared with what it
-//! says; with `VALKEY_RDMA_RECORD=1` as well, the replies in the files are replaced by what it says.
+//! `host:port` of one without other clients, they are also run against that server, and the recorded replies are compared with its
+//! replies; with `VALKEY_RDMA_RECORD=1` as well, the replies in the files are replaced by what it says.
 //!
 //! ```text
 //! == a title                     connections and databases are new from here on

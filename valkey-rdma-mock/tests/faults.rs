@@ -57,7 +57,7 @@ async fn what_comes_to_nothing_does_not_count() {
     }
 }
 
-/// What is noise is in the send buffer: a pool's memory is never touched, as it is never lent.
+/// Noise is written to the send buffer only: the memory of a pool is never changed.
 #[tokio::test]
 async fn a_value_of_a_pool_is_copied_before_anything_happens_to_it() {
     let faults: Faults = "garbage@2".parse().unwrap();

@@ -74,7 +74,7 @@ fn it_says_where_it_is_ready_and_answers_there() {
     assert_eq!(reply, "+PONG\r\n+OK\r\n");
 }
 
-/// Over the emulated device, as the device's connection itself tells.
+/// As the connection on the emulated device reports.
 #[tokio::test]
 async fn window_and_polling_are_as_asked() {
     let args = ["--port", "0", "--device", "emulated", "--rx-size", "65536", "--poll", "busy"];
@@ -133,7 +133,7 @@ fn a_second_signal_does_not_wait_for_replies() {
 }
 
 #[test]
-fn the_emulated_device_has_a_port_of_this_machine_that_nobody_else_gets() {
+fn the_emulated_device_has_a_port_of_this_machine_that_is_in_use() {
     let mut mock = Running::start(&["--port", "0", "--device", "emulated"], 1);
     let addr = mock.urls[0].strip_prefix("emulated://").unwrap().to_owned();
     let port = addr.strip_prefix("127.0.0.1:").unwrap();

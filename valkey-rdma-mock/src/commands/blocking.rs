@@ -1,4 +1,4 @@
-//! Commands that wait until a key has something for them.
+//! Commands that block until a key has something for them.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::waiters::{Attempt, Waiter};
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
 
-/// Tries at once, and if that gives nothing, again whenever one of `keys` changes, until `timeout` is over. Then, and
-/// within a transaction at once, the reply is `on_timeout`. A zero timeout waits for ever.
+/// Tries immediately, and again whenever one of `keys` changes, until `timeout`. Then the reply is `on_timeout`. Commands of a
+/// transaction do not block: they try once. `None`: no timeout.
 pub(super) fn block(
     context: &mut Context<'_>,
     command: &Command,
@@ -41,13 +41,13 @@ pub(super) fn block(
     };
     context.client().blocked = true;
     context.state.waiters.add(context.client, waiter);
-    // A time too far to be expressed is as good as none.
+    // A deadline too far away to be expressed counts as none.
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     context.wait = Some(Wait { answer, deadline });
     Ok(on_timeout)
 }
 
-/// The timeout of `BLPOP` and its kin: seconds, with fractions. `None`: for ever.
+/// The timeout of a blocking command: seconds, with fractions. `None`: no timeout.
 pub(super) fn seconds(text: &[u8]) -> Result<Option<Duration>, Failure> {
     let seconds = float(text).map_err(|_| Failure::new("ERR timeout is not a float or out of range"))?;
     if seconds * 1000.0 > i64::MAX as f64 {

@@ -131,7 +131,7 @@ fn kill(context: &mut Context<'_>, options: &[Bytes]) -> Outcome {
 struct Filter {
     ids: Vec<u64>,
     listeners: Option<bool>,
-    nobody: bool,
+    none: bool,
     address: Option<String>,
     local_address: Option<String>,
     skip_me: bool,
@@ -160,7 +160,7 @@ impl Filter {
                 "type" => match lowercase(options.value()?).as_str() {
                     "normal" => filter.listeners = Some(false),
                     "pubsub" => filter.listeners = Some(true),
-                    "master" | "primary" | "replica" | "slave" => filter.nobody = true,
+                    "master" | "primary" | "replica" | "slave" => filter.none = true,
                     other => return Err(format!("ERR Unknown client type '{other}'").into()),
                 },
                 "addr" => filter.address = Some(String::from_utf8_lossy(options.value()?).into_owned()),
@@ -185,7 +185,7 @@ impl Filter {
     }
 
     fn matches(&self, client: &Client, me: u64) -> bool {
-        !self.nobody
+        !self.none
             && (self.ids.is_empty() || self.ids.contains(&client.id))
             && self.listeners.is_none_or(|listeners| listeners == client.listens())
             && self.address.as_ref().is_none_or(|address| *address == client.addr.to_string())

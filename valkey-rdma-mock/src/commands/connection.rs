@@ -1,4 +1,4 @@
-//! The connection itself: who it is, what it may do, how it talks.
+//! Commands about the connection: login, protocol, database.
 
 use bytes::Bytes;
 

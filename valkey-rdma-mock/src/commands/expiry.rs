@@ -1,4 +1,4 @@
-//! When keys go.
+//! Expiry of keys.
 
 use bytes::Bytes;
 
@@ -72,11 +72,11 @@ fn pttl(context: &mut Context<'_>, command: &Command) -> Outcome {
     about_deadline(context, command, |deadline| (deadline - now).max(0))
 }
 
-fn about_deadline(context: &mut Context<'_>, command: &Command, tell: impl FnOnce(i64) -> i64) -> Outcome {
+fn about_deadline(context: &mut Context<'_>, command: &Command, show: impl FnOnce(i64) -> i64) -> Outcome {
     Ok(Reply::Integer(match context.database().deadline(&command.args()[0]) {
         None => -2,
         Some(None) => -1,
-        Some(Some(deadline)) => tell(deadline),
+        Some(Some(deadline)) => show(deadline),
     }))
 }
 
@@ -102,7 +102,7 @@ impl ExpireIf {
         Ok(parsed)
     }
 
-    /// `false`: that is no condition.
+    /// `false`: not a condition.
     pub(super) fn take(&mut self, option: &[u8]) -> bool {
         match lowercase(option).as_str() {
             "nx" => self.none = true,

@@ -12,7 +12,7 @@ use valkey_rdma_server::Reply;
 #[rustfmt::skip] // One row, one line.
 pub(super) const TABLE: &[Entry] = &[
     row("hdel", -3, Write, First, "Deletes fields.", hdel),
-    row("hexists", 3, Read, First, "Tells whether a field exists.", hexists),
+    row("hexists", 3, Read, First, "Returns whether a field exists.", hexists),
     row("hget", 3, Read, First, "Returns a field.", hget),
     row("hgetall", 2, Read, First, "Returns all fields.", hgetall),
     row("hincrby", 4, Write, First, "Increments an integer in a field.", hincrby),
@@ -110,7 +110,7 @@ fn hincrby(context: &mut Context<'_>, command: &Command) -> Outcome {
     Ok(Reply::Integer(sum))
 }
 
-/// Sets a field and leaves it its expiry.
+/// Sets a field.
 fn replace(database: &mut Database, command: &Command, value: Bytes) -> Result<(), Failure> {
     let field = &command.args()[1];
     database.edit_or_create(&command.args()[0], |hash: &mut Hash| {

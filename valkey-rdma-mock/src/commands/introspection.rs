@@ -1,4 +1,4 @@
-//! What the mock tells about itself.
+//! `COMMAND` and `INFO`.
 
 use std::fmt::{self, Write};
 
@@ -46,8 +46,8 @@ pub(super) fn command(_context: &mut Context<'_>, command: &Command) -> Outcome 
 }
 
 impl Entry {
-    /// The entry of `COMMAND INFO`. What nobody asks a mock for (ACL categories, tips, key specifications,
-    /// subcommands) is there, but empty.
+    /// The entry of `COMMAND INFO`. ACL categories, tips, key specifications and
+    /// subcommands are empty.
     fn describe(&self) -> Reply {
         let (first, last, step) = self.keys.span();
         let flags: &[&str] = match self.kind {

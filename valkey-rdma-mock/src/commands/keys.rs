@@ -125,8 +125,8 @@ pub(super) enum Scanned {
 
 /// What the commands of the `SCAN` family take beside a cursor.
 ///
-/// They walk from the last place to the first: removing an item moves the last one into its place, and so never one
-/// that was not shown yet to where it would not be shown any more. The cursor is the number of places left.
+/// They iterate from the last index to the first, because removing an item moves the last item into its place: an item that
+/// was not returned yet never moves behind the cursor. The cursor is the number of indexes left.
 pub(super) struct ScanOptions {
     pattern: Option<Bytes>,
     count: usize,

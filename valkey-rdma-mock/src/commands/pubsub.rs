@@ -17,7 +17,7 @@ use valkey_rdma_server::Reply;
 pub(super) const TABLE: &[Entry] = &[
     row("psubscribe", -2, Admin, NoKey, "Listens to channels that match patterns.", psubscribe),
     row("publish", 3, Admin, NoKey, "Sends a message to a channel.", publish),
-    row("pubsub", -2, Admin, NoKey, "Tells who listens: CHANNELS, NUMSUB, NUMPAT, SHARDCHANNELS, SHARDNUMSUB.", pubsub),
+    row("pubsub", -2, Admin, NoKey, "Returns subscriptions: CHANNELS, NUMSUB, NUMPAT, SHARDCHANNELS, SHARDNUMSUB.", pubsub),
     row("punsubscribe", -1, Admin, NoKey, "Stops listening to channels that match patterns.", punsubscribe),
     row("spublish", 3, Admin, NoKey, "Sends a message to a shard channel.", spublish),
     row("ssubscribe", -2, Admin, NoKey, "Listens to shard channels.", ssubscribe),

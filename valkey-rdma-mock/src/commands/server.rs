@@ -99,7 +99,7 @@ fn time(context: &mut Context<'_>, _command: &Command) -> Outcome {
     Ok(Reply::Array(parts.iter().map(|part| Reply::bulk(part.to_string())).collect()))
 }
 
-/// Nobody is waited for: there are no replicas.
+/// Returns immediately: there are no replicas.
 fn wait(_context: &mut Context<'_>, command: &Command) -> Outcome {
     integer(&command.args()[0])?;
     if integer(&command.args()[1])? < 0 {

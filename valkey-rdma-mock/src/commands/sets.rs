@@ -15,9 +15,9 @@ pub(super) const TABLE: &[Entry] = &[
     row("scard", 2, Read, First, "Returns the number of members.", scard),
     row("sdiff", -2, Read, All, "Returns the members of the first set that are in no other.", sdiff),
     row("sinter", -2, Read, All, "Returns the members of all sets.", sinter),
-    row("sismember", 3, Read, First, "Tells whether something is a member.", sismember),
+    row("sismember", 3, Read, First, "Returns whether a value is a member.", sismember),
     row("smembers", 2, Read, First, "Returns all members.", smembers),
-    row("smismember", -3, Read, First, "Tells for several whether they are members.", smismember),
+    row("smismember", -3, Read, First, "Returns for several values whether they are members.", smismember),
     row("spop", -2, Write, First, "Removes any members.", spop),
     row("srandmember", -2, Read, First, "Returns any members.", srandmember),
     row("srem", -3, Write, First, "Removes members.", srem),
@@ -104,7 +104,7 @@ fn srandmember(context: &mut Context<'_>, command: &Command) -> Outcome {
     Ok(super::bulks(places.into_iter().filter_map(|index| set.at(index))))
 }
 
-/// Any places out of `len`: `number` different ones at most, or as many as asked for, the same again perhaps, if `number` is negative.
+/// Random indexes below `len`: at most `number` distinct ones, or, if `number` is negative, exactly that number with repeats.
 pub(super) fn sample(number: i64, len: usize) -> Result<Vec<usize>, Failure> {
     if number < 0 {
         let number = usize::try_from(number.unsigned_abs()).ok().filter(|number| *number <= MAX_SAMPLE);

@@ -75,7 +75,7 @@ struct AddFlags {
 }
 
 impl AddFlags {
-    /// `false`: that is no flag.
+    /// `false`: not a flag.
     fn take(&mut self, option: &[u8]) -> bool {
         match lowercase(option).as_str() {
             "nx" => self.absent = true,

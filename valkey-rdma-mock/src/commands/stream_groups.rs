@@ -244,7 +244,7 @@ fn history_of(
         .collect()
 }
 
-/// What nobody in the group has got yet.
+/// Delivers entries that no consumer of the group has received yet.
 fn deliver(
     stream: &Stream,
     group: &mut Group,

@@ -387,7 +387,7 @@ impl<'a> ReadPlan<'a> {
         Ok(())
     }
 
-    /// The plan as a command that can be tried again later. Its name tells the protocol.
+    /// The plan as a command that can be run again later. Its name contains the protocol version.
     pub(super) fn command(&self, resp3: bool) -> Command {
         let mut words: Vec<Bytes> = Vec::new();
         if let Some((group, consumer)) = self.group {

@@ -52,7 +52,7 @@ fn set(context: &mut Context<'_>, command: &Command) -> Outcome {
 fn store(context: &mut Context<'_>, command: &Command, value: &Bytes, options: &SetOptions<'_>) -> Outcome {
     let database = context.database();
     let key = &command.args()[0];
-    // Only those who look at the value mind its type.
+    // Only options that read the old value check its type.
     let old = match (&options.only_if, options.get) {
         (Some(OnlyIf::Equal(_)), _) | (_, true) => string(database, key)?,
         _ => None,
@@ -132,7 +132,7 @@ pub(super) fn deadline(unit: &str, amount: &[u8], now: i64, command: &str) -> Re
     deadline_or_now(unit, amount, now, command)
 }
 
-/// As [`deadline`], and none left is no mistake.
+/// Like [`deadline`], but accepts zero.
 pub(super) fn deadline_or_now(unit: &str, amount: &[u8], now: i64, command: &str) -> Result<i64, Failure> {
     let amount = integer(amount)?;
     let unit_ms = if unit.starts_with('e') { 1000 } else { 1 };
@@ -292,7 +292,7 @@ fn check_len(len: usize, limit: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Changes a string in place, if nobody else holds it. Its expiry stays.
+/// Changes a string, in place if it is not shared. The expiry stays.
 fn rewrite(database: &mut Database, key: &Bytes, change: impl FnOnce(&mut BytesMut)) -> Result<(), Failure> {
     database.edit_or_create(key, |value: &mut Bytes| {
         let mut bytes =

@@ -26,7 +26,7 @@ use super::wire::Message;
 
 /// An endpoint that misbehaves by a script.
 ///
-/// What it adds goes out under names of its own, and whoever owns the endpoint never hears of it. What it leaves out is
+/// Work requests that it adds have their own ids, and the owner of the device connection never sees their completions. What it leaves out is
 /// replaced by a write of nothing, so that the owner's completions come as if it had been sent.
 pub(super) struct FaultyEndpoint {
     /// `Some` until drop.
@@ -118,7 +118,7 @@ impl FaultyEndpoint {
         Some(wr_id)
     }
 
-    /// A message of our own. `false`: there is no room for one.
+    /// Sends an added message. `false`: there is no room for it.
     fn add_message(&mut self, chain: &mut Vec<SendRequest>, bytes: &[u8]) -> bool {
         let local = self.stage(bytes);
         self.add(chain, local, SendOp::Send).is_some()
@@ -294,14 +294,14 @@ impl Drop for FaultyEndpoint {
     }
 }
 
-/// Room for one message that is added or changed, and how many: more than can be under way.
+/// Room for one message that is added or changed, and how many: more than can be in flight.
 const SLOT: u32 = 64;
 const SLOTS: u32 = 2048;
 
 /// How long a connection that is not to be closed outlives its owner.
 const KEPT_OPEN: Duration = Duration::from_secs(30);
 
-/// Tells our sends from the owner's, which count from 0.
+/// Distinguishes added sends from the owner's, which count from 0.
 const ADDED: u64 = 1 << 62;
 
 const POLL_BATCH: usize = 64;

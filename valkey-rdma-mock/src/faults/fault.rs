@@ -172,7 +172,7 @@ pub(super) const TABLE: &[Entry] = &[
     with(
         "PIECES",
         PIECES,
-        entry(F::ImmSplit, "imm-split", On::Data, "cuts it into so many announced pieces (legal)"),
+        entry(F::ImmSplit, "imm-split", On::Data, "cuts it into this number of announced pieces (legal)"),
     ),
     entry(
         F::WriteFirst,
@@ -186,7 +186,7 @@ pub(super) const TABLE: &[Entry] = &[
     with(
         "COUNT",
         PIECES,
-        entry(F::KeepaliveFlood, "keepalive-flood", On::Data, "sends so many keepalives after it"),
+        entry(F::KeepaliveFlood, "keepalive-flood", On::Data, "sends this number of keepalives after it"),
     ),
     entry(F::KeepaliveMissing, "keepalive-missing", On::Keepalive, "does not send it"),
     with("OPCODE", 0..=65535, entry(F::Opcode, "opcode", On::Data, "sends this opcode, unasked, before it")),

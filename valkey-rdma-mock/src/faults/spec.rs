@@ -19,7 +19,7 @@ pub struct Faults {
     happened: Arc<AtomicU64>,
 }
 
-/// Why a text is no script.
+/// Why a text is not a valid script.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
@@ -52,14 +52,14 @@ pub enum SpecError {
         /// The fault.
         name: &'static str,
     },
-    /// What stands behind the `@` says nothing.
-    #[error("`@{when}` is no moment: use `@3`, `@3..` or `@1/50`, counted from 1")]
+    /// The text behind the `@` is not a valid position.
+    #[error("invalid position `@{when}`: use `@3`, `@3..` or `@1/50`, counted from 1")]
     When {
         /// The text behind the `@`.
         when: String,
     },
-    /// The seed is none.
-    #[error("seed={seed} is no seed: a number from 0 to 18446744073709551615, once")]
+    /// The seed is not a number, or it is given twice.
+    #[error("invalid `seed={seed}`: give one number from 0 to 18446744073709551615")]
     Seed {
         /// The text.
         seed: String,
@@ -227,10 +227,10 @@ mod tests {
         assert!(error("register-late").contains("MS from 0 to 86400000"));
         assert!(error("imm-split=0").contains("from 1 to 500"));
         assert!(error("imm-over=3").contains("takes no value"));
-        assert!(error("imm-over@0").contains("no moment"));
-        assert!(error("imm-over@2/3").contains("no moment"));
-        assert!(error("imm-over,seed=x").contains("no seed"));
-        assert!(error("imm-over,seed=1,seed=2").contains("no seed"));
+        assert!(error("imm-over@0").contains("invalid position"));
+        assert!(error("imm-over@2/3").contains("invalid position"));
+        assert!(error("imm-over,seed=x").contains("invalid `seed="));
+        assert!(error("imm-over,seed=1,seed=2").contains("invalid `seed="));
     }
 
     #[test]

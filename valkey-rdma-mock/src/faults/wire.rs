@@ -42,7 +42,7 @@ pub(super) fn register(memory: wire::XferMemory) -> Message {
     ControlMessage::RegisterXferMemory(memory).encode()
 }
 
-/// The bytes that nobody may look at.
+/// The reserved bytes.
 pub(super) fn reserved(message: &mut Message) -> &mut [u8] {
     match opcode(message) {
         OPCODE_REGISTER_XFER_MEMORY => &mut message[2..16],

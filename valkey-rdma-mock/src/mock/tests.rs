@@ -93,7 +93,7 @@ async fn expire_heeds_its_conditions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn debug_sleep_stalls_everybody() {
+async fn debug_sleep_stalls_all_connections() {
     let mock = Arc::new(Mock::new());
     let start = Instant::now();
     let mut sleeper = Caller::new(&mock);

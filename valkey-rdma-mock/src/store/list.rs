@@ -55,7 +55,7 @@ impl List {
         Some(item)
     }
 
-    /// Replaces the item at `index`. `false`: there is none.
+    /// Replaces the item at `index`. `false`: no such item.
     pub(crate) fn set(&mut self, index: usize, item: Bytes) -> bool {
         let Some(old) = self.items.get_mut(index) else { return false };
         self.changes += 1;
