@@ -305,6 +305,7 @@ impl<H: Handler> Builder<H> {
     /// Requires this password, given with `AUTH` or `HELLO` as Valkey's clients do. Until then all commands but these,
     /// `QUIT` and `RESET` are answered with `-NOAUTH`, and the limits of [`Handler::trusts`] for clients that have not logged in
     /// hold. There is one user, `default`. The handler sees no command before the login.
+    /// The login itself is a [basic command](Handler::basics): if the handler takes `AUTH` and `HELLO` away, no client can log in.
     pub fn password(mut self, password: impl Into<Bytes>) -> Self {
         self.password = Some(password.into());
         self

@@ -44,7 +44,10 @@ counters! {
     WindowStalls, "window stalls", stats => stats.protocol.window_stalls;
     WindowStallMicros, "window stall us", stats =>
         u64::try_from(stats.protocol.window_stall_time.as_micros()).unwrap_or(u64::MAX);
-    BytesCopied, "bytes copied", stats => stats.device.copied_in + stats.device.copied_out;
+    BytesCopied, "bytes copied", stats => {
+        // What the client encodes straight into the send buffer is copied there from the command.
+        stats.device.copied_in + stats.device.filled_in_place + stats.device.copied_out
+    };
     BytesOut, "bytes out", stats => stats.protocol.bytes_sent;
     BytesIn, "bytes in", stats => stats.protocol.bytes_received;
 }

@@ -6,9 +6,12 @@
 //! however long it is frozen.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use valkey_rdma_transport::{Config, DeviceKind, Stream, TransportError};
@@ -52,7 +55,8 @@ impl DeviceConnects {
         // Earlier failures say nothing about this attempt.
         while let Some(ended) = connects.tasks.try_join_next() {
             if let Ok(outcome) = ended
-                && let Some(Ok(stream)) = take(&outcome)
+                && let Some(Ok(mut stream)) = take(&outcome)
+                && is_open(&mut stream)
             {
                 return Ok(stream);
             }
@@ -61,28 +65,27 @@ impl DeviceConnects {
             let renew = connects.begun.is_none_or(|begun| begun.elapsed() > RENEW_AFTER);
             let count = connects.tasks.len();
             if count == 0 || (renew && count < MAX_OUTSTANDING) {
-                let (config, awaited) = (config.clone(), Arc::downgrade(&shared));
+                let config = config.clone();
                 connects.begun = Some(Instant::now());
                 connects.tasks.spawn(async move {
                     let stream = Stream::connect(device, address, &config).await;
                     let outcome = Arc::new(Mutex::new(Some(stream)));
-                    let is_awaited = awaited.upgrade().is_some_and(|connects| connects.try_lock().is_err());
-                    if !is_awaited {
-                        let late = Arc::downgrade(&outcome);
-                        tokio::spawn(async move {
-                            sleep(KEPT_FOR).await;
-                            drop(late.upgrade().and_then(|outcome| take(&outcome)));
-                        });
-                    }
+                    // Several can succeed at once when a frozen server goes on; the attempt takes one of them.
+                    let late = Arc::downgrade(&outcome);
+                    tokio::spawn(async move {
+                        sleep(KEPT_FOR).await;
+                        drop(late.upgrade().and_then(|outcome| take(&outcome)));
+                    });
                     outcome
                 });
             }
             match connects.tasks.join_next().await {
-                Some(Ok(outcome)) => {
-                    if let Some(result) = take(&outcome) {
-                        return result;
-                    }
-                }
+                Some(Ok(outcome)) => match take(&outcome) {
+                    // An older connect failed. The newest may still succeed.
+                    Some(Err(_)) if !connects.tasks.is_empty() => {}
+                    Some(result) => return result,
+                    None => {}
+                },
                 Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                 // Its runtime has shut down: the next connect begins on the current one.
                 Some(Err(_)) | None => {}
@@ -99,6 +102,14 @@ impl DeviceConnects {
         addresses.push((address, Arc::clone(&connects)));
         connects
     }
+}
+
+/// Whether nothing has ended a connection that has carried no bytes yet: a Valkey server sends
+/// nothing before the first command.
+fn is_open(stream: &mut Stream) -> bool {
+    let mut buffer = [0];
+    let mut context = Context::from_waker(Waker::noop());
+    Pin::new(stream).poll_read(&mut context, &mut ReadBuf::new(&mut buffer)).is_pending()
 }
 
 fn take(outcome: &Mutex<Option<Result<Stream, TransportError>>>) -> Option<Result<Stream, TransportError>> {

@@ -19,6 +19,7 @@ pub(super) const TABLE: &[Entry] = &[
     row("hkeys", 2, Read, First, "Returns the names of all fields.", hkeys),
     row("hlen", 2, Read, First, "Returns the number of fields.", hlen),
     row("hmget", -3, Read, First, "Returns several fields.", hmget),
+    row("hmset", -4, Write, First, "Sets several fields.", hmset),
     row("hscan", -3, Read, First, "Returns fields in portions.", hscan),
     row("hset", -4, Write, First, "Sets fields.", hset),
     row("hsetnx", 4, Write, First, "Sets a field if it does not exist.", hsetnx),
@@ -31,6 +32,11 @@ fn hash<'a>(database: &'a Database, command: &Command) -> Result<Option<&'a Hash
 
 fn hset(context: &mut Context<'_>, command: &Command) -> Outcome {
     Ok(count(set_pairs(context, command, "hset")?))
+}
+
+fn hmset(context: &mut Context<'_>, command: &Command) -> Outcome {
+    set_pairs(context, command, "hmset")?;
+    Ok(Reply::OK)
 }
 
 fn set_pairs(context: &mut Context<'_>, command: &Command, name: &str) -> Result<usize, Failure> {

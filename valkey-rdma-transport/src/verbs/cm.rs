@@ -75,12 +75,8 @@ pub(super) unsafe fn poll_notice(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
             Err(error) => return Poll::Ready(Err(failed("rdma_get_cm_event")(error))),
             Ok(notice) => {
-                if let (EventKind::Contract(CmEvent::DeviceRemoved), Some(id)) = (notice.kind, notice.id) {
-                    // SAFETY: as above, and the identifier's device with it.
-                    if let Some(device) = unsafe { sys::id_device(id).map(|device| sys::device_name(device)) }
-                    {
-                        device_removal::release_removed_device(device);
-                    }
+                if let Some(device) = &notice.removed_device {
+                    device_removal::release_removed_device(device.clone());
                 }
                 return Poll::Ready(Ok(notice));
             }

@@ -330,6 +330,37 @@ async fn attempts_at_a_frozen_server_leave_few_connects_behind() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_several_connects_that_succeed_at_once_all_but_one_are_closed() {
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let config = TransportConfig::default();
+    let mut listener = Listener::bind(DeviceKind::Emulated, any, &config).await.expect("a free port");
+    let url = format!("emulated://{}?timeout=20s", listener.local_addr());
+    let connector = Connector::new(url.parse().expect("a good URL"), Config::default());
+    for _ in 0..5 {
+        connector.connect(Purpose::Shared).await.expect_err("frozen");
+    }
+    let accept = async {
+        let mut streams = Vec::new();
+        for _ in 0..3 {
+            streams.push(listener.accept().await.expect("a client"));
+        }
+        for stream in &mut streams {
+            stream.write_all(b"%0\r\n+OK\r\n+OK\r\n").await.expect("open");
+        }
+        streams
+    };
+    let (connected, streams) = tokio::join!(connector.connect(Purpose::Shared), accept);
+    let connected = connected.expect("connected");
+    let mut closed = 0;
+    for mut stream in streams {
+        // The one that is used has the client's HELLO to read.
+        closed += u32::from(stream.read(&mut [0; 64]).await.expect("closed in good order") == 0);
+    }
+    assert_eq!(closed, 2);
+    drop(connected);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_connection_that_comes_too_late_is_closed_unless_the_next_attempt_comes_soon() {
     let any = "127.0.0.1:0".parse().expect("an address");
     let config = TransportConfig::default();

@@ -5,10 +5,13 @@ use std::os::fd::RawFd;
 use std::ptr;
 use std::ptr::NonNull;
 
-use super::bindings::{self, rdma_cm_id, rdma_event_channel};
+use crate::device::CmEvent;
 
+use super::bindings::{self, rdma_cm_id, rdma_event_channel};
+use super::cm_id::id_device;
 use super::convert;
 use super::convert::EventKind;
+use super::device::device_name;
 use super::outcome::{non_null, or_errno};
 use super::system::set_nonblocking;
 
@@ -43,6 +46,8 @@ pub(in crate::verbs) struct CmNotice {
     pub(in crate::verbs) id: Option<NonNull<rdma_cm_id>>,
     /// What it means.
     pub(in crate::verbs) kind: EventKind,
+    /// The device's name, if the event says that the device was removed.
+    pub(in crate::verbs) removed_device: Option<String>,
 }
 
 /// Takes one event and acknowledges it at once: an event not acknowledged would block `rdma_destroy_id` for ever.
@@ -54,11 +59,19 @@ pub(in crate::verbs) unsafe fn get_cm_event(channel: NonNull<rdma_event_channel>
     or_errno(unsafe { bindings::rdma_get_cm_event(channel.as_ptr(), &mut event) })?;
     let event = non_null(event)?;
     // SAFETY: the event is ours until it is acknowledged below; we copy what we need.
-    let notice = unsafe {
+    let (id, kind) = unsafe {
         let event = event.as_ref();
-        CmNotice { id: NonNull::new(event.id), kind: convert::event_kind(event.event, event.status) }
+        (NonNull::new(event.id), convert::event_kind(event.event, event.status))
+    };
+    let removed_device = match (kind, id) {
+        // SAFETY: `rdma_destroy_id` waits for the acknowledgement of this event, so the identifier is live until then, and
+        // its device with it.
+        (EventKind::Contract(CmEvent::DeviceRemoved), Some(id)) => unsafe {
+            id_device(id).map(|device| device_name(device))
+        },
+        _ => None,
     };
     // SAFETY: acknowledged once, and not looked at again.
     or_errno(unsafe { bindings::rdma_ack_cm_event(event.as_ptr()) })?;
-    Ok(notice)
+    Ok(CmNotice { id, kind, removed_device })
 }
