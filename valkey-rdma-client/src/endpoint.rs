@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use valkey_rdma_resp::Protocol;
-use valkey_rdma_transport::Polling;
+use valkey_rdma_transport::{Config as TransportConfig, Polling};
 
 mod error;
 mod url;
@@ -239,7 +239,7 @@ impl Endpoint {
         self.timeout
     }
 
-    /// Receive buffer in bytes, if set.
+    /// Receive window in bytes, if set.
     #[must_use]
     pub fn rx_size(&self) -> Option<u32> {
         self.rx_size
@@ -282,6 +282,26 @@ impl Endpoint {
         } else {
             format!("{}:{}", self.host, self.port)
         }
+    }
+
+    /// The settings of a [`Stream`](valkey_rdma_transport::Stream) that this endpoint asks for: receive window, RDMA device, GID,
+    /// source address and polling. Everything else has its default.
+    pub fn transport_config(&self) -> TransportConfig {
+        let mut config = TransportConfig::default();
+        if let Some(bytes) = self.rx_size {
+            config.rx_size(bytes);
+        }
+        if let Some(name) = &self.device {
+            config.device(name);
+        }
+        if let Some(index) = self.gid {
+            config.gid_index(index);
+        }
+        if let Some(address) = self.source {
+            config.source(address);
+        }
+        config.polling(self.polling);
+        config
     }
 
     /// Checks values that the setters accept, and combinations.

@@ -37,7 +37,8 @@
 //!
 //! # Adding a fault
 //!
-//! A variant of [`Fault`], a row of the table beside it, and a `match` arm where its occasion comes up in `endpoint`.
+//! A variant of [`Fault`] and a row of the table beside it. Its effect where its occasion comes up (`endpoint`, `listener`),
+//! counted by `script.happened`.
 
 mod endpoint;
 mod fault;

@@ -11,7 +11,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
-use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, TransportError};
+use valkey_rdma_transport::{DeviceKind, TransportError};
 
 use super::device_connects::DeviceConnects;
 use super::io::{Io, Socket};
@@ -155,22 +155,9 @@ impl Connector {
         addresses: &[SocketAddr],
         deadline: &ConnectDeadline,
     ) -> Result<RawConnection, ConnectCause> {
-        let mut config = TransportConfig::default();
+        let mut config = self.endpoint.transport_config();
         // The endpoint's timeout applies around this; a connect that takes longer is kept for the next attempt.
         config.connect_timeout(ConnectDeadline::FOREVER).handshake_timeout(deadline.left());
-        if let Some(bytes) = self.endpoint.rx_size() {
-            config.rx_size(bytes);
-        }
-        if let Some(name) = self.endpoint.device() {
-            config.device(name);
-        }
-        if let Some(index) = self.endpoint.gid() {
-            config.gid_index(index);
-        }
-        if let Some(addr) = self.endpoint.source() {
-            config.source(addr);
-        }
-        config.polling(self.endpoint.polling());
         config.idle_timeout(self.config.keepalive_timeout.map(|limit| limit.max(SHORTEST_SILENCE)));
         config.stall_timeout(self.config.stall_timeout);
         let config = &config;

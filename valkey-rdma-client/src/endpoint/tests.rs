@@ -162,3 +162,12 @@ fn window_lengths_that_a_server_may_not_survive_are_refused_in_code_too() {
         assert_eq!(error.to_string(), text);
     }
 }
+
+#[test]
+fn every_option_of_the_transport_reaches_its_settings() {
+    let url = "rdma://10.0.0.7?rx_size=65536&device=mlx5_1&gid=3&source=10.0.0.9&poll=busy";
+    let settings = format!("{:?}", url.parse::<Endpoint>().expect("a good URL").transport_config());
+    for expected in ["65536", "mlx5_1", "Some(3)", "10.0.0.9", "Busy"] {
+        assert!(settings.contains(expected), "{expected} in {settings}");
+    }
+}

@@ -1,4 +1,4 @@
-//! [`InFlight`]: requests without a reply, in the order they were written.
+//! [`InFlight`]: requests without a reply, in order, with those of the batch that is being filled.
 
 use std::collections::VecDeque;
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use valkey_rdma_client::{
     Client, Config as ClientConfig, ConnectCause, Endpoint, Error, LostCause, Transport,
 };
-use valkey_rdma_transport::{Config, DeviceKind, SharedCq, Stream, TransportError};
+use valkey_rdma_transport::{DeviceKind, SharedCq, Stream, TransportError};
 
 use super::wire::{Lent, Wire};
 
@@ -205,18 +205,11 @@ async fn over_device(
     deadline: &Deadline,
 ) -> Result<Wire, ConnectCause> {
     let Target { endpoint, group, .. } = target;
-    let mut config = Config::default();
+    let mut config = endpoint.transport_config();
     config.connect_timeout(deadline.left());
     if let Some(group) = group {
         config.shared_cq(group).send_depth(SHALLOW).receive_depth(SHALLOW);
     }
-    if let Some(bytes) = endpoint.rx_size() {
-        config.rx_size(bytes);
-    }
-    if let Some(name) = endpoint.device() {
-        config.device(name);
-    }
-    config.polling(endpoint.polling());
     let config = &config;
     try_each(deadline, addresses, |address| async move {
         Stream::connect(kind, address, config).await.map(Wire::Device).map_err(|error| match error {

@@ -1,7 +1,7 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::{TcpListener, TcpSocket};
 use valkey_rdma_resp::Protocol;
-use valkey_rdma_transport::Listener;
+use valkey_rdma_transport::{Config as TransportConfig, Listener};
 
 use super::*;
 use crate::client::Client;
