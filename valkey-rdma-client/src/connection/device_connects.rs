@@ -7,12 +7,12 @@
 
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, ReadBuf};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 use valkey_rdma_transport::{Config, DeviceKind, Stream, TransportError};
 
@@ -33,13 +33,41 @@ pub(super) struct DeviceConnects {
 /// The connects to one address. Locked by the one attempt that waits for them.
 #[derive(Default)]
 struct Connects {
-    tasks: JoinSet<Outcome>,
+    tasks: JoinSet<Arc<Outcome>>,
     /// When the newest was begun.
     begun: Option<Instant>,
 }
 
-/// The result of a connect. Empty after it was kept too long.
-type Outcome = Arc<Mutex<Option<Result<Stream, TransportError>>>>;
+/// The result of a connect, until an attempt takes it or it was kept too long.
+struct Outcome {
+    result: Mutex<Option<Result<Stream, TransportError>>>,
+    /// The task that drops a connection which no attempt has taken in time.
+    expiry: OnceLock<AbortHandle>,
+}
+
+impl Outcome {
+    fn new(result: Result<Stream, TransportError>) -> Arc<Self> {
+        let is_connected = result.is_ok();
+        let outcome = Arc::new(Self { result: Mutex::new(Some(result)), expiry: OnceLock::new() });
+        if is_connected {
+            // Several can succeed at once when a frozen server goes on; the attempt takes one of them.
+            let late = Arc::downgrade(&outcome);
+            let expiry = tokio::spawn(async move {
+                sleep(KEPT_FOR).await;
+                drop(late.upgrade().and_then(|outcome| outcome.take()));
+            });
+            outcome.expiry.get_or_init(|| expiry.abort_handle());
+        }
+        outcome
+    }
+
+    fn take(&self) -> Option<Result<Stream, TransportError>> {
+        if let Some(expiry) = self.expiry.get() {
+            expiry.abort();
+        }
+        self.result.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
 
 impl DeviceConnects {
     /// Connects, or waits for an outstanding connect. Dropping the future leaves the connect to the next attempt;
@@ -55,7 +83,7 @@ impl DeviceConnects {
         // Earlier failures say nothing about this attempt.
         while let Some(ended) = connects.tasks.try_join_next() {
             if let Ok(outcome) = ended
-                && let Some(Ok(mut stream)) = take(&outcome)
+                && let Some(Ok(mut stream)) = outcome.take()
                 && is_open(&mut stream)
             {
                 return Ok(stream);
@@ -67,20 +95,12 @@ impl DeviceConnects {
             if count == 0 || (renew && count < MAX_OUTSTANDING) {
                 let config = config.clone();
                 connects.begun = Some(Instant::now());
-                connects.tasks.spawn(async move {
-                    let stream = Stream::connect(device, address, &config).await;
-                    let outcome = Arc::new(Mutex::new(Some(stream)));
-                    // Several can succeed at once when a frozen server goes on; the attempt takes one of them.
-                    let late = Arc::downgrade(&outcome);
-                    tokio::spawn(async move {
-                        sleep(KEPT_FOR).await;
-                        drop(late.upgrade().and_then(|outcome| take(&outcome)));
-                    });
-                    outcome
-                });
+                connects
+                    .tasks
+                    .spawn(async move { Outcome::new(Stream::connect(device, address, &config).await) });
             }
             match connects.tasks.join_next().await {
-                Some(Ok(outcome)) => match take(&outcome) {
+                Some(Ok(outcome)) => match outcome.take() {
                     // An older connect failed. The newest may still succeed.
                     Some(Err(_)) if !connects.tasks.is_empty() => {}
                     Some(result) => return result,
@@ -110,8 +130,4 @@ fn is_open(stream: &mut Stream) -> bool {
     let mut buffer = [0];
     let mut context = Context::from_waker(Waker::noop());
     Pin::new(stream).poll_read(&mut context, &mut ReadBuf::new(&mut buffer)).is_pending()
-}
-
-fn take(outcome: &Mutex<Option<Result<Stream, TransportError>>>) -> Option<Result<Stream, TransportError>> {
-    outcome.lock().unwrap_or_else(PoisonError::into_inner).take()
 }

@@ -325,14 +325,19 @@ impl Driver {
         self.in_flight.push(request, first_command_end, end);
     }
 
-    /// Ends the batch and encodes it: straight into the send buffer if possible, otherwise into the write buffer. Ready
-    /// when all of it was accepted by the stream.
+    /// Ends the batch and encodes it: straight into the send buffer if possible, otherwise into the write buffer, which
+    /// keeps large values of a [`BufferPool`](valkey_rdma_transport::BufferPool) where they are. Ready when all of it was
+    /// accepted by the stream.
     fn poll_end_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let batch = std::mem::take(&mut self.batch);
         let in_flight = &self.in_flight;
-        let written = self.raw.write_directly(cx, batch.bytes as usize, &mut |room| {
-            in_flight.unencoded().fold(0, |at, commands| at + commands.copy_to(&mut room[at..]))
-        });
+        let written = if in_flight.unencoded().any(Commands::has_shared_bytes) {
+            Ok(false)
+        } else {
+            self.raw.write_directly(cx, batch.bytes as usize, &mut |room| {
+                in_flight.unencoded().fold(0, |at, commands| at + commands.copy_to(&mut room[at..]))
+            })
+        };
         if let Ok(false) = written {
             in_flight.unencoded().for_each(|commands| self.raw.write_buffer.push_all(commands));
         }

@@ -136,6 +136,15 @@ impl Commands {
         }
     }
 
+    /// True if large bytes are shared. A stream that knows their memory sends them from where they lie, without a copy.
+    pub(crate) fn has_shared_bytes(&self) -> bool {
+        let is_shared = |part: &Bytes| part.len() >= SHARED_FROM;
+        match self {
+            Self::One(command) => command.encoded().1.iter().any(is_shared),
+            Self::Many(pipeline) => pipeline.encoded.parts.iter().any(is_shared),
+        }
+    }
+
     /// Length of the encoded commands in bytes.
     pub(crate) fn encoded_len(&self) -> usize {
         match self {
