@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use valkey_rdma_client::{Client, Error, ServerError, Value};
 
@@ -29,6 +29,9 @@ pub(super) struct Slot {
     generation: AtomicU64,
     /// The generation that must not be used any more, because replies do not arrive on it.
     silent: AtomicU64,
+    opened: Instant,
+    /// When the last reply arrived, to whichever task, in nanoseconds after `opened`.
+    progress: AtomicU64,
 }
 
 impl Slot {
@@ -36,6 +39,8 @@ impl Slot {
         Slot {
             client: Mutex::new(client),
             renewing: tokio::sync::Mutex::new(()),
+            opened: Instant::now(),
+            progress: AtomicU64::new(0),
             given_up: AtomicBool::new(false),
             generation: AtomicU64::new(1),
             silent: AtomicU64::new(0),
@@ -99,7 +104,7 @@ impl Slot {
 /// Sends requests over the connection in `slot` until none is left.
 pub(super) async fn work(run: Arc<Run>, share: Arc<Share>, slot: Arc<Slot>, commands: Arc<Commands>) {
     let (client, mut generation) = slot.current();
-    let mut task = Task { run: &run, share: &share, commands: &commands, client };
+    let mut task = Task { run: &run, share: &share, slot: &slot, commands: &commands, client };
     let mut timer = ReplyTimer::new(run.job.reply_timeout);
     loop {
         if !slot.is_usable(&task.client, generation) {
@@ -117,6 +122,7 @@ pub(super) async fn work(run: Arc<Run>, share: Arc<Share>, slot: Arc<Slot>, comm
 struct Task<'a> {
     run: &'a Run,
     share: &'a Share,
+    slot: &'a Slot,
     commands: &'a Commands,
     client: Client,
 }
@@ -136,12 +142,13 @@ impl Task<'_> {
     ) -> Result<(), NoReply> {
         let sent = self.run.now();
         let intended = intended.unwrap_or(sent);
+        // A task that sends again has its last reply.
+        self.progress(sent);
         let job = &self.run.job;
         if requests.end - requests.start == 1 && job.script.commands_per_request() == 1 {
             let (request, step) = (requests.start, job.script.request(requests.start).start);
             let command = self.commands.command(job, request, step).into_owned();
-            let begin = self.run.started + sent;
-            match timer.wait(|| begin, self.client.execute(command)).await {
+            match timer.wait(|| self.last_progress(), self.client.execute(command)).await {
                 Ok(Ok(value)) => self.settle(request, step, sent, intended, Ok(&value)),
                 Ok(Err(Error::Server(error))) => self.settle(request, step, sent, intended, Err(&error)),
                 Ok(Err(error)) => self.fail(request, step, &error),
@@ -172,17 +179,13 @@ impl Task<'_> {
             pipeline.push(self.commands.command(job, request, step));
         }
         let mut waiting = in_order();
-        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let progress = AtomicU64::new(nanos(sent));
         let sending = pipeline.send_each(|_, reply| {
             if let Some((request, step)) = waiting.next() {
                 self.settle(request, step, sent, intended, reply.as_ref());
-                progress.store(nanos(self.run.now()), Ordering::Relaxed);
+                self.progress(self.run.now());
             }
         });
-        let started = self.run.started;
-        let last = || started + Duration::from_nanos(progress.load(Ordering::Relaxed));
-        match timer.wait(last, sending).await {
+        match timer.wait(|| self.last_progress(), sending).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => {
                 for (request, step) in waiting {
@@ -198,6 +201,19 @@ impl Task<'_> {
                 Err(silent)
             }
         }
+    }
+
+    /// A reply has arrived on the connection at this time of the run.
+    fn progress(&self, at: Duration) {
+        let at = (self.run.started + at).saturating_duration_since(self.slot.opened);
+        let nanos = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
+        self.slot.progress.fetch_max(nanos, Ordering::Relaxed);
+    }
+
+    /// When the connection's last reply arrived, to whichever task. Large replies to others delay a reply and are no sign of
+    /// a silent server.
+    fn last_progress(&self) -> Instant {
+        self.slot.opened + Duration::from_nanos(self.slot.progress.load(Ordering::Relaxed))
     }
 
     /// Counts requests without a reply, the oldest of which is `request`.
