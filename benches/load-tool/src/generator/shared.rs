@@ -30,7 +30,7 @@ pub(super) struct Slot {
     /// The generation that must not be used any more, because replies do not arrive on it.
     silent: AtomicU64,
     opened: Instant,
-    /// When the last reply arrived, to whichever task, in nanoseconds after `opened`.
+    /// When the last reply arrived, for any task, in nanoseconds after `opened`.
     progress: AtomicU64,
 }
 
@@ -210,8 +210,8 @@ impl Task<'_> {
         self.slot.progress.fetch_max(nanos, Ordering::Relaxed);
     }
 
-    /// When the connection's last reply arrived, to whichever task. Large replies to others delay a reply and are no sign of
-    /// a silent server.
+    /// When the connection's last reply arrived, for any task: large replies for other tasks delay a reply although the
+    /// server is alive.
     fn last_progress(&self) -> Instant {
         self.slot.opened + Duration::from_nanos(self.slot.progress.load(Ordering::Relaxed))
     }
