@@ -18,8 +18,8 @@ use valkey_rdma_transport::{Config, DeviceKind, Stream, TransportError};
 
 /// The most outstanding connects to one address.
 const MAX_OUTSTANDING: usize = 3;
-/// When the newest connect is older than this, another is begun, up to the limit: the route to the server may have
-/// changed.
+/// An attempt that finds the newest connect older than this begins another, up to the limit: the route to the server may
+/// have changed.
 const RENEW_AFTER: Duration = Duration::from_secs(15);
 /// How long a connection that was established after its attempt had timed out is kept for the next attempt.
 const KEPT_FOR: Duration = Duration::from_secs(10);
@@ -70,8 +70,9 @@ impl Outcome {
 }
 
 impl DeviceConnects {
-    /// Connects, or waits for an outstanding connect. Dropping the future leaves the connect to the next attempt;
-    /// dropping `self` abandons it to the transport, which completes it in the background.
+    /// Connects, or waits for an outstanding connect. Attempts at one address wait for each other. Dropping the future
+    /// leaves the connect to the next attempt; dropping `self` abandons it to the transport, which completes it in the
+    /// background.
     pub(super) async fn connect(
         &self,
         device: DeviceKind,
