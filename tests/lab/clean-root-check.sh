@@ -3,9 +3,9 @@
 set -euo pipefail
 [ ! -e /usr/include/infiniband ] || { echo "${0##*/}: RDMA headers in here: this root is not clean" >&2; exit 1; }
 
-./dev demo
+# Unoptimised: what counts is that it builds. The lab builds optimised programs.
+VALKEY_RDMA_DEMO_PROFILE=dev ./dev demo
 
-# Unoptimised: what counts is that it builds.
 tools=(valkey-rdma-mock valkey-rdma-benchmark valkey-rdma-conformance)
 cargo build --quiet --locked -p valkey-rdma-client -p valkey-rdma-server "${tools[@]/#/-p}"
 

@@ -80,7 +80,7 @@ inside='
     done
     ip link set lo up 2>/dev/null || true
     exec chroot "$root" /usr/bin/env -i HOME=/root LANG=C.UTF-8 CARGO_HOME=/cargo CARGO_NET_OFFLINE=true \
-        CARGO_TARGET_DIR=/target PATH="$toolchain/bin:/usr/sbin:/usr/bin:/sbin:/bin" \
+        CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_TARGET_DIR=/target PATH="$toolchain/bin:/usr/sbin:/usr/bin:/sbin:/bin" \
         /bin/bash -c "cd \"\$0\" && exec \"\$@\"" "$top" "$@"
 '
 scratch=$(mktemp -d)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The lab's whole suite, to be run inside it: the transport's tests and hostile peers on kernel verbs, the proofs that
-# connections leave nothing behind, the conformance suite against our own programs, then every client against every server.
+# The suite of the lab's first machine, to be run inside it: the transport's tests and hostile peers on kernel verbs, the proofs that
+# connections leave nothing behind, the conformance suite against our own programs.
 #
 # usage: suite.sh PROGRAMS TEST_BINARY...     PROGRAMS is the folder of the workspace's built programs
 set -uo pipefail
@@ -15,6 +15,7 @@ echo 8 >/proc/sys/vm/nr_hugepages
 
 # The client's tests against both real servers, over RDMA. Half a gibibyte takes minutes here. 8.1.1 does not survive it
 # when it ends a connection itself (spec/peers.md): what makes it do that is left out.
+# shellcheck disable=SC2317 # called by `part`
 real_servers() {
     local client
     client=$(dirname "$0")/client.sh
@@ -23,32 +24,52 @@ real_servers() {
 }
 
 failed=0
+times=()
+
+# part TITLE COMMAND...: a failed one does not stop the next.
+part() {
+    local begin=$SECONDS verdict=passed
+    "${@:2}" || { verdict=FAILED; failed=1; }
+    times+=("$(printf '%5d s  %-6s  %s' $((SECONDS - begin)) "$verdict" "$1")")
+}
+
+# Those that need a device are ignored elsewhere; here they are the point. One at a time: the device is slow.
+# The rules of a shared queue need no device, and every order of their steps takes minutes here.
+# shellcheck disable=SC2317 # called by `part`
+device_test() {
+    "$1" --include-ignored --test-threads=1 --skip tcp:: --skip unix:: --skip demux::
+}
+
+declare -A shared
 for test in "$@"; do
+    name=${test##*/}
+    name=${name%-*}
     # What is about the emulated device alone shows nothing new here.
-    case ${test##*/} in
-        emulated_* | flood-* | wakeups-*) continue ;;
-        client-*) real_servers "$test" || failed=1; continue ;;
+    case $name in
+        emulated_* | flood | wakeups) continue ;;
+        client) part "client, real servers" real_servers "$test"; continue ;;
     esac
-    # Those that need a device are ignored elsewhere; here they are the point. One at a time: the device is slow.
-    # The rules of a shared queue need no device, and every order of their steps takes minutes here.
-    "$test" --include-ignored --test-threads=1 --skip tcp:: --skip unix:: --skip demux:: || failed=1
-    # Once more with completion queues that connections share.
-    case ${test##*/} in
-        device_contract-* | device_leaks-* | stream-* | listener-*)
-            VALKEY_RDMA_TEST_SHARE=1 "$test" --include-ignored --test-threads=1 --skip tcp:: --skip unix:: || failed=1
+    part "$name" device_test "$test"
+    # Once more with completion queues that connections share. That is the same code in the build that links rdma-core.
+    case $name in
+        device_contract | device_leaks | stream | listener)
+            [ -z "${shared[$name]:-}" ] || continue
+            shared[$name]=yes
+            VALKEY_RDMA_TEST_SHARE=1 part "$name, shared queues" device_test "$test"
             ;;
     esac
 done
 # Our mock and our load tool, rule by rule; what others do is in spec/conformance.md.
 export VALKEY_RDMA_BIN=$programs
-"$(dirname "$0")/conformance.sh" mock --hostile --patience 15 || failed=1
-"$(dirname "$0")/conformance.sh" client-ours --patience 90 || failed=1
-"$(dirname "$0")/mock.sh" "$programs" || failed=1
+here=$(dirname "$0")
+part "conformance, mock" "$here/conformance.sh" mock --hostile --patience 15
+part "conformance, load tool" "$here/conformance.sh" client-ours --patience 90
+part "real clients, our servers" "$here/mock.sh" "$programs"
+part "C and Python over file descriptors" "$here/c-abi.sh" "$programs/libvalkey_rdma.so"
+part "clients of other languages, through the gateway" "$here/gateway-clients.sh" "$VALKEY_RDMA_LAB_DIR"
 # Far from full size, which takes half an hour: what grows with connections shows with these too.
-VALKEY_RDMA_LAB_CHURN=${VALKEY_RDMA_LAB_CHURN:-200} VALKEY_RDMA_LAB_HELD=${VALKEY_RDMA_LAB_HELD:-50} \
-    "$programs/valkey-rdma-lab-proofs" || failed=1
-# Last, because it ends by removing the device. All combinations take some 18 minutes.
-interop=("$programs/valkey-rdma-interop")
-[ -n "${VALKEY_RDMA_LAB_EVERY:-}" ] || interop+=(--brief)
-"${interop[@]}" || failed=1
+export VALKEY_RDMA_LAB_CHURN=${VALKEY_RDMA_LAB_CHURN:-200} VALKEY_RDMA_LAB_HELD=${VALKEY_RDMA_LAB_HELD:-50}
+part "proofs" "$programs/valkey-rdma-lab-proofs"
+echo "== where the lab's time went"
+printf '%s\n' "${times[@]}"
 exit "$failed"

@@ -97,7 +97,7 @@ fn every_cited_clause_exists() {
 }
 
 #[test]
-fn every_conformance_case_has_a_name_of_its_own_and_cites_a_clause_that_exists() {
+fn every_conformance_case_has_a_unique_name_and_cites_a_clause_that_exists() {
     let clauses = clauses();
     let server: Vec<_> = server::cases().map(|case| (case.id, case.clause)).collect();
     let client: Vec<_> = client::CASES.iter().map(|case| (case.id, case.clause)).collect();

@@ -66,7 +66,8 @@ fn the_load_tool_reaches_a_mock_in_another_process_and_every_reply_is_right() {
 #[test]
 fn a_mock_that_is_killed_under_load_is_a_lost_connection() {
     let mut mock = Mock::start();
-    let mut tool = benchmark(&mock.url, &["-t", "ping", "-n", "100000000", "-c", "2", "-q"]);
+    let mut tool =
+        benchmark(&mock.url, &["-t", "ping", "-n", "100000000", "-c", "2", "-q", "--reply-timeout", "2"]);
     // Connected, logged in and under load.
     wait_until("the load", LIMIT, || mock.commands() > 1000);
     mock.child.kill();

@@ -36,7 +36,7 @@ async fn peer() -> Peer {
     let device = match endpoint.transport() {
         Transport::Rdma => DeviceKind::Verbs,
         Transport::Emulated => DeviceKind::Emulated,
-        other => panic!("{url}: {other} is no RDMA device"),
+        other => panic!("{url}: {other} is not an RDMA device"),
     };
     let host = endpoint.host().parse().expect("VALKEY_RDMA_TEST_URL has an address");
     Peer { url, device, addr: SocketAddr::new(host, endpoint.port()), _mock: mock }

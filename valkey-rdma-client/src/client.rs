@@ -21,7 +21,7 @@ use crate::endpoint::{Endpoint, Transport};
 use crate::error::{Error, LostCause};
 use crate::multiplexer::PushHook;
 use crate::multiplexer::{Multiplexer, ReconnectPolicy};
-use crate::multiplexer::{Replies, ReplySink, Request};
+use crate::multiplexer::{Replies, ReplySink, Request, reply_channel};
 use crate::resp::Command;
 use crate::resp::EncodedPipeline;
 use crate::resp::{Commands, Reply};
@@ -101,8 +101,8 @@ impl Client {
 
     /// Connects over streams that `dialer` returns: Unix sockets, TLS, a tunnel. The dialer is called for every
     /// connection, also after a lost one. Of the endpoint, only login, database, protocol and timeout are used, and
-    /// host and port in error texts. A stream is read on the connection task. It is written there or, if one caller
-    /// uses the connection alone, on the thread of that caller, always within the runtime of this call.
+    /// host and port in error texts. A stream is read on the connection task. It is written there or, if nothing
+    /// is in flight, on the thread of a caller, always within the runtime of this call.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), valkey_rdma_client::Error> {
@@ -213,12 +213,11 @@ impl Client {
         if let Some(refusal) = command.shared_refusal() {
             return Err(refusal.into());
         }
-        let (sender, reply) = oneshot::channel();
+        let (sender, reply) = reply_channel();
         let limit = self.limit(&command);
         let multiplexer = self.multiplexer();
-        let mut request = Some(Request::new(Commands::One(command), ReplySink::One(sender), limit));
-        multiplexer.try_send(&mut request)?;
-        if let Some(request) = request.take() {
+        let request = Request::new(Commands::One(command), ReplySink::One(sender), limit);
+        if let Some(request) = multiplexer.try_send(request)? {
             multiplexer.send_when_room(request).await?;
         }
         Ok(multiplexer.receive(reply).await??)
@@ -339,10 +338,8 @@ impl Client {
         let limit = commands.limit().or(self.config().command_timeout);
         let (sender, answer) = oneshot::channel();
         let multiplexer = self.multiplexer();
-        let mut request =
-            Some(Request::new(Commands::Many(commands), ReplySink::Many(sender, replies), limit));
-        multiplexer.try_send(&mut request)?;
-        if let Some(request) = request.take() {
+        let request = Request::new(Commands::Many(commands), ReplySink::Many(sender, replies), limit);
+        if let Some(request) = multiplexer.try_send(request)? {
             multiplexer.send_when_room(request).await?;
         }
         multiplexer.receive(answer).await

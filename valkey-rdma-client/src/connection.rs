@@ -12,7 +12,5 @@ mod write_buffer;
 
 pub(crate) use self::connect::Connector;
 pub(crate) use self::idle_pool::IdlePool;
-pub(crate) use self::io::Io;
-#[cfg(test)]
-pub(crate) use self::io::Socket;
+pub(crate) use self::io::{Io, Socket};
 pub(crate) use self::raw::{Outstanding, RawConnection};

@@ -82,6 +82,7 @@
 //! | blocking commands | [`Client::blocking_command`] |
 //! | values of many megabytes | [`Client::get_into`], [`Client::stream_reply`], [`Client::stream_argument`] |
 //! | anything else that changes a connection | [`Client::dedicated`] |
+//! | bytes of your own RESP, without a login | [`Dialer`] |
 //!
 //! [`Cache`] keeps values on the client and drops each one when the server reports that it changed.
 //!
@@ -128,7 +129,7 @@
 //! # How it works
 //! One task per connection drives the stream. Callers pass encoded commands to it through a bounded queue. It writes
 //! waiting commands in batches, reads at the same time, and delivers each reply to the oldest unanswered request. A
-//! caller that uses the connection alone writes its command directly. A call that is dropped keeps its place in the
+//! caller that finds nothing in flight writes its command directly. A call that is dropped keeps its place in the
 //! order of replies. When the connection is lost, the same task reconnects, and the queue outlives both connections.
 #![forbid(unsafe_code)]
 
@@ -139,6 +140,7 @@ mod client;
 mod config;
 mod connection;
 mod dedicated;
+mod dialer;
 mod endpoint;
 mod error;
 mod multiplexer;
@@ -157,6 +159,7 @@ pub use cache::{Cache, CacheStats, Invalidation, Invalidations};
 pub use client::Client;
 pub use config::{Backoff, Config};
 pub use dedicated::Dedicated;
+pub use dialer::{ByteStream, Dialer};
 pub use endpoint::{Endpoint, EndpointError, Transport};
 pub use error::{
     AbortedTransaction, ConnectCause, ConnectError, Error, Fate, LostCause, LostConnection, TimedOut,

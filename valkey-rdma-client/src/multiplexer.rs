@@ -8,14 +8,17 @@ mod in_flight;
 mod inline;
 mod queue;
 mod reply_buffer;
+mod reply_slot;
 mod request;
 mod state;
+mod submit;
 mod task;
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub(crate) use self::handle::Multiplexer;
 pub(crate) use self::reply_buffer::ReplyBuffer;
+pub(crate) use self::reply_slot::channel as reply_channel;
 pub(crate) use self::request::{Replies, ReplySink, Request};
 pub(crate) use self::state::{Push, PushHook};
 pub(crate) use self::task::ReconnectPolicy;

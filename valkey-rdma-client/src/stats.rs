@@ -137,6 +137,10 @@ pub struct Counters {
     pub retries: u64,
     /// Requests that timed out.
     pub timeouts: u64,
+    /// Polls of the connection tasks while connected. Polls per batch show what waking them costs.
+    pub driver_polls: u64,
+    /// Those polls that neither sent nor received anything.
+    pub empty_driver_polls: u64,
 }
 
 impl Counters {
@@ -149,6 +153,8 @@ impl Counters {
         self.reconnects += other.reconnects;
         self.retries += other.retries;
         self.timeouts += other.timeouts;
+        self.driver_polls += other.driver_polls;
+        self.empty_driver_polls += other.empty_driver_polls;
     }
 }
 

@@ -56,17 +56,16 @@ impl Cost {
 }
 
 #[tokio::test]
-async fn sixteen_commands_that_wait_together_are_one_work_request_under_one_doorbell() {
+async fn sixteen_tasks_that_are_answered_together_send_their_next_commands_together() {
     let (client, _server) = connected().await;
-    // From here on nobody has the connection for itself.
-    cost(&client, 16, 1).await;
-    let cost = cost(&client, 16, 1).await;
-    assert_eq!((cost.work_requests, cost.doorbells, cost.events), (1, 1, 1), "{cost:?}");
+    let cost = cost(&client, 16, 10).await;
+    // The very first command leaves alone, so that there are two groups.
+    assert!(cost.work_requests <= 2 * 10 && cost.doorbells == cost.work_requests, "{cost:?}");
 }
 
-/// Who has the connection for itself does not wait for others, which may never come.
+/// A caller that finds nothing in flight does not wait for others, which may never come.
 #[tokio::test]
-async fn after_a_single_caller_the_first_of_sixteen_leaves_at_once_and_the_others_together() {
+async fn the_first_of_sixteen_leaves_at_once_and_the_others_together() {
     let (client, _server) = connected().await;
     let cost = cost(&client, 16, 1).await;
     assert_eq!((cost.work_requests, cost.doorbells), (2, 2), "{cost:?}");

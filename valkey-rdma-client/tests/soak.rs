@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use valkey_rdma_client::{Backoff, Client, Command, Config, Endpoint, Error, Fate};
@@ -254,7 +255,7 @@ fn main() -> ExitCode {
         .skip(1)
         .filter(|argument| argument.contains("://") || !argument.starts_with("--"))
         .collect();
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let runtime = Runtime::new().expect("a runtime");
     let outcome = match &arguments[..] {
         [url, tasks, seconds, restarts, ..] if url.contains("://") => {
             let server: Vec<_> = env::args().skip(5).collect();
@@ -265,7 +266,10 @@ fn main() -> ExitCode {
                 _ => Err("usage: soak URL TASKS SECONDS RESTARTS SERVER [ARGUMENTS...]".to_owned()),
             }
         }
-        _ => runtime.block_on(small()),
+        _ => {
+            let one_thread = Builder::new_current_thread().enable_all().build().expect("a runtime");
+            [runtime, one_thread].iter().try_for_each(|runtime| runtime.block_on(small()))
+        }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -4,12 +4,16 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
+use foldhash::HashMap;
 use tokio::time::Instant;
 use valkey_rdma_transport::Monitor;
 
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Pusher;
-use valkey_rdma_server::{Peer, Protocol, Transport};
+use valkey_rdma_server::{Peer, Protocol, Reply, Transport};
+
+/// Clients by number.
+pub(super) type Clients = HashMap<u64, Client>;
 
 /// One connection.
 pub(super) struct Client {
@@ -60,6 +64,19 @@ pub(super) enum Replies {
     SkipNext,
     /// Not to this one.
     Skip,
+}
+
+impl Replies {
+    /// The reply, if it may be sent.
+    pub(super) fn let_through(&mut self, reply: Reply) -> Reply {
+        *self = match self {
+            Self::On => return reply,
+            Self::Off => Self::Off,
+            Self::SkipNext => Self::Skip,
+            Self::Skip => Self::On,
+        };
+        Reply::Sequence(Vec::new())
+    }
 }
 
 impl Client {

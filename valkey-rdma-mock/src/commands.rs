@@ -26,13 +26,12 @@ mod transactions;
 use std::sync::LazyLock;
 
 use bytes::Bytes;
+use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 
 use crate::args::lowercase;
-use crate::client::Replies;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::state::State;
 use valkey_rdma_resp::integer;
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Protocol;
@@ -83,30 +82,33 @@ use Keys::{All, AllButLast, Counted, EverySecond, First, FirstTwo, None as NoKey
 use Kind::{Admin, Read, Write};
 
 /// All commands by name and in its order, with the group that `COMMAND DOCS` names.
-static COMMANDS: LazyLock<IndexMap<&'static str, (&'static str, &'static Entry)>> = LazyLock::new(|| {
-    let groups = [
-        ("connection", client::TABLE),
-        ("connection", connection::TABLE),
-        ("generic", expiry::TABLE),
-        ("scripting", functions::TABLE),
-        ("hash", hashes::TABLE),
-        ("generic", keys::TABLE),
-        ("list", lists::TABLE),
-        ("pubsub", pubsub::TABLE),
-        ("server", server::TABLE),
-        ("set", sets::TABLE),
-        ("sorted-set", sorted_ranges::TABLE),
-        ("sorted-set", sorted_sets::TABLE),
-        ("stream", stream_groups::TABLE),
-        ("stream", streams::TABLE),
-        ("string", strings::TABLE),
-        ("transactions", transactions::TABLE),
-    ];
-    let rows = groups.into_iter().flat_map(|(group, table)| table.iter().map(move |entry| (group, entry)));
-    let mut commands: IndexMap<_, _> = rows.map(|(group, entry)| (entry.name, (group, entry))).collect();
-    commands.sort_keys();
-    commands
-});
+static COMMANDS: LazyLock<IndexMap<&'static str, (&'static str, &'static Entry), RandomState>> =
+    LazyLock::new(|| {
+        let groups = [
+            ("connection", client::TABLE),
+            ("connection", connection::TABLE),
+            ("generic", expiry::TABLE),
+            ("scripting", functions::TABLE),
+            ("hash", hashes::TABLE),
+            ("generic", keys::TABLE),
+            ("list", lists::TABLE),
+            ("pubsub", pubsub::TABLE),
+            ("server", server::TABLE),
+            ("set", sets::TABLE),
+            ("sorted-set", sorted_ranges::TABLE),
+            ("sorted-set", sorted_sets::TABLE),
+            ("stream", stream_groups::TABLE),
+            ("stream", streams::TABLE),
+            ("string", strings::TABLE),
+            ("transactions", transactions::TABLE),
+        ];
+        let rows =
+            groups.into_iter().flat_map(|(group, table)| table.iter().map(move |entry| (group, entry)));
+        let mut commands: IndexMap<_, _, _> =
+            rows.map(|(group, entry)| (entry.name, (group, entry))).collect();
+        commands.sort_keys();
+        commands
+    });
 
 /// Commands that a connection may run before it has authenticated.
 const BEFORE_AUTH: [&str; 4] = ["auth", "hello", "quit", "reset"];
@@ -164,9 +166,10 @@ fn admit(context: &mut Context<'_>, command: &Command) -> Result<Admitted, Failu
     if !entry.takes(command) {
         return Err(Failure::wrong_arity(entry.name));
     }
+    let now = context.state.now;
     let client = context.client();
     client.last_command = entry.name;
-    client.last_seen = tokio::time::Instant::now();
+    client.last_seen = now;
     client.commands += 1;
     if !client.authenticated && !BEFORE_AUTH.contains(&entry.name) {
         return Err(Failure::NOT_AUTHENTICATED);
@@ -197,24 +200,6 @@ fn call(context: &mut Context<'_>, entry: &'static Entry, command: &Command) -> 
         context.state.tracking.remember(context.client, entry.keys.of(command).into_iter());
     }
     reply
-}
-
-/// Lets through the reply that `CLIENT REPLY` allows.
-pub(super) fn suppress(state: &mut State, client: u64, reply: Reply) -> Reply {
-    let Some(client) = state.clients.get_mut(&client) else { return reply };
-    let nothing = Reply::Sequence(Vec::new());
-    match client.replies {
-        Replies::On => reply,
-        Replies::Off => nothing,
-        Replies::SkipNext => {
-            client.replies = Replies::Skip;
-            nothing
-        }
-        Replies::Skip => {
-            client.replies = Replies::On;
-            nothing
-        }
-    }
 }
 
 impl Entry {

@@ -1,7 +1,5 @@
 //! What a command's function gets.
 
-use std::time::Duration;
-
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use valkey_rdma_server::{Peer, Reply};
@@ -21,7 +19,7 @@ pub(crate) struct Context<'a> {
     /// Set by a command that has to wait. Its reply is not sent then.
     pub(crate) wait: Option<Wait>,
     /// Set by a command that stalls the whole server before its reply.
-    pub(crate) stall_for: Option<Duration>,
+    pub(crate) stalled_until: Option<Instant>,
 }
 
 /// How long a command waits for its answer.

@@ -5,8 +5,7 @@ use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bytes::Bytes;
-use tokio::sync::RwLock;
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep_until};
 
 use crate::client::Client;
 use crate::commands;
@@ -44,14 +43,12 @@ use valkey_rdma_server::{Handler, Peer};
 pub struct Mock {
     /// Each session holds a clone to remove its client when it ends.
     state: Arc<Mutex<State>>,
-    /// Commands hold it shared while they run. `DEBUG SLEEP` holds it exclusively.
-    stall: RwLock<()>,
 }
 
 impl Mock {
     /// Creates an empty mock without a password.
     pub fn new() -> Self {
-        Self { state: Arc::new(Mutex::new(State::new())), stall: RwLock::new(()) }
+        Self { state: Arc::new(Mutex::new(State::new())) }
     }
 
     /// Requires `AUTH password` before any other command. An empty password turns this off.
@@ -62,6 +59,23 @@ impl Mock {
 
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+
+    /// Locks the state for a command, as soon as no `DEBUG SLEEP` stalls it.
+    async fn state_for_command(&self) -> MutexGuard<'_, State> {
+        loop {
+            let until = {
+                let mut state = self.state();
+                match state.stalled_until {
+                    Some(until) if until > Instant::now() => until,
+                    _ => {
+                        state.stalled_until = None;
+                        return state;
+                    }
+                }
+            };
+            sleep_until(until).await;
+        }
     }
 
     /// Waits for the reply to a command that blocks. The wait also ends at its deadline, and when the server shuts down.
@@ -82,9 +96,8 @@ impl Mock {
             () = peer.stopping() => Some(Reply::error("UNBLOCKED the server is shutting down")),
             () = deadline => None,
         };
-        // `DEBUG SLEEP` delays timeouts too.
-        let _not_stalled = if unanswered.is_none() { Some(self.stall.read().await) } else { None };
-        let mut state = self.state();
+        // `DEBUG SLEEP` delays timeouts too, but not the end of the server.
+        let mut state = if unanswered.is_none() { self.state_for_command().await } else { self.state() };
         // The reply may have come between the deadline and the lock.
         let reply = wait.answer.try_recv().ok();
         let waiter = state.waiters.remove(client);
@@ -121,40 +134,36 @@ impl Handler for Mock {
     }
 
     async fn call(&self, peer: &mut Peer, session: &mut Session, command: Command) -> Reply {
-        let (reply, wait, stall_for) = {
-            // Usually free. `try_read` then avoids the fair queue of `read`.
-            let _not_stalled = match self.stall.try_read() {
-                Ok(guard) => guard,
-                Err(_) => self.stall.read().await,
-            };
-            let mut state = self.state();
+        let (reply, wait, stalled_until) = {
+            let mut state = self.state_for_command().await;
             let mut context = Context {
                 state: &mut state,
                 peer,
                 client: session.id,
                 in_transaction: false,
                 wait: None,
-                stall_for: None,
+                stalled_until: None,
             };
             let reply = commands::run(&mut context, &command);
-            let (wait, stall_for) = (context.wait, context.stall_for);
-            if let Some(client) = state.clients.get(&session.id) {
-                session.authenticated = client.authenticated;
+            let (wait, stalled_until) = (context.wait, context.stalled_until);
+            let Some(client) = state.clients.get_mut(&session.id) else { return reply };
+            session.authenticated = client.authenticated;
+            if wait.is_none() && stalled_until.is_none() {
+                return client.replies.let_through(reply);
             }
-            if wait.is_none() && stall_for.is_none() {
-                return commands::suppress(&mut state, session.id, reply);
-            }
-            (reply, wait, stall_for)
+            (reply, wait, stalled_until)
         };
-        if let Some(duration) = stall_for {
-            let _alone = self.stall.write().await;
-            tokio::time::sleep(duration).await;
+        if let Some(until) = stalled_until {
+            sleep_until(until).await;
         }
         let reply = match wait {
             Some(wait) => self.wait(peer, session.id, wait).await,
             None => reply,
         };
-        commands::suppress(&mut self.state(), session.id, reply)
+        match self.state().clients.get_mut(&session.id) {
+            Some(client) => client.replies.let_through(reply),
+            None => reply,
+        }
     }
 
     /// The mock answers all of Valkey's commands itself.

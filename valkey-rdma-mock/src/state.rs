@@ -1,13 +1,13 @@
 //! The state that all connections share, behind one lock: as in Valkey, one command runs at a time.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::client::Client;
+use crate::client::Clients;
 use crate::config::Settings;
 use crate::failure::Failure;
 use crate::functions::Functions;
@@ -21,12 +21,16 @@ use valkey_rdma_server::Reply;
 pub(super) struct State {
     pub(super) databases: Vec<Database>,
     pub(super) settings: Settings,
-    pub(super) clients: BTreeMap<u64, Client>,
+    pub(super) clients: Clients,
     pub(super) subscriptions: Subscriptions,
     pub(super) tracking: Tracking,
     pub(super) waiters: Waiters,
     pub(super) functions: Functions,
     pub(super) clock: Clock,
+    /// When the command that runs began.
+    pub(super) now: Instant,
+    /// No command runs before this.
+    pub(super) stalled_until: Option<Instant>,
     /// Clients with watched keys.
     pub(super) watchers: BTreeSet<u64>,
     pub(super) clients_seen: u64,
@@ -42,9 +46,10 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Milliseconds since 1970.
-    pub(super) fn now(&self) -> i64 {
-        self.started_at + i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX / 2)
+    /// `instant` in milliseconds since 1970.
+    fn milliseconds(&self, instant: Instant) -> i64 {
+        let since = instant.saturating_duration_since(self.started);
+        self.started_at + (since.as_secs() * 1000 + u64::from(since.subsec_millis())) as i64
     }
 }
 
@@ -64,12 +69,14 @@ impl State {
         Self {
             databases: (0..DATABASES).map(|_| Database::default()).collect(),
             settings: Settings::default(),
-            clients: BTreeMap::new(),
+            clients: Clients::default(),
             subscriptions: Subscriptions::default(),
             tracking: Tracking::default(),
             waiters: Waiters::default(),
             functions: Functions::default(),
+            now: clock.started,
             clock,
+            stalled_until: None,
             watchers: BTreeSet::new(),
             clients_seen: 0,
             commands_run: 0,
@@ -79,7 +86,8 @@ impl State {
 
     /// Removes the keys that have expired.
     pub(super) fn catch_up(&mut self) {
-        let now = self.clock.now();
+        self.now = Instant::now();
+        let now = self.clock.milliseconds(self.now);
         for database in &mut self.databases {
             database.set_now(now);
         }

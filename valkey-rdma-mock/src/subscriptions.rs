@@ -1,10 +1,10 @@
 //! Which clients are subscribed to which channels.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use bytes::Bytes;
 
-use crate::client::Client;
+use crate::client::{Client, Clients};
 use crate::glob;
 use valkey_rdma_server::Reply;
 
@@ -52,7 +52,7 @@ impl Subscriptions {
         kind: Channel,
         channel: &Bytes,
         message: &Bytes,
-        clients: &BTreeMap<u64, Client>,
+        clients: &Clients,
     ) -> usize {
         // Messages wait for their readers, so they must not pin the publisher's read buffer.
         let (channel, message) = (crate::store::keep(channel), crate::store::keep(message));

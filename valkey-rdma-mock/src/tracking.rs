@@ -1,10 +1,10 @@
 //! Client-side caching: which clients get an invalidation message when a key changes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use bytes::Bytes;
 
-use crate::client::Client;
+use crate::client::{Client, Clients};
 use valkey_rdma_server::{Protocol, Reply};
 
 /// Which keys were read by clients with `CLIENT TRACKING ON`.
@@ -72,7 +72,7 @@ impl Tracking {
     }
 
     /// Sends invalidations for keys that have changed.
-    pub(crate) fn changed(&mut self, keys: &BTreeSet<Bytes>, clients: &BTreeMap<u64, Client>) {
+    pub(crate) fn changed(&mut self, keys: &BTreeSet<Bytes>, clients: &Clients) {
         if self.flushed {
             return;
         }
@@ -86,7 +86,7 @@ impl Tracking {
     }
 
     /// Sends invalidations of all keys.
-    pub(crate) fn flush(&mut self, clients: &BTreeMap<u64, Client>) {
+    pub(crate) fn flush(&mut self, clients: &Clients) {
         *self = Self { flushed: true, ..Self::default() };
         for client in clients.values() {
             invalidate(client, Reply::NullArray);

@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 
-use support::{Wire, mock, start, wires};
+use support::{Wire, mock, start, until, wires};
 use valkey_rdma_mock::{Limits, Mock};
 
 /// Runs a dialogue against a fresh mock.
@@ -309,7 +309,7 @@ async fn a_client_is_killed() {
         }
     }
     // They are forgotten a moment after they see the end.
-    while !{
+    until("they are forgotten", async || {
         killer.send("INFO clients\r\n").await;
         let mut text = String::new();
         while !text.contains("pubsub_clients") {
@@ -317,7 +317,8 @@ async fn a_client_is_killed() {
         }
         killer.line().await;
         text.contains("connected_clients:1\n")
-    } {}
+    })
+    .await;
     killer
         .dialogue(&[("PUBSUB NUMSUB news", "*2\r\n$4\r\nnews\r\n:0\r\n"), ("RPUSH nothing x", ":1\r\n")])
         .await;

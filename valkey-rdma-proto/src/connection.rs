@@ -184,7 +184,7 @@ impl Connection {
             }
             _ if self.is_closed() => Ok(()),
             (kind, Outcome::Failed(status)) => self.handle_failure(kind, status),
-            (WrKind::Receive(slot), Outcome::Received { len }) => {
+            (WrKind::Receive(slot), Outcome::Received { len } | Outcome::ReceivedWithImm { len, .. }) => {
                 self.take_receive(slot);
                 self.handle_message(len, message)
             }
@@ -288,7 +288,7 @@ impl Connection {
     /// If `len` exceeds what [`readable`](Self::readable) returned.
     pub fn consume(&mut self, len: u32) {
         self.rx.consume(len);
-        self.rotate();
+        self.offer_next_buffer();
     }
 
     /// Returns the next work for the device, or `None` if there is none for now. Post consecutive sends with one

@@ -38,7 +38,7 @@ pub struct Slice {
 pub struct SendRequest {
     /// The completion carries the same id.
     pub wr_id: WrId,
-    /// The bytes to send.
+    /// The bytes to send; for a read, where the peer's bytes go.
     pub local: Slice,
     /// The operation.
     pub op: SendOp,
@@ -51,6 +51,11 @@ pub struct SendRequest {
 pub enum SendOp {
     /// A message into the peer's next posted receive.
     Send,
+    /// The same, with a number in the peer's completion. The protocol sends none.
+    SendWithImm {
+        /// The number in the peer's completion, in host order; the device puts it on the wire big-endian.
+        imm: u32,
+    },
     /// Bytes into the peer's memory. The peer is not notified.
     Write {
         /// Address in the peer's memory.
@@ -67,12 +72,19 @@ pub enum SendOp {
         /// The number in the peer's completion, in host order; the device puts it on the wire big-endian.
         imm: u32,
     },
+    /// Bytes out of the peer's memory. The peer is not notified. The protocol reads nothing.
+    Read {
+        /// Address in the peer's memory.
+        addr: u64,
+        /// The peer's key for it.
+        rkey: u32,
+    },
 }
 
 impl SendOp {
     /// Returns whether this operation uses up one of the peer's posted receives.
     pub fn consumes_receive(&self) -> bool {
-        !matches!(self, SendOp::Write { .. })
+        !matches!(self, SendOp::Write { .. } | SendOp::Read { .. })
     }
 }
 
@@ -97,13 +109,20 @@ pub struct Completion {
 /// The outcome of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// A signalled send was acknowledged by the peer, and with it every send posted before it.
+    /// A signalled send was acknowledged by the peer, and with it every send posted before it. Of a read, the bytes have
+    /// arrived.
     Sent,
-    /// A SEND of `len` bytes arrived in the receive's buffer. An immediate sent with it is ignored
-    /// (spec clause M-3).
+    /// A SEND of `len` bytes arrived in the receive's buffer.
     Received {
         /// Length of the message in bytes.
         len: u32,
+    },
+    /// The same, sent with an immediate, which the protocol ignores (spec clause M-3).
+    ReceivedWithImm {
+        /// Length of the message in bytes.
+        len: u32,
+        /// The immediate, in host order.
+        imm: u32,
     },
     /// A WRITE_WITH_IMM arrived: the last write carried `byte_len` bytes, the immediate is `imm` (host order).
     /// The receive's buffer is untouched.

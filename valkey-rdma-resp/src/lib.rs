@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | server | bytes -> [`Parser`] -> [`Command`] | [`Reply`] -> [`encode()`] -> [`Output`] -> bytes |
 //! | client | bytes -> [`Decoder`] -> [`Value`] | [`put_header`] and the arguments |
+//! | proxy | bytes -> [`CommandScanner`] -> the same bytes | bytes -> [`FrameScanner`] -> the same bytes |
 //!
 //! ```
 //! use bytes::Buf;
@@ -29,9 +30,11 @@
 #![forbid(unsafe_code)]
 
 mod command;
+mod command_scanner;
 mod convert;
 mod decoder;
 mod encode;
+mod frame_scanner;
 mod inline;
 pub mod integer;
 mod line;
@@ -44,9 +47,11 @@ mod server_error;
 mod value;
 
 pub use command::Command;
+pub use command_scanner::{CommandScanner, inline_words, words};
 pub use convert::{FromValue, UnexpectedReply};
 pub use decoder::{Decoder, Header, MAX_DEPTH, MAX_LINE, MAX_MEMBERS, MAX_STRING};
 pub use encode::{double, encode};
+pub use frame_scanner::{FrameScanner, Scanned};
 pub use line::put_header;
 pub use output::Output;
 pub use parser::{CommandError, Parser, Room};

@@ -23,6 +23,27 @@ pub struct Output {
 }
 
 impl Output {
+    /// Whether it has memory to append to.
+    #[inline]
+    pub fn has_buffer(&self) -> bool {
+        self.tail.capacity() > 0
+    }
+
+    /// Takes the memory that pieces are copied into, if nothing waits in it, so that idle connections share one buffer. The
+    /// next piece allocates, unless [`set_buffer`](Self::set_buffer) comes first.
+    #[inline]
+    pub fn take_buffer(&mut self) -> Option<Vec<u8>> {
+        (self.has_buffer() && self.tail.is_empty()).then(|| std::mem::take(&mut self.tail))
+    }
+
+    /// Gives memory to append to. It must be empty, and replaces memory without waiting pieces only.
+    #[inline]
+    pub fn set_buffer(&mut self, buffer: Vec<u8>) {
+        if self.tail.is_empty() && buffer.is_empty() {
+            self.tail = buffer;
+        }
+    }
+
     /// Appends a copy of `bytes`.
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) {
@@ -131,6 +152,21 @@ mod tests {
             sent.retain(|byte| *byte != b'!');
             assert!(sent == expected, "step {step}");
         }
+    }
+
+    #[test]
+    fn memory_is_given_away_when_everything_is_sent() {
+        let mut output = Output::default();
+        output.set_buffer(Vec::with_capacity(100));
+        output.put(b"hello");
+        assert_eq!(output.take_buffer(), None);
+        output.set_buffer(Vec::with_capacity(1));
+        output.advance(4);
+        assert_eq!((output.take_buffer(), output.chunk()), (None, &b"o"[..]));
+        output.advance(1);
+        assert_eq!(output.take_buffer().map(|buffer| buffer.capacity()), Some(100));
+        assert!(!output.has_buffer());
+        assert_eq!(output.take_buffer(), None);
     }
 
     #[test]

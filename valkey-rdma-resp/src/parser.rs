@@ -114,6 +114,34 @@ impl Parser {
         Room::Buffer(&mut self.buffer)
     }
 
+    /// Whether it has memory to read into.
+    #[inline]
+    #[must_use]
+    pub fn has_buffer(&self) -> bool {
+        self.buffer.capacity() > 0
+    }
+
+    /// Takes the memory that input is read into, if nothing received is in it, so that idle connections share one buffer. The
+    /// next [`room`](Self::room) allocates, unless [`set_buffer`](Self::set_buffer) comes first. `None`, too, if a command that
+    /// was returned still holds a part of it: then the memory goes with that command.
+    #[inline]
+    pub fn take_buffer(&mut self) -> Option<BytesMut> {
+        // The arguments of a command that has arrived in part stay together, however slowly the others come.
+        if !self.buffer.is_empty() || self.missing > 0 {
+            return None;
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.try_reclaim(READ_BUFFER).then_some(buffer)
+    }
+
+    /// Gives memory to read into. It must be empty, and replaces memory without received input only.
+    #[inline]
+    pub fn set_buffer(&mut self, buffer: BytesMut) {
+        if self.buffer.is_empty() && buffer.is_empty() {
+            self.buffer = buffer;
+        }
+    }
+
     /// Bytes received and not yet returned as commands.
     #[must_use]
     pub fn pending(&self) -> usize {
@@ -268,17 +296,17 @@ impl Large {
 }
 
 /// Most words in one command. Our choice: Valkey accepts up to 2^31 - 1 from a client that has logged in.
-const MAX_WORDS: usize = 1024 * 1024;
+pub(crate) const MAX_WORDS: usize = 1024 * 1024;
 
 /// Most words in a command of a client that is not trusted, and most bytes in one of them: Valkey's limits before the login.
 const MAX_UNTRUSTED_WORDS: usize = 10;
 const MAX_UNTRUSTED_WORD_LEN: usize = 16 * 1024;
 
 /// Longest header or inline command, in bytes: Valkey's `PROTO_INLINE_MAX_SIZE`.
-const MAX_LINE: usize = 64 * 1024;
+pub(crate) const MAX_LINE: usize = 64 * 1024;
 
 /// `\r\n`.
-const LINE_END: usize = 2;
+pub(crate) const LINE_END: usize = 2;
 
 /// Bytes that an idle connection keeps for reading. Twice [`Command::LARGE`], so that an argument just below that length
 /// fits together with its neighbours.

@@ -16,7 +16,7 @@ use crate::peer::Peer;
 /// | `AUTH [user] password` | checks [`Builder::password`](crate::Builder::password) |
 /// | `PING [message]`, `ECHO message` | `PONG`, or the message |
 /// | `QUIT` | `OK`, then closes |
-/// | `RESET` | forgets protocol, name and login; the handler's session stays |
+/// | `RESET` | forgets protocol, name and login; then [`Handler::reset`](crate::Handler::reset) |
 /// | `SELECT index` | `OK` for 0: there is one database |
 /// | `CLIENT ID\|GETNAME\|SETNAME\|SETINFO` | as Valkey does; other subcommands are left to the handler |
 /// | `COMMAND`, `COMMAND COUNT\|DOCS\|LIST\|INFO` | an empty list, or 0 |

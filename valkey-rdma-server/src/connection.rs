@@ -1,7 +1,7 @@
 //! One connection: receive commands, run them, send replies.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -19,7 +19,8 @@ use crate::basics::{NOAUTH, is_for_strangers};
 use crate::handler::Handler;
 use crate::limits::Limits;
 use crate::peer::Peer;
-use crate::push::{End, Pusher};
+use crate::push::{End, Inbox, Pusher};
+use crate::spare;
 
 /// Drives one connection over any byte stream.
 ///
@@ -78,7 +79,6 @@ where
     /// Serves until the peer leaves, `QUIT`s or breaks the protocol, or until `stop`: then the commands that have arrived
     /// whole are still run and answered. Returns when the stream is closed.
     pub(crate) async fn serve(mut self, stop: CancellationToken) -> Result<(), ConnectionError> {
-        self.link.pusher.set_limit(self.link.push_limit);
         let outcome = self.run(stop).await;
         if outcome.is_err() {
             // The first error is the cause; a second one adds nothing.
@@ -88,7 +88,7 @@ where
     }
 
     async fn run(&mut self, stop: CancellationToken) -> Result<(), ConnectionError> {
-        let mut stop = pin!(stop.cancelled_owned());
+        let mut stopped = pin!(stop.clone().cancelled_owned());
         let mut stopping = false;
         loop {
             let turn = self.run_commands().await?;
@@ -102,12 +102,17 @@ where
                 continue;
             }
             tokio::select! {
-                () = &mut stop, if !stopping => stopping = true,
+                // In this order, so that a command costs one look at the token.
+                biased;
                 moved = self.link.exchange_in_time() => moved?,
+                () = &mut stopped, if !stopping => {}
             }
+            // A peer that sends without a pause hides neither the stop nor other tasks.
+            stopping = stopping || stop.is_cancelled();
+            consume_budget().await;
         }
         // No message follows the last reply.
-        self.link.pusher.refuse();
+        self.link.inbox.refuse();
         self.link.deliver_output().await?;
         self.link.stream.shutdown().await?;
         self.link.linger().await;
@@ -138,6 +143,7 @@ where
             };
             self.link.protocol = self.peer.protocol();
             self.link.never_idle = self.peer.is_never_idle();
+            spare::lend_output(&mut self.link.output);
             encode(&reply, self.link.protocol, &mut self.link.output);
         }
         Ok(Turn::Over)
@@ -152,6 +158,9 @@ where
             return Ok(Some(NOAUTH));
         }
         if let Some(reply) = handler.basics(peer, session, &command) {
+            if command.is("RESET") && !matches!(reply, Reply::Error(_)) {
+                handler.reset(peer, session);
+            }
             return Ok(Some(reply));
         }
         if !peer.authenticated {
@@ -186,7 +195,7 @@ struct Link<S> {
     idle_timeout: Option<Duration>,
     output: Output,
     output_high_water: usize,
-    pusher: Pusher,
+    inbox: Inbox,
     push_limit: usize,
     /// The protocol of messages.
     protocol: Protocol,
@@ -206,7 +215,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             idle_timeout: limits.idle_timeout,
             output: Output::default(),
             output_high_water: limits.output_high_water,
-            pusher,
+            inbox: Inbox::new(pusher, limits.push_limit),
             push_limit: limits.push_limit,
             protocol: Protocol::Resp2,
             never_idle: false,
@@ -250,12 +259,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             self.at_end = read? == 0;
             moved = true;
         }
-        let notified = if self.has_room() { self.pusher.poll_ready(cx) } else { self.pusher.poll_end(cx) };
-        if moved || notified.is_ready() { Poll::Ready(Ok(())) } else { Poll::Pending }
+        let notified = if self.has_room() { self.inbox.poll_ready(cx) } else { self.inbox.poll_end(cx) };
+        if moved || notified.is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        spare::take_back(&mut self.parser, &mut self.output);
+        Poll::Pending
     }
 
     /// Reads once. 0 is the end of the stream.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        spare::lend_input(&mut self.parser);
         match self.parser.room() {
             Room::Buffer(buffer) => pin!(self.stream.read_buf(buffer)).poll(cx),
             Room::Argument(mut argument) => pin!(self.stream.read_buf(&mut argument)).poll(cx),
@@ -268,7 +282,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
 
     /// Appends the messages for this connection to its replies, while there is room.
     fn take_messages(&mut self) -> Result<(), ConnectionError> {
-        match self.pusher.end() {
+        if !self.inbox.is_pending() {
+            return Ok(());
+        }
+        match self.inbox.end() {
             Some(End::Closed) => return Err(ConnectionError::Closed),
             Some(End::TooManyMessages) => {
                 return Err(ConnectionError::PushLimit { limit: self.push_limit });
@@ -276,8 +293,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
             None => {}
         }
         while self.has_room()
-            && let Some(message) = self.pusher.take()
+            && let Some(message) = self.inbox.take()
         {
+            spare::lend_output(&mut self.output);
             encode(&message, self.protocol, &mut self.output);
         }
         Ok(())
@@ -295,7 +313,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     /// Ready when everything is written and flushed.
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.output.has_remaining() {
-            let len = ready!(pin!(self.stream.write_buf(&mut self.output)).poll(cx))?;
+            let mut pieces = [IoSlice::new(&[]); PIECES_AT_ONCE];
+            let count = self.output.chunks_vectored(&mut pieces);
+            let stream = Pin::new(&mut self.stream);
+            let len = match &pieces[..count] {
+                [piece] => ready!(stream.poll_write(cx, piece))?,
+                pieces => ready!(stream.poll_write_vectored(cx, pieces))?,
+            };
+            self.output.advance(len);
             if len == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -346,15 +371,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Link<S> {
     }
 }
 
-/// Pushers of this connection report from now on that it has ended.
-impl<S> Drop for Link<S> {
-    fn drop(&mut self) {
-        self.pusher.close();
-    }
-}
-
 /// [`Limits::input_limit`] of a peer that is not trusted (valkey `src/networking.c`, `readToQueryBuf`).
 const UNTRUSTED_INPUT_LIMIT: usize = 1024 * 1024;
+
+/// Pieces of the output in one write. Most of them are large, so more would hardly save writes.
+const PIECES_AT_ONCE: usize = 16;
 
 /// How long a peer may take to close its side after ours.
 const LINGER: Duration = Duration::from_secs(1);

@@ -20,6 +20,14 @@ pub enum BindError {
         /// The system's error.
         source: io::Error,
     },
+    /// The threads of [`Builder::threads`](crate::Builder::threads) could not be started.
+    #[error("cannot start {count} threads")]
+    Threads {
+        /// How many were asked for.
+        count: usize,
+        /// The system's error.
+        source: io::Error,
+    },
     /// The RDMA device refused an address, or there is no such device.
     #[error(transparent)]
     Rdma(#[from] TransportError),

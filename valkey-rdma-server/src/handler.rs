@@ -85,6 +85,15 @@ pub trait Handler: Send + Sync + 'static {
         basics::answer_basic(peer, command)
     }
 
+    /// Forgets what this client has begun, such as a transaction or subscriptions. Called when the [basics](Self::basics) have
+    /// answered its `RESET` without an error. Default: the session stays unchanged.
+    ///
+    /// A connection pool sends `RESET` before it lends a connection to somebody else, so a handler whose session has state
+    /// that one user must not leave to the next needs this.
+    fn reset(&self, peer: &mut Peer, session: &mut Self::Session) {
+        let _ = (peer, session);
+    }
+
     /// Whether the peer may use the memory that [`Limits`](crate::Limits) allow. Called before each command. Default: yes.
     ///
     /// A handler with its own login returns `false` until the peer has logged in. Until then, Valkey's limits for clients that
@@ -114,6 +123,10 @@ impl<H: Handler> Handler for Arc<H> {
 
     fn basics(&self, peer: &mut Peer, session: &mut Self::Session, command: &Command) -> Option<Reply> {
         H::basics(self, peer, session, command)
+    }
+
+    fn reset(&self, peer: &mut Peer, session: &mut Self::Session) {
+        H::reset(self, peer, session);
     }
 
     fn trusts(&self, session: &Self::Session) -> bool {

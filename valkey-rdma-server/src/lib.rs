@@ -30,6 +30,7 @@
 //!
 //! - `examples/counter.rs` is a whole server with a command and state, over TCP and RDMA.
 //! - [`Limits`] bound what one client, and all of them together, may use. The defaults are Valkey's.
+//! - [`Builder::threads`] spreads the connections over several processors.
 //! - [`Pusher`] sends messages to a client at any time: the base of publish/subscribe.
 //! - The crate `valkey-rdma-mock` has a handler that behaves like a small Valkey, for tests.
 //!
@@ -51,6 +52,8 @@ mod peer;
 mod push;
 mod refused;
 mod server;
+mod spare;
+mod workers;
 
 pub use basics::answer_basic;
 pub use error::BindError;

@@ -10,17 +10,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::{self, AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error, info_span, warn};
-use valkey_rdma_transport::{Listener, Monitor, TransportError};
+use valkey_rdma_transport::{DeviceKind, Listener, Monitor, TransportError};
 
 use crate::connection::{Connection, ConnectionError};
 use crate::handler::Handler;
 use crate::limits::Limits;
 use crate::peer::{Peer, Transport};
 use crate::refused::{Cause, Refusals};
+use crate::workers::{Worker, Workers};
 
 /// A bound listener of some kind.
 pub(crate) trait Accept: Send + 'static {
@@ -39,8 +41,12 @@ pub(crate) trait Accept: Send + 'static {
     /// Waits for the next client.
     fn incoming(&mut self) -> impl Future<Output = Result<Self::Incoming, Self::Error>> + Send;
 
-    /// Accepts it. From here on the connection costs memory.
-    fn open(incoming: Self::Incoming) -> Result<Accepted<Self::Stream>, Self::Error>;
+    /// Accepts it, in the runtime of the worker if there is one. From here on the connection costs memory.
+    fn open(
+        &self,
+        incoming: Self::Incoming,
+        worker: Option<&Worker>,
+    ) -> Result<Accepted<Self::Stream>, Self::Error>;
 }
 
 /// The scope of a failed accept.
@@ -60,6 +66,8 @@ pub(crate) struct Accepted<S> {
     pub(crate) remote: SocketAddr,
     pub(crate) local: SocketAddr,
     pub(crate) rdma: Option<Monitor>,
+    /// The runtime that serves it. `None`: the listener's.
+    pub(crate) runtime: Option<Handle>,
 }
 
 /// State shared by the listeners of one server.
@@ -74,6 +82,7 @@ pub(crate) struct Shared<H> {
     refusing: Arc<Semaphore>,
     pub(crate) refusals: Arc<Refusals>,
     last_id: AtomicU64,
+    workers: Workers,
 }
 
 impl<H: Handler> Shared<H> {
@@ -82,6 +91,7 @@ impl<H: Handler> Shared<H> {
         limits: Limits,
         password: Option<Bytes>,
         stop: CancellationToken,
+        workers: Workers,
     ) -> Self {
         let free = Arc::new(Semaphore::new(limits.max_connections.min(Semaphore::MAX_PERMITS)));
         Self {
@@ -93,6 +103,7 @@ impl<H: Handler> Shared<H> {
             refusing: Arc::new(Semaphore::new(REFUSED_AT_ONCE)),
             refusals: Arc::default(),
             last_id: AtomicU64::new(0),
+            workers,
         }
     }
 
@@ -160,7 +171,13 @@ async fn accept<L: Accept, H: Handler>(
                     debug!(addr = %listener.local_addr(), "rejected without a reply: too many connections");
                     continue;
                 };
-                L::open(incoming).map(|accepted| (accepted, admission))
+                let worker = shared.workers.next();
+                let opened = {
+                    let _entered = worker.map(Worker::enter);
+                    listener.open(incoming, worker)
+                };
+                let runtime = worker.map(|worker| worker.runtime().clone());
+                opened.map(|accepted| (Accepted { runtime, ..accepted }, admission))
             }
             Err(error) => Err(error),
         };
@@ -197,15 +214,17 @@ fn admit<S, H>(
 {
     let peer = shared.peer(transport, &accepted);
     let span = info_span!("connection", id = peer.id(), %transport, peer = %peer.addr());
+    let runtime = accepted.runtime.unwrap_or_else(Handle::current);
     match admission {
         Admission::Serve(permit) => {
-            connections.spawn(serve(accepted.stream, peer, shared.clone(), permit).instrument(span));
+            let serve = serve(accepted.stream, peer, shared.clone(), permit).instrument(span);
+            connections.spawn_on(serve, &runtime);
         }
         Admission::Refuse(permit) => {
             if shared.refusals.count(Cause::TooManyConnections) {
                 span.in_scope(|| warn!("refused: too many connections; more are logged at debug level"));
             }
-            connections.spawn(refuse(accepted.stream, permit).instrument(span));
+            connections.spawn_on(refuse(accepted.stream, permit).instrument(span), &runtime);
         }
     }
 }
@@ -295,14 +314,23 @@ impl Accept for TcpListener {
         self.accept().await
     }
 
-    fn open((stream, remote): (TcpStream, SocketAddr)) -> io::Result<Accepted<TcpStream>> {
+    fn open(
+        &self,
+        (stream, remote): (TcpStream, SocketAddr),
+        worker: Option<&Worker>,
+    ) -> io::Result<Accepted<TcpStream>> {
+        let stream = match worker {
+            // The runtime that waits for its bytes changes.
+            Some(_) => TcpStream::from_std(stream.into_std()?)?,
+            None => stream,
+        };
         // Replies that belong together are written at once; waiting for more would only delay them. This fails if the peer
         // is gone already; its connection will notice.
         if let Err(error) = stream.set_nodelay(true) {
             debug!(%error, peer = %remote, "cannot set TCP_NODELAY");
         }
         let local = stream.local_addr()?;
-        Ok(Accepted { stream, remote, local, rdma: None })
+        Ok(Accepted { stream, remote, local, rdma: None, runtime: None })
     }
 }
 
@@ -336,11 +364,18 @@ impl Accept for Listener {
         self.request().await
     }
 
-    fn open(request: Self::Incoming) -> Result<Accepted<Self::Stream>, TransportError> {
+    fn open(
+        &self,
+        mut request: Self::Incoming,
+        worker: Option<&Worker>,
+    ) -> Result<Accepted<Self::Stream>, TransportError> {
+        if let Some(worker) = worker.filter(|_| self.device() == DeviceKind::Verbs) {
+            request.shared_cq(&worker.shared_cq);
+        }
         let stream = request.accept()?;
         let (remote, local, rdma) = (stream.peer_addr(), stream.local_addr(), Some(stream.monitor()));
         // A connection always reads, so the stream needs no task.
-        Ok(Accepted { stream: stream.into_inline(), remote, local, rdma })
+        Ok(Accepted { stream: stream.into_inline(), remote, local, rdma, runtime: None })
     }
 }
 

@@ -21,6 +21,7 @@ use crate::limits::Limits;
 use crate::listener::{Accept, Shared, accept_until, report};
 use crate::peer::Transport;
 use crate::refused::{Refusals, Refused};
+use crate::workers::Workers;
 
 /// A running server. [`shutdown`](Self::shutdown) lets connections finish; dropping the server closes them at once.
 ///
@@ -60,6 +61,7 @@ pub struct Builder<H> {
     listen_on: Vec<Address>,
     limits: Limits,
     password: Option<Bytes>,
+    threads: usize,
 }
 
 /// An address to listen on.
@@ -82,7 +84,7 @@ pub struct Listening {
 impl Server {
     /// Builds a server that runs `handler`'s commands.
     pub fn builder<H: Handler>(handler: H) -> Builder<H> {
-        Builder { handler, listen_on: Vec::new(), limits: Limits::default(), password: None }
+        Builder { handler, listen_on: Vec::new(), limits: Limits::default(), password: None, threads: 0 }
     }
 
     /// The addresses that the server listens on, in the order asked for.
@@ -302,6 +304,32 @@ impl<H: Handler> Builder<H> {
         self
     }
 
+    /// Serves the connections on `count` threads of the server. Default 0: on the runtime that [`start`](Self::start) is
+    /// called in.
+    ///
+    /// Each connection stays on the thread that has the fewest when it arrives, with the handler's calls for it. Over kernel
+    /// verbs, the connections of a thread share completion queues ([`SharedCq`](valkey_rdma_transport::SharedCq)). Accepting
+    /// goes on in the runtime of `start`, so that it delays no command.
+    ///
+    /// Use it if one thread's processor is the limit: one thread less than there are processors is a good start. Each
+    /// thread's runtime is tokio's of one thread, which wakes no other thread for a command as the default runtime does. A call
+    /// of the handler that blocks its thread delays the other connections of that thread. Tasks that the handler starts with
+    /// `tokio::spawn` end with the server.
+    ///
+    /// ```
+    /// # use valkey_rdma_mock::Mock;
+    /// # use valkey_rdma_server::Server;
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// let server = Server::builder(Mock::new()).tcp("127.0.0.1:0".parse().unwrap()).threads(2).start().await?;
+    /// # server.shutdown().await;
+    /// # Ok::<_, valkey_rdma_server::BindError>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn threads(mut self, count: usize) -> Self {
+        self.threads = count;
+        self
+    }
+
     /// Requires this password, given with `AUTH` or `HELLO` as Valkey's clients do. Until then all commands but these,
     /// `QUIT` and `RESET` are answered with `-NOAUTH`, and the limits of [`Handler::trusts`] for clients that have not logged in
     /// hold. There is one user, `default`. The handler sees no command before the login.
@@ -315,14 +343,17 @@ impl<H: Handler> Builder<H> {
     ///
     /// # Errors
     ///
-    /// [`BindError`] if one of the addresses cannot be listened on. The listeners before it are closed again.
+    /// [`BindError`] if one of the addresses cannot be listened on, or a thread cannot be started. The listeners before it are
+    /// closed again.
     pub async fn start(self) -> Result<Server, BindError> {
         if self.listen_on.is_empty() {
             return Err(BindError::NoListener);
         }
         let drain_timeout = self.limits.drain_timeout;
         let stop = CancellationToken::new();
-        let shared = Shared::new(Arc::new(self.handler), self.limits, self.password, stop.clone());
+        let workers = Workers::start(self.threads)
+            .map_err(|source| BindError::Threads { count: self.threads, source })?;
+        let shared = Shared::new(Arc::new(self.handler), self.limits, self.password, stop.clone(), workers);
         let mut server = Server {
             registry: Registry(Arc::default()),
             last_id: 0,

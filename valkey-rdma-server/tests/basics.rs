@@ -75,6 +75,41 @@ async fn connection_commands_are_answered_for_the_handler() {
     }
 }
 
+/// Counts the commands of each connection since its `RESET`.
+struct Counting;
+
+impl Handler for Counting {
+    type Session = i64;
+
+    fn session(&self, _peer: &Peer) -> i64 {
+        0
+    }
+
+    async fn call(&self, _peer: &mut Peer, seen: &mut i64, _command: Command) -> Reply {
+        *seen += 1;
+        Reply::Integer(*seen)
+    }
+
+    fn reset(&self, _peer: &mut Peer, seen: &mut i64) {
+        *seen = 0;
+    }
+}
+
+#[tokio::test]
+async fn reset_reaches_the_session_of_the_handler() {
+    let server = start(std::sync::Arc::new(Counting), &Limits::default()).await;
+    for wire in &mut wires(&server).await {
+        wire.dialogue(&[
+            ("GET k", ":1\r\n"),
+            ("RESET now", "-ERR wrong number of arguments for 'reset' command\r\n"),
+            ("GET k", ":2\r\n"),
+            ("reset", "+RESET\r\n"),
+            ("GET k", ":1\r\n"),
+        ])
+        .await;
+    }
+}
+
 /// Answers `PING` itself, and leaves the other basics to the library, or answers none at all.
 struct Own {
     all: bool,

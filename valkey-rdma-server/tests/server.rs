@@ -58,15 +58,6 @@ async fn a_server_without_listeners_is_an_error() {
     assert!(matches!(Server::builder(Mock::new()).start().await, Err(BindError::NoListener)));
 }
 
-#[cfg(not(feature = "verbs"))]
-#[tokio::test]
-async fn a_device_that_is_not_built_in_is_an_error() {
-    let config = TransportConfig::default();
-    let error =
-        Server::builder(Mock::new()).rdma(DeviceKind::Verbs, localhost(), &config).start().await.unwrap_err();
-    assert!(error.to_string().contains("no `verbs` device"), "{error}");
-}
-
 #[tokio::test]
 async fn one_connection_too_many_is_refused_with_a_reply() {
     let server = start(Mock::new(), Limits::default().max_connections(2)).await;

@@ -27,7 +27,7 @@ functions=(
 )
 # What the header's inline functions (ibv_post_send, ibv_post_recv, ibv_poll_cq, ibv_req_notify_cq) and our own code name
 # beside the parameters of the functions.
-types=(ibv_send_wr ibv_recv_wr ibv_wc ibv_port_attr ibv_port_state ibv_access_flags ibv_send_flags ibv_qp_attr_mask)
+types=(ibv_send_wr ibv_recv_wr ibv_wc ibv_port_attr ibv_port_state ibv_access_flags ibv_send_flags ibv_wc_flags ibv_qp_attr_mask)
 constants=(RDMA_OPTION_ID RDMA_OPTION_ID_AFONLY RDMA_OPTION_ID_ACK_TIMEOUT)
 # Only pointers to these are used.
 opaque=(ibv_ah ibv_device ibv_mw ibv_mw_bind ibv_srq ibv_wq ibv_sa_path_rec _compat_ibv_port_attr)

@@ -26,7 +26,7 @@ pub use connection::{Access, DeviceConnection};
 pub use event::{CmEvent, DeviceFault, SharedCqError};
 pub use info::{DeviceInfo, Limits};
 pub use kind::DeviceKind;
-pub(crate) use limits::{DeviceLimits, check_limits};
+pub(crate) use limits::{DeviceLimits, check_limits, check_reads};
 pub use listener::{ConnectRequest, DeviceListener};
 pub use open::{listen, open};
 pub use options::DeviceOptions;

@@ -95,6 +95,9 @@ fn refused(call: &'static str, kind: io::ErrorKind) -> TransportError {
 /// Largest message in bytes, as with most adapters.
 const MAX_MESSAGE: u32 = 1 << 30;
 
+/// Most reads in flight in one direction, as with most adapters.
+const MAX_READS: u8 = 16;
+
 /// The RNR retry count that means without end (InfiniBand specification, 9.7.5.2.8).
 const RNR_RETRY_FOREVER: u8 = 7;
 

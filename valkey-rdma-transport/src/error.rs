@@ -5,9 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use valkey_rdma_proto::work::FailureStatus;
 use valkey_rdma_proto::{CloseReason, ProtocolError};
 
-use crate::device::event::{DeviceFault, SharedCqError};
+use crate::device::event::{CmEvent, DeviceFault, SharedCqError};
 use crate::device::kind::DeviceKind;
 
 /// A failure of the device, the path or the peer's conduct, on one connection or listener.
@@ -123,6 +124,20 @@ pub enum TransportError {
         asked: u32,
         /// The device's limit.
         limit: u32,
+    },
+    /// RDMA READ on a connection that was made without it.
+    #[error(
+        "RDMA READ is off on this connection: it needs `DeviceOptions::read_depth` on the side that reads, and where the \
+             memory is registered"
+    )]
+    ReadsOff,
+    /// A work request failed, and with it the queue pair.
+    #[error("work request {id} failed: {status}")]
+    WorkRequest {
+        /// The id that it was posted with.
+        id: u64,
+        /// Why.
+        status: FailureStatus,
     },
     /// A completion vector that the device does not have.
     #[error("RDMA device {device} has no completion vector {asked}: it has {count}, counted from 0")]
@@ -296,6 +311,27 @@ pub enum TransportError {
     #[error("closed on this side")]
     Closed,
 }
+
+impl TransportError {
+    /// The error of a connection to `peer` that `event` ended before it was one.
+    pub(crate) fn never_connected(event: CmEvent, peer: SocketAddr, device: DeviceKind) -> Self {
+        match event {
+            CmEvent::Rejected { reason: REASON_CONSUMER } => Self::Rejected { peer, device },
+            CmEvent::Rejected { .. } => Self::Refused { peer, device },
+            CmEvent::Unreachable { status } => Self::Unreachable { peer, device, status },
+            // A server that accepts and closes at once may be gone before this side has completed the connection
+            // (spec clause H-7).
+            CmEvent::ConnectError { .. } => Self::ClosedInHandshake { peer },
+            CmEvent::DeviceRemoved => Self::DeviceRemoved,
+            CmEvent::Established | CmEvent::Disconnected | CmEvent::PortDown | CmEvent::PortUp => {
+                Self::Closed
+            }
+        }
+    }
+}
+
+/// The listener's owner said no (IB CM reject reason "consumer defined"; Linux `IB_CM_REJ_CONSUMER_DEFINED`).
+const REASON_CONSUMER: i32 = 28;
 
 /// Why a GID index cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -43,6 +43,8 @@
     )
 )]
 
+pub mod blocking;
+pub mod bridge;
 mod buffer_pool;
 mod config;
 pub mod device;
@@ -52,6 +54,7 @@ mod error;
 mod limiter;
 mod listener;
 mod polling;
+pub mod raw;
 mod stats;
 mod stream;
 #[cfg(feature = "verbs")]

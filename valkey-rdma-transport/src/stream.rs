@@ -157,20 +157,25 @@ impl Stream {
         len: usize,
         fill: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> Poll<io::Result<usize>> {
-        let most = self.max_reservation();
-        let Some(wanted) = u32::try_from(len).ok().filter(|_| len <= most) else {
-            let text = format!("{len} bytes are more than half of the send buffer, {most} bytes");
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidInput, text)));
-        };
-        let (written, cause) = self
-            .shared
-            .with(|connection| (connection.poll_write_with(cx, wanted, fill), connection.close_cause));
-        Poll::Ready(ready!(written).ok_or_else(|| self.broken_pipe(cause)))
+        let (written, cause) = self.shared.with(|connection| {
+            let most = connection.max_reservation();
+            if len > most {
+                return (Err(most), None);
+            }
+            (Ok(connection.poll_write_with(cx, len as u32, fill)), connection.close_cause)
+        });
+        Poll::Ready(match written {
+            Ok(written) => ready!(written).ok_or_else(|| self.broken_pipe(cause)),
+            Err(most) => {
+                let text = format!("{len} bytes are more than half of the send buffer, {most} bytes");
+                Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+            }
+        })
     }
 
     /// The largest `len` of [`write_with`](Self::write_with): half of the send buffer. The other half may be in flight.
     pub fn max_reservation(&self) -> usize {
-        self.shared.with(|connection| connection.core.send_buffer() as usize / 2)
+        self.shared.with(|connection| connection.max_reservation())
     }
 
     /// Lets the task that owns the stream drive it, instead of a task in the background. This costs less for each

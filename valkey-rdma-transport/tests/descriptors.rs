@@ -29,7 +29,7 @@ async fn a_listener_short_of_descriptors_says_so_and_delivers_what_it_has() {
     let mut hello = [0; 32];
     hello[0] = 1;
     hello[8..16].copy_from_slice(b"VRDMAEMU");
-    hello[23] = 1;
+    hello[23] = 2;
     let clients = (0..CLIENTS).map(|_| {
         let mut client = TcpStream::connect(listener.local_addr()).expect("connects");
         client.write_all(&hello).expect("asks");

@@ -116,6 +116,10 @@ impl DeviceConnection for Timed {
         self.endpoint.write_local(region, range, fill);
     }
 
+    fn copy_in(&mut self, region: RegionId, offset: usize, bytes: &[u8]) {
+        self.endpoint.copy_in(region, offset, bytes);
+    }
+
     fn read_local(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut) {
         self.endpoint.read_local(region, range, out);
     }
@@ -138,6 +142,10 @@ impl DeviceConnection for Timed {
 
     fn limits(&self) -> Limits {
         self.endpoint.limits()
+    }
+
+    fn read_depth(&self) -> u8 {
+        self.endpoint.read_depth()
     }
 
     fn local_addr(&self) -> std::net::SocketAddr {

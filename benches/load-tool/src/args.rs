@@ -391,9 +391,6 @@ pub(crate) enum Instead {
 
 impl Args {
     /// Reads a command line whose first item is the program's name.
-    ///
-    /// # Errors
-    /// [`Instead`] says what to print when there is nothing to measure.
     pub(crate) fn from_command_line<I>(line: I) -> Result<Args, Instead>
     where
         I: IntoIterator,

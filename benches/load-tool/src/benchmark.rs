@@ -41,22 +41,16 @@ pub(crate) enum Outcome {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum RunError {
-    /// The server could not be reached, or refused us.
     #[error(transparent)]
     Fleet(#[from] FleetError),
-    /// The same, for a single connection.
     #[error(transparent)]
     Dial(#[from] DialError),
-    /// The flags make no sense, which only showed now.
     #[error("{0}")]
     Refused(String),
-    /// The byte stream could not be measured.
     #[error(transparent)]
     Bytestream(#[from] bytestream::Error),
-    /// The demo could not be set up.
     #[error(transparent)]
     Demo(#[from] DemoError),
-    /// Results could not be written.
     #[error("the results could not be written")]
     Output(#[from] io::Error),
 }
@@ -102,9 +96,6 @@ impl Console<'_> {
 }
 
 /// Measures `target` as `args` say.
-///
-/// # Errors
-/// [`RunError`] if there is nothing to measure, or nowhere to write to.
 pub(crate) async fn benchmark(
     args: &Args,
     target: &Target,

@@ -49,42 +49,22 @@ pub(crate) struct Ends {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum Error {
-    /// The server could not be reached.
     #[error(transparent)]
     Dial(#[from] DialError),
-    /// Nothing can be served at this address.
     #[error("cannot serve at {addr}")]
-    Bind {
-        /// Where.
-        addr: SocketAddr,
-        /// Why not.
-        source: io::Error,
-    },
-    /// Nothing can be served over this device.
+    Bind { addr: SocketAddr, source: io::Error },
     #[error("cannot serve over this device")]
     Device(#[from] TransportError),
-    /// The connection broke.
     #[error("the connection broke; is the other end valkey-rdma-benchmark --serve-echo?")]
     Broken(#[from] io::Error),
-    /// An echo that is not what was sent.
     #[error(
         "the echo differs from what was sent, at byte {at} of a message; is the other end valkey-rdma-benchmark --serve-echo?"
     )]
-    Differs {
-        /// Where.
-        at: usize,
-    },
-    /// The other end neither reads nor answers.
+    Differs { at: usize },
     #[error("the other end does not respond; is it valkey-rdma-benchmark --serve-echo?")]
     Silent(#[from] NoReply),
-    /// A count that is not what was sent.
     #[error("{arrived} bytes arrived of {sent} that were sent")]
-    Miscounted {
-        /// Reported by the other end.
-        arrived: u64,
-        /// Sent by this one.
-        sent: u64,
-    },
+    Miscounted { arrived: u64, sent: u64 },
 }
 
 /// What was measured.
@@ -99,9 +79,6 @@ pub(crate) struct Measured {
 
 impl Measured {
     /// Writes it as a table.
-    ///
-    /// # Errors
-    /// The error of `out`.
     pub(crate) fn write(&self, out: &mut dyn Write, target: &Target, ends: &Ends) -> io::Result<()> {
         let seconds = self.elapsed.as_secs_f64().max(1e-9);
         writeln!(
@@ -156,9 +133,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const ROOM: usize = 256 * 1024;
 
 /// Measures the byte stream to `target`, which must serve it.
-///
-/// # Errors
-/// [`Error`] with what broke.
 pub(crate) async fn measure(
     target: &Target,
     direction: Direction,
@@ -307,9 +281,6 @@ impl Sending {
 }
 
 /// Serves at `addr` until the user interrupts.
-///
-/// # Errors
-/// [`Error::Bind`] and [`Error::Device`].
 pub(crate) async fn serve(
     addr: SocketAddr,
     transport: Transport,
@@ -387,9 +358,6 @@ async fn serve_one(wire: Wire) -> io::Result<()> {
 
 /// What perftest's programs measure between the same machines, where they are installed: the reference for what the
 /// hardware can do. Their server must run on the other machine; if it does not, the output says how to start it.
-///
-/// # Errors
-/// The error of `out`.
 pub(crate) async fn write_reference(
     out: &mut dyn Write,
     target: &Target,

@@ -42,24 +42,17 @@ impl Default for Pace {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum DemoError {
-    /// The mock could not listen on loopback.
     #[error("the mock server could not start")]
     Bind(#[from] BindError),
-    /// A thread or runtime could not be created.
     #[error("the mock server could not start")]
     Thread(#[from] io::Error),
-    /// The mock's thread ended early.
     #[error("the mock server ended before it listened; this is a bug")]
     MockEnded,
-    /// The mock could not be reached.
     #[error(transparent)]
     Connect(#[from] FleetError),
 }
 
 /// Runs the demo and returns its comparisons; fewer if the user interrupts.
-///
-/// # Errors
-/// [`DemoError`] if the mock cannot be started or reached.
 pub(crate) async fn demo(
     pace: Pace,
     progress: Progress,
@@ -75,6 +68,7 @@ pub(crate) async fn demo(
             threads: 1,
             sizes: VALUE_LEN.to_string(),
             keyspace: None,
+            seed: None,
         };
         let tests = tests_from_list("ping_mbulk,set,get").unwrap_or_default();
         let scripts = tests.iter().map(|test| test.script(&Keys::SINGLE, Counts::default())).collect();

@@ -1,4 +1,4 @@
-//! Where something was measured: without it, a number says little.
+//! The machine, kernel, device and programs that results were measured with.
 
 use std::path::Path;
 use std::thread::available_parallelism;
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_link_of_a_device_is_told_with_its_speed() {
+    fn the_link_of_a_device_is_reported_with_its_speed() {
         let root = std::env::temp_dir().join(format!("valkey-rdma-sysfs-{}", std::process::id()));
         let port = root.join("rxe0/ports/1");
         std::fs::create_dir_all(&port).unwrap();

@@ -13,13 +13,13 @@ const KINDS: usize = 64;
 pub(crate) struct Fault {
     /// What it is counted under.
     pub(crate) kind: FaultKind,
-    /// The whole story: which request, what was expected, what came.
-    pub(crate) story: String,
+    /// What happened: which request, what was expected, what came.
+    pub(crate) detail: String,
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}: {}", self.kind, self.story)
+        write!(out, "{}: {}", self.kind, self.detail)
     }
 }
 
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     fn fault(kind: FaultKind) -> Fault {
-        Fault { kind, story: "GET key:000000000001".to_owned() }
+        Fault { kind, detail: "GET key:000000000001".to_owned() }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Everything that a run found.
+//! All results of a run.
 
 use crate::compare::Comparison;
 use crate::result::{RunInfo, TestResult};

@@ -45,7 +45,7 @@ use benchmark::{Console, Outcome, RunError, benchmark};
 use demo::{Pace, VALUE_LEN, demo};
 use interrupt::Interrupt;
 use progress::Progress;
-use report::{Form, Format, Style, story, write_comparisons, write_faults, write_ratios};
+use report::{Form, Format, Style, error_chain, write_comparisons, write_faults, write_ratios};
 use tokio::runtime::Builder;
 use tracing_subscriber::EnvFilter;
 
@@ -106,7 +106,7 @@ fn measure(args: &Args) -> Result<ExitCode, Instead> {
         // The reader has seen enough, as in `valkey-rdma-benchmark | head`.
         Err(RunError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(FAILED),
         Err(error) => {
-            complain(&story(&error));
+            complain(&error_chain(&error));
             ExitCode::from(if error.is_refusal() { REFUSED } else { FAILED })
         }
     })

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_matrix_is_refused() {
+    fn an_invalid_matrix_is_refused() {
         for text in ["", "c", "c=", "c=0", "x=1", "c=1 c=2", "P=1,a", "rx=1"] {
             assert!(text.parse::<Matrix>().is_err(), "{text}");
         }

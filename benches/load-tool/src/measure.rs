@@ -1,4 +1,4 @@
-//! Latencies of a running test, and the numbers that come out of them.
+//! Latencies of a running test, and the figures computed from them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

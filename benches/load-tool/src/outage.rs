@@ -1,4 +1,4 @@
-//! When the server was gone: times without any connection.
+//! Outages: times without any connection.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Files that results are written to, found to be writable before anything is measured.
+//! Files that results are written to, checked to be writable before anything is measured.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -19,9 +19,6 @@ pub(crate) struct Outputs {
 
 impl Outputs {
     /// Makes sure that every file can be written.
-    ///
-    /// # Errors
-    /// [`Instead::Refuse`] for the first one that cannot.
     pub(crate) fn new(args: &Args) -> Result<Outputs, Instead> {
         if let Some(path) = &args.plot
             && path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("svg"))
@@ -50,9 +47,6 @@ impl Outputs {
     }
 
     /// Writes all other files.
-    ///
-    /// # Errors
-    /// The first failure.
     pub(crate) fn write(&self, found: &Found) -> io::Result<()> {
         if let Some(path) = &self.json {
             write_file(path, |out| json::write(out, found))?;

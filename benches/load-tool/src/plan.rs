@@ -60,9 +60,6 @@ impl Plan {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// What the flags ask for. Reads standard input with `-x`.
-    ///
-    /// # Errors
-    /// [`Instead::Refuse`] if the user's own commands are none.
     pub(crate) fn new(args: &Args) -> Result<Plan, Instead> {
         let seed = args.seed.unwrap_or_else(seed_of_now);
         let keys = match args.sequential {
@@ -70,7 +67,7 @@ impl Plan {
             false => Keys::random(args.keyspace(), seed, args.key_dist),
         };
         let plan = Plan {
-            shape: shape(args),
+            shape: shape(args, &keys),
             scripts: scripts(args, &keys)?.into_iter().map(Arc::new).collect(),
             limit: match args.duration {
                 Some(time) => Limit::Time(time),
@@ -226,7 +223,7 @@ impl Plan {
     }
 }
 
-fn shape(args: &Args) -> Shape {
+fn shape(args: &Args, keys: &Keys) -> Shape {
     Shape {
         connections: args.clients as usize,
         tasks_per_connection: args.tasks_per_connection.map(|tasks| tasks as usize),
@@ -234,6 +231,7 @@ fn shape(args: &Args) -> Shape {
         threads: usize::from(args.threads.max(1)),
         sizes: args.sizes.to_string(),
         keyspace: args.keyspace(),
+        seed: keys.random_seed(),
     }
 }
 
@@ -284,6 +282,18 @@ mod tests {
         let population = plan.population(&plan.scripts[0]).unwrap();
         assert_eq!(population.job.limit, Limit::Requests(1_000_000));
         assert!(population.notice.unwrap().contains("writes 1000000 keys first"));
+    }
+
+    #[test]
+    fn the_seed_is_reported_if_keys_depend_on_it() {
+        let seed = |flags: &[&str]| {
+            let line = ["tool"].iter().chain(flags);
+            Plan::new(&Args::from_command_line(line).unwrap()).unwrap().shape.seed
+        };
+        assert_eq!(seed(&["-r", "10", "--seed", "7"]), Some(7));
+        assert!(seed(&["-r", "10"]).is_some(), "the one that the clock gave");
+        assert_eq!(seed(&["-r", "10", "--sequential"]), None);
+        assert_eq!(seed(&["--seed", "7"]), None, "one key");
     }
 
     #[test]

@@ -4,13 +4,13 @@
 
 mod compare;
 mod csv;
+mod error_chain;
 mod faults;
 pub(crate) mod hdr;
 mod interval_log;
 pub(crate) mod json;
 pub(crate) mod plot;
 mod quiet;
-mod story;
 mod style;
 mod sweep;
 mod table;
@@ -20,9 +20,9 @@ use std::io::{self, Write};
 use crate::result::{RunInfo, TestResult};
 
 pub(crate) use compare::{write_compare_head, write_comparisons, write_ratios};
+pub(crate) use error_chain::error_chain;
 pub(crate) use faults::write_faults;
 pub(crate) use interval_log::IntervalLog;
-pub(crate) use story::story;
 pub(crate) use style::Style;
 pub(crate) use sweep::write_sweep;
 
@@ -48,9 +48,6 @@ pub(crate) enum Form {
 
 impl Format {
     /// Writes what is measured, on what and how, where people read it.
-    ///
-    /// # Errors
-    /// The error of `out`.
     pub(crate) fn write_setup(self, out: &mut dyn Write, run: &RunInfo) -> io::Result<()> {
         match self.form {
             Form::Table(style) => table::write_setup(out, run, style),
@@ -59,9 +56,6 @@ impl Format {
     }
 
     /// Writes what comes before the first test.
-    ///
-    /// # Errors
-    /// The error of `out`.
     pub(crate) fn write_head(self, out: &mut dyn Write, run: &RunInfo) -> io::Result<()> {
         match self.form {
             Form::Table(style) => table::write_head(out, run, style),
@@ -71,9 +65,6 @@ impl Format {
     }
 
     /// Writes the result of a test as soon as it has ended.
-    ///
-    /// # Errors
-    /// The error of `out`.
     pub(crate) fn write_test(
         self,
         out: &mut dyn Write,
@@ -89,9 +80,6 @@ impl Format {
     }
 
     /// Writes what comes after the last test.
-    ///
-    /// # Errors
-    /// The error of `out`.
     pub(crate) fn write_tail(self, out: &mut dyn Write, results: &[TestResult]) -> io::Result<()> {
         match self.form {
             Form::Table(style) => table::write_tail(out, results, style),

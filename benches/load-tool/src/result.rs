@@ -43,6 +43,8 @@ pub(crate) struct Shape {
     pub(crate) sizes: String,
     /// Number of keys; `None` for a single key.
     pub(crate) keyspace: Option<NonZeroU64>,
+    /// The seed of random keys (`--seed`): with it, another run uses the same.
+    pub(crate) seed: Option<u64>,
 }
 
 /// What one test found.

@@ -28,9 +28,6 @@ pub(crate) struct Session {
 
 impl Session {
     /// Opens the connections of `plan`. `None`: the user interrupted.
-    ///
-    /// # Errors
-    /// [`FleetError`] if not all connections could be opened.
     pub(crate) async fn open(
         target: Target,
         plan: Plan,
@@ -108,9 +105,6 @@ impl Session {
 
     /// Writes or looks up the keys that a test reads, loads the functions it calls, and warms up. Returns how many
     /// requests have their keys, if that is limited: requests are then numbered below it, over and over.
-    ///
-    /// # Errors
-    /// The test's result, if that is impossible.
     pub(crate) async fn prepare(
         &mut self,
         script: &Arc<Script>,
@@ -192,7 +186,7 @@ impl Session {
     async fn load(&self, library: &str) -> Result<(), Fault> {
         let failed = |what: String| Fault {
             kind: FaultKind::NotPopulated,
-            story: format!("FUNCTION LOAD, which this test needs: {what}"),
+            detail: format!("FUNCTION LOAD, which this test needs: {what}"),
         };
         let client = dial_client(self.fleet.target()).await.map_err(|error| failed(error.to_string()))?;
         let load = Command::new("FUNCTION").arg("LOAD").arg("REPLACE").arg(library);
@@ -235,15 +229,15 @@ fn unread(title: &str, populated: TestResult, populate: Populate) -> TestResult 
     let mut result = TestResult::empty(title);
     result.gave_up = populated.gave_up;
     if !populated.is_right() {
-        let story = match populate {
+        let detail = match populate {
             Populate::None => {
                 "the keys to read do not exist, or hold other values: write them with --populate missing or all, \
                  or run the test that writes them first (-t set,get)"
             }
             _ => "the keys to read could not be written, so nothing was read",
         };
-        let story = story.to_owned();
-        result.tally.faults.add(Fault { kind: FaultKind::NotPopulated, story });
+        let detail = detail.to_owned();
+        result.tally.faults.add(Fault { kind: FaultKind::NotPopulated, detail });
         result.tally.faults.merge(populated.tally.faults);
     }
     result

@@ -58,9 +58,6 @@ impl Sweep {
 }
 
 /// Finds the highest good rate of a test, in runs of `each`. Fewer steps if the user interrupts.
-///
-/// # Errors
-/// The test's result, if it could not be prepared.
 #[expect(clippy::too_many_arguments, reason = "each is one part of a run")]
 pub(crate) async fn sweep(
     session: &mut Session,

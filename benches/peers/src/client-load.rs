@@ -4,7 +4,7 @@
 //! A peer for `valkey-rdma-side-by-side`, which runs redis-rs and ours through the same loop; prints valkey-benchmark's CSV.
 
 use std::error::Error;
-use std::io::{Write, stdout};
+use std::io::{Write, stderr, stdout};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use clap::{Parser, ValueEnum};
 use hdrhistogram::Histogram;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime;
-use valkey_rdma_client::{Client, Command};
+use valkey_rdma_client::{Client, Command, Counters};
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Library {
@@ -47,6 +47,10 @@ struct Args {
     #[arg(long, default_value = "1")]
     threads: NonZeroUsize,
 
+    /// Connect on a thread and a runtime of its own, which then drives the connection
+    #[arg(long)]
+    driver_thread: bool,
+
     /// Requests, over all tasks
     #[arg(short = 'n', default_value_t = 100_000)]
     requests: u64,
@@ -58,6 +62,11 @@ struct Args {
     /// What to do
     #[arg(short = 't', value_enum)]
     test: Test,
+
+    /// Also print, on standard error, how often the runtime's threads parked and, of our library, how often the
+    /// connection task was polled, per 1000 requests and per batch
+    #[arg(long)]
+    counts: bool,
 }
 
 const KEY: &str = "key:client-load";
@@ -126,15 +135,22 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
         1 => runtime::Builder::new_current_thread(),
         _ => runtime::Builder::new_multi_thread(),
     };
-    runtime.worker_threads(args.threads.get()).enable_all().build()?.block_on(run(args))
+    let runtime = runtime.worker_threads(args.threads.get()).enable_all().build()?;
+    if !args.driver_thread {
+        let connection = runtime.block_on(Connection::open(args.library, &args.url))?;
+        return runtime.block_on(run(connection, args));
+    }
+    let driver = runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let connection = driver.block_on(Connection::open(args.library, &args.url))?;
+    runtime.block_on(run(connection, args))
 }
 
-async fn run(args: Args) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let mut connection = Connection::open(args.library, &args.url).await?;
+async fn run(mut connection: Connection, args: Args) -> Result<(), Box<dyn Error + Send + Sync>> {
     let value = Arc::new(vec![b'x'; args.value_len]);
     connection.set(&value).await?;
 
     let left = Arc::new(AtomicU64::new(args.requests));
+    let before = Counts::read(&connection);
     let begin = Instant::now();
     let tasks: Vec<_> = (0..args.tasks)
         .map(|_| tokio::spawn(load(connection.clone(), args.test, Arc::clone(&value), Arc::clone(&left))))
@@ -144,9 +160,51 @@ async fn run(args: Args) -> Result<(), Box<dyn Error + Send + Sync>> {
         latencies.add(task.await??)?;
     }
     let elapsed = begin.elapsed();
+    if args.counts {
+        Counts::read(&connection).report(&before, args.requests)?;
+    }
     connection.close().await;
     report(&latencies, elapsed, args.test)?;
     Ok(())
+}
+
+/// What the runtime and the library count.
+struct Counts {
+    /// How often a thread parked, over all threads.
+    parks: u64,
+    library: Option<Counters>,
+}
+
+impl Counts {
+    fn read(connection: &Connection) -> Self {
+        let metrics = runtime::Handle::current().metrics();
+        Self {
+            parks: (0..metrics.num_workers()).map(|worker| metrics.worker_park_count(worker)).sum(),
+            library: match connection {
+                Connection::ValkeyRdma(client) => Some(client.counters()),
+                Connection::RedisRs(_) => None,
+            },
+        }
+    }
+
+    fn report(&self, before: &Self, requests: u64) -> std::io::Result<()> {
+        let mut out = stderr();
+        let parks = self.parks - before.parks;
+        writeln!(out, "parks per 1000 requests: {:.1}", parks as f64 * 1000.0 / requests as f64)?;
+        if let (Some(now), Some(before)) = (&self.library, &before.library) {
+            let batches = now.batches - before.batches;
+            let per_batch = |count: u64| count as f64 / batches as f64;
+            writeln!(
+                out,
+                "per batch: {:.2} commands, {:.2} driver polls, {:.2} empty ones, {:.2} parks",
+                per_batch(now.commands - before.commands),
+                per_batch(now.driver_polls - before.driver_polls),
+                per_batch(now.empty_driver_polls - before.empty_driver_polls),
+                per_batch(parks),
+            )?;
+        }
+        Ok(())
+    }
 }
 
 async fn load(

@@ -1,5 +1,6 @@
-//! The library of the lab's programs: what `valkey-rdma-soak` and its short test share.
+//! What the lab's programs and tests share.
 
 #![forbid(unsafe_code)]
 
 pub mod soak;
+pub mod valkey;

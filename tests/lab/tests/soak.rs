@@ -4,11 +4,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dhat::{Alloc, HeapStats, Profiler};
+use tokio::sync::Mutex;
 use valkey_rdma_lab::soak::{Memory, Options, run};
 use valkey_rdma_transport::DeviceKind;
 
 #[global_allocator]
 static ALLOC: Alloc = Alloc;
+
+/// One test at a time: the heap is that of the whole process.
+static ALONE: Mutex<()> = Mutex::const_new(());
 
 fn options(rounds: u64, memory: Memory) -> Options {
     let bind = "127.0.0.1".parse().expect("an address");
@@ -30,6 +34,7 @@ async fn live() -> usize {
 /// The same rounds twice: what a connection of the second run leaves behind exceeds the limit.
 #[tokio::test(start_paused = true)]
 async fn random_faults_harm_no_neighbour_and_leave_no_memory_behind() {
+    let _alone = ALONE.lock().await;
     let _profiler = Profiler::builder().testing().build();
     let mut after = Vec::new();
     for _ in 0..2 {
@@ -49,6 +54,7 @@ async fn memory_that_keeps_growing_ends_a_soak() {
         static MEASURED: AtomicU64 = AtomicU64::new(0);
         Some(MEASURED.fetch_add(100, Ordering::Relaxed))
     }
+    let _alone = ALONE.lock().await;
     let memory = Memory { measure: growing, growth: 256 };
     let error = run(&options(20, memory), |_| {}).await.expect_err("it grows");
     assert!(error.contains("memory grew from 900 to 1200 KiB"), "{error}");

@@ -76,12 +76,24 @@ impl Connector {
 
     /// Connects and logs in, within the endpoint's timeout.
     pub(crate) async fn connect(&self, purpose: Purpose) -> Result<RawConnection, ConnectError> {
+        let mut raw = self.connect_or_fall_back(Login::Required).await?;
+        raw.registration = Some(self.registry.register(raw.info.clone(), raw.monitor.clone(), purpose));
+        debug!(info = %raw.info, "connected");
+        Ok(raw)
+    }
+
+    /// Connects without a login, within the endpoint's timeout.
+    pub(crate) async fn dial(&self) -> Result<RawConnection, ConnectError> {
+        self.connect_or_fall_back(Login::LeftToCaller).await
+    }
+
+    async fn connect_or_fall_back(&self, login: Login) -> Result<RawConnection, ConnectError> {
         let deadline = ConnectDeadline::of(&self.endpoint);
         let transport = self.endpoint.transport();
-        let raw = match self.establish(transport, &deadline).await {
+        let raw = match self.establish(transport, login, &deadline).await {
             Err(cause) if self.endpoint.fallback() && worth_a_fallback(&cause) => {
                 warn!(peer = %self.endpoint.authority(), %cause, "no connection over {transport}, falling back to tcp");
-                match self.establish(Transport::Tcp, &deadline).await {
+                match self.establish(Transport::Tcp, login, &deadline).await {
                     Ok(mut raw) => {
                         Arc::make_mut(&mut raw.info).fallback = Some(cause.to_string());
                         Ok(raw)
@@ -91,10 +103,7 @@ impl Connector {
             }
             other => other,
         };
-        let mut raw = raw.map_err(|cause| self.failure(cause))?;
-        raw.registration = Some(self.registry.register(raw.info.clone(), raw.monitor.clone(), purpose));
-        debug!(info = %raw.info, "connected");
-        Ok(raw)
+        raw.map_err(|cause| self.failure(cause))
     }
 
     /// Logs in over a connected stream.
@@ -107,6 +116,7 @@ impl Connector {
     async fn establish(
         &self,
         transport: Transport,
+        login: Login,
         deadline: &ConnectDeadline,
     ) -> Result<RawConnection, ConnectCause> {
         match &self.source {
@@ -131,7 +141,10 @@ impl Connector {
                 self.dial_device(DeviceKind::Emulated, transport, &addresses, deadline).await?
             }
         };
-        self.set_up(raw, deadline).await
+        match login {
+            Login::Required => self.set_up(raw, deadline).await,
+            Login::LeftToCaller => Ok(raw),
+        }
     }
 
     async fn dial_tcp(
@@ -202,6 +215,13 @@ impl Connector {
         let transport = self.endpoint.transport();
         ConnectError { peer: self.endpoint.authority().into(), transport, cause }
     }
+}
+
+/// Whether a new connection logs in.
+#[derive(Clone, Copy)]
+enum Login {
+    Required,
+    LeftToCaller,
 }
 
 /// True if falling back to TCP makes sense: not after a resolve error or a server refusal.

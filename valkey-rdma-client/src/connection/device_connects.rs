@@ -1,127 +1,126 @@
 //! [`DeviceConnects`]: outstanding RDMA connects, kept from one attempt to the next.
 //!
 //! A connect request that the server has received cannot be withdrawn: Valkey crashes if a client vanishes between
-//! request and accept. So an attempt that times out leaves its connect outstanding, and the next attempt waits for it
-//! instead of beginning another. A frozen server then costs at most [`MAX_OUTSTANDING`] queue pairs per address, for
-//! however long it is frozen.
+//! request and accept. So an attempt that times out leaves its connect outstanding. A connection that is established
+//! after that goes to another attempt. A frozen server then costs at most [`MAX_OUTSTANDING`] queue pairs per address,
+//! for however long it is frozen.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, ReadBuf};
-use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, sleep};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::{self, JoinSet};
+use tokio::time::sleep;
 use valkey_rdma_transport::{Config, DeviceKind, Stream, TransportError};
+
+use crate::sync::lock;
 
 /// The most outstanding connects to one address.
 const MAX_OUTSTANDING: usize = 3;
-/// An attempt that finds the newest connect older than this begins another, up to the limit: the route to the server may
-/// have changed.
-const RENEW_AFTER: Duration = Duration::from_secs(15);
-/// How long a connection that was established after its attempt had timed out is kept for the next attempt.
+/// How long a connection that was established after its attempt had timed out is kept for other attempts.
 const KEPT_FOR: Duration = Duration::from_secs(10);
 
 /// The connects of one client, by address.
 #[derive(Default)]
 pub(super) struct DeviceConnects {
-    addresses: Mutex<Vec<(SocketAddr, Arc<tokio::sync::Mutex<Connects>>)>>,
+    addresses: Mutex<HashMap<SocketAddr, Arc<Connects>>>,
+    /// One for each outstanding connect and for each late connection.
+    tasks: Mutex<JoinSet<()>>,
 }
 
-/// The connects to one address. Locked by the one attempt that waits for them.
-#[derive(Default)]
+/// The connects to one address.
 struct Connects {
-    tasks: JoinSet<Arc<Outcome>>,
-    /// When the newest was begun.
-    begun: Option<Instant>,
-}
-
-/// The result of a connect, until an attempt takes it or it was kept too long.
-struct Outcome {
-    result: Mutex<Option<Result<Stream, TransportError>>>,
-    /// The task that drops a connection which no attempt has taken in time.
-    expiry: OnceLock<AbortHandle>,
-}
-
-impl Outcome {
-    fn new(result: Result<Stream, TransportError>) -> Arc<Self> {
-        let is_connected = result.is_ok();
-        let outcome = Arc::new(Self { result: Mutex::new(Some(result)), expiry: OnceLock::new() });
-        if is_connected {
-            // Several can succeed at once when a frozen server goes on; the attempt takes one of them.
-            let late = Arc::downgrade(&outcome);
-            let expiry = tokio::spawn(async move {
-                sleep(KEPT_FOR).await;
-                drop(late.upgrade().and_then(|outcome| outcome.take()));
-            });
-            outcome.expiry.get_or_init(|| expiry.abort_handle());
-        }
-        outcome
-    }
-
-    fn take(&self) -> Option<Result<Stream, TransportError>> {
-        if let Some(expiry) = self.expiry.get() {
-            expiry.abort();
-        }
-        self.result.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
+    /// Each outstanding connect holds a permit.
+    permits: Arc<Semaphore>,
+    /// Connections without an attempt, by the task that established them.
+    late: Mutex<HashMap<task::Id, Stream>>,
+    came_late: Notify,
 }
 
 impl DeviceConnects {
-    /// Connects, or waits for an outstanding connect. Attempts at one address wait for each other. Dropping the future
-    /// leaves the connect to the next attempt; dropping `self` abandons it to the transport, which completes it in the
-    /// background.
+    /// Connects, or takes a connection that an earlier attempt no longer waits for. Waits while [`MAX_OUTSTANDING`]
+    /// connects to this address are outstanding. Dropping the future leaves its connect to other attempts; dropping
+    /// `self` abandons it to the transport, which completes it in the background.
     pub(super) async fn connect(
         &self,
         device: DeviceKind,
         address: SocketAddr,
         config: &Config,
     ) -> Result<Stream, TransportError> {
-        let shared = self.connects(address);
-        let mut connects = shared.lock().await;
-        // Earlier failures say nothing about this attempt.
-        while let Some(ended) = connects.tasks.try_join_next() {
-            if let Ok(outcome) = ended
-                && let Some(Ok(mut stream)) = outcome.take()
-                && is_open(&mut stream)
-            {
+        let connects = Arc::clone(lock(&self.addresses).entry(address).or_default());
+        loop {
+            if let Some(stream) = connects.take_late() {
                 return Ok(stream);
             }
-        }
-        loop {
-            let renew = connects.begun.is_none_or(|begun| begun.elapsed() > RENEW_AFTER);
-            let count = connects.tasks.len();
-            if count == 0 || (renew && count < MAX_OUTSTANDING) {
-                let config = config.clone();
-                connects.begun = Some(Instant::now());
-                connects
-                    .tasks
-                    .spawn(async move { Outcome::new(Stream::connect(device, address, &config).await) });
-            }
-            match connects.tasks.join_next().await {
-                Some(Ok(outcome)) => match outcome.take() {
-                    // An older connect failed. The newest may still succeed.
-                    Some(Err(_)) if !connects.tasks.is_empty() => {}
-                    Some(result) => return result,
-                    None => {}
-                },
-                Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-                // Its runtime has shut down: the next connect begins on the current one.
-                Some(Err(_)) | None => {}
+            tokio::select! {
+                biased;
+                // A late connection comes before a new one.
+                () = connects.came_late.notified() => {}
+                Ok(permit) = Arc::clone(&connects.permits).acquire_owned() => {
+                    let config = config.clone();
+                    let connecting = async move { Stream::connect(device, address, &config).await };
+                    return match self.begin(connects, permit, connecting).await {
+                        Ok(result) => result,
+                        Err(_) => panic!("the task of a connect ended without its result"),
+                    };
+                }
             }
         }
     }
 
-    fn connects(&self, address: SocketAddr) -> Arc<tokio::sync::Mutex<Connects>> {
-        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, connects)) = addresses.iter().find(|(known, _)| *known == address) {
-            return connects.clone();
+    fn begin(
+        &self,
+        connects: Arc<Connects>,
+        permit: OwnedSemaphorePermit,
+        connecting: impl Future<Output = Result<Stream, TransportError>> + Send + 'static,
+    ) -> oneshot::Receiver<Result<Stream, TransportError>> {
+        let (attempt, result) = oneshot::channel();
+        let mut tasks = lock(&self.tasks);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(async move {
+            // An error without an attempt says nothing about later attempts.
+            if let Err(Ok(stream)) = attempt.send(connecting.await) {
+                connects.keep(stream, permit).await;
+            }
+        });
+        result
+    }
+}
+
+impl Default for Connects {
+    fn default() -> Self {
+        Self {
+            permits: Arc::new(Semaphore::new(MAX_OUTSTANDING)),
+            late: Mutex::default(),
+            came_late: Notify::new(),
         }
-        let connects = Arc::default();
-        addresses.push((address, Arc::clone(&connects)));
-        connects
+    }
+}
+
+impl Connects {
+    /// Offers a connection to other attempts. Closes it if none has taken it after [`KEPT_FOR`].
+    async fn keep(&self, stream: Stream, permit: OwnedSemaphorePermit) {
+        lock(&self.late).insert(task::id(), stream);
+        self.came_late.notify_one();
+        drop(permit);
+        sleep(KEPT_FOR).await;
+        lock(&self.late).remove(&task::id());
+    }
+
+    fn take_late(&self) -> Option<Stream> {
+        let mut late = lock(&self.late);
+        loop {
+            let id = *late.keys().next()?;
+            let mut stream = late.remove(&id)?;
+            if is_open(&mut stream) {
+                return Some(stream);
+            }
+        }
     }
 }
 

@@ -65,8 +65,12 @@ impl RawConnection {
 
     /// From now on only one waker is used: that of a task that always has a read pending.
     pub(crate) fn drive_inline(&mut self) {
-        let socket = mem::replace(&mut self.socket, Socket::Other(Box::new(empty())));
-        self.socket = socket.driven();
+        self.socket = self.take_socket().driven();
+    }
+
+    /// Takes the stream out of a connection that has not been used yet.
+    pub(crate) fn take_socket(&mut self) -> Socket {
+        mem::replace(&mut self.socket, Socket::Other(Box::new(empty())))
     }
 
     /// Lets `fill` encode `len` bytes straight into the send buffer of an RDMA stream. Returns `false` if that is not
@@ -235,7 +239,7 @@ impl Drop for RawConnection {
         if between_replies || matches!(self.socket, Socket::Tcp(_)) {
             return;
         }
-        let socket = mem::replace(&mut self.socket, Socket::Other(Box::new(empty())));
+        let socket = self.take_socket();
         let decoder = mem::replace(&mut self.decoder, Decoder::new(self.info.protocol));
         let registration = self.registration.take();
         if let Some(registration) = &registration {

@@ -8,30 +8,33 @@
 //! - with more, requests wait until a reply arrives or a batch is full. It uses no timers.
 //!
 //! The connection task polls the driver. It always has a read pending, and only its waker is given to the stream. A
-//! caller that uses the connection alone [sends](Driver::send_inline) with the same waker, without waking that task.
+//! caller that finds nothing in flight [sends](Driver::send_inline) with the same waker, without waking that task.
 //!
-//! When many replies arrive together, half of them are delivered first. Their callers then send the next commands
-//! while the other half is delivered. Otherwise client and server would take turns.
+//! After several replies, the task runs again when their callers have run, so that their next commands leave together.
+//! When many replies arrive together on a current-thread runtime, half of them are delivered first. Their callers then send
+//! the next commands while the other half is delivered. Otherwise client and server would take turns. On a runtime of
+//! several threads all are delivered together, because each group wakes another thread.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::AsyncWrite;
-use tokio::runtime::RuntimeFlavor;
-use tokio::sync::oneshot;
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::time::Instant;
 use tracing::debug;
 
 use super::deadline::DeadlineTimer;
 use super::in_flight::InFlight;
 use super::queue::RequestQueue;
-use super::request::{Message, Request};
+use super::request::ReplySink;
 use super::state::MultiplexerState;
-use crate::connection::RawConnection;
+use super::submit::{Awake, Ending, Load, Sleep};
+use crate::connection::{RawConnection, Socket};
 use crate::error::LostCause;
-use crate::resp::Commands;
+use crate::resp::{Commands, Reply};
 
 mod read;
 mod shutdown;
@@ -42,11 +45,6 @@ use read::Read;
 /// after each batch. With two, one side still waits whenever the other is slow to wake up. Four gained up to 20 % over
 /// two, most on multi-threaded runtimes; more gained nothing.
 pub(crate) const MAX_BATCHES_IN_FLIGHT: usize = 4;
-/// A batch of this many commands is full. The server executes a whole batch before it writes any reply, so in larger
-/// batches the first command only waits longer.
-const BATCH_COMMANDS: usize = 64;
-/// A batch of this many bytes is full. The request that exceeds the limit still belongs to it.
-const BATCH_BYTES: u64 = 16 * 1024;
 /// The most commands in flight.
 const MAX_IN_FLIGHT: usize = 8 * 1024;
 /// Reads per poll, after which the task yields.
@@ -55,22 +53,23 @@ const READS_PER_TURN: usize = 32;
 /// Owns a connection and the requests that wait to be sent on it.
 pub(crate) struct Driver {
     raw: RawConnection,
-    queue: RequestQueue,
+    queue: Arc<RequestQueue>,
     in_flight: InFlight,
-    batch: Batch,
+    /// Requests with all of their replies, about to be delivered. Kept for its memory.
+    completed: Vec<(ReplySink, Reply)>,
     /// True while a batch is being written; no other batch is begun meanwhile.
     writing: bool,
     /// A write error found on a caller's task. The connection task then ends the connection.
     write_error: Option<io::Error>,
-    /// True if the last reply left nothing in flight and answered a single request: one caller is using the connection
-    /// serially.
-    exclusive: bool,
     /// True if received replies may remain undelivered.
     has_buffered_replies: bool,
     /// True on a current-thread runtime: yield after delivering replies, so that callers can send before the next
     /// read.
     one_thread: bool,
-    shutdown: ShutdownState,
+    /// Why the queue has ended. No request comes any more.
+    ending: Ending,
+    /// Batches sent and replies received, to recognise polls that did nothing.
+    moved: u64,
     timer: DeadlineTimer,
     /// True if deadlines have passed. The requests fail once every reply that has arrived is delivered.
     overdue: bool,
@@ -83,52 +82,28 @@ pub(crate) struct Driver {
     retries: Option<u32>,
 }
 
-/// The batch that is being filled.
-#[derive(Default)]
-struct Batch {
-    commands: usize,
-    bytes: u64,
-}
-
-impl Batch {
-    fn is_full(&self) -> bool {
-        self.commands >= BATCH_COMMANDS || self.bytes >= BATCH_BYTES
-    }
-}
-
-/// Whether new requests are accepted.
-enum ShutdownState {
-    No,
-    /// Every client was dropped: no caller waits any more. The connection drains what the server still owes, then
-    /// closes.
-    Abandoned,
-    /// `close` was called: ends after the last reply.
-    Closing(Vec<oneshot::Sender<()>>),
-}
-
 impl Driver {
     pub(crate) fn new(
         mut raw: RawConnection,
-        mut queue: RequestQueue,
+        queue: Arc<RequestQueue>,
         state: Arc<MultiplexerState>,
         retries: Option<u32>,
     ) -> Self {
-        let mut timer = DeadlineTimer::default();
-        queue.resume(&mut timer);
+        queue.resume();
         raw.drive_inline();
         let one_thread = raw.runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
         Self {
             raw,
             queue,
             in_flight: InFlight::default(),
-            batch: Batch::default(),
+            completed: Vec::new(),
             writing: false,
             write_error: None,
-            exclusive: false,
             has_buffered_replies: false,
             one_thread,
-            shutdown: ShutdownState::No,
-            timer,
+            ending: Ending::No,
+            moved: 0,
+            timer: DeadlineTimer::default(),
             overdue: false,
             close_timer: DeadlineTimer::default(),
             task: Waker::noop().clone(),
@@ -141,41 +116,40 @@ impl Driver {
     /// on another connection are then in the queue, and every other one has failed.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Arc<LostCause>> {
         self.task.clone_from(cx.waker());
-        let cause = ready!(self.poll_connection(cx));
+        let before = self.moved;
+        let polled = self.poll_connection(cx);
+        self.state.counters.driver_poll(self.moved != before);
+        let cause = ready!(polled);
         Poll::Ready(self.end(cause))
     }
 
-    pub(crate) fn into_queue(self) -> RequestQueue {
-        self.queue
-    }
-
-    /// True if a single caller uses the connection, as far as can be known: nothing is in flight and nothing waits.
-    pub(crate) fn is_exclusive(&self) -> bool {
-        self.exclusive && self.queue.is_empty() && matches!(self.shutdown, ShutdownState::No)
-    }
-
-    /// True if a request can be sent without the connection task: the timer fires by its deadline already.
-    pub(crate) fn deadline_is_armed(&self, request: &Request) -> bool {
-        request.deadline.is_none_or(|deadline| self.timer.fires_by(deadline.at))
-    }
-
-    /// Sends a request on the task of its caller, which uses the connection [exclusively](Self::is_exclusive). The
-    /// connection task waits for the reply anyway. It also writes what the stream does not take at once.
+    /// Sends what waits, on the task of a caller that [claimed](Pushed::Claimed) to do so. The connection task waits for
+    /// the reply anyway. It also writes what the stream does not take at once.
     ///
     /// # Panics
     /// If the stream does, which may be the user's own. The connection then ends, as it would on the connection task.
-    pub(crate) fn send_inline(&mut self, request: Request) {
-        self.add(request);
-        // Streams may rely on their runtime; the caller's thread may have none.
-        let _entered = self.raw.runtime.enter();
+    ///
+    /// [`Pushed::Claimed`]: super::submit::Pushed::Claimed
+    pub(crate) fn send_inline(&mut self) {
+        // Streams may rely on their runtime; the caller's thread may have none. TCP streams do not.
+        let runtime = (!matches!(self.raw.socket, Socket::Tcp(_))).then(|| self.raw.runtime.clone());
+        let _entered = runtime.as_ref().map(Handle::enter);
         let task = std::mem::replace(&mut self.task, Waker::noop().clone());
         let mut cx = Context::from_waker(&task);
-        let written = catch_unwind(AssertUnwindSafe(|| self.poll_end_batch(&mut cx)));
+        let sent = catch_unwind(AssertUnwindSafe(|| {
+            loop {
+                self.write_batches(&mut cx)?;
+                if let Ok(timer) = self.sleep(&cx) {
+                    return Ok(timer.is_none_or(|at| self.timer.fires_by(at)));
+                }
+            }
+        }));
         self.task = task;
-        match written {
-            Ok(Poll::Ready(Ok(()))) => return self.writing = false,
-            Ok(Poll::Ready(Err(error))) => self.write_error = Some(error),
-            Ok(Poll::Pending) => {}
+        match sent {
+            Ok(Ok(true)) if !self.writing => return,
+            // The connection task writes the rest, or sets its timer for a caller that pushed meanwhile.
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => self.write_error = Some(error),
             Err(panic) => {
                 self.write_error = Some(io::Error::other("the stream panicked"));
                 self.task.wake_by_ref();
@@ -191,6 +165,11 @@ impl Driver {
             debug!("closed with {} commands unanswered", self.in_flight.commands());
             return Poll::Ready(LostCause::Closed);
         }
+        // The callers that are ready now push too: their requests leave together.
+        if !self.one_thread && self.queue.submitted.take_woken_by_push() {
+            self.yield_now(cx);
+            return Poll::Pending;
+        }
         let was_overdue = self.overdue;
         let mut drained = false;
         for _ in 0..READS_PER_TURN {
@@ -201,18 +180,22 @@ impl Driver {
                 return Poll::Ready(cause);
             }
             match self.poll_read(cx) {
+                // To ask the device again costs more than a reply: the caller sends its next command before that.
+                Ok(Read::Delivered) if self.one_thread && matches!(self.raw.socket, Socket::Inline(_)) => {
+                    self.sleep_with_timer(cx);
+                    break;
+                }
                 Ok(Read::Delivered) => {}
                 Ok(Read::Drained) => {
-                    drained = true;
-                    break;
+                    if self.sleep_with_timer(cx) {
+                        drained = true;
+                        break;
+                    }
                 }
                 Ok(Read::Yield) => break,
                 Err(cause) => {
                     // Our own shutdown ends the reading too.
-                    let ours = matches!(
-                        (&self.shutdown, &cause),
-                        (ShutdownState::Closing(_), LostCause::PeerClosed)
-                    );
+                    let ours = self.ending == Ending::Closing && matches!(cause, LostCause::PeerClosed);
                     return Poll::Ready(if ours && self.in_flight.is_empty() {
                         LostCause::Closed
                     } else {
@@ -230,9 +213,38 @@ impl Driver {
             // The failed requests have made room, and the timer must be armed for the next deadline.
             cx.waker().wake_by_ref();
         } else if !drained {
-            cx.waker().wake_by_ref();
+            self.yield_now(cx);
         }
         Poll::Pending
+    }
+
+    /// Polls again once callers have run.
+    fn yield_now(&self, cx: &mut Context<'_>) {
+        if self.one_thread {
+            cx.waker().wake_by_ref();
+        } else {
+            // Deferred until this worker has nothing else to run. A plain wake-up would make another worker take this task,
+            // before the callers that were just woken.
+            let _pending = pin!(tokio::task::yield_now()).poll(cx);
+        }
+    }
+
+    /// As [`sleep`](Self::sleep), and sets the timer. Returns false if there is something to do instead.
+    fn sleep_with_timer(&mut self, cx: &Context<'_>) -> bool {
+        let slept = self.sleep(cx);
+        slept.iter().flatten().for_each(|at| self.timer.arm(*at));
+        slept.is_ok()
+    }
+
+    /// Sleeps until a reply arrives or a caller pushes a request that can be sent. Returns when the timer must fire.
+    fn sleep(&self, cx: &Context<'_>) -> Result<Option<Instant>, Awake> {
+        let sleep = match self.in_flight.batches() {
+            _ if self.writing || self.in_flight.commands() >= MAX_IN_FLIGHT => Sleep::Blocked,
+            0 => Sleep::Idle,
+            batches if batches < MAX_BATCHES_IN_FLIGHT => Sleep::Listening,
+            _ => Sleep::Holding,
+        };
+        self.queue.submitted.sleep(sleep, cx.waker())
     }
 
     /// Ready when the deadline of `close` has passed.
@@ -249,92 +261,40 @@ impl Driver {
         if let Some(error) = self.write_error.take() {
             return Err(error);
         }
-        loop {
-            if !self.writing {
-                self.fill_batch(cx);
-                self.queue.release_permits();
-                let hold_back = self.in_flight.batches() >= MAX_BATCHES_IN_FLIGHT && !self.batch.is_full();
-                if self.batch.commands == 0 || hold_back {
-                    return Ok(());
-                }
-            }
+        while self.writing || self.fill_batch() {
             let written = if self.writing { self.raw.poll_flush(cx)? } else { self.poll_end_batch(cx)? };
-            match written {
-                Poll::Ready(()) => self.writing = false,
-                Poll::Pending => {
-                    self.queue.pull(cx, &mut self.timer);
-                    return Ok(());
-                }
+            self.writing = written.is_pending();
+            if self.writing {
+                break;
             }
         }
+        Ok(())
     }
 
-    /// Takes waiting requests until none is left or the batch is full.
-    fn fill_batch(&mut self, cx: &mut Context<'_>) {
-        while !self.batch.is_full() && self.in_flight.commands() < MAX_IN_FLIGHT {
-            match self.queue.poll_next(cx) {
-                Poll::Ready(Some(message)) => self.take(message),
-                Poll::Ready(None) => {
-                    if let ShutdownState::No = self.shutdown {
-                        self.shutdown = ShutdownState::Abandoned;
-                    }
-                    return;
-                }
-                Poll::Pending => return,
-            }
+    /// Takes the next batch from the queue. Returns false if there is none, or none that may leave now.
+    fn fill_batch(&mut self) -> bool {
+        let only_full = self.in_flight.batches() >= MAX_BATCHES_IN_FLIGHT;
+        let most = MAX_IN_FLIGHT.saturating_sub(self.in_flight.commands());
+        let mut position = self.raw.write_buffer.pushed();
+        let ending = self.queue.take(only_full, most, |request| {
+            position = self.in_flight.push(request, position);
+        });
+        if ending != Ending::No {
+            self.ending = ending;
         }
-        if !self.batch.is_full() {
-            self.queue.pull(cx, &mut self.timer);
-        }
-    }
-
-    /// Adds a request to the batch, unless its caller has gone away.
-    fn take(&mut self, message: Message) {
-        match (&mut self.shutdown, message) {
-            (ShutdownState::Closing(waiting), Message::Close(done)) => waiting.push(done),
-            (_, Message::Close(done)) => {
-                self.queue.refuse();
-                self.shutdown = ShutdownState::Closing(vec![done]);
-            }
-            (ShutdownState::Closing(_), Message::Request(request)) => {
-                let error = self.state.lost(&Arc::new(LostCause::Closed), request.may_have_run);
-                request.fail(error);
-            }
-            (_, Message::Request(request)) if request.is_wanted() => self.add(request),
-            (_, Message::Request(_)) => {}
-        }
-    }
-
-    /// Adds a request to the batch.
-    fn add(&mut self, mut request: Request) {
-        let begin = self.raw.write_buffer.pushed() + self.batch.bytes;
-        let end = begin + request.commands.encoded_len() as u64;
-        // The server may run the first command of a pipeline before it has the others.
-        let first_command_end = match &request.commands {
-            Commands::One(_) => end,
-            Commands::Many(joined) => begin + joined.first() as u64,
-        };
-        self.batch.commands += request.commands.count();
-        self.batch.bytes += end - begin;
-        if let Some(deadline) = request.deadline {
-            self.timer.arm(deadline.at);
-        }
-        self.exclusive = false;
-        request.offline_deadline = None;
-        request.attempts += 1;
-        self.in_flight.push(request, first_command_end, end);
+        self.in_flight.has_unencoded()
     }
 
     /// Ends the batch and encodes it: straight into the send buffer if possible, otherwise into the write buffer, which
     /// keeps large values of a [`BufferPool`](valkey_rdma_transport::BufferPool) where they are. Ready when all of it was
     /// accepted by the stream.
     fn poll_end_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let batch = std::mem::take(&mut self.batch);
+        let Load { commands, bytes } = self.in_flight.unencoded_load();
         let in_flight = &self.in_flight;
         let written = if in_flight.unencoded().any(Commands::has_shared_bytes) {
             Ok(false)
         } else {
-            self.raw.write_directly(cx, batch.bytes as usize, &mut |room| {
+            self.raw.write_directly(cx, bytes, &mut |room| {
                 in_flight.unencoded().fold(0, |at, commands| at + commands.copy_to(&mut room[at..]))
             })
         };
@@ -343,18 +303,19 @@ impl Driver {
         }
         self.in_flight.end_batch();
         self.writing = true;
-        self.state.counters.batch(batch.commands);
+        self.moved += 1;
+        self.state.counters.batch(commands);
         self.state.counters.in_flight(self.in_flight.commands());
         if written? { Poll::Ready(Ok(())) } else { self.raw.poll_flush(cx) }
     }
 
     /// Ready once this side has ended the connection.
     fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<LostCause> {
-        match self.shutdown {
-            ShutdownState::No => return Poll::Pending,
-            ShutdownState::Abandoned => {}
-            ShutdownState::Closing(_) if !self.in_flight.is_empty() => return Poll::Pending,
-            ShutdownState::Closing(_) => {
+        match self.ending {
+            Ending::No => return Poll::Pending,
+            Ending::Abandoned => {}
+            Ending::Closing if !self.in_flight.is_empty() => return Poll::Pending,
+            Ending::Closing => {
                 if let Err(error) = ready!(Pin::new(&mut self.raw.socket).poll_shutdown(cx)) {
                     debug!(%error, "shutdown failed");
                 }

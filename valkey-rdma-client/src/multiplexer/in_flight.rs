@@ -3,17 +3,17 @@
 use std::collections::VecDeque;
 
 use tokio::time::Instant;
+use valkey_rdma_resp::ProtocolError;
 
 use super::deadline::Deadline;
 use super::request::{ReplySink, Request};
+use super::submit::Load;
 use crate::resp::EncodedPipeline;
 use crate::resp::{Commands, Reply};
 
 /// A request that belongs to a batch.
 struct Sent {
     request: Request,
-    /// Replies in all.
-    count: usize,
     /// Replies still to come.
     missing: usize,
     /// Position in the stream where its first command ends. Once that much is written, the server may run it.
@@ -32,28 +32,50 @@ pub(crate) struct InFlight {
     commands: usize,
     /// Batches with unanswered requests.
     batches: usize,
-    /// How many of the newest requests belong to the batch being filled: they are not encoded yet.
+    /// How many of the newest requests belong to the batch being filled: they are encoded next.
     unencoded: usize,
 }
 
 impl InFlight {
-    pub(crate) fn push(&mut self, request: Request, first_command_end: u64, ends_at: u64) {
-        let count = request.commands.count();
-        self.commands += count;
+    /// Adds a request that begins at `position` of the stream to the batch being filled. Returns where it ends.
+    pub(crate) fn push(&mut self, mut request: Request, position: u64) -> u64 {
+        let Load { commands, bytes } = request.load;
+        let ends_at = position + bytes as u64;
+        // The server may run the first command of a pipeline before it has the others.
+        let first_command_end = match &request.commands {
+            Commands::One(_) => ends_at,
+            Commands::Many(pipeline) => position + pipeline.first() as u64,
+        };
+        request.offline_deadline = None;
+        request.attempts += 1;
+        self.commands += commands;
         self.unencoded += 1;
         self.requests.push_back(Sent {
             request,
-            count,
-            missing: count,
+            missing: commands,
             first_command_end,
             ends_at,
             ends_batch: false,
         });
+        ends_at
     }
 
-    /// The requests of the batch being filled, in order.
+    /// The commands of the batch being filled, in order.
     pub(crate) fn unencoded(&self) -> impl Iterator<Item = &Commands> {
-        self.requests.range(self.requests.len() - self.unencoded..).map(|sent| &sent.request.commands)
+        self.newest().map(|sent| &sent.request.commands)
+    }
+
+    /// The load of the batch being filled.
+    pub(crate) fn unencoded_load(&self) -> Load {
+        self.newest().fold(Load::default(), |load, sent| load + sent.request.load)
+    }
+
+    pub(crate) fn has_unencoded(&self) -> bool {
+        self.unencoded > 0
+    }
+
+    fn newest(&self) -> impl Iterator<Item = &Sent> {
+        self.requests.range(self.requests.len() - self.unencoded..)
     }
 
     /// Ends a batch after the newest request. Its requests are encoded.
@@ -81,32 +103,21 @@ impl InFlight {
         self.requests.is_empty()
     }
 
-    /// Delivers a reply to the oldest request. Returns `false` if no request was sent that is unanswered.
-    pub(crate) fn answer(&mut self, reply: Reply) -> bool {
-        if self.requests.len() == self.unencoded {
-            return false;
-        }
-        let Some(oldest) = self.requests.front_mut() else { return false };
+    /// Counts a reply for the oldest request. Returns where the reply goes if it is the last of that request. `Err`: no
+    /// request is unanswered.
+    pub(crate) fn answer(&mut self, reply: Reply) -> Result<Option<(ReplySink, Reply)>, ProtocolError> {
+        let oldest = self.requests.front_mut().ok_or(ProtocolError::Unsolicited)?;
         self.commands -= 1;
         oldest.missing -= 1;
         if oldest.missing > 0 {
             if let ReplySink::Many(_, replies) = &mut oldest.request.sink {
                 replies.push(reply);
             }
-            return true;
+            return Ok(None);
         }
-        if let Some(oldest) = self.requests.pop_front() {
-            self.batches -= usize::from(oldest.ends_batch);
-            match oldest.request.sink {
-                ReplySink::One(sender) => drop(sender.send(Ok(reply))),
-                ReplySink::Many(sender, mut replies) => {
-                    replies.push(reply);
-                    drop(sender.send(Ok(replies.into_kept())));
-                }
-                ReplySink::Abandoned => {}
-            }
-        }
-        true
+        let oldest = self.requests.pop_front().ok_or(ProtocolError::Unsolicited)?;
+        self.batches -= usize::from(oldest.ends_batch);
+        Ok(Some((oldest.request.sink, reply)))
     }
 
     /// Passes the reply sinks of requests past their deadline to `fail`; their places in the order stay. Returns the
@@ -117,17 +128,14 @@ impl InFlight {
         mut fail: impl FnMut(ReplySink, Deadline),
     ) -> Option<Instant> {
         let mut next = None;
-        let encoded = self.requests.len() - self.unencoded;
-        for (at, sent) in self.requests.iter_mut().enumerate() {
+        for sent in &mut self.requests {
             let Some(deadline) = sent.request.deadline else { continue };
             if deadline.at > now {
                 next = Some(next.map_or(deadline.at, |next: Instant| next.min(deadline.at)));
                 continue;
             }
             sent.request.deadline = None;
-            if at < encoded {
-                sent.request.commands = Commands::Many(EncodedPipeline::default());
-            }
+            sent.request.commands = Commands::Many(EncodedPipeline::default());
             fail(std::mem::replace(&mut sent.request.sink, ReplySink::Abandoned), deadline);
         }
         next
@@ -140,7 +148,7 @@ impl InFlight {
             if sent.ends_at <= written {
                 sent.missing
             } else {
-                let answered = sent.count - sent.missing;
+                let answered = sent.request.load.commands - sent.missing;
                 usize::from(sent.first_command_end <= written).saturating_sub(answered)
             }
         };

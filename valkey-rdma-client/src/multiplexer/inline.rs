@@ -1,67 +1,49 @@
 //! [`DriverSlot`]: holds the driver of the current connection; shared by the connection task and by callers.
 //!
-//! A caller that uses the connection alone sends its request directly: the connection task, perhaps on another thread,
-//! is not woken, and the request skips the queue. For several callers the queue is better, because requests that wait
-//! in it leave together.
+//! A caller that finds nothing in flight sends its request directly: the connection task, perhaps on another thread, is
+//! not woken. The [queue](super::submit) decides which caller that is.
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Poll, ready};
 
 use super::driver::Driver;
-use super::queue::RequestQueue;
-use super::request::Request;
 use crate::error::LostCause;
+use crate::sync::{Mutex, lock};
 
 /// The driver of the current connection, if there is one.
 #[derive(Default)]
-pub(crate) struct DriverSlot {
-    driver: Mutex<Option<Box<Driver>>>,
-    /// True if a caller may find the driver usable. Saves many callers from contending for the lock.
-    exclusive: AtomicBool,
-}
+pub(crate) struct DriverSlot(Mutex<Option<Box<Driver>>>);
 
 impl DriverSlot {
     /// Polls a driver to the end of its connection, on the connection task. If the future is dropped, the connection
     /// ends, and waiting requests fail.
-    pub(crate) async fn drive(&self, driver: Driver) -> (Arc<LostCause>, RequestQueue) {
+    pub(crate) async fn drive(&self, driver: Driver) -> Arc<LostCause> {
         let _clears = ClearOnDrop(self);
-        self.driver.clear_poison();
-        *self.lock() = Some(Box::new(driver));
+        self.0.clear_poison();
+        *lock(&self.0) = Some(Box::new(driver));
         poll_fn(|cx| {
-            let mut slot = self.lock();
+            // A driver that panicked on a caller's task is about to end.
+            let mut slot = lock(&self.0);
             let Some(driver) = &mut *slot else { unreachable!("only this future empties it") };
-            let polled = driver.poll(cx);
-            self.exclusive.store(driver.is_exclusive(), Ordering::Relaxed);
-            let cause = ready!(polled);
-            match slot.take() {
-                Some(driver) => Poll::Ready((cause, driver.into_queue())),
-                None => unreachable!("it was there a moment ago"),
-            }
+            let cause = ready!(driver.poll(cx));
+            // Callers that come from here on leave their requests to the next connection.
+            let ended = slot.take();
+            drop(slot);
+            drop(ended);
+            Poll::Ready(cause)
         })
         .await
     }
 
-    /// Takes the request and sends it at once if its caller uses the connection alone. Otherwise leaves it to be queued.
-    pub(crate) fn try_send_inline(&self, request: &mut Option<Request>) {
-        if !self.exclusive.load(Ordering::Relaxed) {
-            return;
-        }
-        // Locked by another thread, or poisoned: the queue wakes the connection task.
-        let Ok(mut slot) = self.driver.try_lock() else { return };
-        if let Some(driver) = &mut *slot
-            && driver.is_exclusive()
-            && let Some(request) = request.take_if(|request| driver.deadline_is_armed(request))
-        {
-            driver.send_inline(request);
-            self.exclusive.store(false, Ordering::Relaxed);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Box<Driver>>> {
-        // A driver that panicked on the connection task is gone; after a panic on a caller's task it is about to end.
-        self.driver.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Sends what waits, on the task of a caller. Returns false if the driver is in use or there is none: then it must
+    /// be woken.
+    pub(crate) fn send_inline(&self) -> bool {
+        let Ok(mut slot) = self.0.try_lock() else { return false };
+        slot.as_mut().is_some_and(|driver| {
+            driver.send_inline();
+            true
+        })
     }
 }
 
@@ -70,7 +52,7 @@ struct ClearOnDrop<'a>(&'a DriverSlot);
 
 impl Drop for ClearOnDrop<'_> {
     fn drop(&mut self) {
-        let driver = self.0.lock().take();
+        let driver = lock(&self.0.0).take();
         // Dropped after the lock is released: this fails requests, which wakes callers.
         drop(driver);
     }

@@ -1,123 +1,132 @@
 //! [`RequestQueue`]: requests that wait to be sent, on this connection or on the next.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::time::Instant;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, timeout_at};
 
 use super::deadline::DeadlineTimer;
-use super::request::{Message, Request};
+use super::request::Request;
+use super::submit::{Ending, Pushed, Sleep, Submit, SubmitQueue};
 use crate::error::Error;
 
-/// Capacity of the request queue. When it is full, `send` waits. Requests requeued after a lost connection do not
-/// count.
-pub(crate) const QUEUE_CAPACITY: usize = 1024;
-
-/// The receiving end of a multiplexer's queue. It outlives connections.
-///
-/// The channel is unbounded and `room` bounds it. So all waiting requests can be pulled out of the channel, and their
-/// deadlines watched.
+/// The queue of a multiplexer. It outlives connections.
 pub(crate) struct RequestQueue {
-    incoming: mpsc::UnboundedReceiver<Message>,
-    /// Pulled out of `incoming`, and older than everything in it.
-    pulled: VecDeque<Message>,
-    room: Arc<Semaphore>,
-    /// Permits of requests that were taken out, not yet returned to `room`.
-    freed: usize,
-}
-
-/// Why a multiplexer without a connection stops waiting for one.
-pub(crate) enum Stop {
-    /// `close` was called; dropping the sender completes it.
-    Close(oneshot::Sender<()>),
-    /// Every client was dropped.
-    Abandoned,
+    pub(crate) submitted: SubmitQueue<Request>,
+    /// Notified for each request taken out while callers wait for room.
+    room: Notify,
+    /// Whether there is no connection, so that offline deadlines count.
+    offline: AtomicBool,
 }
 
 impl RequestQueue {
-    /// Every request in `incoming` must hold a permit of `room`.
-    pub(crate) fn new(incoming: mpsc::UnboundedReceiver<Message>, room: Arc<Semaphore>) -> Self {
-        Self { incoming, pulled: VecDeque::new(), room, freed: 0 }
+    pub(crate) fn new() -> Self {
+        Self { submitted: SubmitQueue::new(), room: Notify::new(), offline: AtomicBool::new(false) }
     }
 
-    /// The next message. `None` once every client was dropped. Call [`release_permits`](Self::release_permits) after
-    /// the last one wanted.
-    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Message>> {
-        let mut message = match self.pulled.pop_front() {
-            Some(message) => Some(message),
-            None => ready!(self.incoming.poll_recv(cx)),
-        };
-        if let Some(Message::Request(request)) = &mut message {
-            self.freed += usize::from(std::mem::take(&mut request.holds_permit));
+    /// Pushes a request once the queue has room. `Err`: its own deadline or `patience` has passed before.
+    ///
+    /// Cancel safe.
+    pub(crate) async fn push_when_room(
+        &self,
+        mut request: Request,
+        patience: Option<Instant>,
+    ) -> Result<Pushed<Request>, Request> {
+        let _starved = Starved::new(&self.submitted);
+        loop {
+            let mut room = pin!(self.room.notified());
+            // Room that becomes free from here on is not missed.
+            room.as_mut().enable();
+            // Without a connection, the time that it has waited for room counts.
+            let offline = self.offline.load(Ordering::SeqCst);
+            request.offline_deadline = patience.filter(|_| offline);
+            request = match self.submitted.push(request) {
+                Pushed::Full(request) => request,
+                pushed => {
+                    if offline && !self.offline.load(Ordering::SeqCst) {
+                        // The connection came meanwhile.
+                        self.forget_offline_deadlines();
+                    }
+                    return Ok(pushed);
+                }
+            };
+            let deadline = request.deadline.map(|deadline| deadline.at);
+            match deadline.into_iter().chain(patience).min() {
+                None => room.await,
+                Some(due) => {
+                    if timeout_at(due, room).await.is_err() {
+                        return Err(request);
+                    }
+                }
+            }
         }
-        Poll::Ready(message)
     }
 
-    pub(crate) fn room(&self) -> Arc<Semaphore> {
-        self.room.clone()
+    /// Takes the next batch, as [`SubmitQueue::take`] does, without the requests whose callers have gone away.
+    pub(crate) fn take(&self, only_full: bool, most: usize, mut add: impl FnMut(Request)) -> Ending {
+        // Dropped without holding the lock: they may own what a program lent.
+        let mut unwanted = Vec::new();
+        let (freed, ending) = self.submitted.take(only_full, most, |request| {
+            if request.is_wanted() { add(request) } else { unwanted.push(request) }
+        });
+        self.notify_room(freed);
+        ending
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.pulled.is_empty() && self.incoming.is_empty()
-    }
-
-    /// Returns the permits of all requests taken out: together, which is cheaper than one by one.
-    pub(crate) fn release_permits(&mut self) {
-        if self.freed > 0 {
-            self.room.add_permits(std::mem::take(&mut self.freed));
+    fn notify_room(&self, freed: usize) {
+        for _ in 0..freed {
+            self.room.notify_one();
         }
     }
 
-    /// Pulls messages out of the channel although none can be sent, to arm `timer` with their deadlines.
-    pub(crate) fn pull(&mut self, cx: &mut Context<'_>, timer: &mut DeadlineTimer) {
-        while let Poll::Ready(Some(mut message)) = self.incoming.poll_recv(cx) {
-            arm_deadline(&mut message, timer);
-            self.pulled.push_back(message);
-        }
+    /// A connection is available: requests wait up to their own deadline.
+    pub(crate) fn resume(&self) {
+        self.offline.store(false, Ordering::SeqCst);
+        self.forget_offline_deadlines();
     }
 
-    /// A connection is available again: requests wait up to their own deadline, which `timer` is armed with.
-    pub(crate) fn resume(&mut self, timer: &mut DeadlineTimer) {
-        for message in &mut self.pulled {
-            arm_deadline(message, timer);
-        }
+    fn forget_offline_deadlines(&self) {
+        self.submitted.edit(None, |waiting| {
+            for request in waiting {
+                request.offline_deadline = None;
+            }
+        });
     }
 
     /// Requeues requests in front of all others, in the order given.
-    pub(crate) fn put_back(&mut self, requests: impl DoubleEndedIterator<Item = Request>) {
-        for request in requests.rev() {
-            self.pulled.push_front(Message::Request(request));
-        }
+    pub(crate) fn put_back(&self, requests: impl DoubleEndedIterator<Item = Request>) {
+        self.submitted.edit(None, |waiting| {
+            for request in requests.rev() {
+                waiting.push_front(request);
+            }
+        });
     }
 
-    /// Passes pulled requests that have waited too long to `fail`, arms `timer` for the next, and drops those whose
-    /// caller has gone away.
-    pub(crate) fn expire(&mut self, now: Instant, timer: &mut DeadlineTimer, mut fail: impl FnMut(Request)) {
-        for _ in 0..self.pulled.len() {
-            let Some(message) = self.pulled.pop_front() else { return };
-            if let Message::Request(mut request) = message {
+    /// Takes out the requests that have waited too long, and drops those whose callers have gone away. `others` is the first
+    /// deadline of requests elsewhere.
+    /// Also returns the first deadline that is left.
+    pub(crate) fn expire(&self, now: Instant, others: Option<Instant>) -> (Vec<Request>, Option<Instant>) {
+        let mut unwanted = Vec::new();
+        let (expired, next) = self.submitted.edit(others, |waiting| {
+            let mut expired = Vec::new();
+            for _ in 0..waiting.len() {
+                let Some(request) = waiting.pop_front() else { break };
                 if !request.is_wanted() {
-                    release_permit(&self.room, &mut request);
-                    continue;
+                    unwanted.push(request);
+                } else if request.due().is_some_and(|due| due <= now) {
+                    expired.push(request);
+                } else {
+                    waiting.push_back(request);
                 }
-                match request.due() {
-                    Some(due) if due <= now => {
-                        release_permit(&self.room, &mut request);
-                        fail(request);
-                        continue;
-                    }
-                    Some(due) => timer.arm(due),
-                    None => {}
-                }
-                self.pulled.push_back(Message::Request(request));
-            } else {
-                self.pulled.push_back(message);
             }
-        }
+            expired
+        });
+        self.notify_room(unwanted.len() + expired.len());
+        (expired, next)
     }
 
     /// Watches the waiting requests while disconnected: each waits for `offline_timeout` at most, and not past its
@@ -125,92 +134,79 @@ impl RequestQueue {
     ///
     /// Cancel safe: dropping the future loses nothing.
     pub(crate) async fn wait_offline(
-        &mut self,
+        &self,
         offline_timeout: Option<Duration>,
         why: impl Fn(&Request) -> Error,
-    ) -> Stop {
+    ) {
+        self.offline.store(true, Ordering::SeqCst);
         let mut timer = DeadlineTimer::default();
-        let closes = self.pulled.iter().position(|message| matches!(message, Message::Close(_)));
-        if let Some(Message::Close(done)) = closes.and_then(|at| self.pulled.remove(at)) {
-            return Stop::Close(done);
+        poll_fn(|cx| self.poll_offline(cx, offline_timeout, &why, &mut timer)).await;
+    }
+
+    fn poll_offline(
+        &self,
+        cx: &mut Context<'_>,
+        offline_timeout: Option<Duration>,
+        why: &impl Fn(&Request) -> Error,
+        timer: &mut DeadlineTimer,
+    ) -> Poll<()> {
+        loop {
+            // From here on, every push and the end wake this task.
+            drop(self.submitted.sleep(Sleep::Offline, cx.waker()));
+            if self.submitted.ending() != Ending::No {
+                return Poll::Ready(());
+            }
+            let now = Instant::now();
+            let offline_deadline = offline_timeout.and_then(|timeout| now.checked_add(timeout));
+            self.submitted.edit(None, |waiting| {
+                for request in waiting.iter_mut().filter(|new| new.offline_deadline.is_none()) {
+                    request.offline_deadline = offline_deadline;
+                }
+            });
+            let (expired, next) = self.expire(now, None);
+            for request in expired {
+                let error = why(&request);
+                request.fail(error);
+            }
+            if let Some(due) = next {
+                timer.arm(due);
+            }
+            if timer.poll(cx).is_pending() {
+                return Poll::Pending;
+            }
         }
-        for message in &mut self.pulled {
-            arm_offline_deadline(message, offline_timeout, &mut timer);
-        }
-        // Cancelled requests make room.
-        self.expire(Instant::now(), &mut timer, |request| {
-            let error = why(&request);
+    }
+
+    /// Fails every waiting request, refuses new ones, and lets `close` return. Repeated calls do nothing.
+    pub(crate) fn finish(&self, error: impl Fn(&Request) -> Error) {
+        let (waiting, at_end) = self.submitted.finish();
+        for request in waiting {
+            let error = error(&request);
             request.fail(error);
-        });
-        poll_fn(|cx| {
-            loop {
-                match self.incoming.poll_recv(cx) {
-                    Poll::Ready(Some(Message::Close(done))) => return Poll::Ready(Stop::Close(done)),
-                    Poll::Ready(Some(mut message)) => {
-                        arm_offline_deadline(&mut message, offline_timeout, &mut timer);
-                        self.pulled.push_back(message);
-                    }
-                    Poll::Ready(None) => return Poll::Ready(Stop::Abandoned),
-                    Poll::Pending => break,
-                }
-            }
-            while timer.poll(cx).is_ready() {
-                self.expire(Instant::now(), &mut timer, |request| {
-                    let error = why(&request);
-                    request.fail(error);
-                });
-            }
-            Poll::Pending
-        })
-        .await
-    }
-
-    /// Refuses new messages; those that wait stay.
-    pub(crate) fn refuse(&mut self) {
-        self.room.close();
-        self.incoming.close();
-    }
-
-    /// Fails every waiting request and refuses new messages.
-    pub(crate) fn close(&mut self, error: impl Fn(&Request) -> Error) {
-        self.refuse();
-        let pulled = std::mem::take(&mut self.pulled);
-        for message in pulled.into_iter().chain(std::iter::from_fn(|| self.incoming.try_recv().ok())) {
-            match message {
-                Message::Request(request) => {
-                    let error = error(&request);
-                    request.fail(error);
-                }
-                Message::Close(done) => drop(done),
-            }
         }
+        self.room.notify_waiters();
+        drop(at_end);
+    }
+
+    /// Refuses new requests; those that wait are still sent. `at_end` is dropped after that.
+    pub(crate) fn close(&self, at_end: oneshot::Sender<()>) {
+        self.submitted.close(at_end);
+        self.room.notify_waiters();
     }
 }
 
-/// Returns the permit of a request that leaves the queue.
-fn release_permit(room: &Semaphore, request: &mut Request) {
-    if std::mem::take(&mut request.holds_permit) {
-        room.add_permits(1);
+/// Counts a caller that waits for room.
+struct Starved<'a>(&'a SubmitQueue<Request>);
+
+impl<'a> Starved<'a> {
+    fn new(queue: &'a SubmitQueue<Request>) -> Self {
+        queue.count_starved(true);
+        Self(queue)
     }
 }
 
-/// Arms `timer` with the deadline of a request for which there is a connection.
-fn arm_deadline(message: &mut Message, timer: &mut DeadlineTimer) {
-    let Message::Request(request) = message else { return };
-    request.offline_deadline = None;
-    if let Some(due) = request.due() {
-        timer.arm(due);
-    }
-}
-
-/// Sets when a request without a connection fails, once.
-fn arm_offline_deadline(message: &mut Message, offline_timeout: Option<Duration>, timer: &mut DeadlineTimer) {
-    let Message::Request(request) = message else { return };
-    if request.offline_deadline.is_none() {
-        request.offline_deadline =
-            offline_timeout.and_then(|offline_timeout| Instant::now().checked_add(offline_timeout));
-    }
-    if let Some(due) = request.due() {
-        timer.arm(due);
+impl Drop for Starved<'_> {
+    fn drop(&mut self) {
+        self.0.count_starved(false);
     }
 }

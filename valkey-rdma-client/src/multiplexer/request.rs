@@ -8,15 +8,10 @@ use tokio::time::Instant;
 
 use super::deadline::Deadline;
 use super::reply_buffer::ReplyBuffer;
+use super::reply_slot::ReplySender;
+use super::submit::{Load, Submit};
 use crate::error::Error;
 use crate::resp::{Commands, Reply};
-
-/// A message from a client to the connection task.
-pub(crate) enum Message {
-    Request(Request),
-    /// Finish what is in flight, then end. Dropping the sender completes `close`.
-    Close(oneshot::Sender<()>),
-}
 
 /// Commands that are sent together, and their state.
 pub(crate) struct Request {
@@ -26,8 +21,8 @@ pub(crate) struct Request {
     pub(crate) deadline: Option<Deadline>,
     /// Deadline for waiting while disconnected.
     pub(crate) offline_deadline: Option<Instant>,
-    /// True if it holds a permit of the queue.
-    pub(crate) holds_permit: bool,
+    /// Its commands and their encoded length.
+    pub(crate) load: Load,
     /// How often it was given to a connection.
     pub(crate) attempts: u32,
     /// True if it was written completely to a connection that was then lost.
@@ -37,15 +32,8 @@ pub(crate) struct Request {
 impl Request {
     pub(crate) fn new(commands: Commands, sink: ReplySink, limit: Option<Duration>) -> Self {
         let deadline = limit.and_then(Deadline::after);
-        Self {
-            commands,
-            sink,
-            deadline,
-            offline_deadline: None,
-            holds_permit: false,
-            attempts: 0,
-            may_have_run: false,
-        }
+        let load = Load { commands: commands.count(), bytes: commands.encoded_len() };
+        Self { commands, sink, deadline, offline_deadline: None, load, attempts: 0, may_have_run: false }
     }
 
     /// True if the caller still waits.
@@ -54,15 +42,6 @@ impl Request {
             ReplySink::One(sender) => !sender.is_closed(),
             ReplySink::Many(sender, _) => !sender.is_closed(),
             ReplySink::Abandoned => false,
-        }
-    }
-
-    /// When it must not wait any longer to be sent.
-    pub(crate) fn due(&self) -> Option<Instant> {
-        match (self.deadline, self.offline_deadline) {
-            (Some(deadline), Some(offline_deadline)) => Some(deadline.at.min(offline_deadline)),
-            (Some(deadline), None) => Some(deadline.at),
-            (None, offline_deadline) => offline_deadline,
         }
     }
 
@@ -80,10 +59,24 @@ impl Request {
     }
 }
 
+impl Submit for Request {
+    fn load(&self) -> Load {
+        self.load
+    }
+
+    fn due(&self) -> Option<Instant> {
+        match (self.deadline, self.offline_deadline) {
+            (Some(deadline), Some(offline_deadline)) => Some(deadline.at.min(offline_deadline)),
+            (Some(deadline), None) => Some(deadline.at),
+            (None, offline_deadline) => offline_deadline,
+        }
+    }
+}
+
 /// Where the replies of a request go. A caller that has gone away does not change the order of replies.
 pub(crate) enum ReplySink {
     /// One command.
-    One(oneshot::Sender<Result<Reply, Error>>),
+    One(ReplySender),
     /// A pipeline, with the replies so far.
     Many(oneshot::Sender<Result<Vec<Reply>, Error>>, Replies),
     /// The request failed already: its replies are dropped.
@@ -130,9 +123,21 @@ impl ReplySink {
         true
     }
 
+    /// Delivers the last reply.
+    pub(crate) fn complete(self, reply: Reply) {
+        match self {
+            Self::One(sender) => sender.send(Ok(reply)),
+            Self::Many(sender, mut replies) => {
+                replies.push(reply);
+                drop(sender.send(Ok(replies.into_kept())));
+            }
+            Self::Abandoned => {}
+        }
+    }
+
     pub(crate) fn fail(self, error: Error) {
         match self {
-            Self::One(sender) => drop(sender.send(Err(error))),
+            Self::One(sender) => sender.send(Err(error)),
             Self::Many(sender, _) => drop(sender.send(Err(error))),
             Self::Abandoned => {}
         }

@@ -95,11 +95,6 @@ impl MultiplexerState {
         self.cause.get_or_init(|| cause).clone()
     }
 
-    /// Records that the task has ended without a cause of its own, by a panic or with its runtime.
-    pub(crate) fn stopped(&self) {
-        self.end(Arc::new(LostCause::Stopped));
-    }
-
     pub(crate) fn info(&self) -> Arc<ConnectionInfo> {
         self.current().info.clone()
     }

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 use tracing::{Instrument, debug, debug_span, info, warn};
 
 use super::driver::Driver;
 use super::inline::DriverSlot;
-use super::queue::{RequestQueue, Stop};
+use super::queue::RequestQueue;
 use super::request::Request;
 use super::state::MultiplexerState;
 use crate::config::{Backoff, STABLE_AFTER};
@@ -28,43 +27,42 @@ pub(crate) struct ReconnectPolicy {
 
 /// The task behind a [`Multiplexer`](super::Multiplexer).
 pub(super) struct ConnectionTask {
+    pub(super) queue: Arc<RequestQueue>,
     pub(super) slot: Arc<DriverSlot>,
     pub(super) state: Arc<MultiplexerState>,
     pub(super) policy: Option<ReconnectPolicy>,
 }
 
 impl ConnectionTask {
-    pub(super) async fn run(self, mut raw: RawConnection, mut queue: RequestQueue) {
-        let _ends = EndsOnDrop { state: &self.state, room: queue.room() };
+    pub(super) async fn run(self, mut raw: RawConnection) {
+        let _ends = EndsOnDrop(&self);
         let retries = self.policy.as_ref().map(|policy| policy.retries);
         let mut attempt = 0;
         loop {
             let span = debug_span!("connection", peer = %self.state.peer, transport = %raw.info.transport);
             let born = Instant::now();
-            let driver = Driver::new(raw, queue, self.state.clone(), retries);
-            let cause;
-            (cause, queue) = self.slot.drive(driver).instrument(span).await;
+            let driver = Driver::new(raw, self.queue.clone(), self.state.clone(), retries);
+            let cause = self.slot.drive(driver).instrument(span).await;
             let policy = match &self.policy {
                 Some(policy) if !matches!(*cause, LostCause::Closed) => policy.clone(),
-                _ => return self.end(&mut queue, &cause),
+                _ => return self.end(cause),
             };
             self.state.disconnected(&cause);
             warn!(peer = %self.state.peer, %cause, "connection lost");
             // A server that ends each connection at once gets growing waits too.
             attempt = if born.elapsed() > STABLE_AFTER { 0 } else { attempt + 1 };
-            match self.reconnect(&mut queue, &policy, &cause, attempt).await {
+            match self.reconnect(&policy, &cause, attempt).await {
                 Some(next) => raw = next,
-                None => return,
+                None => return self.end(Arc::new(LostCause::Closed)),
             }
             self.state.connected(&raw);
             info!(peer = %self.state.peer, connection = %raw.info, "connected again");
         }
     }
 
-    /// Tries until a connection is made. `None`: no connection is needed any more, and every request has failed.
+    /// Tries until a connection is made. `None`: no connection is needed any more.
     async fn reconnect(
         &self,
-        queue: &mut RequestQueue,
         policy: &ReconnectPolicy,
         cause: &Arc<LostCause>,
         first: u32,
@@ -74,15 +72,15 @@ impl ConnectionTask {
             _ => self.state.lost(cause, request.may_have_run),
         };
         for attempt in first.. {
-            let offline = queue.wait_offline(policy.offline_timeout, why);
+            let offline = self.queue.wait_offline(policy.offline_timeout, why);
             tokio::select! {
-                stop = offline => return self.stop(queue, stop),
+                () = offline => return None,
                 () = sleep(policy.backoff.wait(attempt)) => {}
             }
-            let offline = queue.wait_offline(policy.offline_timeout, why);
+            let offline = self.queue.wait_offline(policy.offline_timeout, why);
             let connected = tokio::select! {
                 connected = policy.connector.connect(Purpose::Shared) => connected,
-                stop = offline => return self.stop(queue, stop),
+                () = offline => return None,
             };
             match connected {
                 Ok(raw) => return Some(raw),
@@ -95,32 +93,18 @@ impl ConnectionTask {
         None
     }
 
-    fn stop(&self, queue: &mut RequestQueue, stop: Stop) -> Option<RawConnection> {
-        self.end(queue, &Arc::new(LostCause::Closed));
-        match stop {
-            Stop::Close(done) => drop(done),
-            Stop::Abandoned => {}
-        }
-        None
-    }
-
-    /// Ends the multiplexer for good and fails every waiting request.
-    fn end(&self, queue: &mut RequestQueue, cause: &Arc<LostCause>) {
-        let cause = self.state.end(cause.clone());
-        queue.close(|request| self.state.lost(&cause, request.may_have_run));
+    /// Ends the multiplexer for good and fails every waiting request. The first cause stands.
+    fn end(&self, cause: Arc<LostCause>) {
+        let cause = self.state.end(cause);
+        self.queue.finish(|request| self.state.lost(&cause, request.may_have_run));
     }
 }
 
-/// Marks the multiplexer as closed when its task ends, also if it panics or is dropped with its runtime. The first
-/// cause stands, so this changes nothing after an orderly end.
-struct EndsOnDrop<'a> {
-    state: &'a MultiplexerState,
-    room: Arc<Semaphore>,
-}
+/// Ends the multiplexer when its task ends, also if it panics or is dropped with its runtime.
+struct EndsOnDrop<'a>(&'a ConnectionTask);
 
 impl Drop for EndsOnDrop<'_> {
     fn drop(&mut self) {
-        self.state.stopped();
-        self.room.close();
+        self.0.end(Arc::new(LostCause::Stopped));
     }
 }

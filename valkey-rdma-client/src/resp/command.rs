@@ -180,6 +180,7 @@ impl Command {
     /// As [`refusal_outside_pipeline`](Self::refusal_outside_pipeline), on the shared connection.
     pub(crate) fn shared_refusal(&self) -> Option<RefusedCommand> {
         match self.class {
+            CommandClass::Ordinary => None,
             CommandClass::Blocks => Some(RefusedCommand { command: self.name(), reason: policy::BLOCKS }),
             _ => self.refusal_outside_pipeline(),
         }

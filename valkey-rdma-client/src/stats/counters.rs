@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Counters;
 
-/// Sent, received and in-flight commands are counted under the driver's lock, reconnects by the connection task,
-/// timeouts also by callers.
+/// Timeouts are also counted by callers. Everything else is counted under the driver's lock or by the connection task
+/// while there is no driver, so it needs no atomic addition.
 #[derive(Default)]
 pub(crate) struct AtomicCounters {
     commands: AtomicU64,
@@ -16,6 +16,8 @@ pub(crate) struct AtomicCounters {
     reconnects: AtomicU64,
     retries: AtomicU64,
     timeouts: AtomicU64,
+    driver_polls: AtomicU64,
+    empty_driver_polls: AtomicU64,
 }
 
 impl AtomicCounters {
@@ -46,7 +48,13 @@ impl AtomicCounters {
     }
 
     pub(crate) fn timed_out(&self) {
-        add(&self.timeouts, 1);
+        self.timeouts.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a poll of the driver by the connection task. `moved`: it sent commands or received replies.
+    pub(crate) fn driver_poll(&self, moved: bool) {
+        add(&self.driver_polls, 1);
+        add(&self.empty_driver_polls, u64::from(!moved));
     }
 
     pub(crate) fn read(&self) -> Counters {
@@ -60,10 +68,12 @@ impl AtomicCounters {
             reconnects: read(&self.reconnects),
             retries: read(&self.retries),
             timeouts: read(&self.timeouts),
+            driver_polls: read(&self.driver_polls),
+            empty_driver_polls: read(&self.empty_driver_polls),
         }
     }
 }
 
 fn add(counter: &AtomicU64, count: u64) {
-    counter.fetch_add(count, Ordering::Relaxed);
+    counter.store(counter.load(Ordering::Relaxed) + count, Ordering::Relaxed);
 }

@@ -51,8 +51,7 @@ struct Options {
     #[arg(long, value_name = "event|busy|adaptive")]
     poll: Option<Polling>,
 
-    /// Threads that serve connections, 1 to 1024. With one thread, RDMA connections share completion queues, which is faster
-    /// while CPU time is available
+    /// Threads that serve connections, 1 to 1024. From 2 on, another thread accepts them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
 
@@ -110,15 +109,17 @@ fn main() -> ExitCode {
         Err(error) => return fail(&format!("RUST_LOG: {error}"), ExitCode::from(2)),
     };
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
-    match runtime(options.threads).and_then(|runtime| runtime.block_on(run(options))) {
+    match runtime(&options).and_then(|runtime| runtime.block_on(run(options))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => fail(&message, ExitCode::FAILURE),
     }
 }
 
-fn runtime(threads: u16) -> Result<Runtime, String> {
-    let mut builder = match threads {
-        1 => runtime::Builder::new_current_thread(),
+/// A runtime of one thread, unless the proxy has several: the server starts its own.
+fn runtime(options: &Options) -> Result<Runtime, String> {
+    let threads = options.threads;
+    let mut builder = match (options.proxy, threads) {
+        (None, _) | (_, 1) => runtime::Builder::new_current_thread(),
         _ => runtime::Builder::new_multi_thread(),
     };
     let built = builder.worker_threads(threads.into()).enable_all().build();
@@ -176,6 +177,9 @@ async fn start(options: &Options, rdma: Option<Listener>) -> Result<Server, Stri
         mock = mock.requirepass(password);
     }
     let mut server = Server::builder(mock);
+    if options.threads > 1 {
+        server = server.threads(options.threads.into());
+    }
     if let Some(listener) = rdma {
         server = server.listener(listener);
     }

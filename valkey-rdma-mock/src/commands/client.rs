@@ -93,7 +93,9 @@ fn list(context: &mut Context<'_>, options: &[Bytes]) -> Outcome {
     let filter = Filter::parse(options, "list")?;
     let me = context.client;
     let found = context.state.clients.values().filter(|client| filter.matches(client, me));
-    Ok(text(found.map(Client::describe).collect()))
+    let mut found: Vec<&Client> = found.collect();
+    found.sort_by_key(|client| client.id);
+    Ok(text(found.into_iter().map(Client::describe).collect()))
 }
 
 /// `CLIENT KILL addr`, `CLIENT KILL [ID id] [TYPE type] [ADDR addr] [LADDR addr] [USER user] [SKIPME yes | no]`

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use super::{Admin, Context, Entry, Failure, NoKey, Outcome, introspection, row};
 use crate::args::{integer, lowercase};
@@ -75,7 +76,9 @@ fn debug(context: &mut Context<'_>, command: &Command) -> Outcome {
             if duration > LONGEST_SLEEP {
                 return Err(Failure::new("ERR DEBUG SLEEP here takes at most 3600 seconds"));
             }
-            context.stall_for = Some(duration);
+            let until = Instant::now() + duration;
+            context.state.stalled_until = Some(until);
+            context.stalled_until = Some(until);
             Ok(Reply::OK)
         }
         _ => Err(Failure::unknown_subcommand("DEBUG", &command.args()[0])),
@@ -94,7 +97,7 @@ fn role(_context: &mut Context<'_>, _command: &Command) -> Outcome {
 
 /// Seconds since 1970, and microseconds.
 fn time(context: &mut Context<'_>, _command: &Command) -> Outcome {
-    let now = context.state.clock.now();
+    let now = context.database().now();
     let parts = [now / 1000, now % 1000 * 1000];
     Ok(Reply::Array(parts.iter().map(|part| Reply::bulk(part.to_string())).collect()))
 }

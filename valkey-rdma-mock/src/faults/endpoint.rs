@@ -168,6 +168,10 @@ impl DeviceConnection for FaultyEndpoint {
         self.below_mut().write_local(region, range, fill);
     }
 
+    fn copy_in(&mut self, region: RegionId, offset: usize, bytes: &[u8]) {
+        self.below_mut().copy_in(region, offset, bytes);
+    }
+
     fn read_local(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut) {
         self.below().read_local(region, range, out);
     }
@@ -263,6 +267,10 @@ impl DeviceConnection for FaultyEndpoint {
     fn limits(&self) -> Limits {
         let limits = self.below().limits();
         Limits { send_depth: limits.send_depth - self.reserve(), ..limits }
+    }
+
+    fn read_depth(&self) -> u8 {
+        self.below().read_depth()
     }
 
     fn local_addr(&self) -> SocketAddr {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
+use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 
 use super::{Kind, Value, keep};
@@ -11,7 +12,7 @@ use crate::failure::Failure;
 /// One numbered database.
 #[derive(Default)]
 pub(crate) struct Database {
-    entries: IndexMap<Bytes, Entry>,
+    entries: IndexMap<Bytes, Entry, RandomState>,
     /// The deadlines of all keys that have one, earliest first. Always in step with `entries`.
     deadlines: BTreeSet<(i64, Bytes)>,
     /// Keys that changed since the last `take_changed`.
@@ -36,9 +37,16 @@ pub(crate) enum Expiry {
 
 impl Database {
     /// Sets the clock and removes expired keys. Called before each command, so that no command has to check for expired keys.
+    #[inline]
     pub(crate) fn set_now(&mut self, now: i64) {
         self.now = now;
-        while self.deadlines.first().is_some_and(|(deadline, _)| *deadline <= now) {
+        if !self.deadlines.is_empty() {
+            self.remove_expired();
+        }
+    }
+
+    fn remove_expired(&mut self) {
+        while self.deadlines.first().is_some_and(|(deadline, _)| *deadline <= self.now) {
             let Some((_, key)) = self.deadlines.pop_first() else { break };
             self.remove(&key);
         }
@@ -204,10 +212,12 @@ impl Database {
     }
 
     /// Forgets which keys changed.
+    #[inline]
     pub(crate) fn forget_changed(&mut self) {
-        const KEPT: usize = 64;
-        self.changed.clear();
-        self.changed.shrink_to(KEPT);
+        if !self.changed.is_empty() {
+            self.changed.clear();
+            self.changed.shrink_to(64);
+        }
     }
 
     /// Marks a key as changed.

@@ -43,6 +43,16 @@ pub(crate) async fn wires(server: &Server) -> Vec<Wire> {
     wires
 }
 
+/// Waits until `condition` holds, but not for ever.
+pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let holds = async {
+        while !condition().await {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, holds).await.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"));
+}
+
 trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> ByteStream for S {}

@@ -56,7 +56,7 @@ impl Connection {
         }
         self.counters.immediates_received += 1;
         self.counters.bytes_received += u64::from(imm);
-        self.rotate();
+        self.offer_next_buffer();
         Ok(())
     }
 

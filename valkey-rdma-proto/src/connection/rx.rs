@@ -76,7 +76,7 @@ impl RxWindow {
     }
 
     /// Returns the next buffer to register, if the peer has filled the current one and another is free.
-    pub(super) fn rotate(&mut self) -> Option<XferMemory> {
+    pub(super) fn next_to_offer(&mut self) -> Option<XferMemory> {
         if self.buffers[self.filling].announced < self.len {
             return None;
         }
@@ -177,23 +177,23 @@ mod tests {
         let mut rx = window(1, 10);
         let _ = rx.handle_immediate(9, 9);
         rx.consume(9);
-        assert_eq!(rx.rotate(), None, "one byte short of full");
+        assert_eq!(rx.next_to_offer(), None, "one byte short of full");
         let _ = rx.handle_immediate(1, 1);
-        assert_eq!(rx.rotate(), None, "full but not read");
+        assert_eq!(rx.next_to_offer(), None, "full but not read");
         rx.consume(1);
-        assert_eq!(rx.rotate().map(|memory| memory.addr), Some(0x1000));
-        assert_eq!(rx.rotate(), None, "offered once");
+        assert_eq!(rx.next_to_offer().map(|memory| memory.addr), Some(0x1000));
+        assert_eq!(rx.next_to_offer(), None, "offered once");
     }
 
     #[test]
-    fn two_buffers_rotate_as_soon_as_full_and_are_read_in_order_w6() {
+    fn two_buffers_are_offered_as_soon_as_full_and_read_in_order_w6() {
         let mut rx = window(2, 10);
         let _ = rx.handle_immediate(10, 10);
-        assert_eq!(rx.rotate().map(|memory| memory.addr), Some(0x2000));
+        assert_eq!(rx.next_to_offer().map(|memory| memory.addr), Some(0x2000));
         assert_eq!(rx.handle_immediate(10, 10), Ok(true));
-        assert_eq!(rx.rotate(), None, "both hold unread bytes");
+        assert_eq!(rx.next_to_offer(), None, "both hold unread bytes");
         rx.consume(10);
-        assert_eq!(rx.rotate().map(|memory| memory.addr), Some(0x1000));
+        assert_eq!(rx.next_to_offer().map(|memory| memory.addr), Some(0x1000));
         assert_eq!(rx.readable(), Some(Slice { region: RegionId(1), offset: 0, len: 10 }));
     }
 

@@ -12,11 +12,11 @@ pub(super) const CONTROL_RESERVE: u32 = 4;
 
 impl Connection {
     /// Offers the next receive buffer if the peer has filled the current one.
-    pub(super) fn rotate(&mut self) {
+    pub(super) fn offer_next_buffer(&mut self) {
         if self.is_closed() {
             return;
         }
-        if let Some(memory) = self.rx.rotate() {
+        if let Some(memory) = self.rx.next_to_offer() {
             self.send_register(memory);
         }
     }

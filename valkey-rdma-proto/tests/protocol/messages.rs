@@ -1,7 +1,7 @@
 //! Control messages and their dispatch: area M.
 
 use valkey_rdma_proto::wire::{ControlMessage, Features, MESSAGE_LEN};
-use valkey_rdma_proto::work::FailureStatus;
+use valkey_rdma_proto::work::{FailureStatus, Outcome};
 use valkey_rdma_proto::{ProtocolError, Role};
 
 use crate::scripted::{PEER_MEMORY, Scripted};
@@ -69,9 +69,9 @@ fn reserved_bytes_change_nothing_m2() {
 
 #[test]
 fn a_send_with_an_immediate_is_a_send_m3() {
-    // A device reports both as `Outcome::Received`; the core has no input for the immediate, which is the proof.
     let mut scripted = Scripted::connected(Role::Server);
-    scripted.says(ControlMessage::RegisterXferMemory(PEER_MEMORY));
+    let message = ControlMessage::RegisterXferMemory(PEER_MEMORY).encode();
+    scripted.receive(Outcome::ReceivedWithImm { len: message.len() as u32, imm: u32::MAX }, &message);
     scripted.assert_usable();
 }
 

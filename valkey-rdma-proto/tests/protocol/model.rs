@@ -305,7 +305,7 @@ fn skipping_the_tail_is_found_w4() {
 }
 
 #[test]
-#[ignore = "takes minutes: CI runs it with --release"]
+#[ignore = "takes minutes: ./dev model runs it"]
 fn larger_worlds_w4_w5_c1_k2_x1() {
     let second = Duration::from_secs(1);
     let mut world = World { until: second * 2, ..World::new([1, 1], [1, 1]) };

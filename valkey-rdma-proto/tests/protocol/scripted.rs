@@ -115,7 +115,7 @@ impl Scripted {
         self.writes(len);
     }
 
-    fn receive(&mut self, outcome: Outcome, message: &[u8]) {
+    pub fn receive(&mut self, outcome: Outcome, message: &[u8]) {
         let wr_id = self.receives.pop_front().expect("the connection keeps receives posted");
         self.core.handle_completion(self.now, Completion { wr_id, outcome }, message);
         self.pump();

@@ -171,3 +171,39 @@ fn an_untrusted_client_may_send_enough_to_log_in() {
         assert_eq!(outcome.is_ok_and(|command| command.is_some()), expected.is_none());
     }
 }
+
+#[test]
+fn memory_is_given_away_while_nothing_waits_in_it() {
+    let mut parser = Parser::new(MAX_ARGUMENT);
+    let whole: &[u8] = b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
+    parser.read(&mut &whole[..]);
+    assert_eq!(parser.take_buffer(), None, "a command waits");
+    let command = parser.next_command(true).unwrap();
+    assert_eq!(parser.take_buffer(), None, "a command holds a part");
+    assert!(!parser.has_buffer(), "but not the connection");
+    drop(command);
+
+    parser.set_buffer(BytesMut::with_capacity(READ_BUFFER));
+    parser.read(&mut &whole[..10]);
+    assert_eq!(parser.next_command(true).unwrap(), None);
+    assert_eq!(parser.take_buffer(), None, "half a command waits");
+    parser.set_buffer(BytesMut::with_capacity(READ_BUFFER));
+    parser.read(&mut &whole[10..]);
+    assert!(parser.next_command(true).unwrap().is_some());
+    assert_eq!(parser.take_buffer().map(|buffer| buffer.capacity()), Some(READ_BUFFER));
+}
+
+/// Words that come one by one must not hold a buffer each.
+#[test]
+fn the_words_of_a_slow_command_stay_together() {
+    let mut parser = Parser::new(MAX_ARGUMENT);
+    let mut spare = None;
+    let mut received: &[u8] = b"*100\r\n";
+    for _ in 0..100 {
+        parser.read(&mut received);
+        assert_eq!(parser.next_command(true).unwrap(), None);
+        spare = parser.take_buffer().or(spare);
+        received = b"$1\r\nx\r\n";
+    }
+    assert_eq!(spare, None);
+}

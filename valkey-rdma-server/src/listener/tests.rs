@@ -46,11 +46,12 @@ impl Door {
 }
 
 fn shared(limits: Limits) -> Shared<Pong> {
-    Shared::new(Arc::new(Pong), limits, None, CancellationToken::new())
+    let workers = Workers::start(0).expect("nothing to start");
+    Shared::new(Arc::new(Pong), limits, None, CancellationToken::new(), workers)
 }
 
 fn accepted<S>(stream: S) -> Accepted<S> {
-    Accepted { stream, remote: nowhere(), local: nowhere(), rdma: None }
+    Accepted { stream, remote: nowhere(), local: nowhere(), rdma: None, runtime: None }
 }
 
 fn nowhere() -> SocketAddr {
@@ -186,7 +187,11 @@ impl Accept for Scripted {
         self.0.pop().expect("an accept too many")
     }
 
-    fn open(incoming: Accepted<DuplexStream>) -> io::Result<Accepted<DuplexStream>> {
+    fn open(
+        &self,
+        incoming: Accepted<DuplexStream>,
+        _worker: Option<&Worker>,
+    ) -> io::Result<Accepted<DuplexStream>> {
         Ok(incoming)
     }
 }

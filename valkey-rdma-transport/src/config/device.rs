@@ -24,6 +24,8 @@ impl Config {
             huge_pages: self.huge_pages,
             ack_timeout: self.ack_timeout,
             retry_count: self.retry_count,
+            // The protocol has no use for READ.
+            read_depth: 0,
         }
     }
 

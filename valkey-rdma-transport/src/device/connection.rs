@@ -19,6 +19,8 @@ pub trait DeviceConnection: Send {
     ///
     /// # Errors
     /// [`TransportError::Memory`] if the memory cannot be had or pinned (naming the `memlock` limit).
+    /// [`TransportError::ReadsOff`] if the peer is to read it, and [`DeviceOptions::read_depth`](super::DeviceOptions::read_depth)
+    /// is 0.
     fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError>;
 
     /// Registers a pool's memory for sending. It stays registered and allocated until the connection is dropped. Post
@@ -37,6 +39,13 @@ pub trait DeviceConnection: Send {
     /// If the range is outside of the region, or the region was [lent](Self::register_pool): a local bug.
     fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8]));
 
+    /// Copies `bytes` into a region, from `offset` on. The peer may be reading or writing there, and so may posted work
+    /// requests: what is there then is some mixture.
+    ///
+    /// # Panics
+    /// If the bytes go beyond the region, or the region was [lent](Self::register_pool): a local bug.
+    fn copy_in(&mut self, region: RegionId, offset: usize, bytes: &[u8]);
+
     /// Appends a copy of a region's bytes to `out`. A peer may be rewriting them: the copy is what counts.
     ///
     /// # Panics
@@ -44,10 +53,13 @@ pub trait DeviceConnection: Send {
     /// room for it: a local bug.
     fn read_local(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut);
 
-    /// Posts a chain of sends with one doorbell, in order.
+    /// Posts a chain of sends, writes and reads with one doorbell. They are carried out in order, except that the bytes of
+    /// a read may arrive after a later request was carried out. Reads beyond the [depth](Self::read_depth) wait in the
+    /// queue, with everything behind them.
     ///
     /// # Errors
     /// [`TransportError::Device`] if the device refuses one; those before it are in flight.
+    /// [`TransportError::ReadsOff`] if one is a read and the [depth](Self::read_depth) is 0; none was posted.
     fn post_sends(&mut self, chain: &[SendRequest]) -> Result<(), TransportError>;
 
     /// Posts a batch of receives.
@@ -104,6 +116,10 @@ pub trait DeviceConnection: Send {
     /// The limits that the device granted.
     fn limits(&self) -> Limits;
 
+    /// How many reads of this side can be in flight at once: agreed upon while connecting, 0 before
+    /// [`CmEvent::Established`].
+    fn read_depth(&self) -> u8;
+
     /// This side's address.
     fn local_addr(&self) -> SocketAddr;
 
@@ -119,6 +135,22 @@ pub trait DeviceConnection: Send {
 pub enum Access {
     /// Only this side's own work requests.
     Local,
-    /// Also the peer's RDMA WRITEs. There is no remote read anywhere in this protocol.
+    /// Also the peer's RDMA WRITEs. The windows of the Valkey protocol are of this kind; nothing of it is ever read.
     RemoteWrite,
+    /// Also the peer's RDMA READs.
+    RemoteRead,
+    /// Also the peer's RDMA WRITEs and READs.
+    RemoteReadWrite,
+}
+
+impl Access {
+    /// Whether the peer may write.
+    pub fn allows_write(self) -> bool {
+        matches!(self, Access::RemoteWrite | Access::RemoteReadWrite)
+    }
+
+    /// Whether the peer may read.
+    pub fn allows_read(self) -> bool {
+        matches!(self, Access::RemoteRead | Access::RemoteReadWrite)
+    }
 }

@@ -39,6 +39,9 @@ pub struct DeviceOptions {
     pub ack_timeout: Option<Duration>,
     /// How often it sends again, 0 to 7, in both directions of a connection made from this side. `None`: 6 times.
     pub retry_count: Option<u8>,
+    /// RDMA READs that may be in flight at once, in either direction; the smaller wish of the two sides counts. 0: this
+    /// side reads nothing and lets nothing be read, as on every connection of the Valkey protocol.
+    pub read_depth: u8,
 }
 
 impl Default for DeviceOptions {
@@ -57,6 +60,7 @@ impl Default for DeviceOptions {
             huge_pages: false,
             ack_timeout: None,
             retry_count: None,
+            read_depth: 0,
         }
     }
 }

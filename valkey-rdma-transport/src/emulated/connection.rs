@@ -16,13 +16,13 @@ use super::direct::{DirectLink, End};
 use super::directory::{self, DirectRequest};
 use super::fault_plan::{FaultPlan, Link};
 use super::memory::Memory;
-use super::queue_pair::QueuePair;
+use super::queue_pair::{QueuePair, QueuePairState};
 use super::socket::{self, SocketLink, SocketRequest};
-use super::{MAX_MESSAGE, REASON_CONSUMER, refused};
+use super::{MAX_MESSAGE, MAX_READS, REASON_CONSUMER, refused};
 use crate::buffer_pool::BufferPool;
 use crate::device::{
     Access, CmEvent, DeviceConnection, DeviceInfo, DeviceKind, DeviceLimits, DeviceOptions, Limits,
-    check_limits,
+    check_limits, check_reads,
 };
 use crate::error::TransportError;
 
@@ -37,6 +37,8 @@ pub(super) struct EmulatedConnection {
     /// This end's regions, for access without the link's lock.
     memories: Vec<Memory>,
     phase: Phase,
+    /// Whether reads were asked for.
+    reads: bool,
 }
 
 /// How far the program has taken the connection.
@@ -141,7 +143,16 @@ impl EmulatedConnection {
         };
         // The name by which the same can be had again; of a device that was not named, the way that was taken.
         let device = options.device.as_deref().unwrap_or(taken).to_owned();
-        Self { transport, limits, local, peer, device, memories: Vec::new(), phase }
+        Self {
+            transport,
+            limits,
+            local,
+            peer,
+            device,
+            memories: Vec::new(),
+            phase,
+            reads: options.read_depth > 0,
+        }
     }
 
     /// Adds a region of `len` bytes.
@@ -167,6 +178,9 @@ impl EmulatedConnection {
 
 impl DeviceConnection for EmulatedConnection {
     fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError> {
+        if access.allows_read() && !self.reads {
+            return Err(TransportError::ReadsOff);
+        }
         self.add(len, |region| Memory::new(region, access))
     }
 
@@ -178,11 +192,16 @@ impl DeviceConnection for EmulatedConnection {
         fill(&mut self.memory(region).lock()[range]);
     }
 
+    fn copy_in(&mut self, region: RegionId, offset: usize, bytes: &[u8]) {
+        self.memory(region).lock()[offset..offset + bytes.len()].copy_from_slice(bytes);
+    }
+
     fn read_local(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut) {
         assert!(self.memory(region).copy_to(range, out), "a pool's bytes are frozen while they are used");
     }
 
     fn post_sends(&mut self, chain: &[SendRequest]) -> Result<(), TransportError> {
+        check_reads(chain, || self.read_depth())?;
         match &self.transport {
             LinkTransport::Direct(link, end) => link.with(|sides| sides.post_sends(*end, chain)),
             LinkTransport::Socket(link) => link.ring(|session| session.post_sends(chain)),
@@ -249,6 +268,10 @@ impl DeviceConnection for EmulatedConnection {
         self.limits
     }
 
+    fn read_depth(&self) -> u8 {
+        self.transport.side(|side| if side.state == QueuePairState::Init { 0 } else { side.sends.read_depth })
+    }
+
     fn local_addr(&self) -> SocketAddr {
         self.local
     }
@@ -285,8 +308,12 @@ static NEXT_KEY: AtomicU32 = AtomicU32::new(1);
 const NAME: &str = "emulated";
 
 /// Its queues take memory as they fill, so more than any adapter has does no harm.
-const MOST: DeviceLimits =
-    DeviceLimits { queue_depth: 1 << 18, completion_depth: 1 << 19, completion_vectors: 1 };
+const MOST: DeviceLimits = DeviceLimits {
+    queue_depth: 1 << 18,
+    completion_depth: 1 << 19,
+    completion_vectors: 1,
+    read_depth: MAX_READS as u32,
+};
 
 /// As common adapters, near enough.
 const MAX_INLINE: u32 = 1024;

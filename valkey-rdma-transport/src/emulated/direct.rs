@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep};
-use valkey_rdma_proto::work::{FailureStatus, ReceiveRequest, SendRequest};
+use valkey_rdma_proto::work::{FailureStatus, ReceiveRequest, SendOp, SendRequest};
 
 use super::fault_plan::{Disturb, WeakLink};
 use super::queue_pair::requester::InFlightSend;
@@ -250,9 +250,9 @@ impl Sides {
         }
         for end in [End::Active, End::Passive] {
             // What one side grants rules the sends of the other.
-            let granted = self.side(end.other()).plan.rnr_retry_count();
+            let peer = self.side(end.other()).terms();
             let side = self.side(end);
-            side.sends.rnr_retry_count = granted;
+            side.agree(peer);
             side.state = QueuePairState::Ready;
             side.push_cm_event(CmEvent::Established);
         }
@@ -348,12 +348,19 @@ impl Sides {
 fn carry_out(asked: &InFlightSend, requester: &mut QueuePair, responder: &mut QueuePair) {
     let (op, len) = (asked.request.op, asked.request.local.len);
     let answered = match responder.admit(op, len) {
+        // The two regions differ: each belongs to one side.
+        Ok(place) if matches!(op, SendOp::Read { .. }) => {
+            if let Some((source, from)) = place {
+                source.copy_to(from, &mut &mut asked.local.lock()[asked.range.clone()]);
+            }
+            requester.read_done();
+            Ok(())
+        }
         Ok(place) => {
-            // The two regions differ: each belongs to one side.
-            let read = place.is_none_or(|(target, to)| {
-                asked.source.copy_to(asked.range.clone(), &mut &mut target.lock()[to])
+            let copied = place.is_none_or(|(target, to)| {
+                asked.local.copy_to(asked.range.clone(), &mut &mut target.lock()[to])
             });
-            if read {
+            if copied {
                 responder.settle(op, len);
                 requester.acknowledged(asked.sequence)
             } else {

@@ -13,6 +13,7 @@ use std::task::{Context, Poll, Waker, ready};
 use valkey_rdma_proto::work::{Completion, FailureStatus, Outcome, ReceiveRequest, RegionId, WrId};
 
 use self::requester::SendQueue;
+use super::RNR_RETRY_FOREVER;
 use super::fault_plan::FaultPlan;
 use super::memory::Memory;
 use crate::device::{CmEvent, DeviceOptions};
@@ -28,6 +29,15 @@ pub(super) enum QueuePairState {
     Error,
 }
 
+/// The terms that a side sends when it connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Terms {
+    /// Retries that it grants to sends that find no receive posted; 7 means without end.
+    pub(super) rnr_retry_count: u8,
+    /// Reads that it wants to have in flight, in either direction.
+    pub(super) read_depth: u8,
+}
+
 /// One side of a connection.
 #[derive(Debug)]
 pub(super) struct QueuePair {
@@ -37,6 +47,10 @@ pub(super) struct QueuePair {
     pub(super) sends: SendQueue,
     /// What was asked of the device under this side.
     pub(super) plan: Arc<FaultPlan>,
+    /// Reads that its program asks for, in either direction.
+    read_depth: u8,
+    /// The terms that the peer sent.
+    pub(super) peer: Terms,
     send_depth: u32,
     receive_depth: u32,
     /// Send queue entries in use. An entry is free again once a completion at or past it was polled.
@@ -87,6 +101,8 @@ impl QueuePair {
             receives: VecDeque::new(),
             sends: SendQueue::default(),
             plan,
+            read_depth: options.read_depth,
+            peer: Terms { rnr_retry_count: RNR_RETRY_FOREVER, read_depth: 0 },
             send_depth: options.send_depth,
             receive_depth: options.receive_depth,
             entries: 0,
@@ -99,6 +115,23 @@ impl QueuePair {
             cm_signal: Signal::default(),
             disconnect_reported: false,
         }
+    }
+
+    /// What this side asks for and grants.
+    pub(super) fn terms(&self) -> Terms {
+        Terms { rnr_retry_count: self.plan.rnr_retry_count(), read_depth: self.read_depth }
+    }
+
+    /// Puts the peer's terms into force.
+    pub(super) fn agree(&mut self, peer: Terms) {
+        self.peer = peer;
+        self.sends.rnr_retry_count = peer.rnr_retry_count;
+        self.sends.read_depth = self.read_depth.min(offered_reads(peer.read_depth));
+    }
+
+    /// How many reads the peer may have in flight here.
+    pub(super) fn reads_granted(&self) -> u8 {
+        self.peer.read_depth.min(offered_reads(self.read_depth))
     }
 
     /// Takes a send queue entry. `false`: the queue is full.
@@ -221,4 +254,10 @@ impl QueuePair {
             self.fail();
         }
     }
+}
+
+/// The reads that a side takes which asks for `read_depth`. The connection manager always grants one, as some adapters
+/// refuse none: where reads are off, it is the memory that may not be read.
+fn offered_reads(read_depth: u8) -> u8 {
+    read_depth.max(1)
 }

@@ -22,21 +22,25 @@
 //!
 //! | kind | name | fields | meaning |
 //! |---|---|---|---|
-//! | 1 | `Connect` | `sequence` magic, `addr` version 1, `key` port, `value` RNR retry count | active end asks |
-//! | 2 | `Accept` | `value` RNR retry count | passive end agrees; its requests may follow |
+//! | 1 | `Connect` | `sequence` magic, `addr` version 2, `key` port, `value` terms | active end asks |
+//! | 2 | `Accept` | `value` terms | passive end agrees; its requests may follow |
 //! | 3 | `Reject` | `value` reason | passive end does not; nothing follows |
 //! | 4 | `Ready` | | active end has seen the acceptance; its requests may follow |
 //! | 5 | `Disconnect` | | the queue pair is in error; nothing follows |
 //! | 16 | `Request` | `len`, `sequence` | SEND |
 //! | 17 | `Request` | `len`, `sequence`, `addr`, `key` | RDMA WRITE |
 //! | 18 | `Request` | `len`, `sequence`, `addr`, `key`, `value` immediate | RDMA WRITE with immediate |
+//! | 19 | `Request` | `len`, `sequence`, `addr`, `key` | RDMA READ; no bytes follow |
+//! | 20 | `Request` | `len`, `sequence`, `value` immediate | SEND with immediate |
 //! | 32 | `Done` | `sequence` | carried out, and all before it |
 //! | 33 | `NotReady` | `sequence`, `value` timer in microseconds | no receive posted; this one and those behind it are dropped |
 //! | 34 | `Denied` | `sequence`, `value` status | may not be carried out; the responder is in error |
 //! | 35 | `Resume` | | receives are posted: ask again, from the dropped one on |
 //! | 36 | `Probe` | | are you there? |
 //! | 37 | `Alive` | | yes |
+//! | 38 | `Bytes` | `len`, `sequence` | what a READ asked for; all before it is carried out |
 //!
+//! Terms are the RNR retry count in the lowest byte, and the read depth in the next.
 //! The first frame is `Connect`, answered by `Accept` or `Reject`; `Ready` follows. Requests count from 0 in either
 //! direction. The end of the socket without `Disconnect`, as when a process is killed, is a disconnect too: that is
 //! what the kernel's connection manager makes of it. So is any byte that breaks these rules. Nothing is allocated

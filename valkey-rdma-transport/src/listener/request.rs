@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use valkey_rdma_proto::Role;
 
 use crate::config::Config;
-use crate::device::ConnectRequest;
+use crate::device::{ConnectRequest, SharedCq};
 use crate::error::TransportError;
 use crate::limiter::{ConnectionPermit, Limiter};
 use crate::stream::Stream;
@@ -33,6 +33,12 @@ impl Request {
     /// The peer's address.
     pub fn peer_addr(&self) -> SocketAddr {
         self.request.peer_addr()
+    }
+
+    /// Shares completion queues with the other connections of this group, instead of the listener's: see
+    /// [`Config::shared_cq`].
+    pub fn shared_cq(&mut self, group: &SharedCq) {
+        self.config.shared_cq(group);
     }
 
     /// Accepts: makes the connection's queue pair and pins its memory, [`Config::pinned_bytes`] of it. Blocks for

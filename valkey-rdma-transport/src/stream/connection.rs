@@ -146,6 +146,11 @@ impl ConnectionState {
         Ok(connection)
     }
 
+    /// The most bytes reserved at once: half of the send buffer.
+    pub(super) fn max_reservation(&self) -> usize {
+        self.core.send_buffer() as usize / 2
+    }
+
     /// Waits until both sides know each other's memory. `Ready(false)`: the connection ended before.
     pub(super) fn poll_connected(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         if self.core.is_connected() || self.close_cause.is_some() {

@@ -165,7 +165,7 @@ impl DeviceIo {
         completion: &Completion,
         message: &mut [u8; wire::MESSAGE_LEN],
     ) -> usize {
-        let (WrKind::Receive(slot), Outcome::Received { len }) =
+        let (WrKind::Receive(slot), Outcome::Received { len } | Outcome::ReceivedWithImm { len, .. }) =
             (completion.wr_id.kind(), completion.outcome)
         else {
             return 0;

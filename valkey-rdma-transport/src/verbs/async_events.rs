@@ -22,14 +22,14 @@ use super::{failed, sys};
 use crate::device::DeviceFault;
 use crate::error::TransportError;
 
-/// One connection's share of its device's events. To be dropped before its queue pair, whose address it goes by.
+/// One connection's subscription to its device's events. Drop it before the queue pair: events name that by its address.
 pub(super) struct AsyncEvents {
     device: usize,
     subscriber: u64,
     mailbox: Arc<Mutex<Mailbox>>,
 }
 
-/// What a connection has been told and not yet looked at: of each kind the last.
+/// Events that a connection has not taken yet: the last of each kind.
 #[derive(Default)]
 struct Mailbox {
     fault: Option<AsyncEvent>,
@@ -39,13 +39,13 @@ struct Mailbox {
 }
 
 impl Mailbox {
-    fn put(&mut self, word: AsyncEvent) {
-        let place = match word {
+    fn put(&mut self, event: AsyncEvent) {
+        let place = match event {
             AsyncEvent::Fault(_) => &mut self.fault,
             AsyncEvent::Established => &mut self.established,
             AsyncEvent::PortDown | AsyncEvent::PortUp => &mut self.port,
         };
-        *place = Some(word);
+        *place = Some(event);
     }
 
     fn take(&mut self) -> Option<AsyncEvent> {
@@ -59,7 +59,7 @@ pub(super) enum AsyncEvent {
     Fault(DeviceFault),
     PortDown,
     PortUp,
-    /// Something was received before the peer's word that it is connected.
+    /// Something was received before the peer's message that it is connected.
     Established,
 }
 
@@ -93,11 +93,11 @@ impl AsyncEvents {
         Ok(Self { device: key, subscriber, mailbox })
     }
 
-    /// Takes what the connection has been told. `Pending` keeps the waker.
+    /// Takes an event of the connection. `Pending` keeps the waker.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AsyncEvent> {
         let mut mailbox = lock(&self.mailbox);
-        if let Some(word) = mailbox.take() {
-            return Poll::Ready(word);
+        if let Some(event) = mailbox.take() {
+            return Poll::Ready(event);
         }
         match &mut mailbox.waker {
             Some(waker) => waker.clone_from(cx.waker()),
@@ -147,8 +147,8 @@ struct Subscription {
 }
 
 impl Subscription {
-    /// What the event means to this connection, if anything.
-    fn word(&self, notice: AsyncNotice) -> Option<AsyncEvent> {
+    /// What the device's event means to this connection, if anything.
+    fn event(&self, notice: AsyncNotice) -> Option<AsyncEvent> {
         match notice {
             AsyncNotice::Device => Some(AsyncEvent::Fault(DeviceFault::Device)),
             AsyncNotice::QueuePair { address, fault } => {
@@ -207,7 +207,7 @@ struct Device(NonNull<ibv_context>);
 // SAFETY: only ever handed to libibverbs, whose calls on a context may come from any thread.
 unsafe impl Send for Device {}
 
-/// Hands events out until the other end of `stopped` is closed.
+/// Delivers the device's events until the other end of `stopped` is closed.
 fn watch(device: Device, events: BorrowedFd<'_>, stopped: &PipeReader) {
     let Device(context) = device;
     loop {
@@ -226,7 +226,8 @@ fn watch(device: Device, events: BorrowedFd<'_>, stopped: &PipeReader) {
         let (notice, gone) = match unsafe { sys::get_async_event(context) } {
             Ok(event) => {
                 let notice = event.notice();
-                // Before it is acknowledged, so that the object it is about is certainly the one that it names.
+                // Before it is acknowledged: until then the object that it names is not destroyed, and its address stands for
+                // no other.
                 let wakers = deliver(&registry(), context, notice);
                 // SAFETY: as above.
                 unsafe { event.acknowledge() };
@@ -236,7 +237,7 @@ fn watch(device: Device, events: BorrowedFd<'_>, stopped: &PipeReader) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(error) => {
                 tracing::warn!(%error, "a device's events cannot be read any more: it is gone");
-                // In one step: who comes later starts a thread of his own, and is told by that.
+                // Under one lock: a connection that subscribes later starts a thread of its own, which reports the fault to it.
                 let mut all = registry();
                 unregister(&mut all, context);
                 let wakers = deliver(&all, context, AsyncNotice::Device);
@@ -257,10 +258,10 @@ fn watch(device: Device, events: BorrowedFd<'_>, stopped: &PipeReader) {
     }
 }
 
-/// Takes the running thread out of the registry, before it ends by itself: the next connection on the device starts
-/// another one.
+/// Takes the running thread out of the registry before it ends on its own: the next connection on the device starts another
+/// one.
 fn unregister(registry: &mut Registry, device: NonNull<ibv_context>) {
-    // Whoever waits for this thread's end has taken it out already. What is there then is its successor.
+    // A drop that waits for this thread has taken it out already. What is there then is its successor.
     if let Entry::Occupied(entry) = registry.watches.entry(device.as_ptr() as usize)
         && entry.get().thread.thread().id() == thread::current().id()
     {
@@ -268,14 +269,15 @@ fn unregister(registry: &mut Registry, device: NonNull<ibv_context>) {
     }
 }
 
-/// Puts the event into the mailboxes of those it concerns. Returns whom to wake, once no lock is held.
+/// Puts the event into the mailboxes of the connections that it concerns. Returns their wakers, to be woken when no lock is
+/// held.
 fn deliver(registry: &Registry, device: NonNull<ibv_context>, notice: AsyncNotice) -> Vec<Waker> {
     let device = device.as_ptr() as usize;
     let mut wakers = Vec::new();
     for subscription in registry.subscriptions.range((device, 0)..=(device, u64::MAX)).map(|(_, each)| each) {
-        let Some(word) = subscription.word(notice) else { continue };
+        let Some(event) = subscription.event(notice) else { continue };
         let mut mailbox = lock(&subscription.mailbox);
-        mailbox.put(word);
+        mailbox.put(event);
         wakers.extend(mailbox.waker.take());
     }
     wakers
@@ -293,7 +295,7 @@ mod tests {
     fn an_event_concerns_the_connection_whose_object_it_names() {
         let concerned = subscription();
         let fault = DeviceFault::AccessViolation;
-        for (notice, word) in [
+        for (notice, event) in [
             (AsyncNotice::QueuePair { address: 0x1000, fault }, Some(AsyncEvent::Fault(fault))),
             (AsyncNotice::QueuePair { address: 0x1001, fault }, None),
             (
@@ -309,7 +311,7 @@ mod tests {
             (AsyncNotice::Device, Some(AsyncEvent::Fault(DeviceFault::Device))),
             (AsyncNotice::Other { number: 18 }, None),
         ] {
-            assert_eq!(concerned.word(notice), word, "{notice:?}");
+            assert_eq!(concerned.event(notice), event, "{notice:?}");
         }
     }
 
@@ -317,8 +319,8 @@ mod tests {
     fn a_fault_comes_first_and_nothing_hides_it() {
         let mut mailbox = Mailbox::default();
         let fault = AsyncEvent::Fault(DeviceFault::QueuePair);
-        for word in [AsyncEvent::PortDown, fault, AsyncEvent::Established, AsyncEvent::PortUp] {
-            mailbox.put(word);
+        for event in [AsyncEvent::PortDown, fault, AsyncEvent::Established, AsyncEvent::PortUp] {
+            mailbox.put(event);
         }
         let taken = std::iter::from_fn(|| mailbox.take()).collect::<Vec<_>>();
         assert_eq!(taken, [fault, AsyncEvent::Established, AsyncEvent::PortUp]);
@@ -335,7 +337,7 @@ mod tests {
             let (_, stop) = io::pipe().expect("a pipe");
             let end = move || {
                 let device = device;
-                wait.recv().expect("told to go");
+                wait.recv().expect("the signal to go");
                 unregister(&mut registry(), device.0);
             };
             let previous = registry().watches.insert(key, Watch { stop, thread: thread::spawn(end) });

@@ -13,7 +13,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::sys::convert::{self, EventKind};
-use super::sys::{self, CmNotice};
+use super::sys::{self, CmNotice, ReadDepths};
 use super::sysfs::Sysfs;
 use super::{device_removal, failed, log_teardown};
 use crate::device::{CmEvent, DeviceOptions};
@@ -139,7 +139,10 @@ enum CmState {
     /// Active side, nothing sent: there is nobody to tell.
     Idle,
     /// Passive side, not answered: to be rejected.
-    Incoming,
+    Incoming {
+        /// What the peer asks for.
+        asked: ReadDepths,
+    },
     /// Connect request or acceptance sent: to be disconnected.
     Active,
     /// Ended, whoever ended it.
@@ -231,15 +234,24 @@ impl CmId {
     ///
     /// # Safety
     /// The identifier has its queue pair.
-    pub(super) unsafe fn establish(&mut self, retry_count: Option<u8>) -> Result<(), TransportError> {
+    pub(super) unsafe fn establish(
+        &mut self,
+        retry_count: Option<u8>,
+        read_depth: u8,
+    ) -> Result<(), TransportError> {
+        let mut reads = ReadDepths::wish(read_depth);
         match self.state {
             CmState::Idle => {
                 // SAFETY: live, with its queue pair by the contract.
-                unsafe { sys::connect(self.id.raw, retry_count) }.map_err(failed("rdma_connect"))?;
+                unsafe { sys::connect(self.id.raw, retry_count, reads) }.map_err(failed("rdma_connect"))?;
             }
-            CmState::Incoming => {
+            CmState::Incoming { asked } => {
+                // Peers that say nothing of reads are accepted as they always were.
+                if read_depth > 0 {
+                    reads = reads.min(asked);
+                }
                 // SAFETY: live, from a connect request, with its queue pair by the contract.
-                unsafe { sys::accept(self.id.raw) }.map_err(failed("rdma_accept"))?;
+                unsafe { sys::accept(self.id.raw, reads) }.map_err(failed("rdma_accept"))?;
             }
             CmState::Active | CmState::Closed => {
                 return Err(failed("rdma_connect")(io::ErrorKind::AlreadyExists.into()));
@@ -285,7 +297,7 @@ impl CmId {
         let (call, outcome) = match std::mem::replace(&mut self.state, CmState::Closed) {
             CmState::Idle | CmState::Closed => return,
             // SAFETY: the identifier is live.
-            CmState::Incoming => ("rdma_reject", unsafe { sys::reject(self.id.raw) }),
+            CmState::Incoming { .. } => ("rdma_reject", unsafe { sys::reject(self.id.raw) }),
             // SAFETY: the identifier is live and bound to a device.
             CmState::Active => ("rdma_disconnect", unsafe { sys::disconnect(self.id.raw) }),
         };
@@ -346,6 +358,7 @@ pub(super) struct ConnectRequest {
     /// `None` once it has been adopted.
     id: Option<RawCmId>,
     peer: SocketAddr,
+    reads: ReadDepths,
 }
 
 impl ConnectRequest {
@@ -358,9 +371,10 @@ impl ConnectRequest {
         id: NonNull<rdma_cm_id>,
         channel: Arc<EventChannel>,
         wanted: Option<&str>,
+        reads: ReadDepths,
     ) -> Result<Self, TransportError> {
         let unknown = SocketAddr::from(([0; 4], 0));
-        let mut request = Self { id: Some(RawCmId { raw: id, channel }), peer: unknown };
+        let mut request = Self { id: Some(RawCmId { raw: id, channel }), peer: unknown, reads };
         // SAFETY: live, by the contract.
         request.peer = unsafe { sys::peer_addr(id) }.map_err(failed("rdma_get_peer_addr"))?;
         request.id.iter().try_for_each(|id| id.check_device(wanted, request.peer))?;
@@ -384,7 +398,7 @@ impl ConnectRequest {
         // new channel's readers. It begins with a look at the channel, so it finds them.
         let events = channel.watch()?;
         let id = self.id.take().expect("present until here");
-        CmId::bound(id, events, CmState::Incoming)
+        CmId::bound(id, events, CmState::Incoming { asked: self.reads })
     }
 }
 

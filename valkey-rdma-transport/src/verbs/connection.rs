@@ -21,7 +21,7 @@ use super::sysfs::Sysfs;
 use crate::buffer_pool::BufferPool;
 use crate::device::{
     Access, CmEvent, DeviceConnection, DeviceFault, DeviceInfo, DeviceKind, DeviceOptions, Limits,
-    check_limits,
+    check_limits, check_reads,
 };
 use crate::error::TransportError;
 
@@ -42,6 +42,9 @@ pub(super) struct VerbsConnection {
     device: DeviceInfo,
     huge_pages: bool,
     retry_count: Option<u8>,
+    /// Reads that were asked for, in either direction.
+    wanted_reads: u8,
+    read_depth: u8,
 }
 
 impl VerbsConnection {
@@ -94,18 +97,19 @@ impl VerbsConnection {
             max_message: port.max_msg_sz,
         };
         tracing::debug!(device = device.name, mtu = device.mtu, ?limits, peer = %id.peer_addr(), "endpoint made");
-        let (regions, huge_pages, retry_count) = (Vec::new(), options.huge_pages, options.retry_count);
         Ok(Self {
             events,
             queue_pair,
             completions,
-            regions,
+            regions: Vec::new(),
             domain,
             id,
             limits,
             device,
-            huge_pages,
-            retry_count,
+            huge_pages: options.huge_pages,
+            retry_count: options.retry_count,
+            wanted_reads: options.read_depth,
+            read_depth: 0,
         })
     }
 
@@ -131,6 +135,9 @@ fn is_software(name: &str) -> bool {
 
 impl DeviceConnection for VerbsConnection {
     fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError> {
+        if access.allows_read() && self.wanted_reads == 0 {
+            return Err(TransportError::ReadsOff);
+        }
         // SAFETY: the domain outlives the regions (field order).
         let region = unsafe { MemoryRegion::new(&self.domain, len, access, self.huge_pages) }?;
         Ok(self.add(region, len))
@@ -146,11 +153,16 @@ impl DeviceConnection for VerbsConnection {
         self.regions[region.0 as usize].fill(range, fill);
     }
 
+    fn copy_in(&mut self, region: RegionId, offset: usize, bytes: &[u8]) {
+        self.regions[region.0 as usize].copy_in(offset, bytes);
+    }
+
     fn read_local(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut) {
         self.region(region).copy_out(range, out);
     }
 
     fn post_sends(&mut self, chain: &[SendRequest]) -> Result<(), TransportError> {
+        check_reads(chain, || self.read_depth)?;
         self.queue_pair.post_sends(&self.regions, chain)
     }
 
@@ -172,7 +184,7 @@ impl DeviceConnection for VerbsConnection {
 
     fn establish(&mut self) -> Result<(), TransportError> {
         // SAFETY: the queue pair was made together with the endpoint.
-        unsafe { self.id.establish(self.retry_count) }
+        unsafe { self.id.establish(self.retry_count, self.wanted_reads) }
     }
 
     fn poll_cm_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<CmEvent, TransportError>> {
@@ -180,6 +192,9 @@ impl DeviceConnection for VerbsConnection {
             if let Poll::Ready(event) = self.id.poll_event(cx)? {
                 if event == CmEvent::Established {
                     self.queue_pair.shorten_receiver_not_ready();
+                    if self.wanted_reads > 0 {
+                        self.read_depth = self.queue_pair.read_depth()?;
+                    }
                 }
                 return Poll::Ready(Ok(event));
             }
@@ -215,6 +230,10 @@ impl DeviceConnection for VerbsConnection {
 
     fn limits(&self) -> Limits {
         self.limits
+    }
+
+    fn read_depth(&self) -> u8 {
+        self.read_depth
     }
 
     fn local_addr(&self) -> SocketAddr {

@@ -96,13 +96,13 @@ impl CompletionQueue {
         let mut buffer = [const { MaybeUninit::uninit() }; POLL_BATCH];
         let mut left = limit;
         while left > 0 {
-            let armed = left.min(POLL_BATCH);
+            let batch = left.min(POLL_BATCH);
             // SAFETY: the queue is live, and `&mut self` keeps other threads away.
             let taken =
-                unsafe { sys::poll_cq(self.raw, &mut buffer[..armed]) }.map_err(failed("ibv_poll_cq"))?;
+                unsafe { sys::poll_cq(self.raw, &mut buffer[..batch]) }.map_err(failed("ibv_poll_cq"))?;
             taken.iter().for_each(|wc| each(wc.qp_num, convert::completion(wc)));
             left -= taken.len();
-            if taken.len() < armed {
+            if taken.len() < batch {
                 break;
             }
         }
@@ -119,11 +119,10 @@ impl CompletionQueue {
 
     /// Takes one event.
     ///
-    /// A channel is taken to be empty when it says so, or when it has yielded as many events as `arm` can have
-    /// caused. The second way saves a system call per wake-up: armed once, one event, and no need to look for
-    /// another. Readiness is cleared in either case, and before `arm` is called again. That loses no wake-up:
-    /// tokio does not clear readiness it has seen since our look at it; and an event seen before then, if there
-    /// was one, tells of completions that the caller finds when it polls after this event.
+    /// The channel counts as empty when it says so, or when it has yielded as many events as calls of `arm` can have caused. The
+    /// second way saves a system call per wake-up: armed once, one event, no look for another. In both cases readiness is
+    /// cleared before `arm` is called again. No wake-up is lost: tokio keeps readiness that it saw after our last look, and
+    /// completions of an event that it saw before are found by the caller, who polls the queue after this event.
     pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
         loop {
             let mut ready = ready!(self.channel.poll_read_ready(cx)).map_err(failed("epoll_wait"))?;
@@ -166,9 +165,10 @@ impl Queue for CompletionQueue {
         self.poll(usize::MAX, sort)
     }
 
-    /// Those who share ask once for each event, and again only if one seems lost: never is more than one due. Counted as if
-    /// both could come, as [`arm`](Self::arm) does, each event from then on would cost a look at the empty channel. Should
-    /// both come, the second is found with the next one, and what it tells of is taken after the first.
+    /// The connections that share a queue arm it once per event, and again only if an event seems lost. So at most one event is
+    /// due, and `due` is set to that. Counted as [`arm`](Self::arm) counts, an event after such a second call would cost a look at
+    /// the empty channel each time. If both events do come, the second is found together with the next one, and its completions
+    /// were taken after the first.
     fn arm(&mut self) -> Result<(), TransportError> {
         self.arm()?;
         self.due = 1;

@@ -19,7 +19,7 @@ pub(super) enum CqHandle {
 }
 
 impl CqHandle {
-    /// With room for as many completions as both queues of the connection can have under way.
+    /// With room for as many completions as both queues of the connection have entries.
     ///
     /// # Safety
     /// The identifier outlives the value: it keeps the device open.
@@ -48,7 +48,7 @@ impl CqHandle {
         }
     }
 
-    /// For how many completions there is room.
+    /// The number of completions that there is room for.
     pub(super) fn depth(&self) -> u32 {
         match self {
             Self::Own(queue) => queue.depth(),
@@ -56,7 +56,7 @@ impl CqHandle {
         }
     }
 
-    /// Says whose completions they are, before anything completes.
+    /// Names the queue pair whose completions are this connection's, before anything completes.
     pub(super) fn bind_qp(&mut self, queue_pair: u32) {
         if let Self::Shared(membership) = self {
             membership.bind_qp(queue_pair);

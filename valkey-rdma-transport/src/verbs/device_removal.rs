@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::sys;
 
-/// How often is looked whether the kernel hides the device already, and how often at most.
+/// The time between two looks at whether the kernel still lists the device, and the number of looks.
 const PERIOD: Duration = Duration::from_millis(50);
 const LOOKS: u32 = 200;
 

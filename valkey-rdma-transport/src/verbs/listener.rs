@@ -59,7 +59,8 @@ impl VerbsListener {
                 (EventKind::ConnectRequest, Some(id)) => {
                     let channel = Arc::clone(self.events.get_ref());
                     // SAFETY: just taken from this channel, and held by nothing else yet.
-                    let request = unsafe { cm::ConnectRequest::new(id, channel, self.device.as_deref()) };
+                    let request =
+                        unsafe { cm::ConnectRequest::new(id, channel, self.device.as_deref(), notice.reads) };
                     return Poll::Ready(request);
                 }
                 (EventKind::Contract(CmEvent::DeviceRemoved), id) if id == Some(self.id.raw()) => {

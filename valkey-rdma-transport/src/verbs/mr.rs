@@ -115,6 +115,15 @@ impl MemoryRegion {
         fill(unsafe { slice::from_raw_parts_mut(start.as_ptr(), range.len()) });
     }
 
+    /// Copies `bytes` into the region, from `offset` on. The device or a peer may be reading or writing there: no slice
+    /// over these bytes is made, and any mixture is a valid outcome.
+    pub(super) fn copy_in(&mut self, offset: usize, bytes: &[u8]) {
+        let start = self.checked(&(offset..offset.saturating_add(bytes.len())));
+        // SAFETY: as many bytes lie in the checked range. The caller's slice is not in these pages, because no slice of
+        // them outlives `fill`, which borrows the region.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start.as_ptr(), bytes.len()) };
+    }
+
     /// Appends a copy of the bytes to `out`. The device or a peer may be writing them: no slice over them is
     /// ever made, and any mixture of old and new bytes is a valid outcome.
     pub(super) fn copy_out(&self, range: Range<usize>, out: &mut dyn BufMut) {

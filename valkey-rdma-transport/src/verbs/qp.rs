@@ -3,7 +3,7 @@
 use std::ptr::{self, NonNull};
 
 use super::sys::{ibv_cq, ibv_qp, ibv_qp_cap, ibv_qp_state, ibv_recv_wr, ibv_send_wr, ibv_sge, rdma_cm_id};
-use valkey_rdma_proto::work::{ReceiveRequest, SendRequest, Slice};
+use valkey_rdma_proto::work::{ReceiveRequest, SendOp, SendRequest, Slice};
 
 use super::cm::CmId;
 use super::mr::MemoryRegion;
@@ -92,6 +92,12 @@ impl QueuePair {
         }
     }
 
+    /// How many READs may be in flight, once connected.
+    pub(super) fn read_depth(&self) -> Result<u8, TransportError> {
+        // SAFETY: the queue pair is live.
+        unsafe { sys::read_depth(self.raw) }.map_err(failed("ibv_query_qp"))
+    }
+
     /// Whether the device has moved it to error state.
     pub(super) fn is_in_error(&self) -> Result<bool, TransportError> {
         // SAFETY: the queue pair is live.
@@ -117,7 +123,9 @@ impl QueuePair {
             let mut raw = sys::blank_send();
             // Inline data is read by the CPU, which knows no region's bounds, nor whose they are. What lies outside is
             // left to the device, which refuses it.
-            let inline = request.local.len <= max_inline && may_inline(regions, request.local);
+            let inline = request.local.len <= max_inline
+                && !matches!(request.op, SendOp::Read { .. })
+                && may_inline(regions, request.local);
             convert::describe_send(&mut raw, request, inline);
             raw.next = following(first, position, chain.len());
             (raw.sg_list, raw.num_sge) = scatter_list(scatter, position, request.local.len);

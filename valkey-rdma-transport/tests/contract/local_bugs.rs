@@ -11,6 +11,13 @@ async fn filling_beyond_a_region_is_a_bug() {
 
 #[tokio::test]
 #[should_panic(expected = "range")]
+async fn copying_beyond_a_region_is_a_bug() {
+    let (mut active, _passive) = pair().await;
+    active.endpoint.copy_in(active.staging.id, WINDOW as usize - 1, &[0; 2]);
+}
+
+#[tokio::test]
+#[should_panic(expected = "range")]
 async fn copying_from_beyond_a_region_is_a_bug() {
     let (active, _passive) = pair().await;
     active.read_window(WINDOW as usize..WINDOW as usize + 1);

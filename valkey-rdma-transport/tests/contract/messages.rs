@@ -20,6 +20,17 @@ async fn a_message_arrives_with_its_length() {
 }
 
 #[tokio::test]
+async fn an_immediate_comes_with_its_message() {
+    let (mut active, mut passive) = pair().await;
+    active.endpoint.copy_in(active.staging.id, 8, &pattern(1, MESSAGE));
+    active.post(&[active.request(1, 8, MESSAGE, SendOp::SendWithImm { imm: 0x0102_0304 })]);
+    assert_eq!(active.outcome(WrId::send(1)).await, Outcome::Sent);
+    let expected = Outcome::ReceivedWithImm { len: MESSAGE, imm: 0x0102_0304 };
+    assert_eq!(passive.outcome(WrId::receive(0)).await, expected);
+    assert_eq!(passive.read_slot(0), pattern(1, MESSAGE));
+}
+
+#[tokio::test]
 async fn messages_take_receives_in_the_order_of_posting() {
     let (mut active, mut passive) = pair().await;
     passive.post_receives(RECEIVES..RECEIVES + 2);

@@ -6,6 +6,7 @@ mod events;
 mod lending;
 mod local_bugs;
 mod messages;
+mod reads;
 mod writes;
 
 use valkey_rdma_proto::work::SendOp;

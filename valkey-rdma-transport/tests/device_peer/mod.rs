@@ -94,6 +94,20 @@ pub(crate) async fn pair() -> (Peer, Peer) {
     connect(listener.as_mut()).await
 }
 
+/// The same with options of their own, for the active side and the passive side.
+pub(crate) async fn pair_with(active: &DeviceOptions, passive: &DeviceOptions) -> (Peer, Peer) {
+    let mut listener = listen().await;
+    let opened = device::open(device(), listener.local_addr(), active).await;
+    let mut active = Peer::new(opened.expect("a path"));
+    active.endpoint.establish().expect("asks");
+    let request = bounded(poll_fn(|cx| listener.poll_request(cx))).await.expect("a request");
+    let mut passive = Peer::new(request.accept(passive).expect("an endpoint"));
+    passive.endpoint.establish().expect("accepts");
+    assert_eq!(active.cm_event().await, CmEvent::Established);
+    assert_eq!(passive.cm_event().await, CmEvent::Established);
+    (active, passive)
+}
+
 /// Connects to a listener of ours.
 pub(crate) async fn connect(listener: &mut dyn DeviceListener) -> (Peer, Peer) {
     let mut active = open(listener.local_addr()).await;

@@ -21,7 +21,7 @@ fn header(kind: u8) -> [u8; 32] {
 fn connect_header() -> [u8; 32] {
     let mut bytes = header(1);
     bytes[8..16].copy_from_slice(b"VRDMAEMU");
-    bytes[23] = 1;
+    bytes[23] = 2;
     bytes
 }
 

@@ -7,9 +7,6 @@ use crate::generator::Target;
 
 impl Args {
     /// The server to measure.
-    ///
-    /// # Errors
-    /// [`Instead::Refuse`] if its URL makes no sense, or contradicts another flag.
     pub(crate) fn target(&self) -> Result<Target, Instead> {
         let endpoint = match &self.url {
             Some(url) => {
@@ -30,9 +27,6 @@ impl Args {
 
     /// The server to compare it with. What its URL does not say is as for the first one, so that the same is measured;
     /// a login goes to the same host only.
-    ///
-    /// # Errors
-    /// As [`target`](Self::target).
     pub(crate) fn other_target(&self) -> Result<Option<Target>, Instead> {
         let Some(url) = &self.compare else { return Ok(None) };
         let (mut endpoint, one) = (from_url("--compare", url)?, self.target()?.endpoint);

@@ -165,8 +165,8 @@ impl Connections {
         };
         if hung && !workers.is_empty() {
             let count = workers.len() as u64;
-            let story = format!("{count} replies did not come within {:?} after the test", run.job.patience);
-            lock(&share.tally).faults.add_many(Fault { kind: FaultKind::ConnectionLost, story }, count);
+            let detail = format!("{count} replies did not come within {:?} after the test", run.job.patience);
+            lock(&share.tally).faults.add_many(Fault { kind: FaultKind::ConnectionLost, detail }, count);
             run.give_up();
         }
         workers.shutdown().await;

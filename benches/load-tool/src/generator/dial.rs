@@ -117,10 +117,7 @@ pub(crate) async fn dial(target: &Target) -> Result<Wire, DialError> {
         .ok_or_else(|| DialError::new(target, ConnectCause::Lost(Arc::new(LostCause::PeerClosed))))
 }
 
-/// Connects without a login: for servers that are no Valkey server.
-///
-/// # Errors
-/// [`DialError`] with the step that failed.
+/// Connects without a login: for servers other than Valkey.
 pub(crate) async fn dial_plain(target: &Target) -> Result<Wire, DialError> {
     connect(target, &Deadline::of(&target.endpoint)).await.map_err(|cause| DialError::new(target, cause))
 }
@@ -131,9 +128,6 @@ pub(crate) async fn dial_plain(target: &Target) -> Result<Wire, DialError> {
 const SHALLOW: u32 = 256;
 
 /// Connects a client of the library to the target.
-///
-/// # Errors
-/// [`DialError`] with the step that failed.
 pub(crate) async fn dial_client(target: &Target) -> Result<Client, DialError> {
     let client = match &target.socket {
         None => Client::connect_with(&target.endpoint, &plain()).await,

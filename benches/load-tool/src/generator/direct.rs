@@ -108,7 +108,7 @@ async fn exchange(run: Arc<Run>, share: Arc<Share>, link: Option<Link>) -> Optio
             }
             Err(lost) => {
                 let left = batch.waiting.len() as u64;
-                let story = match batch.waiting.front() {
+                let detail = match batch.waiting.front() {
                     Some(&(request, step)) => {
                         let step = &run.job.script.steps()[step];
                         format!("{}: {lost}", step.describe(&run.job.keys, &run.job.values, request))
@@ -122,7 +122,7 @@ async fn exchange(run: Arc<Run>, share: Arc<Share>, link: Option<Link>) -> Optio
                     }
                     _ => FaultKind::ConnectionLost,
                 };
-                lock(&share.tally).faults.add_many(Fault { kind, story }, left.max(1));
+                lock(&share.tally).faults.add_many(Fault { kind, detail }, left.max(1));
                 share.retire(link.take().as_ref().map(Link::wire));
                 run.outages.lost();
                 if run.job.fail_fast {
@@ -142,7 +142,7 @@ async fn reopened(run: &Run, share: &Share) -> Option<Link> {
             Some(Link::new(wire))
         }
         Err(error) => {
-            let fault = Fault { kind: FaultKind::ConnectFailed, story: error.to_string() };
+            let fault = Fault { kind: FaultKind::ConnectFailed, detail: error.to_string() };
             lock(&share.tally).faults.add(fault);
             run.outages.lost();
             None

@@ -45,10 +45,8 @@ pub(crate) struct Opened {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum FleetError {
-    /// The server could not be reached, or refused us.
     #[error(transparent)]
     Dial(#[from] DialError),
-    /// A thread or its runtime could not be created.
     #[error("no threads could be started; raise the limits of threads and open files, or use fewer threads")]
     Thread(#[from] io::Error),
 }
@@ -76,9 +74,6 @@ impl Fleet {
     /// Opens all connections of `shape` to `target`; `say` receives notices for the user. `None`: the user interrupted.
     ///
     /// After a failure or an interrupt the process may end: no connect is pending then that a server needs to survive.
-    ///
-    /// # Errors
-    /// [`FleetError`] if not all connections could be opened.
     pub(crate) async fn open(
         target: Target,
         shape: &Shape,
@@ -263,19 +258,19 @@ impl Running {
         let job = &self.run.job;
         let left = self.run.left();
         if left > 0 && !self.interrupt.is_asked() && !job.fail_fast {
-            let story = format!("{left} requests were not sent, because the server sent no more replies");
-            tally.faults.add_many(Fault { kind: FaultKind::NotSent, story }, left);
+            let detail = format!("{left} requests were not sent, because the server sent no more replies");
+            tally.faults.add_many(Fault { kind: FaultKind::NotSent, detail }, left);
         }
         let overdue: u64 = self.shares.iter().map(|share| share.overdue(&self.run)).sum();
         if overdue > 0 && !self.interrupt.is_asked() && !job.fail_fast {
-            let story =
+            let detail =
                 format!("{overdue} requests were due and not sent: the server did not keep up with the rate");
-            tally.faults.add_many(Fault { kind: FaultKind::NotSent, story }, overdue);
+            tally.faults.add_many(Fault { kind: FaultKind::NotSent, detail }, overdue);
         }
         if threads_lost > 0 {
-            let story =
+            let detail =
                 format!("{threads_lost} threads ended before the test did: what they measured is not whole");
-            tally.faults.add_many(Fault { kind: FaultKind::ThreadLost, story }, threads_lost);
+            tally.faults.add_many(Fault { kind: FaultKind::ThreadLost, detail }, threads_lost);
         }
         let mut connects = Latencies::default();
         self.shares.iter().for_each(|share| connects.merge(&lock(&share.connects)));
@@ -347,6 +342,7 @@ mod tests {
             threads: 1,
             sizes: "3".to_owned(),
             keyspace: None,
+            seed: None,
         };
         let script = Script::from_words(&[b"PING".to_vec()], false).unwrap();
         let plan = Plan::of(shape.clone(), vec![script], Sizes::fixed(3), Limit::Requests(1_000_000));

@@ -77,7 +77,7 @@ impl Schedule {
         Duration::from_secs_f64(self.next)
     }
 
-    /// How many arrivals before `end` were not taken; with random distances, how many are to be expected.
+    /// How many arrivals before `end` were not taken; with random distances, the expected number.
     pub(super) fn left(&self, end: Duration) -> u64 {
         ((end.as_secs_f64() - self.next) / self.distance).ceil().max(0.0) as u64
     }

@@ -57,9 +57,7 @@ impl ReplyTimer {
     }
 
     /// Awaits `reply`, or the limit after `progress`.
-    ///
-    /// # Errors
-    /// [`NoReply`] if the limit passed first; `reply` is dropped then.
+    /// `reply` is dropped if the limit passes first.
     pub(crate) async fn wait<F: Future>(
         &mut self,
         progress: impl Fn() -> Instant,

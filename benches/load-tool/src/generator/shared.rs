@@ -131,9 +131,7 @@ impl Task<'_> {
     /// Sends `requests` and waits for all their replies.
     ///
     /// Each reply is timed, checked and freed as it comes, so that the replies to a pipeline never are in memory together.
-    ///
-    /// # Errors
-    /// [`NoReply`] if replies do not arrive; the requests without one are counted as such.
+    /// Requests without a reply are counted as such.
     async fn exchange(
         &self,
         requests: Range<u64>,
@@ -219,12 +217,12 @@ impl Task<'_> {
     /// Counts requests without a reply, the oldest of which is `request`.
     #[cold]
     fn silent(&self, request: u64, step: usize, silent: NoReply, outstanding: u64) {
-        let story = format!(
+        let detail = format!(
             "{}: {silent}; {} more replies of its pipeline are outstanding",
             self.describe(request, step),
             outstanding - 1
         );
-        let fault = Fault { kind: FaultKind::NoReply, story };
+        let fault = Fault { kind: FaultKind::NoReply, detail };
         lock(&self.share.tally).faults.add_many(fault, outstanding);
     }
 
@@ -264,8 +262,8 @@ impl Task<'_> {
             Error::Refused(_) => FaultKind::Refused,
             _ => FaultKind::ConnectionLost,
         };
-        let story = format!("{}: {error}", self.describe(request, step));
-        lock(&self.share.tally).faults.add(Fault { kind, story });
+        let detail = format!("{}: {error}", self.describe(request, step));
+        lock(&self.share.tally).faults.add(Fault { kind, detail });
         self.wrong();
     }
 

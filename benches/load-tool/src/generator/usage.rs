@@ -1,4 +1,4 @@
-//! What a thread uses of the machine.
+//! Processor time and sleeps of a thread.
 
 use std::time::Duration;
 

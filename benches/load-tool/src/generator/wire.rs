@@ -1,4 +1,4 @@
-//! The byte stream of a connection, over whatever it runs.
+//! The byte stream of a connection, over any transport.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -55,35 +55,23 @@ impl Wire {
 macro_rules! each {
     ($self:ident, $stream:ident => $call:expr) => {
         match $self.get_mut() {
-            Wire::Tcp(stream) => {
-                let $stream = Pin::new(stream);
-                $call
-            }
-            Wire::Unix(stream) => {
-                let $stream = Pin::new(stream);
-                $call
-            }
-            Wire::Device(stream) => {
-                let $stream = Pin::new(stream);
-                $call
-            }
-            Wire::Inline(stream) => {
-                let $stream = Pin::new(stream);
-                $call
-            }
+            Wire::Tcp($stream) => $call,
+            Wire::Unix($stream) => $call,
+            Wire::Device($stream) => $call,
+            Wire::Inline($stream) => $call,
         }
     };
 }
 
 impl AsyncRead for Wire {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        each!(self, stream => stream.poll_read(cx, buf))
+        each!(self, stream => Pin::new(stream).poll_read(cx, buf))
     }
 }
 
 impl AsyncWrite for Wire {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        each!(self, stream => stream.poll_write(cx, buf))
+        each!(self, stream => Pin::new(stream).poll_write(cx, buf))
     }
 
     fn poll_write_vectored(
@@ -91,7 +79,7 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        each!(self, stream => stream.poll_write_vectored(cx, bufs))
+        each!(self, stream => Pin::new(stream).poll_write_vectored(cx, bufs))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -99,11 +87,11 @@ impl AsyncWrite for Wire {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self, stream => stream.poll_flush(cx))
+        each!(self, stream => Pin::new(stream).poll_flush(cx))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        each!(self, stream => stream.poll_shutdown(cx))
+        each!(self, stream => Pin::new(stream).poll_shutdown(cx))
     }
 }
 

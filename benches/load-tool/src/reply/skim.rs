@@ -46,9 +46,7 @@ impl Skimmer {
     }
 
     /// Takes bytes up to the end of a reply: how many, and whether a reply is complete. Push messages are passed over.
-    ///
-    /// # Errors
-    /// [`ProtocolError`] if these are no replies; nothing after it has a meaning.
+    /// After a [`ProtocolError`] nothing that follows has a meaning.
     pub(crate) fn feed(&mut self, input: &[u8], want: &impl Want) -> Result<(usize, bool), ProtocolError> {
         let mut at = 0;
         while at < input.len() {
@@ -317,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_strings_are_told_by_their_first_difference() {
+    fn wrong_strings_are_reported_with_their_first_difference() {
         let want = Values(&[b"abcd", b"efgh"]);
         for (input, expected) in [
             (&b"*2\r\n$4\r\nabcd\r\n$4\r\nefgh\r\n"[..], "Array 2 0  false None"),
@@ -347,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_resp_is_refused() {
+    fn bytes_that_are_not_resp_are_refused() {
         for input in [&b"HTTP/1.1 400\r\n"[..], b"$abc\r\n", b"$1\r\nabcd", b"*-2\r\n", b"\n"] {
             assert!(Skimmer::default().feed(input, &WantNothing).is_err(), "{input:?}");
         }

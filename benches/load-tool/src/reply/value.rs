@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_of_another_type_is_no_string() {
+    fn a_member_of_another_type_is_not_a_string() {
         let string = Value::Bulk("abcd".into());
         let wrong = |items| {
             let mut seen = Seen::default();

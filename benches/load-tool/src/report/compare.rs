@@ -13,9 +13,6 @@ const SHOWN: [Counter; 4] =
     [Counter::WorkRequests, Counter::Doorbells, Counter::WakeUps, Counter::BytesCopied];
 
 /// Writes who is compared.
-///
-/// # Errors
-/// The error of `out`.
 pub(crate) fn write_compare_head(out: &mut dyn Write, runs: &[RunInfo], style: Style) -> io::Result<()> {
     for (name, run) in ["this ", "other"].iter().zip(runs) {
         writeln!(out, "{} {}  {}, {}", style.bold(name), run.target, run.transport, run.link)?;
@@ -27,9 +24,6 @@ pub(crate) fn write_compare_head(out: &mut dyn Write, runs: &[RunInfo], style: S
 }
 
 /// Writes comparisons, a pair of rows each.
-///
-/// # Errors
-/// The error of `out`.
 pub(crate) fn write_comparisons(
     out: &mut dyn Write,
     names: [&str; 2],
@@ -75,9 +69,6 @@ pub(crate) fn write_comparisons(
 }
 
 /// Writes how the other figures relate, and what to make of them.
-///
-/// # Errors
-/// The error of `out`.
 pub(crate) fn write_ratios(
     out: &mut dyn Write,
     names: [&str; 2],

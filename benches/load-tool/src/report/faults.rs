@@ -6,9 +6,6 @@ use super::style::Style;
 use crate::result::TestResult;
 
 /// Writes the faults of `result`, or nothing if there are none.
-///
-/// # Errors
-/// The error of `out`.
 pub(crate) fn write_faults(out: &mut dyn Write, result: &TestResult, style: Style) -> io::Result<()> {
     let faults = &result.tally.faults;
     write_outages(out, result, style)?;

@@ -18,9 +18,6 @@ pub(crate) fn log_path(path: &Path) -> PathBuf {
 }
 
 /// Writes a `.hgrm` for every test.
-///
-/// # Errors
-/// The first file that cannot be written.
 pub(crate) fn write(path: &Path, found: &Found) -> io::Result<()> {
     let tests: Vec<&TestResult> = found.tests.iter().map(|(_, result)| result).collect();
     for (number, result) in tests.iter().enumerate() {

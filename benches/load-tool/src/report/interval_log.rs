@@ -43,9 +43,6 @@ impl IntervalLog {
     }
 
     /// Whether all of it was written.
-    ///
-    /// # Errors
-    /// The first failure.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         let named =
             |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", self.path.display()));

@@ -26,9 +26,6 @@ const QUANTILES: [(&str, f64); 8] = [
 ];
 
 /// Writes all that was found.
-///
-/// # Errors
-/// The error of `out`.
 pub(crate) fn write(out: &mut dyn Write, found: &Found) -> io::Result<()> {
     let tests: Vec<Value> = found.tests.iter().map(|(run, result)| test(run, result)).collect();
     let sweeps: Vec<Value> = found.sweeps.iter().map(|(run, sweep)| self::sweep(run, sweep)).collect();
@@ -68,6 +65,7 @@ fn shape(shape: &Shape) -> Value {
         "threads": shape.threads,
         "data_bytes": shape.sizes,
         "keyspace": shape.keyspace,
+        "seed": shape.seed,
     })
 }
 

@@ -27,9 +27,6 @@ struct Curve<'a> {
 }
 
 /// Draws everything that was found as one SVG.
-///
-/// # Errors
-/// The text of whatever the drawing fails with.
 pub(crate) fn draw(found: &Found) -> Result<String, String> {
     let curves = curves(found);
     let bars = !found.comparisons.is_empty();

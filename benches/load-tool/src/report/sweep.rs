@@ -7,9 +7,6 @@ use super::style::Style;
 use crate::sweep::Sweep;
 
 /// Writes all rates that were tried, in rising order, and the best one.
-///
-/// # Errors
-/// The error of `out`.
 pub(crate) fn write_sweep(out: &mut dyn Write, sweep: &Sweep, style: Style) -> io::Result<()> {
     let heads = format!(
         "{:12} {:>12} {:>12} {:>10} {:>10} {:>12} {:>12} {:>8} {:>8}",

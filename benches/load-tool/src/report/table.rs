@@ -1,4 +1,4 @@
-//! The default report: who was measured, a row per test, and the transport's counters per request.
+//! The default report: the server that was measured, a row per test, and the transport's counters per request.
 
 use std::io::{self, Write};
 
@@ -56,9 +56,10 @@ pub(super) fn write_setup(out: &mut dyn Write, run: &RunInfo, style: Style) -> i
         style.bold("requests   "),
         shape.pipeline,
         shape.sizes,
-        match shape.keyspace {
-            Some(keys) => format!("{keys} keys"),
-            None => "one key".to_owned(),
+        match (shape.keyspace, shape.seed) {
+            (Some(keys), Some(seed)) => format!("{keys} keys (--seed {seed})"),
+            (Some(keys), None) => format!("{keys} keys"),
+            (None, _) => "one key".to_owned(),
         },
         plural(shape.threads, "thread"),
     )

@@ -19,6 +19,7 @@ fn run() -> RunInfo {
             threads: 1,
             sizes: "3".to_owned(),
             keyspace: None,
+            seed: None,
         },
         connect_time: Duration::from_micros(1500),
         environment: Environment { facts: vec![("kernel", "Linux 6.1".to_owned())] },
@@ -83,10 +84,10 @@ fn table_columns_are_aligned() {
 }
 
 #[test]
-fn faults_are_counted_by_kind_and_the_first_are_told() {
+fn faults_are_counted_by_kind_and_the_first_are_reported() {
     let mut faults = Faults::default();
-    let story = "GET key:000000000001: byte 2 is 0x41, not 0x42".to_owned();
-    faults.add_many(Fault { kind: FaultKind::WrongBytes, story }, 7);
+    let detail = "GET key:000000000001: byte 2 is 0x41, not 0x42".to_owned();
+    faults.add_many(Fault { kind: FaultKind::WrongBytes, detail }, 7);
     let text = written(|out| write_faults(out, &result(faults), Style::Plain));
     assert_eq!(
         text,
@@ -95,7 +96,7 @@ fn faults_are_counted_by_kind_and_the_first_are_told() {
 }
 
 #[test]
-fn outages_are_told_with_their_ends() {
+fn outages_are_reported_with_their_ends() {
     let seconds = Duration::from_secs;
     let outages =
         vec![Outage { from: seconds(3), to: Some(seconds(5)) }, Outage { from: seconds(9), to: None }];

@@ -46,7 +46,7 @@ async fn run(flags: &str) -> String {
 
 /// The value of the only test of a run in this column.
 fn column(csv: &str, name: &str) -> f64 {
-    valkey_rdma_testkit::csv_column(csv, name)[0].parse().unwrap()
+    valkey_rdma_testkit::csv_column(csv, name).unwrap()[0].parse().unwrap()
 }
 
 #[tokio::test]

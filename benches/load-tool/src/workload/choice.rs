@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_distribution_is_refused() {
+    fn an_invalid_distribution_is_refused() {
         for text in [
             "",
             "normal",

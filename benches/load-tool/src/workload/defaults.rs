@@ -202,13 +202,8 @@ fn library(functions: u32) -> String {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum TestsError {
-    /// No test has this name.
     #[error("unknown test {unknown:?}; expected some of {}", known().join(", "))]
-    Unknown {
-        /// The name.
-        unknown: String,
-    },
-    /// It is about the byte stream and does not go with tests of a server.
+    Unknown { unknown: String },
     #[error("-t {0} talks to --serve-echo, not to Valkey: run it alone")]
     Alone(String),
 }
@@ -225,9 +220,6 @@ fn known() -> Vec<&'static str> {
 const OF_BYTE_STREAMS: [&str; 2] = ["stream", "echo"];
 
 /// The tests that a list of names selects, each once, in the order in which they run.
-///
-/// # Errors
-/// [`TestsError`] for the first name that is none.
 pub(crate) fn tests_from_list(list: &str) -> Result<Vec<DefaultTest>, TestsError> {
     let names: Vec<String> = list.split(',').map(|name| name.trim().to_ascii_lowercase()).collect();
     for name in &names {

@@ -61,7 +61,7 @@ impl Expect {
     #[cold]
     pub(crate) fn fault(self, request: &str, seen: &Seen) -> Fault {
         let (kind, what) = self.complaint(seen);
-        Fault { kind, story: format!("{request}: {what}") }
+        Fault { kind, detail: format!("{request}: {what}") }
     }
 
     fn complaint(self, seen: &Seen) -> (FaultKind, String) {

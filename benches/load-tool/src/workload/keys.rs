@@ -39,6 +39,11 @@ impl Keys {
         Keys { len, seed, order: Order::Random(distribution) }
     }
 
+    /// The seed, if keys are drawn with it.
+    pub(crate) fn random_seed(&self) -> Option<u64> {
+        (self.len.is_some() && matches!(self.order, Order::Random(_))).then_some(self.seed)
+    }
+
     /// Every key below `len` in turn.
     pub(crate) fn sequential(len: Option<NonZeroU64>) -> Keys {
         Keys { len, seed: 0, order: Order::Sequential }

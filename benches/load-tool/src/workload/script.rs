@@ -64,16 +64,12 @@ impl Step {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum ScriptError {
-    /// Nothing between two `;`.
     #[error("an empty command before or after a ';'")]
     Empty,
-    /// A number and no command after it.
     #[error("{0} repeats a command, but no command follows")]
     NoCommand(String),
-    /// A repetition that makes no sense.
     #[error("a command cannot be repeated {0} times; expected 1 to {MOST_STEPS}")]
     Repeat(String),
-    /// Far too many.
     #[error("a sequence of more than {MOST_STEPS} commands")]
     TooLong,
 }
@@ -89,9 +85,6 @@ impl Script {
 
     /// Commands as on valkey-benchmark's command line: separated by `;`, each with the number of its repetitions before
     /// it if that is not 1.
-    ///
-    /// # Errors
-    /// [`ScriptError`] if that is not a sequence of commands.
     pub(crate) fn from_words(words: &[Vec<u8>], random: bool) -> Result<Script, ScriptError> {
         let mut steps = Vec::new();
         for command in words.split(|word| word == b";") {
@@ -267,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_sequence_is_refused() {
+    fn an_invalid_sequence_is_refused() {
         for (line, error) in [
             ("set a b ;", ScriptError::Empty),
             ("; get a", ScriptError::Empty),

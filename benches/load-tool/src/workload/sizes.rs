@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_is_refused() {
+    fn an_invalid_size_is_refused() {
         for text in ["", "0", "536870913", "a", "1,", "4-2", "4:0", "4:", "-4", "1-2-3"] {
             assert!(text.parse::<Sizes>().is_err(), "{text}");
         }

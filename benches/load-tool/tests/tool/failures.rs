@@ -60,7 +60,7 @@ fn nothing_listening_on_the_emulated_device_is_reported() {
 }
 
 #[test]
-fn a_server_that_is_no_valkey_server_is_reported_with_status_2() {
+fn a_server_other_than_valkey_is_reported_with_status_2() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port().to_string();
     std::thread::spawn(move || {
@@ -165,10 +165,10 @@ fn a_reply_that_never_arrives_ends_the_run_and_is_named() {
         let printed = stderr(&output);
         assert_eq!(output.status.code(), Some(1), "{printed}");
         assert!(printed.contains("no reply 6") && printed.contains("not sent 94"), "{printed}");
-        let story = format!(
+        let detail = format!(
             "PING: no complete reply within 200ms (--reply-timeout): {partial} bytes of it arrived, 2 more"
         );
-        assert!(printed.contains(&story), "{printed}");
+        assert!(printed.contains(&detail), "{printed}");
     }
 }
 

@@ -29,7 +29,7 @@ fn the_mock_gives_right_replies() {
 }
 
 #[test]
-fn the_table_shows_who_was_measured() {
+fn the_table_names_the_server_that_was_measured() {
     let output = run("-n 100 -c 2 -t ping_mbulk");
     let table = stdout(&output);
     assert!(table.starts_with("server      valkey://127.0.0.1:"), "{table}");

@@ -6,7 +6,7 @@ use std::process::Output;
 
 use tokio::runtime::Runtime;
 use valkey_rdma_mock::{Mock, Server};
-use valkey_rdma_testkit::csv_column as column;
+use valkey_rdma_testkit::csv_column;
 
 use crate::scripted::{stderr, stdout, tool, tool_at};
 
@@ -54,6 +54,10 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+fn column(csv: &str, name: &str) -> Vec<String> {
+    csv_column(csv, name).expect("the column")
 }
 
 #[test]

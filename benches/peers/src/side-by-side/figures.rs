@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn the_columns_of_csv_are_found_by_name() {
         let printed = "\"test\",\"rps\",\"p50_latency_ms\",\"p99_latency_ms\"\n\"GET\",\"1000.50\",\"0.100\",\"0.300\"\n";
-        let figures = read_csv(printed).unwrap_or_else(|story| panic!("{story}"));
+        let figures = read_csv(printed).unwrap_or_else(|failure| panic!("{failure}"));
         assert_eq!((figures.rate, figures.p50, figures.p99), (1000.5, Some(0.1), Some(0.3)));
     }
 
@@ -83,14 +83,14 @@ mod tests {
     #[test]
     fn a_bandwidth_is_told_as_messages_per_second() {
         let printed = " #bytes  #iterations BW peak[MB/sec] BW average[MB/sec] MsgRate[Mpps]\n 65536 1000 70.00 64.00 0.001024\n";
-        let figures = read_bandwidth(printed, 65_536).unwrap_or_else(|story| panic!("{story}"));
+        let figures = read_bandwidth(printed, 65_536).unwrap_or_else(|failure| panic!("{failure}"));
         assert!((figures.rate - 1024.0).abs() < 0.01);
     }
 
     #[test]
     fn a_latency_is_told_as_a_round_trip() {
         let printed = " #bytes #iterations t_min[usec] t_max[usec] t_typical[usec] t_avg[usec] t_stdev[usec] 99% percentile[usec] 99.9% percentile[usec]\n 64 1000 20.00 900.00 50.00 62.50 9.00 100.00 800.00\n";
-        let figures = read_latency(printed, 64).unwrap_or_else(|story| panic!("{story}"));
+        let figures = read_latency(printed, 64).unwrap_or_else(|failure| panic!("{failure}"));
         assert_eq!((figures.rate, figures.p50, figures.p99), (8000.0, Some(0.1), Some(0.2)));
     }
 }

@@ -39,9 +39,6 @@ impl Environment {
 }
 
 /// Keeps this process and all it starts from now on to the processor it runs on.
-///
-/// # Errors
-/// A text, if the system refuses.
 pub(crate) fn stay_on_one_processor() -> Result<(), String> {
     let mut one = CpuSet::new();
     one.set(sched_getcpu());

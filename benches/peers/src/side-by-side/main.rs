@@ -88,8 +88,8 @@ fn main() -> ExitCode {
     }
     match run(&args, &rows) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(story) => {
-            report::failure(&story);
+        Err(failure) => {
+            report::failure(&failure);
             ExitCode::FAILURE
         }
     }

@@ -14,9 +14,6 @@ use crate::sample::{Sample, Samples};
 use crate::server::Server;
 
 /// Runs a row.
-///
-/// # Errors
-/// A text, if a server does not start or a program fails.
 pub(crate) fn row(programs: &Programs, place: Place, row: &Row, rounds: u32) -> Result<Samples, String> {
     let mut servers: Vec<Server> = Vec::new();
     for kind in [ServerKind::Valkey, ServerKind::Mock, ServerKind::BusyMock] {
@@ -105,7 +102,7 @@ fn run(
         let errors = String::from_utf8_lossy(&output.stderr);
         return Err(format!("{command:?} failed with {}:\n{printed}{errors}", output.status));
     }
-    let figures = contender.read(&printed).map_err(|story| format!("{command:?}: {story}"))?;
+    let figures = contender.read(&printed).map_err(|failure| format!("{command:?}: {failure}"))?;
     Ok(Run {
         requests,
         figures,

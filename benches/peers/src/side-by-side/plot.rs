@@ -29,9 +29,6 @@ struct Line {
 }
 
 /// Draws the ratios of all rows into an SVG file.
-///
-/// # Errors
-/// A text for people.
 pub(crate) fn write(path: &Path, results: &[(&Row, Samples)]) -> Result<(), String> {
     let lines: Vec<Line> = results.iter().flat_map(|(row, samples)| lines(row, samples)).collect();
     let svg = draw(&lines).map_err(|error| format!("the plot: {error}"))?;

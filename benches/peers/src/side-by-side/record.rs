@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_no_record_is_refused_with_its_name() {
-        let story = Earlier::read(Path::new("Cargo.toml")).expect_err("no JSON");
-        assert!(story.starts_with("Cargo.toml is not the JSON of a run: "), "{story}");
+        let failure = Earlier::read(Path::new("Cargo.toml")).expect_err("no JSON");
+        assert!(failure.starts_with("Cargo.toml is not the JSON of a run: "), "{failure}");
     }
 }

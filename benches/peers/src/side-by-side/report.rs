@@ -46,8 +46,8 @@ pub(crate) fn row(row: &Row, samples: &Samples, earlier: Option<&Earlier>) {
     say("");
 }
 
-pub(crate) fn failure(story: &str) {
-    let _ = writeln!(std::io::stderr(), "valkey-rdma-side-by-side: {story}");
+pub(crate) fn failure(failure: &str) {
+    let _ = writeln!(std::io::stderr(), "valkey-rdma-side-by-side: {failure}");
 }
 
 fn verdict(row: &Row, samples: &Samples, target: &Target, earlier: Option<&Earlier>) -> String {

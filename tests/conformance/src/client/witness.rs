@@ -1,4 +1,4 @@
-//! A device that watches: holds what a client does against the specification, without help of the server above.
+//! A device that checks what a client does against the specification, without the help of the server above it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -165,14 +165,14 @@ impl Watched {
                 self.announced += u64::from(imm);
                 self.unproven = 0;
             }
-            SendOp::Write { .. } => {}
+            SendOp::Write { .. } | SendOp::SendWithImm { .. } | SendOp::Read { .. } => {}
         }
     }
 
     fn sees(&mut self, completion: &Completion) {
         let WrKind::Receive(slot) = completion.wr_id.kind() else { return };
         match completion.outcome {
-            Outcome::Received { len } => {
+            Outcome::Received { len } | Outcome::ReceivedWithImm { len, .. } => {
                 let Some(&place) = self.receives.get(&slot) else { return };
                 let message = self.read(Slice { len: len.min(place.len), ..place });
                 self.note(&format!("<- {}", describe_message(&message)));
@@ -257,6 +257,10 @@ impl DeviceConnection for Watched {
         self.device.write_local(region, range, fill);
     }
 
+    fn copy_in(&mut self, region: RegionId, offset: usize, bytes: &[u8]) {
+        self.device.copy_in(region, offset, bytes);
+    }
+
     fn read_local(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut) {
         self.device.read_local(region, range, out);
     }
@@ -313,6 +317,10 @@ impl DeviceConnection for Watched {
 
     fn limits(&self) -> Limits {
         self.device.limits()
+    }
+
+    fn read_depth(&self) -> u8 {
+        self.device.read_depth()
     }
 
     fn local_addr(&self) -> SocketAddr {

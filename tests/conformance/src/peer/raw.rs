@@ -19,6 +19,9 @@ use super::{Finding, Transcript};
 /// One side of a connection, which does what its caller asks for, right or wrong.
 ///
 /// It posts receives again, unless [`hold_receives`](Self::hold_receives) was called. It answers nothing.
+///
+/// Its calls fail with [`Finding::Failed`]: if the device refuses, if what they wait for does not come within
+/// [`PeerOptions::patience`], or if the connection ends before.
 pub struct Peer {
     device: Box<dyn DeviceConnection>,
     slots: Region,
@@ -74,9 +77,6 @@ pub enum Seen {
 
 impl Peer {
     /// Connects to a listener.
-    ///
-    /// # Errors
-    /// [`Finding::Failed`] with the device's or the connection manager's answer.
     pub async fn connect(
         kind: DeviceKind,
         addr: SocketAddr,
@@ -89,9 +89,6 @@ impl Peer {
     }
 
     /// A peer whose receives are posted and whose connect request is not sent yet.
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
     pub async fn unconnected(
         kind: DeviceKind,
         addr: SocketAddr,
@@ -130,9 +127,6 @@ impl Peer {
     }
 
     /// Sends the connect request, or accepts the other side's, and waits until the connection stands.
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
     pub async fn establish(&mut self) -> Result<(), Finding> {
         self.request()?;
         let deadline = Instant::now() + self.patience;
@@ -147,18 +141,12 @@ impl Peer {
     }
 
     /// Sends the connect request, or accepts the other side's, and waits for nothing.
-    ///
-    /// # Errors
-    /// [`Finding::Failed`] if the device refuses.
     pub fn request(&mut self) -> Result<(), Finding> {
         self.note("-> connect");
         Ok(self.device.establish()?)
     }
 
     /// Registers memory that the other side may write to, `len` bytes of it.
-    ///
-    /// # Errors
-    /// [`Finding::Failed`] if there is none.
     pub fn window(&mut self, len: u32) -> Result<Region, Finding> {
         Ok(self.device.register(len, Access::RemoteWrite)?)
     }
@@ -174,18 +162,12 @@ impl Peer {
     }
 
     /// Sends a message of any length.
-    ///
-    /// # Errors
-    /// [`Finding::Failed`] if the send queue stays full or the device refuses.
     pub async fn send(&mut self, bytes: &[u8]) -> Result<(), Finding> {
         self.note(&format!("-> {}", describe_message(bytes)));
         self.post(bytes, SendOp::Send).await
     }
 
     /// Writes bytes to an address of the other side, unannounced.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send).
     pub async fn write(&mut self, addr: u64, rkey: u32, bytes: &[u8]) -> Result<(), Finding> {
         self.note(&format!(
             "-> WRITE addr={addr:#x} key={rkey:#x} len={} {}",
@@ -196,9 +178,6 @@ impl Peer {
     }
 
     /// Writes bytes to an address of the other side, with any immediate.
-    ///
-    /// # Errors
-    /// As [`send`](Self::send).
     pub async fn write_imm(&mut self, addr: u64, rkey: u32, bytes: &[u8], imm: u32) -> Result<(), Finding> {
         self.note(&format!(
             "-> WRITE_WITH_IMM addr={addr:#x} key={rkey:#x} len={} imm={imm} {}",
@@ -209,9 +188,6 @@ impl Peer {
     }
 
     /// The next thing seen.
-    ///
-    /// # Errors
-    /// [`Finding::Failed`] if nothing comes in time.
     pub async fn next(&mut self) -> Result<Seen, Finding> {
         self.next_before(Instant::now() + self.patience).await
     }
@@ -228,18 +204,12 @@ impl Peer {
     }
 
     /// What is there already, without waiting.
-    ///
-    /// # Errors
-    /// [`Finding::Failed`] if the device cannot be read.
     pub fn glance(&mut self) -> Result<Option<Seen>, Finding> {
         self.drain()?;
         Ok(self.inbox.pop_front())
     }
 
     /// Waits until the connection has ended, whatever else comes before. Returns how it ended.
-    ///
-    /// # Errors
-    /// [`Finding::Failed`] if it stays open.
     pub async fn end(&mut self) -> Result<Seen, Finding> {
         let deadline = Instant::now() + self.patience;
         loop {
@@ -258,9 +228,6 @@ impl Peer {
     }
 
     /// Waits until every send was acknowledged.
-    ///
-    /// # Errors
-    /// [`Finding::Failed`] if one is not in time, or fails.
     pub async fn acknowledged(&mut self) -> Result<(), Finding> {
         let deadline = Instant::now() + self.patience;
         while self.in_flight > 0 {
@@ -284,9 +251,6 @@ impl Peer {
     }
 
     /// Posts the receives that were held, and goes on posting them.
-    ///
-    /// # Errors
-    /// [`Finding::Failed`] if the device refuses.
     pub fn release_receives(&mut self) -> Result<(), Finding> {
         self.note("   (posts its receives again)");
         let held = self.held.take().unwrap_or_default();
@@ -409,7 +373,7 @@ impl Peer {
             (WrKind::Receive(slot), outcome) => {
                 again.push(slot);
                 let seen = match outcome {
-                    Outcome::Received { len } => {
+                    Outcome::Received { len } | Outcome::ReceivedWithImm { len, .. } => {
                         let start = (slot * SLOT) as usize;
                         let mut bytes = Vec::with_capacity(SLOT as usize);
                         let range = start..start + len.min(SLOT) as usize;
@@ -437,9 +401,6 @@ pub struct Passive {
 
 impl Passive {
     /// Listens on `addr`; port 0 takes a free one.
-    ///
-    /// # Errors
-    /// [`Finding::Failed`] if the address cannot be had.
     pub async fn listen(kind: DeviceKind, addr: SocketAddr, options: &PeerOptions) -> Result<Self, Finding> {
         let listener = device::listen(kind, addr, &device_options(options)).await?;
         Ok(Self { listener, options: options.clone() })
@@ -451,9 +412,6 @@ impl Passive {
     }
 
     /// The next connect request, with receives posted and not accepted: [`Peer::establish`] accepts, dropping rejects.
-    ///
-    /// # Errors
-    /// [`Finding::Failed`] if none comes in time.
     pub async fn accept(&mut self, transcript: &Transcript) -> Result<Peer, Finding> {
         let deadline = Instant::now() + self.options.patience;
         let request =

@@ -12,6 +12,8 @@ use super::{Finding, Peer, Seen};
 ///
 /// Everything the server sends is checked against the specification: lengths, opcodes, reserved bytes, immediates, Registers
 /// that come early or change their length. A violation is a [`Finding`] that names the clause.
+///
+/// Every call fails with such a finding, as well as with those of [`Peer`].
 pub struct Session {
     /// The raw peer below, for what the rules do not allow.
     pub peer: Peer,
@@ -33,9 +35,6 @@ pub struct Session {
 
 impl Session {
     /// A session with one window of `len` bytes, which is not offered yet.
-    ///
-    /// # Errors
-    /// [`Finding::Failed`] if the memory cannot be registered.
     pub fn new(mut peer: Peer, len: u32) -> Result<Self, Finding> {
         let window = peer.window(len)?;
         Ok(Self {
@@ -56,18 +55,12 @@ impl Session {
     }
 
     /// Offers the window, and waits for the server's.
-    ///
-    /// # Errors
-    /// [`Finding::Failed`] if none comes.
     pub async fn handshake(&mut self) -> Result<(), Finding> {
         self.offer().await?;
         self.remote().await.map(drop)
     }
 
     /// Sends a Register for the window.
-    ///
-    /// # Errors
-    /// [`Finding::Failed`] if the device refuses.
     pub async fn offer(&mut self) -> Result<(), Finding> {
         let window = self.windows[self.current];
         self.announced = 0;
@@ -80,9 +73,6 @@ impl Session {
     }
 
     /// Registers `len` more bytes of memory, which the next [`offer`](Self::offer) is about.
-    ///
-    /// # Errors
-    /// [`Finding::Failed`] if there are none.
     pub fn change_window(&mut self, len: u32) -> Result<(), Finding> {
         let window = self.peer.window(len)?;
         self.windows.push(window);
@@ -108,18 +98,12 @@ impl Session {
     }
 
     /// Offers full windows again from now on, and this one if it is full.
-    ///
-    /// # Errors
-    /// As [`offer`](Self::offer).
     pub async fn resume(&mut self) -> Result<(), Finding> {
         self.withholds = false;
         if self.announced == self.windows[self.current].len { self.offer().await } else { Ok(()) }
     }
 
     /// Sends a control message.
-    ///
-    /// # Errors
-    /// [`Finding::Failed`] if the device refuses.
     pub async fn say(&mut self, message: ControlMessage) -> Result<(), Finding> {
         let mut bytes = message.encode();
         if self.noise {
@@ -129,9 +113,6 @@ impl Session {
     }
 
     /// The server's window, once it has offered one.
-    ///
-    /// # Errors
-    /// [`Finding::Failed`] if it does not.
     pub async fn remote(&mut self) -> Result<XferMemory, Finding> {
         loop {
             if let Some(remote) = self.remote {
@@ -142,17 +123,11 @@ impl Session {
     }
 
     /// Bytes left in the server's window.
-    ///
-    /// # Errors
-    /// As [`remote`](Self::remote).
     pub async fn room(&mut self) -> Result<u32, Finding> {
         Ok(self.remote().await?.len - self.written)
     }
 
     /// The address in the server's window where the next byte goes, and its key.
-    ///
-    /// # Errors
-    /// As [`remote`](Self::remote).
     pub async fn place(&mut self) -> Result<(u64, u32), Finding> {
         let remote = self.remote().await?;
         Ok((remote.addr + u64::from(self.written), remote.key))
@@ -164,9 +139,6 @@ impl Session {
     }
 
     /// Writes and announces bytes, over as many windows as that takes.
-    ///
-    /// # Errors
-    /// [`Finding::Failed`] if the server does not offer its window again.
     pub async fn write(&mut self, mut bytes: &[u8]) -> Result<(), Finding> {
         while !bytes.is_empty() {
             while self.room().await? == 0 {
@@ -187,9 +159,6 @@ impl Session {
     }
 
     /// Writes and announces at most what fits into the server's present window. Does not wait for another.
-    ///
-    /// # Errors
-    /// As [`remote`](Self::remote).
     pub async fn write_one(&mut self, bytes: &[u8]) -> Result<(), Finding> {
         let (addr, key) = self.place().await?;
         self.peer.write_imm(addr, key, bytes, bytes.len() as u32).await?;
@@ -198,9 +167,6 @@ impl Session {
     }
 
     /// The next reply.
-    ///
-    /// # Errors
-    /// [`Finding::Failed`] if none comes, or it is not RESP.
     pub async fn reply(&mut self) -> Result<OwnedFrame, Finding> {
         loop {
             match decode(&self.received) {
@@ -215,27 +181,18 @@ impl Session {
     }
 
     /// Runs a command.
-    ///
-    /// # Errors
-    /// As [`write`](Self::write) and [`reply`](Self::reply).
     pub async fn command(&mut self, args: &[&[u8]]) -> Result<OwnedFrame, Finding> {
         self.write(&request(args)).await?;
         self.reply().await
     }
 
     /// Runs PING.
-    ///
-    /// # Errors
-    /// As [`command`](Self::command), or if the answer is another.
     pub async fn ping(&mut self) -> Result<(), Finding> {
         let reply = self.command(&[b"PING"]).await?;
         expect_reply(&reply, &OwnedFrame::SimpleString(b"PONG".to_vec()))
     }
 
     /// Takes `count` replies, each of which must be PONG.
-    ///
-    /// # Errors
-    /// As [`reply`](Self::reply), or if one is another.
     pub async fn pongs(&mut self, count: usize) -> Result<(), Finding> {
         for number in 1..=count {
             let reply = self.reply().await.map_err(|finding| match finding {
@@ -251,9 +208,6 @@ impl Session {
 
     /// Asks GetServerFeature and waits for the answer. The server works in order, so what it had to say to anything before
     /// is here when the answer is.
-    ///
-    /// # Errors
-    /// [`Finding::Failed`] if no answer comes.
     pub async fn ask(&mut self, select: u16) -> Result<Features, Finding> {
         self.say(ControlMessage::GetServerFeature(Features { select, bits: 0 })).await?;
         while self.answers.is_empty() {
@@ -263,18 +217,12 @@ impl Session {
     }
 
     /// Takes whatever comes next, and the feature answers that have come by then. Returns how many those were.
-    ///
-    /// # Errors
-    /// As [`take_next`](Self::take_next).
     pub async fn take_answers(&mut self) -> Result<usize, Finding> {
         self.take_next().await?;
         Ok(std::mem::take(&mut self.answers).len())
     }
 
     /// Takes what comes, up to and including the first that is not a keepalive. Keepalives do not prolong the wait.
-    ///
-    /// # Errors
-    /// [`Finding::Failed`] if nothing else comes, or something that breaks the specification.
     pub async fn take_next(&mut self) -> Result<(), Finding> {
         let deadline = Instant::now() + self.peer.patience();
         loop {
@@ -288,9 +236,6 @@ impl Session {
     }
 
     /// Takes what comes next, be it a keepalive.
-    ///
-    /// # Errors
-    /// As [`take_next`](Self::take_next).
     pub async fn take_anything(&mut self) -> Result<(), Finding> {
         let seen = self.peer.next().await?;
         self.take(seen).await

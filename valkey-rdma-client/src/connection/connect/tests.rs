@@ -1,7 +1,8 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::net::{TcpListener, TcpSocket};
+use tokio::task::JoinSet;
 use valkey_rdma_resp::Protocol;
-use valkey_rdma_transport::{Config as TransportConfig, Listener};
+use valkey_rdma_transport::{Config as TransportConfig, Listener, Stream};
 
 use super::*;
 use crate::client::Client;
@@ -293,12 +294,15 @@ async fn a_device_that_refuses_says_why() {
         nothing.contains("127.0.0.1:1 over emulated: ") && nothing.contains("nothing listens there"),
         "{nothing}"
     );
+}
 
-    #[cfg(not(feature = "verbs"))]
-    {
-        let not_built = text(&Client::connect("rdma://127.0.0.1:1").await);
-        assert!(not_built.contains("over rdma: ") && not_built.contains("verbs"), "{not_built}");
+/// Answers a login once it has come. `None` if the client disconnects without.
+async fn log_in(mut stream: Stream) -> Option<Stream> {
+    if stream.read(&mut [0; 64]).await.expect("closed in good order") == 0 {
+        return None;
     }
+    stream.write_all(b"%0\r\n+OK\r\n+OK\r\n").await.expect("open");
+    Some(stream)
 }
 
 /// A server that is frozen takes connect requests and does not answer them.
@@ -315,9 +319,8 @@ async fn attempts_at_a_frozen_server_leave_few_connects_behind() {
     }
     // It goes on: the next attempt takes a connect that waits there.
     let accept = async {
-        let mut stream = listener.accept().await.expect("a client");
-        stream.write_all(b"%0\r\n+OK\r\n+OK\r\n").await.expect("open");
-        stream
+        let stream = listener.accept().await.expect("a client");
+        log_in(stream).await.expect("used")
     };
     let (connected, stream) = tokio::join!(connector.connect(Purpose::Shared), accept);
     let connected = connected.expect("connected");
@@ -340,24 +343,49 @@ async fn of_several_connects_that_succeed_at_once_all_but_one_are_closed() {
         connector.connect(Purpose::Shared).await.expect_err("frozen");
     }
     let accept = async {
-        let mut streams = Vec::new();
+        let mut logins = JoinSet::new();
         for _ in 0..3 {
-            streams.push(listener.accept().await.expect("a client"));
+            logins.spawn(log_in(listener.accept().await.expect("a client")));
         }
+        logins.join_all().await
+    };
+    let (connected, streams) = tokio::join!(connector.connect(Purpose::Shared), accept);
+    let connected = connected.expect("connected");
+    let closed = streams.iter().filter(|stream| stream.is_none()).count();
+    assert_eq!(closed, 2);
+    drop(connected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_at_one_server_do_not_wait_for_each_other() {
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let config = TransportConfig::default();
+    let mut listener = Listener::bind(DeviceKind::Emulated, any, &config).await.expect("a free port");
+    let url = format!("emulated://{}", listener.local_addr());
+    let connector = Connector::new(url.parse().expect("a good URL"), Config::default());
+    let accept = async {
+        // All three have asked before one is accepted. The fourth waits for one of them.
+        let mut streams = Vec::new();
+        let mut requests = Vec::new();
+        for _ in 0..3 {
+            requests.push(listener.request().await.expect("a client"));
+        }
+        assert!(timeout(Duration::from_secs(1), listener.request()).await.is_err());
+        for request in requests {
+            streams.push(request.accept().expect("a client"));
+        }
+        streams.push(listener.accept().await.expect("the fourth client"));
         for stream in &mut streams {
             stream.write_all(b"%0\r\n+OK\r\n+OK\r\n").await.expect("open");
         }
         streams
     };
-    let (connected, streams) = tokio::join!(connector.connect(Purpose::Shared), accept);
-    let connected = connected.expect("connected");
-    let mut closed = 0;
-    for mut stream in streams {
-        // The one that is used has the client's HELLO to read.
-        closed += u32::from(stream.read(&mut [0; 64]).await.expect("closed in good order") == 0);
+    let connect = || connector.connect(Purpose::Dedicated);
+    let (a, b, c, d, streams) = tokio::join!(connect(), connect(), connect(), connect(), accept);
+    for connected in [a, b, c, d] {
+        connected.expect("connected");
     }
-    assert_eq!(closed, 2);
-    drop(connected);
+    assert_eq!(streams.len(), 4);
 }
 
 #[tokio::test(start_paused = true)]

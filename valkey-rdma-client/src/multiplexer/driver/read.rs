@@ -35,26 +35,41 @@ impl Driver {
                 Poll::Pending => return Ok(Read::Drained),
             }
         }
-        let share = self.in_flight.commands().div_ceil(2).max(REPLIES_PER_TURN);
-        let only = self.in_flight.requests() == 1;
+        let share = match self.one_thread {
+            true => self.in_flight.commands().div_ceil(2).max(REPLIES_PER_TURN),
+            false => usize::MAX,
+        };
+        let requests = self.in_flight.requests();
         let replies = self.deliver_replies(share).map_err(LostCause::Protocol)?;
         self.has_buffered_replies = replies == share;
-        if replies > 0 {
-            self.exclusive = only && self.in_flight.is_empty();
-        }
-        if self.has_buffered_replies || (replies > 0 && self.one_thread) {
-            return Ok(Read::Yield);
-        }
-        Ok(Read::Delivered)
+        // Several callers are likely to send again at the same time: then their commands leave together.
+        let several = requests - self.in_flight.requests() > 1;
+        Ok(if self.has_buffered_replies || several { Read::Yield } else { Read::Delivered })
     }
 
     /// Delivers complete replies, up to `most`. Returns how many.
     pub(super) fn deliver_replies(&mut self, most: usize) -> Result<usize, ProtocolError> {
+        let before = self.in_flight.commands();
+        let outcome = self.take_replies(most);
+        let replies = before - self.in_flight.commands();
+        self.moved += replies as u64;
+        // Counted before they are delivered, so that no caller sees itself in flight.
+        self.state.counters.replies(replies as u64);
+        self.state.counters.in_flight(self.in_flight.commands());
+        // Callers are woken one directly after the other: another thread that wakes up to help finds all of them.
+        for (sink, reply) in self.completed.drain(..) {
+            sink.complete(reply);
+        }
+        outcome.map(|()| replies)
+    }
+
+    /// Decodes complete replies, up to `most`. Those that complete a request are collected.
+    fn take_replies(&mut self, most: usize) -> Result<(), ProtocolError> {
         let mut replies = 0;
         while replies < most {
-            let Some(value) = self.raw.decoder.next()? else { break };
-            let reply = match value {
-                Value::Push(message) => {
+            let reply = match self.raw.decoder.next()? {
+                None => break,
+                Some(Value::Push(message)) => {
                     self.state.counters.push();
                     match &self.state.pushes {
                         Some(hook) => hook(Push::Message(&message)),
@@ -62,18 +77,13 @@ impl Driver {
                     }
                     continue;
                 }
-                Value::Error(error) => Err(error),
-                value => Ok(value),
+                Some(Value::Error(error)) => Err(error),
+                Some(value) => Ok(value),
             };
             replies += 1;
-            // Counted before the reply is delivered, so that its caller never sees itself in flight.
-            self.state.counters.in_flight(self.in_flight.commands().saturating_sub(1));
-            if !self.in_flight.answer(reply) {
-                return Err(ProtocolError::Unsolicited);
-            }
+            self.completed.extend(self.in_flight.answer(reply)?);
         }
-        self.state.counters.replies(replies as u64);
-        Ok(replies)
+        Ok(())
     }
 
     /// Fails requests whose deadline has passed. Commands already encoded are still sent, and their replies are
@@ -85,14 +95,12 @@ impl Driver {
             state.counters.timed_out();
             sink.fail(state.timed_out(deadline.limit, true));
         });
-        if let Some(next) = next {
-            self.timer.arm(next);
-        }
-        self.queue.expire(now, &mut self.timer, |request| {
+        let (expired, _) = self.queue.expire(now, next);
+        for request in expired {
             state.counters.timed_out();
             let limit = request.deadline.map_or(Duration::ZERO, |deadline| deadline.limit);
             let may_have_run = request.may_have_run;
             request.fail(state.timed_out(limit, may_have_run));
-        });
+        }
     }
 }

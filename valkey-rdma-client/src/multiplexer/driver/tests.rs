@@ -15,6 +15,7 @@ use crate::connection::Socket;
 use crate::endpoint::{Endpoint, Transport};
 use crate::error::Error;
 use crate::multiplexer::handle::Multiplexer;
+use crate::multiplexer::submit::{BATCH_BYTES, BATCH_COMMANDS};
 use crate::resp::Command;
 use crate::stats::ConnectionInfo;
 
@@ -213,7 +214,7 @@ async fn a_full_batch_leaves_however_many_are_unanswered() {
     settle().await;
     assert_eq!(writes.load(Ordering::Relaxed), MAX_BATCHES_IN_FLIGHT + 1, "by count");
 
-    start(&client, &["SET", "k", &"v".repeat(BATCH_BYTES as usize)]);
+    start(&client, &["SET", "k", &"v".repeat(BATCH_BYTES)]);
     settle().await;
     assert_eq!(client.counters().batches, MAX_BATCHES_IN_FLIGHT as u64 + 2, "by size");
 }

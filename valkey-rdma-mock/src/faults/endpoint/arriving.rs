@@ -22,7 +22,7 @@ impl FaultyEndpoint {
                 }
                 return None;
             }
-            (WrKind::Receive(slot), Outcome::Received { len }) => {
+            (WrKind::Receive(slot), Outcome::Received { len } | Outcome::ReceivedWithImm { len, .. }) => {
                 completion.outcome = self.message_came(slot, len);
             }
             (WrKind::Receive(_), Outcome::Written { byte_len, imm }) if imm > 0 => {

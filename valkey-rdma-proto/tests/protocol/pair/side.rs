@@ -309,6 +309,7 @@ impl Side {
                 Ok(()) => Some(Outcome::Written { byte_len: bytes.len() as u32, imm }),
                 Err(fault) => return Some(Err(fault)),
             },
+            SendOp::SendWithImm { .. } | SendOp::Read { .. } => panic!("the protocol knows no {op:?}"),
         };
         if let Some(outcome) = outcome {
             let receive = self.posted.pop_front().expect("checked above");

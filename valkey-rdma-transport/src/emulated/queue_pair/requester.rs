@@ -5,8 +5,9 @@ use std::io;
 use std::ops::Range;
 
 use tokio::time::Instant;
-use valkey_rdma_proto::work::{FailureStatus, SendRequest, WrId};
+use valkey_rdma_proto::work::{FailureStatus, SendOp, SendRequest, WrId};
 
+use super::responder::Span;
 use super::{QueuePair, QueuePairState};
 use crate::emulated::memory::Memory;
 use crate::emulated::{MAX_MESSAGE, RNR_RETRY_FOREVER, earlier, refused};
@@ -33,6 +34,10 @@ pub(in crate::emulated) struct SendQueue {
     last_due: Option<Instant>,
     /// Retries granted to a peer that has no receive posted; 7 means without end. The peer's choice.
     pub(in crate::emulated) rnr_retry_count: u8,
+    /// Reads that may be on their way at once, as agreed upon while connecting.
+    pub(in crate::emulated) read_depth: u8,
+    /// Reads among those asked.
+    reads: u8,
 }
 
 impl Default for SendQueue {
@@ -47,6 +52,8 @@ impl Default for SendQueue {
             next_due: None,
             last_due: None,
             rnr_retry_count: RNR_RETRY_FOREVER,
+            read_depth: 0,
+            reads: 0,
         }
     }
 }
@@ -56,8 +63,14 @@ struct Waiting {
     request: SendRequest,
     /// Not before that.
     due: Option<Instant>,
-    /// InFlightSend for by a test: how it is to fail.
+    /// How it is to fail, if a test asked for that.
     fault: Option<FailureStatus>,
+}
+
+impl Waiting {
+    fn is_read(&self) -> bool {
+        matches!(self.request.op, SendOp::Read { .. })
+    }
 }
 
 /// A request on its way to the peer's responder.
@@ -65,7 +78,8 @@ struct Waiting {
 pub(in crate::emulated) struct InFlightSend {
     pub(in crate::emulated) sequence: u64,
     pub(in crate::emulated) request: SendRequest,
-    pub(in crate::emulated) source: Memory,
+    /// This side's memory: the source of the bytes, or of a read where they go.
+    pub(in crate::emulated) local: Memory,
     pub(in crate::emulated) range: Range<usize>,
 }
 
@@ -76,7 +90,7 @@ pub(in crate::emulated) struct UnexpectedAnswer;
 impl SendQueue {
     /// The identities of everything that waits, which then waits no more.
     pub(in crate::emulated) fn take_all(&mut self) -> impl Iterator<Item = WrId> + use<> {
-        self.asked = 0;
+        self.forget_asked();
         self.on_hold = false;
         self.not_ready_deadline = None;
         self.unanswered_since = None;
@@ -116,12 +130,21 @@ impl SendQueue {
     fn pop(&mut self) -> Option<Waiting> {
         let waiting = self.waiting.pop_front()?;
         self.first += 1;
-        self.asked = self.asked.saturating_sub(1);
+        if self.asked > 0 {
+            self.asked -= 1;
+            self.reads -= u8::from(waiting.is_read());
+        }
         self.not_ready_deadline = None;
         if self.waiting.is_empty() {
             self.unanswered_since = None;
         }
         Some(waiting)
+    }
+
+    /// What was asked has to be asked again.
+    fn forget_asked(&mut self) {
+        self.asked = 0;
+        self.reads = 0;
     }
 
     /// How many requests an answer to `sequence` answers, itself included.
@@ -168,22 +191,28 @@ impl QueuePair {
             return None;
         }
         next.due = None;
+        let is_read = next.is_read();
+        if is_read && self.sends.reads >= self.sends.read_depth {
+            return None;
+        }
         let (request, fault) = (next.request, next.fault);
-        let local = request.local;
-        let source = self.memory(local.region).cloned();
-        let source = source
-            .and_then(|memory| memory.range(local.offset.into(), local.len).map(|range| (memory, range)));
-        let (source, range) = match (fault, source) {
+        let slice = request.local;
+        // What is lent, the device may not write.
+        let local = self.memory(slice.region).filter(|memory| memory.is_own() || !is_read).cloned();
+        let local = local
+            .and_then(|memory| memory.range(slice.offset.into(), slice.len).map(|range| (memory, range)));
+        let (local, range) = match (fault, local) {
             (Some(status), _) => return self.fail_unsent(status),
             (None, None) => return self.fail_unsent(FailureStatus::LocalProtection),
-            (None, Some(_)) if local.len > MAX_MESSAGE => {
+            (None, Some(_)) if slice.len > MAX_MESSAGE => {
                 return self.fail_unsent(FailureStatus::LocalLength);
             }
-            (None, Some(source)) => source,
+            (None, Some(local)) => local,
         };
         let sequence = self.sends.first + self.sends.asked as u64;
         self.sends.asked += 1;
-        Some(InFlightSend { sequence, request, source, range })
+        self.sends.reads += u8::from(is_read);
+        Some(InFlightSend { sequence, request, local, range })
     }
 
     /// A request that cannot go fails once those before it have been answered.
@@ -197,11 +226,52 @@ impl QueuePair {
     /// The peer's device has carried out every request up to `sequence`.
     pub(in crate::emulated) fn acknowledged(&mut self, sequence: u64) -> Result<(), UnexpectedAnswer> {
         for _ in 0..self.sends.answered(sequence)? {
-            if let Some(done) = self.sends.pop() {
-                self.complete_send(done.request.wr_id, done.request.signalled);
+            // A read is answered by its bytes only.
+            if self.sends.waiting.front().is_some_and(Waiting::is_read) {
+                return Err(UnexpectedAnswer);
             }
+            self.complete_oldest();
         }
         Ok(())
+    }
+
+    fn acknowledged_before(&mut self, sequence: u64) -> Result<(), UnexpectedAnswer> {
+        match self.sends.answered(sequence)? - 1 {
+            0 => Ok(()),
+            before => self.acknowledged(self.sends.first + before as u64 - 1),
+        }
+    }
+
+    /// The `len` bytes that read `sequence` asked for are about to come. Returns where they go, unless the queue pair has
+    /// failed; then they go nowhere.
+    pub(in crate::emulated) fn read_place(
+        &mut self,
+        sequence: u64,
+        len: u32,
+    ) -> Result<Span, UnexpectedAnswer> {
+        self.acknowledged_before(sequence)?;
+        // The last completion may have been one too many.
+        if self.state != QueuePairState::Ready {
+            return Ok(None);
+        }
+        let oldest = self.sends.waiting.front().filter(|oldest| oldest.is_read());
+        let slice = oldest.map(|oldest| oldest.request.local).filter(|slice| slice.len == len);
+        let slice = slice.ok_or(UnexpectedAnswer)?;
+        let memory = self.memory(slice.region).ok_or(UnexpectedAnswer)?;
+        Ok(memory.range(slice.offset.into(), len).map(|range| (memory.clone(), range)))
+    }
+
+    /// The bytes of the oldest request, a read, are in place. Nothing happens if the queue pair has failed.
+    pub(in crate::emulated) fn read_done(&mut self) {
+        if self.sends.asked > 0 {
+            self.complete_oldest();
+        }
+    }
+
+    fn complete_oldest(&mut self) {
+        if let Some(done) = self.sends.pop() {
+            self.complete_send(done.request.wr_id, done.request.signalled);
+        }
     }
 
     /// The peer's device found no receive for request `sequence`, and has dropped those behind it. `timer` is the
@@ -212,14 +282,12 @@ impl QueuePair {
         sequence: u64,
         timer: std::time::Duration,
     ) -> Result<(), UnexpectedAnswer> {
-        if let before @ 1.. = self.sends.answered(sequence)? - 1 {
-            self.acknowledged(self.sends.first + before as u64 - 1)?;
-        }
+        self.acknowledged_before(sequence)?;
         // Its last completion may have been one too many.
         if self.state != QueuePairState::Ready {
             return Ok(());
         }
-        self.sends.asked = 0;
+        self.sends.forget_asked();
         self.sends.on_hold = true;
         match self.sends.rnr_retry_count {
             0 => self.fail_oldest(FailureStatus::RnrRetryExceeded),
@@ -238,9 +306,7 @@ impl QueuePair {
         sequence: u64,
         status: FailureStatus,
     ) -> Result<(), UnexpectedAnswer> {
-        if let before @ 1.. = self.sends.answered(sequence)? - 1 {
-            self.acknowledged(self.sends.first + before as u64 - 1)?;
-        }
+        self.acknowledged_before(sequence)?;
         self.fail_oldest(status);
         Ok(())
     }
@@ -252,7 +318,7 @@ impl QueuePair {
 
     /// The peer's device did not take what was asked: it will be asked again.
     pub(in crate::emulated) fn rewind(&mut self) {
-        self.sends.asked = 0;
+        self.sends.forget_asked();
         self.sends.unanswered();
     }
 

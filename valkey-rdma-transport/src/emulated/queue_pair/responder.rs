@@ -12,8 +12,8 @@ use crate::emulated::memory::Memory;
 use crate::emulated::refused;
 use crate::error::TransportError;
 
-/// Where the bytes of an admitted request go; `None` if it has none.
-pub(in crate::emulated) type WriteTarget = Option<(Memory, Range<usize>)>;
+/// Where the bytes of an admitted request go, or come from if it is a read; `None` if it has none.
+pub(in crate::emulated) type Span = Option<(Memory, Range<usize>)>;
 
 /// A request that is not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,30 +46,33 @@ impl QueuePair {
         !self.receives.is_empty() && !self.plan.stalls_receiver()
     }
 
-    /// Decides on a request of the peer for `len` bytes. The caller puts the bytes into place and then calls
-    /// [`settle`](Self::settle).
-    pub(in crate::emulated) fn admit(&mut self, op: SendOp, len: u32) -> Result<WriteTarget, Refusal> {
+    /// Decides on a request of the peer for `len` bytes. The caller puts the bytes into place, or sends those of a read, and
+    /// then calls [`settle`](Self::settle).
+    pub(in crate::emulated) fn admit(&mut self, op: SendOp, len: u32) -> Result<Span, Refusal> {
         if op.consumes_receive() && !self.has_receive() {
             return Err(Refusal::NotReady);
         }
         let place = match op {
-            SendOp::Send => self.slot_for(len),
-            // A write of nothing names no memory, whatever its key (InfiniBand specification, C9-88).
-            SendOp::Write { .. } | SendOp::WriteWithImm { .. } if len == 0 => return Ok(None),
+            SendOp::Send | SendOp::SendWithImm { .. } => self.slot_for(len),
+            // What has no bytes names no memory, whatever its key (InfiniBand specification, C9-88).
+            _ if len == 0 => return Ok(None),
             SendOp::Write { addr, rkey } | SendOp::WriteWithImm { addr, rkey, .. } => {
-                self.window_for(addr, rkey, len)
+                self.open_memory(Access::allows_write, addr, rkey, len)
             }
+            SendOp::Read { addr, rkey } => self.open_memory(Access::allows_read, addr, rkey, len),
         };
         if place.is_none() {
             let status = match op {
-                SendOp::Send => {
+                SendOp::Send | SendOp::SendWithImm { .. } => {
                     if let Some(receive) = self.receives.pop_front() {
                         let outcome = Outcome::Failed(FailureStatus::LocalLength);
                         self.complete_receive(receive.wr_id, outcome);
                     }
                     FailureStatus::RemoteOperation
                 }
-                SendOp::Write { .. } | SendOp::WriteWithImm { .. } => FailureStatus::RemoteAccess,
+                SendOp::Write { .. } | SendOp::WriteWithImm { .. } | SendOp::Read { .. } => {
+                    FailureStatus::RemoteAccess
+                }
             };
             self.fail();
             return Err(Refusal::Denied(status));
@@ -77,14 +80,15 @@ impl QueuePair {
         Ok(place)
     }
 
-    /// The bytes of the request just admitted are in place. `false`: the queue pair has failed in between.
+    /// The bytes of the request just admitted have moved. `false`: the queue pair has failed in between.
     pub(in crate::emulated) fn settle(&mut self, op: SendOp, len: u32) -> bool {
         if self.state != QueuePairState::Ready {
             return false;
         }
         let outcome = match op {
-            SendOp::Write { .. } => return true,
+            SendOp::Write { .. } | SendOp::Read { .. } => return true,
             SendOp::Send => Outcome::Received { len },
+            SendOp::SendWithImm { imm } => Outcome::ReceivedWithImm { len, imm },
             SendOp::WriteWithImm { imm, .. } => Outcome::Written { byte_len: len, imm },
         };
         // There since the request was admitted, unless the queue pair has failed.
@@ -94,14 +98,14 @@ impl QueuePair {
         true
     }
 
-    fn slot_for(&self, len: u32) -> WriteTarget {
+    fn slot_for(&self, len: u32) -> Span {
         let slot = self.receives.front()?.local;
         let memory = self.memory(slot.region).filter(|memory| len <= slot.len && memory.is_own())?;
         memory.range(slot.offset.into(), len).map(|range| (memory.clone(), range))
     }
 
-    fn window_for(&self, addr: u64, rkey: u32, len: u32) -> WriteTarget {
-        let open = |memory: &&Memory| memory.region.rkey == rkey && memory.access == Access::RemoteWrite;
+    fn open_memory(&self, allowed: fn(Access) -> bool, addr: u64, rkey: u32, len: u32) -> Span {
+        let open = |memory: &&Memory| memory.region.rkey == rkey && allowed(memory.access);
         let memory = self.memories.iter().find(open)?;
         memory.locate(addr, len).map(|range| (memory.clone(), range))
     }

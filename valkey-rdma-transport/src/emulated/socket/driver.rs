@@ -12,8 +12,7 @@ use tokio::time::{Instant, Sleep};
 use super::Socket;
 use super::frame::{Frame, HEADER};
 use super::link::SocketLink;
-use super::session::{IncomingWrite, Phase, Violation};
-use crate::emulated::memory::Memory;
+use super::session::{Incoming, OutgoingBytes, Phase, Violation};
 use crate::emulated::queue_pair::{QueuePair, QueuePairState};
 
 /// Starts one end over a connected socket, with its task.
@@ -155,8 +154,8 @@ struct Input {
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
-    /// The request whose bytes are coming, and how many have come.
-    landing: Option<(IncomingWrite, usize)>,
+    /// Bytes that are coming, and how many have come.
+    landing: Option<(Incoming, usize)>,
 }
 
 impl Input {
@@ -173,7 +172,7 @@ impl Input {
     ) -> Result<Poll<()>, End> {
         let read = match &mut self.landing {
             // Many bytes to come go straight to their place.
-            Some((IncomingWrite { len, place: Some((memory, range)), .. }, come))
+            Some((Incoming { len, place: Some((memory, range)), .. }, come))
                 if *len as usize - *come >= INPUT && link.with(|session| session.takes_bytes()) =>
             {
                 let mut memory = memory.lock();
@@ -245,8 +244,8 @@ fn poll_read(cx: &mut Context<'_>, mut socket: &mut dyn Socket, room: &mut [u8])
 struct Output {
     buffer: Vec<u8>,
     written: usize,
-    /// The request whose bytes are going, from the first that is not in the buffer yet.
-    going: Option<(Memory, std::ops::Range<usize>)>,
+    /// Bytes that are going, from the first that is not in the buffer yet.
+    going: Option<OutgoingBytes>,
     /// A request's bytes ended before its length: nothing can follow.
     torn: bool,
     /// The socket took nothing when it was last asked to.
@@ -298,18 +297,18 @@ impl Output {
     /// Puts frames and their bytes into the buffer until it is full.
     fn fill(&mut self, link: &SocketLink) {
         while self.buffer.len() < OUTPUT && !self.torn {
-            if let Some((memory, range)) = &mut self.going {
-                let count = range.len().min(OUTPUT - self.buffer.len());
-                // After a failure the program may use the bytes again: what has not gone must not.
-                if !link.with(|session| session.takes_bytes())
-                    || !memory.copy_to(range.start..range.start + count, &mut self.buffer)
+            if let Some(bytes) = &mut self.going {
+                let start = bytes.range.start;
+                let end = bytes.range.end.min(start + OUTPUT - self.buffer.len());
+                if !link.with(|session| session.sends_bytes(bytes))
+                    || !bytes.memory.copy_to(start..end, &mut self.buffer)
                 {
                     self.torn = true;
                     self.going = None;
                     return;
                 }
-                range.start += count;
-                if range.start == range.end {
+                bytes.range.start = end;
+                if bytes.range.is_empty() {
                     self.going = None;
                 }
                 continue;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use valkey_rdma_proto::work::{FailureStatus, SendOp};
 
-use crate::emulated::{MAX_MESSAGE, RNR_RETRY_FOREVER};
+use crate::emulated::queue_pair::Terms;
+use crate::emulated::{MAX_MESSAGE, MAX_READS, RNR_RETRY_FOREVER};
 
 /// Length of a frame's header, in bytes.
 pub(super) const HEADER: usize = 32;
@@ -12,15 +13,40 @@ pub(super) const HEADER: usize = 32;
 /// A frame's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Frame {
-    Connect { port: u16, rnr_retry_count: u8 },
-    Accept { rnr_retry_count: u8 },
-    Reject { reason: i32 },
+    Connect {
+        port: u16,
+        terms: Terms,
+    },
+    Accept {
+        terms: Terms,
+    },
+    Reject {
+        reason: i32,
+    },
     Ready,
     Disconnect,
-    Request { sequence: u64, op: SendOp, len: u32 },
-    Done { sequence: u64 },
-    NotReady { sequence: u64, timer: Duration },
-    Denied { sequence: u64, status: FailureStatus },
+    /// `len` bytes follow, or are asked for by a read.
+    Request {
+        sequence: u64,
+        op: SendOp,
+        len: u32,
+    },
+    /// The answer to a read: `len` bytes follow.
+    Bytes {
+        sequence: u64,
+        len: u32,
+    },
+    Done {
+        sequence: u64,
+    },
+    NotReady {
+        sequence: u64,
+        timer: Duration,
+    },
+    Denied {
+        sequence: u64,
+        status: FailureStatus,
+    },
     Resume,
     Probe,
     Alive,
@@ -43,17 +69,15 @@ struct Fields {
 impl Frame {
     pub(super) fn encode(&self) -> [u8; HEADER] {
         let fields = match *self {
-            Frame::Connect { port, rnr_retry_count } => Fields {
+            Frame::Connect { port, terms } => Fields {
                 kind: 1,
                 sequence: MAGIC,
                 addr: VERSION,
                 key: port.into(),
-                value: rnr_retry_count.into(),
+                value: terms_number(terms),
                 ..Fields::default()
             },
-            Frame::Accept { rnr_retry_count } => {
-                Fields { kind: 2, value: rnr_retry_count.into(), ..Fields::default() }
-            }
+            Frame::Accept { terms } => Fields { kind: 2, value: terms_number(terms), ..Fields::default() },
             Frame::Reject { reason } => {
                 Fields { kind: 3, value: reason.cast_unsigned(), ..Fields::default() }
             }
@@ -68,6 +92,13 @@ impl Frame {
             Frame::Request { sequence, op: SendOp::WriteWithImm { addr, rkey, imm }, len } => {
                 Fields { kind: 18, len, sequence, addr, key: rkey, value: imm }
             }
+            Frame::Request { sequence, op: SendOp::Read { addr, rkey }, len } => {
+                Fields { kind: 19, len, sequence, addr, key: rkey, value: 0 }
+            }
+            Frame::Request { sequence, op: SendOp::SendWithImm { imm }, len } => {
+                Fields { kind: 20, len, sequence, value: imm, ..Fields::default() }
+            }
+            Frame::Bytes { sequence, len } => Fields { kind: 38, len, sequence, ..Fields::default() },
             Frame::Done { sequence } => Fields { kind: 32, sequence, ..Fields::default() },
             Frame::NotReady { sequence, timer } => {
                 let value = u32::try_from(timer.as_micros()).unwrap_or(u32::MAX);
@@ -95,34 +126,42 @@ impl Frame {
             |at: usize| bytes[at..at + 8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
         let word = |at: usize| (long(at - 4) & u64::from(u32::MAX)) as u32;
         let (len, sequence, addr, key, value) = (word(4), long(8), long(16), word(24), word(28));
-        let rnr_retry_count = value.to_be_bytes()[3];
+        let [_, _, read_depth, rnr_retry_count] = value.to_be_bytes();
+        let terms = Terms { rnr_retry_count, read_depth };
         let frame = match bytes[0] {
-            1 => Frame::Connect { port: (key & 0xffff) as u16, rnr_retry_count },
-            2 => Frame::Accept { rnr_retry_count },
+            1 => Frame::Connect { port: (key & 0xffff) as u16, terms },
+            2 => Frame::Accept { terms },
             3 => Frame::Reject { reason: value.cast_signed() },
             4 => Frame::Ready,
             5 => Frame::Disconnect,
             16 => Frame::Request { sequence, op: SendOp::Send, len },
             17 => Frame::Request { sequence, op: SendOp::Write { addr, rkey: key }, len },
             18 => Frame::Request { sequence, op: SendOp::WriteWithImm { addr, rkey: key, imm: value }, len },
+            19 => Frame::Request { sequence, op: SendOp::Read { addr, rkey: key }, len },
+            20 => Frame::Request { sequence, op: SendOp::SendWithImm { imm: value }, len },
             32 => Frame::Done { sequence },
             33 => Frame::NotReady { sequence, timer: Duration::from_micros(value.into()) },
             34 => Frame::Denied { sequence, status: status_of(value).ok_or(Malformed)? },
             35 => Frame::Resume,
             36 => Frame::Probe,
             37 => Frame::Alive,
+            38 => Frame::Bytes { sequence, len },
             _ => return Err(Malformed),
         };
         // What a frame does not use is zero, and what it uses is in range: then it reads back as it came.
-        let in_range = len <= MAX_MESSAGE && rnr_in_range(&frame);
+        let in_range = len <= MAX_MESSAGE && terms_in_range(&frame);
         if in_range && frame.encode() == *bytes { Ok(frame) } else { Err(Malformed) }
     }
 }
 
-fn rnr_in_range(frame: &Frame) -> bool {
+fn terms_number(terms: Terms) -> u32 {
+    u32::from_be_bytes([0, 0, terms.read_depth, terms.rnr_retry_count])
+}
+
+fn terms_in_range(frame: &Frame) -> bool {
     match frame {
-        Frame::Connect { rnr_retry_count, .. } | Frame::Accept { rnr_retry_count } => {
-            *rnr_retry_count <= RNR_RETRY_FOREVER
+        Frame::Connect { terms, .. } | Frame::Accept { terms } => {
+            terms.rnr_retry_count <= RNR_RETRY_FOREVER && terms.read_depth <= MAX_READS
         }
         _ => true,
     }
@@ -149,15 +188,15 @@ fn status_of(number: u32) -> Option<FailureStatus> {
 /// `VRDMAEMU`.
 const MAGIC: u64 = 0x5652_444d_4145_4d55;
 
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ALL: [Frame; 14] = [
-        Frame::Connect { port: 49_152, rnr_retry_count: 7 },
-        Frame::Accept { rnr_retry_count: 0 },
+    const ALL: [Frame; 17] = [
+        Frame::Connect { port: 49_152, terms: Terms { rnr_retry_count: 7, read_depth: 16 } },
+        Frame::Accept { terms: Terms { rnr_retry_count: 0, read_depth: 0 } },
         Frame::Reject { reason: 28 },
         Frame::Ready,
         Frame::Disconnect,
@@ -174,6 +213,9 @@ mod tests {
         Frame::Resume,
         Frame::Probe,
         Frame::Alive,
+        Frame::Request { sequence: 8, op: SendOp::Read { addr: 3 << 32, rkey: 4 }, len: 32 },
+        Frame::Request { sequence: 9, op: SendOp::SendWithImm { imm: 5 }, len: 32 },
+        Frame::Bytes { sequence: 8, len: 32 },
     ];
 
     #[test]
@@ -216,9 +258,10 @@ mod tests {
             bytes[at] = byte;
             Frame::decode(&bytes)
         };
-        assert_eq!(spoil(Frame::Accept { rnr_retry_count: 7 }, 31, 8), Err(Malformed));
+        assert_eq!(spoil(ALL[1], 31, 8), Err(Malformed), "too many retries");
+        assert_eq!(spoil(ALL[1], 30, 17), Err(Malformed), "too many reads");
         assert_eq!(spoil(ALL[0], 8, 0), Err(Malformed), "another magic");
-        assert_eq!(spoil(ALL[0], 23, 2), Err(Malformed), "another version");
+        assert_eq!(spoil(ALL[0], 23, 1), Err(Malformed), "another version");
         assert_eq!(spoil(ALL[6], 4, 0xff), Err(Malformed), "a message too long");
         assert_eq!(spoil(ALL[10], 31, 1), Err(Malformed), "a status that is no responder's");
         assert_eq!(spoil(Frame::Ready, 0, 99), Err(Malformed), "an unknown kind");

@@ -28,7 +28,7 @@ impl SocketLink {
     /// Puts another side in place of one that nothing was posted to.
     pub(super) fn replace_side(&self, mut side: QueuePair) {
         self.with(|session| {
-            side.sends.rnr_retry_count = session.side.sends.rnr_retry_count;
+            side.agree(session.side.peer);
             session.side = side;
         });
     }

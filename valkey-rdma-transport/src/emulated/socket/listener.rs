@@ -18,7 +18,7 @@ use super::session::Phase;
 use super::unix_name::SocketFile;
 use super::{Socket, driver, failed, socket_path, unix_name};
 use crate::emulated::address::{DYNAMIC_PORTS, next_port};
-use crate::emulated::queue_pair::QueuePair;
+use crate::emulated::queue_pair::{QueuePair, Terms};
 use crate::error::TransportError;
 
 /// A listening socket, and the sockets accepted from it that have not said what they want.
@@ -182,9 +182,9 @@ impl Stranger {
         tokio::time::timeout(GREETING, self.socket.read_exact(&mut header)).await.ok()?.ok()?;
         let Stranger { socket, from, to } = self;
         match Frame::decode(&header) {
-            Ok(Frame::Connect { port, rnr_retry_count }) => {
+            Ok(Frame::Connect { port, terms }) => {
                 let from = from.unwrap_or(SocketAddr::new(to.ip(), port));
-                Some(Greeting { socket, from, to, rnr_retry_count })
+                Some(Greeting { socket, from, to, terms })
             }
             _ => {
                 tracing::warn!(?from, %to, "a connection that is none of an emulated device was closed");
@@ -200,12 +200,12 @@ struct Greeting {
     socket: Box<dyn Socket>,
     from: SocketAddr,
     to: SocketAddr,
-    rnr_retry_count: u8,
+    terms: Terms,
 }
 
 impl Greeting {
     fn request(self, mut side: QueuePair) -> SocketRequest {
-        side.sends.rnr_retry_count = self.rnr_retry_count;
+        side.agree(self.terms);
         let link = Some(driver::start(side, Phase::Requested, self.socket));
         SocketRequest { link, from: self.from, to: self.to }
     }

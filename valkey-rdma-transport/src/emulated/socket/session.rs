@@ -1,16 +1,17 @@
 //! One end of a connection between processes, without its socket: what frames do, and which frames are due.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::task::Waker;
 
 use tokio::time::Instant;
-use valkey_rdma_proto::work::{ReceiveRequest, SendOp, SendRequest};
+use valkey_rdma_proto::work::{FailureStatus, ReceiveRequest, SendOp, SendRequest};
 
 use super::frame::Frame;
 use crate::device::CmEvent;
 use crate::emulated::memory::Memory;
 use crate::emulated::queue_pair::requester::UnexpectedAnswer;
-use crate::emulated::queue_pair::responder::{Refusal, WriteTarget};
+use crate::emulated::queue_pair::responder::{Refusal, Span};
 use crate::emulated::queue_pair::{QueuePair, QueuePairState};
 use crate::emulated::{REASON_CONSUMER, REASON_NO_LISTENER, earlier};
 use crate::error::TransportError;
@@ -47,6 +48,8 @@ pub(in crate::emulated) struct Session {
     not_ready: Option<Frame>,
     resume: bool,
     denied: Option<Frame>,
+    /// The peer's reads that were admitted and not answered, at most as many as were granted.
+    reads: VecDeque<Read>,
     alive: bool,
     probe: bool,
     closing: Option<Frame>,
@@ -66,22 +69,48 @@ pub(in crate::emulated) struct Session {
 #[derive(Debug)]
 pub(super) struct Violation(pub(super) &'static str);
 
-/// Bytes of a request that are on their way here.
+/// Bytes that are on their way here.
 #[derive(Debug)]
-pub(super) struct IncomingWrite {
-    pub(super) sequence: u64,
-    pub(super) op: SendOp,
+pub(super) struct Incoming {
     pub(super) len: u32,
-    /// Where they go; nowhere if the request was not admitted.
-    pub(super) place: WriteTarget,
-    admitted: bool,
+    /// Where they go; nowhere if they are not wanted.
+    pub(super) place: Span,
+    then: Then,
+}
+
+/// What follows once bytes are all there.
+#[derive(Clone, Copy, Debug)]
+enum Then {
+    /// The peer's request has been carried out.
+    Settle { sequence: u64, op: SendOp },
+    /// This side's oldest request, a read, is done.
+    ReadDone,
+    /// They were not wanted.
+    Nothing,
+}
+
+/// A read of the peer's.
+#[derive(Debug)]
+struct Read {
+    sequence: u64,
+    len: u32,
+    source: Span,
 }
 
 /// A frame to be sent, and the bytes after it.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) frame: Frame,
-    pub(super) bytes: Option<(Memory, Range<usize>)>,
+    pub(super) bytes: Option<OutgoingBytes>,
+}
+
+/// Bytes to be sent.
+#[derive(Debug)]
+pub(super) struct OutgoingBytes {
+    pub(super) memory: Memory,
+    pub(super) range: Range<usize>,
+    /// The peer has read them.
+    answer: bool,
 }
 
 impl Session {
@@ -94,6 +123,7 @@ impl Session {
             not_ready: None,
             resume: false,
             denied: None,
+            reads: VecDeque::new(),
             alive: false,
             probe: false,
             closing: None,
@@ -117,14 +147,14 @@ impl Session {
 
     /// Asks the peer to connect, or agrees to its request.
     pub(in crate::emulated) fn establish(&mut self) {
-        let rnr_retry_count = self.side.plan.rnr_retry_count();
+        let terms = self.side.terms();
         match self.phase {
             Phase::Fresh { port } => {
-                self.opening = Some(Frame::Connect { port, rnr_retry_count });
+                self.opening = Some(Frame::Connect { port, terms });
                 self.phase = Phase::Asked;
             }
             Phase::Requested => {
-                self.opening = Some(Frame::Accept { rnr_retry_count });
+                self.opening = Some(Frame::Accept { terms });
                 self.side.state = QueuePairState::Ready;
                 self.phase = Phase::Accepted;
             }
@@ -168,6 +198,7 @@ impl Session {
             Phase::Leaving { .. } | Phase::Gone => return,
         };
         let connected = matches!(self.phase, Phase::Accepted | Phase::Connected);
+        self.reads.clear();
         self.phase = Phase::Leaving { connected };
     }
 
@@ -185,16 +216,15 @@ impl Session {
     // --- The peer's side -------------------------------------------------------------------------------------------
 
     /// Acts on a frame. `Some`: its bytes follow, unless it has none.
-    pub(super) fn handle(&mut self, frame: Frame) -> Result<Option<IncomingWrite>, Violation> {
+    pub(super) fn handle(&mut self, frame: Frame) -> Result<Option<Incoming>, Violation> {
         match (self.phase, frame) {
             // In flight while this side left.
             (Phase::Leaving { .. }, Frame::Disconnect) => self.peer_gone(),
-            (Phase::Leaving { .. }, Frame::Request { sequence, op, len }) => {
-                return Ok(Some(IncomingWrite { sequence, op, len, place: None, admitted: false }));
-            }
+            (Phase::Leaving { .. }, Frame::Request { op, len, .. }) => return Ok(unwanted(op, len)),
+            (Phase::Leaving { .. }, Frame::Bytes { len, .. }) => return Ok(Some(Incoming::unwanted(len))),
             (Phase::Leaving { .. }, _) => {}
-            (Phase::Asked, Frame::Accept { rnr_retry_count }) => {
-                self.side.sends.rnr_retry_count = rnr_retry_count;
+            (Phase::Asked, Frame::Accept { terms }) => {
+                self.side.agree(terms);
                 self.side.state = QueuePairState::Ready;
                 self.side.push_cm_event(CmEvent::Established);
                 self.opening = Some(Frame::Ready);
@@ -210,7 +240,10 @@ impl Session {
             }
             (Phase::Requested | Phase::Accepted | Phase::Connected, Frame::Disconnect) => self.peer_gone(),
             (Phase::Connected, Frame::Request { sequence, op, len }) => {
-                return self.request(sequence, op, len).map(Some);
+                return self.request(sequence, op, len);
+            }
+            (Phase::Accepted | Phase::Connected, Frame::Bytes { sequence, len }) => {
+                return self.read_bytes(sequence, len).map(Some);
             }
             // A passive end may send, and be answered, before it hears that the active end is ready.
             (Phase::Accepted | Phase::Connected, frame) => self.answer(frame)?,
@@ -220,15 +253,28 @@ impl Session {
     }
 
     /// The bytes of a request are all there.
-    pub(super) fn landed(&mut self, landing: &IncomingWrite) {
-        if landing.admitted && self.side.settle(landing.op, landing.len) {
-            self.done = Some(landing.sequence);
+    pub(super) fn landed(&mut self, landing: &Incoming) {
+        match landing.then {
+            Then::Settle { sequence, op } => {
+                if self.side.settle(op, landing.len) {
+                    self.done = Some(sequence);
+                }
+            }
+            Then::ReadDone => self.side.read_done(),
+            Then::Nothing => {}
         }
     }
 
-    /// Whether a request's bytes may still be put into memory.
+    /// Whether bytes may still be put into memory.
     pub(super) fn takes_bytes(&self) -> bool {
         self.side.state == QueuePairState::Ready && !self.cut
+    }
+
+    /// Whether these bytes may still be taken from memory. After a failure the program may use again what it has sent. What
+    /// the peer reads, it may change at any time.
+    pub(super) fn sends_bytes(&self, bytes: &OutgoingBytes) -> bool {
+        let connected = matches!(self.phase, Phase::Accepted | Phase::Connected);
+        self.takes_bytes() || bytes.answer && connected && !self.cut
     }
 
     /// The peer is gone, or as good as.
@@ -256,31 +302,52 @@ impl Session {
         self.phase = Phase::Gone;
     }
 
-    fn request(&mut self, sequence: u64, op: SendOp, len: u32) -> Result<IncomingWrite, Violation> {
-        let dropped = IncomingWrite { sequence, op, len, place: None, admitted: false };
+    fn request(&mut self, sequence: u64, op: SendOp, len: u32) -> Result<Option<Incoming>, Violation> {
         if sequence > self.expected && self.awaiting_retry || self.side.state != QueuePairState::Ready {
-            return Ok(dropped);
+            return Ok(unwanted(op, len));
         }
         if sequence != self.expected {
             return Err(Violation("a request out of sequence"));
         }
-        match self.side.admit(op, len) {
+        let is_read = matches!(op, SendOp::Read { .. });
+        let admitted = if is_read && self.reads.len() >= self.side.reads_granted().into() {
+            self.side.fail();
+            Err(Refusal::Denied(FailureStatus::RemoteInvalidRequest))
+        } else {
+            self.side.admit(op, len)
+        };
+        match admitted {
             Ok(place) => {
                 self.expected += 1;
                 self.awaiting_retry = false;
-                Ok(IncomingWrite { place, admitted: true, ..dropped })
+                if is_read {
+                    self.reads.push_back(Read { sequence, len, source: place });
+                    return Ok(None);
+                }
+                Ok(Some(Incoming { len, place, then: Then::Settle { sequence, op } }))
             }
             Err(Refusal::NotReady) => {
                 self.not_ready = Some(Frame::NotReady { sequence, timer: self.side.plan.rnr_timer() });
                 self.awaiting_retry = true;
                 self.resume = false;
-                Ok(dropped)
+                Ok(unwanted(op, len))
             }
             Err(Refusal::Denied(status)) => {
                 self.denied = Some(Frame::Denied { sequence, status });
-                Ok(dropped)
+                Ok(unwanted(op, len))
             }
         }
+    }
+
+    /// What a read of this side asked for follows.
+    fn read_bytes(&mut self, sequence: u64, len: u32) -> Result<Incoming, Violation> {
+        // In error everything was flushed, so no answer fits any more.
+        if self.side.state != QueuePairState::Ready {
+            return Ok(Incoming::unwanted(len));
+        }
+        let place = self.side.read_place(sequence, len);
+        let place = place.map_err(|UnexpectedAnswer| Violation("bytes that no read asked for"))?;
+        Ok(Incoming { len, place, then: Then::ReadDone })
     }
 
     fn answer(&mut self, frame: Frame) -> Result<(), Violation> {
@@ -313,8 +380,14 @@ impl Session {
         if let Some(frame) = self.opening.take() {
             return alone(frame);
         }
-        if let Some(sequence) = self.done.take() {
+        // In order, because each answers what was before it too.
+        let oldest_read = self.reads.front().map(|read| read.sequence);
+        if let Some(sequence) = self.done.take_if(|done| oldest_read.is_none_or(|read| *done < read)) {
             return alone(Frame::Done { sequence });
+        }
+        if let Some(Read { sequence, len, source }) = self.reads.pop_front() {
+            let bytes = source.map(|(memory, range)| OutgoingBytes { memory, range, answer: true });
+            return Some(Outgoing { frame: Frame::Bytes { sequence, len }, bytes });
         }
         if let Some(frame) = self.not_ready.take() {
             return alone(frame);
@@ -340,7 +413,11 @@ impl Session {
         let asked = self.side.ask()?;
         self.side.sends.unanswered();
         let (sequence, op, len) = (asked.sequence, asked.request.op, asked.request.local.len);
-        let bytes = (len > 0).then_some((asked.source, asked.range));
+        let bytes = (len > 0 && !matches!(op, SendOp::Read { .. })).then_some(OutgoingBytes {
+            memory: asked.local,
+            range: asked.range,
+            answer: false,
+        });
         Some(Outgoing { frame: Frame::Request { sequence, op, len }, bytes })
     }
 
@@ -369,6 +446,17 @@ impl Session {
         }
         self.side.expire();
     }
+}
+
+impl Incoming {
+    fn unwanted(len: u32) -> Self {
+        Self { len, place: None, then: Then::Nothing }
+    }
+}
+
+/// What follows a request that is not carried out: a read brings no bytes.
+fn unwanted(op: SendOp, len: u32) -> Option<Incoming> {
+    (!matches!(op, SendOp::Read { .. })).then(|| Incoming::unwanted(len))
 }
 
 #[cfg(test)]

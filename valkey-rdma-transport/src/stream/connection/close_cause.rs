@@ -74,24 +74,10 @@ impl CloseCause {
                 TransportError::Device { call, source }
             }
             CloseCause::SharedQueue(cause) => TransportError::SharedQueue { cause },
-            CloseCause::NeverConnected(event) => match event {
-                CmEvent::Rejected { reason: REASON_CONSUMER } => TransportError::Rejected { peer, device },
-                CmEvent::Rejected { .. } => TransportError::Refused { peer, device },
-                CmEvent::Unreachable { status } => TransportError::Unreachable { peer, device, status },
-                // A server that accepts and closes at once may be gone before this side has completed the
-                // connection (spec clause H-7).
-                CmEvent::ConnectError { .. } => TransportError::ClosedInHandshake { peer },
-                CmEvent::DeviceRemoved => TransportError::DeviceRemoved,
-                CmEvent::Established | CmEvent::Disconnected | CmEvent::PortDown | CmEvent::PortUp => {
-                    TransportError::Closed
-                }
-            },
+            CloseCause::NeverConnected(event) => TransportError::never_connected(event, peer, device),
         }
     }
 }
-
-/// The listener's owner said no (IB CM reject reason "consumer defined"; Linux `IB_CM_REJ_CONSUMER_DEFINED`).
-const REASON_CONSUMER: i32 = 28;
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,8 @@ use crate::config::Config;
 use crate::device::{DeviceLimits, DeviceListener as _};
 use crate::verbs::listener::VerbsListener;
 
-const MOST: DeviceLimits = DeviceLimits { queue_depth: 100, completion_depth: 150, completion_vectors: 2 };
+const MOST: DeviceLimits =
+    DeviceLimits { queue_depth: 100, completion_depth: 150, completion_vectors: 2, read_depth: 16 };
 
 fn refused(options: DeviceOptions) -> String {
     check_limits("rxe0", &options, &MOST).expect_err("beyond the device").to_string()

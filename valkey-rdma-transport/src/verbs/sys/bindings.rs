@@ -649,6 +649,16 @@ pub mod ibv_wc_opcode {
     pub const IBV_WC_DRIVER2: Type = 136;
     pub const IBV_WC_DRIVER3: Type = 137;
 }
+pub mod ibv_wc_flags {
+    pub type Type = std::ffi::c_uint;
+    pub const IBV_WC_GRH: Type = 1;
+    pub const IBV_WC_WITH_IMM: Type = 2;
+    pub const IBV_WC_IP_CSUM_OK: Type = 4;
+    pub const IBV_WC_WITH_INV: Type = 8;
+    pub const IBV_WC_TM_SYNC_REQ: Type = 16;
+    pub const IBV_WC_TM_MATCH: Type = 32;
+    pub const IBV_WC_TM_DATA_VALID: Type = 64;
+}
 pub mod ibv_access_flags {
     pub type Type = std::ffi::c_uint;
     pub const IBV_ACCESS_LOCAL_WRITE: Type = 1;

@@ -111,12 +111,38 @@ pub(in crate::verbs) unsafe fn migrate_id(
     or_errno(unsafe { bindings::rdma_migrate_id(id.as_ptr(), channel.as_ptr()) })
 }
 
+/// RDMA READs and atomics that may be in flight on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::verbs) struct ReadDepths {
+    /// The peer's, which this side serves (`responder_resources`).
+    pub(in crate::verbs) incoming: u8,
+    /// This side's (`initiator_depth`).
+    pub(in crate::verbs) outgoing: u8,
+}
+
+impl ReadDepths {
+    /// As many as asked for in either direction. Some devices refuse 0; where reads are off, it is the memory that may not
+    /// be read.
+    pub(in crate::verbs) fn wish(read_depth: u8) -> Self {
+        Self { incoming: read_depth.max(1), outgoing: read_depth.max(1) }
+    }
+
+    /// The smaller of both in each direction.
+    pub(in crate::verbs) fn min(self, other: Self) -> Self {
+        Self { incoming: self.incoming.min(other.incoming), outgoing: self.outgoing.min(other.outgoing) }
+    }
+}
+
 /// Sends the connect request.
 ///
 /// # Safety
 /// The identifier has its queue pair.
-pub(in crate::verbs) unsafe fn connect(id: NonNull<rdma_cm_id>, retry_count: Option<u8>) -> io::Result<()> {
-    let mut parameters = connection_parameters(retry_count);
+pub(in crate::verbs) unsafe fn connect(
+    id: NonNull<rdma_cm_id>,
+    retry_count: Option<u8>,
+    reads: ReadDepths,
+) -> io::Result<()> {
+    let mut parameters = connection_parameters(retry_count, reads);
     // SAFETY: the id is live and its queue pair supplies the number; the parameters are read during the call.
     or_errno(unsafe { bindings::rdma_connect(id.as_ptr(), &mut parameters) })
 }
@@ -125,20 +151,20 @@ pub(in crate::verbs) unsafe fn connect(id: NonNull<rdma_cm_id>, retry_count: Opt
 ///
 /// # Safety
 /// The identifier came with a connect request and has its queue pair.
-pub(in crate::verbs) unsafe fn accept(id: NonNull<rdma_cm_id>) -> io::Result<()> {
-    let mut parameters = connection_parameters(None);
+pub(in crate::verbs) unsafe fn accept(id: NonNull<rdma_cm_id>, reads: ReadDepths) -> io::Result<()> {
+    let mut parameters = connection_parameters(None, reads);
     // SAFETY: the id is live and its queue pair supplies the number; the parameters are read during the call.
     or_errno(unsafe { bindings::rdma_accept(id.as_ptr(), &mut parameters) })
 }
 
 /// What both sides ask of a connection. `rnr_retry_count` of one side rules the sends of the other, so that an
 /// accept which leaves it out (0) lets a single unlucky send kill the connection.
-fn connection_parameters(retry_count: Option<u8>) -> rdma_conn_param {
+fn connection_parameters(retry_count: Option<u8>, reads: ReadDepths) -> rdma_conn_param {
     rdma_conn_param {
         private_data: ptr::null(),
         private_data_len: 0,
-        responder_resources: RESPONDER_RESOURCES,
-        initiator_depth: RESPONDER_RESOURCES,
+        responder_resources: reads.incoming,
+        initiator_depth: reads.outgoing,
         flow_control: 0,
         retry_count: retry_count.unwrap_or(RETRY_COUNT),
         rnr_retry_count: RNR_RETRY_COUNT,
@@ -212,6 +238,3 @@ const RETRY_COUNT: u8 = 6;
 /// How often a message that finds no receive is repeated: without end. A peer that is slow to post receives is
 /// waited for, not disconnected (`rdma_connect(3)`).
 const RNR_RETRY_COUNT: u8 = 7;
-
-/// READs and atomics in flight. This protocol has none, but some devices refuse 0.
-const RESPONDER_RESOURCES: u8 = 1;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::bindings::{
     ibv_access_flags, ibv_async_event, ibv_event_type, ibv_mtu, ibv_port_state, ibv_send_flags, ibv_send_wr,
-    ibv_send_wr_imm, ibv_send_wr_rdma, ibv_send_wr_remote, ibv_wc, ibv_wc_opcode, ibv_wc_status,
-    ibv_wr_opcode, rdma_cm_event_type,
+    ibv_send_wr_imm, ibv_send_wr_rdma, ibv_send_wr_remote, ibv_wc, ibv_wc_flags, ibv_wc_opcode,
+    ibv_wc_status, ibv_wr_opcode, rdma_cm_event_type,
 };
 use valkey_rdma_proto::work::{Completion, FailureStatus, Outcome, SendOp, SendRequest, WrId};
 
@@ -112,13 +112,15 @@ pub(in crate::verbs) fn timeout_ms(timeout: Duration) -> i32 {
     i32::try_from(rounded_up).unwrap_or(i32::MAX).max(1)
 }
 
-/// `access` as `ibv_reg_mr(3)` flags. Remote write needs local write too; nothing ever needs remote read.
+/// `access` as `ibv_reg_mr(3)` flags. Remote write needs local write too.
 pub(in crate::verbs) fn access_flags(access: Access) -> i32 {
-    let local = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
-    let flags = match access {
-        Access::Local => local,
-        Access::RemoteWrite => local | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE,
-    };
+    let mut flags = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE;
+    if access.allows_write() {
+        flags |= ibv_access_flags::IBV_ACCESS_REMOTE_WRITE;
+    }
+    if access.allows_read() {
+        flags |= ibv_access_flags::IBV_ACCESS_REMOTE_READ;
+    }
     flags as i32
 }
 
@@ -143,6 +145,8 @@ pub(in crate::verbs) fn mtu_bytes(mtu: ibv_mtu::Type) -> Option<u32> {
 pub(in crate::verbs) fn describe_send(raw: &mut ibv_send_wr, request: &SendRequest, inline: bool) {
     let (opcode, remote, imm) = match request.op {
         SendOp::Send => (ibv_wr_opcode::IBV_WR_SEND, None, 0),
+        SendOp::SendWithImm { imm } => (ibv_wr_opcode::IBV_WR_SEND_WITH_IMM, None, imm),
+        SendOp::Read { addr, rkey } => (ibv_wr_opcode::IBV_WR_RDMA_READ, Some((addr, rkey)), 0),
         SendOp::Write { addr, rkey } => (ibv_wr_opcode::IBV_WR_RDMA_WRITE, Some((addr, rkey)), 0),
         SendOp::WriteWithImm { addr, rkey, imm } => {
             (ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, Some((addr, rkey)), imm)
@@ -175,15 +179,21 @@ pub(in crate::verbs) fn completion(wc: &ibv_wc) -> Completion {
 
 fn success(wc: &ibv_wc) -> Outcome {
     match wc.opcode {
+        ibv_wc_opcode::IBV_WC_RECV if wc.wc_flags & ibv_wc_flags::IBV_WC_WITH_IMM != 0 => {
+            Outcome::ReceivedWithImm { len: wc.byte_len, imm: immediate(wc) }
+        }
         ibv_wc_opcode::IBV_WC_RECV => Outcome::Received { len: wc.byte_len },
         ibv_wc_opcode::IBV_WC_RECV_RDMA_WITH_IMM => {
-            // SAFETY: both members of the union are plain 32-bit integers, so either may be read; this opcode
-            // says that it is the immediate.
-            let imm = unsafe { wc.imm_data_invalidated_rkey_union.imm_data };
-            Outcome::Written { byte_len: wc.byte_len, imm: u32::from_be(imm) }
+            Outcome::Written { byte_len: wc.byte_len, imm: immediate(wc) }
         }
         _ => Outcome::Sent,
     }
+}
+
+/// The immediate of a completion that has one, in host order.
+fn immediate(wc: &ibv_wc) -> u32 {
+    // SAFETY: both members of the union are plain 32-bit integers, so either may be read.
+    u32::from_be(unsafe { wc.imm_data_invalidated_rkey_union.imm_data })
 }
 
 fn failure(status: ibv_wc_status::Type) -> FailureStatus {

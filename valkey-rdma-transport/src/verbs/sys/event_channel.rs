@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use crate::device::CmEvent;
 
 use super::bindings::{self, rdma_cm_id, rdma_event_channel};
-use super::cm_id::id_device;
+use super::cm_id::{ReadDepths, id_device};
 use super::convert;
 use super::convert::EventKind;
 use super::device::device_name;
@@ -48,6 +48,8 @@ pub(in crate::verbs) struct CmNotice {
     pub(in crate::verbs) kind: EventKind,
     /// The device's name, if the event says that the device was removed.
     pub(in crate::verbs) removed_device: Option<String>,
+    /// What the peer of a connect request asks for, as seen from this side.
+    pub(in crate::verbs) reads: ReadDepths,
 }
 
 /// Takes one event and acknowledges it at once: an event not acknowledged would block `rdma_destroy_id` for ever.
@@ -59,9 +61,12 @@ pub(in crate::verbs) unsafe fn get_cm_event(channel: NonNull<rdma_event_channel>
     or_errno(unsafe { bindings::rdma_get_cm_event(channel.as_ptr(), &mut event) })?;
     let event = non_null(event)?;
     // SAFETY: the event is ours until it is acknowledged below; we copy what we need.
-    let (id, kind) = unsafe {
+    // Both members of the union begin with integers at least as far as is read, and the library zeroed what it did not fill.
+    let (id, kind, reads) = unsafe {
         let event = event.as_ref();
-        (NonNull::new(event.id), convert::event_kind(event.event, event.status))
+        let conn = &event.param.conn;
+        let reads = ReadDepths { incoming: conn.responder_resources, outgoing: conn.initiator_depth };
+        (NonNull::new(event.id), convert::event_kind(event.event, event.status), reads)
     };
     let removed_device = match (kind, id) {
         // SAFETY: `rdma_destroy_id` waits for the acknowledgement of this event, so the identifier is live until then, and
@@ -73,5 +78,5 @@ pub(in crate::verbs) unsafe fn get_cm_event(channel: NonNull<rdma_event_channel>
     };
     // SAFETY: acknowledged once, and not looked at again.
     or_errno(unsafe { bindings::rdma_ack_cm_event(event.as_ptr()) })?;
-    Ok(CmNotice { id, kind, removed_device })
+    Ok(CmNotice { id, kind, removed_device, reads })
 }

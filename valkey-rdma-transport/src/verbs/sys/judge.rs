@@ -123,6 +123,7 @@ number! {
     i32, value => value;
     rdma_sys::ibv_access_flags, value => value.0;
     rdma_sys::ibv_send_flags, value => value.0;
+    rdma_sys::ibv_wc_flags, value => value.0;
     rdma_sys::ibv_qp_attr_mask, value => value.0;
     rdma_sys::ibv_event_type, value => value as u32;
 }

@@ -64,6 +64,18 @@ pub(in crate::verbs) unsafe fn qp_state(qp: NonNull<ibv_qp>) -> io::Result<ibv_q
     Ok(attr.qp_state)
 }
 
+/// How many READs a connected queue pair may have in flight.
+pub(in crate::verbs) unsafe fn read_depth(qp: NonNull<ibv_qp>) -> io::Result<u8> {
+    // SAFETY: integers, for which all zeroes is a value.
+    let mut attr: ibv_qp_attr = unsafe { mem::zeroed() };
+    // SAFETY: integers and null pointers, for which all zeroes is a value.
+    let mut init: ibv_qp_init_attr = unsafe { mem::zeroed() };
+    let mask = ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC;
+    // SAFETY: the queue pair is live; both are ours to write.
+    or_number(unsafe { bindings::ibv_query_qp(qp.as_ptr(), &mut attr, mask as i32, &mut init) })?;
+    Ok(attr.max_rd_atomic)
+}
+
 /// Moves a queue pair to error state.
 #[cfg(test)]
 pub(in crate::verbs) unsafe fn set_error_state(qp: NonNull<ibv_qp>) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! The clients: each run for one case, and what it did verified.
+//! The clients. Each is run for one case, and its work is verified.
 
 mod ours;
 mod valkey_benchmark;
@@ -11,9 +11,6 @@ use crate::programs::Programs;
 pub(crate) type Rates = Vec<f64>;
 
 /// Runs the client of a case.
-///
-/// # Errors
-/// A text for people, if the client failed or a reply was wrong.
 pub(crate) async fn run(programs: &Programs, case: &Case) -> Result<Rates, String> {
     match case.client {
         ClientKind::Ours => ours::run(programs, case).await,

@@ -84,11 +84,11 @@ async fn run_group(programs: &Programs, cases: &[Case], report: &mut Report) {
                         running = Some(server);
                         Ok(rates)
                     }
-                    (Err(story), Ok(())) | (Ok(_), Err(story)) => Err(server.abandon(story)),
-                    (Err(story), Err(death)) => Err(server.abandon(format!("{death}\n  {story}"))),
+                    (Err(failure), Ok(())) | (Ok(_), Err(failure)) => Err(server.abandon(failure)),
+                    (Err(failure), Err(death)) => Err(server.abandon(format!("{death}\n  {failure}"))),
                 }
             }
-            Err(story) => Err(story),
+            Err(failure) => Err(failure),
         };
         report.end(case, result);
     }

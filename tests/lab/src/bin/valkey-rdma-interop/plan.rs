@@ -10,6 +10,9 @@ const VALUES: [usize; 3] = [3, 64 * KIB, MIB];
 /// Larger than both windows.
 const LARGE_VALUE: usize = 3 * MIB + MIB / 2;
 
+/// Bytes of values in flight at once, in a brief run.
+const MOST_IN_FLIGHT: usize = 200 * MIB;
+
 const DEFAULT: Option<u32> = None;
 /// Much smaller and much larger than what clients are used to.
 const VALKEY_WINDOWS: [u32; 2] = [64 << 10, 16 << 20];
@@ -119,6 +122,7 @@ impl Plan {
             }
             Extent::Brief => (0..values.len().max(shapes.len()))
                 .map(|at| (values[at % values.len()], shapes[(at + self.servers) % shapes.len()]))
+                .flat_map(|(value, shape)| light_pairs(value, shape, values, shapes))
                 .collect(),
         }
     }
@@ -132,6 +136,19 @@ impl Plan {
         };
         self.cases.push(Case { server, client, load: Load { test, shape, requests } });
     }
+}
+
+/// The pair itself, or two in its place that move less: the shape with a smaller value, and the value in a less crowded shape.
+/// Gigabytes take minutes here, and meet no other code than hundreds of megabytes.
+fn light_pairs(value: usize, shape: Shape, values: &[usize], shapes: &[Shape]) -> Vec<(usize, Shape)> {
+    let fits = |value: usize, shape: Shape| value * shape.in_flight() <= MOST_IN_FLIGHT;
+    if fits(value, shape) {
+        return vec![(value, shape)];
+    }
+    let smaller = values.iter().copied().filter(|&value| fits(value, shape)).max();
+    let fewer =
+        shapes.iter().copied().filter(|&shape| fits(value, shape)).max_by_key(|shape| shape.in_flight());
+    smaller.map(|value| (value, shape)).into_iter().chain(fewer.map(|shape| (value, shape))).collect()
 }
 
 /// Enough to go around a window many times, few enough for an emulated processor.

@@ -56,9 +56,7 @@ pub(crate) struct Output {
 }
 
 /// Runs a program to its end, with `input` as its standard input.
-///
-/// # Errors
-/// A text with the last lines it printed, if it cannot be started, fails, or takes longer than `limit` and is killed.
+/// It fails, too, if it takes longer than `limit`, and is then killed.
 pub(crate) async fn run(command: &mut Command, input: &[u8], limit: Duration) -> Result<Output, String> {
     let name = name_of(command);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);

@@ -109,7 +109,7 @@ pub(crate) async fn run_all(programs: &Programs, report: &mut Report) {
             );
             report.refusal("the server outlives it all", server.check());
         }
-        Err(story) => report.refusal("a server that refuses", Err(story)),
+        Err(failure) => report.refusal("a server that refuses", Err(failure)),
     }
     let gone = programs::run(Command::new("rdma").args(["link", "delete", "rxe0"]), &[], LIMIT).await;
     report.refusal("the device goes", gone.map(drop));

@@ -72,9 +72,9 @@ impl Report {
                 self.passed += 1;
                 println!("passed  {line}");
             }
-            Err(story) => {
+            Err(failure) => {
                 self.failed.push(name);
-                println!("FAILED  {line}\n  {}", story.trim_end());
+                println!("FAILED  {line}\n  {}", failure.trim_end());
             }
         }
     }

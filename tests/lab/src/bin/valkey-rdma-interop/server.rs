@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
+use valkey_rdma_lab::valkey;
 use valkey_rdma_testkit::{Child, Signal, describe};
 
 use crate::case::{ServerKind, ServerProgram};
@@ -30,8 +31,7 @@ impl Server {
         let child = Child::start(&mut command(programs, kind))?;
         let sign = match kind.program {
             ServerProgram::Mock => "ready rdma://",
-            // "tcp" is not enough: the real clients crash when nothing listens on RDMA.
-            _ => "Ready to accept connections rdma",
+            _ => valkey::READY,
         };
         child.line_with(sign, START_LIMIT)?;
         Ok(Self { program: kind.program, child, checked: 0 })
@@ -73,11 +73,7 @@ fn command(programs: &Programs, kind: ServerKind) -> Command {
     let rx_size = kind.rx_size.map(|len| len.to_string());
     match programs.valkey(kind.program) {
         Some(dir) => {
-            let mut command = Command::new(dir.join("valkey-server"));
-            // Verbose, so that a failure shows why the server closed a connection.
-            command.args(["--protected-mode", "no", "--save", "", "--port", PORT, "--loglevel", "verbose"]);
-            command.arg("--loadmodule").arg(dir.join("valkey-rdma.so"));
-            command.args(["--rdma-bind", ADDRESS, "--rdma-port", PORT]);
+            let mut command = valkey::server(&dir, ADDRESS, PORT);
             command.args(rx_size.iter().flat_map(|len| ["--rdma-rx-size", len]));
             command
         }

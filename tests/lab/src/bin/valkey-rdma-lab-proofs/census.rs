@@ -10,7 +10,7 @@ use crate::outcome::{Outcome, bounded, ensure};
 /// Counts by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Census {
-    /// Exact: descriptors, threads, and objects of each kind of each device.
+    /// Exact: descriptors, threads and pinned memory of this process, objects of each kind of each device.
     objects: BTreeMap<String, u64>,
     /// Resident memory of the process, in KiB.
     resident: u64,
@@ -33,6 +33,7 @@ impl Census {
         let mut objects = BTreeMap::from([
             ("descriptors".to_owned(), descriptors),
             ("threads".to_owned(), number("Threads:")?),
+            ("pinned memory, KiB".to_owned(), number("VmPin:")?),
         ]);
         let output = Command::new("rdma").args(["resource", "show"]).output().await?;
         // One line per device: `0: rxe0: pd 1 cq 1 qp 1 cm_id 0 mr 0 ctx 0 srq 0`.
@@ -42,7 +43,7 @@ impl Census {
                 objects.insert(format!("{} {}", words[1].trim_end_matches(':'), pair[0]), pair[1].parse()?);
             }
         }
-        ensure(objects.len() > 2, "`rdma resource show` lists no device")?;
+        ensure(objects.len() > 3, "`rdma resource show` lists no device")?;
         Ok(Self { objects, resident: number("VmRSS:")? })
     }
 

@@ -10,6 +10,7 @@ mod census;
 mod child;
 mod churn;
 mod device;
+mod frozen;
 mod held;
 mod killed;
 mod limits;
@@ -17,6 +18,7 @@ mod listener;
 mod outcome;
 mod peers;
 mod roles;
+mod stalled;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -59,10 +61,12 @@ struct Scale {
     held: u64,
 }
 
-const PROOFS: [&str; 8] = [
+const PROOFS: [&str; 10] = [
     "connect and close",
     "held at once",
     "peer killed",
+    "server frozen",
+    "server without a next window",
     "listener closed under load",
     "memlock exhausted",
     "descriptors exhausted",
@@ -125,6 +129,8 @@ async fn run(name: &str, scale: Scale) -> Outcome {
         "connect and close" => churn::prove(scale.churn).await,
         "held at once" => held::prove(scale.held).await,
         "peer killed" => killed::prove().await,
+        "server frozen" => frozen::prove().await,
+        "server without a next window" => stalled::prove().await,
         "listener closed under load" => listener::prove().await,
         "memlock exhausted" => limits::memlock().await,
         "descriptors exhausted" => limits::descriptors().await,

@@ -1,7 +1,7 @@
 //! How a proof fails.
 
 use std::error::Error;
-use std::fmt::Write as _;
+use std::iter;
 use std::time::Duration;
 
 /// What a proof returns: nothing, or why it failed.
@@ -12,14 +12,8 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 /// The text of an error and of all its causes.
 pub(crate) fn error_chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        // Writing to a string does not fail.
-        let _ = write!(text, ": {error}");
-        cause = error.source();
-    }
-    text
+    let causes = iter::successors(Some(error), |&error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// Fails with `what` unless `condition` is true.

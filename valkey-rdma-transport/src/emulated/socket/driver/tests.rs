@@ -9,7 +9,8 @@ use super::*;
 use crate::device::{Access, CmEvent, DeviceOptions};
 use crate::emulated::device::{Device, named};
 use crate::emulated::fault_plan::Link;
-use crate::emulated::queue_pair::QueuePair;
+use crate::emulated::memory::Memory;
+use crate::emulated::queue_pair::{QueuePair, Terms};
 use crate::emulated::socket::session::Session;
 
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -40,7 +41,9 @@ impl End {
         let end = Self::start(device, Phase::Fresh { port: 1 }, near);
         end.link.ring(Session::establish);
         far.read_exact(&mut [0; HEADER]).await.expect("the connect request");
-        far.write_all(&Frame::Accept { rnr_retry_count: 7 }.encode()).await.expect("writes");
+        far.write_all(&Frame::Accept { terms: Terms { rnr_retry_count: 7, read_depth: 0 } }.encode())
+            .await
+            .expect("writes");
         assert_eq!(read_frame(&mut far).await, Frame::Ready);
         (end, far)
     }

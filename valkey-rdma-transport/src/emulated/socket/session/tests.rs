@@ -8,15 +8,18 @@ use super::*;
 use crate::device::{Access, DeviceOptions};
 use crate::emulated::device::{Device, named};
 use crate::emulated::fault_plan::Link;
+use crate::emulated::queue_pair::Terms;
 
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A session with a region of 64 bytes.
 fn session(device: &Device, phase: Phase) -> Session {
     let plan = named(Some(device.name())).expect("a device");
-    let mut side = QueuePair::new(&DeviceOptions::default(), plan);
+    let options = DeviceOptions { read_depth: TERMS.read_depth, ..DeviceOptions::default() };
+    let mut side = QueuePair::new(&options, plan);
+    side.agree(TERMS);
     let region = Region { id: RegionId(0), addr: 1 << 32, rkey: 1, len: 64 };
-    side.memories.push(Memory::new(region, Access::RemoteWrite));
+    side.memories.push(Memory::new(region, Access::RemoteReadWrite));
     Session::new(side, phase)
 }
 
@@ -28,8 +31,8 @@ fn exchange(a: &mut Session, b: &mut Session) {
 fn carry(from: &mut Session, to: &mut Session) -> bool {
     let Some(next) = from.next_frame() else { return false };
     if let Some(landing) = to.handle(next.frame).expect("an expected frame") {
-        if let (Some((source, from)), Some((target, to))) = (next.bytes, &landing.place) {
-            let bytes = source.lock()[from].to_vec();
+        if let (Some(bytes), Some((target, to))) = (next.bytes, &landing.place) {
+            let bytes = bytes.memory.lock()[bytes.range].to_vec();
             target.lock()[to.clone()].copy_from_slice(&bytes);
         }
         to.landed(&landing);
@@ -49,6 +52,8 @@ fn connected(device: &Device) -> (Session, Session) {
     assert_eq!((active.phase(), passive.phase()), (Phase::Connected, Phase::Connected));
     (active, passive)
 }
+
+const TERMS: Terms = Terms { rnr_retry_count: 7, read_depth: 2 };
 
 const BYTES: Slice = Slice { region: RegionId(0), offset: 0, len: 8 };
 
@@ -140,7 +145,7 @@ async fn a_delay_that_is_over_wakes_nobody_where_nothing_can_go() {
 async fn a_queue_pair_that_fails_by_an_answer_waits_for_no_receiver() {
     let device = Device::new(Link::Tcp);
     let mut active = session(&device, Phase::Asked);
-    active.handle(Frame::Accept { rnr_retry_count: 1 }).expect("expected");
+    active.handle(Frame::Accept { terms: Terms { rnr_retry_count: 1, ..TERMS } }).expect("expected");
     active.next_frame().expect("the last of the three");
     let options = DeviceOptions::default();
     for slot in 0..options.send_depth + options.receive_depth {
@@ -195,7 +200,7 @@ async fn the_wait_for_a_receiver_ends_when_it_is_ready() {
 #[tokio::test(start_paused = true)]
 async fn frames_out_of_turn_are_violations() {
     let device = Device::new(Link::Tcp);
-    let connect = Frame::Connect { port: 1, rnr_retry_count: 7 };
+    let connect = Frame::Connect { port: 1, terms: TERMS };
     let early = Frame::Request { sequence: 0, op: SendOp::Send, len: 0 };
     let late = Frame::Request { sequence: 1, op: SendOp::Send, len: 0 };
     for frame in [connect, Frame::Ready, Frame::Done { sequence: 0 }, early] {
@@ -204,10 +209,67 @@ async fn frames_out_of_turn_are_violations() {
     }
     let denied = Frame::Denied { sequence: 0, status: FailureStatus::RemoteAccess };
     let not_ready = Frame::NotReady { sequence: 0, timer: TIMEOUT };
-    let accept = Frame::Accept { rnr_retry_count: 7 };
-    for frame in [connect, accept, Frame::Ready, Frame::Done { sequence: 0 }, denied, not_ready, late] {
+    let accept = Frame::Accept { terms: TERMS };
+    let bytes = Frame::Bytes { sequence: 0, len: 8 };
+    for frame in [connect, accept, Frame::Ready, Frame::Done { sequence: 0 }, denied, not_ready, late, bytes]
+    {
         let (mut active, _passive) = connected(&device);
         assert!(active.handle(frame).is_err(), "{frame:?}");
+    }
+}
+
+#[test]
+fn a_peer_that_reads_more_at_once_than_was_agreed_is_denied() {
+    let device = Device::new(Link::Tcp);
+    let (_active, mut passive) = connected(&device);
+    let op = SendOp::Read { addr: 1 << 32, rkey: 1 };
+    for sequence in 0..3 {
+        let follows = passive.handle(Frame::Request { sequence, op, len: 8 }).expect("expected");
+        assert!(follows.is_none(), "a read brings no bytes");
+    }
+    let answers = std::iter::from_fn(|| passive.next_frame()).map(|next| next.frame).collect::<Vec<_>>();
+    let status = FailureStatus::RemoteInvalidRequest;
+    assert_eq!(
+        answers,
+        [
+            Frame::Bytes { sequence: 0, len: 8 },
+            Frame::Bytes { sequence: 1, len: 8 },
+            Frame::Denied { sequence: 2, status }
+        ]
+    );
+}
+
+#[test]
+fn answers_keep_the_order_of_what_they_answer() {
+    let device = Device::new(Link::Tcp);
+    let (_active, mut passive) = connected(&device);
+    let (addr, rkey) = (1 << 32, 1);
+    let (read, write) = (SendOp::Read { addr, rkey }, SendOp::Write { addr, rkey });
+    for (sequence, op) in [write, read, write, read].into_iter().enumerate() {
+        let sequence = sequence as u64;
+        let request = Frame::Request { sequence, op, len: 0 };
+        if let Some(landing) = passive.handle(request).expect("expected") {
+            passive.landed(&landing);
+        }
+    }
+    let answers = std::iter::from_fn(|| passive.next_frame()).map(|next| next.frame).collect::<Vec<_>>();
+    let bytes = |sequence| Frame::Bytes { sequence, len: 0 };
+    assert_eq!(answers, [bytes(1), Frame::Done { sequence: 2 }, bytes(3)]);
+}
+
+#[test]
+fn bytes_other_than_those_asked_for_are_violations() {
+    let device = Device::new(Link::Tcp);
+    for answer in [
+        Frame::Bytes { sequence: 0, len: 7 },
+        Frame::Bytes { sequence: 1, len: 8 },
+        Frame::Done { sequence: 0 },
+    ] {
+        let (mut active, _passive) = connected(&device);
+        let request = SendRequest { op: SendOp::Read { addr: 1 << 32, rkey: 1 }, ..send(0) };
+        active.post_sends(&[request]).expect("posts");
+        active.next_frame().expect("the read");
+        assert!(active.handle(answer).is_err(), "{answer:?}");
     }
 }
 
@@ -226,8 +288,8 @@ impl Numbers {
         let len = [0, 8, 64, 65, crate::emulated::MAX_MESSAGE][self.below(5) as usize];
         let (addr, rkey) = ((1 << 32) + self.below(3) * 32, 1 + (self.below(8) / 7) as u32);
         match self.below(64) {
-            0 => Frame::Connect { port: 1, rnr_retry_count: 7 },
-            1 => Frame::Accept { rnr_retry_count: 7 },
+            0 => Frame::Connect { port: 1, terms: TERMS },
+            1 => Frame::Accept { terms: TERMS },
             2 => Frame::Reject { reason: 28 },
             3 => Frame::Ready,
             4 => Frame::Disconnect,
@@ -237,7 +299,9 @@ impl Numbers {
             8 => Frame::Resume,
             9 => Frame::Probe,
             10..=27 => Frame::Request { sequence, op: SendOp::Send, len },
-            28..=45 => Frame::Request { sequence, op: SendOp::Write { addr, rkey }, len },
+            28..=31 => Frame::Request { sequence, op: SendOp::Read { addr, rkey }, len },
+            32..=34 => Frame::Bytes { sequence: answered, len },
+            35..=45 => Frame::Request { sequence, op: SendOp::Write { addr, rkey }, len },
             _ => Frame::Request { sequence, op: SendOp::WriteWithImm { addr, rkey, imm: 7 }, len },
         }
     }

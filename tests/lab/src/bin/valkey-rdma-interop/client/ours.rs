@@ -1,6 +1,7 @@
-//! valkey-rdma-benchmark: it checks every reply itself; here its report is held against what was asked for.
+//! valkey-rdma-benchmark: it checks every reply itself; its report is compared with the request.
 
 use tokio::process::Command;
+use valkey_rdma_testkit::csv_column;
 
 use super::Rates;
 use crate::case::{Case, Test};
@@ -22,43 +23,28 @@ pub(super) async fn run(programs: &Programs, case: &Case) -> Result<Rates, Strin
     let output = programs::run(&mut command, &[], case.limit()).await?;
     let text = String::from_utf8_lossy(&output.stdout);
     verify(&text, case.load.test, case.load.requests)
-        .map_err(|story| format!("{story}\n{}", [tail(&output.stdout), tail(&output.stderr)].concat()))
+        .map_err(|failure| format!("{failure}\n{}", [tail(&output.stdout), tail(&output.stderr)].concat()))
 }
 
 /// One row per test, as many replies as requests, no errors, and all of it over RDMA.
 fn verify(csv: &str, test: Test, requests: usize) -> Result<Rates, String> {
-    let mut rows = csv.lines().map(cells);
-    let head = rows.next().ok_or("it printed nothing")?;
-    let rows: Vec<Vec<&str>> = rows.collect();
-    let column = |name: &str| {
-        let at = head.iter().position(|&cell| cell == name);
-        at.ok_or_else(|| format!("its report has no column {name:?}"))
-    };
-    let (name, rate) = (column("test")?, column("rps")?);
-    let (replies, errors, transport) = (column("replies")?, column("errors")?, column("transport")?);
-
-    if rows.len() != test.names().len() {
-        return Err(format!("it reports {} tests, not {}", rows.len(), test.names().len()));
+    let tests = test.names();
+    let requests = requests.to_string();
+    let every = |value| vec![value; tests.len()];
+    let expected = [
+        ("test", tests.to_vec()),
+        ("replies", every(requests.as_str())),
+        ("errors", every("0")),
+        ("transport", every("rdma")),
+    ];
+    for (name, wanted) in expected {
+        let got = csv_column(csv, name)?;
+        if got != wanted {
+            return Err(format!("it reports {name} {got:?}, not {wanted:?}"));
+        }
     }
-    let mut rates = Vec::new();
-    for (row, wanted) in rows.iter().zip(test.names()) {
-        let cell = |at: usize| row.get(at).copied().unwrap_or_default();
-        let expect = |what: &str, at: usize, wanted: &str| {
-            let got = cell(at);
-            if got == wanted { Ok(()) } else { Err(format!("it reports {what} {got:?}, not {wanted:?}")) }
-        };
-        expect("test", name, wanted)?;
-        expect("replies", replies, &requests.to_string())?;
-        expect("errors", errors, "0")?;
-        expect("transport", transport, "rdma")?;
-        rates.push(cell(rate).parse().map_err(|_| format!("its rate {:?} is not a number", cell(rate)))?);
-    }
-    Ok(rates)
-}
-
-/// The quoted cells of a line; none of ours holds a quote or a comma.
-fn cells(line: &str) -> Vec<&str> {
-    line.split(',').map(|cell| cell.trim_matches('"')).collect()
+    let rate = |text: &String| text.parse().map_err(|_| format!("its rate {text:?} is not a number"));
+    csv_column(csv, "rps")?.iter().map(rate).collect()
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub(super) async fn run(programs: &Programs, case: &Case) -> Result<Rates, Strin
     let output = programs::run(&mut command, &[], case.limit()).await?;
     let text = String::from_utf8_lossy(&output.stdout);
     let rates = verify(&text, case)
-        .map_err(|story| format!("{story}\n{}", [tail(&output.stdout), tail(&output.stderr)].concat()))?;
+        .map_err(|failure| format!("{failure}\n{}", [tail(&output.stdout), tail(&output.stderr)].concat()))?;
 
     let value = valkey_cli::get(programs, KEY, case.limit()).await?;
     // Its values are letters from '0' to 'o'.

@@ -10,7 +10,7 @@ use valkey_rdma_resp::{
     put_header,
 };
 
-/// Replies without a set or a map of several members: the judge keeps those in hash tables and loses their order.
+/// Replies without a set or a map of several members: the reference keeps those in hash tables and loses their order.
 fn reply() -> impl Strategy<Value = Reply> {
     let leaf = prop_oneof![
         "[a-zA-Z ]{0,20}".prop_map(Reply::simple),
@@ -61,7 +61,7 @@ fn error(text: &str) -> Value {
     Value::Error(ServerError::from_reply(text.as_bytes()))
 }
 
-/// The judge's frame as our value. A RESP2 null array is the judge's null string.
+/// The reference's frame as our value. A RESP2 null array is the reference's null string.
 fn of_resp2(frame: &Frame2) -> Value {
     match frame {
         Frame2::SimpleString(text) => Value::Simple(text.clone().into()),
@@ -96,22 +96,22 @@ fn of_resp3(frame: &Frame3) -> Value {
     }
 }
 
-/// Whether the judge can read `reply` in RESP3: it refuses aggregates as members of sets and keys of maps.
-fn judge_reads(reply: &Reply) -> bool {
+/// Whether the reference can read `reply` in RESP3: it refuses aggregates as members of sets and keys of maps.
+fn reference_reads(reply: &Reply) -> bool {
     let scalar = |reply: &Reply| {
         !matches!(reply, Reply::Array(_) | Reply::Set(_) | Reply::Map(_) | Reply::Push(_) | Reply::Double(_))
     };
     match reply {
-        Reply::Array(items) | Reply::Push(items) => items.iter().all(judge_reads),
+        Reply::Array(items) | Reply::Push(items) => items.iter().all(reference_reads),
         Reply::Set(items) => items.iter().all(scalar),
-        Reply::Map(pairs) => pairs.iter().all(|(key, value)| scalar(key) && judge_reads(value)),
+        Reply::Map(pairs) => pairs.iter().all(|(key, value)| scalar(key) && reference_reads(value)),
         _ => true,
     }
 }
 
 proptest! {
     #[test]
-    fn the_judge_and_our_decoder_read_the_same_resp2(reply in reply(), step in 1..40_usize) {
+    fn the_reference_and_our_decoder_read_the_same_resp2(reply in reply(), step in 1..40_usize) {
         let bytes = bytes_of(&reply, Protocol::Resp2);
         let (frame, used) = redis_protocol::resp2::decode::decode(&bytes).unwrap().unwrap();
         prop_assert_eq!(used, bytes.len());
@@ -119,8 +119,8 @@ proptest! {
     }
 
     #[test]
-    fn the_judge_and_our_decoder_read_the_same_resp3(
-        reply in reply().prop_filter("the judge's limits", judge_reads),
+    fn the_reference_and_our_decoder_read_the_same_resp3(
+        reply in reply().prop_filter("the reference's limits", reference_reads),
         step in 1..40_usize,
     ) {
         let bytes = bytes_of(&reply, Protocol::Resp3);
@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn commands_of_the_judge_and_of_ours_are_parsed(
+    fn commands_of_the_reference_and_of_ours_are_parsed(
         words in vec(vec(any::<u8>(), 0..100), 1..12),
         step in 1..40_usize,
     ) {

@@ -1,0 +1,229 @@
+#!/usr/bin/env bash
+# The doctor, in the lab: what it says of a machine with soft-RoCE, with too little memlock, with a wrong GID, without a device
+# and without the kernel module; a real server step by step; check and mesh between processes on kernel verbs, beside perftest;
+# and what it says when the cable between two machines is cut. Each finding has to be the right one, and its remedy is tried.
+#
+# usage: tests/lab/doctor.sh LAB DOCTOR            on the host: all of it, in virtual machines
+#        doctor.sh alone DOCTOR                    in one: everything that needs one machine
+#        doctor.sh far|near DOCTOR                 in each of two: the cable
+# shellcheck disable=SC2317 # Functions are called by name.
+set -uo pipefail
+here=$(dirname "$(readlink -f "$0")")
+
+failed=0
+
+# expect STATUS TEXT COMMAND...: runs the command; its status and a line of its output have to be these.
+expect() {
+    local status=$1 text=$2 got out
+    shift 2
+    out=$("$@" 2>&1)
+    got=$?
+    if [ "$got" -eq "$status" ] && grep -qF -- "$text" <<<"$out"; then
+        printf 'passed  %s: %s\n' "$*" "$text"
+    else
+        printf 'FAILED  %s: status %s, expected %s with %q; it printed:\n%s\n' "$*" "$got" "$status" "$text" "$out"
+        failed=1
+    fi
+}
+
+# until_true SECONDS COMMAND...
+until_true() {
+    local deadline=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ "$SECONDS" -lt "$deadline" ] || return 1
+        sleep 0.2
+    done
+}
+
+# As a user is: without the capabilities that make root exempt from limits.
+as_user() { setpriv --inh-caps=-all --bounding-set=-all "$@"; }
+
+machine() {
+    # The host whose files these are may be a container; this machine is none.
+    rm -f /.dockerenv
+    echo "== a machine with soft-RoCE"
+    "$doctor" --host 10.0.0.1
+    expect 0 "a connection to itself at 10.0.0.1 carried bytes" "$doctor"
+    expect 0 "10.0.0.1 from 10.0.0.1, rxe0 port 1, GID 1" "$doctor" --host 10.0.0.1
+    expect 1 "RDMA has no loopback address: use this machine's own, 10.0.0.1 (rxe0)" "$doctor" --host 127.0.0.1
+
+    echo "== memlock 64 KiB"
+    (
+        ulimit -l 64
+        expect 0 "64 KiB, which this process may exceed (CAP_IPC_LOCK)" "$doctor"
+        expect 1 "PROBLEM  memlock       64 KiB: one connection pins 3 MiB" as_user "$doctor"
+        expect 1 "\`ulimit -l unlimited\`" as_user "$doctor"
+        expect 1 "no connection to itself at 10.0.0.1: cannot register" as_user "$doctor"
+        exit $failed
+    ) || failed=1
+    # The remedy.
+    (
+        ulimit -l unlimited
+        expect 0 "ok       memlock       unlimited" as_user "$doctor"
+        exit $failed
+    ) || failed=1
+
+    echo "== the port is down"
+    ip link set d0 down
+    expect 1 "\`ip link set d0 up\`" "$doctor"
+    ip link set d0 up
+    until_true 20 grep -q ACTIVE /sys/class/infiniband/rxe0/ports/1/state
+    # With the interface its IPv6 address has gone, and its IPv4 address stays.
+    expect 0 "RDMA can work here" "$doctor"
+}
+
+server() {
+    echo "== a real server"
+    . "$here/valkey-server.sh"
+    start_valkey "$VALKEY_RDMA_LAB_DIR/valkey/9.1" 10.0.0.1 /tmp/doctor-server.log
+    "$doctor" --url rdma://10.0.0.1:6379
+    expect 0 "register" "$doctor" --url rdma://10.0.0.1:6379
+    expect 0 "Valkey 9.1.2, standalone" "$doctor" --url rdma://10.0.0.1:6379
+    expect 0 "name=rdma,bind=10.0.0.1,port=6379" "$doctor" --url rdma://10.0.0.1:6379
+    expect 0 "name=rdma,bind=10.0.0.1,port=6379" "$doctor" --url valkey://10.0.0.1:6379
+    expect 1 "GID index 7 of RDMA device rxe0 cannot be used" "$doctor" --url 'rdma://10.0.0.1:6379?gid=7'
+    expect 1 "in use: 0, 1" "$doctor" --url 'rdma://10.0.0.1:6379?gid=7'
+    expect 0 "answers over rdma" "$doctor" --url 'rdma://10.0.0.1:6379?gid=1'
+    expect 1 "10.0.0.1:6380 refused the connection" "$doctor" --url rdma://10.0.0.1:6380
+    # It holds the device, which is removed later.
+    kill "$valkey"
+    wait "$valkey"
+}
+
+# latency PROGRAM OPTION...: the typical latency in microseconds that perftest measures between two processes.
+latency() {
+    timeout 60 "$@" -d rxe0 -F -s 64 -n 500 >/tmp/perftest-server.txt 2>&1 &
+    local server=$!
+    until_true 20 grep -q 'Waiting for client' /tmp/perftest-server.txt
+    timeout 60 "$@" -d rxe0 -F -s 64 -n 500 10.0.0.1 | awk '$1 == 64 { print $5 }'
+    wait "$server"
+}
+
+fabric() {
+    echo "== check between two processes"
+    "$doctor" listen 10.0.0.1:7000 >/tmp/doctor-listen.txt 2>&1 &
+    local listener=$!
+    until_true 30 grep -q '^ready' /tmp/doctor-listen.txt
+    "$doctor" check 10.0.0.1:7000 --time 100ms --sizes 64,64K
+    expect 0 "buffers match: 96 compared" \
+        "$doctor" check 10.0.0.1:7000 --time 10ms --queue-pairs 4 --sizes 1,4K,1M,8M --polling event
+    expect 1 "GID index 7 of RDMA device rxe0 cannot be used" "$doctor" check 10.0.0.1:7000 --gid 7
+    expect 1 "not \`rxe9\`" "$doctor" check 10.0.0.1:7000 --device rxe9
+    expect 1 "give both the same --device" "$doctor" check 10.0.0.1:7000 --device emulated
+    kill -INT "$listener"
+    wait "$listener" || { echo "FAILED  the listener's status is $?"; failed=1; }
+
+    "$doctor" listen 10.0.0.1:7000 --corrupt >/tmp/doctor-listen.txt 2>&1 &
+    listener=$!
+    until_true 30 grep -q '^ready' /tmp/doctor-listen.txt
+    expect 1 "WRITE and READ back of 4 KiB on queue pair 0: byte 2048 is" \
+        "$doctor" check 10.0.0.1:7000 --time 5ms --sizes 4K
+    kill -INT "$listener"
+    wait "$listener" || { echo "FAILED  the listener's status is $?"; failed=1; }
+
+    echo "== a mesh of three processes"
+    local mesh=10.0.0.1:7001,10.0.0.1:7002,10.0.0.1:7003 one two
+    "$doctor" --mesh "$mesh" >/tmp/mesh-1.txt 2>&1 &
+    one=$!
+    "$doctor" --mesh "$mesh" >/tmp/mesh-2.txt 2>&1 &
+    two=$!
+    "$doctor" --mesh "$mesh"
+    expect 0 "3 of 3 pairs work." cat /tmp/mesh-1.txt
+    { wait "$one" && wait "$two"; } || { echo "FAILED  a process of the mesh: status $?"; failed=1; }
+
+    if command -v ib_send_lat >/dev/null; then
+        echo "== perftest, latency of 64 bytes in microseconds: typical"
+        echo "ib_send_lat, events       $(latency ib_send_lat -e)"
+        echo "ib_send_lat, busy polling $(latency ib_send_lat)"
+        echo "ib_read_lat, busy polling $(latency ib_read_lat -o 1)"
+    fi
+}
+
+without_device() {
+    echo "== the device is removed, then made by the commands that the doctor gives"
+    rdma link delete rxe0
+    "$doctor"
+    expect 1 "this machine has no RDMA device" "$doctor"
+    expect 1 "\`rdma link add rxe0 type rxe netdev d0\`" "$doctor"
+    expect 1 "no RDMA device on this machine" "$doctor" listen 10.0.0.1:7000
+    rdma link add rxe0 type rxe netdev d0
+    until_true 10 test -c /dev/infiniband/uverbs0
+    expect 0 "RDMA can work here" "$doctor"
+
+    echo "== the kernel's module for user space is removed"
+    # The kernel would load it again as soon as librdmacm asks for its device file.
+    echo 'install rdma_ucm /bin/false' >/etc/modprobe.d/doctor.conf
+    rdma link delete rxe0
+    modprobe -r rdma_rxe rdma_ucm
+    expect 1 "not loaded: rdma_ucm" "$doctor"
+    expect 1 "\`modprobe -a rdma_ucm\`" "$doctor"
+    expect 1 "\`modprobe rdma_rxe\`" "$doctor"
+    rm /etc/modprobe.d/doctor.conf
+    modprobe -a rdma_ucm
+    modprobe rdma_rxe
+    rdma link add rxe0 type rxe netdev d0
+    until_true 10 test -c /dev/infiniband/rdma_cm
+    expect 0 "RDMA can work here" "$doctor"
+}
+
+# Two machines: the check runs, then the cable is cut.
+far() {
+    "$doctor" listen 10.0.0.1:7000 >/tmp/far.txt 2>&1 &
+    local listener=$!
+    # The session that the cable cut: the last one of the near end.
+    until_true 200 grep -qE "(during|: )SEND of 64 B" /tmp/far.txt || { echo "FAILED  the far end has not noticed"; failed=1; }
+    cat /tmp/far.txt
+    kill -INT "$listener"
+}
+
+near() {
+    local pid
+    reached() { "$doctor" check 10.0.0.1:7000 --sizes 1 --time 1ms --patience 2s >/dev/null 2>&1; }
+    until_true 120 reached || { echo "FAILED  the far machine does not answer"; exit 1; }
+    echo "== two machines"
+    "$doctor" check 10.0.0.1:7000 --time 300ms --sizes 64,64K --polling event
+    expect 0 "buffers match" "$doctor" check 10.0.0.1:7000 --time 20ms --sizes 1M --polling event
+
+    echo "== the cable is cut during a check"
+    "$doctor" check 10.0.0.1:7000 --time 30s --sizes 64 --operations send --polling event --patience 5s >/tmp/near.txt 2>&1 &
+    pid=$!
+    # It measures once it has its queue pair.
+    until_true 60 bash -c 'rdma resource show qp | grep -q "type RC state RTS"'
+    ip link set d0 down
+    wait "$pid"
+    status=$?
+    cat /tmp/near.txt
+    expect 0 "error: " cat /tmp/near.txt
+    [ "$status" -eq 1 ] || { echo "FAILED  its status is $status"; failed=1; }
+    expect 1 "\`ip link set d0 up\`" "$doctor"
+}
+
+case ${1:-} in
+    alone | far | near)
+        doctor=$2
+        case $1 in
+            alone) machine; server; fabric; without_device ;;
+            *) "$1" ;;
+        esac
+        exit $failed
+        ;;
+esac
+
+lab=${1:?usage: doctor.sh LAB DOCTOR}
+doctor=$(readlink -f "${2:?usage: doctor.sh LAB DOCTOR}")
+"$here/vm.sh" "$lab" "$here/doctor.sh" alone "$doctor" || failed=1
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+export VALKEY_RDMA_LAB_MEMORY=${VALKEY_RDMA_LAB_CABLE_MEMORY:-1024}
+VALKEY_RDMA_LAB_CABLE=1:$folder/cable "$here/vm.sh" "$lab" "$here/doctor.sh" far "$doctor" >"$folder/far" 2>&1 &
+far=$!
+until [ -S "$folder/cable" ]; do
+    kill -0 "$far" 2>/dev/null || break
+    sleep 0.1
+done
+VALKEY_RDMA_LAB_CABLE=2:$folder/cable "$here/vm.sh" "$lab" "$here/doctor.sh" near "$doctor" || failed=1
+wait "$far" || failed=1
+cat "$folder/far"
+exit $failed

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# valkey-benchmark directly and through the gateway, in turn: requests per second, median latency, and CPU time per request of server and
+# gateway. On the host all is TCP and Unix sockets; inside the lab the gateway reaches the server over RDMA.
+#
+# usage: tests/lab/gateway-bench.sh LAB [ROUNDS]             on the host
+#        ./dev lab tests/lab/gateway-bench.sh LAB [ROUNDS]   in the lab
+#
+# The gateway is target/release/valkey-rdma-gateway, or that of the folder $VALKEY_RDMA_BIN. $VALKEY_RDMA_GATEWAY_CASES lists
+# CLIENTS:PIPELINE:REQUESTS.
+set -euo pipefail
+here=$(dirname "$(readlink -f "$0")")
+. "$here/valkey-server.sh"
+bin=$(readlink -f "${VALKEY_RDMA_BIN:-$here/../../target/release}")
+[ $# -ge 1 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+server=$(readlink -f "$1")/valkey/9.1
+rounds=${2:-3}
+port=7401
+work=$(mktemp -d)
+# shellcheck disable=SC2317 # called by the trap
+stop() {
+    kill "${gateway:-}" "${valkey:-}" 2>/dev/null || true
+    wait
+    rm -rf "$work"
+}
+trap stop EXIT
+
+ways=(tcp gateway-unix gateway-tcp)
+cases=(1:1:20000 50:1:200000 50:16:1000000)
+if [ -n "${VALKEY_RDMA_LAB_OUT:-}" ]; then
+    start_valkey "$server" "10.0.0.1:$port" "$work/server.log"
+    url=rdma://10.0.0.1:$port
+    ways+=(rdma)
+    cases=(1:1:500 50:1:5000 50:16:20000)
+else
+    "$server/valkey-server" --port $port --save "" --logfile "$work/server.log" >/dev/null &
+    valkey=$!
+    wait_for_log "$work/server.log" "Ready to accept connections" "$valkey"
+    url=valkey://127.0.0.1:$port
+fi
+[ -z "${VALKEY_RDMA_GATEWAY_CASES:-}" ] || read -ra cases <<<"$VALKEY_RDMA_GATEWAY_CASES"
+"$bin/valkey-rdma-gateway" --listen "unix:$work/socket" --listen tcp:127.0.0.1:$((port + 1)) --server "$url" \
+    >"$work/gateway.out" 2>"$work/gateway.err" &
+gateway=$!
+wait_for_log "$work/gateway.out" "ready tcp" "$gateway"
+
+# ticks PROCESS: its CPU time in hundredths of a second.
+ticks() { sed 's/.*) //' "/proc/$1/stat" | awk '{ print $12 + $13 }'; }
+
+# run WAY CLIENTS PIPELINE REQUESTS: one line: requests/s, median in ms, CPU of the server and of the gateway in us per request.
+run() {
+    local address before=("$(ticks "$valkey")" "$(ticks "$gateway")")
+    case $1 in
+        tcp) address=(-h 127.0.0.1 -p "$port") ;;
+        rdma) address=(--rdma -h 10.0.0.1 -p "$port") ;;
+        gateway-unix) address=(-s "$work/socket") ;;
+        gateway-tcp) address=(-h 127.0.0.1 -p $((port + 1))) ;;
+    esac
+    "$server/valkey-benchmark" "${address[@]}" -t get -c "$2" -P "$3" -n "$4" -d 16 --csv 2>/dev/null | tail -n 1 |
+        awk -F '","' '{ printf "%.0f %s\n", $2, $5 }' >"$work/line"
+    awk -v n="$4" -v server="$(($(ticks "$valkey") - before[0]))" -v gateway="$(($(ticks "$gateway") - before[1]))" \
+        '{ printf "%s %s %.2f %.2f\n", $1, $2, server * 1e4 / n, gateway * 1e4 / n }' "$work/line"
+}
+
+# column N FILE: median, lowest and highest.
+column() {
+    awk -v n="$1" '{ print $n }' "$2" | sort -g | awk '{ v[NR] = $1 } END { printf "%s (%s to %s)", v[int((NR + 1) / 2)], v[1], v[NR] }'
+}
+
+for case in "${cases[@]}"; do
+    IFS=: read -r clients pipeline requests <<<"$case"
+    for ((round = 0; round < rounds; round++)); do
+        for way in "${ways[@]}"; do
+            run "$way" "$clients" "$pipeline" "$requests" >>"$work/$case-$way"
+        done
+    done
+    echo "$clients clients, pipelines of $pipeline, $rounds rounds: median (lowest to highest)"
+    for way in "${ways[@]}"; do
+        printf '    %-13s %s requests/s, %s ms, server %s us/request, gateway %s us/request\n' "$way" \
+            "$(column 1 "$work/$case-$way")" "$(column 2 "$work/$case-$way")" \
+            "$(column 3 "$work/$case-$way")" "$(column 4 "$work/$case-$way")"
+    done
+done

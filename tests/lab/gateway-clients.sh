@@ -1,0 +1,174 @@
+#!/usr/bin/env bash
+# Unmodified clients through a Unix socket of the gateway to a real Valkey: valkey-cli, valkey-benchmark, redis-py and valkey-py (blocking
+# and asyncio), ioredis and iovalkey. On the host the gateway reaches the server over TCP; inside the lab, over RDMA.
+#
+# usage: tests/lab/gateway-clients.sh LAB             on the host; fetches the Python and Node clients into LAB/clients
+#        ./dev lab tests/lab/gateway-clients.sh LAB   in the lab, once the clients have been fetched
+#
+# The gateway is target/release/valkey-rdma-gateway, or that of the folder $VALKEY_RDMA_BIN.
+set -euo pipefail
+here=$(dirname "$(readlink -f "$0")")
+. "$here/valkey-server.sh"
+. "$here/packages.sh"
+bin=$(readlink -f "${VALKEY_RDMA_BIN:-$here/../../target/release}")
+[ $# -eq 1 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+lab=$(readlink -f "$1")
+server=$lab/valkey/9.1
+clients=$lab/clients
+
+# shellcheck disable=SC2317 # called by way of `quietly`
+fetch() {
+    rm -rf "$clients"
+    python3 -m venv "$clients/python"
+    "$clients/python/bin/pip" install -q redis valkey
+    npm install --silent --no-audit --no-fund --prefix "$clients/node" ioredis iovalkey
+}
+if ! [ -d "$clients/node" ]; then
+    command -v npm >/dev/null || need_packages npm
+    need_packages python3-venv
+    quietly "fetching the clients of other languages" fetch
+fi
+
+work=$(mktemp -d)
+# shellcheck disable=SC2317 # called by the trap
+stop() {
+    kill "${gateway:-}" "${valkey:-}" 2>/dev/null || true
+    wait
+    rm -rf "$work"
+}
+trap stop EXIT
+port=7501
+if [ -n "${VALKEY_RDMA_LAB_OUT:-}" ]; then
+    start_valkey "$server" "10.0.0.1:$port" "$work/server.log"
+    url=rdma://10.0.0.1:$port
+else
+    "$server/valkey-server" --port $port --save "" --logfile "$work/server.log" >/dev/null &
+    valkey=$!
+    wait_for_log "$work/server.log" "Ready to accept connections" "$valkey"
+    url=valkey://127.0.0.1:$port
+fi
+socket=$work/socket
+"$bin/valkey-rdma-gateway" --listen "unix:$socket" --server "$url" >"$work/gateway.out" 2>"$work/gateway.err" &
+gateway=$!
+wait_for_log "$work/gateway.out" "ready unix" "$gateway"
+
+cat >"$work/blocking.py" <<'PYTHON'
+import importlib, sys, threading
+library, path, protocol = importlib.import_module(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+name = "Valkey" if sys.argv[1] == "valkey" else "Redis"
+client = getattr(library, name)(unix_socket_path=path, protocol=protocol, decode_responses=True, client_name="suite")
+client.flushall()
+assert client.set("k", "v") and client.get("k") == "v" and client.client_getname() == "suite"
+with client.pipeline(transaction=True) as pipe:
+    assert pipe.incr("n").incr("n").execute() == [1, 2]
+with client.pipeline(transaction=False) as pipe:
+    assert [pipe.echo(str(i)) for i in range(100)] and pipe.execute() == [str(i) for i in range(100)]
+with client.pipeline() as pipe:
+    pipe.watch("n")
+    client.incr("n")
+    pipe.multi()
+    pipe.incr("n")
+    try:
+        pipe.execute()
+        raise AssertionError("the watched key changed")
+    except library.WatchError:
+        pass
+big = "x" * 5_000_000
+assert client.set("big", big) and client.get("big") == big
+assert client.hset("h", mapping={"a": 1, "b": 2}) == 2 and client.hgetall("h") == {"a": "1", "b": "2"}
+with client.pubsub() as pubsub:
+    pubsub.subscribe("c")
+    assert pubsub.get_message(timeout=5)["type"] == "subscribe"
+    client.publish("c", "hi")
+    assert pubsub.get_message(timeout=5)["data"] == "hi"
+pusher = threading.Timer(0.2, lambda: client.rpush("list", "item"))
+pusher.start()
+assert client.blpop("list", timeout=5) in (["list", "item"], ("list", "item"))
+pusher.join()
+assert client.eval("return KEYS[1]", 1, "k") == "k"
+PYTHON
+cat >"$work/asynchronous.py" <<'PYTHON'
+import asyncio, importlib, sys
+library, path, protocol = importlib.import_module(sys.argv[1] + ".asyncio"), sys.argv[2], int(sys.argv[3])
+name = "Valkey" if sys.argv[1] == "valkey" else "Redis"
+async def main():
+    client = getattr(library, name)(unix_socket_path=path, protocol=protocol, decode_responses=True)
+    async def one(number):
+        for _ in range(20):
+            assert await client.set(f"k{number}", number) and await client.get(f"k{number}") == str(number)
+    await asyncio.gather(*(one(number) for number in range(50)))
+    async with client.pipeline(transaction=True) as pipe:
+        assert await pipe.set("a", 1).get("a").execute() == [True, "1"]
+    async with client.pubsub() as pubsub:
+        await pubsub.subscribe("c")
+        assert (await pubsub.get_message(timeout=5))["type"] == "subscribe"
+        await client.publish("c", "hi")
+        assert (await pubsub.get_message(timeout=5))["data"] == "hi"
+    blocked = asyncio.create_task(client.blpop("list2", timeout=5))
+    await asyncio.sleep(0.1)
+    await client.rpush("list2", "item")
+    assert list(await blocked) == ["list2", "item"]
+    await client.aclose()
+asyncio.run(main())
+PYTHON
+cat >"$work/client.js" <<'JAVASCRIPT'
+const assert = require("assert");
+const Client = require(process.argv[2]);
+(async () => {
+  const client = new Client(process.argv[3]), other = new Client(process.argv[3]);
+  assert.equal(await client.set("k", "v"), "OK");
+  assert.equal(await client.get("k"), "v");
+  assert.deepEqual(await client.multi().set("m", "1").incr("m").exec(), [[null, "OK"], [null, 2]]);
+  assert.deepEqual(await Promise.all([...Array(200).keys()].map((n) => client.echo(n))), [...Array(200).keys()].map(String));
+  const message = new Promise((resolve) => other.on("message", (channel, text) => resolve(text)));
+  await other.subscribe("c");
+  await client.publish("c", "hi");
+  assert.equal(await message, "hi");
+  await other.unsubscribe("c");
+  const blocked = other.blpop("list3", 5);
+  await client.rpush("list3", "item");
+  assert.deepEqual(await blocked, ["list3", "item"]);
+  const big = "x".repeat(3000000);
+  await client.set("big", big);
+  assert.equal(await client.get("big"), big);
+  await client.quit();
+  await other.quit();
+})().catch((error) => { console.error(error); process.exit(1); });
+JAVASCRIPT
+
+status=0
+# check NAME COMMAND...
+check() {
+    local log=$work/log
+    if timeout 120 "${@:2}" >"$log" 2>&1; then echo "passed: $1"; else echo "FAILED: $1"; tail -n 15 "$log"; status=1; fi
+}
+# shellcheck disable=SC2317 # called by way of `check`
+cli() {
+    [ "$("$server/valkey-cli" -s "$socket" "$@" SET greeting hello)" = OK ] && [ "$("$server/valkey-cli" -s "$socket" "$@" GET greeting)" = hello ]
+}
+export -f cli
+export server socket
+check "valkey-cli" bash -c cli
+check "valkey-cli -3" bash -c 'cli -3'
+check "valkey-benchmark" "$server/valkey-benchmark" -s "$socket" -n 2000 -c 20 -P 4 -q
+for library in redis valkey; do
+    for protocol in 2 3; do
+        check "$library-py, RESP$protocol" "$clients/python/bin/python3" "$work/blocking.py" $library "$socket" $protocol
+        check "$library-py asyncio, RESP$protocol" "$clients/python/bin/python3" "$work/asynchronous.py" $library "$socket" $protocol
+    done
+done
+for library in ioredis iovalkey; do
+    check "$library" node "$work/client.js" "$clients/node/node_modules/$library" "$socket"
+done
+# The other direction: RDMA clients of a server that speaks TCP.
+if [ -n "${VALKEY_RDMA_LAB_OUT:-}" ]; then
+    "$bin/valkey-rdma-gateway" --listen rdma:10.0.0.1:$((port + 1)) --server "valkey://127.0.0.1:$port" >"$work/back.out" 2>"$work/back.err" &
+    back=$!
+    wait_for_log "$work/back.out" "ready rdma" "$back"
+    check "valkey-cli --rdma to a server over TCP" "$server/valkey-cli" --rdma -h 10.0.0.1 -p $((port + 1)) INCR counter
+    check "valkey-benchmark --rdma to a server over TCP" "$server/valkey-benchmark" --rdma -h 10.0.0.1 -p $((port + 1)) -n 500 -c 5 -t set,get -q
+    [ "$("$server/valkey-cli" -p $port GET counter)" = 1 ] || { echo "FAILED: the server has not counted"; status=1; }
+    kill $back
+fi
+"$bin/valkey-rdma-gateway" top "unix:$socket" --once
+exit $status

@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# Runs units of Valkey's test suite directly against a real Valkey and through the gateway, and prints which tests differ. On the host
+# the gateway reaches the server over TCP; inside the lab, over RDMA.
+#
+# usage: tests/lab/gateway-suite.sh LAB [UNIT...]              on the host, after `./dev lab true` has prepared LAB
+#        ./dev lab tests/lab/gateway-suite.sh LAB [UNIT...]    in the lab, once tests/lab/valkey-tests.sh has unpacked the suite
+#
+# The gateway is target/release/valkey-rdma-gateway, or that of the folder $VALKEY_RDMA_BIN. $VALKEY_RDMA_GATEWAY_SHARE is the share mode.
+set -euo pipefail
+here=$(dirname "$(readlink -f "$0")")
+. "$here/valkey-server.sh"
+bin=$(readlink -f "${VALKEY_RDMA_BIN:-$here/../../target/release}")
+[ $# -ge 1 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+suite=$("$here/valkey-tests.sh" "$1" 9.1)
+server=$(dirname "$suite")
+shift
+units=("$@")
+[ $# -gt 0 ] || units=(type/string type/incr type/list type/hash type/set type/zset type/stream type/stream-cgroups expire scan multi
+    pubsub pubsubshard tracking keyspace scripting)
+
+work=$(mktemp -d)
+# shellcheck disable=SC2317 # called by the trap
+stop() {
+    kill "${gateway:-}" "${valkey:-}" 2>/dev/null || true
+    wait
+    rm -rf "$work"
+}
+trap stop EXIT
+
+port=7301
+# restart: a server and a gateway without a past, because a test that fails leaves its settings behind.
+restart() {
+    local flags=(--enable-debug-command yes --enable-protected-configs yes --dir "$work") url=valkey://127.0.0.1:$port
+    kill "${gateway:-}" "${valkey:-}" 2>/dev/null || true
+    wait
+    rm -f "$work"/server.log "$work"/gateway.out
+    if [ -n "${VALKEY_RDMA_LAB_OUT:-}" ]; then
+        # The TCP port is that of the suite's direct runs.
+        start_valkey "$server" "10.0.0.1:$port" "$work/server.log" "${flags[@]}"
+        url=rdma://10.0.0.1:$port
+    else
+        "$server/valkey-server" --port $port --save "" --logfile "$work/server.log" "${flags[@]}" >/dev/null &
+        valkey=$!
+        wait_for_log "$work/server.log" "Ready to accept connections" "$valkey"
+    fi
+    "$bin/valkey-rdma-gateway" --listen tcp:127.0.0.1:$((port + 1)) --server "$url" --share "${VALKEY_RDMA_GATEWAY_SHARE:-auto}" \
+        >"$work/gateway.out" 2>"$work/gateway.err" &
+    gateway=$!
+    wait_for_log "$work/gateway.out" "ready tcp" "$gateway"
+}
+
+# run PORT UNIT RESULTS: the tests of a unit, one line each: ok, err or skip, and the name.
+run() {
+    restart
+    (cd "$suite" && timeout "${VALKEY_RDMA_SUITE_TIMEOUT:-240}" tclsh tests/test_helper.tcl --host 127.0.0.1 --port "$1" --single "unit/$2" \
+        --clients 1 --tags "${VALKEY_RDMA_SUITE_TAGS:--slow -needs:repl -needs:reset}" --timeout 60 </dev/null) >"$3.log" 2>&1 || true
+    sed -e 's/\x1b\[[0-9;]*m//g' "$3.log" |
+        sed -nE 's/^\[(ok|err|skip|exception)\]: (.*)$/\1 \2/p' |
+        sed -E 's/ \([0-9]+ ms\)$//; s/ in tests\/unit.*$//; s/ \(?Executing test client.*$//' | sort >"$3"
+}
+
+status=0
+for unit in "${units[@]}"; do
+    run $port "$unit" "$work/direct"
+    run $((port + 1)) "$unit" "$work/through"
+    passed_directly=$(grep -c '^ok ' "$work/direct" || true)
+    passed_through=$(grep -c '^ok ' "$work/through" || true)
+    echo "$unit: $passed_directly pass directly, $passed_through through the gateway"
+    if ! diff <(grep -v '^skip' "$work/direct") <(grep -v '^skip' "$work/through") >"$work/diff"; then
+        grep '^[<>]' "$work/diff" | sed 's/^</    directly:/; s/^>/    through: /'
+        grep -A 8 'exception\|\[err\]\|abort' "$work/through.log" | head -20 | sed 's/^/        /' || true
+        status=1
+    fi
+    kill -0 "$gateway" || { echo "the gateway has ended:"; cat "$work/gateway.err"; exit 1; }
+done
+exit $status

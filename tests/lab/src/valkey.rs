@@ -1,0 +1,19 @@
+//! A real valkey-server's command line.
+
+use std::path::Path;
+use std::process::Command;
+
+/// What a real server prints once it accepts RDMA connections. Its line about TCP comes earlier, and the real clients crash
+/// while nothing listens on RDMA.
+pub const READY: &str = "Ready to accept connections rdma";
+
+/// The valkey-server in `folder`, listening on `port` of `address` over RDMA and TCP.
+///
+/// Verbose, so that a failure shows why the server closed a connection.
+pub fn server(folder: &Path, address: &str, port: &str) -> Command {
+    let mut command = Command::new(folder.join("valkey-server"));
+    command.args(["--protected-mode", "no", "--save", "", "--port", port, "--loglevel", "verbose"]);
+    command.arg("--loadmodule").arg(folder.join("valkey-rdma.so"));
+    command.args(["--rdma-bind", address, "--rdma-port", port]);
+    command
+}

@@ -1,0 +1,75 @@
+//! Connecting, listening and closing.
+
+use std::error::Error;
+use std::io::{self, Read};
+use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use valkey_rdma_client::{Config, Dialer, Endpoint, Transport};
+use valkey_rdma_transport::DeviceKind;
+use valkey_rdma_transport::blocking::Listener;
+use valkey_rdma_transport::bridge;
+
+/// What went wrong, for people.
+pub(crate) type Failure = Box<dyn Error + Send + Sync>;
+
+pub(crate) fn connect(url: &str) -> Result<OwnedFd, Failure> {
+    let dialer = Dialer::new(url, &Config::default())?;
+    let stream = bridge::block_on(dialer.dial())??;
+    Ok(bridge::over(stream)?)
+}
+
+pub(crate) fn listen(url: &str) -> Result<Listener, Failure> {
+    let (url, any_port) = without_port_zero(url);
+    let endpoint = Endpoint::try_from(url.as_str())?;
+    let kind = match endpoint.transport() {
+        Transport::Rdma => DeviceKind::Verbs,
+        Transport::Emulated => DeviceKind::Emulated,
+        other => {
+            return Err(
+                format!("cannot listen on {other:?} here: sockets do that without this library").into()
+            );
+        }
+    };
+    let ip = endpoint.host().parse::<IpAddr>().map_err(|_| {
+        format!("{:?} is not an IP address: name the one to listen on, or 0.0.0.0", endpoint.host())
+    })?;
+    let addr = SocketAddr::new(ip, if any_port { 0 } else { endpoint.port() });
+    Ok(Listener::bind(kind, addr, &endpoint.transport_config())?)
+}
+
+/// The URL with another port where it has port 0, which is not a port that endpoints accept; and whether it had.
+fn without_port_zero(url: &str) -> (String, bool) {
+    let start = url.find("://").map_or(0, |at| at + 3);
+    let end = url[start..].find(['/', '?']).map_or(url.len(), |at| start + at);
+    match url[..end].strip_suffix(":0") {
+        Some(before) => (format!("{before}{}", &url[end..]), true),
+        None => (url.to_owned(), false),
+    }
+}
+
+/// Delivers what was written, and closes.
+pub(crate) fn close(fd: OwnedFd) -> Result<(), Failure> {
+    let mut socket = UnixStream::from(fd);
+    socket.shutdown(Shutdown::Write)?;
+    socket.set_nonblocking(false)?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    // What still arrives is not wanted. End of file says that everything was delivered.
+    let mut unwanted = [0; 4096];
+    loop {
+        match socket.read(&mut unwanted) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(format!("not all could be delivered within {PATIENCE:?}").into());
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// How long closing waits.
+const PATIENCE: Duration = Duration::from_secs(10);

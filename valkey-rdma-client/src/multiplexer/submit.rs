@@ -1,0 +1,342 @@
+//! [`SubmitQueue`]: requests on their way from callers to the driver, and the agreement on which of them sends.
+//!
+//! Before the driver sleeps, it says under the queue's lock what the next caller does ([`Sleep`]). If nothing is in
+//! flight, that caller sends on its own thread. Otherwise it wakes the connection task, or leaves the request to the turn
+//! that the next reply causes. While the driver is awake, callers only push: it looks at the queue once more before it
+//! sleeps. So no push is lost, and a driver that runs anyway is not woken.
+//!
+//! This file is also compiled into a model that tries every interleaving (`tests/submit_model.rs`), with other locks.
+
+use std::collections::VecDeque;
+use std::ops::{Add, Sub};
+use std::task::Waker;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::sync::{Mutex, lock};
+
+/// Capacity of the queue. Requests requeued after a lost connection may exceed it.
+pub(crate) const QUEUE_CAPACITY: usize = 1024;
+
+/// A batch of this many commands is full. The server executes a whole batch before it writes any reply, so in larger
+/// batches the first command only waits longer.
+pub(crate) const BATCH_COMMANDS: usize = 64;
+/// A batch of this many bytes is full. The request that exceeds the limit still belongs to it.
+pub(crate) const BATCH_BYTES: usize = 16 * 1024;
+
+/// What the queue asks of a request.
+pub(crate) trait Submit {
+    fn load(&self) -> Load;
+
+    /// When it must not wait any longer.
+    fn due(&self) -> Option<Instant>;
+}
+
+/// Commands and their bytes, of one request or several.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Load {
+    pub(crate) commands: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Load {
+    /// True if a batch of this load is full.
+    pub(crate) fn is_full(self) -> bool {
+        self.commands >= BATCH_COMMANDS || self.bytes >= BATCH_BYTES
+    }
+}
+
+impl Add for Load {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { commands: self.commands + other.commands, bytes: self.bytes + other.bytes }
+    }
+}
+
+impl Sub for Load {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self { commands: self.commands - other.commands, bytes: self.bytes - other.bytes }
+    }
+}
+
+/// How the driver sleeps: what a caller does that pushes meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sleep {
+    /// Nothing is in flight: the caller sends.
+    Idle,
+    /// Replies are to come: the caller wakes the driver.
+    Listening,
+    /// Many replies are to come: the caller wakes the driver if its request makes the batch full.
+    Holding,
+    /// Nothing can be sent: the caller only pushes.
+    Blocked,
+    /// There is no connection: the caller wakes the connection task, which limits how long the request waits.
+    Offline,
+}
+
+/// What became of a pushed request.
+#[derive(Debug)]
+pub(crate) enum Pushed<T> {
+    /// The driver takes it from the queue.
+    Queued,
+    /// It is in the queue, and the caller must send: it calls the driver, or [wakes](SubmitQueue::wake) it.
+    Claimed,
+    /// The queue has no room.
+    Full(T),
+    /// The queue takes no more requests.
+    Closed(T),
+}
+
+/// Why the queue takes no more requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// It does.
+    No,
+    /// Every client was dropped: no caller waits any more.
+    Abandoned,
+    /// `close` was called: what was pushed before is still sent.
+    Closing,
+}
+
+/// A bounded queue with one consumer, the driver of the current connection. It outlives connections.
+pub(crate) struct SubmitQueue<T>(Mutex<State<T>>);
+
+struct State<T> {
+    waiting: VecDeque<T>,
+    /// The load of all of `waiting`.
+    load: Load,
+    /// Callers that wait until the queue has room.
+    starved: usize,
+    /// `None` while the driver is awake.
+    sleep: Option<Sleep>,
+    /// True if a push has woken the driver since it was last asked.
+    woken_by_push: bool,
+    /// The driver's timer fires at this moment or before; it is set when the driver goes to sleep.
+    timer: Option<Instant>,
+    /// Wakes the driver. `None` until it has slept.
+    task: Option<Waker>,
+    ending: Ending,
+    /// True once the driver knows of the end.
+    end_seen: bool,
+    /// True once the driver has ended for good.
+    finished: bool,
+    /// Dropped then.
+    at_end: Vec<oneshot::Sender<()>>,
+}
+
+impl<T: Submit> SubmitQueue<T> {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(State {
+            waiting: VecDeque::new(),
+            load: Load::default(),
+            starved: 0,
+            sleep: None,
+            woken_by_push: false,
+            timer: None,
+            task: None,
+            ending: Ending::No,
+            end_seen: false,
+            finished: false,
+            at_end: Vec::new(),
+        }))
+    }
+
+    /// Appends a request, and wakes the driver if it sleeps and has to act.
+    pub(crate) fn push(&self, request: T) -> Pushed<T> {
+        let mut state = lock(&self.0);
+        if state.ending != Ending::No {
+            return Pushed::Closed(request);
+        }
+        if state.waiting.len() >= QUEUE_CAPACITY {
+            return Pushed::Full(request);
+        }
+        let earlier = state.lower_timer(request.due());
+        state.append(request);
+        match state.sleep {
+            None => return Pushed::Queued,
+            Some(Sleep::Idle) if !earlier => {
+                state.sleep = None;
+                return Pushed::Claimed;
+            }
+            Some(Sleep::Idle | Sleep::Listening | Sleep::Offline) => {}
+            Some(Sleep::Holding) if state.load.is_full() => {}
+            // The driver sets its timer.
+            Some(_) if earlier => {}
+            Some(_) => return Pushed::Queued,
+        }
+        state.woken_by_push = true;
+        let task = state.awake();
+        drop(state);
+        wake(task);
+        Pushed::Queued
+    }
+
+    /// True if a push has woken the driver, which is polled now.
+    pub(crate) fn take_woken_by_push(&self) -> bool {
+        std::mem::take(&mut lock(&self.0).woken_by_push)
+    }
+
+    /// Wakes the driver.
+    pub(crate) fn wake(&self) {
+        let task = lock(&self.0).awake();
+        wake(task);
+    }
+
+    /// Takes the requests of the next batch, up to `most` commands, in order; none if `only_full` and they do not make a
+    /// full batch. The driver counts as awake from now on. Returns how many callers that wait for room have it now, and
+    /// why the queue ends, once no request waits.
+    pub(crate) fn take(&self, only_full: bool, most: usize, mut add: impl FnMut(T)) -> (usize, Ending) {
+        let mut state = lock(&self.0);
+        state.sleep = None;
+        let before = state.waiting.len();
+        if before > 0 && (!only_full || state.load.is_full()) {
+            let mut batch = Load::default();
+            while !batch.is_full() && batch.commands < most {
+                let Some(request) = state.waiting.pop_front() else { break };
+                let load = request.load();
+                batch = batch + load;
+                state.load = state.load - load;
+                add(request);
+            }
+        }
+        let freed = before - state.waiting.len();
+        let ending = if state.waiting.is_empty() { state.ending } else { Ending::No };
+        state.end_seen |= ending != Ending::No;
+        (freed.min(state.starved), ending)
+    }
+
+    /// Puts the driver to sleep until `task` is woken. Returns when its timer must fire at the latest. `Err`: it stays awake,
+    /// because requests wait that it can send, or the queue ends.
+    pub(crate) fn sleep(&self, sleep: Sleep, task: &Waker) -> Result<Option<Instant>, Awake> {
+        let mut state = lock(&self.0);
+        let sendable = match sleep {
+            Sleep::Idle | Sleep::Listening => !state.waiting.is_empty(),
+            Sleep::Holding => state.load.is_full(),
+            Sleep::Blocked | Sleep::Offline => false,
+        };
+        if sendable || (sleep != Sleep::Blocked && state.must_see_end()) {
+            return Err(Awake);
+        }
+        state.sleep = Some(sleep);
+        match &mut state.task {
+            Some(known) => known.clone_from(task),
+            none => *none = Some(task.clone()),
+        }
+        Ok(state.timer)
+    }
+
+    /// Changes what waits. The timer is then due by `others` or the first deadline that is left, which is returned too.
+    pub(crate) fn edit<R>(
+        &self,
+        others: Option<Instant>,
+        edit: impl FnOnce(&mut VecDeque<T>) -> R,
+    ) -> (R, Option<Instant>) {
+        let mut state = lock(&self.0);
+        let state = &mut *state;
+        let result = edit(&mut state.waiting);
+        state.load = Load::default();
+        state.timer = others;
+        for request in &state.waiting {
+            state.load = state.load + request.load();
+            let due = request.due();
+            state.timer = state.timer.into_iter().chain(due).min();
+        }
+        (result, state.timer)
+    }
+
+    /// Counts a caller that waits for room, or one that does no more.
+    pub(crate) fn count_starved(&self, starved: bool) {
+        let mut state = lock(&self.0);
+        state.starved = if starved { state.starved + 1 } else { state.starved - 1 };
+    }
+
+    pub(crate) fn ending(&self) -> Ending {
+        lock(&self.0).ending
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        lock(&self.0).finished
+    }
+
+    /// Refuses new requests, and wakes the driver to send what waits and end. `at_end` is dropped then.
+    pub(crate) fn close(&self, at_end: oneshot::Sender<()>) {
+        let mut state = lock(&self.0);
+        state.ending = Ending::Closing;
+        if !state.finished {
+            state.at_end.push(at_end);
+        }
+        let task = state.awake();
+        drop(state);
+        wake(task);
+    }
+
+    /// Wakes the driver to end, because no caller is left. Returns what still waits.
+    pub(crate) fn abandon(&self) -> VecDeque<T> {
+        let mut state = lock(&self.0);
+        if state.ending == Ending::No {
+            state.ending = Ending::Abandoned;
+        }
+        state.load = Load::default();
+        let unwanted = std::mem::take(&mut state.waiting);
+        let task = state.awake();
+        drop(state);
+        wake(task);
+        unwanted
+    }
+
+    /// The driver has ended: takes everything, and refuses what comes later.
+    pub(crate) fn finish(&self) -> (VecDeque<T>, Vec<oneshot::Sender<()>>) {
+        let mut state = lock(&self.0);
+        state.ending = Ending::Closing;
+        state.finished = true;
+        state.load = Load::default();
+        (std::mem::take(&mut state.waiting), std::mem::take(&mut state.at_end))
+    }
+
+    /// How many requests wait.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.0).waiting.len()
+    }
+}
+
+impl<T: Submit> State<T> {
+    fn append(&mut self, request: T) {
+        self.load = self.load + request.load();
+        self.waiting.push_back(request);
+    }
+
+    /// Makes the timer fire by `due`. Returns true if it fires later now.
+    fn lower_timer(&mut self, due: Option<Instant>) -> bool {
+        let earlier = due.is_some_and(|due| self.timer.is_none_or(|timer| due < timer));
+        if earlier {
+            self.timer = due;
+        }
+        earlier
+    }
+
+    /// True if the queue ends and its driver does not know it yet.
+    fn must_see_end(&self) -> bool {
+        self.ending != Ending::No && self.waiting.is_empty() && !self.end_seen
+    }
+
+    fn awake(&mut self) -> Option<Waker> {
+        self.sleep = None;
+        self.task.clone()
+    }
+}
+
+/// The driver has something to do.
+#[derive(Debug)]
+pub(crate) struct Awake;
+
+/// Wakes without holding the lock.
+fn wake(task: Option<Waker>) {
+    if let Some(task) = task {
+        task.wake();
+    }
+}

@@ -1,0 +1,149 @@
+//! The driving end of a run: sends, and measures.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::try_join_all;
+use tokio::net::TcpStream;
+use valkey_rdma_transport::TransportError;
+
+use super::error::{FabricError, Failure};
+use super::figures::{Figures, Latencies, Latency, Rate, Side};
+use super::lane::{Event, Lane};
+use super::message::Message;
+use super::run::{Operation, Run};
+use super::session::Session;
+use super::tcp;
+
+/// Bytes in flight at most on each queue pair.
+const IN_FLIGHT: u32 = 16 << 20;
+/// Messages in flight at most on each queue pair.
+const MOST_IN_FLIGHT: u32 = 64;
+/// Messages up to this length are posted several with one doorbell.
+const SMALL: u32 = 4096;
+/// That many.
+const BATCH: u32 = 16;
+/// Latencies before these are not counted: caches, and the peer that just began to listen.
+const WARM_UP: u64 = 8;
+
+/// Drives a run, and has the peer say that everything has arrived.
+pub(super) async fn drive(session: &mut Session, run: Run) -> Result<Figures, FabricError> {
+    let Session { control, lanes, tcp, .. } = session;
+    control.now(run.to_string());
+    lanes.iter_mut().for_each(|lane| lane.set_polling(run.polling()));
+    let (begun, before) = (Instant::now(), Side::now());
+    let work = measure(lanes, tcp, run);
+    let limit = run.time() + control.patience;
+    let measured = tokio::select! {
+        biased;
+        measured = work => measured,
+        // The peer has nothing to say now: it has failed, or is gone.
+        message = control.next() => return Err(match message {
+            Ok(message) => control.unexpected(&message),
+            Err(error) => error,
+        }),
+        () = tokio::time::sleep(limit) => {
+            let (peer, during, limit) = (control.peer(), control.during.clone(), control.patience);
+            return Err(FabricError::Silent { peer, during, limit });
+        }
+    };
+    let (messages, latency) = match measured {
+        Ok(measured) => measured,
+        Err(error) => return Err(session.explain(error).await),
+    };
+    let mut elapsed = begun.elapsed();
+    let here = Side::since(before);
+    control.send(&Message::Stop { messages }).await?;
+    let there = match control.answer().await? {
+        Message::Done { side } => side,
+        other => return Err(control.unexpected(&other)),
+    };
+    if run.operation == Operation::Tcp {
+        // Only the peer knows when the last byte has arrived.
+        elapsed = begun.elapsed();
+    }
+    Ok(Figures {
+        messages,
+        latency,
+        rate: run.stream.then(|| rate(messages, run.size, elapsed)),
+        here,
+        there,
+    })
+}
+
+fn rate(messages: u64, size: u32, elapsed: Duration) -> Rate {
+    let per_second = messages as f64 / elapsed.as_secs_f64();
+    Rate { messages: per_second, bytes: per_second * f64::from(size) }
+}
+
+type Measured = (u64, Option<Latency>);
+
+async fn measure(lanes: &mut [Lane], tcp: &mut [TcpStream], run: Run) -> Result<Measured, Failure> {
+    match (run.operation, run.stream) {
+        (Operation::Tcp, true) => Ok((tcp::send(tcp, run).await?, None)),
+        (Operation::Tcp, false) => {
+            let (messages, latencies) = tcp::ping(&mut tcp[0], run).await?;
+            Ok((messages, Some(latencies.percentiles())))
+        }
+        (_, true) => {
+            let counts = try_join_all(lanes.iter_mut().map(|lane| stream(lane, run))).await?;
+            Ok((counts.iter().sum(), None))
+        }
+        (_, false) => {
+            let (messages, latencies) = ping(&mut lanes[0], run).await?;
+            Ok((messages, Some(latencies.percentiles())))
+        }
+    }
+}
+
+/// One message after the other, each answered by the peer or acknowledged by its device.
+async fn ping(lane: &mut Lane, run: Run) -> Result<(u64, Latencies), TransportError> {
+    let answered = matches!(run.operation, Operation::Send | Operation::WriteImm);
+    let end = Instant::now() + run.time();
+    let mut latencies = Latencies::new();
+    let mut messages = 0;
+    loop {
+        let begun = Instant::now();
+        if answered {
+            lane.post_quietly(run.operation, run.size)?;
+            lane.received().await?;
+        } else {
+            lane.post(run.operation, run.size, 1)?;
+            lane.sent().await?;
+        }
+        let now = Instant::now();
+        let took = now - begun;
+        messages += 1;
+        let over = now >= end;
+        // At least one is counted, however slow they are.
+        if messages > WARM_UP || over {
+            latencies.add(if answered { took / 2 } else { took });
+        }
+        if over {
+            return Ok((messages, latencies));
+        }
+    }
+}
+
+/// As many messages in flight as fit. Returns how many arrived.
+async fn stream(lane: &mut Lane, run: Run) -> Result<u64, TransportError> {
+    let most = (IN_FLIGHT / run.size).clamp(2, MOST_IN_FLIGHT);
+    let batch = if run.size <= SMALL { BATCH } else { 1 };
+    let end = Instant::now() + run.time();
+    let (mut posted, mut done) = (0, 0);
+    let mut first = None;
+    loop {
+        while posted - done + u64::from(batch) <= u64::from(most) && (posted == 0 || Instant::now() < end) {
+            let id = lane.post(run.operation, run.size, batch)?;
+            first.get_or_insert(id);
+            posted += u64::from(batch);
+        }
+        if posted == done {
+            return Ok(done);
+        }
+        match lane.next().await? {
+            Event::Sent(id) if Some(id) >= first => done += u64::from(batch),
+            // Of an earlier run.
+            Event::Sent(_) | Event::Received { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The program: `valkey-rdma-doctor --help`.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod interrupt;
+mod progress;
+mod run_fabric;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use valkey_rdma_client::Endpoint;
+use valkey_rdma_doctor::machine::{self, Root, Wishes};
+use valkey_rdma_doctor::{Report, Style, probe, server};
+
+use args::{Args, Command};
+use interrupt::Interrupt;
+
+/// Exit status if RDMA cannot work, or a check failed.
+const FAILED: u8 = 1;
+/// Exit status if the command line makes no sense.
+const REFUSED: u8 = 2;
+/// Exit status after Ctrl-C: 128 and the number of SIGINT.
+const INTERRUPTED: u8 = 130;
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return refuse(&error),
+    };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return complain(&format!("the runtime cannot start: {error}")),
+    };
+    let status = runtime.block_on(run(&args));
+    runtime.shutdown_background();
+    status
+}
+
+async fn run(args: &Args) -> ExitCode {
+    match &args.command {
+        Some(Command::Listen { addr, corrupt, device }) => {
+            run_fabric::listen(addr, &device.options(), *corrupt, Interrupt::listen()).await
+        }
+        Some(Command::Check(check)) => run_fabric::check(check, Interrupt::listen()).await,
+        None if !args.mesh.is_empty() => {
+            let options = args.device.options();
+            run_fabric::mesh(&args.mesh, &options, args.wait, args.json, Interrupt::listen()).await
+        }
+        None => examine(args).await,
+    }
+}
+
+/// Examines this machine, or a server.
+async fn examine(args: &Args) -> ExitCode {
+    if let Some(url) = &args.url {
+        // Not by clap, which would repeat the password.
+        let endpoint: Endpoint = match url.parse() {
+            Ok(endpoint) => endpoint,
+            Err(error) => {
+                complain(&format!("--url: {error}; see --help"));
+                return ExitCode::from(REFUSED);
+            }
+        };
+        let report = server::examine(&endpoint).await;
+        return show(&report, "server", &server::conclusion(&report, &endpoint), args.json);
+    }
+    let root = Root::of_this_machine();
+    let probes = probe::this_machine(&root, args.host.as_deref()).await;
+    let report = machine::examine(&root, &probes, Wishes { connections: args.connections });
+    show(&report, "machine", &machine::conclusion(&report), args.json)
+}
+
+/// Prints a report; its verdict is the exit status.
+fn show(report: &Report, subject: &str, conclusion: &str, json: bool) -> ExitCode {
+    let style = Style::of(&io::stdout());
+    let text = if json {
+        format!("{}\n", report.json(subject))
+    } else {
+        format!("{}{conclusion}\n", report.text(style))
+    };
+    print(&text);
+    if report.works() { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }
+}
+
+/// Prints on standard output. A reader that has seen enough, such as `head`, changes nothing about the verdict.
+fn print(text: &str) {
+    let mut out = io::stdout();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Prints the help that was asked for, or in one line why the command line is wrong.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
+    if !error.use_stderr() {
+        print(&text);
+        return ExitCode::SUCCESS;
+    }
+    // What follows is the usage, which `--help` shows too.
+    let reason = text.split("\n\n").next().unwrap_or(&text);
+    complain(&format!("{}; see --help", reason.strip_prefix("error: ").unwrap_or(reason)));
+    ExitCode::from(REFUSED)
+}
+
+/// Prints one line on standard error.
+fn complain(message: &str) -> ExitCode {
+    let style = Style::of(&io::stderr());
+    let line: Vec<&str> = message.split_whitespace().collect();
+    let _ = writeln!(io::stderr(), "{} {}", style.red("error:"), line.join(" "));
+    ExitCode::from(FAILED)
+}

@@ -1,0 +1,193 @@
+//! `listen`, `check` and `--mesh`.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::json;
+use valkey_rdma_doctor::Style;
+use valkey_rdma_doctor::fabric::{self, Found, Options, Service};
+
+use crate::args::CheckArgs;
+use crate::interrupt::Interrupt;
+use crate::progress::Bar;
+use crate::{FAILED, INTERRUPTED, REFUSED, complain, print};
+
+/// Answers checks until Ctrl-C.
+pub(crate) async fn listen(
+    addr: &str,
+    options: &Options,
+    corrupt: bool,
+    mut interrupt: Interrupt,
+) -> ExitCode {
+    let addr = match resolve(addr).await {
+        Ok(addr) => addr,
+        Err(error) => return complain(&error),
+    };
+    let service = match Service::bind(addr, options).await {
+        Ok(service) => service.corrupt(corrupt),
+        Err(error) => return complain(&error.to_string()),
+    };
+    print(&format!("ready {}\n", service.local_addr()));
+    let report = |ended: &fabric::Ended| {
+        print(&match &ended.outcome {
+            Ok(steps) => format!("{}: done, {steps} steps\n", ended.peer),
+            Err(error) => format!("{}: {error}\n", ended.peer),
+        });
+    };
+    tokio::select! {
+        Err(error) = service.run(&report) => complain(&error.to_string()),
+        () = interrupt.asked() => ExitCode::SUCCESS,
+    }
+}
+
+/// Checks the fabric to each address in turn.
+pub(crate) async fn check(args: &CheckArgs, mut interrupt: Interrupt) -> ExitCode {
+    if let Err(error) = writable(args.plot.as_deref()) {
+        complain(&error);
+        return ExitCode::from(REFUSED);
+    }
+    let options = args.options();
+    let mut works = true;
+    let mut documents = Vec::new();
+    for (number, text) in args.addrs.iter().enumerate() {
+        let addr = match resolve(text).await {
+            Ok(addr) => addr,
+            Err(error) => return complain(&error),
+        };
+        let mut found = Found::default();
+        let outcome = {
+            let bar = Bar::new();
+            let progress = |done, of, what: &str| bar.show(done, of, what);
+            tokio::select! {
+                outcome = fabric::check(addr, &options, &mut found, &progress) => Some(outcome),
+                () = interrupt.asked() => None,
+            }
+        };
+        if args.json {
+            let error = outcome.as_ref().and_then(|outcome| outcome.as_ref().err().map(ToString::to_string));
+            documents.push(json!({"peer": addr, "complete": matches!(outcome, Some(Ok(()))), "error": error, "found": found}));
+        } else {
+            if args.addrs.len() > 1 {
+                print(&format!("{}{addr}\n", if number > 0 { "\n" } else { "" }));
+            }
+            print(&fabric::table(&found, Style::of(&io::stdout())));
+        }
+        if let Some(file) = &args.plot {
+            // One file for each peer.
+            let file = if number == 0 { file.clone() } else { file.with_extension(format!("{number}.svg")) };
+            if let Err(error) = plot(&found, &file) {
+                complain(&format!("--plot {}: {error}", file.display()));
+                works = false;
+            }
+        }
+        works &= found.differences.is_empty();
+        match outcome {
+            Some(Ok(())) => {}
+            Some(Err(error)) => {
+                complain(&error.to_string());
+                works = false;
+            }
+            None => {
+                print_documents(args.json, documents, false);
+                complain("interrupted: what was measured until then is above");
+                return ExitCode::from(INTERRUPTED);
+            }
+        }
+    }
+    print_documents(args.json, documents, works);
+    if works { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }
+}
+
+fn print_documents(wanted: bool, documents: Vec<serde_json::Value>, works: bool) {
+    if wanted {
+        let document = json!({
+            "format": 1, "doctor": env!("CARGO_PKG_VERSION"), "subject": "fabric", "works": works, "checks": documents,
+        });
+        print(&format!("{document:#}\n"));
+    }
+}
+
+/// Takes part in a mesh.
+pub(crate) async fn mesh(
+    list: &[String],
+    options: &Options,
+    wait: Duration,
+    json: bool,
+    mut interrupt: Interrupt,
+) -> ExitCode {
+    let mut nodes: Vec<SocketAddr> = Vec::new();
+    for text in list {
+        match resolve(text).await {
+            Ok(addr) if nodes.contains(&addr) => {
+                complain(&format!("--mesh: {addr} is in the list twice"));
+                return ExitCode::from(REFUSED);
+            }
+            Ok(addr) => nodes.push(addr),
+            Err(error) => return complain(&error),
+        }
+    }
+    if nodes.len() < 2 {
+        complain("--mesh: give at least two addresses, separated by commas");
+        return ExitCode::from(REFUSED);
+    }
+    let outcome = {
+        let bar = Bar::new();
+        let progress = |done, of, what: &str| bar.show(done, of, what);
+        tokio::select! {
+            outcome = fabric::mesh(&nodes, options, wait, &progress) => Some(outcome),
+            () = interrupt.asked() => None,
+        }
+    };
+    match outcome {
+        None => {
+            complain("interrupted: the other machines report this one as missing");
+            ExitCode::from(INTERRUPTED)
+        }
+        Some(Err(error)) => complain(&error.to_string()),
+        Some(Ok(matrix)) => {
+            let works = matrix.works();
+            if json {
+                let document = json!({
+                    "format": 1, "doctor": env!("CARGO_PKG_VERSION"), "subject": "mesh", "works": works,
+                    "nodes": matrix.nodes, "links": matrix.links,
+                });
+                print(&format!("{document:#}\n"));
+            } else {
+                print(&matrix.text());
+            }
+            if works { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }
+        }
+    }
+}
+
+/// The address that a text stands for: `10.0.0.1:7000`, `[fd00::1]:7000` or `store:7000`.
+async fn resolve(text: &str) -> Result<SocketAddr, String> {
+    let found = tokio::net::lookup_host(text).await;
+    let mut found = found.map_err(|error| format!("{text:?} is not ADDRESS:PORT or NAME:PORT ({error})"))?;
+    found.next().ok_or_else(|| format!("{text:?} has no address"))
+}
+
+/// Draws what was found. If nothing was measured, no file is left.
+fn plot(found: &Found, file: &Path) -> Result<(), String> {
+    if !found.rows.is_empty() {
+        return std::fs::write(file, fabric::draw(found)?).map_err(|error| error.to_string());
+    }
+    // It was made to see that it can be written. An older picture stays.
+    if std::fs::metadata(file).is_ok_and(|file| file.len() == 0) {
+        return std::fs::remove_file(file).map_err(|error| error.to_string());
+    }
+    Ok(())
+}
+
+/// Makes sure that a plot can be written before anything is measured.
+fn writable(plot: Option<&Path>) -> Result<(), String> {
+    let Some(file) = plot else { return Ok(()) };
+    if file.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("svg")) {
+        return Err(format!("--plot draws SVG: {} must end in .svg", file.display()));
+    }
+    let opened = std::fs::OpenOptions::new().create(true).append(true).open(file);
+    opened.map(drop).map_err(|error| format!("--plot: {} cannot be written: {error}", file.display()))
+}

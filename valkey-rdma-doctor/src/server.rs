@@ -1,0 +1,179 @@
+//! A Valkey server: connects as the client does, step by step, and asks the server what it is.
+
+mod known_bugs;
+mod observed;
+mod steps;
+mod version;
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use valkey_rdma_client::{Client, Endpoint, Transport, Value};
+
+use self::steps::{Connected, Steps};
+use self::version::Version;
+use crate::probe::chain;
+use crate::report::{Finding, Report, Section};
+
+/// How long the server may take to answer a question, once it has admitted the client.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Connects to a server step by step, and reports each step with the time it took.
+pub async fn examine(endpoint: &Endpoint) -> Report {
+    let mut report = Report::default();
+    let mut steps = Steps::new(endpoint);
+    let limit = endpoint.timeout();
+    let connected = match timeout(limit, steps.connect(endpoint)).await {
+        Ok(connected) => connected,
+        Err(_) => {
+            steps.give_up(limit);
+            None
+        }
+    };
+    let rdma_failed = connected.is_none() && endpoint.transport() != Transport::Tcp;
+    report.push(steps.section);
+    if let Some(connected) = connected {
+        describe(&connected, &mut report).await;
+        let _ = timeout(PATIENCE, connected.client.close()).await;
+    }
+    if rdma_failed && endpoint.transport() == Transport::Rdma {
+        report.push(ask_over_tcp(endpoint).await);
+    }
+    report
+}
+
+/// The last line of a report on a server.
+pub fn conclusion(report: &Report, endpoint: &Endpoint) -> String {
+    let transport = endpoint.transport();
+    match report.works() {
+        true => format!("{endpoint} answers over {transport}."),
+        false => format!("{endpoint} cannot be used over {transport}."),
+    }
+}
+
+/// What a connected server says of itself.
+async fn describe(connected: &Connected, report: &mut Report) {
+    let mut section = Section::new("valkey");
+    let info = server_info(&connected.client).await;
+    let version = match &info {
+        Ok(info) => {
+            let version = Version::of_info(info);
+            section.push(version_finding(info, version));
+            version
+        }
+        Err(error) => {
+            section.push(Finding::note("version", format!("INFO server failed: {error}")));
+            None
+        }
+    };
+    section.findings.extend(connected.windows());
+    if let Ok(info) = &info {
+        section.push(listener_finding(info));
+    }
+    report.push(section);
+    if let Some(version) = version {
+        report.push(known_bugs::section(version));
+    }
+}
+
+async fn server_info(client: &Client) -> Result<String, String> {
+    match timeout(PATIENCE, client.command(["INFO", "server"])).await {
+        Ok(Ok(value)) => text_of(value).ok_or_else(|| "its reply is not a text".to_owned()),
+        Ok(Err(error)) => Err(chain(&error)),
+        Err(_) => Err(format!("no reply within {PATIENCE:?}")),
+    }
+}
+
+fn text_of(value: Value) -> Option<String> {
+    value.as_bytes().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+}
+
+/// The value of a field of INFO.
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':'))
+}
+
+fn version_finding(info: &str, version: Option<Version>) -> Finding {
+    match version {
+        Some(version) => {
+            let mode = field(info, "server_mode").map(|mode| format!(", {mode}")).unwrap_or_default();
+            Finding::ok("version", format!("Valkey {version}{mode}"))
+        }
+        None => {
+            let redis = field(info, "redis_version").map(|version| format!(" (Redis {version})"));
+            let value = format!("not a Valkey{}: RDMA is Valkey's", redis.unwrap_or_default());
+            Finding::warning("version", value)
+        }
+    }
+}
+
+/// Whether the server listens on RDMA, by its own words: lines such as `listener1:name=rdma,bind=10.0.0.1,port=6379`.
+fn listener_finding(info: &str) -> Finding {
+    let listeners = || {
+        let lines = info.lines().filter(|line| line.starts_with("listener"));
+        lines.filter_map(|line| line.trim_end().split_once(':').map(|(_, value)| value))
+    };
+    let rdma: Vec<&str> = listeners().filter(|listener| listener.starts_with("name=rdma")).collect();
+    if !rdma.is_empty() {
+        return Finding::ok("rdma listener", rdma.join("; "));
+    }
+    if listeners().next().is_none() {
+        return Finding::note(
+            "rdma listener",
+            "INFO server names no listeners: older than Valkey 8, or not Valkey",
+        );
+    }
+    Finding::warning("rdma listener", "INFO server names none")
+        .remedy(START)
+        .remedy("`--rdma-bind ADDRESS --rdma-port 6379`, where ADDRESS is of one of its RDMA devices")
+}
+
+const START: &str = "start the server with RDMA: built in (`make BUILD_RDMA=yes`), or `--loadmodule /ABSOLUTE/PATH/valkey-rdma.so`;";
+
+/// After RDMA has failed: whether the server is there at all.
+async fn ask_over_tcp(endpoint: &Endpoint) -> Section {
+    let mut section = Section::new("over tcp instead");
+    let mut tcp = Endpoint::new(Transport::Tcp, endpoint.host(), endpoint.port());
+    tcp.set_timeout(endpoint.timeout().min(PATIENCE)).set_protocol(endpoint.protocol());
+    if let Some(password) = endpoint.password() {
+        tcp.set_login(endpoint.user().unwrap_or("default"), password);
+    }
+    match Client::connect(&tcp).await {
+        Ok(client) => {
+            section.push(Finding::note("answers", "yes, at the same host and port"));
+            if let Ok(info) = server_info(&client).await {
+                section.push(version_finding(&info, Version::of_info(&info)));
+                section.push(listener_finding(&info));
+            }
+            let _ = timeout(PATIENCE, client.close()).await;
+        }
+        Err(error) => section.push(
+            Finding::note("answers", format!("no: {error}"))
+                .remedy("is the server running, and is this its host and port?"),
+        ),
+    }
+    section
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::Verdict;
+
+    #[test]
+    fn an_rdma_listener_is_found_in_info() {
+        let info = "# Server\r\nvalkey_version:9.1.2\r\nserver_mode:standalone\r\nlistener0:name=tcp,bind=*,port=6379\r\n";
+        assert_eq!(listener_finding(info).verdict, Verdict::Warning);
+        let with = format!("{info}listener1:name=rdma,bind=10.0.0.1,port=6379\r\n");
+        assert_eq!(
+            listener_finding(&with),
+            Finding::ok("rdma listener", "name=rdma,bind=10.0.0.1,port=6379")
+        );
+        assert_eq!(
+            version_finding(info, Version::of_info(info)),
+            Finding::ok("version", "Valkey 9.1.2, standalone")
+        );
+        assert_eq!(listener_finding("redis_version:6.2.0\r\n").verdict, Verdict::Note);
+        assert_eq!(version_finding("redis_version:6.2.0\r\n", None).verdict, Verdict::Warning);
+    }
+}

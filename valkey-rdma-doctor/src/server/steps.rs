@@ -1,0 +1,222 @@
+//! The steps of a connect, each with its time: resolve, route, connect, register, hello.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+use valkey_rdma_client::{Client, Endpoint, Transport};
+use valkey_rdma_transport::{Config, DeviceKind, Info, Stream, TransportError, device};
+
+use super::observed::Observed;
+use crate::probe::chain;
+use crate::report::{Finding, Section};
+
+/// The steps that were taken, and what came of each.
+pub(super) struct Steps {
+    pub(super) section: Section,
+    /// The step in progress, and since when.
+    current: (&'static str, Instant),
+}
+
+/// A client that is logged in.
+pub(super) struct Connected {
+    pub(super) client: Client,
+    /// Of an RDMA or emulated connection.
+    info: Option<Info>,
+}
+
+impl Steps {
+    pub(super) fn new(endpoint: &Endpoint) -> Self {
+        let section = Section::about("server", endpoint.to_string());
+        Self { section, current: ("resolve", Instant::now()) }
+    }
+
+    fn begin(&mut self, step: &'static str) {
+        self.current = (step, Instant::now());
+    }
+
+    /// The current step has worked.
+    fn done(&mut self, value: impl AsRef<str>) {
+        self.done_at(Instant::now(), value);
+    }
+
+    fn done_at(&mut self, end: Instant, value: impl AsRef<str>) {
+        let (step, begun) = self.current;
+        let took = end.saturating_duration_since(begun);
+        let value = value.as_ref();
+        let space = if value.is_empty() { "" } else { " " };
+        self.section.push(Finding::ok(step, format!("{value}{space}in {}", ms(took))));
+    }
+
+    /// The current step has failed.
+    fn failed(&mut self, error: &str, remedies: &[&str]) {
+        let (step, begun) = self.current;
+        let finding = Finding::problem(step, format!("after {}: {error}", ms(begun.elapsed())));
+        self.section.push(remedies.iter().fold(finding, |finding, step| finding.remedy(*step)));
+    }
+
+    /// The time for all steps is over.
+    pub(super) fn give_up(&mut self, limit: Duration) {
+        let remedies = match self.current.0 {
+            "resolve" => ["the name server does not answer: /etc/resolv.conf; or give the host's address"],
+            "hello" | "register" => {
+                ["the peer accepted and does not answer: is it a Valkey server, and not stopped?"]
+            }
+            _ => [
+                "check host, port, firewall (RoCE v2 is UDP port 4791) and that the server runs; or raise `timeout=`",
+            ],
+        };
+        self.failed(&format!("no answer within the {} of `timeout=`", ms(limit)), &remedies);
+    }
+
+    /// Takes all steps. `None`: one has failed.
+    pub(super) async fn connect(&mut self, endpoint: &Endpoint) -> Option<Connected> {
+        let addresses = self.resolve(endpoint).await?;
+        let mut left = addresses.len();
+        for address in addresses {
+            left -= 1;
+            let before = self.section.findings.len();
+            let connected = match endpoint.transport() {
+                Transport::Tcp => self.over_tcp(endpoint, address).await,
+                Transport::Rdma => self.over_device(endpoint, address, DeviceKind::Verbs).await,
+                _ => self.over_device(endpoint, address, DeviceKind::Emulated).await,
+            };
+            if connected.is_some() {
+                return connected;
+            }
+            if left > 0 {
+                // As the client does: the next address may work.
+                let tried = self.section.findings.drain(before..).map(Finding::at_most_a_warning);
+                let tried: Vec<Finding> = tried.collect();
+                self.section.findings.extend(tried);
+            }
+        }
+        None
+    }
+
+    async fn resolve(&mut self, endpoint: &Endpoint) -> Option<Vec<SocketAddr>> {
+        if let Ok(address) = endpoint.host().parse::<IpAddr>() {
+            return Some(vec![SocketAddr::new(address, endpoint.port())]);
+        }
+        match tokio::net::lookup_host((endpoint.host(), endpoint.port())).await {
+            Ok(found) => {
+                let addresses: Vec<SocketAddr> = found.collect();
+                let texts: Vec<String> = addresses.iter().map(|address| address.ip().to_string()).collect();
+                self.done(texts.join(", "));
+                Some(addresses)
+            }
+            Err(error) => {
+                self.failed(
+                    &chain(&error),
+                    &["check the name: `getent hosts NAME`; or give the host's address"],
+                );
+                None
+            }
+        }
+    }
+
+    async fn over_tcp(&mut self, endpoint: &Endpoint, address: SocketAddr) -> Option<Connected> {
+        self.begin("connect");
+        let stream = match TcpStream::connect(address).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                let text = format!("{address}: {}", chain(&error));
+                self.failed(&text, &["is the server running, and is this its host and port?"]);
+                return None;
+            }
+        };
+        // Without it the login would wait for an acknowledgement; it fails only on a closed socket.
+        let _ = stream.set_nodelay(true);
+        self.done(address.to_string());
+        let client = self.hello(stream, endpoint).await?;
+        Some(Connected { client, info: None })
+    }
+
+    async fn over_device(
+        &mut self,
+        endpoint: &Endpoint,
+        address: SocketAddr,
+        kind: DeviceKind,
+    ) -> Option<Connected> {
+        self.begin("route");
+        let mut config: Config = endpoint.transport_config();
+        config.connect_timeout(endpoint.timeout());
+        let device = match device::open(kind, address, &config.device_options()).await {
+            Ok(device) => device,
+            Err(error) => {
+                self.failed(&chain(&error), &["run `valkey-rdma-doctor` here: it examines this machine"]);
+                return None;
+            }
+        };
+        let over = device.device();
+        let mtu = over.mtu.map(|mtu| format!(", MTU {mtu}")).unwrap_or_default();
+        self.done(format!("{address} from {} over {}{mtu},", device.local_addr().ip(), over.name));
+
+        self.begin("connect");
+        let established = Arc::new(OnceLock::new());
+        let observed = Box::new(Observed::new(device, established.clone()));
+        let stream = Stream::connect_over(observed, &config).await;
+        if let Some(&at) = established.get() {
+            self.done_at(at, "");
+            self.current = ("register", at);
+        }
+        let stream = match stream {
+            Ok(stream) => stream,
+            Err(error) => {
+                self.failed(&chain(&error), remedies(&error));
+                return None;
+            }
+        };
+        let info = stream.info();
+        self.done(format!("the server offers a window of {} bytes", info.peer_window));
+        let client = self.hello(stream, endpoint).await?;
+        Some(Connected { client, info: Some(info) })
+    }
+
+    async fn hello<S>(&mut self, stream: S, endpoint: &Endpoint) -> Option<Client>
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    {
+        self.begin("hello");
+        match Client::from_stream(stream, endpoint).await {
+            Ok(client) => {
+                self.done(client.info().protocol.to_string());
+                Some(client)
+            }
+            Err(error) => {
+                self.failed(&chain(&error), &[]);
+                None
+            }
+        }
+    }
+}
+
+impl Connected {
+    /// The windows of the connection.
+    pub(super) fn windows(&self) -> Option<Finding> {
+        let info = self.info.as_ref()?;
+        let (ours, count, theirs) = (info.window, info.windows, info.peer_window);
+        let value = format!("{count} of {ours} bytes here, {theirs} bytes at the server");
+        Some(Finding::ok("windows", value))
+    }
+}
+
+/// What to do about an error whose own text does not say enough.
+fn remedies(error: &TransportError) -> &'static [&'static str] {
+    match error {
+        TransportError::Refused { .. } => &[
+            "start the server with `--rdma-bind ADDRESS --rdma-port PORT`, where ADDRESS is of one of its RDMA devices",
+            "(in a module build also `--loadmodule /ABSOLUTE/PATH/valkey-rdma.so`)",
+        ],
+        TransportError::Unreachable { .. } => {
+            &["on both machines: `valkey-rdma-doctor`; then `listen` on one and `check` on the other"]
+        }
+        _ => &[],
+    }
+}
+
+fn ms(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1e3)
+}

@@ -1,0 +1,85 @@
+//! `--url`: servers that answer, and servers that do not.
+
+use std::net::SocketAddr;
+
+use valkey_rdma_client::Endpoint;
+use valkey_rdma_doctor::{Report, Verdict, server};
+use valkey_rdma_mock::{Mock, Server};
+use valkey_rdma_transport::{Config, DeviceKind};
+
+fn loopback() -> SocketAddr {
+    ([127, 0, 0, 1], 0).into()
+}
+
+async fn examined(url: &str) -> Report {
+    let endpoint: Endpoint = url.parse().expect("a URL");
+    server::examine(&endpoint).await
+}
+
+/// The ids of a section's findings, with their verdicts.
+fn ids<'a>(report: &'a Report, section: &str) -> Vec<(&'a str, Verdict)> {
+    let mut sections = report.sections.iter();
+    let found =
+        sections.find(|found| found.name == section).unwrap_or_else(|| panic!("no {section} in {report:?}"));
+    found.findings.iter().map(|finding| (finding.id.as_str(), finding.verdict)).collect()
+}
+
+fn value<'a>(report: &'a Report, id: &str) -> &'a str {
+    &report.findings().find(|finding| finding.id == id).expect("a finding").value
+}
+
+#[tokio::test]
+async fn each_step_of_a_connect_has_its_line() {
+    let server = Server::builder(Mock::new()).rdma(DeviceKind::Emulated, loopback(), &Config::default());
+    let server = server.start().await.expect("a server");
+    let port = server.listening()[0].addr.port();
+    let report = examined(&format!("emulated://localhost:{port}?rx_size=65536")).await;
+    let ok = |id| (id, Verdict::Ok);
+    let steps = ["resolve", "route", "connect", "register", "hello"].map(ok);
+    let found: Vec<_> =
+        ids(&report, "server").into_iter().filter(|(_, verdict)| *verdict == Verdict::Ok).collect();
+    assert!(found.ends_with(&steps[1..]) && found[0] == steps[0], "{report:#?}");
+    assert_eq!(value(&report, "windows"), "2 of 65536 bytes here, 1048576 bytes at the server");
+    assert!(value(&report, "version").starts_with("Valkey 9.1.2"), "{report:#?}");
+    assert!(ids(&report, "known bugs").iter().any(|(_, verdict)| *verdict == Verdict::Warning));
+    assert!(report.works(), "{report:#?}");
+}
+
+#[tokio::test]
+async fn over_tcp_the_steps_of_rdma_are_left_out() {
+    let server = Server::builder(Mock::new()).tcp(loopback()).start().await.expect("a server");
+    let report = examined(&format!("valkey://{}", server.listening()[0].addr)).await;
+    assert_eq!(ids(&report, "server"), [("connect", Verdict::Ok), ("hello", Verdict::Ok)]);
+    assert!(report.works());
+}
+
+#[tokio::test]
+async fn a_wrong_password_fails_at_hello() {
+    let server = Server::builder(Mock::new().requirepass("right"));
+    let server =
+        server.rdma(DeviceKind::Emulated, loopback(), &Config::default()).start().await.expect("a server");
+    let report = examined(&format!("emulated://:wrong@{}", server.listening()[0].addr)).await;
+    assert_eq!(ids(&report, "server").last(), Some(&("hello", Verdict::Problem)), "{report:#?}");
+    assert!(value(&report, "hello").contains("check user and password"), "{report:#?}");
+    assert!(!report.works());
+}
+
+#[tokio::test]
+async fn where_nothing_listens_connect_fails() {
+    let report = examined("emulated://127.0.0.1:1?device=inprocess").await;
+    assert_eq!(ids(&report, "server").last(), Some(&("connect", Verdict::Problem)), "{report:#?}");
+}
+
+#[tokio::test]
+async fn a_name_that_does_not_resolve_fails_first() {
+    let report = examined("valkey://nowhere.invalid").await;
+    assert_eq!(ids(&report, "server"), [("resolve", Verdict::Problem)]);
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_ends_with_the_timeout() {
+    let silent = tokio::net::TcpListener::bind(loopback()).await.expect("a listener");
+    let addr = silent.local_addr().expect("an address");
+    let report = examined(&format!("valkey://{addr}?timeout=200ms")).await;
+    assert_eq!(ids(&report, "server"), [("connect", Verdict::Ok), ("hello", Verdict::Problem)]);
+}

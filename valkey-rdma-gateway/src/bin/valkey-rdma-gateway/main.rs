@@ -1,0 +1,188 @@
+//! The program `valkey-rdma-gateway`.
+
+mod top;
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tokio::runtime::{self, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{error, info};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+use valkey_rdma_gateway::{Activation, Config, Gateway, Listen, RouteConfig, Share, notify};
+
+/// Any Valkey client reaches a server over RDMA, through a local socket
+///
+/// Prints `ready <where>` for each listener. SIGHUP reads the configuration file again, without dropping connections. SIGTERM and
+/// Ctrl-C stop it after the replies to the commands it has passed on. Logs go to standard error; RUST_LOG sets the level (default: info).
+#[derive(Parser)]
+#[command(
+    name = "valkey-rdma-gateway",
+    version,
+    subcommand_negates_reqs = true,
+    args_conflicts_with_subcommands = true
+)]
+struct Options {
+    #[command(subcommand)]
+    command: Option<Command>,
+
+    /// Where local clients connect; repeatable: unix:PATH, tcp:ADDR:PORT or rdma:ADDR:PORT
+    #[arg(long, value_name = "WHERE", required_unless_present = "config")]
+    listen: Vec<Listen>,
+
+    /// The server: rdma://, valkey:// or redis://, with the options of valkey-rdma-client, such as ?fallback=tcp
+    #[arg(long, value_name = "URL", required_unless_present = "config")]
+    server: Option<String>,
+
+    /// Whether clients share connections to the server: `auto`, except those with state; `never`; `always`, which refuses commands
+    /// with state
+    #[arg(long, value_name = "auto|never|always", default_value_t = Share::Auto)]
+    share: Share,
+
+    /// Serve /metrics and /health over HTTP here
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
+
+    /// Read everything from a TOML file instead
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "server", "share", "metrics"])]
+    config: Option<PathBuf>,
+
+    /// Check the configuration and exit
+    #[arg(long)]
+    check: bool,
+
+    /// Threads that serve, 1 to 64. One is the most efficient, and serves a server with one thread
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    threads: u8,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show what a running gateway does: clients, connections, batches, latencies
+    Top {
+        /// Where the gateway listens: unix:PATH or tcp:ADDR:PORT
+        address: Listen,
+
+        /// Print one table, with averages since the start, and exit
+        #[arg(long)]
+        once: bool,
+    },
+}
+
+impl Options {
+    fn config(self) -> Result<Config, String> {
+        if let Some(path) = &self.config {
+            return Config::read(path).map_err(|error| error.to_string());
+        }
+        let server = self.server.unwrap_or_default();
+        let mut config = Config::new(RouteConfig { listen: self.listen, server, share: self.share });
+        config.metrics = self.metrics;
+        config.check().map_err(|error| error.to_string())?;
+        Ok(config)
+    }
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    if let Some(Command::Top { address, once }) = &options.command {
+        return top::run(address, *once)
+            .map_or_else(|message| fail(&message, ExitCode::FAILURE), |()| ExitCode::SUCCESS);
+    }
+    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env();
+    let filter = match filter {
+        Ok(filter) => filter,
+        Err(error) => return fail(&format!("RUST_LOG: {error}"), ExitCode::from(2)),
+    };
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    let (check, threads, path) = (options.check, options.threads, options.config.clone());
+    let config = match options.config() {
+        Ok(config) => config,
+        Err(message) => return fail(&message, ExitCode::from(2)),
+    };
+    if check {
+        say("the configuration is valid");
+        return ExitCode::SUCCESS;
+    }
+    let runtime = match runtime(threads) {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&format!("cannot start {threads} threads: {error}"), ExitCode::FAILURE),
+    };
+    match runtime.block_on(run(config, path.as_deref())) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => fail(&message, ExitCode::FAILURE),
+    }
+}
+
+fn runtime(threads: u8) -> io::Result<Runtime> {
+    match threads {
+        1 => runtime::Builder::new_current_thread().enable_all().build(),
+        _ => runtime::Builder::new_multi_thread().worker_threads(threads.into()).enable_all().build(),
+    }
+}
+
+async fn run(config: Config, path: Option<&Path>) -> Result<(), String> {
+    let describe = |error: io::Error| format!("cannot handle signals: {error}");
+    // Before `ready` is printed: a signal may come at once after it.
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(describe)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(describe)?;
+    let mut hang_up = signal(SignalKind::hangup()).map_err(describe)?;
+
+    let mut activation = Activation::from_env();
+    let started = Gateway::start(&config, &mut activation).await;
+    let mut gateway = started.map_err(|error| error.to_string())?;
+    announce(&gateway);
+    report("READY=1");
+    loop {
+        tokio::select! {
+            _ = interrupt.recv() => break,
+            _ = terminate.recv() => break,
+            _ = hang_up.recv() => {
+                let Some(path) = path else {
+                    info!("SIGHUP: there is no configuration file to read again");
+                    continue;
+                };
+                match Config::read(path) {
+                    Ok(config) => match gateway.reload(&config, &mut activation).await {
+                        Ok(()) => {
+                            info!(path = %path.display(), "configuration read again");
+                            announce(&gateway);
+                        }
+                        Err(error) => error!(%error, "the configuration has not changed"),
+                    },
+                    Err(error) => error!(%error, "the configuration has not changed"),
+                }
+            }
+            () = gateway.wait() => return Err("no listener is left".to_owned()),
+        }
+    }
+    report("STOPPING=1");
+    gateway.shutdown().await;
+    Ok(())
+}
+
+fn announce(gateway: &Gateway) {
+    for address in gateway.listening() {
+        say(&format!("ready {address}"));
+    }
+}
+
+/// Reports to systemd. Without it, nothing is sent.
+fn report(state: &str) {
+    if let Err(error) = notify(state) {
+        error!(%error, "cannot notify systemd");
+    }
+}
+
+fn say(line: &str) {
+    // Standard output may be a pipe that its reader has closed.
+    let _ = writeln!(io::stdout(), "{line}");
+}
+
+fn fail(message: &str, code: ExitCode) -> ExitCode {
+    let _ = writeln!(io::stderr(), "valkey-rdma-gateway: {message}");
+    code
+}

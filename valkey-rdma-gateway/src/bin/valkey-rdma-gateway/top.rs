@@ -1,0 +1,160 @@
+//! `valkey-rdma-gateway top`: what a running gateway does, second by second.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use valkey_rdma_gateway::Listen;
+use valkey_rdma_resp::{Decoder, Protocol, Value};
+
+/// Prints a table every second, until the gateway closes the connection. With `once`, prints the figures since the start.
+pub(super) fn run(address: &Listen, once: bool) -> Result<(), String> {
+    let failed = |error: io::Error| format!("{address}: {error}; is a gateway listening there?");
+    let mut connection: Box<dyn Connection> = match address {
+        Listen::Unix(path) => Box::new(UnixStream::connect(path).map_err(failed)?),
+        Listen::Tcp(addr) => Box::new(TcpStream::connect(addr).map_err(failed)?),
+        other => return Err(format!("{other}: top connects to unix:PATH or tcp:ADDR:PORT")),
+    };
+    let mut before = Sample::default();
+    loop {
+        let sample = Sample::take(&mut *connection).map_err(failed)?;
+        let table = sample.table(&before);
+        // Clears the screen; a file or pipe gets the table alone.
+        let clear = if once { "" } else { "\x1b[H\x1b[2J" };
+        write!(io::stdout(), "{clear}{table}").and_then(|()| io::stdout().flush()).map_err(failed)?;
+        if once {
+            return Ok(());
+        }
+        before = sample;
+        sleep(Duration::from_secs(1));
+    }
+}
+
+trait Connection: Read + Write {}
+impl<S: Read + Write> Connection for S {}
+
+/// The figures at one moment.
+#[derive(Default)]
+struct Sample {
+    at: Option<Instant>,
+    info: HashMap<String, String>,
+    clients: Vec<HashMap<String, String>>,
+}
+
+impl Sample {
+    fn take(connection: &mut dyn Connection) -> io::Result<Self> {
+        connection.write_all(b"INFO gateway\r\nCLIENT LIST\r\n")?;
+        let mut decoder = Decoder::new(Protocol::Resp2);
+        let mut texts = Vec::new();
+        while texts.len() < 2 {
+            match decoder.next().map_err(io::Error::other)? {
+                Some(Value::Error(error)) => return Err(io::Error::other(error)),
+                Some(value) => texts.push(value.as_str().unwrap_or_default().to_owned()),
+                None => {
+                    let mut buffer = [0; 16 * 1024];
+                    let len = connection.read(&mut buffer)?;
+                    if len == 0 {
+                        return Err(io::ErrorKind::UnexpectedEof.into());
+                    }
+                    decoder.room().extend_from_slice(&buffer[..len]);
+                }
+            }
+        }
+        let info = pairs(texts[0].lines(), ':');
+        let clients = texts[1].lines().map(|line| pairs(line.split(' '), '=')).collect();
+        Ok(Self { at: Some(Instant::now()), info, clients })
+    }
+
+    fn text(&self, name: &str) -> &str {
+        self.info.get(&format!("gateway_{name}")).map_or("?", String::as_str)
+    }
+
+    fn number(&self, name: &str) -> f64 {
+        self.text(name).parse().unwrap_or(0.0)
+    }
+
+    fn table(&self, before: &Self) -> String {
+        let since = match (self.at, before.at) {
+            (Some(now), Some(then)) => now.saturating_duration_since(then).as_secs_f64(),
+            _ => self.number("uptime_in_seconds"),
+        };
+        let per_second = |now: f64, then: f64| (now - then).max(0.0) / since.max(0.001);
+        let rate = |name: &str| per_second(self.number(name), before.number(name));
+        let mut table = String::new();
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            table,
+            "valkey-rdma-gateway {}, to {}, share={}, up {} s",
+            self.text("version"),
+            self.text("server"),
+            self.text("share"),
+            self.text("uptime_in_seconds")
+        );
+        let _ = writeln!(
+            table,
+            "{} clients, {} bytes unread; {} of {} connections",
+            self.text("clients"),
+            self.text("unread_bytes"),
+            self.text("connections"),
+            self.text("connections_limit")
+        );
+        let batches = rate("batches");
+        let _ = writeln!(
+            table,
+            "commands/s: {:.0} shared in {batches:.0} batches (of {:.1}), {:.0} private, {:.0} answered here",
+            rate("commands_shared"),
+            rate("commands_shared") / batches.max(0.001),
+            rate("commands_private"),
+            rate("commands_local")
+        );
+        for (part, what) in [("request", "to the server"), ("reply", "to the client"), ("server", "and back")]
+        {
+            let [half, most] = ["p50", "p99"].map(|quantile| self.text(&format!("{part}_{quantile}_us")));
+            let _ = writeln!(table, "{what:>14}: median {half} us, 99 % {most} us");
+        }
+        for number in 0.. {
+            let Some(line) = self.info.get(&format!("gateway_shared_{number}")) else { break };
+            let _ = writeln!(table, "shared {line}");
+        }
+        let _ = writeln!(
+            table,
+            "\n{:>8} {:>11} {:>6} {:>4} {:<12} {:<16} from",
+            "client", "commands/s", "idle s", "db", "name", "user"
+        );
+        let commands = |client: &HashMap<String, String>| -> f64 {
+            client.get("tot-cmds").and_then(|text| text.parse().ok()).unwrap_or(0.0)
+        };
+        let mut busiest: Vec<_> = self
+            .clients
+            .iter()
+            .map(|client| {
+                let then = before
+                    .clients
+                    .iter()
+                    .find(|known| known.get("id") == client.get("id"))
+                    .map_or(0.0, commands);
+                (per_second(commands(client), then), client)
+            })
+            .collect();
+        busiest.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        for (rate, client) in busiest.iter().take(MOST) {
+            let field = |name: &str| client.get(name).map_or("", String::as_str);
+            let [id, idle, db, name, user, addr] = ["id", "idle", "db", "name", "user", "addr"].map(field);
+            let _ = writeln!(table, "{id:>8} {rate:>11.0} {idle:>6} {db:>4} {name:<12} {user:<16} {addr}");
+        }
+        table
+    }
+}
+
+/// Names and values of words such as `name=value`.
+fn pairs<'a>(words: impl Iterator<Item = &'a str>, separator: char) -> HashMap<String, String> {
+    let pairs = words.filter_map(|word| word.split_once(separator));
+    pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+/// Clients shown.
+const MOST: usize = 20;

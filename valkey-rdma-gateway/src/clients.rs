@@ -1,0 +1,206 @@
+//! [`Clients`]: the local clients there are, for CLIENT LIST, CLIENT KILL and limits.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
+
+use valkey_rdma_resp::{Protocol, words};
+
+use crate::inbox::{End, Inbox, lock};
+
+/// All local clients, by number.
+#[derive(Default)]
+pub(crate) struct Clients {
+    known: Mutex<BTreeMap<u64, Arc<Client>>>,
+    last: AtomicU64,
+}
+
+/// What is known of a local client from outside of its task.
+pub(crate) struct Client {
+    pub(crate) id: u64,
+    /// URL of its server.
+    pub(crate) server: Arc<str>,
+    pub(crate) peer: String,
+    pub(crate) local: String,
+    pub(crate) since: Instant,
+    pub(crate) inbox: Arc<Inbox>,
+    /// The server's number of its private connection; 0 without one.
+    pub(crate) upstream_id: AtomicU64,
+    /// Invalidations for another client may arrive on its private connection.
+    redirected_to: AtomicBool,
+    pub(crate) commands: AtomicU64,
+    /// When its last command came, in milliseconds since `since`.
+    active: AtomicU64,
+    subscribed: AtomicBool,
+    blocked: AtomicBool,
+    /// The name of its last command, in lower case.
+    last_command: Mutex<String>,
+    details: Mutex<Details>,
+}
+
+/// What a client says about itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Details {
+    pub(crate) name: String,
+    pub(crate) lib_name: String,
+    pub(crate) lib_ver: String,
+    pub(crate) user: String,
+    pub(crate) database: u32,
+    pub(crate) protocol: Protocol,
+}
+
+/// Removes a client from the list when it is dropped.
+pub(crate) struct Registered {
+    clients: Arc<Clients>,
+    client: Arc<Client>,
+}
+
+impl Clients {
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.known).len()
+    }
+
+    /// The clients in the order of their numbers.
+    pub(crate) fn all(&self) -> Vec<Arc<Client>> {
+        lock(&self.known).values().cloned().collect()
+    }
+
+    pub(crate) fn get(&self, id: u64) -> Option<Arc<Client>> {
+        lock(&self.known).get(&id).cloned()
+    }
+}
+
+impl Registered {
+    /// Lists a new client. Its unread replies are counted in `unread` too.
+    pub(crate) fn new(
+        clients: Arc<Clients>,
+        unread: Arc<AtomicUsize>,
+        server: Arc<str>,
+        peer: String,
+        local: String,
+        details: Details,
+    ) -> Self {
+        let id = clients.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let client = Arc::new(Client {
+            id,
+            server,
+            peer,
+            local,
+            since: Instant::now(),
+            inbox: Arc::new(Inbox::new(unread)),
+            upstream_id: AtomicU64::new(0),
+            redirected_to: AtomicBool::new(false),
+            commands: AtomicU64::new(0),
+            active: AtomicU64::new(0),
+            subscribed: AtomicBool::new(false),
+            blocked: AtomicBool::new(false),
+            last_command: Mutex::default(),
+            details: Mutex::new(details),
+        });
+        lock(&clients.known).insert(id, client.clone());
+        Self { clients, client }
+    }
+}
+
+impl std::ops::Deref for Registered {
+    type Target = Arc<Client>;
+
+    fn deref(&self) -> &Arc<Client> {
+        &self.client
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        lock(&self.clients.known).remove(&self.client.id);
+        self.client.inbox.end(End::Gone);
+    }
+}
+
+impl Client {
+    pub(crate) fn details(&self) -> MutexGuard<'_, Details> {
+        lock(&self.details)
+    }
+
+    /// Counts commands, of which the last is given, or the first part of it.
+    pub(crate) fn count(&self, commands: u32, last: &[u8], now: Instant) {
+        let name = words(last).next().filter(|name| name.len() <= LONGEST_NAME && name.is_ascii());
+        let mut last_command = lock(&self.last_command);
+        last_command.clear();
+        // A name from a client is shown as one word.
+        let shown = name.unwrap_or_default().iter().filter(|byte| byte.is_ascii_graphic());
+        last_command.extend(shown.map(|byte| char::from(byte.to_ascii_lowercase())));
+        drop(last_command);
+        self.commands.fetch_add(commands.into(), Ordering::Relaxed);
+        let age = now.saturating_duration_since(self.since).as_millis();
+        self.active.store(u64::try_from(age).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// The server's number of the private connection, to which invalidations for another client will be sent; 0 without one.
+    pub(crate) fn redirect_target(&self) -> u64 {
+        // Before the number is read: the task of the client looks at this after it has removed the number.
+        self.redirected_to.store(true, Ordering::SeqCst);
+        self.upstream_id.load(Ordering::SeqCst)
+    }
+
+    /// Removes the number of the private connection. `true` if the connection must not have another client.
+    pub(crate) fn leave_upstream(&self) -> bool {
+        self.upstream_id.store(0, Ordering::SeqCst);
+        self.redirected_to.swap(false, Ordering::SeqCst)
+    }
+
+    pub(crate) fn set_subscribed(&self, subscribed: bool) {
+        self.subscribed.store(subscribed, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_blocked(&self, blocked: bool) {
+        self.blocked.store(blocked, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_subscribed(&self) -> bool {
+        self.subscribed.load(Ordering::Relaxed)
+    }
+
+    /// A line of CLIENT LIST, in Valkey's form.
+    pub(crate) fn line(&self) -> String {
+        let details = self.details();
+        let age = self.since.elapsed();
+        let idle = age.as_millis().saturating_sub(self.active.load(Ordering::Relaxed).into()) / 1000;
+        let subscribed = u8::from(self.is_subscribed());
+        let flags = match (self.is_subscribed(), self.blocked.load(Ordering::Relaxed)) {
+            (true, _) => "P",
+            (false, true) => "b",
+            (false, false) => "N",
+        };
+        let mut line = format!("id={} addr={} laddr={} fd=0 ", self.id, self.peer, self.local);
+        // Writing to a String cannot fail.
+        let _ = write!(
+            line,
+            "name={} age={} idle={idle} flags={flags} capa= db={} sub={subscribed} psub=0 ssub=0 multi=-1 watch=0 {UNKNOWN} ",
+            details.name,
+            age.as_secs(),
+            details.database
+        );
+        let _ = write!(
+            line,
+            "user={} redir=-1 resp={} lib-name={} lib-ver={} tot-cmds={} upstream-id={} cmd={}",
+            details.user,
+            details.protocol.version(),
+            details.lib_name,
+            details.lib_ver,
+            self.commands.load(Ordering::Relaxed),
+            self.upstream_id.load(Ordering::Relaxed),
+            lock(&self.last_command)
+        );
+        line
+    }
+}
+
+/// Longer than the name of any command.
+const LONGEST_NAME: usize = 32;
+
+/// Fields of CLIENT LIST that programs look for, and that mean nothing here.
+const UNKNOWN: &str =
+    "qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r";

@@ -1,0 +1,166 @@
+//! [`Config`]: what a gateway listens to and connects to; from the command line or a file.
+
+use std::fmt;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::error::GatewayError;
+use crate::limits::Limits;
+use crate::listen::Listen;
+use crate::metrics::Metrics;
+use crate::route::Share;
+use crate::server::Server;
+
+/// The configuration of a gateway. As a file:
+///
+/// ```toml
+/// metrics = "127.0.0.1:9121"
+///
+/// [limits]
+/// clients = 5000
+///
+/// [[route]]
+/// listen = ["unix:/run/valkey-rdma-gateway/valkey.sock", "tcp:127.0.0.1:6379"]
+/// server = "rdma://10.0.0.7:6379?fallback=tcp"
+/// share = "auto"
+/// ```
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Config {
+    /// Listeners, and the server behind them.
+    #[serde(rename = "route")]
+    pub routes: Vec<RouteConfig>,
+    /// Where to serve `/metrics` and `/health` over HTTP.
+    #[serde(default)]
+    pub metrics: Option<SocketAddr>,
+    /// Limits.
+    #[serde(default)]
+    pub limits: Limits,
+}
+
+/// Listeners, and the server behind them.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouteConfig {
+    /// Where local clients connect.
+    pub listen: Vec<Listen>,
+    /// URL of the server.
+    pub server: String,
+    /// Whether clients share connections.
+    #[serde(default)]
+    pub share: Share,
+}
+
+/// Without the login in the URL.
+impl fmt::Debug for RouteConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let server = self.server.rsplit('@').next().unwrap_or_default();
+        let mut shown = f.debug_struct("RouteConfig");
+        shown.field("listen", &self.listen).field("server", &server).field("share", &self.share).finish()
+    }
+}
+
+impl Config {
+    /// A configuration with one route and default limits.
+    #[must_use]
+    pub fn new(route: RouteConfig) -> Self {
+        Self { routes: vec![route], metrics: None, limits: Limits::default() }
+    }
+
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// [`GatewayError::Read`], or what [`parse`](Self::parse) returns.
+    pub fn read(path: &Path) -> Result<Self, GatewayError> {
+        let text = fs::read_to_string(path);
+        Self::parse(&text.map_err(|source| GatewayError::Read { path: path.to_owned(), source })?)
+    }
+
+    /// Parses and checks the text of a file.
+    ///
+    /// # Errors
+    /// [`GatewayError::Config`] with the place, or what [`check`](Self::check) returns.
+    pub fn parse(text: &str) -> Result<Self, GatewayError> {
+        let config: Self = toml::from_str(text).map_err(|error| {
+            // Not the line itself, nor a value that may be a URL: there may be a password in it.
+            let message = Some(error.message()).filter(|message| !message.contains('@'));
+            let message = message.unwrap_or("a value is not of the kind that is expected here");
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            GatewayError::Config(format!("line {}: {message}", before.matches('\n').count() + 1))
+        })?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Checks everything that can be checked without listening or connecting.
+    ///
+    /// # Errors
+    /// [`GatewayError::Config`] or [`GatewayError::Server`] with what is wrong.
+    pub fn check(&self) -> Result<(), GatewayError> {
+        self.limits.check().map_err(GatewayError::Config)?;
+        let mut seen: Vec<&Listen> = Vec::new();
+        for route in &self.routes {
+            Server::new(&route.server, &self.limits, Metrics::default().into())?;
+            for listen in &route.listen {
+                let any_port = matches!(listen, Listen::Tcp(addr) | Listen::Rdma(addr) | Listen::Emulated(addr) if addr.port() == 0);
+                if seen.contains(&listen) && !any_port {
+                    return Err(GatewayError::Config(format!("{listen} is there twice")));
+                }
+                seen.push(listen);
+            }
+        }
+        if seen.is_empty() {
+            return Err(GatewayError::Config("it needs a [[route]] with an address to listen on".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read() {
+        let text = r#"
+            metrics = "127.0.0.1:9121"
+            [limits]
+            clients = 7
+            [[route]]
+            listen = ["unix:/run/v.sock", "tcp:127.0.0.1:6379"]
+            server = "valkey://10.0.0.7"
+            [[route]]
+            listen = ["tcp:127.0.0.1:6380"]
+            server = "redis://10.0.0.8"
+            share = "never"
+        "#;
+        let config = Config::parse(text).unwrap();
+        assert_eq!((config.limits.clients, config.limits.upstreams), (7, 256));
+        assert_eq!((config.routes[0].listen.len(), config.routes[1].share), (2, Share::Never));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let route = |rest: &str| format!("[[route]]\nlisten = [\"tcp:127.0.0.1:1\"]\n{rest}");
+        for (text, part) in [
+            ("", "missing field `route`"),
+            ("route = []", "needs a [[route]]"),
+            (&route("server = \"http://x\""), "http://x"),
+            (&route("server = \"valkey://x\"\nsahre = \"auto\""), "sahre"),
+            (&route("server = \"valkey://x\"\nshare = \"some\""), "some"),
+            (&route("server = \"valkey://x\"\n[limits]\ncommand_bytes = 1"), "1024 to 16777216"),
+            (&[route("server = \"valkey://x\"\n"), route("server = \"valkey://x\"")].concat(), "twice"),
+            (&route("server = \"valkey://user:secret@x:99999\""), "server \"x:99999\""),
+            (&route("server = \"valkey://user:secret@x"), "line 3: "),
+            ("[[route]]\nlisten = \"valkey://user:secret@x\"", "line 2: a value is not of the kind"),
+        ] {
+            let error = Config::parse(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{part} in: {error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! [`Core`]: what all clients and connections of a gateway share.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::clients::Clients;
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+
+pub(crate) struct Core {
+    limits: RwLock<Arc<Limits>>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) clients: Arc<Clients>,
+    /// Bytes of replies that all clients together have not read.
+    pub(crate) unread: Arc<AtomicUsize>,
+    /// Bytes of commands that wait for their replies on shared connections.
+    pub(crate) queued: Arc<AtomicUsize>,
+}
+
+impl Core {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self {
+            limits: RwLock::new(Arc::new(limits)),
+            metrics: Arc::default(),
+            clients: Arc::default(),
+            unread: Arc::default(),
+            queued: Arc::default(),
+        }
+    }
+
+    pub(crate) fn limits(&self) -> Arc<Limits> {
+        self.limits.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_limits(&self, limits: Limits) {
+        *self.limits.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(limits);
+    }
+}

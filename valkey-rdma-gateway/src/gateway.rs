@@ -1,0 +1,255 @@
+//! [`Gateway`]: listeners, their clients, and the connections to servers.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{error, info, warn};
+
+use crate::activation::Activation;
+use crate::config::Config;
+use crate::core::Core;
+use crate::error::GatewayError;
+use crate::http;
+use crate::inbox::End;
+use crate::listen::{Bound, Listen};
+use crate::local_stream::Accepted;
+use crate::pipe;
+use crate::pool::Pool;
+use crate::route::{Route, Share};
+use crate::session::Session;
+
+/// A running gateway. Dropping it closes its listeners and clients at once.
+///
+/// ```no_run
+/// use valkey_rdma_gateway::{Activation, Config, Gateway};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = Config::read("gateway.toml".as_ref())?;
+/// let gateway = Gateway::start(&config, &mut Activation::from_env()).await?;
+/// tokio::signal::ctrl_c().await?;
+/// gateway.shutdown().await;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Gateway {
+    core: Arc<Core>,
+    listeners: Vec<Running>,
+    accepting: JoinSet<()>,
+    sessions: TaskTracker,
+    http: Option<(SocketAddr, CancellationToken)>,
+    /// The routes of all listeners, for the figures.
+    routes: watch::Sender<Vec<Arc<Route>>>,
+}
+
+/// A listener that accepts clients.
+struct Running {
+    /// As configured, and with its real port.
+    configured: Listen,
+    address: Listen,
+    route: watch::Sender<Arc<Route>>,
+    close: CancellationToken,
+}
+
+impl Gateway {
+    /// Listens on all addresses and begins to serve. Servers need not be up.
+    ///
+    /// # Errors
+    /// [`GatewayError`] if the configuration is invalid, or one of its addresses cannot be listened on.
+    pub async fn start(config: &Config, activation: &mut Activation) -> Result<Self, GatewayError> {
+        let mut gateway = Self {
+            core: Arc::new(Core::new(config.limits.clone())),
+            listeners: Vec::new(),
+            accepting: JoinSet::new(),
+            sessions: TaskTracker::new(),
+            http: None,
+            routes: watch::Sender::new(Vec::new()),
+        };
+        gateway.reload(config, activation).await?;
+        Ok(gateway)
+    }
+
+    /// The addresses it listens on, with their real ports.
+    pub fn listening(&self) -> Vec<Listen> {
+        self.listeners.iter().map(|listener| listener.address.clone()).collect()
+    }
+
+    /// Where `/metrics` and `/health` are served.
+    pub fn metrics_addr(&self) -> Option<SocketAddr> {
+        self.http.as_ref().map(|(addr, _)| *addr)
+    }
+
+    /// Takes over another configuration. Clients keep their connections: new listeners open, listeners that are gone close, and
+    /// a changed server or share mode holds for clients that connect from now on. Limits hold at once, except those of connections to
+    /// a server, which hold for servers that are new.
+    ///
+    /// # Errors
+    /// Same errors as [`start`](Self::start). Nothing has changed then.
+    pub async fn reload(&mut self, config: &Config, activation: &mut Activation) -> Result<(), GatewayError> {
+        config.check()?;
+        let mut pools: HashMap<Arc<str>, Arc<Pool>> = HashMap::new();
+        for listener in &self.listeners {
+            let pool = listener.route.borrow().pool.clone();
+            pools.insert(pool.url.clone(), pool);
+        }
+        // All that can fail comes first.
+        let (mut planned, mut routes) = (Vec::new(), Vec::<Arc<Route>>::new());
+        for route in &config.routes {
+            let pool = match pools.get(&*route.server) {
+                Some(pool) => pool.clone(),
+                None => Arc::new(Pool::new(&route.server, self.core.clone())?),
+            };
+            pools.insert(pool.url.clone(), pool.clone());
+            let shared = Arc::new(Route { pool, share: route.share });
+            if !routes.iter().any(|known| Arc::ptr_eq(&known.pool, &shared.pool)) {
+                routes.push(shared.clone());
+            }
+            for listen in &route.listen {
+                let known = self.listeners.iter().any(|listener| listener.configured == *listen);
+                let bound = if known { None } else { Some(Bound::bind(listen, activation).await?) };
+                planned.push((listen.clone(), shared.clone(), bound));
+            }
+        }
+        let http = match config.metrics {
+            Some(addr) if self.http.as_ref().is_none_or(|(known, _)| *known != addr) => {
+                let failed = |source| GatewayError::Bind { address: addr.to_string(), source };
+                Some(TcpListener::bind(addr).await.map_err(failed)?)
+            }
+            _ => None,
+        };
+
+        self.core.set_limits(config.limits.clone());
+        self.routes.send_replace(routes);
+        self.listeners.retain(|listener| {
+            let kept = planned.iter().any(|(listen, _, _)| *listen == listener.configured);
+            if !kept {
+                info!(address = %listener.address, "not listening any more");
+                listener.close.cancel();
+            }
+            kept
+        });
+        for (configured, route, bound) in planned {
+            match bound {
+                Some(bound) => self.listen(configured, route, bound),
+                None => {
+                    let known = self.listeners.iter().find(|listener| listener.configured == configured);
+                    known.into_iter().for_each(|listener| drop(listener.route.send_replace(route.clone())));
+                }
+            }
+        }
+        if config.metrics.is_none() || http.is_some() {
+            self.http.take().into_iter().for_each(|(_, close)| close.cancel());
+        }
+        if let Some(listener) = http {
+            self.serve_http(listener);
+        }
+        Ok(())
+    }
+
+    /// Waits until it listens nowhere, because every device with a listener was removed.
+    pub async fn wait(&mut self) {
+        while self.accepting.join_next().await.is_some() {}
+    }
+
+    /// Stops: closes the listeners, lets clients have the replies to the commands that were passed on, and closes them, all within
+    /// `limits.drain_ms`.
+    pub async fn shutdown(mut self) {
+        self.listeners.iter().for_each(|listener| listener.close.cancel());
+        self.wait().await;
+        self.core.clients.all().iter().for_each(|client| client.inbox.stop());
+        self.sessions.close();
+        if timeout(self.core.limits().drain(), self.sessions.wait()).await.is_err() {
+            warn!(clients = self.core.clients.len(), "clients did not end in time and are closed");
+            self.core.clients.all().iter().for_each(|client| client.inbox.end(End::Stopped));
+        }
+    }
+
+    fn listen(&mut self, configured: Listen, route: Arc<Route>, bound: Bound) {
+        let (route, changes) = watch::channel(route);
+        let close = CancellationToken::new();
+        let address = bound.address();
+        info!(%address, server = %route.borrow().pool.server.endpoint(), "listening");
+        let (core, sessions) = (self.core.clone(), self.sessions.clone());
+        self.accepting.spawn(accept(bound, core, changes, sessions, close.clone()));
+        self.listeners.push(Running { configured, address, route, close });
+    }
+
+    fn serve_http(&mut self, listener: TcpListener) {
+        let Ok(addr) = listener.local_addr() else { return };
+        let close = CancellationToken::new();
+        let serving = http::serve(listener, self.core.clone(), self.routes.subscribe());
+        let closed = close.clone();
+        tokio::spawn(async move { closed.run_until_cancelled(serving).await });
+        self.http = Some((addr, close));
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.core.clients.all().iter().for_each(|client| client.inbox.end(End::Stopped));
+        self.http.take().into_iter().for_each(|(_, close)| close.cancel());
+    }
+}
+
+/// Accepts clients until `close`, or until the listener has ended.
+async fn accept(
+    mut bound: Bound,
+    core: Arc<Core>,
+    route: watch::Receiver<Arc<Route>>,
+    sessions: TaskTracker,
+    close: CancellationToken,
+) {
+    loop {
+        let accepted = tokio::select! {
+            () = close.cancelled() => return,
+            accepted = bound.accept() => accepted,
+        };
+        let accepted = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) if error.is_end() => {
+                error!(%error, address = %bound.address(), "the listener has ended");
+                return;
+            }
+            Err(error) => {
+                warn!(%error, address = %bound.address(), "a client was not accepted");
+                // Most likely a shortage: the next accept would fail at once.
+                sleep(PAUSE).await;
+                continue;
+            }
+        };
+        if core.clients.len() >= core.limits().clients {
+            core.metrics.refused.add(1);
+            sessions.spawn(refuse(accepted));
+            continue;
+        }
+        core.metrics.accepted.add(1);
+        let (route, core) = (route.borrow().clone(), core.clone());
+        match route.share {
+            Share::Never => sessions.spawn(pipe::run(core, route, accepted)),
+            Share::Auto | Share::Always => sessions.spawn(Session::new(core, route, accepted).run()),
+        };
+    }
+}
+
+/// Says that there are too many clients, and closes.
+async fn refuse(mut accepted: Accepted) {
+    let refusal = async {
+        // The client may be gone already.
+        let _ = accepted.stream.write_all(b"-ERR max number of clients reached\r\n").await;
+        let _ = accepted.stream.shutdown().await;
+    };
+    let _ = timeout(REFUSAL, refusal).await;
+}
+
+/// The pause after an error of a listener.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long a refusal may take.
+const REFUSAL: Duration = Duration::from_secs(1);

@@ -1,0 +1,79 @@
+//! `/metrics` and `/health` over HTTP.
+//!
+//! Two fixed documents need no HTTP library: one request per connection, its head at most 8 KiB, answered within 5 s.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{sleep, timeout};
+use tracing::debug;
+
+use crate::core::Core;
+use crate::info::prometheus;
+use crate::route::Route;
+
+/// Answers requests, until the future is dropped.
+pub(crate) async fn serve(listener: TcpListener, core: Arc<Core>, routes: watch::Receiver<Vec<Arc<Route>>>) {
+    let free = Arc::new(Semaphore::new(AT_ONCE));
+    loop {
+        let accepted = listener.accept().await;
+        // Further requests wait in the listener's queue.
+        let permit = free.clone().acquire_owned().await;
+        let (core, routes) = (core.clone(), routes.clone());
+        match accepted {
+            Ok((stream, _)) => drop(tokio::spawn(async move {
+                let _permit = permit;
+                let routes = routes.borrow().clone();
+                if !matches!(timeout(LIMIT, answer(stream, &core, &routes)).await, Ok(Ok(()))) {
+                    debug!("a request over HTTP was not answered");
+                }
+            })),
+            Err(error) => {
+                debug!(%error, "an HTTP client was not accepted");
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn answer(mut stream: TcpStream, core: &Core, routes: &[Arc<Route>]) -> io::Result<()> {
+    let mut head = Vec::new();
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        if head.len() > LONGEST || stream.read_buf(&mut head).await? == 0 {
+            return Ok(());
+        }
+    }
+    let line = String::from_utf8_lossy(&head);
+    let mut words = line.split_ascii_whitespace();
+    let (status, kind, body) = match (words.next(), words.next()) {
+        (Some("GET"), Some("/metrics")) => ("200 OK", "text/plain; version=0.0.4", prometheus(core, routes)),
+        (Some("GET"), Some("/health")) => health(routes),
+        (Some("GET"), _) => ("404 Not Found", "text/plain", "/metrics or /health\n".to_owned()),
+        _ => ("405 Method Not Allowed", "text/plain", "GET only\n".to_owned()),
+    };
+    let head = format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}", body.len());
+    stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n{body}").as_bytes()).await?;
+    stream.shutdown().await
+}
+
+/// Healthy: every shared connection that has clients is connected.
+fn health(routes: &[Arc<Route>]) -> (&'static str, &'static str, String) {
+    let shared = routes.iter().flat_map(|route| route.pool.all_shared());
+    let down: Vec<_> = shared.filter(|shared| shared.users() > 0 && shared.connection().is_none()).collect();
+    if down.is_empty() {
+        return ("200 OK", "text/plain", "ok\n".to_owned());
+    }
+    let lines = down.iter().map(|shared| format!("not connected: {}\n", shared.key)).collect();
+    ("503 Service Unavailable", "text/plain", lines)
+}
+
+/// Requests answered at once.
+const AT_ONCE: usize = 16;
+/// Longest head of a request, in bytes.
+const LONGEST: usize = 8192;
+const LIMIT: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(100);

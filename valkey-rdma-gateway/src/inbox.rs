@@ -1,0 +1,216 @@
+//! [`Inbox`]: replies on their way from a shared connection to one local client.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
+use std::time::Instant;
+
+use bytes::{Buf, Bytes};
+use valkey_rdma_resp::Output;
+
+/// Locks a mutex whose data is valid after every step, so that a panic elsewhere does not spoil it.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Registers the waker of `cx`, unless it is registered already.
+pub(crate) fn register(waker: &mut Option<Waker>, cx: &Context<'_>) {
+    if !waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+        *waker = Some(cx.waker().clone());
+    }
+}
+
+/// Replies for one client. The shared connection puts them in, the client's task takes them out.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    state: Mutex<State>,
+    /// Bytes that wait in all inboxes.
+    total: Arc<AtomicUsize>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    replies: Output,
+    /// Bytes that the client's task has taken last and may still be writing.
+    taken: usize,
+    /// Commands whose replies have not arrived.
+    outstanding: u32,
+    client: Option<Waker>,
+    /// The connection that waits until replies are taken.
+    connection: Option<Waker>,
+    end: Option<End>,
+    /// The gateway stops: the client ends when nothing is in flight.
+    stop: bool,
+    /// When the first of `replies` arrived.
+    since: Option<Instant>,
+}
+
+/// Why the gateway closes a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// CLIENT KILL.
+    Killed,
+    /// It left too many replies unread.
+    TooSlow,
+    /// The server was lost in the middle of a reply.
+    HalfReply,
+    /// The client has gone: its replies are dropped.
+    Gone,
+    /// The gateway stops, and nothing is in flight.
+    Stopped,
+}
+
+/// What a client finds in its inbox.
+pub(crate) struct Found {
+    pub(crate) outstanding: u32,
+    /// Replies wait that were not taken yet.
+    pub(crate) more: bool,
+    pub(crate) stop: bool,
+    pub(crate) end: Option<End>,
+    pub(crate) since: Option<Instant>,
+}
+
+impl State {
+    fn waiting(&self) -> usize {
+        self.replies.remaining() + self.taken
+    }
+}
+
+impl Inbox {
+    /// An empty inbox that counts its bytes in `total` too.
+    pub(crate) fn new(total: Arc<AtomicUsize>) -> Self {
+        Self { state: Mutex::default(), total }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// Bytes that wait in all inboxes.
+    pub(crate) fn total(&self) -> usize {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// Counts commands that will be answered.
+    pub(crate) fn expect(&self, replies: u32) {
+        self.state().outstanding += replies;
+    }
+
+    /// Puts bytes of replies in; `complete` replies end with them. Returns how many bytes wait now.
+    pub(crate) fn put(&self, bytes: &[u8], complete: u32, now: Instant) -> usize {
+        self.put_with(complete, now, |replies| replies.put(bytes))
+    }
+
+    /// Same, without a copy.
+    pub(crate) fn put_shared(&self, bytes: &Bytes, complete: u32, now: Instant) -> usize {
+        self.put_with(complete, now, |replies| replies.put_shared(bytes))
+    }
+
+    fn put_with(&self, complete: u32, now: Instant, put: impl FnOnce(&mut Output)) -> usize {
+        let mut state = self.state();
+        state.outstanding = state.outstanding.saturating_sub(complete);
+        if state.end.is_none() {
+            let before = state.replies.remaining();
+            put(&mut state.replies);
+            self.total.fetch_add(state.replies.remaining() - before, Ordering::Relaxed);
+            state.since.get_or_insert(now);
+        }
+        let (waiting, client) = (state.waiting(), state.client.take());
+        drop(state);
+        if let Some(client) = client {
+            client.wake();
+        }
+        waiting
+    }
+
+    /// Ends the client, unless it has ended for another reason.
+    pub(crate) fn end(&self, why: End) {
+        let mut state = self.state();
+        state.end.get_or_insert(why);
+        if why == End::Gone {
+            self.total.fetch_sub(state.waiting(), Ordering::Relaxed);
+            (state.replies, state.taken) = (Output::default(), 0);
+        }
+        let wakers = (state.client.take(), state.connection.take());
+        drop(state);
+        wakers.0.into_iter().chain(wakers.1).for_each(Waker::wake);
+    }
+
+    /// Asks the client's task to end as soon as nothing is in flight.
+    pub(crate) fn stop(&self) {
+        let mut state = self.state();
+        state.stop = true;
+        let client = state.client.take();
+        drop(state);
+        client.into_iter().for_each(Waker::wake);
+    }
+
+    /// Takes all replies if `replies` is empty, and has the client's task woken for the next.
+    pub(crate) fn poll_take(&self, cx: &Context<'_>, replies: &mut Output) -> Found {
+        let mut state = self.state();
+        let mut since = None;
+        if !replies.has_remaining() {
+            self.total.fetch_sub(state.taken, Ordering::Relaxed);
+            std::mem::swap(replies, &mut state.replies);
+            state.taken = replies.remaining();
+            since = state.since.take();
+            if let Some(connection) = state.connection.take() {
+                connection.wake();
+            }
+        }
+        register(&mut state.client, cx);
+        let more = state.replies.has_remaining();
+        Found { outstanding: state.outstanding, more, stop: state.stop, end: state.end, since }
+    }
+
+    /// Counts what was taken last as written.
+    pub(crate) fn written(&self) {
+        let mut state = self.state();
+        self.total.fetch_sub(std::mem::take(&mut state.taken), Ordering::Relaxed);
+        let connection = state.connection.take();
+        drop(state);
+        connection.into_iter().for_each(Waker::wake);
+    }
+
+    /// Bytes that wait. Has the connection's task woken when they are taken. 0 once the client has ended.
+    pub(crate) fn poll_waiting(&self, cx: &Context<'_>) -> usize {
+        let mut state = self.state();
+        if state.end.is_some() {
+            return 0;
+        }
+        register(&mut state.connection, cx);
+        state.waiting()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_are_counted_and_taken_together() {
+        let inbox = Inbox::default();
+        let cx = Context::from_waker(Waker::noop());
+        inbox.expect(3);
+        assert_eq!(inbox.put(b"+OK\r\n", 1, Instant::now()), 5);
+        assert_eq!(inbox.put_shared(&Bytes::from_static(b":1\r\n"), 1, Instant::now()), 9);
+        let mut replies = Output::default();
+        let found = inbox.poll_take(&cx, &mut replies);
+        assert_eq!((found.outstanding, replies.copy_to_bytes(9)), (1, "+OK\r\n:1\r\n".into()));
+        assert!(found.since.is_some());
+        assert_eq!(inbox.total(), 9, "taken, and perhaps not yet written");
+        inbox.written();
+        assert_eq!(inbox.total(), 0);
+    }
+
+    #[test]
+    fn a_client_that_has_gone_keeps_nothing() {
+        let inbox = Inbox::default();
+        inbox.expect(2);
+        inbox.end(End::Gone);
+        inbox.end(End::Killed);
+        assert_eq!(inbox.put(b"+OK\r\n", 1, Instant::now()), 0);
+        let found = inbox.poll_take(&Context::from_waker(Waker::noop()), &mut Output::default());
+        assert_eq!((found.outstanding, found.end, inbox.total()), (1, Some(End::Gone), 0));
+    }
+}

@@ -1,0 +1,129 @@
+//! What a gateway shows of itself: the section of INFO, and Prometheus' format.
+
+use std::fmt::Write;
+use std::sync::atomic::Ordering;
+
+use valkey_rdma_client::ConnectionInfo;
+
+use crate::core::Core;
+use crate::route::Route;
+use crate::server::one_line;
+use crate::shared::Shared;
+
+/// The section `gateway` of INFO.
+pub(crate) fn section(core: &Core, route: &Route) -> String {
+    let mut text = String::from("# Gateway\r\n");
+    let mut line = |name: &str, value: &dyn std::fmt::Display| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{name}:{value}\r\n");
+    };
+    let (connections, permitted) = route.pool.server.connections();
+    line("gateway_version", &env!("CARGO_PKG_VERSION"));
+    line("gateway_process_id", &std::process::id());
+    line("gateway_uptime_in_seconds", &core.metrics.started.elapsed().as_secs());
+    line("gateway_server", &route.pool.server.endpoint());
+    line("gateway_share", &route.share);
+    line("gateway_clients", &core.clients.len());
+    line("gateway_unread_bytes", &core.unread.load(Ordering::Relaxed));
+    line("gateway_connections", &connections);
+    line("gateway_connections_limit", &permitted);
+    for (name, _, value) in core.metrics.counters() {
+        line(&format!("gateway_{name}"), &value);
+    }
+    for (part, summary) in core.metrics.latencies() {
+        for (quantile, time) in summary.quantiles {
+            let name = format!("gateway_{part}_p{}_us", quantile * 100.0);
+            line(&name, &format_args!("{:.1}", time.as_secs_f64() * 1e6));
+        }
+    }
+    for (number, shared) in route.pool.all_shared().iter().enumerate() {
+        line(&format!("gateway_shared_{number}"), &of_shared(shared));
+    }
+    text
+}
+
+/// One line about a shared connection.
+fn of_shared(shared: &Shared) -> String {
+    let connection = shared.connection();
+    let stats =
+        connection.as_ref().and_then(|known| Some(known.monitor.as_ref()?.stats())).unwrap_or_default();
+    let described = connection.map_or("not connected".to_owned(), |known| describe(&known.info));
+    format!(
+        "{},clients={},in_flight={},commands={},batches={},wake_ups={},pinned_bytes={},{described}",
+        shared.key,
+        shared.users(),
+        shared.in_flight(),
+        shared.commands.load(Ordering::Relaxed),
+        shared.batches.load(Ordering::Relaxed),
+        stats.device.events,
+        stats.pinned_bytes,
+    )
+}
+
+/// Transport, address and device of a connection, and why it is not RDMA.
+fn describe(info: &ConnectionInfo) -> String {
+    let mut text = format!("transport={}", info.transport);
+    if let Some(peer) = info.peer {
+        let _ = write!(text, ",peer={peer}");
+    }
+    if let Some(device) = &info.device {
+        let _ = write!(text, ",device={device}");
+    }
+    if let Some(reason) = &info.fallback {
+        let _ = write!(text, ",instead of rdma: {}", one_line(reason));
+    }
+    text
+}
+
+/// Prometheus' text format.
+pub(crate) fn prometheus(core: &Core, routes: &[std::sync::Arc<Route>]) -> String {
+    let mut text = String::new();
+    let mut metric = |name: &str, kind: &str, help: &str, samples: &[(String, f64)]| {
+        let name = format!("valkey_rdma_gateway_{name}");
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for (labels, value) in samples {
+            let _ = writeln!(text, "{name}{labels} {value}");
+        }
+    };
+    let plain = |value: f64| [(String::new(), value)];
+    metric("clients", "gauge", "Local clients", &plain(core.clients.len() as f64));
+    let unread = core.unread.load(Ordering::Relaxed) as f64;
+    metric("unread_bytes", "gauge", "Bytes of replies that clients have not read", &plain(unread));
+    for (name, help, value) in core.metrics.counters() {
+        metric(&format!("{name}_total"), "counter", help, &plain(value as f64));
+    }
+    for (part, summary) in core.metrics.latencies() {
+        let name = format!("{part}_seconds");
+        let mut samples: Vec<_> = summary
+            .quantiles
+            .map(|(quantile, time)| (format!("{{quantile=\"{quantile}\"}}"), time.as_secs_f64()))
+            .into();
+        samples.push(("_sum".to_owned(), summary.sum.as_secs_f64()));
+        samples.push(("_count".to_owned(), summary.count as f64));
+        let help = match part {
+            "request" => "Time from reading a command to writing it to the server",
+            "reply" => "Time from reading a reply to writing it to the client",
+            _ => "Time from reading a command to reading its reply",
+        };
+        metric(&name, "summary", help, &samples);
+    }
+    let (mut connections, mut up, mut pinned) = (Vec::new(), Vec::new(), Vec::new());
+    for route in routes {
+        let server = route.pool.server.endpoint();
+        connections.push((format!("{{server=\"{server}\"}}"), route.pool.server.connections().0 as f64));
+        for shared in route.pool.all_shared() {
+            let key = shared.key.to_string().replace(['\\', '"'], "?");
+            let known = shared.connection();
+            let transport =
+                known.as_ref().map_or("none".to_owned(), |known| known.info.transport.to_string());
+            let labels = format!("{{server=\"{server}\",key=\"{key}\",transport=\"{transport}\"}}");
+            let bytes = known.as_ref().and_then(|known| Some(known.monitor.as_ref()?.stats().pinned_bytes));
+            up.push((labels.clone(), f64::from(u8::from(known.is_some()))));
+            pinned.push((labels, bytes.unwrap_or(0) as f64));
+        }
+    }
+    metric("connections", "gauge", "Connections to a server, shared and private", &connections);
+    metric("shared_up", "gauge", "Whether a shared connection is connected, and over which transport", &up);
+    metric("shared_pinned_bytes", "gauge", "Bytes pinned by a shared connection", &pinned);
+    text
+}

@@ -1,0 +1,75 @@
+//! A local gateway: any Valkey client reaches a server over RDMA.
+//!
+//! Applications connect to a Unix socket or a local port as ever. The gateway carries their commands to the server over few RDMA
+//! connections, merged into batches. Any transport may be on either side, so the same program gives RDMA clients access to servers
+//! without RDMA.
+//!
+//! ```no_run
+//! use valkey_rdma_gateway::{Activation, Config, Gateway, RouteConfig, Share};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let route = RouteConfig {
+//!     listen: vec!["unix:/run/valkey.sock".parse()?],
+//!     server: "rdma://10.0.0.7:6379".to_owned(),
+//!     share: Share::Auto,
+//! };
+//! let gateway = Gateway::start(&Config::new(route), &mut Activation::default()).await?;
+//! println!("ready {}", gateway.listening()[0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # How it works
+//! Requests are cut at command boundaries and replies at frame boundaries; the bytes between are passed on unchanged. One task per
+//! shared connection takes what all clients have queued and writes it as one batch. It passes replies on in the order of the commands.
+//!
+//! Clients share a connection if user, database and protocol version are equal. A client that leaves state in its connection
+//! ([`Share::Auto`]) moves to a private one, and back when the state ends. [`Limits`] bound what clients may use.
+//!
+//! # When the server is lost
+//! | command | reply |
+//! |---|---|
+//! | was sent, in part or as a whole | `UPSTREAMLOST`: it may have run |
+//! | was not sent, and there is a connection within `offline_ms` | its own: it is sent on the new connection |
+//! | was not sent, and there is none | `NOUPSTREAM`: it did not run |
+//!
+//! Clients keep their connections, unless the private connection that is lost had state, or part of a reply was passed on.
+//!
+//! # Passwords
+//! The server checks each AUTH, on a connection that is used for nothing else. The gateway keeps a login in memory as long as a client or
+//! connection uses it, to log in private and reconnected connections. Logs and errors never contain it.
+#![forbid(unsafe_code)]
+
+mod activation;
+mod class;
+mod clients;
+mod config;
+mod core;
+mod error;
+mod gateway;
+mod http;
+mod identity;
+mod inbox;
+mod info;
+mod limits;
+mod listen;
+mod local_stream;
+mod metrics;
+mod pipe;
+mod pool;
+mod private;
+mod reader;
+mod route;
+mod server;
+mod session;
+mod shared;
+mod window;
+mod words;
+
+pub use activation::{Activation, notify};
+pub use config::{Config, RouteConfig};
+pub use error::GatewayError;
+pub use gateway::Gateway;
+pub use limits::Limits;
+pub use listen::Listen;
+pub use route::Share;

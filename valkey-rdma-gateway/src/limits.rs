@@ -1,0 +1,100 @@
+//! [`Limits`]: how much the clients of a gateway may use, one by one and together.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// Limits of a gateway. `Limits::default()` works unedited. In a configuration file this is the table `[limits]`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Local clients at once. Default 10 000. One more gets `-ERR max number of clients reached` and is closed.
+    pub clients: usize,
+    /// Connections to the server at once, shared and private ones together, per server. Default 256. Clients that need one more
+    /// get the error `NOUPSTREAM`.
+    pub upstreams: usize,
+    /// Bytes of pinned memory that the connections to one RDMA server may take together. Default 1 GiB: this lowers
+    /// [`upstreams`](Self::upstreams) if that many connections need more.
+    pub pinned_bytes: u64,
+    /// Bytes of a command that are kept until all of it has arrived. Default 64 KiB, range 1 KiB to 16 MiB. A longer command is passed
+    /// on in pieces, over a private connection.
+    pub command_bytes: usize,
+    /// Commands of one client that may wait for their replies. Default 1024, at least 1. More are not
+    /// read from the client until replies arrive.
+    pub commands_in_flight: usize,
+    /// Bytes of such commands. Default 4 MiB, at least 64 KiB. A client may exceed it by one command.
+    pub queued_bytes: usize,
+    /// The same for all clients together. Default 256 MiB, at least 1 MiB. Above it, a client may send one command at a time.
+    pub queued_bytes_total: usize,
+    /// Bytes of replies that a client may leave unread. Default 32 MiB, at least 1 MiB. A client that leaves more unread for
+    /// [`slow_reader_ms`](Self::slow_reader_ms) is closed, because others wait for it meanwhile. Clients with a private
+    /// connection make only themselves wait.
+    pub unread_bytes: usize,
+    /// The same for all clients together. Default 1 GiB. Above it, clients with more than 1 MiB unread are closed at once.
+    pub unread_bytes_total: usize,
+    /// How long a client may stay above [`unread_bytes`](Self::unread_bytes), in milliseconds. Default 1000.
+    pub slow_reader_ms: u64,
+    /// How long commands wait for a lost server, in milliseconds. Default 10 000. Then they get the error `NOUPSTREAM`.
+    pub offline_ms: u64,
+    /// How long a stop waits for replies to commands already sent, in milliseconds. Default 10 000.
+    pub drain_ms: u64,
+    /// Private connections that are kept open for the next client that needs one, per user, database and protocol. Default 16.
+    pub idle_upstreams: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            clients: 10_000,
+            upstreams: 256,
+            pinned_bytes: 1 << 30,
+            command_bytes: 64 * 1024,
+            commands_in_flight: 1024,
+            queued_bytes: 4 << 20,
+            queued_bytes_total: 256 << 20,
+            unread_bytes: 32 << 20,
+            unread_bytes_total: 1 << 30,
+            slow_reader_ms: 1000,
+            offline_ms: 10_000,
+            drain_ms: 10_000,
+            idle_upstreams: 16,
+        }
+    }
+}
+
+impl Limits {
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// A text that names the limit, its value and its range.
+    pub fn check(&self) -> Result<(), String> {
+        let at_least = |name: &str, value: usize, least: usize| match value >= least {
+            true => Ok(()),
+            false => Err(format!("limits.{name} = {value}: at least {least}")),
+        };
+        at_least("clients", self.clients, 1)?;
+        at_least("upstreams", self.upstreams, 2)?;
+        at_least("commands_in_flight", self.commands_in_flight, 1)?;
+        at_least("queued_bytes", self.queued_bytes, 64 * 1024)?;
+        at_least("queued_bytes_total", self.queued_bytes_total, 1 << 20)?;
+        at_least("unread_bytes", self.unread_bytes, 1 << 20)?;
+        at_least("unread_bytes_total", self.unread_bytes_total, 1 << 20)?;
+        if !(1024..=16 << 20).contains(&self.command_bytes) {
+            return Err(format!("limits.command_bytes = {}: 1024 to 16777216", self.command_bytes));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn slow_reader(&self) -> Duration {
+        Duration::from_millis(self.slow_reader_ms)
+    }
+
+    pub(crate) fn offline(&self) -> Duration {
+        Duration::from_millis(self.offline_ms)
+    }
+
+    pub(crate) fn drain(&self) -> Duration {
+        Duration::from_millis(self.drain_ms)
+    }
+}

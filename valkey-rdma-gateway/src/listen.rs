@@ -1,0 +1,194 @@
+//! [`Listen`]: addresses to listen on, and the listeners behind them.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::Deserialize;
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use valkey_rdma_transport::{Config, DeviceKind, Listener, TransportError};
+
+use crate::activation::Activation;
+use crate::error::GatewayError;
+use crate::local_stream::{Accepted, LocalStream};
+
+/// An address that local clients connect to: `unix:PATH`, `tcp:ADDR:PORT` or `rdma:ADDR:PORT`. With cargo feature `emulated` also
+/// `emulated:ADDR:PORT`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+#[non_exhaustive]
+pub enum Listen {
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// A TCP port.
+    Tcp(SocketAddr),
+    /// A port of an RDMA device.
+    Rdma(SocketAddr),
+    /// A port of the emulated device.
+    Emulated(SocketAddr),
+}
+
+impl FromStr for Listen {
+    type Err = GatewayError;
+
+    fn from_str(text: &str) -> Result<Self, GatewayError> {
+        let bad = || GatewayError::BadListen { text: text.to_owned() };
+        let (kind, address) = text.split_once(':').ok_or_else(bad)?;
+        let socket = || address.parse::<SocketAddr>().map_err(|_| bad());
+        match kind {
+            "unix" if !address.is_empty() => Ok(Self::Unix(address.into())),
+            "tcp" => socket().map(Self::Tcp),
+            "rdma" => socket().map(Self::Rdma),
+            "emulated" if cfg!(feature = "emulated") => socket().map(Self::Emulated),
+            _ => Err(bad()),
+        }
+    }
+}
+
+impl TryFrom<String> for Listen {
+    type Error = GatewayError;
+
+    fn try_from(text: String) -> Result<Self, GatewayError> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Tcp(addr) => write!(f, "tcp:{addr}"),
+            Self::Rdma(addr) => write!(f, "rdma:{addr}"),
+            Self::Emulated(addr) => write!(f, "emulated:{addr}"),
+        }
+    }
+}
+
+/// A bound listener.
+pub(crate) enum Bound {
+    Unix { listener: UnixListener, path: PathBuf, remove: bool },
+    Tcp(TcpListener),
+    Device(Box<Listener>),
+}
+
+impl Bound {
+    /// Listens on `address`, or takes the socket that systemd has bound there.
+    pub(crate) async fn bind(address: &Listen, activation: &mut Activation) -> Result<Self, GatewayError> {
+        let failed = |source| GatewayError::Bind { address: address.to_string(), source };
+        match address {
+            Listen::Unix(path) => match activation.take_unix(path) {
+                Some(listener) => {
+                    let listener = UnixListener::from_std(listener).map_err(failed)?;
+                    Ok(Self::Unix { listener, path: path.clone(), remove: false })
+                }
+                None => {
+                    remove_stale(path).await.map_err(failed)?;
+                    let listener = UnixListener::bind(path).map_err(failed)?;
+                    Ok(Self::Unix { listener, path: path.clone(), remove: true })
+                }
+            },
+            Listen::Tcp(addr) => Ok(Self::Tcp(match activation.take_tcp(*addr) {
+                Some(listener) => TcpListener::from_std(listener).map_err(failed)?,
+                None => TcpListener::bind(addr).await.map_err(failed)?,
+            })),
+            Listen::Rdma(addr) => bind_device(DeviceKind::Verbs, *addr).await,
+            Listen::Emulated(addr) => bind_device(DeviceKind::Emulated, *addr).await,
+        }
+    }
+
+    /// The address with its real port.
+    pub(crate) fn address(&self) -> Listen {
+        match self {
+            Self::Unix { path, .. } => Listen::Unix(path.clone()),
+            Self::Tcp(listener) => Listen::Tcp(listener.local_addr().expect("a bound socket has an address")),
+            Self::Device(listener) if listener.device() == DeviceKind::Verbs => {
+                Listen::Rdma(listener.local_addr())
+            }
+            Self::Device(listener) => Listen::Emulated(listener.local_addr()),
+        }
+    }
+
+    /// Waits for the next client. An error concerns one client, unless it [is the end](AcceptError::is_end).
+    pub(crate) async fn accept(&mut self) -> Result<Accepted, AcceptError> {
+        match self {
+            Self::Unix { listener, path, .. } => {
+                let (stream, _) = listener.accept().await?;
+                let local = path.display().to_string();
+                Ok(Accepted { stream: LocalStream::Unix(stream), peer: format!("{local}:0"), local })
+            }
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                // Replies that belong together are written together; the kernel must not delay them.
+                stream.set_nodelay(true)?;
+                let local = stream.local_addr()?.to_string();
+                Ok(Accepted { stream: LocalStream::Tcp(stream), peer: peer.to_string(), local })
+            }
+            Self::Device(listener) => {
+                let stream = listener.accept().await.map_err(AcceptError::Device)?;
+                let (peer, local) = (stream.peer_addr().to_string(), stream.local_addr().to_string());
+                Ok(Accepted { stream: LocalStream::Device(stream.into_inline()), peer, local })
+            }
+        }
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if let Self::Unix { path, remove: true, .. } = self {
+            // Gone already if someone removed it.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Why a client was not accepted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AcceptError {
+    #[error(transparent)]
+    System(#[from] io::Error),
+    #[error(transparent)]
+    Device(TransportError),
+}
+
+impl AcceptError {
+    /// Whether the listener has ended.
+    pub(crate) fn is_end(&self) -> bool {
+        matches!(self, Self::Device(TransportError::DeviceRemoved))
+    }
+}
+
+async fn bind_device(kind: DeviceKind, addr: SocketAddr) -> Result<Bound, GatewayError> {
+    let listener = Listener::bind(kind, addr, &Config::default()).await?;
+    Ok(Bound::Device(Box::new(listener)))
+}
+
+/// Removes a socket file that no process listens on any more. Other files are left, and binding then fails.
+async fn remove_stale(path: &Path) -> io::Result<()> {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    if is_socket
+        && let Err(error) = UnixStream::connect(path).await
+        && error.kind() == io::ErrorKind::ConnectionRefused
+    {
+        std::fs::remove_file(path)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_written() {
+        for text in ["unix:/run/valkey.sock", "tcp:127.0.0.1:6379", "rdma:[fd00::1]:6379"] {
+            assert_eq!(text.parse::<Listen>().unwrap().to_string(), text);
+        }
+        for text in ["", "unix:", "tcp:6379", "tcp:localhost:1", "udp:1.2.3.4:5", "/run/valkey.sock"] {
+            let error = text.parse::<Listen>().unwrap_err().to_string();
+            assert!(error.contains("unix:PATH"), "{error}");
+        }
+    }
+}

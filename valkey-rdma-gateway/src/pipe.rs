@@ -1,0 +1,87 @@
+//! `share=never`: one local client, one connection to the server, and bytes that are not looked at.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::io::{AsyncWriteExt, copy, split};
+use tokio::time::timeout;
+use tracing::debug;
+use valkey_rdma_client::Transport;
+use valkey_rdma_resp::Output;
+
+use crate::clients::{Details, Registered};
+use crate::core::Core;
+use crate::identity::Key;
+use crate::local_stream::Accepted;
+use crate::route::Route;
+
+/// Connects to the server, and copies both ways until one side ends. If the server's URL has a login or a database, that is done first.
+pub(crate) async fn run(core: Arc<Core>, route: Arc<Route>, accepted: Accepted) {
+    let server = &route.pool.server;
+    let (endpoint, identity) = (server.endpoint(), server.identity());
+    let details = Details {
+        name: String::new(),
+        lib_name: String::new(),
+        lib_ver: String::new(),
+        user: String::new(),
+        database: identity.database,
+        protocol: identity.protocol,
+    };
+    let client = Registered::new(
+        core.clients.clone(),
+        core.unread.clone(),
+        route.pool.url.clone(),
+        accepted.peer,
+        accepted.local,
+        details,
+    );
+    let mut stream = accepted.stream;
+    let plain = endpoint.password().is_none() && endpoint.database() == 0;
+    let key = if plain { Key::Checker } else { identity.key() };
+    let upstream = match server.open(&key, &identity, None).await {
+        Ok(upstream) => upstream,
+        Err(error) => {
+            debug!(id = client.id, %error, "no connection for a client");
+            // The client may be gone already.
+            let _ = stream.write_all(&error.reply()).await;
+            return;
+        }
+    };
+    let keeps_half_open = upstream.stream.info().transport == Transport::Tcp;
+    let (mut from_client, mut to_client) = split(stream);
+    let (mut from_server, mut to_server) = split(upstream.stream);
+    let requests = async {
+        let copied = copy(&mut from_client, &mut to_server).await;
+        if keeps_half_open {
+            // It fails only if the connection has ended.
+            let _ = to_server.shutdown().await;
+        }
+        copied
+    };
+    let replies = copy(&mut from_server, &mut to_client);
+    tokio::pin!(replies);
+    tokio::select! {
+        _ = &mut replies => {}
+        _ = ended(&client) => {}
+        _ = requests => {
+            // Replies to the last commands. RDMA has no half-close that would end them.
+            let limit = if keeps_half_open { LAST_REPLIES_TCP } else { LAST_REPLIES_RDMA };
+            let _ = timeout(limit, replies).await;
+        }
+    }
+}
+
+/// Returns when the client was killed, or the gateway stops.
+async fn ended(client: &Registered) {
+    poll_fn(|cx| {
+        let found = client.inbox.poll_take(cx, &mut Output::default());
+        if found.end.is_some() || found.stop { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+/// How long replies are passed on after the client has closed its side.
+const LAST_REPLIES_TCP: Duration = Duration::from_secs(60);
+const LAST_REPLIES_RDMA: Duration = Duration::from_secs(1);

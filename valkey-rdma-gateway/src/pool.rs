@@ -1,0 +1,140 @@
+//! [`Pool`]: the connections to one server.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+use tracing::debug;
+use valkey_rdma_client::Transport;
+
+use crate::core::Core;
+use crate::error::GatewayError;
+use crate::identity::{Identity, Key};
+use crate::inbox::lock;
+use crate::private::Private;
+use crate::server::{OpenError, Server};
+use crate::shared::{Attached, Shared};
+
+/// Shared connections by key, and private ones that wait for their next client.
+pub(crate) struct Pool {
+    pub(crate) url: Arc<str>,
+    pub(crate) server: Arc<Server>,
+    core: Arc<Core>,
+    shared: Mutex<HashMap<Key, Arc<Shared>>>,
+    idle: Mutex<HashMap<Key, Vec<(Instant, Private)>>>,
+}
+
+impl Pool {
+    pub(crate) fn new(url: &str, core: Arc<Core>) -> Result<Self, GatewayError> {
+        let server = Arc::new(Server::new(url, &core.limits(), core.metrics.clone())?);
+        Ok(Self { url: url.into(), server, core, shared: Mutex::default(), idle: Mutex::default() })
+    }
+
+    /// Attaches a client to the shared connection of `identity`, which may have to connect first.
+    pub(crate) fn shared(&self, identity: &Identity) -> Attached {
+        self.attach(identity.key(), identity)
+    }
+
+    /// Attaches to the connection that checks logins.
+    pub(crate) fn checker(&self) -> Attached {
+        self.attach(Key::Checker, &self.server.identity())
+    }
+
+    fn attach(&self, key: Key, identity: &Identity) -> Attached {
+        let mut shared = lock(&self.shared);
+        loop {
+            if let Some(attached) = shared.get(&key).and_then(Shared::attach) {
+                return attached;
+            }
+            let new = Shared::start(key.clone(), identity.clone(), self.server.clone(), self.core.clone());
+            shared.retain(|_, known| !known.is_closed());
+            shared.insert(key.clone(), new);
+        }
+    }
+
+    /// The shared connections, by key.
+    pub(crate) fn all_shared(&self) -> Vec<Arc<Shared>> {
+        let mut all: Vec<_> =
+            lock(&self.shared).values().filter(|shared| !shared.is_closed()).cloned().collect();
+        all.sort_by(|one, other| one.key.cmp(&other.key));
+        all
+    }
+
+    /// Takes an idle private connection, or makes one.
+    pub(crate) async fn private(&self, identity: &Identity, name: &str) -> Result<Private, OpenError> {
+        let key = identity.key();
+        while let Some((_, mut private)) = self.take_idle(&key) {
+            if private.is_usable() {
+                private.set_name(name);
+                return Ok(private);
+            }
+        }
+        while !self.server.has_room() {
+            // An idle connection of another user may be in the way.
+            if !self.drop_idle() {
+                return Err(self.server.no_room());
+            }
+        }
+        let upstream = match self.server.open(&key, identity, Some(name)).await {
+            // The server may have too many connections.
+            Err(OpenError::Unreachable(_)) if self.drop_idle() => {
+                self.server.open(&key, identity, Some(name)).await?
+            }
+            other => other?,
+        };
+        Ok(Private::new(upstream, name))
+    }
+
+    /// Keeps a connection without state for its next client.
+    pub(crate) fn give_back(&self, identity: &Identity, mut private: Private) {
+        private.forget();
+        let now = Instant::now();
+        let mut idle = lock(&self.idle);
+        for kept in idle.values_mut() {
+            kept.retain(|(since, _)| now - *since < IDLE);
+        }
+        idle.retain(|_, kept| !kept.is_empty());
+        let kept = idle.entry(identity.key()).or_default();
+        if kept.len() < self.core.limits().idle_upstreams {
+            kept.push((now, private));
+        }
+    }
+
+    /// Ends a private connection whose client has gone. Over RDMA it is cleaned and kept, because each connection that ends costs the
+    /// server memory, and because one that ends while a reply waits for its window may crash it. Without `keep` it is closed then:
+    /// invalidations for another client may still arrive on it.
+    pub(crate) fn retire(self: &Arc<Self>, identity: Identity, mut private: Private, keep: bool) {
+        if private.upstream.stream.info().transport == Transport::Tcp || private.is_blocked() {
+            return;
+        }
+        let pool = self.clone();
+        tokio::spawn(async move {
+            let cleaned = timeout(CLEANING, async {
+                private.reset().await?;
+                let logged_in = pool.server.log_in(&mut private.upstream, &identity, None).await;
+                logged_in.map_err(|error| std::io::Error::other(error.to_string()))
+            });
+            match cleaned.await {
+                Ok(Ok(())) if !keep => {}
+                Ok(Ok(())) => pool.give_back(&identity, Private::new(private.upstream, "")),
+                Ok(Err(error)) => debug!(%error, "a private connection is closed"),
+                Err(_) => debug!("a private connection is closed in the middle of a reply"),
+            }
+        });
+    }
+
+    fn take_idle(&self, key: &Key) -> Option<(Instant, Private)> {
+        lock(&self.idle).get_mut(key)?.pop()
+    }
+
+    /// Closes an idle connection. `false` if there is none.
+    fn drop_idle(&self) -> bool {
+        lock(&self.idle).values_mut().any(|kept| kept.pop().is_some())
+    }
+}
+
+/// How long an unused private connection is kept.
+const IDLE: Duration = Duration::from_secs(60);
+/// How long the replies of a client that has gone are read.
+const CLEANING: Duration = Duration::from_secs(60);

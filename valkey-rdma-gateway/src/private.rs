@@ -1,0 +1,301 @@
+//! [`Private`]: a connection to the server for one local client, while the client has state or streams a long command.
+
+mod tracker;
+
+use std::future::{Future, poll_fn};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWrite};
+use valkey_rdma_resp::{FrameScanner, Output, Protocol, words};
+
+pub(crate) use self::tracker::{Event, database};
+use self::tracker::{Fate, Tracker};
+use crate::class::{Class, is};
+use crate::identity::Login;
+use crate::server::Upstream;
+use crate::words::encode;
+
+pub(crate) struct Private {
+    pub(crate) upstream: Upstream,
+    tracker: Tracker,
+    /// Commands on their way to the server.
+    commands: Output,
+    scanner: FrameScanner,
+    replies: BytesMut,
+    scanned: usize,
+    /// The first bytes of the present frame, once a part of it was passed on.
+    begun: Option<Bytes>,
+    name: String,
+    /// Numbers of the client that invalidations are redirected to: the server's and the gateway's.
+    redirect: Option<(u64, u64)>,
+}
+
+impl Private {
+    pub(crate) fn new(upstream: Upstream, name: &str) -> Self {
+        Self {
+            upstream,
+            tracker: Tracker::default(),
+            commands: Output::default(),
+            scanner: FrameScanner::default(),
+            replies: BytesMut::new(),
+            scanned: 0,
+            begun: None,
+            name: name.to_owned(),
+            redirect: None,
+        }
+    }
+
+    /// Whether an idle connection is still open, and the server has sent nothing.
+    pub(crate) fn is_usable(&mut self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        let silent = pin!(self.upstream.stream.read_buf(&mut self.replies)).poll(&mut cx).is_pending();
+        silent && self.replies.is_empty()
+    }
+
+    /// Forgets what the last client did. Only a [plain](Self::is_plain) connection may have another.
+    pub(crate) fn forget(&mut self) {
+        self.tracker = Tracker::default();
+        self.redirect = None;
+    }
+
+    /// Remembers the numbers of a client that invalidations are redirected to: the server's and the gateway's.
+    pub(crate) fn set_redirect(&mut self, theirs: u64, ours: u64) {
+        self.redirect = Some((theirs, ours));
+    }
+
+    /// A reply with the gateway's number in place of the server's.
+    fn renumbered(&self, reply: Bytes) -> Bytes {
+        let (Some((theirs, ours)), Ok(text)) = (self.redirect, str::from_utf8(&reply)) else { return reply };
+        text.replace(&format!(":{theirs}\r\n"), &format!(":{ours}\r\n")).into()
+    }
+
+    /// Names the connection at the server as its client is named. The reply is dropped.
+    pub(crate) fn set_name(&mut self, name: &str) {
+        if self.name != name {
+            name.clone_into(&mut self.name);
+            self.commands.put(&encode(["CLIENT", "SETNAME", name]));
+            self.tracker.sent_ours();
+        }
+    }
+
+    /// Queues a command, or the first part of one. `login` is that of AUTH and HELLO.
+    ///
+    /// WAIT is about the last write of its connection, and the client's writes went over another one. So a message to no subscriber goes
+    /// first: the server replicates it as a write, after all that the client has written.
+    pub(crate) fn send(&mut self, class: Class, command: &Bytes, login: Option<Arc<Login>>) {
+        let waits = || words(command).next().is_some_and(|name| is(name, "WAIT") || is(name, "WAITAOF"));
+        if class == Class::Alone && !self.tracker.is_opaque() && waits() {
+            self.commands.put(&encode(["PUBLISH", env!("CARGO_PKG_NAME"), "wait"]));
+            self.tracker.sent_before_wait();
+        }
+        self.tracker.sent(class, command, login);
+        self.commands.put_shared(command);
+    }
+
+    /// Queues the next part of a command, or bytes that are not commands.
+    pub(crate) fn send_on(&mut self, bytes: &Bytes) {
+        self.commands.put_shared(bytes);
+    }
+
+    /// Bytes that wait to be sent.
+    pub(crate) fn unsent(&self) -> usize {
+        self.commands.remaining()
+    }
+
+    /// Commands without a reply.
+    pub(crate) fn unanswered(&self) -> usize {
+        self.tracker.unanswered()
+    }
+
+    /// Whether the connection has no state, and owes no reply.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.tracker.is_plain()
+            && self.begun.is_none()
+            && self.replies.is_empty()
+            && !self.commands.has_remaining()
+    }
+
+    /// Whether losing the connection loses state, or leaves half a reply.
+    pub(crate) fn is_irreplaceable(&self) -> bool {
+        self.tracker.has_state() || self.begun.is_some()
+    }
+
+    /// Whether part of a reply was passed on.
+    pub(crate) fn has_begun_reply(&self) -> bool {
+        self.begun.is_some()
+    }
+
+    /// Whether the server owes a reply that may take for ever.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.tracker.is_blocked()
+    }
+
+    /// Whether the gateway may answer commands itself. In a transaction and after CLIENT REPLY OFF it must not.
+    pub(crate) fn may_answer(&self, protocol: Protocol) -> bool {
+        self.tracker.may_answer(protocol)
+    }
+
+    /// Whether RESET was sent, and its reply has not come. Commands after it wait, because they need the login of the client.
+    pub(crate) fn is_resetting(&self) -> bool {
+        self.tracker.is_resetting()
+    }
+
+    /// Whether RESET has ended the connection's login.
+    pub(crate) fn was_reset(&self) -> bool {
+        self.tracker.was_reset()
+    }
+
+    pub(crate) fn is_raw(&self) -> bool {
+        self.tracker.is_raw()
+    }
+
+    pub(crate) fn is_subscribed(&self) -> bool {
+        self.tracker.is_subscribed()
+    }
+
+    /// Changes of the client's identity, as far as the server has confirmed them.
+    pub(crate) fn take_events(&mut self) -> Vec<Event> {
+        self.tracker.take_events()
+    }
+
+    /// Writes what waits. Ready with the reason if the connection is lost.
+    pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<String> {
+        while self.commands.has_remaining() {
+            let mut slices = [io::IoSlice::new(&[]); SLICES];
+            let count = self.commands.chunks_vectored(&mut slices);
+            let stream = Pin::new(&mut self.upstream.stream);
+            match stream.poll_write_vectored(cx, &slices[..count]) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(0)) => return Poll::Ready("it takes no more bytes".to_owned()),
+                Poll::Ready(Ok(len)) => self.commands.advance(len),
+                Poll::Ready(Err(error)) => return Poll::Ready(error.to_string()),
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Moves replies to `out`, up to `most` bytes. Ready with the reason if the connection is lost.
+    pub(crate) fn poll_replies(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Output,
+        most: usize,
+    ) -> Poll<String> {
+        while out.remaining() < most {
+            self.replies.reserve(READ);
+            match pin!(self.upstream.stream.read_buf(&mut self.replies)).poll(cx) {
+                Poll::Pending => {
+                    if self.replies.is_empty() {
+                        self.replies = BytesMut::new();
+                    }
+                    return Poll::Pending;
+                }
+                Poll::Ready(Ok(0)) => return Poll::Ready("the server closed it".to_owned()),
+                Poll::Ready(Err(error)) => return Poll::Ready(error.to_string()),
+                Poll::Ready(Ok(_)) => {}
+            }
+            if let Err(error) = self.pass_on(out) {
+                return Poll::Ready(format!("the server broke the protocol: {error}"));
+            }
+        }
+        Poll::Pending
+    }
+
+    fn pass_on(&mut self, out: &mut Output) -> Result<(), valkey_rdma_resp::ProtocolError> {
+        if self.tracker.is_raw() {
+            out.put_shared(&self.replies.split().freeze());
+            return Ok(());
+        }
+        loop {
+            let found = self.scanner.scan(&self.replies[self.scanned..])?;
+            self.scanned += found.len;
+            if !found.complete {
+                if self.begun.is_some() || self.scanned >= PIECE {
+                    let part = self.take_scanned();
+                    self.begun.get_or_insert_with(|| part.slice(..part.len().min(HEAD)));
+                    out.put_shared(&part);
+                }
+                return Ok(());
+            }
+            let part = self.take_scanned();
+            let fate = match self.begun.take() {
+                Some(head) => self.tracker.received(&head, false),
+                None => self.tracker.received(&part, true),
+            };
+            match fate {
+                Fate::PassOn => out.put_shared(&part),
+                Fate::Renumber => out.put_shared(&self.renumbered(part)),
+                Fate::Replace(reply) => out.put_shared(&reply),
+                Fate::Drop => {}
+            }
+        }
+    }
+
+    fn take_scanned(&mut self) -> Bytes {
+        self.replies.split_to(std::mem::take(&mut self.scanned)).freeze()
+    }
+
+    /// Ends all state, after the replies that the server owes.
+    ///
+    /// Which replies those are need not be known, and a script may have answered `+RESET`. So a mark that no earlier command can have
+    /// asked for follows RESET: HELLO repeats it in an error, whatever the permissions of the user are.
+    pub(crate) async fn reset(&mut self) -> io::Result<()> {
+        if self.commands.has_remaining() || self.tracker.is_raw() {
+            return Err(io::Error::other("its last command is incomplete"));
+        }
+        let mark = format!("{:016x}", RandomState::new().hash_one(self.upstream.id));
+        self.send_on(&[encode(["RESET"]), encode(["HELLO", "2", &mark])].concat().into());
+        let mut before = false;
+        poll_fn(|cx| {
+            if let Poll::Ready(cause) = self.poll_send(cx) {
+                return Poll::Ready(Err(io::Error::other(cause)));
+            }
+            loop {
+                while let Some(frame) = self.next_dropped().map_err(io::Error::other)? {
+                    if frame.starts_with(b"-") && frame.windows(mark.len()).any(|at| at == mark.as_bytes()) {
+                        let clean = before && self.replies.is_empty();
+                        let result =
+                            if clean { Ok(()) } else { Err(io::Error::other("RESET did not succeed")) };
+                        return Poll::Ready(result);
+                    }
+                    before = frame == b"+RESET\r\n"[..];
+                }
+                self.replies.reserve(READ);
+                if ready!(pin!(self.upstream.stream.read_buf(&mut self.replies)).poll(cx))? == 0 {
+                    return Poll::Ready(Err(io::Error::other("the server closed it")));
+                }
+            }
+        })
+        .await
+    }
+
+    /// The next frame of a client that has gone: nothing of it, if it is long.
+    fn next_dropped(&mut self) -> Result<Option<Bytes>, valkey_rdma_resp::ProtocolError> {
+        let found = self.scanner.scan(&self.replies[self.scanned..])?;
+        self.scanned += found.len;
+        if found.complete {
+            let begun = self.begun.take().is_some();
+            let part = self.take_scanned();
+            return Ok(Some(if begun { Bytes::new() } else { part }));
+        }
+        if self.begun.is_some() || self.scanned >= PIECE {
+            self.begun = Some(Bytes::new());
+            drop(self.take_scanned());
+        }
+        Ok(None)
+    }
+}
+
+/// Room for one read.
+const READ: usize = 64 * 1024;
+/// A reply is passed on before it is complete from this length on.
+const PIECE: usize = 16 * 1024;
+/// Bytes of a long reply that are kept, to see what it is.
+const HEAD: usize = 64;
+/// Slices of one write.
+const SLICES: usize = 16;

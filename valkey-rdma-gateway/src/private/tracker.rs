@@ -1,0 +1,505 @@
+//! [`Tracker`]: the state of a private connection, from the commands it carries and their replies.
+//!
+//! It knows when the client may go back to the shared connection: when no reply is missing, and no state is left. Where it cannot know,
+//! the client stays until RESET: that is never wrong.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use valkey_rdma_resp::{Protocol, integer, words};
+
+use crate::class::{Class, Kind, Local, State, is};
+use crate::identity::Login;
+
+#[derive(Debug, Default)]
+pub(super) struct Tracker {
+    expected: VecDeque<Expect>,
+    /// MULTI was sent, and neither EXEC nor DISCARD after it.
+    queueing: bool,
+    multi: bool,
+    watch: bool,
+    tracking: bool,
+    no_evict: bool,
+    no_touch: bool,
+    /// Subscriptions to channels, patterns and shard channels.
+    subscriptions: [i64; 3],
+    /// The connection uses RESP3: only push frames are messages.
+    pushes: bool,
+    /// State that only RESET ends. Replies to later commands are not counted.
+    lasting: bool,
+    resetting: bool,
+    /// RESET has ended the login too.
+    was_reset: bool,
+    raw: bool,
+    events: Vec<Event>,
+    /// The server's refusal of the command before WAIT: see [`Tracker::sent_before_wait`].
+    refusal: Option<Bytes>,
+}
+
+/// The reply that a command will have.
+#[derive(Debug)]
+enum Expect {
+    Any,
+    /// It may take for ever.
+    Blocking,
+    /// A command of the gateway: the client gets no reply.
+    Ours,
+    /// It contains the number of a client.
+    Numbered,
+    BeforeWait,
+    /// WAIT, if the command before it has succeeded.
+    Wait,
+    Multi,
+    Exec,
+    Discard,
+    Watch,
+    Unwatch,
+    Flag(Flag, bool),
+    /// This number of confirmations.
+    Subscribe(usize),
+    /// This number of confirmations; without one, a confirmation of each subscription.
+    Unsubscribe(Kind, Option<usize>),
+    Change(Event),
+    Hello(Option<Protocol>, Option<Arc<Login>>),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Flag {
+    Tracking,
+    NoEvict,
+    NoTouch,
+}
+
+/// A change of the client's identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Database(u32),
+    Login(Arc<Login>),
+    Protocol(Protocol),
+    Reset,
+}
+
+/// What becomes of a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    PassOn,
+    /// It contains the number of the client that invalidations are redirected to.
+    Renumber,
+    Drop,
+    Replace(Bytes),
+}
+
+impl Tracker {
+    /// Notes a command of the client.
+    pub(super) fn sent(&mut self, class: Class, command: &[u8], login: Option<Arc<Login>>) {
+        if self.lasting {
+            self.resetting |= class == Class::Local(Local::Reset);
+            return;
+        }
+        let expect = match class {
+            Class::Local(Local::Reset) => return self.sent_reset(),
+            Class::State(State::Exec) => {
+                self.queueing = false;
+                Expect::Exec
+            }
+            Class::State(State::Discard) => {
+                self.queueing = false;
+                Expect::Discard
+            }
+            // Executed later, if at all: what is left of it cannot be known.
+            Class::State(state) if self.queueing && !matches!(state, State::Multi | State::Unwatch) => {
+                return self.lasting = true;
+            }
+            Class::Local(Local::Hello | Local::Auth | Local::Select) if self.queueing => {
+                return self.lasting = true;
+            }
+            Class::State(State::Multi) => {
+                self.queueing = true;
+                Expect::Multi
+            }
+            _ if self.queueing => Expect::Any,
+            Class::State(State::Watch) => Expect::Watch,
+            Class::State(State::Unwatch) => Expect::Unwatch,
+            Class::State(State::Tracking(on)) => Expect::Flag(Flag::Tracking, on),
+            Class::State(State::NoEvict(on)) => Expect::Flag(Flag::NoEvict, on),
+            Class::State(State::NoTouch(on)) => Expect::Flag(Flag::NoTouch, on),
+            Class::State(State::Subscribe(_)) => Expect::Subscribe(words(command).count().saturating_sub(1)),
+            Class::State(State::Unsubscribe(kind)) => {
+                let named = words(command).count().saturating_sub(1);
+                Expect::Unsubscribe(kind, Some(named).filter(|named| *named > 0))
+            }
+            Class::State(State::Lasting) => return self.lasting = true,
+            Class::State(State::Raw) => return self.raw = true,
+            Class::Alone if matches!(self.expected.back(), Some(Expect::BeforeWait)) => Expect::Wait,
+            Class::Alone => Expect::Blocking,
+            Class::Local(Local::Select) => match database(command) {
+                Some(database) => Expect::Change(Event::Database(database)),
+                None => Expect::Any,
+            },
+            Class::Local(Local::Auth) => match login {
+                Some(login) => Expect::Change(Event::Login(login)),
+                None => Expect::Any,
+            },
+            Class::Local(Local::Hello) => Expect::Hello(version(command), login),
+            Class::Ordinary if is_about_redirection(command) => Expect::Numbered,
+            Class::Ordinary | Class::Local(_) | Class::State(State::ReplyOn) => Expect::Any,
+        };
+        self.expected.push_back(expect);
+    }
+
+    /// Notes a command of the gateway.
+    pub(super) fn sent_ours(&mut self) {
+        self.expected.push_back(Expect::Ours);
+    }
+
+    /// Notes a command of the gateway without which the WAIT that follows has no meaning.
+    pub(super) fn sent_before_wait(&mut self) {
+        self.expected.push_back(Expect::BeforeWait);
+    }
+
+    /// Whether commands are queued for a transaction, or their replies are not counted.
+    pub(super) fn is_opaque(&self) -> bool {
+        self.queueing || self.lasting
+    }
+
+    /// Notes RESET: from now on only its reply counts.
+    pub(super) fn sent_reset(&mut self) {
+        (self.lasting, self.resetting) = (true, true);
+    }
+
+    /// Notes a frame: all of it if `whole`, or its first bytes.
+    pub(super) fn received(&mut self, frame: &[u8], whole: bool) -> Fate {
+        if self.lasting && self.expected.is_empty() {
+            if self.resetting && frame == b"+RESET\r\n" {
+                *self = Self { events: vec![Event::Reset], was_reset: true, ..Self::default() };
+            }
+            return Fate::PassOn;
+        }
+        let is_push = frame.first() == Some(&b'>');
+        self.pushes |= is_push;
+        let confirms = matches!(self.expected.front(), Some(Expect::Subscribe(_) | Expect::Unsubscribe(..)));
+        let may_be_message = is_push || !self.pushes && (confirms || self.is_subscribed());
+        if may_be_message && self.is_of_pubsub(frame, whole) {
+            return Fate::PassOn;
+        }
+        if is_push {
+            let is_broken = words(frame).next().is_some_and(|name| is(name, "tracking-redir-broken"));
+            return if is_broken { Fate::Renumber } else { Fate::PassOn };
+        }
+        let failed = frame.first() == Some(&b'-');
+        let ok = frame == b"+OK\r\n";
+        match self.expected.pop_front() {
+            Some(Expect::Ours) => return Fate::Drop,
+            Some(Expect::Numbered) => return Fate::Renumber,
+            Some(Expect::BeforeWait) => {
+                self.refusal = failed.then(|| Bytes::copy_from_slice(frame));
+                return Fate::Drop;
+            }
+            Some(Expect::Wait) => return self.refusal.take().map_or(Fate::PassOn, Fate::Replace),
+            Some(Expect::Multi) => {
+                self.multi |= ok;
+                // Refused, and not because there is a transaction already: there is none. What was sent after it was taken for a part of
+                // it, and was not.
+                self.lasting |= !self.multi && !self.expected.is_empty();
+                self.queueing &= self.multi;
+            }
+            Some(Expect::Exec) => {
+                let results = matches!(frame.first(), Some(b'*' | b'_'));
+                self.end_multi(results || frame.starts_with(b"-EXECABORT"));
+            }
+            Some(Expect::Discard) => self.end_multi(ok),
+            Some(Expect::Watch) => self.watch |= ok,
+            Some(Expect::Unwatch) => self.watch &= !ok,
+            Some(Expect::Flag(flag, on)) if ok => match flag {
+                Flag::Tracking => self.tracking = on,
+                Flag::NoEvict => self.no_evict = on,
+                Flag::NoTouch => self.no_touch = on,
+            },
+            Some(Expect::Change(event)) if ok => self.events.push(event),
+            Some(Expect::Hello(version, login)) if !failed => {
+                self.events.extend(login.map(Event::Login));
+                self.pushes = version.map_or(self.pushes, |version| version == Protocol::Resp3);
+                self.events.extend(version.map(Event::Protocol));
+            }
+            Some(_) => {}
+            // A reply that we did not expect: the count is wrong from here on.
+            None => self.lasting = true,
+        }
+        Fate::PassOn
+    }
+
+    /// Notes the answer to EXEC or DISCARD. A refusal leaves the transaction open, and what was sent after it is part of it.
+    fn end_multi(&mut self, ended: bool) {
+        if ended {
+            (self.multi, self.watch) = (false, false);
+        } else {
+            self.lasting |= self.multi;
+        }
+    }
+
+    /// Notes a message or a confirmation of a subscription. `false` if it is neither.
+    fn is_of_pubsub(&mut self, frame: &[u8], whole: bool) -> bool {
+        let Some((name, count)) = pubsub(frame) else { return false };
+        let (kind, subscribed) = match &name[..] {
+            b"subscribe" => (Kind::Channel, true),
+            b"psubscribe" => (Kind::Pattern, true),
+            b"ssubscribe" => (Kind::Shard, true),
+            b"unsubscribe" => (Kind::Channel, false),
+            b"punsubscribe" => (Kind::Pattern, false),
+            b"sunsubscribe" => (Kind::Shard, false),
+            b"message" | b"pmessage" | b"smessage" => return true,
+            _ => return false,
+        };
+        // Without its end, the count is not known.
+        self.lasting |= !whole;
+        let before = match kind {
+            Kind::Shard => self.subscriptions[2],
+            _ => self.subscriptions[0] + self.subscriptions[1],
+        };
+        let step = if subscribed { 1 } else { -1 };
+        let count = count.filter(|_| whole).unwrap_or(before + step);
+        // Channels and patterns are counted together.
+        let [channels, patterns, shards] = &mut self.subscriptions;
+        match kind {
+            Kind::Channel => *channels = count - *patterns,
+            Kind::Pattern => *patterns = count - *channels,
+            Kind::Shard => *shards = count,
+        }
+        let left = self.subscriptions[kind as usize];
+        let confirmed = match self.expected.front_mut() {
+            Some(Expect::Subscribe(missing)) if subscribed => {
+                *missing -= 1;
+                *missing == 0
+            }
+            Some(Expect::Unsubscribe(of, missing)) if !subscribed && *of == kind => match missing {
+                Some(missing) => {
+                    *missing -= 1;
+                    *missing == 0
+                }
+                None => left <= 0,
+            },
+            // The server may end subscriptions of a shard.
+            _ => false,
+        };
+        if confirmed {
+            self.expected.pop_front();
+        }
+        true
+    }
+
+    pub(super) fn unanswered(&self) -> usize {
+        self.expected.iter().filter(|expect| !matches!(expect, Expect::Ours | Expect::BeforeWait)).count()
+    }
+
+    pub(super) fn is_plain(&self) -> bool {
+        self.expected.is_empty() && !self.has_state()
+    }
+
+    pub(super) fn has_state(&self) -> bool {
+        let flags = self.tracking || self.no_evict || self.no_touch;
+        self.raw || self.lasting || self.multi || self.queueing || self.watch || flags || self.is_subscribed()
+    }
+
+    pub(super) fn is_blocked(&self) -> bool {
+        self.expected.iter().any(|expect| matches!(expect, Expect::Blocking | Expect::Wait))
+    }
+
+    pub(super) fn is_raw(&self) -> bool {
+        self.raw
+    }
+
+    pub(super) fn is_subscribed(&self) -> bool {
+        self.subscriptions.iter().any(|count| *count > 0)
+    }
+
+    /// RESET was sent, and its reply has not come.
+    pub(super) fn is_resetting(&self) -> bool {
+        self.resetting
+    }
+
+    pub(super) fn was_reset(&self) -> bool {
+        self.was_reset
+    }
+
+    pub(super) fn may_answer(&self, protocol: Protocol) -> bool {
+        let restricted = protocol == Protocol::Resp2 && self.is_subscribed();
+        !(self.lasting || self.raw || self.queueing || self.multi || restricted)
+    }
+
+    pub(super) fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+}
+
+/// The first word of a push message or an array, and its last value, if that is a number: `subscribe`, a channel, a count.
+fn pubsub(frame: &[u8]) -> Option<(Vec<u8>, Option<i64>)> {
+    if !matches!(frame.first(), Some(b'>' | b'*')) {
+        return None;
+    }
+    let name = words(frame).next()?.to_ascii_lowercase();
+    let last = frame.strip_suffix(b"\r\n").unwrap_or_default().rsplit(|&byte| byte == b'\n').next();
+    Some((name, last.and_then(|last| last.strip_prefix(b":")).and_then(integer::parse)))
+}
+
+/// Whether the reply names the client that invalidations are redirected to.
+fn is_about_redirection(command: &[u8]) -> bool {
+    let mut words = words(command);
+    words.next().is_some_and(|name| is(name, "CLIENT"))
+        && words.next().is_some_and(|name| is(name, "GETREDIR") || is(name, "TRACKINGINFO"))
+}
+
+/// The database of SELECT.
+pub(crate) fn database(command: &[u8]) -> Option<u32> {
+    integer::parse(words(command).nth(1)?).and_then(|number| number.try_into().ok())
+}
+
+/// The protocol version of HELLO.
+fn version(command: &[u8]) -> Option<Protocol> {
+    match words(command).nth(1)? {
+        b"2" => Some(Protocol::Resp2),
+        b"3" => Some(Protocol::Resp3),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::encode;
+
+    /// Sends commands and receives their replies, one after the other. Returns whether it is plain then.
+    fn plain_after(dialogue: &[(&str, &[&str])]) -> bool {
+        let mut tracker = Tracker::default();
+        for (line, replies) in dialogue {
+            let command = encode(line.split(' '));
+            tracker.sent(Class::of(&command), &command, None);
+            for reply in *replies {
+                assert_eq!(tracker.received(reply.as_bytes(), true), Fate::PassOn);
+            }
+        }
+        tracker.is_plain()
+    }
+
+    const OK: &[&str] = &["+OK\r\n"];
+    const QUEUED: &[&str] = &["+QUEUED\r\n"];
+
+    #[test]
+    fn transactions_end_with_exec_and_discard() {
+        assert!(!plain_after(&[("MULTI", OK), ("SET k v", QUEUED)]));
+        assert!(plain_after(&[("MULTI", OK), ("SET k v", QUEUED), ("EXEC", &["*1\r\n+OK\r\n"])]));
+        assert!(plain_after(&[("WATCH k", OK), ("MULTI", OK), ("EXEC", &["*-1\r\n"])]));
+        assert!(plain_after(&[("MULTI", OK), ("NO", &["-ERR\r\n"]), ("EXEC", &["-EXECABORT\r\n"])]));
+        assert!(plain_after(&[("WATCH k", OK), ("UNWATCH", OK)]));
+        assert!(!plain_after(&[("WATCH k", OK), ("MULTI", OK), ("UNWATCH", QUEUED)]));
+        assert!(!plain_after(&[("MULTI", &[])]), "a reply is missing");
+        assert!(!plain_after(&[("MULTI", OK), ("SELECT 3", QUEUED), ("EXEC", &["*1\r\n+OK\r\n"])]));
+    }
+
+    #[test]
+    fn a_transaction_that_was_not_ended_is_not_forgotten() {
+        let refused = &["-NOPERM\r\n"][..];
+        assert!(!plain_after(&[("MULTI", OK), ("DISCARD", refused)]));
+        assert!(!plain_after(&[("MULTI", OK), ("EXEC x", &["-ERR wrong number\r\n"])]));
+        assert!(!plain_after(&[("WATCH k", OK), ("EXEC", &["-ERR EXEC without MULTI\r\n"])]));
+        assert!(plain_after(&[("MULTI", OK), ("DISCARD", OK)]));
+        assert!(plain_after(&[("MULTI", OK), ("EXEC", &["_\r\n"])]));
+    }
+
+    #[test]
+    fn what_follows_a_refused_multi_is_not_known() {
+        let mut tracker = Tracker::default();
+        let send = |tracker: &mut Tracker, line: &str| {
+            let command = encode(line.split(' '));
+            tracker.sent(Class::of(&command), &command, None);
+        };
+        send(&mut tracker, "MULTI x");
+        send(&mut tracker, "MULTI");
+        tracker.received(b"-ERR wrong number of arguments\r\n", true);
+        for line in ["SELECT 5", "SUBSCRIBE zz", "EXEC"] {
+            send(&mut tracker, line);
+        }
+        for reply in ["+OK\r\n", "+QUEUED\r\n", "+QUEUED\r\n", "*0\r\n"] {
+            tracker.received(reply.as_bytes(), true);
+        }
+        assert!(!tracker.is_plain());
+    }
+
+    #[test]
+    fn a_confirmation_without_its_end_is_counted() {
+        for kind in ['*', '>'] {
+            let mut tracker = Tracker::default();
+            let command = encode(["SUBSCRIBE", "long"]);
+            tracker.sent(Class::of(&command), &command, None);
+            tracker.received(format!("{kind}3\r\n$9\r\nsubscribe\r\n$20000\r\nxx").as_bytes(), false);
+            assert!(tracker.is_subscribed() && !tracker.is_plain() && tracker.unanswered() == 0);
+        }
+    }
+
+    #[test]
+    fn replies_that_look_like_messages_are_replies() {
+        let like = "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n";
+        assert!(plain_after(&[
+            ("UNSUBSCRIBE a", &["*3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n"]),
+            ("LRANGE l", &[like])
+        ]));
+    }
+
+    #[test]
+    fn subscriptions_end_with_the_last_one() {
+        for kind in ['*', '>'] {
+            let confirm = |name: &str, count: u32| {
+                format!("{kind}3\r\n${}\r\n{name}\r\n$1\r\na\r\n:{count}\r\n", name.len())
+            };
+            let subscribed = [confirm("subscribe", 1), confirm("subscribe", 2)];
+            let subscribed = subscribed.each_ref().map(String::as_str);
+            let pattern = confirm("psubscribe", 3);
+            let message = format!("{kind}3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nx\r\n");
+            let left = [confirm("unsubscribe", 2), confirm("unsubscribe", 1)];
+            let left = left.each_ref().map(String::as_str);
+            let last = confirm("punsubscribe", 0);
+            let begin: [(&str, &[&str]); 3] = [
+                ("SUBSCRIBE a b", &subscribed),
+                ("PSUBSCRIBE a", &[&pattern, &message]),
+                ("UNSUBSCRIBE", &left),
+            ];
+            assert!(!plain_after(&begin), "a pattern is left");
+            let last = [last.as_str()];
+            let all = [&begin[..], &[("PUNSUBSCRIBE a", &last[..])]].concat();
+            assert!(plain_after(&all));
+            assert!(plain_after(&[("SUBSCRIBE a", &["-NOPERM\r\n"])]));
+        }
+    }
+
+    #[test]
+    fn lasting_state_ends_with_reset() {
+        assert!(!plain_after(&[("MONITOR", OK), ("GET k", &["$-1\r\n"])]));
+        assert!(plain_after(&[("CLIENT REPLY OFF", &[]), ("RESET", &["+RESET\r\n"])]));
+        assert!(plain_after(&[("CLIENT TRACKING ON", OK), ("CLIENT TRACKING OFF", OK)]));
+        assert!(!plain_after(&[("CLIENT TRACKING ON", OK), ("GET k", &["$-1\r\n"])]));
+        assert!(plain_after(&[("MULTI", &["-NOPERM\r\n"]), ("GET k", &["$-1\r\n"])]));
+    }
+
+    #[test]
+    fn changes_are_reported_when_the_server_confirms_them() {
+        let mut tracker = Tracker::default();
+        for reply in [&b"-ERR DB index is out of range\r\n"[..], b"+OK\r\n"] {
+            let command = encode(["SELECT", "3"]);
+            tracker.sent(Class::of(&command), &command, None);
+            tracker.received(reply, true);
+        }
+        assert_eq!(tracker.take_events(), [Event::Database(3)]);
+        tracker.sent_ours();
+        assert_eq!((tracker.unanswered(), tracker.received(b"+OK\r\n", true)), (0, Fate::Drop));
+        for (first, fate) in
+            [(&b":0\r\n"[..], Fate::PassOn), (b"-NOPERM\r\n", Fate::Replace("-NOPERM\r\n".into()))]
+        {
+            tracker.sent_before_wait();
+            tracker.sent(Class::Alone, b"", None);
+            assert_eq!(
+                (tracker.received(first, true), tracker.received(b":1\r\n", true)),
+                (Fate::Drop, fate)
+            );
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! [`Server`]: connections to one server: connect, log in, within the limits.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use tracing::{debug, info};
+use valkey_rdma_client::{ByteStream, Config, Dialer, Endpoint, Transport};
+use valkey_rdma_resp::{FrameScanner, Protocol, integer};
+
+use crate::error::GatewayError;
+use crate::identity::{Identity, Key};
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+use crate::words::encode;
+
+/// A server, and how many connections to it there may be.
+pub(crate) struct Server {
+    dialer: Dialer,
+    permits: Arc<Semaphore>,
+    permitted: usize,
+    metrics: Arc<Metrics>,
+}
+
+/// A connection to a server that has logged in.
+pub(crate) struct Upstream {
+    pub(crate) stream: ByteStream,
+    /// The server's number of this connection; 0 if it did not say.
+    pub(crate) id: u64,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Why there is no connection.
+#[derive(Clone, Debug)]
+pub(crate) enum OpenError {
+    /// The server's error reply, line end included.
+    Refused(Bytes),
+    /// No connection could be made.
+    Unreachable(String),
+}
+
+impl OpenError {
+    /// The error reply for a command that was not sent.
+    pub(crate) fn reply(&self) -> Bytes {
+        match self {
+            Self::Refused(reply) => reply.clone(),
+            Self::Unreachable(text) => {
+                format!("-NOUPSTREAM the command was not sent: {}\r\n", one_line(text)).into()
+            }
+        }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(reply) => f.write_str(String::from_utf8_lossy(reply).trim_end()),
+            Self::Unreachable(text) => f.write_str(text),
+        }
+    }
+}
+
+impl Server {
+    pub(crate) fn new(url: &str, limits: &Limits, metrics: Arc<Metrics>) -> Result<Self, GatewayError> {
+        // What stands before the host may be a password.
+        let shown = || url.rsplit('@').next().unwrap_or_default().to_owned();
+        let dialer = Dialer::new(url, &Config::default())
+            .map_err(|source| GatewayError::Server { url: shown(), source })?;
+        let endpoint = dialer.endpoint();
+        let mut permitted = limits.upstreams.min(Semaphore::MAX_PERMITS);
+        if endpoint.transport() != Transport::Tcp {
+            let fit = limits.pinned_bytes / endpoint.transport_config().pinned_bytes().max(1);
+            permitted = permitted.min(usize::try_from(fit).unwrap_or(usize::MAX));
+        }
+        if permitted < 2 {
+            return Err(GatewayError::Config(format!(
+                "limits.pinned_bytes = {}: a connection pins {} bytes, and two are needed",
+                limits.pinned_bytes,
+                endpoint.transport_config().pinned_bytes()
+            )));
+        }
+        Ok(Self { dialer, permits: Arc::new(Semaphore::new(permitted)), permitted, metrics })
+    }
+
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        self.dialer.endpoint()
+    }
+
+    /// The identity of clients that have not logged in.
+    pub(crate) fn identity(&self) -> Identity {
+        Identity { login: None, database: self.endpoint().database(), protocol: Protocol::Resp2 }
+    }
+
+    /// Connections that there are, and that there may be.
+    pub(crate) fn connections(&self) -> (usize, usize) {
+        (self.permitted - self.permits.available_permits(), self.permitted)
+    }
+
+    /// Whether there may be another private connection: some are left for shared ones.
+    pub(crate) fn has_room(&self) -> bool {
+        self.permits.available_permits() > (self.permitted / 8).min(RESERVED)
+    }
+
+    /// The error if no connection may be made.
+    pub(crate) fn no_room(&self) -> OpenError {
+        let text = format!("all {} connections to {} are in use", self.permitted, self.endpoint());
+        OpenError::Unreachable(format!("{text}; raise limits.upstreams or limits.pinned_bytes"))
+    }
+
+    /// Connects and logs in. Connections that check logins do not log in.
+    pub(crate) async fn open(
+        &self,
+        key: &Key,
+        identity: &Identity,
+        name: Option<&str>,
+    ) -> Result<Upstream, OpenError> {
+        let permit = self.permits.clone().try_acquire_owned().map_err(|_| self.no_room())?;
+        let dialed = self.dialer.dial().await;
+        let stream = dialed.map_err(|error| OpenError::Unreachable(error.to_string()));
+        let mut upstream = Upstream {
+            stream: stream.inspect_err(|_| self.metrics.connect_failures.add(1))?,
+            id: 0,
+            _permit: permit,
+        };
+        if *key != Key::Checker {
+            let logged_in = self.log_in(&mut upstream, identity, name).await;
+            logged_in.inspect_err(|_| self.metrics.connect_failures.add(1))?;
+        }
+        self.metrics.connects.add(1);
+        info!(connection = %upstream.stream.info(), %key, "connected");
+        Ok(upstream)
+    }
+
+    /// Logs in, chooses protocol and database, and sets the name, in one exchange. Asks for the server's number of the connection.
+    pub(crate) async fn log_in(
+        &self,
+        upstream: &mut Upstream,
+        identity: &Identity,
+        name: Option<&str>,
+    ) -> Result<(), OpenError> {
+        let (commands, required) = self.login_commands(identity, name);
+        let limit = self.endpoint().timeout();
+        let exchange = exchange(&mut upstream.stream, &commands, required + EXTRA);
+        let replies = match timeout(limit, exchange).await {
+            Ok(Ok(replies)) => replies,
+            Ok(Err(error)) => return Err(OpenError::Unreachable(format!("{}: {error}", self.endpoint()))),
+            Err(_) => {
+                let text = format!("{} did not answer the login within {limit:?}", self.endpoint());
+                return Err(OpenError::Unreachable(text));
+            }
+        };
+        for (at, reply) in replies.iter().enumerate() {
+            if reply.starts_with(b"-") && (at < required || reply.starts_with(b"-NOAUTH")) {
+                return Err(OpenError::Refused(reply.clone()));
+            }
+        }
+        let id = replies.get(required).and_then(|reply| integer::parse(reply.get(1..reply.len() - 2)?));
+        upstream.id = id.and_then(|id| u64::try_from(id).ok()).unwrap_or(0);
+        Ok(())
+    }
+
+    /// The commands of a login, of which the first few must succeed: their number.
+    fn login_commands(&self, identity: &Identity, name: Option<&str>) -> (Vec<u8>, usize) {
+        let endpoint = self.endpoint();
+        let (user, password) = match &identity.login {
+            Some(login) => (Some(&login.user[..]), Some(&login.password[..])),
+            None => (endpoint.user().map(str::as_bytes), endpoint.password().map(str::as_bytes)),
+        };
+        let mut commands = Vec::new();
+        let mut required = 0;
+        let mut require = |words: &[&[u8]]| {
+            commands.extend_from_slice(&encode(words));
+            required += 1;
+        };
+        match (identity.protocol, password) {
+            (Protocol::Resp3, None) => require(&[b"HELLO", b"3"]),
+            (Protocol::Resp3, Some(password)) => {
+                require(&[b"HELLO", b"3", b"AUTH", user.unwrap_or(b"default"), password]);
+            }
+            (Protocol::Resp2, None) => {}
+            (Protocol::Resp2, Some(password)) => match user {
+                // Servers before 6.0 have no users.
+                None => require(&[b"AUTH", password]),
+                Some(user) => require(&[b"AUTH", user, password]),
+            },
+        }
+        if identity.database != 0 {
+            require(&[b"SELECT", identity.database.to_string().as_bytes()]);
+        }
+        // EXTRA commands, which old servers or strict users may refuse.
+        commands.extend_from_slice(&encode(["CLIENT", "ID"]));
+        commands.extend_from_slice(&encode(["CLIENT", "SETNAME", name.unwrap_or_default()]));
+        (commands, required)
+    }
+}
+
+/// Most connections that are kept free for shared ones.
+const RESERVED: usize = 16;
+/// Commands of a login that may fail.
+const EXTRA: usize = 2;
+
+/// Sends commands and returns one frame for each.
+async fn exchange(stream: &mut ByteStream, commands: &[u8], replies: usize) -> io::Result<Vec<Bytes>> {
+    stream.write_all(commands).await?;
+    let mut scanner = FrameScanner::default();
+    let (mut buffer, mut scanned) = (BytesMut::new(), 0);
+    let mut frames = Vec::with_capacity(replies);
+    while frames.len() < replies {
+        let found = scanner.scan(&buffer[scanned..]).map_err(io::Error::other)?;
+        scanned += found.len;
+        if found.complete {
+            frames.push(buffer.split_to(scanned).freeze());
+            scanned = 0;
+        } else if buffer.len() > MAX_LOGIN {
+            return Err(io::Error::other("its replies to the login are too long; is it a Valkey server?"));
+        } else if stream.read_buf(&mut buffer).await? == 0 {
+            // A refusal that came before the end says more than the end.
+            if frames.iter().any(|frame| frame.starts_with(b"-")) {
+                debug!("closed by the server during the login");
+                return Ok(frames);
+            }
+            return Err(io::Error::other("it closed the connection during the login"));
+        }
+    }
+    if !buffer.is_empty() {
+        return Err(io::Error::other("it sent more than the replies to the login"));
+    }
+    Ok(frames)
+}
+
+/// Most bytes of replies to a login.
+const MAX_LOGIN: usize = 64 * 1024;
+
+/// A text that fits into an error reply.
+pub(crate) fn one_line(text: &str) -> String {
+    text.replace(['\r', '\n'], " ")
+}

@@ -1,0 +1,377 @@
+//! [`Session`]: serves one local client.
+//!
+//! Commands without state go to a connection that is shared; a client with state has a private connection until the state ends.
+//! Before a client moves, and before the gateway answers a command, all earlier replies are passed on: order is kept.
+
+mod account;
+mod answers;
+mod private_mode;
+
+use std::future::{Future, poll_fn};
+use std::io::IoSlice;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tracing::debug;
+use valkey_rdma_resp::{CommandError, Output, Reply, encode};
+
+use crate::class::{Class, Local, State};
+use crate::clients::{Details, Registered};
+use crate::core::Core;
+use crate::identity::Identity;
+use crate::inbox::End;
+use crate::local_stream::{Accepted, LocalStream};
+use crate::pool::Pool;
+use crate::reader::CommandReader;
+use crate::route::{Route, Share};
+use crate::shared::{Attached, Shared};
+use crate::window::Window;
+
+pub(crate) struct Session {
+    core: Arc<Core>,
+    share: Share,
+    pool: Arc<Pool>,
+    route: Arc<Route>,
+    stream: LocalStream,
+    client: Registered,
+    reader: CommandReader,
+    /// Replies being written to the client, and when the first of them arrived.
+    out: Output,
+    out_since: Option<Instant>,
+    identity: Identity,
+    shared: Attached,
+    window: Window,
+    /// The gateway has refused MULTI: what follows was meant for a transaction.
+    refused_multi: bool,
+    /// The client has closed its side.
+    eof: bool,
+}
+
+/// What the shared mode leaves to be done.
+enum Turn {
+    /// The current command is not ordinary, and all earlier replies were passed on.
+    Command(Class),
+    /// The client sent something that is not a command.
+    Broken(CommandError),
+    End(End),
+}
+
+/// The result of looking at the input.
+enum Parsed {
+    NeedsInput,
+    /// As many commands are in flight as may be.
+    Full,
+    Command(Class),
+    Broken(CommandError),
+}
+
+/// Ends a session.
+pub(crate) struct Closed;
+
+impl Session {
+    pub(crate) fn new(core: Arc<Core>, route: Arc<Route>, accepted: Accepted) -> Self {
+        let pool = route.pool.clone();
+        let identity = pool.server.identity();
+        let details = Details {
+            name: String::new(),
+            lib_name: String::new(),
+            lib_ver: String::new(),
+            user: pool.server.endpoint().user().unwrap_or("default").to_owned(),
+            database: identity.database,
+            protocol: identity.protocol,
+        };
+        let client = Registered::new(
+            core.clients.clone(),
+            core.unread.clone(),
+            pool.url.clone(),
+            accepted.peer,
+            accepted.local,
+            details,
+        );
+        let shared = pool.shared(&identity);
+        let window = Window::new(core.queued.clone());
+        Self {
+            share: route.share,
+            core,
+            pool,
+            route,
+            stream: accepted.stream,
+            client,
+            reader: CommandReader::default(),
+            out: Output::default(),
+            out_since: None,
+            identity,
+            shared,
+            window,
+            refused_multi: false,
+            eof: false,
+        }
+    }
+
+    pub(crate) async fn run(mut self) {
+        loop {
+            let turn = poll_fn(|cx| self.poll_shared(cx)).await;
+            let done = match turn {
+                Turn::End(End::Gone) => break,
+                Turn::End(why) => {
+                    debug!(id = self.client.id, ?why, "client closed");
+                    break;
+                }
+                Turn::Broken(error) => {
+                    self.put(&Reply::error(format!("ERR {error}")));
+                    Err(Closed)
+                }
+                Turn::Command(class) if self.refused_multi && class != Class::State(State::Multi) => {
+                    self.answer_refused(class).await
+                }
+                Turn::Command(Class::Local(local)) => {
+                    let command = self.reader.take();
+                    self.answer(local, &command).await
+                }
+                Turn::Command(class) if self.share == Share::Always => self.refuse(class),
+                Turn::Command(class) => self.private_mode(class).await,
+            };
+            if done.is_err() {
+                self.flush().await;
+                break;
+            }
+        }
+    }
+
+    /// Moves commands to the shared connection and replies to the client, until something else is to do.
+    fn poll_shared(&mut self, cx: &mut Context<'_>) -> Poll<Turn> {
+        loop {
+            let found = self.client.inbox.poll_take(cx, &mut self.out);
+            if let Some(why) = found.end {
+                return Poll::Ready(Turn::End(why));
+            }
+            self.out_since = self.out_since.or(found.since);
+            match self.poll_flush(cx) {
+                Poll::Ready(Err(Closed)) => return Poll::Ready(Turn::End(End::Gone)),
+                Poll::Ready(Ok(())) => {
+                    self.client.inbox.written();
+                    if found.more {
+                        continue;
+                    }
+                }
+                Poll::Pending => {}
+            }
+            let is_quiet = |outstanding: u32| outstanding == 0 && !found.more;
+            if is_quiet(found.outstanding) && found.stop && !self.out.has_remaining() {
+                return Poll::Ready(Turn::End(End::Stopped));
+            }
+            if self.out.remaining() > UNREAD {
+                return Poll::Pending;
+            }
+            self.window.answered(found.outstanding);
+            let (parsed, submitted) = self.parse(found.outstanding);
+            let outstanding = found.outstanding + submitted;
+            match parsed {
+                Parsed::NeedsInput => {}
+                Parsed::Full => return Poll::Pending,
+                Parsed::Command(class) if is_quiet(outstanding) => return Poll::Ready(Turn::Command(class)),
+                Parsed::Broken(error) if is_quiet(outstanding) => return Poll::Ready(Turn::Broken(error)),
+                Parsed::Command(_) | Parsed::Broken(_) => return Poll::Pending,
+            }
+            if self.eof {
+                let done = is_quiet(outstanding) && !self.out.has_remaining();
+                return if done { Poll::Ready(Turn::End(End::Gone)) } else { Poll::Pending };
+            }
+            match ready!(self.poll_read(cx)) {
+                Ok(()) => {}
+                Err(Closed) => return Poll::Ready(Turn::End(End::Gone)),
+            }
+        }
+    }
+
+    /// Submits the ordinary commands at the front of the input. Returns how many, and what comes next.
+    fn parse(&mut self, outstanding: u32) -> (Parsed, u32) {
+        let mut submitted = 0;
+        loop {
+            let (next, commands) = self.parse_batch(outstanding + submitted);
+            submitted += commands;
+            if !self.reader.is_held() {
+                return (next, submitted);
+            }
+        }
+    }
+
+    fn parse_batch(&mut self, outstanding: u32) -> (Parsed, u32) {
+        let limits = self.core.limits();
+        let most = u32::try_from(limits.commands_in_flight).unwrap_or(u32::MAX).saturating_sub(outstanding);
+        let most_bytes = self.window.room(&limits);
+        let (mut commands, mut last) = (0, 0);
+        let next = loop {
+            match self.reader.scan() {
+                Err(error) => break Parsed::Broken(error),
+                Ok(false) if self.reader.is_long(limits.command_bytes) => {
+                    break match Class::of(self.reader.current()) {
+                        Class::Ordinary => Parsed::Command(Class::Alone),
+                        // No name, password or number is that long.
+                        Class::Local(_) => Parsed::Broken(CommandError::InvalidBulkLen),
+                        class => Parsed::Command(class),
+                    };
+                }
+                Ok(false) => break Parsed::NeedsInput,
+                Ok(true) => {}
+            }
+            match Class::of(self.reader.current()) {
+                class if self.refused_multi => break Parsed::Command(class),
+                Class::Ordinary if self.reader.current().len() > limits.command_bytes => {
+                    break Parsed::Command(Class::Alone);
+                }
+                Class::Ordinary if commands == most || self.reader.batch().len() >= most_bytes => {
+                    break Parsed::Full;
+                }
+                Class::Ordinary => {
+                    last = self.reader.batch().len();
+                    self.reader.accept();
+                }
+                class => break Parsed::Command(class),
+            }
+            commands += 1;
+        };
+        if commands > 0 {
+            let now = Instant::now();
+            self.client.count(commands, &self.reader.batch()[last..], now);
+            self.window.sent(commands, self.reader.batch().len());
+            self.shared.submit(&self.client.inbox, self.reader.batch(), commands, now);
+            self.reader.drop_batch();
+        }
+        (next, commands)
+    }
+
+    /// Reads once. Ready with an error if the connection is broken.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+        let read = pin!(self.stream.read_buf(self.reader.room())).poll(cx);
+        match read {
+            Poll::Pending => {
+                self.reader.rest();
+                return Poll::Pending;
+            }
+            Poll::Ready(Ok(0)) => self.eof = true,
+            Poll::Ready(Ok(_)) => {}
+            Poll::Ready(Err(_)) => return Poll::Ready(Err(Closed)),
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes what waits for the client. Ready if something was written and nothing is left, or with an error if the connection is
+    /// broken.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Closed>> {
+        if !self.out.has_remaining() {
+            return Poll::Pending;
+        }
+        while self.out.has_remaining() {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let count = self.out.chunks_vectored(&mut slices);
+            let written = match &slices[..count] {
+                [slice] => Pin::new(&mut self.stream).poll_write(cx, slice),
+                slices => Pin::new(&mut self.stream).poll_write_vectored(cx, slices),
+            };
+            match ready!(written) {
+                Ok(0) | Err(_) => return Poll::Ready(Err(Closed)),
+                Ok(len) => self.out.advance(len),
+            }
+        }
+        if let Some(since) = self.out_since.take() {
+            self.core.metrics.reply_hop.record(since.elapsed(), 1);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes the last replies, as far as the client takes them in time.
+    async fn flush(&mut self) {
+        let limit = self.core.limits().slow_reader();
+        let flushed =
+            poll_fn(|cx| if self.out.has_remaining() { self.poll_flush(cx) } else { Poll::Ready(Ok(())) });
+        // A client that does not read its last reply has lost it.
+        let _ = tokio::time::timeout(limit, flushed).await;
+        let _ = tokio::time::timeout(limit, self.stream.shutdown()).await;
+    }
+
+    /// Appends a reply of the gateway.
+    fn put(&mut self, reply: &Reply) {
+        encode(reply, self.identity.protocol, &mut self.out);
+    }
+
+    /// Sends a command to a shared connection and returns its reply. Nothing may be in flight.
+    async fn ask(&mut self, shared: &Shared, command: &[u8]) -> Result<Bytes, Closed> {
+        shared.submit(&self.client.inbox, command, 1, Instant::now());
+        let mut reply = Vec::new();
+        poll_fn(|cx| {
+            loop {
+                let mut part = Output::default();
+                let found = self.client.inbox.poll_take(cx, &mut part);
+                reply.extend_from_slice(&part.copy_to_bytes(part.remaining()));
+                if found.end.is_some() {
+                    return Poll::Ready(Err(Closed));
+                }
+                if found.outstanding == 0 && !found.more {
+                    self.client.inbox.written();
+                    return Poll::Ready(Ok(()));
+                }
+                if !found.more {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await?;
+        Ok(reply.into())
+    }
+
+    /// After a refused MULTI, until the end of what was to be a transaction: runs none of its commands.
+    async fn answer_refused(&mut self, class: Class) -> Result<(), Closed> {
+        let reply = match class {
+            Class::State(State::Exec) => {
+                Reply::error("EXECABORT Transaction discarded: the gateway has refused MULTI")
+            }
+            Class::State(State::Discard) => Reply::OK,
+            Class::Local(Local::Reset | Local::Quit) => Reply::OK,
+            _ => Reply::error(
+                "NOUPSTREAM the command was not sent: the gateway has refused MULTI; send DISCARD, or MULTI again",
+            ),
+        };
+        if !self.reader.scan().is_ok_and(|complete| complete) {
+            self.put(&reply);
+            return Err(Closed);
+        }
+        let command = self.reader.take();
+        self.refused_multi &= matches!(reply, Reply::Error(_)) && class != Class::State(State::Exec);
+        match class {
+            Class::Local(local @ (Local::Reset | Local::Quit)) => self.answer(local, &command).await,
+            _ => {
+                self.put(&reply);
+                Ok(())
+            }
+        }
+    }
+
+    /// Refuses a command with state (`--share always`).
+    fn refuse(&mut self, class: Class) -> Result<(), Closed> {
+        self.refused_multi = class == Class::State(State::Multi);
+        let name = valkey_rdma_resp::words(self.reader.current()).next().unwrap_or_default();
+        let name = name.escape_ascii().to_string().to_uppercase();
+        let is_complete = self.reader.scan().is_ok_and(|complete| complete);
+        if !is_complete || self.reader.current().len() > self.core.limits().command_bytes {
+            let most = self.core.limits().command_bytes;
+            self.put(&Reply::error(format!(
+                "ERR {name} is longer than {most} bytes, which share=always refuses"
+            )));
+            return Err(Closed);
+        }
+        drop(self.reader.take());
+        let text = "ERR the gateway runs with share=always, which refuses commands that need a connection of their own: ";
+        self.put(&Reply::error(format!("{text}{name}")));
+        Ok(())
+    }
+}
+
+/// Replies that wait in a session before no more commands are read.
+const UNREAD: usize = 1 << 20;
+/// Slices of one write.
+const SLICES: usize = 16;

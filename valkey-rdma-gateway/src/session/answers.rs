@@ -1,0 +1,300 @@
+//! Commands about the local connection.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use valkey_rdma_resp::{Reply, integer};
+
+use super::{Closed, Session};
+use crate::class::{Local, is};
+use crate::clients::Client;
+use crate::inbox::End;
+use crate::private::Private;
+use crate::words::{all, encode};
+
+impl Session {
+    /// Answers a command. Nothing is in flight.
+    pub(super) async fn answer(&mut self, local: Local, command: &Bytes) -> Result<(), Closed> {
+        self.client.count(1, command, std::time::Instant::now());
+        self.core.metrics.local_commands.add(1);
+        let words = all(command);
+        let args = words.get(2..).unwrap_or_default();
+        match (local, args) {
+            (Local::Auth, _) => return self.auth(command).await,
+            (Local::Hello, _) => return self.hello(command).await,
+            (Local::Select, _) => return self.select(command).await,
+            (Local::Reset, _) => self.reset(),
+            (Local::Quit, _) => {
+                self.put(&Reply::OK);
+                return Err(Closed);
+            }
+            (Local::Http, _) => return Err(Closed),
+            (Local::SetName, [name]) => {
+                let reply = self.set_name(name).err().unwrap_or(Reply::OK);
+                self.put(&reply);
+            }
+            (Local::GetName, []) => {
+                let name = self.client.details().name.clone();
+                self.put(&if name.is_empty() { Reply::Null } else { Reply::bulk(name) });
+            }
+            (Local::SetInfo, [option, value]) => {
+                let reply = self.set_info(option, value);
+                self.put(&reply);
+            }
+            (Local::Id, []) => self.put(&Reply::Integer(i64::try_from(self.client.id).unwrap_or(i64::MAX))),
+            (Local::Info, []) => {
+                let line = self.client.line() + "\n";
+                self.put(&Reply::Verbatim { format: *b"txt", text: line.into() });
+            }
+            (Local::List, args) => return self.list(args).await,
+            (Local::Kill, args) => return self.kill(args).await,
+            (Local::Unblock, args) => return self.unblock(args).await,
+            (Local::GatewayInfo, _) => return self.gateway_info().await,
+            // Wrong arguments: the server has the right error, and changes nothing.
+            _ => return self.pass_to_server(command).await,
+        }
+        Ok(())
+    }
+
+    async fn pass_to_server(&mut self, command: &[u8]) -> Result<(), Closed> {
+        let shared = self.pool.shared(&self.identity);
+        let reply = self.ask(&shared, command).await?;
+        self.out.put(&reply);
+        Ok(())
+    }
+
+    /// Asks the server to run a harmless form of a command that the gateway answers, so that the server's rules for its users hold
+    /// here too. `false` if the server refused it: the client has the refusal.
+    async fn is_allowed(&mut self, command: &[&str]) -> Result<bool, Closed> {
+        let shared = self.pool.shared(&self.identity);
+        let reply = self.ask(&shared, &encode(command)).await?;
+        let allowed = !reply.starts_with(b"-");
+        if !allowed {
+            self.out.put(&reply);
+        }
+        Ok(allowed)
+    }
+
+    pub(super) fn set_name(&self, name: &[u8]) -> Result<(), Reply> {
+        let text = "ERR Client names cannot contain spaces, newlines or special characters.";
+        self.client.details().name = printable(name).ok_or(Reply::error(text))?;
+        Ok(())
+    }
+
+    fn set_info(&self, option: &[u8], value: &[u8]) -> Reply {
+        let option = String::from_utf8_lossy(option).to_lowercase();
+        let mut details = self.client.details();
+        let field = match &*option {
+            "lib-name" => &mut details.lib_name,
+            "lib-ver" => &mut details.lib_ver,
+            _ => return Reply::error(format!("ERR Unrecognized option '{option}'")),
+        };
+        match printable(value) {
+            Some(value) => *field = value,
+            None => {
+                let text = "cannot contain spaces, newlines or special characters.";
+                return Reply::error(format!("ERR {option} {text}"));
+            }
+        }
+        Reply::OK
+    }
+
+    /// The clients of the same server: the server's rules say who may see and end them.
+    fn neighbours(&self) -> Vec<Arc<Client>> {
+        let mut all = self.core.clients.all();
+        all.retain(|client| client.server == self.client.server);
+        all
+    }
+
+    /// CLIENT LIST [TYPE type | ID number...]: the local clients.
+    async fn list(&mut self, args: &[Vec<u8>]) -> Result<(), Closed> {
+        if !self.is_allowed(&["CLIENT", "LIST", "ID", NO_CLIENT]).await? {
+            return Ok(());
+        }
+        let all = self.neighbours().into_iter();
+        let mut text: String = match args {
+            [] => all.map(|client| client.line() + "\n").collect(),
+            [option, kind] if is(option, "TYPE") => {
+                all.filter(|client| is_of_type(client, kind)).map(|client| client.line() + "\n").collect()
+            }
+            [option, ids @ ..] if is(option, "ID") && !ids.is_empty() => {
+                let ids = ids.iter().map(|id| integer::parse(id).and_then(|id| u64::try_from(id).ok()));
+                let Some(ids) = ids.collect::<Option<Vec<_>>>() else {
+                    self.put(&Reply::error("ERR Invalid client ID"));
+                    return Ok(());
+                };
+                all.filter(|client| ids.contains(&client.id)).map(|client| client.line() + "\n").collect()
+            }
+            _ => {
+                self.put(&Reply::error("ERR syntax error"));
+                return Ok(());
+            }
+        };
+        text.shrink_to_fit();
+        self.put(&Reply::Verbatim { format: *b"txt", text: text.into() });
+        Ok(())
+    }
+
+    /// CLIENT KILL: local clients.
+    async fn kill(&mut self, args: &[Vec<u8>]) -> Result<(), Closed> {
+        if !self.is_allowed(&["CLIENT", "KILL", "ID", NO_CLIENT]).await? {
+            return Ok(());
+        }
+        let all = self.neighbours();
+        if let [address] = args {
+            let found = all.iter().find(|client| client.peer.as_bytes() == &address[..]);
+            let reply = found.map_or(Reply::error("ERR No such client"), |_| Reply::OK);
+            self.put(&reply);
+            return found.map_or(Ok(()), |client| self.kill_one(client));
+        }
+        let filter = match Filter::parse(args) {
+            Ok(filter) => filter,
+            Err(text) => {
+                self.put(&Reply::error(text));
+                return Ok(());
+            }
+        };
+        let chosen: Vec<_> = all.iter().filter(|client| filter.matches(client, self.client.id)).collect();
+        self.put(&Reply::Integer(i64::try_from(chosen.len()).unwrap_or(i64::MAX)));
+        let mut closed = Ok(());
+        for client in chosen {
+            closed = closed.and(self.kill_one(client));
+        }
+        closed
+    }
+
+    /// A client that kills itself gets its reply first.
+    fn kill_one(&self, client: &Client) -> Result<(), Closed> {
+        self.core.metrics.killed.add(1);
+        if client.id == self.client.id {
+            return Err(Closed);
+        }
+        client.inbox.end(End::Killed);
+        Ok(())
+    }
+
+    /// CLIENT UNBLOCK: a client that blocks has a private connection, whose number the server knows.
+    async fn unblock(&mut self, args: &[Vec<u8>]) -> Result<(), Closed> {
+        let [id, reason @ ..] = args else {
+            return self.pass_to_server(&encode(["CLIENT", "UNBLOCK"])).await;
+        };
+        let client = integer::parse(id).and_then(|id| self.core.clients.get(u64::try_from(id).ok()?));
+        let client = client.filter(|client| client.server == self.client.server);
+        let theirs = client.map_or(0, |client| client.upstream_id.load(Ordering::Relaxed));
+        let number = match integer::parse(id) {
+            None => String::from_utf8_lossy(id).into_owned(),
+            Some(_) if theirs == 0 => NO_CLIENT.to_owned(),
+            Some(_) => theirs.to_string(),
+        };
+        let fixed = ["CLIENT", "UNBLOCK", &number].map(str::as_bytes);
+        let command = encode(fixed.into_iter().chain(reason.iter().map(|word| &word[..])));
+        self.pass_to_server(&command).await
+    }
+
+    /// CLIENT TRACKING ... REDIRECT: the number of a local client becomes the server's. Of a client without a connection of its own,
+    /// or of another server, the server says that it does not exist.
+    pub(super) fn redirected(&mut self, private: &mut Private) -> Bytes {
+        let command = self.reader.take();
+        let mut words = all(&command);
+        let mut at = 3;
+        while at < words.len() {
+            let option = &words[at];
+            let is_redirect = is(option, "REDIRECT");
+            at += if is_redirect || is(option, "PREFIX") { 2 } else { 1 };
+            let Some(target) = words.get_mut(at - 1).filter(|_| is_redirect) else { continue };
+            let id = integer::parse(target).and_then(|id| u64::try_from(id).ok());
+            let client = id.and_then(|id| self.core.clients.get(id));
+            let client = client.filter(|client| client.server == self.client.server);
+            let theirs = client.as_ref().map_or(0, |client| client.redirect_target());
+            *target = if theirs > 0 { theirs.to_string() } else { NO_CLIENT.to_owned() }.into_bytes();
+            if let Some(client) = client.filter(|_| theirs > 0) {
+                private.set_redirect(theirs, client.id);
+            }
+        }
+        encode(&words).into()
+    }
+
+    /// INFO gateway.
+    async fn gateway_info(&mut self) -> Result<(), Closed> {
+        if self.is_allowed(&["INFO", "gateway"]).await? {
+            let text = crate::info::section(&self.core, &self.route);
+            self.put(&Reply::Verbatim { format: *b"txt", text: text.into() });
+        }
+        Ok(())
+    }
+}
+
+/// Which clients CLIENT KILL ends.
+#[derive(Default)]
+struct Filter {
+    id: Option<u64>,
+    peer: Option<Vec<u8>>,
+    local: Option<Vec<u8>>,
+    user: Option<Vec<u8>>,
+    kind: Option<Vec<u8>>,
+    older_than: Option<Duration>,
+    with_me: bool,
+}
+
+impl Filter {
+    fn parse(args: &[Vec<u8>]) -> Result<Self, &'static str> {
+        let mut filter = Self::default();
+        let (pairs, rest) = args.as_chunks::<2>();
+        if pairs.is_empty() || !rest.is_empty() {
+            return Err("ERR syntax error");
+        }
+        for [option, value] in pairs {
+            let number = integer::parse(value).and_then(|number| u64::try_from(number).ok());
+            match &option.to_ascii_uppercase()[..] {
+                b"ID" => {
+                    let id = number.filter(|id| *id > 0);
+                    filter.id = Some(id.ok_or("ERR client-id should be greater than 0")?);
+                }
+                b"ADDR" => filter.peer = Some(value.clone()),
+                b"LADDR" => filter.local = Some(value.clone()),
+                b"USER" => filter.user = Some(value.clone()),
+                b"TYPE" => filter.kind = Some(value.clone()),
+                b"MAXAGE" => {
+                    let seconds = number.ok_or("ERR maxage is not an integer or out of range")?;
+                    filter.older_than = Some(Duration::from_secs(seconds));
+                }
+                b"SKIPME" if is(value, "YES") => filter.with_me = false,
+                b"SKIPME" if is(value, "NO") => filter.with_me = true,
+                _ => return Err("ERR syntax error"),
+            }
+        }
+        Ok(filter)
+    }
+
+    fn matches(&self, client: &Arc<Client>, me: u64) -> bool {
+        let is = |wanted: &Option<Vec<u8>>, text: &str| {
+            wanted.as_ref().is_none_or(|wanted| &wanted[..] == text.as_bytes())
+        };
+        self.id.is_none_or(|id| id == client.id)
+            && is(&self.peer, &client.peer)
+            && is(&self.local, &client.local)
+            && is(&self.user, &client.details().user)
+            && self.kind.as_ref().is_none_or(|kind| is_of_type(client, kind))
+            && self.older_than.is_none_or(|age| client.since.elapsed() >= age)
+            && (self.with_me || client.id != me)
+    }
+}
+
+fn is_of_type(client: &Client, kind: &[u8]) -> bool {
+    match &kind.to_ascii_lowercase()[..] {
+        b"normal" => !client.is_subscribed(),
+        b"pubsub" => client.is_subscribed(),
+        _ => false,
+    }
+}
+
+/// A name that Valkey accepts for a client: printable ASCII without blanks.
+fn printable(name: &[u8]) -> Option<String> {
+    let name = name.iter().all(|byte| byte.is_ascii_graphic()).then_some(name)?;
+    String::from_utf8(name.to_vec()).ok()
+}
+
+/// A number that no client of a server has.
+const NO_CLIENT: &str = "9223372036854775807";

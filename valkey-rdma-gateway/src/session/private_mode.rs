@@ -1,0 +1,279 @@
+//! A client that has a private connection to the server.
+
+use std::future::poll_fn;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::Buf;
+use tracing::debug;
+use valkey_rdma_resp::{CommandError, Reply};
+
+use super::{Closed, Session, UNREAD};
+use crate::class::{Class, Local, State};
+use crate::inbox::End;
+use crate::private::{Event, Private};
+use crate::server::one_line;
+
+/// Why a client leaves its private connection for a while, or for good.
+enum Turn {
+    /// No state is left: the client goes back.
+    Plain,
+    /// The gateway answers the current command. All earlier replies were passed on.
+    Answer(Local),
+    /// The client sent something that is not a command.
+    Broken(CommandError),
+    Lost(String),
+    End(End),
+}
+
+/// The part of a long command that is passed on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Command {
+    None,
+    Begun,
+}
+
+impl Session {
+    /// Serves the client on a private connection, beginning with the current command, until it has no state.
+    pub(super) async fn private_mode(&mut self, class: Class) -> Result<(), Closed> {
+        self.core.metrics.moves.add(1);
+        let name = self.client.details().name.clone();
+        let mut private = match self.pool.private(&self.identity, &name).await {
+            Ok(private) => private,
+            Err(error) => {
+                self.core.metrics.not_sent.add(1);
+                let reply = error.reply();
+                self.out.put(&reply);
+                // Without a login nothing runs anyway, and the client has to log in.
+                self.refused_multi = class == Class::State(State::Multi) && !reply.starts_with(b"-NOAUTH");
+                if !self.reader.scan().is_ok_and(|complete| complete) {
+                    return Err(Closed);
+                }
+                drop(self.reader.take());
+                return Ok(());
+            }
+        };
+        debug!(id = self.client.id, ?class, "has a private connection");
+        self.refused_multi = false;
+        self.client.upstream_id.store(private.upstream.id, Ordering::Relaxed);
+        let mut command = Command::None;
+        let ended = loop {
+            match poll_fn(|cx| self.poll_private(cx, &mut private, &mut command)).await {
+                Turn::Plain => break Ok(()),
+                Turn::Answer(local) => {
+                    let command = self.reader.take();
+                    if self.answer(local, &command).await.is_err() {
+                        break Err(Closed);
+                    }
+                    private.set_name(&self.client.details().name);
+                }
+                Turn::Broken(error) => {
+                    self.put(&Reply::error(format!("ERR {error}")));
+                    break Err(Closed);
+                }
+                Turn::Lost(cause) => {
+                    self.client.leave_upstream();
+                    self.client.set_subscribed(false);
+                    self.client.set_blocked(false);
+                    return self.lost(&private, command, &cause);
+                }
+                Turn::End(why) => {
+                    debug!(id = self.client.id, ?why, "client closed");
+                    break Err(Closed);
+                }
+            }
+        };
+        let is_target = self.client.leave_upstream();
+        self.client.set_subscribed(false);
+        self.client.set_blocked(false);
+        match ended {
+            Ok(()) => {
+                match private.was_reset() || is_target {
+                    true => self.pool.retire(self.identity.clone(), private, !is_target),
+                    false => self.pool.give_back(&self.identity, private),
+                }
+                self.shared = self.pool.shared(&self.identity);
+            }
+            Err(Closed) => self.pool.retire(self.identity.clone(), private, !is_target),
+        }
+        ended
+    }
+
+    fn poll_private(
+        &mut self,
+        cx: &mut Context<'_>,
+        private: &mut Private,
+        command: &mut Command,
+    ) -> Poll<Turn> {
+        loop {
+            let found = self.client.inbox.poll_take(cx, &mut Default::default());
+            if let Some(why) = found.end {
+                return Poll::Ready(Turn::End(why));
+            }
+            // The server's last replies come before its end.
+            let lost = private.poll_replies(cx, &mut self.out, UNREAD);
+            for event in private.take_events() {
+                self.apply(event);
+            }
+            self.client.set_subscribed(private.is_subscribed());
+            let flushed = self.poll_flush(cx);
+            if let Poll::Ready(Err(Closed)) = flushed {
+                return Poll::Ready(Turn::End(End::Gone));
+            }
+            if let Poll::Ready(cause) = lost {
+                return Poll::Ready(Turn::Lost(cause));
+            }
+            let is_plain = *command == Command::None && private.is_plain();
+            if is_plain && (private.was_reset() || self.next_may_share()) {
+                return Poll::Ready(Turn::Plain);
+            }
+            let waits = private.unanswered() > 0 || self.out.has_remaining();
+            let endless = private.is_blocked() || private.is_raw();
+            if (found.stop || self.eof) && (!waits || endless) {
+                return Poll::Ready(Turn::End(if self.eof { End::Gone } else { End::Stopped }));
+            }
+            let more = match self.pass_commands(private, command) {
+                Ok(more) => more,
+                // Earlier replies come before the error.
+                Err(Turn::Broken(_)) if *command == Command::None && private.unanswered() > 0 => false,
+                Err(turn) => return Poll::Ready(turn),
+            };
+            self.client.set_blocked(private.is_blocked());
+            let full = private.unsent() >= UNREAD;
+            if let Poll::Ready(cause) = private.poll_send(cx) {
+                return Poll::Ready(Turn::Lost(cause));
+            }
+            if full && private.unsent() < UNREAD {
+                // Nothing would wake this task for the commands that found no room.
+                continue;
+            }
+            // A client that waits for its turn is read too, to notice its end: another could get what it blocks for.
+            let more = more || (private.is_blocked() && self.reader.len() < self.core.limits().command_bytes);
+            let read = match more && !self.eof && private.unsent() < UNREAD {
+                true => self.poll_read(cx),
+                false => Poll::Pending,
+            };
+            match read {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(Closed)) => return Poll::Ready(Turn::End(End::Gone)),
+                // Room for replies was made: the device or socket was not asked while there was none.
+                Poll::Pending if matches!(flushed, Poll::Ready(Ok(()))) => {}
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Whether what comes next needs no private connection.
+    fn next_may_share(&mut self) -> bool {
+        let most = self.core.limits().command_bytes;
+        match self.reader.scan() {
+            Ok(true) if self.reader.current().len() > most => false,
+            Ok(true) => matches!(Class::of(self.reader.current()), Class::Ordinary | Class::Local(_)),
+            Ok(false) => !self.reader.is_long(most),
+            Err(_) => true,
+        }
+    }
+
+    /// Passes commands on. `true` if it needs more input.
+    fn pass_commands(&mut self, private: &mut Private, command: &mut Command) -> Result<bool, Turn> {
+        loop {
+            let full = private.unanswered() >= self.core.limits().commands_in_flight;
+            if full || private.unsent() >= UNREAD || private.is_resetting() {
+                return Ok(false);
+            }
+            if private.is_raw() {
+                private.send_on(&self.reader.take_all());
+                return Ok(true);
+            }
+            if *command == Command::Begun {
+                let complete = self.reader.scan_on().map_err(Turn::Broken)?;
+                if !self.reader.current().is_empty() {
+                    private.send_on(&self.reader.take());
+                }
+                if !complete {
+                    return Ok(true);
+                }
+                *command = Command::None;
+                continue;
+            }
+            let complete = match self.reader.scan() {
+                // Of a long command the name is known.
+                Ok(false) if !self.reader.is_long(self.core.limits().command_bytes) => return Ok(true),
+                Ok(complete) => complete,
+                Err(error) => return Err(Turn::Broken(error)),
+            };
+            let class = match Class::of(self.reader.current()) {
+                // What is in them must be known, and no name, password or number is that long.
+                Class::Local(_) | Class::State(State::Tracking(_)) if !complete => {
+                    return Err(Turn::Broken(CommandError::InvalidBulkLen));
+                }
+                // Its confirmations cannot be counted: not all of its words are here.
+                Class::State(State::Subscribe(_) | State::Unsubscribe(_)) if !complete => {
+                    Class::State(State::Lasting)
+                }
+                class => class,
+            };
+            if let Class::Local(local) = class
+                && complete
+                && private.may_answer(self.identity.protocol)
+                && !matches!(local, Local::Auth | Local::Hello | Local::Select | Local::Reset)
+            {
+                return if private.unanswered() == 0 { Err(Turn::Answer(local)) } else { Ok(false) };
+            }
+            let login = match class {
+                Class::Local(local @ (Local::Auth | Local::Hello)) => {
+                    Self::login_of(local, self.reader.current())
+                }
+                _ => None,
+            };
+            let bytes = match class {
+                Class::State(State::Tracking(true)) if complete => self.redirected(private),
+                _ => self.reader.take(),
+            };
+            self.client.count(1, &bytes, Instant::now());
+            self.core.metrics.private_commands.add(1);
+            private.send(class, &bytes, login);
+            if !complete {
+                *command = Command::Begun;
+            }
+        }
+    }
+
+    /// Takes over what the server has confirmed.
+    fn apply(&mut self, event: Event) {
+        match event {
+            Event::Database(database) => self.identity.database = database,
+            Event::Login(login) => self.identity.login = Some(login),
+            Event::Protocol(protocol) => self.identity.protocol = protocol,
+            Event::Reset => {
+                self.identity = self.pool.server.identity();
+                self.client.details().name.clear();
+            }
+        }
+        self.describe();
+    }
+
+    /// The connection is lost. Commands without a reply may have run. If the connection had state, or part of a reply was passed on,
+    /// the client must begin again too.
+    fn lost(&mut self, private: &Private, command: Command, cause: &str) -> Result<(), Closed> {
+        let unanswered = private.unanswered();
+        self.core.metrics.lost.add(1);
+        self.core.metrics.may_have_run.add(unanswered as u64);
+        let server = self.pool.server.endpoint();
+        let text = format!("UPSTREAMLOST the private connection to {server} was lost: {}", one_line(cause));
+        debug!(id = self.client.id, text);
+        if private.is_irreplaceable() && unanswered == 0 {
+            return Err(Closed);
+        }
+        let halved = private.has_begun_reply();
+        for _ in 0..if halved { 0 } else { unanswered } {
+            self.put(&Reply::error(format!("{text}; the command may have run")));
+        }
+        if private.is_irreplaceable() || command == Command::Begun {
+            return Err(Closed);
+        }
+        self.shared = self.pool.shared(&self.identity);
+        Ok(())
+    }
+}

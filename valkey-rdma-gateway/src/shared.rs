@@ -1,0 +1,244 @@
+//! [`Shared`]: one connection to the server for many local clients.
+//!
+//! Clients append encoded commands to a queue. One task takes all that waits, writes it as one batch, and passes each reply to the
+//! client whose turn it is. Bytes are not decoded, and replies that are large pass in pieces.
+
+mod driver;
+mod queue;
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::time::{sleep, timeout};
+use tracing::{info, warn};
+use valkey_rdma_client::ConnectionInfo;
+use valkey_rdma_transport::Monitor;
+
+use self::driver::{Driver, Ended};
+use self::queue::Queue;
+use crate::core::Core;
+use crate::identity::{Identity, Key};
+use crate::inbox::{End, Inbox, lock};
+use crate::server::{OpenError, Server, one_line};
+
+/// A connection that clients share. It reconnects when it is lost, for as long as it has clients.
+pub(crate) struct Shared {
+    pub(crate) key: Key,
+    queue: Mutex<Queue>,
+    /// Clients that use it.
+    users: AtomicUsize,
+    identity: Identity,
+    connection: Mutex<Option<Connection>>,
+    pub(crate) commands: AtomicU64,
+    pub(crate) batches: AtomicU64,
+}
+
+/// What is known of the present connection.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    pub(crate) info: Arc<ConnectionInfo>,
+    pub(crate) monitor: Option<Monitor>,
+}
+
+/// A client's use of a shared connection.
+pub(crate) struct Attached(Arc<Shared>);
+
+impl Shared {
+    /// Starts the task of a new shared connection. It connects at once.
+    pub(crate) fn start(key: Key, identity: Identity, server: Arc<Server>, core: Arc<Core>) -> Arc<Self> {
+        let shared = Arc::new(Self {
+            key,
+            queue: Mutex::default(),
+            users: AtomicUsize::new(0),
+            identity,
+            connection: Mutex::new(None),
+            commands: AtomicU64::new(0),
+            batches: AtomicU64::new(0),
+        });
+        let abandon = AbandonOnDrop(shared.clone());
+        tokio::spawn(async move { abandon.0.run(server, core).await });
+        shared
+    }
+
+    /// Attaches a client. `None` if the connection has just ended for want of clients.
+    pub(crate) fn attach(self: &Arc<Self>) -> Option<Attached> {
+        let queue = self.queue();
+        if queue.is_closed() {
+            return None;
+        }
+        self.users.fetch_add(1, Ordering::Relaxed);
+        drop(queue);
+        Some(Attached(self.clone()))
+    }
+
+    /// Queues `commands` whole commands. Their replies go to `inbox`. A closed queue has no task, and ends the client.
+    pub(crate) fn submit(&self, inbox: &Arc<Inbox>, bytes: &[u8], commands: u32, now: Instant) {
+        inbox.expect(commands);
+        let mut queue = self.queue();
+        if queue.is_closed() {
+            return inbox.end(End::HalfReply);
+        }
+        let task = queue.push(inbox, bytes, commands, now);
+        drop(queue);
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+
+    pub(crate) fn users(&self) -> usize {
+        self.users.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn connection(&self) -> Option<Connection> {
+        lock(&self.connection).clone()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.queue().is_closed()
+    }
+
+    /// Commands without a reply.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.queue().in_flight()
+    }
+
+    /// Closes the queue if there are no clients and no commands. Clients attach under the same lock.
+    fn close_unused(&self) -> bool {
+        let mut queue = self.queue();
+        self.users() == 0 && queue.close()
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        lock(&self.queue)
+    }
+
+    /// Connects, serves, reconnects. Ends when there were no clients for [`IDLE`].
+    async fn run(&self, server: Arc<Server>, core: Arc<Core>) {
+        let mut attempt = 0;
+        let mut idle_since = None;
+        loop {
+            let error = match server.open(&self.key, &self.identity, Some(env!("CARGO_PKG_NAME"))).await {
+                Ok(upstream) => {
+                    attempt = 0;
+                    *lock(&self.connection) = Some(Connection {
+                        info: upstream.stream.info().clone(),
+                        monitor: upstream.stream.monitor().cloned(),
+                    });
+                    let ended = Driver::new(self, &core, upstream).run().await;
+                    *lock(&self.connection) = None;
+                    match ended {
+                        Ended::Idle => return,
+                        Ended::Lost { cause, rest } => {
+                            core.metrics.lost.add(1);
+                            warn!(key = %self.key, server = %server.endpoint(), %cause, "connection lost");
+                            self.answer_lost(&core, &server, &cause, &rest);
+                        }
+                    }
+                    continue;
+                }
+                Err(error) => error,
+            };
+            warn!(key = %self.key, %error, "cannot connect");
+            self.answer_unsent(&core, &error);
+            if self.users() > 0 {
+                idle_since = None;
+            } else if idle_since.get_or_insert_with(Instant::now).elapsed() > IDLE && self.close_unused() {
+                info!(key = %self.key, "no clients, no server: not connecting any more");
+                return;
+            }
+            if matches!(error, OpenError::Refused(_)) {
+                // The server is there, and would refuse this login again: it is not asked until a client is.
+                if !self.wait_for_commands().await {
+                    return;
+                }
+                attempt = 0;
+            }
+            sleep(BACKOFF * 2_u32.pow(attempt)).await;
+            attempt = (attempt + 1).min(LONGEST);
+        }
+    }
+
+    /// Returns when a command waits, or with `false` if there are no clients any more.
+    async fn wait_for_commands(&self) -> bool {
+        loop {
+            let waits =
+                poll_fn(|cx| if self.queue().has_commands(cx) { Poll::Ready(()) } else { Poll::Pending });
+            if timeout(IDLE, waits).await.is_ok() {
+                return true;
+            }
+            if self.close_unused() {
+                return false;
+            }
+        }
+    }
+
+    /// Answers the commands that may have run, and counts those that will be sent again.
+    fn answer_lost(&self, core: &Core, server: &Server, cause: &str, rest: &[u8]) {
+        let lost = self.queue().lose(rest);
+        let text = format!("-UPSTREAMLOST the connection to {} was lost: ", server.endpoint());
+        let reply = format!("{text}{}; the command may have run\r\n", one_line(cause));
+        let (mut may_have_run, now) = (0, Instant::now());
+        for (at, slot) in lost.slots.into_iter().enumerate() {
+            may_have_run += u64::from(slot.replies);
+            if at == 0 && lost.first_has_begun {
+                slot.inbox.end(End::HalfReply);
+                continue;
+            }
+            slot.inbox.put(reply.repeat(slot.replies as usize).as_bytes(), slot.replies, now);
+        }
+        core.metrics.may_have_run.add(may_have_run);
+        core.metrics.sent_again.add(self.in_flight() as u64);
+    }
+
+    /// Answers commands that waited for a connection: all of them if the server refused the login, those that have waited for too
+    /// long if there was no server.
+    fn answer_unsent(&self, core: &Core, error: &OpenError) {
+        let now = Instant::now();
+        let before = match error {
+            OpenError::Refused(_) => Some(now),
+            OpenError::Unreachable(_) => now.checked_sub(core.limits().offline()),
+        };
+        let Some(before) = before else { return };
+        let reply: Bytes = error.reply();
+        let mut not_sent = 0;
+        for slot in self.queue().take_older(before) {
+            not_sent += u64::from(slot.replies);
+            slot.inbox.put(&reply.repeat(slot.replies as usize), slot.replies, now);
+        }
+        core.metrics.not_sent.add(not_sent);
+    }
+}
+
+/// When the task of a connection ends by a panic, ends the clients that wait for replies.
+struct AbandonOnDrop(Arc<Shared>);
+
+impl Drop for AbandonOnDrop {
+    fn drop(&mut self) {
+        let slots = self.0.queue().abandon();
+        slots.iter().for_each(|slot| slot.inbox.end(End::HalfReply));
+    }
+}
+
+impl std::ops::Deref for Attached {
+    type Target = Arc<Shared>;
+
+    fn deref(&self) -> &Arc<Shared> {
+        &self.0
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.0.users.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A connection without clients is closed after 30 s to 60 s.
+const IDLE: Duration = Duration::from_secs(30);
+/// The first wait between two attempts to connect. It doubles up to [`LONGEST`] times, to 1.6 s.
+const BACKOFF: Duration = Duration::from_millis(50);
+const LONGEST: u32 = 5;

@@ -1,0 +1,250 @@
+//! [`Driver`]: moves bytes between the queue, the connection and the inboxes, until the connection ends.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWrite};
+use tokio::time::{Interval, MissedTickBehavior, Sleep, interval, sleep};
+use valkey_rdma_client::ByteStream;
+use valkey_rdma_resp::{FrameScanner, ProtocolError};
+
+use super::{IDLE, Shared};
+use crate::core::Core;
+use crate::inbox::{End, Inbox};
+use crate::server::Upstream;
+
+/// Serves one connection.
+pub(super) struct Driver<'a> {
+    shared: &'a Shared,
+    core: &'a Core,
+    upstream: Upstream,
+    /// Being written, from `begin` on.
+    batch: Vec<u8>,
+    begin: usize,
+    /// When the batch's first command was read from its client, and how many commands it has.
+    batch_queued: (Instant, usize),
+    scanner: FrameScanner,
+    replies: BytesMut,
+    /// Bytes of `replies` that the scanner has passed.
+    scanned: usize,
+    /// Bytes of the present frame were passed on.
+    begun: bool,
+    /// The present frame is a push message, which no client has asked for here.
+    dropping: bool,
+    /// The client that must take its replies before more are read, and until when.
+    slow: Option<(Arc<Inbox>, Pin<Box<Sleep>>)>,
+    idle: Interval,
+    idle_ticks: u32,
+}
+
+/// How a connection ended.
+pub(super) enum Ended {
+    /// It had no clients for a while, and the queue is closed.
+    Idle,
+    /// `rest` was taken from the queue and not written.
+    Lost { cause: String, rest: Vec<u8> },
+}
+
+impl<'a> Driver<'a> {
+    pub(super) fn new(shared: &'a Shared, core: &'a Core, mut upstream: Upstream) -> Self {
+        upstream.stream = upstream.stream.driven();
+        let mut idle = interval(IDLE);
+        idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self {
+            shared,
+            core,
+            upstream,
+            batch: Vec::new(),
+            begin: 0,
+            batch_queued: (Instant::now(), 0),
+            scanner: FrameScanner::default(),
+            replies: BytesMut::new(),
+            scanned: 0,
+            begun: false,
+            dropping: false,
+            slow: None,
+            idle,
+            idle_ticks: 0,
+        }
+    }
+
+    pub(super) async fn run(mut self) -> Ended {
+        match poll_fn(|cx| self.poll(cx)).await {
+            None => Ended::Idle,
+            Some(cause) => Ended::Lost { cause, rest: self.batch.split_off(self.begin) },
+        }
+    }
+
+    /// Ready with the reason if the connection is lost, with none if it is not needed any more.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<String>> {
+        if let Poll::Ready(cause) = self.poll_read(cx) {
+            return Poll::Ready(Some(cause));
+        }
+        if let Poll::Ready(cause) = self.poll_write(cx) {
+            return Poll::Ready(Some(cause));
+        }
+        while self.idle.poll_tick(cx).is_ready() {
+            let used = self.shared.users() > 0 || self.begin < self.batch.len();
+            self.idle_ticks = if used { 0 } else { self.idle_ticks + 1 };
+            if self.idle_ticks > 1 && self.shared.close_unused() {
+                return Poll::Ready(None);
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Ready with the reason if writing failed.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<String> {
+        loop {
+            if self.begin == self.batch.len() {
+                self.batch.clear();
+                self.batch.shrink_to(KEPT);
+                self.begin = 0;
+                match self.shared.queue().take(&mut self.batch, cx) {
+                    Some(queued) => self.batch_queued = queued,
+                    None => return Poll::Pending,
+                }
+            }
+            let stream: &mut ByteStream = &mut self.upstream.stream;
+            match Pin::new(stream).poll_write(cx, &self.batch[self.begin..]) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(0)) => return Poll::Ready("it takes no more bytes".to_owned()),
+                Poll::Ready(Err(error)) => return Poll::Ready(error.to_string()),
+                Poll::Ready(Ok(len)) => {
+                    self.begin += len;
+                    self.shared.queue().wrote(len);
+                }
+            }
+            if self.begin == self.batch.len() {
+                let (queued, commands) = self.batch_queued;
+                let commands_u32 = u32::try_from(commands).unwrap_or(u32::MAX);
+                self.core.metrics.request_hop.record(queued.elapsed(), commands_u32);
+                self.core.metrics.commands.add(commands as u64);
+                self.core.metrics.batches.add(1);
+                self.shared.commands.fetch_add(commands as u64, Ordering::Relaxed);
+                self.shared.batches.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Ready with the reason if the connection has ended or is not RESP.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<String> {
+        loop {
+            if self.poll_slow(cx).is_pending() {
+                return Poll::Pending;
+            }
+            self.replies.reserve(READ);
+            match pin!(self.upstream.stream.read_buf(&mut self.replies)).poll(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(0)) => return Poll::Ready("the server closed it".to_owned()),
+                Poll::Ready(Err(error)) => return Poll::Ready(error.to_string()),
+                Poll::Ready(Ok(_)) => {
+                    if let Err(error) = self.pass_on() {
+                        return Poll::Ready(format!("the server broke the protocol: {error}"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Passes replies on to their clients.
+    fn pass_on(&mut self) -> Result<(), ProtocolError> {
+        let now = Instant::now();
+        // Replies of one client that follow each other are passed on together: `complete` of them, up to `frame`.
+        let (mut complete, mut frame) = (0, 0);
+        loop {
+            let found = self.scanner.scan(&self.replies[self.scanned..])?;
+            self.scanned += found.len;
+            if self.dropping || (!self.begun && self.replies.get(frame) == Some(&b'>')) {
+                if complete > 0 {
+                    self.deliver(frame, complete, false, now);
+                    (complete, frame) = (0, 0);
+                }
+                self.replies.advance(std::mem::take(&mut self.scanned));
+                self.dropping = !found.complete;
+                if self.dropping {
+                    break;
+                }
+                continue;
+            }
+            let left = match self.shared.queue().first() {
+                Some(slot) => slot.replies - complete,
+                None if self.scanned == 0 => break,
+                None => return Err(ProtocolError::Unsolicited),
+            };
+            if !found.complete {
+                let large = self.begun || self.scanned - frame >= PIECE;
+                let end = if large { self.scanned } else { frame };
+                self.deliver(end, complete, large, now);
+                break;
+            }
+            self.begun = false;
+            complete += 1;
+            frame = self.scanned;
+            if left == 1 {
+                self.deliver(frame, complete, false, now);
+                (complete, frame) = (0, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes on the first `end` bytes, with which `complete` replies of the first client end.
+    fn deliver(&mut self, end: usize, complete: u32, begun: bool, now: Instant) {
+        self.begun = begun;
+        let mut queue = self.shared.queue();
+        let Some(slot) = queue.first() else { return };
+        let inbox = slot.inbox.clone();
+        if complete > 0 {
+            self.core.metrics.server.record(now.saturating_duration_since(slot.queued), complete);
+        }
+        queue.answered(complete, begun);
+        drop(queue);
+        if end == 0 {
+            return;
+        }
+        self.scanned -= end;
+        let waiting = if end < PIECE {
+            let waiting = inbox.put(&self.replies[..end], complete, now);
+            self.replies.advance(end);
+            waiting
+        } else {
+            inbox.put_shared(&self.replies.split_to(end).freeze(), complete, now)
+        };
+        let limits = self.core.limits();
+        if waiting > limits.unread_bytes && self.slow.is_none() {
+            self.slow = Some((inbox, Box::pin(sleep(limits.slow_reader()))));
+        } else if waiting > MUCH && inbox.total() > limits.unread_bytes_total {
+            self.core.metrics.slow_readers.add(1);
+            inbox.end(End::TooSlow);
+        }
+    }
+
+    /// Ready if no client has too many replies unread. Ends a client that had them for too long.
+    fn poll_slow(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some((inbox, limit)) = &mut self.slow else { return Poll::Ready(()) };
+        if inbox.poll_waiting(cx) > self.core.limits().unread_bytes / 2 {
+            if limit.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            self.core.metrics.slow_readers.add(1);
+            inbox.end(End::TooSlow);
+        }
+        self.slow = None;
+        Poll::Ready(())
+    }
+}
+
+/// Room for one read.
+const READ: usize = 64 * 1024;
+/// Parts of replies from this length on are passed on without a copy, and before their reply is complete.
+const PIECE: usize = 16 * 1024;
+/// Memory that an empty batch keeps.
+const KEPT: usize = 256 * 1024;
+/// Unread replies above which a client may be closed for the sake of all.
+const MUCH: usize = 1 << 20;

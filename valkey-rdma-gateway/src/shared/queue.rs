@@ -1,0 +1,198 @@
+//! [`Queue`]: commands on their way to the server, and the clients that wait for their replies.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Instant;
+
+use crate::inbox::{Inbox, register};
+
+/// Commands of one client that were queued together.
+pub(super) struct Slot {
+    pub(super) inbox: Arc<Inbox>,
+    /// Replies that have not arrived.
+    pub(super) replies: u32,
+    /// Where its bytes begin, counted from the first byte ever queued.
+    begin: u64,
+    pub(super) queued: Instant,
+}
+
+/// Slots in the order of their bytes. Bytes before `taken` belong to the driver, the others are in `bytes`.
+#[derive(Default)]
+pub(super) struct Queue {
+    slots: VecDeque<Slot>,
+    bytes: Vec<u8>,
+    taken: u64,
+    /// Bytes that the connection has accepted.
+    written: u64,
+    /// Part of the reply to the first slot was passed on.
+    first_has_begun: bool,
+    task: Option<Waker>,
+    closed: bool,
+}
+
+/// Commands that may have run.
+pub(super) struct Lost {
+    pub(super) slots: Vec<Slot>,
+    pub(super) first_has_begun: bool,
+}
+
+impl Queue {
+    /// Appends commands. Returns the task to wake.
+    pub(super) fn push(
+        &mut self,
+        inbox: &Arc<Inbox>,
+        bytes: &[u8],
+        replies: u32,
+        queued: Instant,
+    ) -> Option<Waker> {
+        let begin = self.taken + self.bytes.len() as u64;
+        self.slots.push_back(Slot { inbox: inbox.clone(), replies, begin, queued });
+        self.bytes.extend_from_slice(bytes);
+        self.task.take()
+    }
+
+    /// Moves all that waits into `batch`, which is empty. Returns when its first command was queued.
+    pub(super) fn take(&mut self, batch: &mut Vec<u8>, cx: &Context<'_>) -> Option<(Instant, usize)> {
+        if self.bytes.is_empty() {
+            register(&mut self.task, cx);
+            return None;
+        }
+        let begin = self.slots.partition_point(|slot| slot.begin < self.taken);
+        let commands = self.slots.range(begin..).map(|slot| slot.replies as usize).sum();
+        let queued = self.slots.get(begin).map_or_else(Instant::now, |slot| slot.queued);
+        std::mem::swap(&mut self.bytes, batch);
+        self.taken += batch.len() as u64;
+        Some((queued, commands))
+    }
+
+    /// Whether commands wait. If not, has the task woken for the next.
+    pub(super) fn has_commands(&mut self, cx: &Context<'_>) -> bool {
+        register(&mut self.task, cx);
+        !self.slots.is_empty()
+    }
+
+    /// Counts bytes that the connection has accepted.
+    pub(super) fn wrote(&mut self, len: usize) {
+        self.written += len as u64;
+    }
+
+    /// The client that the next reply is for, if its command was sent.
+    pub(super) fn first(&self) -> Option<&Slot> {
+        self.slots.front().filter(|slot| slot.begin < self.written)
+    }
+
+    /// Counts complete replies of the first slot, and whether a part of the next one was passed on.
+    pub(super) fn answered(&mut self, replies: u32, begun: bool) {
+        self.first_has_begun = begun;
+        let Some(first) = self.slots.front_mut() else { return };
+        first.replies -= replies;
+        if first.replies == 0 {
+            self.slots.pop_front();
+        }
+    }
+
+    /// After a loss: takes the slots of which something was written, and puts back the bytes of the others. `rest` is the
+    /// unwritten end of the last batch.
+    pub(super) fn lose(&mut self, rest: &[u8]) -> Lost {
+        let sent = self.slots.partition_point(|slot| slot.begin < self.written);
+        let slots: Vec<_> = self.slots.drain(..sent).collect();
+        // The rest may begin in the middle of a command that was taken out.
+        let begin = self.slots.front().map_or(self.taken, |slot| slot.begin).min(self.taken);
+        let kept = usize::try_from(self.taken - begin).unwrap_or(0).min(rest.len());
+        self.bytes.splice(..0, rest[rest.len() - kept..].iter().copied());
+        self.taken = begin;
+        self.written = begin;
+        Lost { slots, first_has_begun: std::mem::take(&mut self.first_has_begun) }
+    }
+
+    /// Takes slots that were queued before `limit`. Call it while there is no connection.
+    pub(super) fn take_older(&mut self, limit: Instant) -> Vec<Slot> {
+        let old = self.slots.partition_point(|slot| slot.queued <= limit);
+        let slots: Vec<_> = self.slots.drain(..old).collect();
+        let end = self.slots.front().map_or(self.taken + self.bytes.len() as u64, |slot| slot.begin);
+        let gone = usize::try_from(end - self.taken).unwrap_or(0);
+        self.bytes.drain(..gone);
+        self.taken = end;
+        self.written = end;
+        slots
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.slots.iter().map(|slot| slot.replies as usize).sum()
+    }
+
+    /// Closes an empty queue. `false` if it is not empty.
+    pub(super) fn close(&mut self) -> bool {
+        self.closed = self.slots.is_empty();
+        self.closed
+    }
+
+    /// Closes the queue and takes all that is in it.
+    pub(super) fn abandon(&mut self) -> VecDeque<Slot> {
+        self.closed = true;
+        self.bytes = Vec::new();
+        std::mem::take(&mut self.slots)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled() -> (Queue, Arc<Inbox>) {
+        let inbox = Arc::new(Inbox::default());
+        let mut queue = Queue::default();
+        for command in ["aaaa", "bbbb", "cccc"] {
+            queue.push(&inbox, command.as_bytes(), 1, Instant::now());
+        }
+        (queue, inbox)
+    }
+
+    #[test]
+    fn what_was_not_sent_is_sent_again() {
+        // Bytes written, commands lost, and the next batch.
+        for (written, lost, again) in
+            [(0, 0, "aaaabbbbccccdddd"), (4, 1, "bbbbccccdddd"), (5, 2, "ccccdddd"), (12, 3, "dddd")]
+        {
+            let (mut queue, inbox) = filled();
+            let cx = Context::from_waker(Waker::noop());
+            let mut batch = Vec::new();
+            assert_eq!(queue.take(&mut batch, &cx).expect("commands").1, 3);
+            queue.wrote(written);
+            queue.push(&inbox, b"dddd", 1, Instant::now());
+            assert_eq!(queue.lose(&batch[written..]).slots.len(), lost, "{written} bytes written");
+            batch.clear();
+            queue.take(&mut batch, &cx);
+            assert_eq!(String::from_utf8_lossy(&batch), again, "{written} bytes written");
+        }
+    }
+
+    #[test]
+    fn what_has_waited_for_too_long_is_taken_out() {
+        let (mut queue, inbox) = filled();
+        let limit = Instant::now();
+        queue.push(&inbox, b"dddd", 1, limit + std::time::Duration::from_secs(1));
+        assert_eq!(queue.take_older(limit).len(), 3);
+        let mut batch = Vec::new();
+        queue.take(&mut batch, &Context::from_waker(Waker::noop()));
+        assert_eq!(batch, b"dddd");
+    }
+
+    #[test]
+    fn replies_belong_to_the_oldest_command_that_was_sent() {
+        let (mut queue, _inbox) = filled();
+        assert!(queue.first().is_none(), "nothing was sent");
+        let mut batch = Vec::new();
+        queue.take(&mut batch, &Context::from_waker(Waker::noop()));
+        queue.wrote(1);
+        assert!(queue.first().is_some());
+        queue.answered(1, false);
+        assert!(queue.first().is_none(), "the second command was not sent");
+        assert!(!queue.close());
+    }
+}

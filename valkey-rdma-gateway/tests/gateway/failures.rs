@@ -1,0 +1,242 @@
+//! Lost servers, hostile servers and hostile clients.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use valkey_rdma_gateway::{Limits, Share};
+use valkey_rdma_mock::Mock;
+use valkey_rdma_resp::Value;
+
+use crate::support::{PATIENCE, Running, config, encode, gateway, mock_with, start};
+
+/// A server whose every byte is scripted.
+struct Scripted {
+    listener: TcpListener,
+    url: String,
+}
+
+impl Scripted {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("valkey://{}", listener.local_addr().unwrap());
+        Self { listener, url }
+    }
+
+    /// The gateway's next connection, logged in.
+    async fn accept(&self) -> TcpStream {
+        let mut stream = timeout(PATIENCE, self.listener.accept()).await.expect("in time").unwrap().0;
+        let login = [encode(["CLIENT", "ID"]), encode(["CLIENT", "SETNAME", "valkey-rdma-gateway"])].concat();
+        expect(&mut stream, &login).await;
+        stream.write_all(b":7\r\n+OK\r\n").await.unwrap();
+        stream
+    }
+}
+
+async fn expect(stream: &mut TcpStream, bytes: &[u8]) {
+    let mut received = vec![0; bytes.len()];
+    timeout(PATIENCE, stream.read_exact(&mut received)).await.expect("in time").expect("open");
+    assert_eq!(received.escape_ascii().to_string(), bytes.escape_ascii().to_string());
+}
+
+async fn in_front_of(url: &str, limits: impl FnOnce(&mut Limits)) -> Running {
+    let mut chosen = Limits::default();
+    limits(&mut chosen);
+    start(&config(url, Share::Auto, chosen)).await
+}
+
+#[tokio::test]
+async fn a_lost_server_answers_what_may_have_run_and_serves_the_rest() {
+    let server = Scripted::start().await;
+    let gateway = gateway(&server.url, Share::Auto).await;
+    let mut client = gateway.client().await;
+    client.command("SET k 1").await;
+    let mut connection = server.accept().await;
+    expect(&mut connection, &encode(["SET", "k", "1"])).await;
+    drop(connection);
+    let reply = client.reply().await;
+    let text = crate::support::text(&reply);
+    assert!(text.starts_with("-UPSTREAMLOST") && text.ends_with("the command may have run"), "{text}");
+    client.command("GET k").await;
+    let mut connection = server.accept().await;
+    expect(&mut connection, &encode(["GET", "k"])).await;
+    connection.write_all(b"$1\r\n1\r\n").await.unwrap();
+    assert_eq!(crate::support::text(&client.reply().await), "1");
+}
+
+#[tokio::test]
+async fn half_a_reply_ends_its_client_and_no_other() {
+    let server = Scripted::start().await;
+    let gateway = gateway(&server.url, Share::Auto).await;
+    let (mut one, mut other) = (gateway.client().await, gateway.client().await);
+    one.command("GET a").await;
+    let mut connection = server.accept().await;
+    expect(&mut connection, &encode(["GET", "a"])).await;
+    other.command("GET b").await;
+    expect(&mut connection, &encode(["GET", "b"])).await;
+    let mut half = b"$100000\r\n".to_vec();
+    half.resize(50_000, b'x');
+    connection.write_all(&half).await.unwrap();
+    one.expect_bytes(&half).await;
+    drop(connection);
+    one.expect_end().await;
+    assert!(crate::support::text(&other.reply().await).starts_with("-UPSTREAMLOST"));
+}
+
+#[tokio::test]
+async fn without_a_server_commands_wait_for_a_while() {
+    let server = Scripted::start().await;
+    let url = server.url.clone();
+    drop(server);
+    let gateway = in_front_of(&url, |limits| limits.offline_ms = 300).await;
+    let mut client = gateway.client().await;
+    for line in ["GET k", "SELECT 3", "WATCH k"] {
+        let reply = client.say(line).await;
+        assert!(reply.starts_with("-NOUPSTREAM the command was not sent: "), "{line}: {reply}");
+    }
+    assert_eq!(client.say("CLIENT GETNAME").await, "(nil)");
+}
+
+#[tokio::test]
+async fn lost_state_ends_its_client() {
+    let (server, url, _) = mock_with(Mock::new()).await;
+    let gateway = gateway(&url, Share::Auto).await;
+    let (mut subscriber, mut blocked, mut plain) =
+        (gateway.client().await, gateway.client().await, gateway.client().await);
+    subscriber.say("SUBSCRIBE a").await;
+    assert_eq!(plain.say("GET k").await, "(nil)");
+    blocked.command("XREAD BLOCK 0 STREAMS s 0").await;
+    gateway.until("gateway_connections", |count| count == 3).await;
+    drop(server);
+    subscriber.expect_end().await;
+    assert!(blocked.say("CLIENT GETNAME").await.starts_with("-UPSTREAMLOST"));
+    assert_eq!(crate::support::text(&blocked.reply().await), "(nil)", "its connection is kept");
+    assert_eq!(plain.say("CLIENT GETNAME").await, "(nil)", "its connection is kept");
+}
+
+#[tokio::test]
+async fn a_hostile_server_ends_only_its_own_connections() {
+    for garbage in
+        [&b"hello\r\n"[..], b"+OK\r\n+OK\r\n", b"*1000000000000\r\n", b"\r\n", b"$5\r\nabcdefgh\r\n"]
+    {
+        let server = Scripted::start().await;
+        let gateway = gateway(&server.url, Share::Auto).await;
+        let mut client = gateway.client().await;
+        client.command("GET k").await;
+        let mut connection = server.accept().await;
+        expect(&mut connection, &encode(["GET", "k"])).await;
+        connection.write_all(garbage).await.unwrap();
+        let reply = client.say("CLIENT GETNAME").await;
+        let expected = if garbage.starts_with(b"+OK") { "OK" } else { "-UPSTREAMLOST" };
+        assert!(reply.starts_with(expected), "{}: {reply}", garbage.escape_ascii());
+        assert_eq!(crate::support::text(&client.reply().await), "(nil)", "the client is served on");
+        client.command("GET k").await;
+        let mut connection = server.accept().await;
+        expect(&mut connection, &encode(["GET", "k"])).await;
+    }
+}
+
+#[tokio::test]
+async fn push_messages_on_a_shared_connection_are_dropped() {
+    let server = Scripted::start().await;
+    let gateway = gateway(&server.url, Share::Auto).await;
+    let mut client = gateway.client().await;
+    let gets = [encode(["GET", "a"]), encode(["GET", "b"])].concat();
+    client.send(&gets).await;
+    let mut connection = server.accept().await;
+    expect(&mut connection, &gets).await;
+    let push = [&b">2\r\n$10\r\ninvalidate\r\n$100000\r\n"[..], &[b'k'; 100_000], b"\r\n"].concat();
+    connection
+        .write_all(&[&push[..], b"$1\r\na\r\n", &push, &push, b"$1\r\nb\r\n", &push].concat())
+        .await
+        .unwrap();
+    client.expect_bytes(b"$1\r\na\r\n$1\r\nb\r\n").await;
+}
+
+#[tokio::test]
+async fn a_client_that_never_reads_is_closed_and_others_go_on() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let gateway = in_front_of(&url, |limits| {
+        limits.unread_bytes = 2 << 20;
+        limits.slow_reader_ms = 100;
+    })
+    .await;
+    let (mut hostile, mut other) = (gateway.client().await, gateway.client().await);
+    let value = vec![b'x'; 1 << 20];
+    hostile.send(encode([&b"SET"[..], b"large", &value])).await;
+    assert_eq!(crate::support::text(&hostile.reply().await), "OK");
+    let pipeline = encode(["GET", "large"]).repeat(50);
+    hostile.send(pipeline).await;
+    gateway.until("gateway_clients_slow", |count| count == 1).await;
+    assert_eq!(other.say("GET k").await, "(nil)");
+    let mut rest = Vec::new();
+    // It ends, with an error or not.
+    let _ = timeout(PATIENCE, hostile.stream.read_to_end(&mut rest)).await.expect("in time");
+    assert!(rest.len() < 50 << 20);
+}
+
+#[tokio::test]
+async fn half_commands_and_idle_clients_disturb_no_other() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let gateway = in_front_of(&url, |limits| limits.clients = 300).await;
+    let mut hostile = Vec::new();
+    for number in 0..250 {
+        let mut client = gateway.client().await;
+        match number % 4 {
+            0 => {}
+            1 => client.send("*3\r\n$3\r\nSET\r\n$1\r\n").await,
+            2 => client.send("SET k").await,
+            _ => client.send("*2\r\n$4\r\nECHO\r\n$60000\r\nxxxx").await,
+        }
+        hostile.push(client);
+    }
+    // An endless argument: passed on over a private connection, which the others do not notice.
+    let mut endless = gateway.client().await;
+    let mut begun = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$500000000\r\n".to_vec();
+    begun.resize(200_000, b'x');
+    endless.send(begun).await;
+    gateway.until("gateway_connections", |count| count == 2).await;
+    let mut client = gateway.client().await;
+    assert_eq!(client.say("SET k v").await, "OK");
+    assert_eq!(client.say("GET k").await, "v");
+    drop(endless);
+    for _ in 0..60 {
+        hostile.push(gateway.client().await);
+    }
+    let mut refused = hostile.pop().unwrap();
+    let reply = timeout(Duration::from_secs(30), refused.try_reply()).await.expect("in time");
+    let error = reply.map(|reply| crate::support::text(&reply));
+    assert_eq!(error.as_deref(), Some("-ERR max number of clients reached"));
+}
+
+#[tokio::test]
+async fn a_client_that_is_gone_takes_no_reply_of_others() {
+    let server = Scripted::start().await;
+    let gateway = gateway(&server.url, Share::Auto).await;
+    let (mut gone, mut other) = (gateway.client().await, gateway.client().await);
+    gone.command("GET a").await;
+    let mut connection = server.accept().await;
+    expect(&mut connection, &encode(["GET", "a"])).await;
+    other.command("GET b").await;
+    expect(&mut connection, &encode(["GET", "b"])).await;
+    drop(gone);
+    connection.write_all(b"$1\r\na\r\n$1\r\nb\r\n").await.unwrap();
+    assert_eq!(other.reply().await, Value::Bulk("b".into()));
+}
+
+#[tokio::test]
+async fn deeply_nested_replies_harm_no_other() {
+    let server = Scripted::start().await;
+    let gateway = gateway(&server.url, Share::Auto).await;
+    let (mut one, mut other) = (gateway.client().await, gateway.client().await);
+    one.command("EVAL a 0").await;
+    let mut connection = server.accept().await;
+    expect(&mut connection, &encode(["EVAL", "a", "0"])).await;
+    other.command("GET b").await;
+    expect(&mut connection, &encode(["GET", "b"])).await;
+    let deep = [&b"*1\r\n".repeat(8000)[..], b":1\r\n"].concat();
+    connection.write_all(&[&deep[..], b"$1\r\nb\r\n"].concat()).await.unwrap();
+    one.expect_bytes(&deep).await;
+    assert_eq!(crate::support::text(&other.reply().await), "b");
+}

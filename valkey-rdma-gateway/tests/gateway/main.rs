@@ -1,0 +1,9 @@
+//! A gateway between clients and a mock server, over all transports that need no device.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod failures;
+mod operation;
+mod plain;
+mod state;
+mod support;

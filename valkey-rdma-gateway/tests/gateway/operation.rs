@@ -1,0 +1,132 @@
+//! What operators do: reload, stop, look.
+
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use valkey_rdma_gateway::{Activation, Limits, Share};
+use valkey_rdma_mock::Mock;
+use valkey_rdma_testkit::{Child, Signal};
+
+use crate::support::{PATIENCE, config, gateway, mock_with, socket_path, start, text};
+
+#[tokio::test]
+async fn a_new_configuration_keeps_the_clients() {
+    let (_one, first, _) = mock_with(Mock::new()).await;
+    let (_two, second, _) = mock_with(Mock::new()).await;
+    let before = config(&first, Share::Auto, Limits::default());
+    let mut running = start(&before).await;
+    let mut old = running.client().await;
+    assert_eq!(old.say("SET k first").await, "OK");
+    let mut after = before.clone();
+    after.routes[0].server = second;
+    after.routes[0].listen.pop();
+    running.gateway.reload(&after, &mut Activation::default()).await.expect("valid");
+    assert_eq!(running.gateway.listening().len(), 1);
+    assert_eq!(old.say("GET k").await, "first");
+    assert_eq!(running.client().await.say("GET k").await, "(nil)", "new clients have the new server");
+    after.routes[0].server = "valkey://".to_owned();
+    assert!(running.gateway.reload(&after, &mut Activation::default()).await.is_err());
+    assert_eq!(running.client().await.say("PING").await, "PONG", "nothing has changed");
+}
+
+#[tokio::test]
+async fn a_stop_lets_clients_have_their_replies() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let running = gateway(&url, Share::Auto).await;
+    let (mut asks, mut idle, mut subscribed) =
+        (running.client().await, running.client().await, running.client().await);
+    assert_eq!(idle.say("PING").await, "PONG");
+    subscribed.say("SUBSCRIBE a").await;
+    asks.command("DEBUG SLEEP 0.2").await;
+    running.until("gateway_commands_shared", |count| count >= 2).await;
+    running.gateway.shutdown().await;
+    assert_eq!(text(&asks.reply().await), "OK");
+    for mut client in [asks, idle, subscribed] {
+        client.expect_end().await;
+    }
+}
+
+async fn get(addr: std::net::SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
+    let mut reply = String::new();
+    timeout(PATIENCE, stream.read_to_string(&mut reply)).await.expect("in time").unwrap();
+    reply
+}
+
+#[tokio::test]
+async fn figures_are_served_over_http() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let mut config = config(&url, Share::Auto, Limits::default());
+    config.metrics = Some("127.0.0.1:0".parse().unwrap());
+    let running = start(&config).await;
+    let addr = running.gateway.metrics_addr().unwrap();
+    assert_eq!(running.client().await.say("SET k v").await, "OK");
+    let metrics = get(addr, "/metrics").await;
+    for part in [
+        "200 OK",
+        "\nvalkey_rdma_gateway_commands_shared_total 1\n",
+        "\nvalkey_rdma_gateway_request_seconds_count 1\n",
+        "transport=\"emulated\"} 1\n",
+    ] {
+        assert!(metrics.contains(part), "{part} in {metrics}");
+    }
+    assert!(get(addr, "/health").await.ends_with("ok\n"));
+    assert!(get(addr, "/").await.starts_with("HTTP/1.1 404"));
+}
+
+fn program(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_valkey-rdma-gateway"));
+    command.args(args).env_remove("RUST_LOG");
+    command
+}
+
+// The mock must answer while the test waits for the program.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_program_checks_reloads_reports_and_stops() {
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let (socket, other, file) = (socket_path(), socket_path(), socket_path().with_extension("toml"));
+    let text = |path: &std::path::Path| {
+        format!("[[route]]\nlisten = [\"unix:{}\"]\nserver = \"{url}\"\n", path.display())
+    };
+    std::fs::write(&file, "[[route]]\nlisten = []").unwrap();
+    let file_name = file.to_str().unwrap();
+    let checked = program(&["--config", file_name, "--check"]).output().unwrap();
+    assert_eq!(checked.status.code(), Some(2), "{checked:?}");
+    std::fs::write(&file, text(&socket)).unwrap();
+    assert!(program(&["--config", file_name, "--check"]).status().unwrap().success());
+
+    let notifications = socket_path();
+    let systemd = UnixDatagram::bind(&notifications).unwrap();
+    let mut command = program(&["--config", file_name]);
+    command.env("NOTIFY_SOCKET", &notifications);
+    let mut child = Child::start(&mut command).unwrap();
+    assert_eq!(child.line_with("ready ", PATIENCE).unwrap(), format!("ready unix:{}", socket.display()));
+    systemd.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut buffer = [0; 32];
+    let len = systemd.recv(&mut buffer).unwrap();
+    assert_eq!(&buffer[..len], b"READY=1");
+
+    let connect = async |path: &std::path::Path| {
+        crate::support::Client::new(tokio::net::UnixStream::connect(path).await.unwrap())
+    };
+    let mut client = connect(&socket).await;
+    assert_eq!(client.say("SET k v").await, "OK");
+    let top = program(&["top", &format!("unix:{}", socket.display()), "--once"]).output().unwrap();
+    let table = String::from_utf8_lossy(&top.stdout);
+    assert!(table.contains("2 clients, 0 bytes unread; 1 of 256 connections"), "{table}");
+    std::fs::write(&file, text(&other)).unwrap();
+    child.signal(Signal::HUP);
+    child.line_with(&format!("ready unix:{}", other.display()), PATIENCE).unwrap();
+    assert_eq!(client.say("GET k").await, "v", "the listener is gone, its client is not");
+    assert_eq!(connect(&other).await.say("GET k").await, "v");
+    child.signal(Signal::TERM);
+    assert!(child.wait(PATIENCE).unwrap().success());
+    client.expect_end().await;
+    assert!(!other.exists(), "the socket is removed");
+    std::fs::remove_file(&file).unwrap();
+    std::fs::remove_file(&notifications).unwrap();
+}

@@ -1,0 +1,204 @@
+//! A mock server, a gateway in front of it, and clients that speak RESP.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+use valkey_rdma_gateway::{Activation, Config, Gateway, Limits, Listen, RouteConfig, Share};
+use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_resp::{Decoder, Protocol, Value};
+
+/// Longer than any step takes. Only a failing test waits for it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server that listens on the emulated device and on TCP.
+pub(crate) async fn mock_with(mock: Mock) -> (Server, String, String) {
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let builder = Server::builder(mock).rdma(DeviceKind::Emulated, any, &TransportConfig::default()).tcp(any);
+    let server = builder.start().await.expect("free ports");
+    let urls: Vec<_> = server.urls().collect();
+    (server, urls[0].clone(), urls[1].clone())
+}
+
+/// A path for a socket that no other test has.
+pub(crate) fn socket_path() -> PathBuf {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let number = LAST.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("vrg-{}-{number}.sock", std::process::id()))
+}
+
+/// A gateway on a Unix socket and a TCP port, in front of a server.
+pub(crate) struct Running {
+    pub(crate) gateway: Gateway,
+    pub(crate) unix: PathBuf,
+    pub(crate) tcp: std::net::SocketAddr,
+}
+
+pub(crate) fn config(url: &str, share: Share, limits: Limits) -> Config {
+    let unix = format!("unix:{}", socket_path().display());
+    let listen = [unix.as_str(), "tcp:127.0.0.1:0"].map(|text| text.parse().expect("an address"));
+    let mut config = Config::new(RouteConfig { listen: listen.into(), server: url.to_owned(), share });
+    config.limits = limits;
+    config
+}
+
+pub(crate) async fn start(config: &Config) -> Running {
+    let gateway = Gateway::start(config, &mut Activation::default()).await.expect("starts");
+    let (mut unix, mut tcp) = (None, None);
+    for address in gateway.listening() {
+        match address {
+            Listen::Unix(path) => unix = Some(path),
+            Listen::Tcp(addr) => tcp = Some(addr),
+            _ => {}
+        }
+    }
+    Running { gateway, unix: unix.expect("a path"), tcp: tcp.expect("a port") }
+}
+
+pub(crate) async fn gateway(url: &str, share: Share) -> Running {
+    start(&config(url, share, Limits::default())).await
+}
+
+impl Running {
+    /// A client on the Unix socket.
+    pub(crate) async fn client(&self) -> Client {
+        Client::new(UnixStream::connect(&self.unix).await.expect("connects"))
+    }
+
+    /// A client on the TCP port.
+    pub(crate) async fn tcp_client(&self) -> Client {
+        Client::new(TcpStream::connect(self.tcp).await.expect("connects"))
+    }
+
+    /// A number from INFO gateway.
+    pub(crate) async fn info(&self, name: &str) -> u64 {
+        let mut client = self.client().await;
+        let text = client.call("INFO gateway").await;
+        let text = text.as_str().expect("text").to_owned();
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
+        line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().expect("a number")
+    }
+
+    /// Waits until a number of INFO gateway is as expected.
+    pub(crate) async fn until(&self, name: &str, expected: impl Fn(u64) -> bool) {
+        let reached = async {
+            while !expected(self.info(name).await) {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, reached)
+            .await
+            .unwrap_or_else(|_| panic!("{name} does not become what it should be"));
+    }
+}
+
+pub(crate) trait Io: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Io for S {}
+
+/// A client that speaks RESP.
+pub(crate) struct Client {
+    pub(crate) stream: Box<dyn Io>,
+    decoder: Decoder,
+}
+
+impl Client {
+    pub(crate) fn new(stream: impl Io + 'static) -> Self {
+        // RESP3's decoder does not take RESP2's nulls: see `hello3`.
+        Self { stream: Box::new(stream), decoder: Decoder::new(Protocol::Resp2) }
+    }
+
+    /// Sends bytes.
+    pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream_send(bytes.as_ref()).await.expect("open");
+    }
+
+    /// Sends bytes. `None` if the connection is closed.
+    pub(crate) async fn stream_send(&mut self, bytes: &[u8]) -> Option<()> {
+        timeout(PATIENCE, self.stream.write_all(bytes)).await.expect("in time").ok()
+    }
+
+    /// Sends the words of a line as one command.
+    pub(crate) async fn command(&mut self, line: &str) {
+        self.send(encode(line.split(' '))).await;
+    }
+
+    /// The next reply or message. `None` at the end.
+    pub(crate) async fn try_reply(&mut self) -> Option<Value> {
+        loop {
+            if let Some(value) = self.decoder.next().expect("RESP") {
+                return Some(value);
+            }
+            let read = timeout(PATIENCE, self.stream.read_buf(self.decoder.room())).await.expect("in time");
+            if read.unwrap_or(0) == 0 {
+                return None;
+            }
+        }
+    }
+
+    pub(crate) async fn reply(&mut self) -> Value {
+        self.try_reply().await.expect("a reply, not the end")
+    }
+
+    /// Sends a command and returns its reply.
+    pub(crate) async fn call(&mut self, line: &str) -> Value {
+        self.command(line).await;
+        self.reply().await
+    }
+
+    /// Same, as text: `OK`, `(nil)`, `:1`, or an error.
+    pub(crate) async fn say(&mut self, line: &str) -> String {
+        text(&self.call(line).await)
+    }
+
+    /// Changes to RESP3.
+    pub(crate) async fn hello3(&mut self, rest: &str) -> Value {
+        self.decoder = Decoder::new(Protocol::Resp3);
+        self.call(&format!("HELLO 3{rest}")).await
+    }
+
+    /// Exactly these bytes come next.
+    pub(crate) async fn expect_bytes(&mut self, expected: &[u8]) {
+        let mut received = vec![0; expected.len()];
+        timeout(PATIENCE, self.stream.read_exact(&mut received)).await.expect("in time").expect("open");
+        assert_eq!(received.escape_ascii().to_string(), expected.escape_ascii().to_string());
+    }
+
+    /// Nothing comes any more.
+    pub(crate) async fn expect_end(&mut self) {
+        let mut rest = Vec::new();
+        let read = timeout(PATIENCE, self.stream.read_to_end(&mut rest)).await.expect("in time");
+        assert!(read.is_err() || rest.is_empty(), "{}", rest.escape_ascii());
+    }
+}
+
+/// A reply as text.
+pub(crate) fn text(value: &Value) -> String {
+    match value {
+        Value::Nil => "(nil)".to_owned(),
+        Value::Int(number) => format!(":{number}"),
+        Value::Error(error) => format!("-{error}"),
+        Value::Array(items) | Value::Push(items) | Value::Set(items) => {
+            format!("[{}]", items.iter().map(text).collect::<Vec<_>>().join(" "))
+        }
+        Value::Map(pairs) => {
+            let pairs = pairs.iter().map(|(key, value)| format!("{}={}", text(key), text(value)));
+            format!("{{{}}}", pairs.collect::<Vec<_>>().join(" "))
+        }
+        other => String::from_utf8_lossy(other.as_bytes().unwrap_or_default()).into_owned(),
+    }
+}
+
+/// Encodes a command.
+pub(crate) fn encode<W: AsRef<[u8]>>(words: impl IntoIterator<Item = W>) -> Vec<u8> {
+    let words: Vec<W> = words.into_iter().collect();
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in &words {
+        bytes.extend_from_slice(format!("${}\r\n", word.as_ref().len()).as_bytes());
+        bytes.extend_from_slice(word.as_ref());
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}

@@ -1,0 +1,172 @@
+//! [`CommandScanner`]: where commands end, for programs that pass them on without decoding them.
+
+use bytes::Bytes;
+
+use crate::frame_scanner::Scanned;
+use crate::inline;
+use crate::integer;
+use crate::line::LineScanner;
+use crate::parser::{CommandError, LINE_END, MAX_LINE, MAX_WORDS};
+
+/// Finds the end of each command in a client's input. Large arguments need not be in memory as a whole: the scanner counts
+/// their bytes as they pass.
+///
+/// Look at a command with [`words`], or with [`inline_words`] if it does not begin with `*`.
+#[derive(Debug, Default)]
+pub struct CommandScanner {
+    line: LineScanner,
+    /// Words that the current command still lacks.
+    missing: usize,
+    /// Bytes that the current word still lacks, its line end included.
+    word: u64,
+}
+
+impl CommandScanner {
+    /// Looks at the next bytes of the input, up to the end of the current command. A line that is not complete is not counted in
+    /// [`Scanned::len`]: pass it again when more has arrived.
+    ///
+    /// A line without words and `*0` are complete commands without [`words`]. Valkey ignores them, so skip them.
+    ///
+    /// # Errors
+    /// The first error is final: send its text and close.
+    #[inline]
+    pub fn scan(&mut self, bytes: &[u8]) -> Result<Scanned, CommandError> {
+        let mut len = 0;
+        loop {
+            let rest = &bytes[len..];
+            if self.word > 0 {
+                let passed = self.word.min(rest.len() as u64);
+                self.word -= passed;
+                // Lossless: at most `rest.len()`.
+                len += passed as usize;
+                if self.word > 0 {
+                    return Ok(Scanned { len, complete: false });
+                }
+                self.missing -= 1;
+                if self.missing == 0 {
+                    return Ok(Scanned { len, complete: true });
+                }
+            } else if self.missing > 0 {
+                let found = self.line.crlf(rest, MAX_LINE).map_err(|_| CommandError::BulkLineTooLong)?;
+                let Some(line) = found else { return Ok(Scanned { len, complete: false }) };
+                if rest[0] != b'$' {
+                    return Err(CommandError::ExpectedBulk { found: rest[0] });
+                }
+                let word =
+                    integer::parse(&rest[1..line - LINE_END]).and_then(|word| u64::try_from(word).ok());
+                let word = word.filter(|word| *word <= MAX_WORD).ok_or(CommandError::InvalidBulkLen)?;
+                self.word = word + LINE_END as u64;
+                len += line;
+            } else if rest.first() == Some(&b'*') {
+                let found = self.line.crlf(rest, MAX_LINE).map_err(|_| CommandError::CountLineTooLong)?;
+                let Some(line) = found else { return Ok(Scanned { len, complete: false }) };
+                let count = integer::parse(&rest[1..line - LINE_END]).ok_or(CommandError::InvalidCount)?;
+                let count = usize::try_from(count).unwrap_or(0);
+                if count > MAX_WORDS {
+                    return Err(CommandError::InvalidCount);
+                }
+                self.missing = count;
+                len += line;
+                if count == 0 {
+                    return Ok(Scanned { len, complete: true });
+                }
+            } else {
+                let found = self.line.lf(rest, MAX_LINE).map_err(|_| CommandError::InlineTooLong)?;
+                return Ok(Scanned { len: len + found.unwrap_or(0), complete: found.is_some() });
+            }
+        }
+    }
+}
+
+/// The words of an encoded command that a [`CommandScanner`] has passed, as far as they are complete in `command`.
+pub fn words(command: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
+    let mut rest = after_line(command).unwrap_or_default();
+    std::iter::from_fn(move || {
+        let text = after_line(rest)?;
+        let header = rest.get(1..rest.len() - text.len() - LINE_END)?;
+        let len = integer::parse(header).and_then(|len| usize::try_from(len).ok())?;
+        let word = text.get(..len)?;
+        rest = text.get(len + LINE_END..).unwrap_or_default();
+        Some(word)
+    })
+}
+
+/// Splits an inline command, line end included, into words.
+///
+/// # Errors
+/// [`CommandError::UnbalancedQuotes`] if a quote is not closed, or text follows it directly.
+pub fn inline_words(line: &[u8]) -> Result<Vec<Bytes>, CommandError> {
+    inline::split(line.strip_suffix(b"\n").unwrap_or(line)).ok_or(CommandError::UnbalancedQuotes)
+}
+
+fn after_line(bytes: &[u8]) -> Option<&[u8]> {
+    let end = bytes.windows(LINE_END).position(|end| end == b"\r\n")?;
+    Some(&bytes[end + LINE_END..])
+}
+
+/// Longest word accepted, in bytes. The server has a lower limit of its own, `proto-max-bulk-len`.
+const MAX_WORD: u64 = i64::MAX as u64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commands(bytes: &[u8], step: usize) -> Result<Vec<&[u8]>, CommandError> {
+        let mut scanner = CommandScanner::default();
+        let (mut arrived, mut scanned, mut begin, mut found) = (0, 0, 0, Vec::new());
+        while arrived < bytes.len() {
+            arrived = (arrived + step).min(bytes.len());
+            loop {
+                let Scanned { len, complete } = scanner.scan(&bytes[scanned..arrived])?;
+                scanned += len;
+                if !complete {
+                    break;
+                }
+                found.push(&bytes[begin..scanned]);
+                begin = scanned;
+            }
+        }
+        assert_eq!(scanned, bytes.len(), "all of it belongs to a command");
+        Ok(found)
+    }
+
+    #[test]
+    fn commands_end_where_they_end_however_they_arrive() {
+        let parts: [&[u8]; 6] = [
+            b"*1\r\n$4\r\nPING\r\n",
+            b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$6\r\na\r\nb\r\n\r\n",
+            b"*0\r\n",
+            b"*-1\r\n",
+            b"GET k\r\n",
+            b"\n",
+        ];
+        let bytes = parts.concat();
+        for step in 1..=bytes.len() {
+            assert_eq!(commands(&bytes, step).unwrap(), parts, "in pieces of {step}");
+        }
+    }
+
+    #[test]
+    fn words_are_found_as_far_as_they_have_arrived() {
+        let command = b"*3\r\n$3\r\nSET\r\n$0\r\n\r\n$6\r\na\r\nb\r\n\r\n";
+        assert_eq!(words(command).collect::<Vec<_>>(), [&b"SET"[..], b"", b"a\r\nb\r\n"]);
+        assert_eq!(words(&command[..20]).collect::<Vec<_>>(), [&b"SET"[..], b""]);
+        assert_eq!(words(b"*0\r\n").next(), None);
+        assert_eq!(inline_words(b"SET k \"a b\"\r\n").unwrap(), ["SET", "k", "a b"]);
+        assert_eq!(inline_words(b"SET \"a\r\n"), Err(CommandError::UnbalancedQuotes));
+    }
+
+    #[test]
+    fn what_is_not_a_command_is_refused_with_valkeys_text() {
+        for (bytes, text) in [
+            (&b"*x\r\n"[..], "Protocol error: invalid multibulk length"),
+            (b"*1\r\n:1\r\n", "Protocol error: expected '$', got ':'"),
+            (b"*1\r\n$-1\r\n", "Protocol error: invalid bulk length"),
+            (b"*2000000\r\n", "Protocol error: invalid multibulk length"),
+        ] {
+            assert_eq!(commands(bytes, 1).unwrap_err().to_string(), text);
+        }
+        let endless = CommandScanner::default().scan(&vec![b'x'; MAX_LINE + 1]);
+        assert_eq!(endless, Err(CommandError::InlineTooLong));
+    }
+}

@@ -1,0 +1,105 @@
+//! A server on threads of its own.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Barrier, Weak};
+use std::thread;
+
+use support::{Wire, localhost, until, within};
+use tokio::task::JoinSet;
+use valkey_rdma_server::{Command, DeviceKind, Handler, Peer, Reply, Server, TransportConfig};
+
+/// `MEET` waits on its thread until two do so; every command is answered with the name of its thread.
+struct Threads(Barrier);
+
+impl Handler for Threads {
+    type Session = ();
+
+    fn session(&self, _peer: &Peer) {}
+
+    async fn call(&self, _peer: &mut Peer, _session: &mut (), command: Command) -> Reply {
+        if command.is("MEET") {
+            self.0.wait();
+        }
+        Reply::simple(thread::current().name().unwrap_or_default().to_owned())
+    }
+}
+
+async fn serve(count: usize) -> (Server, Weak<Threads>) {
+    let handler = Arc::new(Threads(Barrier::new(2)));
+    let alive = Arc::downgrade(&handler);
+    let server = Server::builder(handler)
+        .tcp(localhost())
+        .rdma(DeviceKind::Emulated, localhost(), &TransportConfig::default())
+        .threads(count)
+        .start()
+        .await
+        .expect("the addresses are free");
+    (server, alive)
+}
+
+#[tokio::test]
+async fn connections_are_spread_evenly_and_stay_on_their_threads() {
+    let (server, alive) = serve(2).await;
+    // Kept: a connection counts until its task has ended.
+    let mut wires = Vec::new();
+    for listening in server.listening() {
+        let mut threads: BTreeMap<String, usize> = BTreeMap::new();
+        for _ in 0..4 {
+            let mut wire = Wire::connect(&listening).await;
+            wire.send("WHERE\r\n").await;
+            let thread = wire.line().await;
+            for _ in 0..10 {
+                wire.send("WHERE\r\n").await;
+                assert_eq!(wire.line().await, thread);
+            }
+            *threads.entry(thread).or_default() += 1;
+            wires.push(wire);
+        }
+        let expected = [("+valkey-server-1".to_owned(), 2), ("+valkey-server-2".to_owned(), 2)];
+        assert_eq!(threads, BTreeMap::from(expected));
+    }
+    within("the server stops", server.shutdown()).await;
+    until("no thread holds the handler", async || alive.strong_count() == 0).await;
+}
+
+#[tokio::test]
+async fn commands_of_two_threads_run_at_the_same_time() {
+    for transport in 0..2 {
+        let (server, _) = serve(2).await;
+        let listening = server.listening()[transport];
+        // The first `MEET` blocks its thread, so both are connected before.
+        let mut wires = Vec::new();
+        for _ in 0..2 {
+            let mut wire = Wire::connect(&listening).await;
+            wire.send("WHERE\r\n").await;
+            wire.line().await;
+            wires.push(wire);
+        }
+        let mut meeting = JoinSet::new();
+        for mut wire in wires {
+            meeting.spawn(async move {
+                wire.send("MEET\r\n").await;
+                wire.line().await
+            });
+        }
+        within("they meet", meeting.join_all()).await;
+    }
+}
+
+#[tokio::test]
+async fn dropping_the_server_cuts_connections_on_every_thread() {
+    let (server, alive) = serve(3).await;
+    let mut wires = Vec::new();
+    for listening in server.listening().repeat(3) {
+        let mut wire = Wire::connect(&listening).await;
+        wire.dialogue(&[("PING", "+PONG\r\n")]).await;
+        wires.push(wire);
+    }
+    drop(server);
+    for wire in &mut wires {
+        wire.expect_end().await;
+    }
+    until("no thread holds the handler", async || alive.strong_count() == 0).await;
+}

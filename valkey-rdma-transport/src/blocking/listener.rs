@@ -1,0 +1,69 @@
+//! The listener.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+
+use tokio::runtime::Handle;
+
+use super::Stream;
+use super::reactor::{handle, wait};
+use super::stream::as_io_error;
+use crate::config::Config;
+use crate::device::DeviceKind;
+
+/// Accepts RDMA connections: what `std::net::TcpListener` is over TCP.
+pub struct Listener {
+    listener: Mutex<crate::Listener>,
+    addr: SocketAddr,
+    handle: Handle,
+}
+
+impl Listener {
+    /// Listens on `addr`; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// As for [`Listener::bind`](crate::Listener::bind); the [`TransportError`](crate::TransportError) is the source.
+    pub fn bind(kind: DeviceKind, addr: SocketAddr, config: &Config) -> io::Result<Self> {
+        let handle = handle()?;
+        let bound = wait(&handle, None, crate::Listener::bind(kind, addr, config));
+        let listener = bound.expect("without a deadline it waits").map_err(as_io_error)?;
+        Ok(Self { addr: listener.local_addr(), listener: Mutex::new(listener), handle })
+    }
+
+    /// Waits for the next connection. Threads that wait at once take turns.
+    ///
+    /// # Errors
+    /// As for [`Listener::accept`](crate::Listener::accept).
+    pub fn accept(&self) -> io::Result<Stream> {
+        Stream::new(self.accept_async()?, self.handle.clone())
+    }
+
+    /// Waits for the next connection, as it is before it becomes a blocking one.
+    pub(crate) fn accept_async(&self) -> io::Result<crate::Stream> {
+        let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
+        let accepted = wait(&self.handle, None, listener.accept()).expect("without a deadline it waits");
+        accepted.map_err(as_io_error)
+    }
+
+    /// Accepts connections one after another, without end.
+    pub fn incoming(&self) -> Incoming<'_> {
+        Incoming(self)
+    }
+
+    /// The address it listens on, with the real port.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.addr
+    }
+}
+
+/// The connections of a [`Listener`].
+pub struct Incoming<'a>(&'a Listener);
+
+impl Iterator for Incoming<'_> {
+    type Item = io::Result<Stream>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.0.accept())
+    }
+}

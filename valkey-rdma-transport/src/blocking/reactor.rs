@@ -1,0 +1,66 @@
+//! The background thread, and waiting for a future on the calling thread.
+
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Instant;
+
+use tokio::runtime::{Builder, Handle};
+
+/// The runtime of the background thread, which is started at the first call and lives as long as the process.
+pub(crate) fn handle() -> io::Result<Handle> {
+    static REACTOR: Mutex<Option<Handle>> = Mutex::new(None);
+    let mut reactor = REACTOR.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(handle) = &*reactor {
+        return Ok(handle.clone());
+    }
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    thread::Builder::new()
+        .name("valkey-rdma".to_owned())
+        .spawn(move || runtime.block_on(std::future::pending::<()>()))?;
+    Ok(reactor.insert(handle).clone())
+}
+
+/// Runs a future on this thread, up to the deadline. `None`: it was not done by then, and was dropped.
+pub(crate) fn wait<T>(
+    handle: &Handle,
+    deadline: Option<Instant>,
+    future: impl Future<Output = T>,
+) -> Option<T> {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut cx = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        // What the future starts or waits for belongs to the background thread.
+        let polled = {
+            let _entered = handle.enter();
+            future.as_mut().poll(&mut cx)
+        };
+        if let Poll::Ready(done) = polled {
+            return Some(done);
+        }
+        match deadline {
+            None => thread::park(),
+            Some(deadline) => {
+                let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
+                thread::park_timeout(left);
+            }
+        }
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}

@@ -1,0 +1,292 @@
+//! The stream.
+
+use std::future::poll_fn;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
+use tokio::runtime::Handle;
+
+use super::reactor::{handle, wait};
+use super::readiness::Readiness;
+use crate::config::Config;
+use crate::device::DeviceKind;
+use crate::error::TransportError;
+use crate::stats::{Info, Stats};
+use crate::stream::Monitor;
+
+/// An ordered, reliable byte stream over one RDMA connection: what `std::net::TcpStream` is over TCP, with the same methods.
+///
+/// What differs, the protocol asks for: it has no half-close. [`shutdown`](Self::shutdown) of writing delivers what was written and
+/// then ends both directions, after [`Config::linger`]; what arrived before can still be read. Dropping the last clone does the same,
+/// and waits for the peer's device to acknowledge what was written, for [`Config::close_timeout`] at most: a program that ends then
+/// loses nothing.
+///
+/// Clones share the connection, and its deadlines. One thread may read while another writes.
+#[derive(Debug)]
+pub struct Stream {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    reader: Mutex<ReadHalf<crate::Stream>>,
+    writer: Mutex<WriteHalf<crate::Stream>>,
+    readable: Readiness,
+    writable: Readiness,
+    settings: Mutex<Settings>,
+    monitor: Monitor,
+    handle: Handle,
+    /// Reading was shut down here: there is nothing more to read.
+    read_shut: AtomicBool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Settings {
+    read_timeout: Option<Duration>,
+    write_timeout: Option<Duration>,
+    nonblocking: bool,
+}
+
+impl Stream {
+    /// Connects to a server and waits until both sides know each other's memory.
+    ///
+    /// # Errors
+    /// As for [`Stream::connect`](crate::Stream::connect); the [`TransportError`] is the source. [`Config`] has the deadline.
+    pub fn connect(kind: DeviceKind, peer: SocketAddr, config: &Config) -> io::Result<Self> {
+        let handle = handle()?;
+        let connected = wait(&handle, None, crate::Stream::connect(kind, peer, config));
+        Self::new(connected.expect("without a deadline it waits").map_err(as_io_error)?, handle)
+    }
+
+    pub(super) fn new(stream: crate::Stream, handle: Handle) -> io::Result<Self> {
+        let monitor = stream.monitor();
+        let (reader, writer) = tokio::io::split(stream);
+        let shared = Shared {
+            reader: Mutex::new(reader),
+            writer: Mutex::new(writer),
+            readable: Readiness::new()?,
+            writable: Readiness::new()?,
+            settings: Mutex::default(),
+            monitor,
+            handle,
+            read_shut: AtomicBool::new(false),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Another handle to the same connection.
+    ///
+    /// # Errors
+    /// None. As in the standard library, where the descriptor is duplicated.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { shared: Arc::clone(&self.shared) })
+    }
+
+    /// Ends writing, or both directions: delivers what was written and disconnects. See [`Stream`]. [`Shutdown::Read`] only
+    /// makes reads on this side return end of file.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] if not all could be delivered within [`Config::close_timeout`], and the errors of a connection that
+    /// has failed.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        if how != Shutdown::Write {
+            self.shared.read_shut.store(true, Ordering::Relaxed);
+        }
+        if how == Shutdown::Read { Ok(()) } else { self.shared.close() }
+    }
+
+    /// How long a read may wait; `None` is for ever, the default.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] for zero, as in the standard library.
+    pub fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.shared.settings().read_timeout = not_zero(limit)?;
+        Ok(())
+    }
+
+    /// How long a write may wait; `None` is for ever, the default.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] for zero, as in the standard library.
+    pub fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.shared.settings().write_timeout = not_zero(limit)?;
+        Ok(())
+    }
+
+    /// How long a read may wait.
+    pub fn read_timeout(&self) -> Option<Duration> {
+        self.shared.settings().read_timeout
+    }
+
+    /// How long a write may wait.
+    pub fn write_timeout(&self) -> Option<Duration> {
+        self.shared.settings().write_timeout
+    }
+
+    /// Whether reads and writes return [`io::ErrorKind::WouldBlock`] instead of waiting. [`readable_fd`](Self::readable_fd) and
+    /// [`writable_fd`](Self::writable_fd) then say when to try again.
+    pub fn set_nonblocking(&self, nonblocking: bool) {
+        self.shared.settings().nonblocking = nonblocking;
+    }
+
+    /// A descriptor for `poll(2)` and the like, which becomes readable when a read that returned [`io::ErrorKind::WouldBlock`] is worth
+    /// another try. Before such a read it is readable too. Only watch it: what is read from it means nothing.
+    pub fn readable_fd(&self) -> BorrowedFd<'_> {
+        self.shared.readable.as_fd()
+    }
+
+    /// The same for writes: it becomes readable when there is room.
+    pub fn writable_fd(&self) -> BorrowedFd<'_> {
+        self.shared.writable.as_fd()
+    }
+
+    /// The peer's address.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.shared.monitor.info().peer_addr
+    }
+
+    /// This side's address.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.shared.monitor.info().local_addr
+    }
+
+    /// What the connection runs on: device, windows, polling.
+    pub fn info(&self) -> Info {
+        self.shared.monitor.info()
+    }
+
+    /// The connection's counters.
+    pub fn stats(&self) -> Stats {
+        self.shared.monitor.stats()
+    }
+}
+
+impl Shared {
+    fn settings(&self) -> MutexGuard<'_, Settings> {
+        lock(&self.settings)
+    }
+
+    /// Runs `step` until it is ready, as the settings allow.
+    fn run<T>(
+        &self,
+        timeout: fn(&Settings) -> Option<Duration>,
+        readiness: &Readiness,
+        mut step: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> io::Result<T> {
+        let settings = *self.settings();
+        if settings.nonblocking {
+            let _entered = self.handle.enter();
+            return match readiness.attempt(step) {
+                Poll::Ready(done) => done,
+                Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+            };
+        }
+        let deadline = timeout(&settings).map(|limit| Instant::now() + limit);
+        // What the system calls of a socket return when their time is up.
+        wait(&self.handle, deadline, poll_fn(|cx| step(cx))).unwrap_or(Err(io::ErrorKind::WouldBlock.into()))
+    }
+
+    fn read(&self, room: &mut [u8]) -> io::Result<usize> {
+        if self.read_shut.load(Ordering::Relaxed) || room.is_empty() {
+            return Ok(0);
+        }
+        let mut reader = lock(&self.reader);
+        self.run(
+            |settings| settings.read_timeout,
+            &self.readable,
+            |cx| {
+                let mut room = ReadBuf::new(room);
+                Pin::new(&mut *reader).poll_read(cx, &mut room).map_ok(|()| room.filled().len())
+            },
+        )
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        let mut writer = lock(&self.writer);
+        self.run(
+            |settings| settings.write_timeout,
+            &self.writable,
+            |cx| Pin::new(&mut *writer).poll_write(cx, bytes),
+        )
+    }
+
+    /// Delivers what was written, and disconnects. The connection's own deadlines end it.
+    fn close(&self) -> io::Result<()> {
+        let mut writer = lock(&self.writer);
+        let closed = wait(&self.handle, None, poll_fn(|cx| Pin::new(&mut *writer).poll_shutdown(cx)));
+        closed.unwrap_or(Ok(()))
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            tracing::debug!(%error, "not all that was written could be delivered");
+        }
+    }
+}
+
+impl Read for &Stream {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        self.shared.read(room)
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        self.shared.read(room)
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.shared.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.shared.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+pub(crate) fn as_io_error(error: TransportError) -> io::Error {
+    let kind = match &error {
+        TransportError::Refused { .. } | TransportError::Rejected { .. } => io::ErrorKind::ConnectionRefused,
+        TransportError::Unreachable { .. } | TransportError::Resolve { .. } => io::ErrorKind::HostUnreachable,
+        TransportError::ConnectTimeout { .. } => io::ErrorKind::TimedOut,
+        TransportError::ClosedInHandshake { .. } => io::ErrorKind::ConnectionReset,
+        TransportError::Listen { source, .. } => source.kind(),
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, error)
+}
+
+fn not_zero(limit: Option<Duration>) -> io::Result<Option<Duration>> {
+    match limit {
+        Some(Duration::ZERO) => {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "a timeout of zero: use set_nonblocking"))
+        }
+        limit => Ok(limit),
+    }
+}
+
+/// No code panics while it holds one of these locks half done.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
