@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds real Valkeys with RDMA from Debian's source packages (its binary packages lack it) into LAB/valkey/VERSION,
-# and links LAB/valkey/9.1 and LAB/valkey/8.1 to the newest of each line. To look for newer ones, delete LAB/valkey.
+# Builds real Valkeys with RDMA from the upstream archives in Debian's source packages (its binary packages lack RDMA) into
+# LAB/valkey/VERSION, and links LAB/valkey/9.1 and LAB/valkey/8.1 to the newest of each line. To look for newer ones, delete LAB/valkey.
 #
 # usage: valkey.sh LAB
 set -euo pipefail
@@ -51,8 +51,10 @@ build() {
     local source=$work/source-$1 product
     mkdir -p "$source"
     cd "$source"
-    private_apt apt-get source --download-only "valkey=$1"
-    dpkg-source --no-check -x ./*.dsc tree
+    # Only the upstream archive: a mirror that just got a newer revision has it still, but no longer the patches of this one.
+    private_apt apt-get source --download-only --tar-only "valkey=$1"
+    mkdir tree
+    tar -xf ./*.orig.tar.* -C tree --strip-components=1
     make -C "$source/tree" -j"$(nproc)" BUILD_RDMA=module MALLOC=libc
     mkdir -p "$work/built"
     for product in "${products[@]}"; do
@@ -75,7 +77,7 @@ complete() {
 }
 
 ! complete || exit 0
-need_packages gcc libc6-dev make pkg-config dpkg-dev libibverbs-dev librdmacm-dev
+need_packages gcc libc6-dev make pkg-config xz-utils libibverbs-dev librdmacm-dev
 work=$(mktemp -d "$lab/valkey-build.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$lab/valkey"
