@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds real Valkeys with RDMA from the upstream archives in Debian's source packages (its binary packages lack RDMA) into
-# LAB/valkey/VERSION, and links LAB/valkey/9.1 and LAB/valkey/8.1 to the newest of each line. To look for newer ones, delete LAB/valkey.
+# LAB/valkey/VERSION, beside the archive, and links LAB/valkey/9.1 and LAB/valkey/8.1 to the newest of each line. To look for newer
+# ones, delete LAB/valkey.
 #
 # usage: valkey.sh LAB
 set -euo pipefail
@@ -60,6 +61,8 @@ build() {
     for product in "${products[@]}"; do
         cp "$source/tree/src/$product" "$work/built/"
     done
+    # Valkey's own tests and the descriptions of its commands are in it.
+    cp ./*.orig.tar.* "$work/built/"
     # Valkey's own RDMA client, for the conformance suite; a lab without it runs the suite without it.
     if [ -f "$source/tree/tests/rdma/Makefile" ]; then
         make -C "$source/tree/tests/rdma"
