@@ -26,6 +26,10 @@ pub(super) struct Client {
     pub(super) protocol: Protocol,
     pub(super) database: usize,
     pub(super) authenticated: bool,
+    /// Clears with the next command: `ASKING`.
+    pub(super) asking: bool,
+    /// `READONLY`.
+    pub(super) readonly: bool,
     pub(super) name: Bytes,
     pub(super) library: Bytes,
     pub(super) library_version: Bytes,
@@ -91,6 +95,8 @@ impl Client {
             protocol: Protocol::Resp2,
             database: 0,
             authenticated,
+            asking: false,
+            readonly: false,
             name: Bytes::new(),
             library: Bytes::new(),
             library_version: Bytes::new(),
@@ -116,6 +122,8 @@ impl Client {
         self.protocol = Protocol::Resp2;
         self.database = 0;
         self.authenticated = authenticated;
+        self.asking = false;
+        self.readonly = false;
         self.name = Bytes::new();
         self.no_evict = false;
         self.no_touch = false;

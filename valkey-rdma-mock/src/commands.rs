@@ -6,6 +6,7 @@
 
 mod blocking;
 mod client;
+mod cluster;
 mod connection;
 mod expiry;
 mod functions;
@@ -14,6 +15,7 @@ mod introspection;
 mod keys;
 mod lists;
 mod pubsub;
+mod redirect;
 mod server;
 mod sets;
 mod sorted_ranges;
@@ -86,6 +88,7 @@ static COMMANDS: LazyLock<IndexMap<&'static str, (&'static str, &'static Entry),
     LazyLock::new(|| {
         let groups = [
             ("connection", client::TABLE),
+            ("cluster", cluster::TABLE),
             ("connection", connection::TABLE),
             ("generic", expiry::TABLE),
             ("scripting", functions::TABLE),
@@ -140,6 +143,7 @@ pub(super) fn run(context: &mut Context<'_>, command: &Command) -> Reply {
     let reply = match admit(context, command) {
         Ok(Admitted::Run(entry)) => call(context, entry, command),
         Ok(Admitted::Queued) => Reply::simple("QUEUED"),
+        Ok(Admitted::Answered(reply)) => reply,
         Err(failure) => {
             // A transaction that misses a command is not run.
             if let Some(transaction) = &mut context.client().transaction {
@@ -148,6 +152,9 @@ pub(super) fn run(context: &mut Context<'_>, command: &Command) -> Reply {
             failure.into()
         }
     };
+    if !command.is("ASKING") && context.client().transaction.is_none() {
+        context.client().asking = false;
+    }
     context.state.errors += u64::from(matches!(reply, Reply::Error(_)));
     context.state.settle();
     reply
@@ -156,6 +163,8 @@ pub(super) fn run(context: &mut Context<'_>, command: &Command) -> Reply {
 enum Admitted {
     Run(&'static Entry),
     Queued,
+    /// A test has prepared this reply.
+    Answered(Reply),
 }
 
 /// Checks everything that can refuse a command before it runs.
@@ -174,6 +183,14 @@ fn admit(context: &mut Context<'_>, command: &Command) -> Result<Admitted, Failu
     if !client.authenticated && !BEFORE_AUTH.contains(&entry.name) {
         return Err(Failure::NOT_AUTHENTICATED);
     }
+    if let Some(member) = context.state.member.clone() {
+        let has_keys = !matches!(entry.keys, NoKey) || CHANNELS.contains(&entry.name);
+        if let Some(reply) = member.behaviour.called(&entry.full_name(command), has_keys) {
+            return Ok(Admitted::Answered(reply));
+        }
+        redirect::check(context, &member, entry, command)?;
+    }
+    let client = context.client();
     if client.listens() && client.protocol == Protocol::Resp2 && !WHILE_LISTENING.contains(&entry.name) {
         return Err(Failure::only_listening(&entry.full_name(command)));
     }
@@ -192,6 +209,9 @@ fn admit(context: &mut Context<'_>, command: &Command) -> Result<Admitted, Failu
 
 /// What Valkey refuses between `MULTI` and `EXEC`.
 const NOT_IN_TRANSACTIONS: [&str; 3] = ["client|reply", "multi", "watch"];
+
+/// Commands whose arguments name shard channels, which have slots as keys have.
+const CHANNELS: [&str; 3] = ["spublish", "ssubscribe", "sunsubscribe"];
 
 /// Runs a command that was admitted, and remembers what it read for client-side caching.
 fn call(context: &mut Context<'_>, entry: &'static Entry, command: &Command) -> Reply {
@@ -225,8 +245,8 @@ impl Entry {
 }
 
 /// Commands whose first argument is a subcommand.
-const CONTAINERS: [&str; 8] =
-    ["client", "command", "config", "debug", "function", "pubsub", "script", "xgroup"];
+const CONTAINERS: [&str; 9] =
+    ["client", "cluster", "command", "config", "debug", "function", "pubsub", "script", "xgroup"];
 
 const fn row(
     name: &'static str,
@@ -311,6 +331,7 @@ mod tests {
         let rows: usize = COMMANDS.len();
         let tables = [
             client::TABLE,
+            cluster::TABLE,
             connection::TABLE,
             expiry::TABLE,
             functions::TABLE,

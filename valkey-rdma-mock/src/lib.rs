@@ -2,6 +2,7 @@
 //!
 //! - [`Mock`] is a [`Handler`](valkey_rdma_server::Handler) that behaves like a small Valkey. The program
 //!   `valkey-rdma-mock` serves it.
+//! - [`MockCluster`] is a cluster of them, whose slots move and whose nodes fail on command.
 //! - [`faults`] wraps a device so that it misbehaves in a scripted way.
 //! - [`forward`] is a proxy in front of a real Valkey.
 //!
@@ -22,6 +23,7 @@
 
 mod args;
 mod client;
+mod cluster;
 mod commands;
 mod config;
 mod context;
@@ -30,6 +32,7 @@ mod failure;
 pub mod faults;
 mod functions;
 mod glob;
+mod membership;
 mod mock;
 mod proxy;
 mod session;
@@ -40,6 +43,8 @@ mod tracking;
 mod version;
 mod waiters;
 
+pub use cluster::{MockCluster, MockClusterBuilder, Transports};
+pub use membership::Endpoint;
 pub use mock::Mock;
 pub use proxy::forward;
 pub use valkey_rdma_server::{BindError, DeviceKind, Limits, Server, TransportConfig, TransportError};

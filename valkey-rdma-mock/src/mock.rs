@@ -10,8 +10,10 @@ use tokio::time::{Instant, sleep_until};
 use crate::client::Client;
 use crate::commands;
 use crate::context::{Context, Wait};
+use crate::membership::{Member, Neighbour, Publication};
 use crate::session::Session;
 use crate::state::{State, lock};
+use crate::subscriptions::Channel;
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
 use valkey_rdma_server::{Handler, Peer};
@@ -30,7 +32,8 @@ use valkey_rdma_server::{Handler, Peer};
 /// `tests/dialogues/` holds about 1000 commands with the replies of a real Valkey 9.1 in RESP2 and RESP3. The mock replies
 /// with the same bytes. Known differences:
 ///
-/// - No interpreter: `EVAL` fails, `EVALSHA` finds no script, and functions return nil. No modules, cluster or replication.
+/// - No interpreter: `EVAL` fails, `EVALSHA` finds no script, and functions return nil. No modules or replication. For a cluster
+///   see [`MockCluster`](crate::MockCluster).
 /// - Client-side caching works in the default mode of RESP3 only.
 /// - `SCAN`, `SSCAN` and `HSCAN` return items in another order, and their cursors are small numbers. Sets of integers, and sets
 ///   and hashes too large for Valkey's compact form, have another order as well.
@@ -43,12 +46,35 @@ use valkey_rdma_server::{Handler, Peer};
 pub struct Mock {
     /// Each session holds a clone to remove its client when it ends.
     state: Arc<Mutex<State>>,
+    member: Option<Member>,
 }
 
 impl Mock {
     /// Creates an empty mock without a password.
     pub fn new() -> Self {
-        Self { state: Arc::new(Mutex::new(State::new())) }
+        Self { state: Arc::new(Mutex::new(State::new())), member: None }
+    }
+
+    /// Creates a node of a cluster.
+    pub(crate) fn node(member: Member) -> Self {
+        let state = Arc::new(Mutex::new(State::of(member.clone())));
+        let neighbour: Arc<dyn Neighbour> = state.clone();
+        member.bus.join(member.index, Arc::downgrade(&neighbour));
+        Self { state, member: Some(member) }
+    }
+
+    /// Closes the connections that `chosen` chooses.
+    pub(crate) fn disconnect(&self, chosen: impl Fn(&Client) -> bool) {
+        let mut state = self.state();
+        let chosen: Vec<u64> =
+            state.clients.values().filter(|client| chosen(client)).map(|client| client.id).collect();
+        for id in chosen {
+            state.kill(id);
+        }
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.state().clients.len()
     }
 
     /// Requires `AUTH password` before any other command. An empty password turns this off.
@@ -108,6 +134,18 @@ impl Mock {
     }
 }
 
+impl Neighbour for Mutex<State> {
+    fn deliver(&self, publication: &Publication) {
+        let state = lock(self);
+        let kind = if publication.sharded { Channel::Shard } else { Channel::Plain };
+        state.subscriptions.publish(kind, &publication.channel, &publication.message, &state.clients);
+    }
+
+    fn topology_changed(&self) {
+        lock(self).topology_changed();
+    }
+}
+
 impl Default for Mock {
     fn default() -> Self {
         Self::new()
@@ -134,25 +172,41 @@ impl Handler for Mock {
     }
 
     async fn call(&self, peer: &mut Peer, session: &mut Session, command: Command) -> Reply {
-        let (reply, wait, stalled_until) = {
+        if let Some(member) = &self.member {
+            member.behaviour.thawed().await;
+        }
+        let (reply, wait, stalled_until, publications, topology_changed) = {
             let mut state = self.state_for_command().await;
-            let mut context = Context {
-                state: &mut state,
-                peer,
-                client: session.id,
-                in_transaction: false,
-                wait: None,
-                stalled_until: None,
-            };
-            let reply = commands::run(&mut context, &command);
-            let (wait, stalled_until) = (context.wait, context.stalled_until);
+            let (reply, wait, stalled_until) = state.with_keyspace(|state| {
+                let mut context = Context {
+                    state,
+                    peer,
+                    client: session.id,
+                    in_transaction: false,
+                    wait: None,
+                    stalled_until: None,
+                };
+                let reply = commands::run(&mut context, &command);
+                (reply, context.wait, context.stalled_until)
+            });
+            let publications = std::mem::take(&mut state.publications);
+            let topology_changed = std::mem::take(&mut state.topology_changed);
             let Some(client) = state.clients.get_mut(&session.id) else { return reply };
             session.authenticated = client.authenticated;
-            if wait.is_none() && stalled_until.is_none() {
+            let at_once = wait.is_none() && stalled_until.is_none();
+            if at_once && publications.is_empty() && !topology_changed {
                 return client.replies.let_through(reply);
             }
-            (reply, wait, stalled_until)
+            (reply, wait, stalled_until, publications, topology_changed)
         };
+        if let Some(member) = &self.member {
+            for publication in &publications {
+                member.bus.publish(member.index, publication);
+            }
+            if topology_changed {
+                member.bus.announce();
+            }
+        }
         if let Some(until) = stalled_until {
             sleep_until(until).await;
         }

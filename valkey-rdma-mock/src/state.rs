@@ -11,8 +11,9 @@ use crate::client::Clients;
 use crate::config::Settings;
 use crate::failure::Failure;
 use crate::functions::Functions;
+use crate::membership::{Asked, Destination, Member, Publication, redirection, route, slot_of};
 use crate::store::{DATABASES, Database};
-use crate::subscriptions::Subscriptions;
+use crate::subscriptions::{Channel, Subscriptions};
 use crate::tracking::Tracking;
 use crate::waiters::Waiters;
 use valkey_rdma_server::Reply;
@@ -27,6 +28,12 @@ pub(super) struct State {
     pub(super) waiters: Waiters,
     pub(super) functions: Functions,
     pub(super) clock: Clock,
+    /// The place in a cluster, if the mock is a node of one.
+    pub(super) member: Option<Member>,
+    /// Messages that other nodes of the cluster must deliver, once no lock is held.
+    pub(super) publications: Vec<Publication>,
+    /// The command that runs has changed the topology: the nodes must hear of it, once no lock is held.
+    pub(super) topology_changed: bool,
     /// When the command that runs began.
     pub(super) now: Instant,
     /// No command runs before this.
@@ -65,9 +72,23 @@ impl Default for Clock {
 
 impl State {
     pub(super) fn new() -> Self {
+        Self::with(None, (0..DATABASES).map(|_| Database::default()).collect())
+    }
+
+    /// The state of a cluster's node, which has no databases of its own.
+    pub(super) fn of(member: Member) -> Self {
+        let mut state = Self::with(Some(member), Vec::new());
+        state.settings.set("cluster-enabled", Bytes::from_static(b"yes"));
+        state
+    }
+
+    fn with(member: Option<Member>, databases: Vec<Database>) -> Self {
         let clock = Clock::default();
         Self {
-            databases: (0..DATABASES).map(|_| Database::default()).collect(),
+            databases,
+            member,
+            publications: Vec::new(),
+            topology_changed: false,
             settings: Settings::default(),
             clients: Clients::default(),
             subscriptions: Subscriptions::default(),
@@ -110,6 +131,18 @@ impl State {
     pub(super) fn settle(&mut self) {
         self.notify();
         self.tracking.settled();
+    }
+
+    /// Runs `command` with the databases of the node's shard, if it is a cluster's node.
+    pub(super) fn with_keyspace<R>(&mut self, command: impl FnOnce(&mut Self) -> R) -> R {
+        let Some(keyspace) = self.member.as_ref().map(|member| member.keyspace.clone()) else {
+            return command(self);
+        };
+        let mut shared = keyspace.borrow();
+        std::mem::swap(&mut *shared, &mut self.databases);
+        let result = command(self);
+        std::mem::swap(&mut *shared, &mut self.databases);
+        result
     }
 
     fn notify(&mut self) {
@@ -174,6 +207,34 @@ impl State {
         // An error means that it has just gone.
         let _ = waiter.answer.send(reply);
         true
+    }
+
+    /// Ends what the node may no longer serve after a change of the topology: subscriptions to shard channels, and commands that
+    /// wait for keys.
+    pub(super) fn topology_changed(&mut self) {
+        let Some(member) = self.member.clone() else { return };
+        let topology = member.topology();
+        let primary = topology.primary_of(member.index);
+        let lost: Vec<Bytes> = self.subscriptions.names(Channel::Shard).cloned().collect();
+        for channel in lost.into_iter().filter(|channel| topology.owner(slot_of(channel)) != Some(primary)) {
+            self.subscriptions.end(&channel, &mut self.clients);
+        }
+        for (id, key) in self.waiters.keys() {
+            let Some(client) = self.clients.get(&id) else { continue };
+            let slot = slot_of(&key);
+            let importing = topology.importing.get(&slot).is_some_and(|(target, _)| *target == member.index);
+            let asked =
+                Asked { keys: vec![&key], writes: true, readonly: client.readonly, ..Asked::default() };
+            match route(&topology, member.index, &asked, |_| true) {
+                Destination::This => {}
+                _ if importing => {}
+                elsewhere => {
+                    if let Some(failure) = redirection(elsewhere, &topology) {
+                        self.answer(id, failure.into());
+                    }
+                }
+            }
+        }
     }
 
     /// Closes a connection. It takes no value after this, although its task may still run.

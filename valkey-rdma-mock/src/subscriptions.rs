@@ -46,6 +46,21 @@ impl Subscriptions {
         }
     }
 
+    /// Ends all subscriptions to a shard channel, and says so to the subscribers.
+    pub(super) fn end(&mut self, channel: &Bytes, clients: &mut Clients) {
+        for id in self.0[Channel::Shard as usize].remove(channel).unwrap_or_default() {
+            let Some(client) = clients.get_mut(&id) else { continue };
+            client.subscribed[Channel::Shard as usize].remove(channel);
+            let left = client.subscribed[Channel::Shard as usize].len();
+            let left = Reply::Integer(i64::try_from(left).unwrap_or(i64::MAX));
+            client.pusher.push(Reply::Push(vec![
+                Reply::bulk("sunsubscribe"),
+                Reply::Bulk(channel.clone()),
+                left,
+            ]));
+        }
+    }
+
     /// Sends a message to all that listen and returns how many they are.
     pub(super) fn publish(
         &self,

@@ -68,6 +68,12 @@ impl Waiters {
         self.queues.get(key).map(|queue| queue.iter().copied().collect()).unwrap_or_default()
     }
 
+    /// One key of each client that waits.
+    pub(super) fn keys(&self) -> Vec<(u64, Bytes)> {
+        let first = |waiter: &Waiter| waiter.keys.first().map(|(_, key)| key.clone());
+        self.waiters.iter().filter_map(|(client, waiter)| Some((*client, first(waiter)?))).collect()
+    }
+
     pub(super) fn get(&self, client: u64) -> Option<&Waiter> {
         self.waiters.get(&client)
     }

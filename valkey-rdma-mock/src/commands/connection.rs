@@ -6,6 +6,7 @@ use super::keys::database_index;
 use super::transactions::stop_watching;
 use super::{Admin, Context, Entry, Failure, NoKey, Outcome, row};
 use crate::args::{Options, lowercase};
+use crate::membership::Member;
 use crate::version::VALKEY_VERSION;
 use valkey_rdma_resp::integer;
 use valkey_rdma_server::Command;
@@ -51,7 +52,12 @@ fn quit(context: &mut Context<'_>, _command: &Command) -> Outcome {
 
 /// `SELECT index`
 fn select(context: &mut Context<'_>, command: &Command) -> Outcome {
-    context.client().database = database_index(&command.args()[0])?;
+    let index = database_index(&command.args()[0])?;
+    if index > 0 && context.state.member.is_some() {
+        // `cluster-databases` is 1.
+        return Err(Failure::new("ERR DB index is out of range"));
+    }
+    context.client().database = index;
     Ok(Reply::OK)
 }
 
@@ -136,15 +142,23 @@ fn hello(context: &mut Context<'_>, command: &Command) -> Outcome {
     context.peer.set_protocol(protocol);
 
     let field = |name: &'static str, value| (Reply::bulk(name), value);
-    Ok(Reply::Map(vec![
+    let (mode, role) = match &context.state.member {
+        Some(member) => ("cluster", if member.is_replica() { "replica" } else { "master" }),
+        None => ("standalone", "master"),
+    };
+    let mut fields = vec![
         field("server", Reply::bulk("valkey")),
         field("version", Reply::bulk(VALKEY_VERSION)),
         field("proto", Reply::Integer(protocol.version().into())),
         field("id", connection_id(context)),
-        field("mode", Reply::bulk("standalone")),
-        field("role", Reply::bulk("master")),
+        field("mode", Reply::bulk(mode)),
+        field("role", Reply::bulk(role)),
         field("modules", Reply::Array(vec![])),
-    ]))
+    ];
+    if let Some(zone) = context.state.member.as_ref().map(Member::zone).filter(|zone| !zone.is_empty()) {
+        fields.push(field("availability_zone", Reply::bulk(zone.to_string())));
+    }
+    Ok(Reply::Map(fields))
 }
 
 pub(super) fn connection_id(context: &Context<'_>) -> Reply {

@@ -104,12 +104,13 @@ fn wants(asked: &[Bytes], section: &str) -> bool {
 
 type Section = fn(&Context<'_>, &mut String) -> fmt::Result;
 
-const SECTIONS: [(&str, Section); 6] = [
+const SECTIONS: [(&str, Section); 7] = [
     ("Server", server),
     ("Clients", clients),
     ("Persistence", persistence),
     ("Stats", stats),
     ("Replication", replication),
+    ("Cluster", cluster),
     ("Keyspace", keyspace),
 ];
 
@@ -118,11 +119,17 @@ fn server(context: &Context<'_>, text: &mut String) -> fmt::Result {
         text,
         "redis_version:{REDIS_VERSION}\r\nserver_name:valkey\r\nvalkey_version:{VALKEY_VERSION}\r\n"
     )?;
-    write!(text, "executable:valkey-rdma-mock\r\nserver_mode:standalone\r\nredis_mode:standalone\r\n")?;
+    let mode = if context.state.member.is_some() { "cluster" } else { "standalone" };
+    write!(text, "executable:valkey-rdma-mock\r\nserver_mode:{mode}\r\nredis_mode:{mode}\r\n")?;
     write!(text, "os:{}\r\narch_bits:{}\r\n", std::env::consts::OS, usize::BITS)?;
     write!(text, "process_id:{}\r\n", std::process::id())?;
     write!(text, "transport:{}\r\n", context.peer.transport())?;
-    write!(text, "uptime_in_seconds:{}\r\n", context.state.clock.started.elapsed().as_secs())
+    write!(text, "uptime_in_seconds:{}\r\n", context.state.clock.started.elapsed().as_secs())?;
+    let Some(member) = &context.state.member else { return Ok(()) };
+    for line in member.listeners.get().into_iter().flatten() {
+        write!(text, "{line}\r\n")?;
+    }
+    write!(text, "availability_zone:{}\r\n", member.zone())
 }
 
 fn clients(context: &Context<'_>, text: &mut String) -> fmt::Result {
@@ -145,8 +152,27 @@ fn stats(context: &Context<'_>, text: &mut String) -> fmt::Result {
     write!(text, "tracking_total_keys:{}\r\n", state.tracking.keys())
 }
 
-fn replication(_context: &Context<'_>, text: &mut String) -> fmt::Result {
+fn replication(context: &Context<'_>, text: &mut String) -> fmt::Result {
+    if let Some(member) = &context.state.member {
+        let topology = member.topology();
+        if let Some(primary) = topology.nodes[member.index].primary {
+            let primary = &topology.nodes[primary];
+            write!(
+                text,
+                "role:slave\r\nmaster_host:{}\r\nmaster_port:{}\r\n",
+                primary.ip(),
+                primary.addr.port()
+            )?;
+            return write!(text, "master_link_status:up\r\nconnected_slaves:0\r\n");
+        }
+        let replicas = topology.replicas_of(member.index).count();
+        return write!(text, "role:master\r\nconnected_slaves:{replicas}\r\n");
+    }
     write!(text, "role:master\r\nconnected_slaves:0\r\n")
+}
+
+fn cluster(context: &Context<'_>, text: &mut String) -> fmt::Result {
+    write!(text, "cluster_enabled:{}\r\n", u8::from(context.state.member.is_some()))
 }
 
 fn keyspace(context: &Context<'_>, text: &mut String) -> fmt::Result {

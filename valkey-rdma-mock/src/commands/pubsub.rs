@@ -8,6 +8,8 @@ use bytes::Bytes;
 use super::{Admin, Context, Entry, Failure, NoKey, Outcome, bulks, count, row};
 use crate::args::lowercase;
 use crate::glob;
+use crate::membership::Publication;
+use crate::store::keep;
 use crate::subscriptions::Channel;
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Protocol;
@@ -36,6 +38,10 @@ fn spublish(context: &mut Context<'_>, command: &Command) -> Outcome {
 
 fn send(context: &mut Context<'_>, command: &Command, kind: Channel) -> Outcome {
     let [channel, message] = command.args() else { return Err(Failure::SYNTAX) };
+    if context.state.member.is_some() {
+        let (channel, message) = (keep(channel), keep(message));
+        context.state.publications.push(Publication { sharded: kind == Channel::Shard, channel, message });
+    }
     Ok(count(context.state.subscriptions.publish(kind, channel, message, &context.state.clients)))
 }
 

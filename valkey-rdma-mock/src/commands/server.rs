@@ -5,9 +5,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Admin, Context, Entry, Failure, NoKey, Outcome, introspection, row};
+use super::{Admin, Context, Entry, Failure, NoKey, Outcome, count, introspection, row};
 use crate::args::{integer, lowercase};
 use crate::config::memory as settings_memory;
+use crate::membership::{Member, OFFSET};
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
 
@@ -17,9 +18,9 @@ pub(super) const TABLE: &[Entry] = &[
     row("config", -2, Admin, NoKey, "Shows and changes settings.", config),
     row("debug", -2, Admin, NoKey, "SLEEP stalls the whole server.", debug),
     row("info", -1, Admin, NoKey, "Returns information about the server.", introspection::info),
-    row("role", 1, Admin, NoKey, "Returns the role: master.", role),
+    row("role", 1, Admin, NoKey, "Returns the role.", role),
     row("time", 1, Admin, NoKey, "Returns the time.", time),
-    row("wait", 3, Admin, NoKey, "Returns how many replicas have everything: none.", wait),
+    row("wait", 3, Admin, NoKey, "Returns how many replicas have everything.", wait),
 ];
 
 /// `CONFIG GET pattern [pattern ...]`, `CONFIG SET name value [name value ...]`, `CONFIG RESETSTAT`
@@ -91,8 +92,43 @@ const MEMORY_SETTINGS: [&str; 3] = ["client-query-buffer-limit", "maxmemory", "p
 /// A forgotten sleep does not stall the mock for good.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 
-fn role(_context: &mut Context<'_>, _command: &Command) -> Outcome {
+fn role(context: &mut Context<'_>, _command: &Command) -> Outcome {
+    if let Some(member) = &context.state.member {
+        return Ok(member_role(member));
+    }
     Ok(Reply::Array(vec![Reply::bulk("master"), Reply::Integer(0), Reply::Array(vec![])]))
+}
+
+fn member_role(member: &Member) -> Reply {
+    let topology = member.topology();
+    let address = |node: usize| {
+        let node = &topology.nodes[node];
+        (Reply::bulk(node.ip()), node.addr.port())
+    };
+    match topology.nodes[member.index].primary {
+        Some(primary) => {
+            let (ip, port) = address(primary);
+            let offset = Reply::Integer(OFFSET);
+            Reply::Array(vec![
+                Reply::bulk("slave"),
+                ip,
+                Reply::Integer(port.into()),
+                Reply::bulk("connected"),
+                offset,
+            ])
+        }
+        None => {
+            let replicas = topology.replicas_of(member.index).map(|node| {
+                let (ip, port) = address(node);
+                Reply::Array(vec![ip, Reply::bulk(port.to_string()), Reply::bulk(OFFSET.to_string())])
+            });
+            Reply::Array(vec![
+                Reply::bulk("master"),
+                Reply::Integer(OFFSET),
+                Reply::Array(replicas.collect()),
+            ])
+        }
+    }
 }
 
 /// Seconds since 1970, and microseconds.
@@ -102,11 +138,14 @@ fn time(context: &mut Context<'_>, _command: &Command) -> Outcome {
     Ok(Reply::Array(parts.iter().map(|part| Reply::bulk(part.to_string())).collect()))
 }
 
-/// Returns immediately: there are no replicas.
-fn wait(_context: &mut Context<'_>, command: &Command) -> Outcome {
+/// Returns immediately: there are no replicas, or they have everything already.
+fn wait(context: &mut Context<'_>, command: &Command) -> Outcome {
     integer(&command.args()[0])?;
     if integer(&command.args()[1])? < 0 {
         return Err(Failure::new("ERR timeout is negative"));
     }
-    Ok(Reply::Integer(0))
+    Ok(count(context.state.member.as_ref().map_or(0, |member| {
+        let topology = member.topology();
+        topology.replicas_of(member.index).filter(|node| !topology.nodes[*node].failed).count()
+    })))
 }

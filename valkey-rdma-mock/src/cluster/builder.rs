@@ -1,0 +1,174 @@
+//! [`MockClusterBuilder`]: what kind of cluster to start.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use valkey_rdma_server::{BindError, DeviceKind, Server, Transport, TransportConfig};
+
+use super::MockCluster;
+use super::node::{Addresses, Node, Running, is_in_use};
+use crate::membership::{Bus, Endpoint, Member, NodeInfo, Topology};
+use crate::mock::Mock;
+
+/// The shape of a [`MockCluster`] that has not been started.
+#[derive(Debug)]
+pub struct MockClusterBuilder {
+    primaries: usize,
+    replicas: usize,
+    ip: IpAddr,
+    transports: Transports,
+    transport: TransportConfig,
+    zones: Vec<String>,
+}
+
+/// What the nodes of a [`MockCluster`] listen on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Transports {
+    /// RDMA alone. The nodes announce its port.
+    Rdma(DeviceKind),
+    /// TCP alone.
+    Tcp,
+    /// Both. As real nodes do, they announce the TCP port alone. `Verbs` has the same port number. The emulated device uses
+    /// TCP ports, so there the RDMA port is the TCP port plus 1. `INFO SERVER` names both.
+    Both(DeviceKind),
+}
+
+impl MockClusterBuilder {
+    pub(super) fn new(primaries: usize) -> Self {
+        Self {
+            primaries,
+            replicas: 0,
+            ip: Ipv4Addr::LOCALHOST.into(),
+            transports: Transports::Rdma(DeviceKind::Emulated),
+            transport: TransportConfig::default(),
+            zones: Vec::new(),
+        }
+    }
+
+    /// Gives each primary this many replicas. Default 0. The replicas of primary `p` are the nodes `primaries + p`,
+    /// `2 * primaries + p` and so on.
+    pub fn replicas(mut self, each: usize) -> Self {
+        self.replicas = each;
+        self
+    }
+
+    /// What the nodes listen on. Default: RDMA on the emulated device.
+    pub fn transports(mut self, transports: Transports) -> Self {
+        self.transports = transports;
+        self
+    }
+
+    /// The address that all nodes listen on. Default 127.0.0.1. Ports are free ones.
+    pub fn bind(mut self, ip: IpAddr) -> Self {
+        self.ip = ip;
+        self
+    }
+
+    /// The options of RDMA connections, for example smaller buffers for many nodes.
+    pub fn transport(mut self, config: &TransportConfig) -> Self {
+        self.transport = config.clone();
+        self
+    }
+
+    /// Availability zones, given to the nodes in turn. Default: none.
+    pub fn zones(mut self, zones: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.zones = zones.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Starts all nodes.
+    ///
+    /// # Errors
+    ///
+    /// [`BindError`] if a node cannot listen.
+    pub async fn start(self) -> Result<MockCluster, BindError> {
+        let count = self.primaries * (1 + self.replicas);
+        let unbound = (0..count).map(|node| self.describe(node)).collect();
+        let bus = Arc::new(Bus::new(Topology::new(unbound), self.primaries));
+        let mut nodes = Vec::with_capacity(count);
+        for node in 0..count {
+            let member = Member {
+                index: node,
+                bus: bus.clone(),
+                keyspace: bus.keyspace(node % self.primaries).clone(),
+                behaviour: bus.behaviour(node).clone(),
+                listeners: Arc::default(),
+            };
+            nodes.push(self.start_node(member).await?);
+        }
+        Ok(MockCluster { bus, nodes })
+    }
+
+    /// What is known of a node before it listens.
+    fn describe(&self, node: usize) -> NodeInfo {
+        let zone = if self.zones.is_empty() { "" } else { &self.zones[node % self.zones.len()] };
+        let shard = node % self.primaries;
+        NodeInfo {
+            id: format!("{:08x}", ID_STEP.wrapping_mul(node as u32 + 1)).repeat(5).into(),
+            shard,
+            primary: (node >= self.primaries).then_some(shard),
+            addr: SocketAddr::new(self.ip, 0),
+            endpoint: Endpoint::Ip,
+            zone: zone.into(),
+            epoch: shard as u64 + 1,
+            failed: false,
+        }
+    }
+
+    async fn start_node(&self, member: Member) -> Result<Node, BindError> {
+        let mut attempts = 0;
+        let (running, addresses) = loop {
+            match self.listen(&member).await {
+                // The port beside the free one is not free.
+                Err(error) if is_in_use(&error) && attempts < ATTEMPTS => attempts += 1,
+                outcome => break outcome?,
+            }
+        };
+        let announced =
+            addresses.tcp.or(addresses.rdma.map(|(_, addr)| addr)).unwrap_or_else(|| self.any_port());
+        member.bus.change(|topology| topology.nodes[member.index].addr = announced);
+        let names = [("tcp", addresses.tcp), ("rdma", addresses.rdma.map(|(_, addr)| addr))];
+        let names = names.into_iter().filter_map(|(name, addr)| Some((name, addr?))).enumerate();
+        let line = |(index, (name, addr)): (usize, (&str, SocketAddr))| {
+            format!("listener{index}:name={name},bind={},port={}", addr.ip(), addr.port())
+        };
+        // The only place that sets it.
+        let _ = member.listeners.set(names.map(line).collect());
+        Ok(Node::new(addresses, member, running))
+    }
+
+    async fn listen(&self, member: &Member) -> Result<(Running, Addresses), BindError> {
+        let mock = Arc::new(Mock::node(member.clone()));
+        let builder = Server::builder(mock.clone());
+        let (builder, rdma) = match self.transports {
+            Transports::Tcp => (builder.tcp(self.any_port()), None),
+            Transports::Rdma(device) => (builder.rdma(device, self.any_port(), &self.transport), None),
+            Transports::Both(device) => (builder.tcp(self.any_port()), Some(device)),
+        };
+        let mut server = builder.start().await?;
+        let mut addresses = Addresses { tcp: None, rdma: None, transport: self.transport.clone() };
+        for listening in server.listening() {
+            match listening.transport {
+                Transport::Rdma(device) => addresses.rdma = Some((device, listening.addr)),
+                _ => addresses.tcp = Some(listening.addr),
+            }
+        }
+        if let (Some(device), Some(tcp)) = (rdma, addresses.tcp) {
+            let port = if device == DeviceKind::Verbs { tcp.port() } else { tcp.port().wrapping_add(1) };
+            let listening =
+                server.listen_rdma(device, SocketAddr::new(self.ip, port), &self.transport).await?;
+            addresses.rdma = Some((device, listening.addr));
+        }
+        Ok((Running::new(server, mock), addresses))
+    }
+
+    fn any_port(&self) -> SocketAddr {
+        SocketAddr::new(self.ip, 0)
+    }
+}
+
+/// Odd, so that ids differ for every number of nodes.
+const ID_STEP: u32 = 0x9e37_79b9;
+
+const ATTEMPTS: usize = 100;

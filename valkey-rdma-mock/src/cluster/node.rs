@@ -1,0 +1,142 @@
+//! One node: its mock, and the server in front of it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::sync::Mutex;
+use tokio::task::yield_now;
+use valkey_rdma_server::{BindError, DeviceKind, Listening, Server, Transport, TransportConfig};
+
+use crate::membership::Member;
+use crate::mock::Mock;
+
+/// Where a node listens.
+#[derive(Debug, Clone)]
+pub(super) struct Addresses {
+    pub(super) tcp: Option<SocketAddr>,
+    pub(super) rdma: Option<(DeviceKind, SocketAddr)>,
+    pub(super) transport: TransportConfig,
+}
+
+/// A node, running or killed.
+pub(super) struct Node {
+    addresses: Addresses,
+    member: Member,
+    running: Mutex<Option<Running>>,
+}
+
+/// What a kill ends.
+pub(super) struct Running {
+    server: Server,
+    mock: Arc<Mock>,
+}
+
+impl Running {
+    pub(super) fn new(server: Server, mock: Arc<Mock>) -> Self {
+        Self { server, mock }
+    }
+}
+
+impl Node {
+    pub(super) fn new(addresses: Addresses, member: Member, running: Running) -> Self {
+        Self { addresses, member, running: Mutex::new(Some(running)) }
+    }
+
+    pub(super) fn url(&self) -> String {
+        let rdma = self.addresses.rdma.map(|(device, addr)| format!("{}://{addr}", device.scheme()));
+        rdma.or_else(|| self.tcp_url()).unwrap_or_default()
+    }
+
+    pub(super) fn tcp_url(&self) -> Option<String> {
+        self.addresses.tcp.map(|addr| format!("valkey://{addr}"))
+    }
+
+    pub(super) async fn connections(&self) -> usize {
+        self.running.lock().await.as_ref().map_or(0, |running| running.mock.connections())
+    }
+
+    /// Closes all connections and listeners at once, as the death of a process does.
+    pub(super) async fn kill(&self) {
+        self.running.lock().await.take();
+    }
+
+    /// Listens again where it listened before.
+    pub(super) async fn restart(&self) -> Result<(), BindError> {
+        let mut running = self.running.lock().await;
+        if running.is_some() {
+            return Ok(());
+        }
+        let mock = Arc::new(Mock::node(self.member.clone()));
+        let server = patiently(async || {
+            let mut builder = Server::builder(mock.clone());
+            if let Some(addr) = self.addresses.tcp {
+                builder = builder.tcp(addr);
+            }
+            if let Some((device, addr)) = self.addresses.rdma {
+                builder = builder.rdma(device, addr, &self.addresses.transport);
+            }
+            builder.start().await
+        });
+        *running = Some(Running { server: server.await?, mock });
+        Ok(())
+    }
+
+    /// Closes the connections over RDMA, or all of them.
+    pub(super) async fn disconnect(&self, all: bool) {
+        if let Some(running) = &*self.running.lock().await {
+            running.mock.disconnect(|client| all || client.transport != Transport::Tcp);
+        }
+    }
+
+    /// Stops listening for RDMA, and closes its connections.
+    pub(super) async fn close_rdma(&self) {
+        if let Some(running) = &mut *self.running.lock().await {
+            for listening in running.server.listening() {
+                if listening.transport != Transport::Tcp {
+                    running.server.close_listener(listening);
+                }
+            }
+            running.mock.disconnect(|client| client.transport != Transport::Tcp);
+        }
+    }
+
+    /// Listens for RDMA again.
+    pub(super) async fn open_rdma(&self) -> Result<(), BindError> {
+        let (Some(running), Some((device, addr))) = (&mut *self.running.lock().await, self.addresses.rdma)
+        else {
+            return Ok(());
+        };
+        let listens = |listening: &Listening| listening.transport == Transport::Rdma(device);
+        if running.server.listening().iter().any(listens) {
+            return Ok(());
+        }
+        let server = &mut running.server;
+        patiently(async || server.listen_rdma(device, addr, &self.addresses.transport).await).await?;
+        Ok(())
+    }
+}
+
+/// Binds again and again while the address is in use: the listener that had it before ends in a task of its own.
+async fn patiently<T>(mut bind: impl AsyncFnMut() -> Result<T, BindError>) -> Result<T, BindError> {
+    for _ in 0..ATTEMPTS {
+        match bind().await {
+            Err(error) if is_in_use(&error) => yield_now().await,
+            outcome => return outcome,
+        }
+    }
+    bind().await
+}
+
+pub(super) fn is_in_use(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::AddrInUse) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+const ATTEMPTS: usize = 10_000;
