@@ -11,12 +11,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use valkey_rdma_resp::Value;
-use valkey_rdma_transport::Stats;
+use valkey_rdma_transport::{Duplex, Stats};
 
 use crate::config::Config;
 use crate::connection::Connector;
 use crate::connection::IdlePool;
-use crate::connection::Io;
 use crate::endpoint::{Endpoint, Transport};
 use crate::error::{Error, LostCause};
 use crate::multiplexer::PushHook;
@@ -133,7 +132,7 @@ impl Client {
         endpoint.check()?;
         let dialer = Box::new(move || {
             let stream = dialer();
-            Box::pin(async move { stream.await.map(|stream| Box::new(stream) as Box<dyn Io>) }) as _
+            Box::pin(async move { stream.await.map(|stream| Box::new(stream) as Box<dyn Duplex>) }) as _
         });
         Self::start(Connector::dialing(endpoint, config.clone(), dialer), None).await
     }

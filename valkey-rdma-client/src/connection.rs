@@ -5,12 +5,10 @@ mod device_connects;
 mod drain;
 mod handshake;
 mod idle_pool;
-mod io;
 mod raw;
 mod registry;
 mod write_buffer;
 
 pub(crate) use self::connect::Connector;
 pub(crate) use self::idle_pool::IdlePool;
-pub(crate) use self::io::{Io, Socket};
 pub(crate) use self::raw::{Outstanding, RawConnection};

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use valkey_rdma_transport::{Monitor, Stats};
+use valkey_rdma_transport::{AnyStream, Monitor, Stats};
 
 use crate::config::Config;
-use crate::connection::{Connector, RawConnection, Socket};
+use crate::connection::{Connector, RawConnection};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::stats::ConnectionInfo;
@@ -79,7 +79,7 @@ impl fmt::Debug for Dialer {
 
 /// A connection of a [`Dialer`]: bytes to and from the server, over any transport.
 pub struct ByteStream {
-    socket: Socket,
+    socket: AnyStream,
     info: Arc<ConnectionInfo>,
     monitor: Option<Monitor>,
 }

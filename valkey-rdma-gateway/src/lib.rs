@@ -53,7 +53,6 @@ mod inbox;
 mod info;
 mod limits;
 mod listen;
-mod local_stream;
 mod metrics;
 mod pipe;
 mod pool;

@@ -9,11 +9,10 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
-use valkey_rdma_transport::{Config, DeviceKind, Listener, TransportError};
+use valkey_rdma_transport::{AnyStream, Config, DeviceKind, Listener, TransportError};
 
 use crate::activation::Activation;
 use crate::error::GatewayError;
-use crate::local_stream::{Accepted, LocalStream};
 
 /// An address that local clients connect to: `unix:PATH`, `tcp:ADDR:PORT` or `rdma:ADDR:PORT`. With cargo feature `emulated` also
 /// `emulated:ADDR:PORT`.
@@ -67,6 +66,13 @@ impl fmt::Display for Listen {
     }
 }
 
+/// A connection and its two addresses.
+pub(crate) struct Accepted {
+    pub(crate) stream: AnyStream,
+    pub(crate) peer: String,
+    pub(crate) local: String,
+}
+
 /// A bound listener.
 pub(crate) enum Bound {
     Unix { listener: UnixListener, path: PathBuf, remove: bool },
@@ -117,19 +123,19 @@ impl Bound {
             Self::Unix { listener, path, .. } => {
                 let (stream, _) = listener.accept().await?;
                 let local = path.display().to_string();
-                Ok(Accepted { stream: LocalStream::Unix(stream), peer: format!("{local}:0"), local })
+                Ok(Accepted { stream: AnyStream::Unix(stream), peer: format!("{local}:0"), local })
             }
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
                 // Replies that belong together are written together; the kernel must not delay them.
                 stream.set_nodelay(true)?;
                 let local = stream.local_addr()?.to_string();
-                Ok(Accepted { stream: LocalStream::Tcp(stream), peer: peer.to_string(), local })
+                Ok(Accepted { stream: AnyStream::Tcp(stream), peer: peer.to_string(), local })
             }
             Self::Device(listener) => {
                 let stream = listener.accept().await.map_err(AcceptError::Device)?;
                 let (peer, local) = (stream.peer_addr().to_string(), stream.local_addr().to_string());
-                Ok(Accepted { stream: LocalStream::Device(stream.into_inline()), peer, local })
+                Ok(Accepted { stream: AnyStream::Inline(stream.into_inline()), peer, local })
             }
         }
     }

@@ -14,7 +14,7 @@ use valkey_rdma_resp::Output;
 use crate::clients::{Details, Registered};
 use crate::core::Core;
 use crate::identity::Key;
-use crate::local_stream::Accepted;
+use crate::listen::Accepted;
 use crate::route::Route;
 
 /// Connects to the server, and copies both ways until one side ends. If the server's URL has a login or a database, that is done first.

@@ -18,13 +18,14 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tracing::debug;
 use valkey_rdma_resp::{CommandError, Output, Reply, encode};
+use valkey_rdma_transport::AnyStream;
 
 use crate::class::{Class, Local, State};
 use crate::clients::{Details, Registered};
 use crate::core::Core;
 use crate::identity::Identity;
 use crate::inbox::End;
-use crate::local_stream::{Accepted, LocalStream};
+use crate::listen::Accepted;
 use crate::pool::Pool;
 use crate::reader::CommandReader;
 use crate::route::{Route, Share};
@@ -36,7 +37,7 @@ pub(crate) struct Session {
     share: Share,
     pool: Arc<Pool>,
     route: Arc<Route>,
-    stream: LocalStream,
+    stream: AnyStream,
     client: Registered,
     reader: CommandReader,
     /// Replies being written to the client, and when the first of them arrived.

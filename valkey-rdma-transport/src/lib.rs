@@ -43,6 +43,7 @@
     )
 )]
 
+mod any_stream;
 pub mod blocking;
 pub mod bridge;
 mod buffer_pool;
@@ -60,6 +61,7 @@ mod stream;
 #[cfg(feature = "verbs")]
 mod verbs;
 
+pub use any_stream::{AnyStream, Duplex};
 pub use buffer_pool::{BufferPool, PoolBuffer, UnusablePool};
 pub use config::Config;
 pub use device::{DeviceKind, SharedCq, SharedCqError};

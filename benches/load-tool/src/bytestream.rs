@@ -16,10 +16,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::process::Command;
 use tokio::task::JoinSet;
-use valkey_rdma_transport::{Config, DeviceKind, Listener, TransportError};
+use valkey_rdma_transport::{AnyStream, Config, DeviceKind, Listener, TransportError};
 
 use crate::args::Transport;
-use crate::generator::{DialError, Limit, NoReply, ReplyTimer, Target, Wire, dial_plain};
+use crate::generator::{DialError, Limit, NoReply, ReplyTimer, Target, dial_plain};
 use crate::interrupt::Interrupt;
 use crate::measure::Latencies;
 
@@ -139,9 +139,9 @@ pub(crate) async fn measure(
     ends: &Ends,
     interrupt: &Interrupt,
 ) -> Result<Measured, Error> {
-    let mut wires = Vec::new();
+    let mut streams = Vec::new();
     for _ in 0..ends.connections {
-        wires.push(dial_plain(target).await?);
+        streams.push(dial_plain(target).await?);
     }
     let shared = Arc::new(Sending {
         message: (0..ends.message).map(|at| (at % 251) as u8).collect(),
@@ -152,12 +152,12 @@ pub(crate) async fn measure(
         interrupt: interrupt.clone(),
     });
     let mut tasks = JoinSet::new();
-    for wire in wires {
+    for stream in streams {
         let shared = Arc::clone(&shared);
         tasks.spawn(async move {
             match direction {
-                Direction::OneWay => shared.stream(wire).await,
-                Direction::Both => shared.echo(wire).await,
+                Direction::OneWay => shared.stream(stream).await,
+                Direction::Both => shared.echo(stream).await,
             }
         });
     }
@@ -214,21 +214,21 @@ impl Sending {
         }
     }
 
-    async fn stream(&self, mut wire: Wire) -> Result<(u64, Latencies), Error> {
+    async fn stream(&self, mut stream: AnyStream) -> Result<(u64, Latencies), Error> {
         let mut timer = ReplyTimer::new(self.reply_timeout);
         let mut begin = Instant::now();
-        timer.wait(|| begin, wire.write_all(&[SINK])).await??;
+        timer.wait(|| begin, stream.write_all(&[SINK])).await??;
         let mut count = 0;
         while self.draw() {
             begin = Instant::now();
-            timer.wait(|| begin, wire.write_all(&self.message)).await??;
+            timer.wait(|| begin, stream.write_all(&self.message)).await??;
             count += 1;
         }
         let mut arrived = [0; 8];
         let end = async {
-            wire.write_all(&[END]).await?;
-            wire.flush().await?;
-            wire.read_exact(&mut arrived).await
+            stream.write_all(&[END]).await?;
+            stream.flush().await?;
+            stream.read_exact(&mut arrived).await
         };
         begin = Instant::now();
         timer.wait(|| begin, end).await??;
@@ -239,8 +239,8 @@ impl Sending {
         Ok((count, Latencies::default()))
     }
 
-    async fn echo(&self, wire: Wire) -> Result<(u64, Latencies), Error> {
-        let (mut reader, mut writer) = tokio::io::split(wire);
+    async fn echo(&self, stream: AnyStream) -> Result<(u64, Latencies), Error> {
+        let (mut reader, mut writer) = tokio::io::split(stream);
         let mut timer = ReplyTimer::new(self.reply_timeout);
         let begin = Instant::now();
         timer.wait(|| begin, writer.write_all(&[ECHO])).await??;
@@ -300,7 +300,7 @@ pub(crate) async fn serve(
                             continue;
                         };
                         let _ = stream.set_nodelay(true);
-                        tokio::spawn(serve_one(Wire::Tcp(stream)));
+                        tokio::spawn(serve_one(AnyStream::Tcp(stream)));
                     }
                     () = interrupt.asked() => return Ok(()),
                 }
@@ -316,7 +316,7 @@ pub(crate) async fn serve(
             accepted = listener.accept() => {
                 // A connection that failed affects no other.
                 match accepted {
-                    Ok(stream) => drop(tokio::spawn(serve_one(Wire::Device(stream)))),
+                    Ok(stream) => drop(tokio::spawn(serve_one(AnyStream::Device(stream)))),
                     Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
                 }
             }
@@ -331,8 +331,8 @@ fn announce(out: &mut dyn Write, transport: Transport, addr: SocketAddr) -> io::
 }
 
 /// Serves one connection to its end; whatever its peer does ends this connection only.
-async fn serve_one(wire: Wire) -> io::Result<()> {
-    let (mut reader, mut writer) = tokio::io::split(wire);
+async fn serve_one(stream: AnyStream) -> io::Result<()> {
+    let (mut reader, mut writer) = tokio::io::split(stream);
     let mut room = vec![0; ROOM];
     let mut first = [0];
     reader.read_exact(&mut first).await?;

@@ -15,6 +15,7 @@ mod dial;
 mod direct;
 mod fleet;
 mod job;
+mod lent;
 mod open;
 mod out;
 mod pace;
@@ -24,7 +25,6 @@ mod share;
 mod shared;
 mod thread;
 mod usage;
-mod wire;
 
 pub(crate) use background::Background;
 pub(crate) use connections::LinkInfo;
@@ -35,7 +35,6 @@ pub(crate) use open::complete;
 pub(crate) use pace::{Arrivals, Pace};
 pub(crate) use reply_timer::{NoReply, ReplyTimer};
 pub(crate) use usage::Usage;
-pub(crate) use wire::Wire;
 #[cfg(test)]
 pub(crate) use {
     dial::dial,

@@ -11,16 +11,15 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
-use valkey_rdma_transport::{DeviceKind, TransportError};
 
 use super::device_connects::DeviceConnects;
-use super::io::{Io, Socket};
 use super::raw::RawConnection;
 use super::registry::ConnectionRegistry;
 use crate::config::Config;
 use crate::endpoint::{Endpoint, Transport};
 use crate::error::{ConnectCause, ConnectError};
 use crate::stats::{ConnectionInfo, Purpose};
+use valkey_rdma_transport::{AnyStream, DeviceKind, Duplex, TransportError};
 
 /// Opens connections to one server, all with the same settings.
 pub(crate) struct Connector {
@@ -41,7 +40,7 @@ enum Source {
 }
 
 pub(crate) type Dialer = Box<dyn Fn() -> Dialing + Send + Sync>;
-type Dialing = Pin<Box<dyn Future<Output = io::Result<Box<dyn Io>>> + Send>>;
+type Dialing = Pin<Box<dyn Future<Output = io::Result<Box<dyn Duplex>>> + Send>>;
 
 impl Connector {
     pub(crate) fn new(endpoint: Endpoint, config: Config) -> Self {
@@ -107,9 +106,10 @@ impl Connector {
     }
 
     /// Logs in over a connected stream.
-    pub(crate) async fn log_in(&self, stream: Box<dyn Io>) -> Result<RawConnection, ConnectError> {
+    pub(crate) async fn log_in(&self, stream: Box<dyn Duplex>) -> Result<RawConnection, ConnectError> {
         let deadline = ConnectDeadline::of(&self.endpoint);
-        let raw = RawConnection::new(Socket::Other(stream), self.plain_info(self.endpoint.transport()), None);
+        let raw =
+            RawConnection::new(AnyStream::Other(stream), self.plain_info(self.endpoint.transport()), None);
         self.set_up(raw, &deadline).await.map_err(|cause| self.failure(cause))
     }
 
@@ -125,7 +125,7 @@ impl Connector {
             Source::Dialer(dial) => {
                 let stream = timeout_at(deadline.at, dial()).await.map_err(|_| deadline.passed(false))?;
                 let stream = stream.map_err(|error| ConnectCause::Io(Arc::new(error)))?;
-                let raw = RawConnection::new(Socket::Other(stream), self.plain_info(transport), None);
+                let raw = RawConnection::new(AnyStream::Other(stream), self.plain_info(transport), None);
                 return self.set_up(raw, deadline).await;
             }
         }
@@ -158,7 +158,7 @@ impl Connector {
         };
         let (stream, peer) = dial(deadline, addresses, connect).await?;
         let info = ConnectionInfo { peer: Some(peer), ..self.plain_info(Transport::Tcp) };
-        Ok(RawConnection::new(Socket::Tcp(stream), info, None))
+        Ok(RawConnection::new(AnyStream::Tcp(stream), info, None))
     }
 
     async fn dial_device(
@@ -193,7 +193,7 @@ impl Connector {
             ..self.plain_info(transport)
         };
         let monitor = stream.monitor();
-        Ok(RawConnection::new(Socket::Device(stream), info, Some(monitor)))
+        Ok(RawConnection::new(AnyStream::Device(stream), info, Some(monitor)))
     }
 
     fn plain_info(&self, transport: Transport) -> ConnectionInfo {

@@ -4,23 +4,30 @@
 //! RDMA a disconnect waits for the end of the reply, in the background and for a limited time. Over TCP this is not
 //! needed.
 
+use std::io;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, copy, sink};
+use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 use tracing::debug;
 use valkey_rdma_resp::{Decoder, Header, Value};
 
-use super::io::Socket;
 use crate::error::LostCause;
 use crate::resp::CRLF;
+use valkey_rdma_transport::AnyStream;
 
-/// The limit for draining: enough for 512 MiB, the longest string, at 9 MB/s.
-pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
+/// The limit for a server that sends nothing.
+pub(crate) const SILENCE: Duration = Duration::from_secs(15);
+
+/// The limit in all: enough for 512 MiB, the longest string, at 1 MB/s.
+pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// What is read and thrown away at once.
+const SCRATCH: usize = 64 << 10;
 
 /// A connection that only drains.
 pub(super) struct Drain {
-    pub(super) socket: Socket,
+    pub(super) socket: AnyStream,
     pub(super) decoder: Decoder,
     /// Replies that the server owes.
     pub(super) replies: usize,
@@ -29,7 +36,8 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    /// Reads what is outstanding and throws it away, then disconnects. Gives up after [`DRAIN_TIMEOUT`].
+    /// Reads what is outstanding and throws it away, then disconnects. Gives up after [`SILENCE`] and
+    /// after [`DRAIN_TIMEOUT`].
     pub(super) async fn run(self) {
         match timeout(DRAIN_TIMEOUT, self.read()).await {
             Ok(Ok(())) => debug!("disconnected after the end of a reply"),
@@ -48,11 +56,7 @@ impl Drain {
                 }
                 Some(Header::Other(Value::Push(_))) => {}
                 Some(Header::Other(_)) => self.replies = self.replies.saturating_sub(1),
-                None => match self.socket.read_buf(self.decoder.room()).await {
-                    Ok(0) => return Err(LostCause::PeerClosed),
-                    Ok(_) => {}
-                    Err(error) => return Err(LostCause::Io(error)),
-                },
+                None => arrived(self.socket.read_buf(self.decoder.room())).await.map(drop)?,
             }
         }
         Ok(())
@@ -60,12 +64,23 @@ impl Drain {
 
     /// Discards `len` bytes.
     async fn skip(&mut self, len: usize) -> Result<(), LostCause> {
-        let left = len - self.decoder.take_some(len).len();
-        let skipped = copy(&mut (&mut self.socket).take(left as u64), &mut sink()).await;
-        if skipped.map_err(LostCause::Io)? < left as u64 {
-            return Err(LostCause::PeerClosed);
+        let mut left = len - self.decoder.take_some(len).len();
+        let mut scratch = vec![0; left.min(SCRATCH)];
+        while left > 0 {
+            let room = left.min(SCRATCH);
+            left -= arrived(self.socket.read(&mut scratch[..room])).await?;
         }
         Ok(())
+    }
+}
+
+/// Waits for bytes, but not for a silent server.
+async fn arrived(read: impl Future<Output = io::Result<usize>>) -> Result<usize, LostCause> {
+    match timeout(SILENCE, read).await {
+        Ok(Ok(0)) => Err(LostCause::PeerClosed),
+        Ok(Ok(count)) => Ok(count),
+        Ok(Err(error)) => Err(LostCause::Io(error)),
+        Err(_) => Err(LostCause::Io(io::ErrorKind::TimedOut.into())),
     }
 }
 

@@ -10,10 +10,9 @@ use std::task::{Context, Poll, Waker, ready};
 use tokio::io::{AsyncReadExt, AsyncWrite, empty};
 use tokio::runtime::Handle;
 use valkey_rdma_resp::{Decoder, ServerError, Value};
-use valkey_rdma_transport::Monitor;
+use valkey_rdma_transport::{AnyStream, Monitor};
 
 use super::drain::Drain;
-use super::io::Socket;
 use super::registry::Registration;
 use super::write_buffer::WriteBuffer;
 use crate::error::LostCause;
@@ -27,7 +26,7 @@ const MAX_DIRECT: usize = 32 * 1024;
 
 /// A stream with a RESP decoder and a write buffer.
 pub(crate) struct RawConnection {
-    pub(crate) socket: Socket,
+    pub(crate) socket: AnyStream,
     pub(crate) decoder: Decoder,
     pub(crate) write_buffer: WriteBuffer,
     pub(crate) info: Arc<ConnectionInfo>,
@@ -42,7 +41,7 @@ pub(crate) struct RawConnection {
 
 impl RawConnection {
     /// Must run inside a runtime.
-    pub(crate) fn new(socket: Socket, info: ConnectionInfo, monitor: Option<Monitor>) -> Self {
+    pub(crate) fn new(socket: AnyStream, info: ConnectionInfo, monitor: Option<Monitor>) -> Self {
         let decoder = Decoder::new(info.protocol);
         Self {
             socket,
@@ -69,8 +68,8 @@ impl RawConnection {
     }
 
     /// Takes the stream out of a connection that has not been used yet.
-    pub(crate) fn take_socket(&mut self) -> Socket {
-        mem::replace(&mut self.socket, Socket::Other(Box::new(empty())))
+    pub(crate) fn take_socket(&mut self) -> AnyStream {
+        mem::replace(&mut self.socket, AnyStream::Other(Box::new(empty())))
     }
 
     /// Lets `fill` encode `len` bytes straight into the send buffer of an RDMA stream. Returns `false` if that is not
@@ -81,7 +80,7 @@ impl RawConnection {
         len: usize,
         fill: &mut dyn FnMut(&mut [u8]) -> usize,
     ) -> io::Result<bool> {
-        let Socket::Inline(stream) = &mut self.socket else { return Ok(false) };
+        let AnyStream::Inline(stream) = &mut self.socket else { return Ok(false) };
         if len > MAX_DIRECT || !self.write_buffer.is_written() {
             return Ok(false);
         }
@@ -236,7 +235,7 @@ impl Drop for RawConnection {
             Outstanding::Bytes(left) => (0, left),
         };
         let between_replies = replies == 0 && bytes == 0 && self.decoder.is_empty();
-        if between_replies || matches!(self.socket, Socket::Tcp(_)) {
+        if between_replies || matches!(self.socket, AnyStream::Tcp(_)) {
             return;
         }
         let socket = self.take_socket();

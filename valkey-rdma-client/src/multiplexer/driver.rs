@@ -32,9 +32,10 @@ use super::queue::RequestQueue;
 use super::request::ReplySink;
 use super::state::MultiplexerState;
 use super::submit::{Awake, Ending, Load, Sleep};
-use crate::connection::{RawConnection, Socket};
+use crate::connection::RawConnection;
 use crate::error::LostCause;
 use crate::resp::{Commands, Reply};
+use valkey_rdma_transport::AnyStream;
 
 mod read;
 mod shutdown;
@@ -132,7 +133,7 @@ impl Driver {
     /// [`Pushed::Claimed`]: super::submit::Pushed::Claimed
     pub(crate) fn send_inline(&mut self) {
         // Streams may rely on their runtime; the caller's thread may have none. TCP streams do not.
-        let runtime = (!matches!(self.raw.socket, Socket::Tcp(_))).then(|| self.raw.runtime.clone());
+        let runtime = (!matches!(self.raw.socket, AnyStream::Tcp(_))).then(|| self.raw.runtime.clone());
         let _entered = runtime.as_ref().map(Handle::enter);
         let task = std::mem::replace(&mut self.task, Waker::noop().clone());
         let mut cx = Context::from_waker(&task);
@@ -181,7 +182,7 @@ impl Driver {
             }
             match self.poll_read(cx) {
                 // To ask the device again costs more than a reply: the caller sends its next command before that.
-                Ok(Read::Delivered) if self.one_thread && matches!(self.raw.socket, Socket::Inline(_)) => {
+                Ok(Read::Delivered) if self.one_thread && matches!(self.raw.socket, AnyStream::Inline(_)) => {
                     self.sleep_with_timer(cx);
                     break;
                 }

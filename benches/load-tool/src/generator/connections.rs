@@ -75,7 +75,7 @@ impl Connections {
     pub(super) fn link_info(&self) -> LinkInfo {
         match self {
             Connections::Direct(links) => {
-                let monitor = links.first().and_then(Option::as_ref).and_then(|link| link.wire().monitor());
+                let monitor = links.first().and_then(Option::as_ref).and_then(|link| link.stream().monitor());
                 monitor.map_or_else(LinkInfo::default, |monitor| {
                     let info = monitor.info();
                     LinkInfo {
@@ -103,7 +103,7 @@ impl Connections {
     pub(super) fn counters(&self) -> Option<Counters> {
         let stats: Vec<Stats> = match self {
             Connections::Direct(links) => {
-                links.iter().flatten().filter_map(|link| link.wire().monitor()).map(|m| m.stats()).collect()
+                links.iter().flatten().filter_map(|link| link.stream().monitor()).map(|m| m.stats()).collect()
             }
             Connections::Shared(slots) => slots.iter().filter_map(|slot| slot.client().stats()).collect(),
         };

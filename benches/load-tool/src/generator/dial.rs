@@ -13,9 +13,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 use valkey_rdma_client::{
     Client, Config as ClientConfig, ConnectCause, Endpoint, Error, LostCause, Transport,
 };
-use valkey_rdma_transport::{DeviceKind, SharedCq, Stream, TransportError};
+use valkey_rdma_transport::{AnyStream, DeviceKind, SharedCq, Stream, TransportError};
 
-use super::wire::{Lent, Wire};
+use super::lent::Lent;
 
 /// The server to measure, and what each connection says before anything else.
 #[derive(Debug, Clone)]
@@ -105,10 +105,10 @@ impl std::error::Error for DialError {}
 /// [`DialError`] with the step that failed.
 ///
 /// Cancel safety: dropping the future gives up, as far as the transport lets it: see [`Stream::connect`].
-pub(crate) async fn dial(target: &Target) -> Result<Wire, DialError> {
+pub(crate) async fn dial(target: &Target) -> Result<AnyStream, DialError> {
     let deadline = Deadline::of(&target.endpoint);
-    let wire = connect(target, &deadline).await.map_err(|cause| DialError::new(target, cause))?;
-    let lent = Lent::new(wire);
+    let stream = connect(target, &deadline).await.map_err(|cause| DialError::new(target, cause))?;
+    let lent = Lent::new(stream);
     let mut endpoint = target.endpoint.clone();
     endpoint.set_timeout(deadline.left());
     let logged_in = log_in(lent.clone(), &endpoint, target.tracking).await;
@@ -118,7 +118,7 @@ pub(crate) async fn dial(target: &Target) -> Result<Wire, DialError> {
 }
 
 /// Connects without a login: for servers other than Valkey.
-pub(crate) async fn dial_plain(target: &Target) -> Result<Wire, DialError> {
+pub(crate) async fn dial_plain(target: &Target) -> Result<AnyStream, DialError> {
     connect(target, &Deadline::of(&target.endpoint)).await.map_err(|cause| DialError::new(target, cause))
 }
 
@@ -133,8 +133,8 @@ pub(crate) async fn dial_client(target: &Target) -> Result<Client, DialError> {
         None => Client::connect_with(&target.endpoint, &plain()).await,
         Some(_) => {
             let deadline = Deadline::of(&target.endpoint);
-            let wire = connect(target, &deadline).await.map_err(|cause| DialError::new(target, cause))?;
-            Client::from_stream(wire, &target.endpoint).await
+            let stream = connect(target, &deadline).await.map_err(|cause| DialError::new(target, cause))?;
+            Client::from_stream(stream, &target.endpoint).await
         }
     };
     let client = client.map_err(|error| DialError::new(target, cause_of(error)))?;
@@ -169,11 +169,11 @@ fn cause_of(error: Error) -> ConnectCause {
     }
 }
 
-async fn connect(target: &Target, deadline: &Deadline) -> Result<Wire, ConnectCause> {
+async fn connect(target: &Target, deadline: &Deadline) -> Result<AnyStream, ConnectCause> {
     let io = |error: io::Error| ConnectCause::Io(Arc::new(error));
     if let Some(path) = &target.socket {
         let connecting = timeout_at(deadline.at, UnixStream::connect(path)).await;
-        return connecting.map_err(|_| deadline.passed())?.map(Wire::Unix).map_err(io);
+        return connecting.map_err(|_| deadline.passed())?.map(AnyStream::Unix).map_err(io);
     }
     let endpoint = &target.endpoint;
     let addresses = timeout_at(deadline.at, resolve(endpoint)).await.map_err(|_| deadline.passed())??;
@@ -185,7 +185,7 @@ async fn connect(target: &Target, deadline: &Deadline) -> Result<Wire, ConnectCa
                 let stream = TcpStream::connect(address).await.map_err(io)?;
                 // Batches are ours to form; the kernel must not wait for more.
                 stream.set_nodelay(true).map_err(io)?;
-                Ok(Wire::Tcp(stream))
+                Ok(AnyStream::Tcp(stream))
             })
             .await
         }
@@ -197,7 +197,7 @@ async fn over_device(
     target: &Target,
     addresses: &[SocketAddr],
     deadline: &Deadline,
-) -> Result<Wire, ConnectCause> {
+) -> Result<AnyStream, ConnectCause> {
     let Target { endpoint, group, .. } = target;
     let mut config = endpoint.transport_config();
     config.connect_timeout(deadline.left());
@@ -206,7 +206,7 @@ async fn over_device(
     }
     let config = &config;
     try_each(deadline, addresses, |address| async move {
-        Stream::connect(kind, address, config).await.map(Wire::Device).map_err(|error| match error {
+        Stream::connect(kind, address, config).await.map(AnyStream::Device).map_err(|error| match error {
             TransportError::ConnectTimeout { .. } => deadline.passed(),
             error => ConnectCause::Device(Arc::new(error)),
         })
@@ -227,15 +227,15 @@ async fn try_each<F>(
     deadline: &Deadline,
     addresses: &[SocketAddr],
     connect: impl Fn(SocketAddr) -> F,
-) -> Result<Wire, ConnectCause>
+) -> Result<AnyStream, ConnectCause>
 where
-    F: Future<Output = Result<Wire, ConnectCause>>,
+    F: Future<Output = Result<AnyStream, ConnectCause>>,
 {
     let mut failure = ConnectCause::NoAddress;
     for (tried, &address) in addresses.iter().enumerate() {
         let share = deadline.left() / u32::try_from(addresses.len() - tried).unwrap_or(u32::MAX);
         failure = match timeout(share, connect(address)).await {
-            Ok(Ok(wire)) => return Ok(wire),
+            Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(cause)) => cause,
             Err(_) => deadline.passed(),
         };

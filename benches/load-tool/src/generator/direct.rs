@@ -20,16 +20,16 @@ use super::out::{MAX_SLICES, Out};
 use super::reply_timer::{NoReply, ReplyTimer};
 use super::retry::connect_again;
 use super::share::Share;
-use super::wire::Wire;
 use crate::faults::{Fault, FaultKind};
 use crate::reply::{Skimmer, WantNothing};
 use crate::workload::Step;
+use valkey_rdma_transport::AnyStream;
 
 /// Room for received bytes. Nothing is kept, so it need not hold a whole reply.
 const INPUT: usize = 64 * 1024;
 /// An open connection.
 pub(super) struct Link {
-    wire: Wire,
+    stream: AnyStream,
     skimmer: Skimmer,
     input: Box<[u8]>,
     /// Bytes of `input` that were received and not yet looked at.
@@ -37,23 +37,23 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(wire: Wire) -> Link {
+    pub(super) fn new(stream: AnyStream) -> Link {
         let input = vec![0; INPUT].into_boxed_slice();
-        Link { wire, skimmer: Skimmer::default(), input, fresh: 0..0 }
+        Link { stream, skimmer: Skimmer::default(), input, fresh: 0..0 }
     }
 
-    pub(super) fn wire(&self) -> &Wire {
-        &self.wire
+    pub(super) fn stream(&self) -> &AnyStream {
+        &self.stream
     }
 
     /// Driven by the task that exchanges requests and replies.
     fn at_work(self) -> Link {
-        Link { wire: self.wire.driven(), ..self }
+        Link { stream: self.stream.driven(), ..self }
     }
 
     /// Driven in the background, until the next job.
     fn at_rest(self) -> Link {
-        Link { wire: self.wire.resting(), ..self }
+        Link { stream: self.stream.resting(), ..self }
     }
 }
 
@@ -101,9 +101,9 @@ async fn exchange(run: Arc<Run>, share: Arc<Share>, link: Option<Link>) -> Optio
         match exchange {
             Ok(()) if run.job.keep_alive => {}
             Ok(()) => {
-                let wire = link.take().map(|link| link.wire);
-                share.retire(wire.as_ref());
-                drop(wire);
+                let stream = link.take().map(|link| link.stream);
+                share.retire(stream.as_ref());
+                drop(stream);
                 link = reopened(&run, &share).await.map(at_work);
             }
             Err(lost) => {
@@ -123,7 +123,7 @@ async fn exchange(run: Arc<Run>, share: Arc<Share>, link: Option<Link>) -> Optio
                     _ => FaultKind::ConnectionLost,
                 };
                 lock(&share.tally).faults.add_many(Fault { kind, detail }, left.max(1));
-                share.retire(link.take().as_ref().map(Link::wire));
+                share.retire(link.take().as_ref().map(Link::stream));
                 run.outages.lost();
                 if run.job.fail_fast {
                     run.stop();
@@ -137,9 +137,9 @@ async fn exchange(run: Arc<Run>, share: Arc<Share>, link: Option<Link>) -> Optio
 async fn reopened(run: &Run, share: &Share) -> Option<Link> {
     let begin = Instant::now();
     match dial(&share.target).await {
-        Ok(wire) => {
+        Ok(stream) => {
             lock(&share.connects).record(begin.elapsed());
-            Some(Link::new(wire))
+            Some(Link::new(stream))
         }
         Err(error) => {
             let fault = Fault { kind: FaultKind::ConnectFailed, detail: error.to_string() };
@@ -205,10 +205,10 @@ impl Batch {
         intended: Duration,
     ) -> Poll<Result<(), Lost>> {
         loop {
-            self.write(cx, &mut link.wire)?;
+            self.write(cx, &mut link.stream)?;
             if link.fresh.is_empty() {
                 let mut buf = ReadBuf::new(&mut link.input);
-                match Pin::new(&mut link.wire).poll_read(cx, &mut buf) {
+                match Pin::new(&mut link.stream).poll_read(cx, &mut buf) {
                     Poll::Ready(read) => read?,
                     Poll::Pending => {
                         let progress = self.progress.max(sent);
@@ -232,11 +232,11 @@ impl Batch {
         }
     }
 
-    fn write(&mut self, cx: &mut Context<'_>, wire: &mut Wire) -> Result<(), Lost> {
+    fn write(&mut self, cx: &mut Context<'_>, stream: &mut AnyStream) -> Result<(), Lost> {
         while !self.out.is_empty() {
             let mut slices = [IoSlice::new(&[]); MAX_SLICES];
             let count = self.out.slices(&mut slices);
-            match Pin::new(&mut *wire).poll_write_vectored(cx, &slices[..count]) {
+            match Pin::new(&mut *stream).poll_write_vectored(cx, &slices[..count]) {
                 Poll::Ready(Ok(0)) => return Err(Lost::Closed),
                 Poll::Ready(Ok(len)) => self.out.advance(len),
                 Poll::Ready(Err(error)) => return Err(error.into()),
@@ -244,7 +244,7 @@ impl Batch {
             }
         }
         if !self.flushed {
-            match Pin::new(wire).poll_flush(cx) {
+            match Pin::new(stream).poll_flush(cx) {
                 Poll::Ready(flushed) => flushed?,
                 Poll::Pending => return Ok(()),
             }

@@ -5,13 +5,12 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use valkey_rdma_transport::Stats;
+use valkey_rdma_transport::{AnyStream, Stats};
 
 use super::dial::Target;
 use super::job::{Limit, Run};
 use super::lock;
 use super::pace::{Pace, Schedule};
-use super::wire::Wire;
 use crate::counters::Counters;
 use crate::measure::{Latencies, Tally};
 
@@ -82,8 +81,8 @@ impl Share {
     }
 
     /// Counts what a connection has done that will be gone.
-    pub(super) fn retire(&self, wire: Option<&Wire>) {
-        self.retire_stats(wire.and_then(Wire::monitor).map(|monitor| monitor.stats()));
+    pub(super) fn retire(&self, stream: Option<&AnyStream>) {
+        self.retire_stats(stream.and_then(AnyStream::monitor).map(|monitor| monitor.stats()));
     }
 
     pub(super) fn retire_stats(&self, stats: Option<Stats>) {

@@ -10,14 +10,14 @@ use crate::args::Args;
 use crate::benchmark::{Console, Outcome, benchmark};
 use crate::compare::Comparison;
 use crate::demo::{Pace, demo};
-use crate::generator::{Background, DialError, Limit, Opening, Target, Wire, complete, dial, open_all};
+use crate::generator::{Background, DialError, Limit, Opening, Target, complete, dial, open_all};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::report::{Form, Format, Style, write_comparisons};
 use tokio::time::sleep;
 use valkey_rdma_client::{Endpoint, Transport};
 use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
-use valkey_rdma_transport::{Listener, Stream};
+use valkey_rdma_transport::{AnyStream, Listener, Stream};
 
 /// Runs the tool with `flags` against a mock on the emulated device and returns what it printed.
 async fn run(flags: &str) -> String {
@@ -118,7 +118,7 @@ async fn connect_only(
     target: &Target,
     connections: usize,
     interrupt: &Interrupt,
-) -> (Result<Option<Vec<Wire>>, DialError>, String) {
+) -> (Result<Option<Vec<AnyStream>>, DialError>, String) {
     let (background, opening) = (Background::from_now(), Opening::new(false, interrupt.clone()));
     let opened = open_all(connections, &opening, || {
         let target = target.clone();

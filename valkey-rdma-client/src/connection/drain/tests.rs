@@ -1,7 +1,7 @@
 use std::io;
 
 use tokio::io::AsyncWriteExt;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::*;
 use crate::client::Client;
@@ -164,7 +164,7 @@ async fn closing_waits_for_what_was_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reply_that_does_not_end_is_not_read_for_ever() {
+async fn a_reply_that_stops_is_not_waited_for_for_long() {
     let (client, _shared, mut own) = client().await;
     let serve = async {
         take_get(&mut own).await;
@@ -175,7 +175,24 @@ async fn a_reply_that_does_not_end_is_not_read_for_ever() {
     drop(reader.expect("a reply").expect("a value"));
     let begin = Instant::now();
     assert_eq!(own.0.read(&mut [0]).await.expect("the disconnect"), 0);
-    assert_eq!(begin.elapsed(), DRAIN_TIMEOUT, "of the virtual clock");
+    assert_eq!(begin.elapsed(), SILENCE, "of the virtual clock");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_trickles_is_read_but_not_for_ever() {
+    let (client, _shared, mut own) = client().await;
+    let serve = async {
+        take_get(&mut own).await;
+        own.say(&value()[..5000]).await;
+        own
+    };
+    let (reader, mut own) = tokio::join!(client.stream_reply(Command::new("GET").arg("k")), serve);
+    drop(reader.expect("a reply").expect("a value"));
+    let begin = Instant::now();
+    while own.0.write_all(b"v").await.is_ok() {
+        sleep(SILENCE - Duration::from_secs(1)).await;
+    }
+    assert!((DRAIN_TIMEOUT..DRAIN_TIMEOUT + SILENCE).contains(&begin.elapsed()), "{:?}", begin.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,13 +11,13 @@ use super::*;
 use crate::client::Client;
 use crate::config::Config;
 use crate::connection::Connector;
-use crate::connection::Socket;
 use crate::endpoint::{Endpoint, Transport};
 use crate::error::Error;
 use crate::multiplexer::handle::Multiplexer;
 use crate::multiplexer::submit::{BATCH_BYTES, BATCH_COMMANDS};
 use crate::resp::Command;
 use crate::stats::ConnectionInfo;
+use valkey_rdma_transport::AnyStream;
 
 mod exclusive;
 
@@ -85,7 +85,7 @@ fn info() -> ConnectionInfo {
 
 fn client(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Client {
     let endpoint = Endpoint::new(Transport::Tcp, "test", 1);
-    let raw = RawConnection::new(Socket::Other(Box::new(stream)), info(), None);
+    let raw = RawConnection::new(AnyStream::Other(Box::new(stream)), info(), None);
     let multiplexer = Multiplexer::start(raw, "test:1".into(), None, None);
     Client::assemble(vec![multiplexer], Arc::new(Connector::once(endpoint, Config::default())))
 }
@@ -535,10 +535,10 @@ impl AsyncWrite for Panics {
 async fn a_connection_whose_task_has_panicked_is_closed_and_not_chosen() {
     let multiplexers = {
         let (ours, peer) = duplex(1024);
-        let streams: [Box<dyn crate::connection::Io>; 2] = [Box::new(Panics(false)), Box::new(ours)];
+        let streams: [Box<dyn valkey_rdma_transport::Duplex>; 2] = [Box::new(Panics(false)), Box::new(ours)];
         let multiplexers = streams.map(|stream| {
             Multiplexer::start(
-                RawConnection::new(Socket::Other(stream), info(), None),
+                RawConnection::new(AnyStream::Other(stream), info(), None),
                 "test:1".into(),
                 None,
                 None,
