@@ -17,8 +17,8 @@ use crate::config::Config;
 use crate::connection::Connector;
 use crate::connection::IdlePool;
 use crate::endpoint::{Endpoint, Transport};
-use crate::error::{Error, LostCause};
-use crate::multiplexer::PushHook;
+use crate::error::{Error, LostCause, LostConnection};
+use crate::multiplexer::{Deadline, PushHook};
 use crate::multiplexer::{Multiplexer, ReconnectPolicy};
 use crate::multiplexer::{Replies, ReplySink, Request, reply_channel};
 use crate::resp::Command;
@@ -95,6 +95,7 @@ impl Client {
     ) -> Result<Self, Error> {
         let endpoint = endpoint.try_into().map_err(Into::into)?;
         endpoint.check()?;
+        endpoint.check_single()?;
         Self::start(Connector::new(endpoint, config.clone()), None).await
     }
 
@@ -222,6 +223,49 @@ impl Client {
         Ok(multiplexer.receive(reply).await??)
     }
 
+    /// Sends a command, which may wait no longer than until `deadline`. If it fails it comes back, where it still exists,
+    /// so that it can be sent to another server.
+    pub(crate) async fn attempt(
+        &self,
+        command: Command,
+        deadline: Option<Deadline>,
+    ) -> Result<Value, FailedAttempt> {
+        let (sender, mut reply) = reply_channel();
+        let multiplexer = self.multiplexer();
+        let request = Request::due(Commands::One(command), ReplySink::One(sender.want_back()), deadline);
+        let queued = match multiplexer.try_send(request) {
+            Ok(None) => Ok(()),
+            Ok(Some(request)) => multiplexer.send_when_room(request).await,
+            Err(error) => Err(error),
+        };
+        let outcome = match queued {
+            Ok(()) => multiplexer.receive(&mut reply).await,
+            Err(error) => {
+                // Takes the command back; it is there already.
+                drop((&mut reply).await);
+                Err(error)
+            }
+        };
+        match outcome {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => Err(FailedAttempt { error: error.into(), command: reply.command }),
+            Err(error) => Err(FailedAttempt { error, command: reply.command }),
+        }
+    }
+
+    /// Sends a command right behind ASKING, as the reply ASK demands.
+    pub(crate) async fn attempt_asking(
+        &self,
+        command: &Command,
+        deadline: Option<Deadline>,
+    ) -> Result<Value, Error> {
+        let commands: EncodedPipeline = [&Command::new("ASKING"), command].into_iter().collect();
+        let replies = Replies::Kept(Vec::with_capacity(2));
+        let mut replies = self.run_until(commands, replies, deadline).await?;
+        // A server that refuses ASKING refuses the command too.
+        Ok(replies.pop().unwrap_or(Ok(Value::Nil))?)
+    }
+
     /// Describes the (first) connection. After a reconnect the description may differ.
     #[must_use]
     pub fn info(&self) -> Arc<ConnectionInfo> {
@@ -310,6 +354,17 @@ impl Client {
         }
     }
 
+    /// The error for a reply that does not come.
+    pub(crate) fn lost(&self) -> LostConnection {
+        let cause = Arc::new(LostCause::Stopped);
+        LostConnection { peer: self.first().state.peer.clone(), cause, may_have_run: true }
+    }
+
+    /// True if both are the same client.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Refuses new connections after [`close`](Self::close).
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         if self.inner.pool.is_closed() {
@@ -335,9 +390,19 @@ impl Client {
         replies: Replies,
     ) -> Result<Vec<Reply>, Error> {
         let limit = commands.limit().or(self.config().command_timeout);
+        self.run_until(commands, replies, limit.and_then(Deadline::after)).await
+    }
+
+    /// As [`run_together`](Self::run_together), until `deadline`.
+    pub(crate) async fn run_until(
+        &self,
+        commands: EncodedPipeline,
+        replies: Replies,
+        deadline: Option<Deadline>,
+    ) -> Result<Vec<Reply>, Error> {
         let (sender, answer) = oneshot::channel();
         let multiplexer = self.multiplexer();
-        let request = Request::new(Commands::Many(commands), ReplySink::Many(sender, replies), limit);
+        let request = Request::due(Commands::Many(commands), ReplySink::Many(sender, replies), deadline);
         if let Some(request) = multiplexer.try_send(request)? {
             multiplexer.send_when_room(request).await?;
         }
@@ -380,6 +445,13 @@ impl Client {
             .find(|multiplexer| multiplexer.state.is_online())
             .unwrap_or(&multiplexers[turn % multiplexers.len()])
     }
+}
+
+/// Why a command failed on a connection, and the command.
+pub(crate) struct FailedAttempt {
+    pub(crate) error: Error,
+    /// `None` if its time was up, or the runtime shut down.
+    pub(crate) command: Option<Box<Command>>,
 }
 
 impl fmt::Debug for Client {

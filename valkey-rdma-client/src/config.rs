@@ -28,6 +28,8 @@ pub struct Config {
     pub(crate) stall_timeout: Option<Duration>,
     pub(crate) close_timeout: Option<Duration>,
     pub(crate) tracking: bool,
+    /// Allows a replica of a cluster to answer reads: READONLY.
+    pub(crate) read_replicas: bool,
 }
 
 impl Default for Config {
@@ -43,6 +45,7 @@ impl Default for Config {
             stall_timeout: Some(Duration::from_secs(30)),
             close_timeout: Some(Duration::from_secs(3)),
             tracking: false,
+            read_replicas: false,
         }
     }
 }

@@ -9,9 +9,11 @@ use valkey_rdma_resp::Protocol;
 use valkey_rdma_transport::{Config as TransportConfig, Polling};
 
 mod error;
+mod rdma_port;
 mod url;
 
 pub use self::error::EndpointError;
+pub use self::rdma_port::RdmaPort;
 
 /// The transport of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,6 +56,7 @@ impl fmt::Display for Transport {
 /// | `source=` | address of this machine to connect from; not on the emulated device |
 /// | `poll=` | `event` (default), `busy` or `adaptive`, see [`Polling`]; not on TCP |
 /// | `fallback=` | `tcp`: if RDMA fails, connect to the same host and port over TCP, and report it; not on TCP |
+/// | `rdma_port=` | RDMA port of a node that was announced with its TCP port: `same` (default), `+N`, `N` or `discover`, see [`RdmaPort`]; for clusters, not on TCP |
 ///
 /// ```
 /// use valkey_rdma_client::{Endpoint, Transport};
@@ -83,6 +86,9 @@ pub struct Endpoint {
     fallback: bool,
     source: Option<IpAddr>,
     polling: Polling,
+    rdma_port: RdmaPort,
+    /// The port of the fallback, if it is another.
+    tcp_port: Option<u16>,
 }
 
 impl Endpoint {
@@ -113,6 +119,8 @@ impl Endpoint {
             fallback: false,
             source: None,
             polling: Polling::default(),
+            rdma_port: RdmaPort::Same,
+            tcp_port: None,
         }
     }
 
@@ -189,6 +197,37 @@ impl Endpoint {
     pub fn set_polling(&mut self, mode: Polling) -> &mut Self {
         self.polling = mode;
         self
+    }
+
+    /// Sets how the RDMA port of a node follows from the port that its cluster announces. Default
+    /// [`RdmaPort::Same`]. An endpoint of a single server, or over TCP, must keep the default.
+    pub fn set_rdma_port(&mut self, rule: RdmaPort) -> &mut Self {
+        self.rdma_port = rule;
+        self
+    }
+
+    /// Makes it the endpoint of another server with the same settings.
+    pub(crate) fn set_address(&mut self, host: impl Into<String>, port: u16) -> &mut Self {
+        self.host = host.into();
+        self.port = port;
+        self.tcp_port = None;
+        self
+    }
+
+    /// Sets the port of the [fallback](Self::set_fallback), if it is another than that of RDMA.
+    pub(crate) fn set_tcp_port(&mut self, port: u16) -> &mut Self {
+        self.tcp_port = Some(port);
+        self
+    }
+
+    /// Makes it an endpoint over TCP, without the settings that make no sense there.
+    pub(crate) fn over_tcp(&self, host: impl Into<String>, port: u16) -> Self {
+        let mut tcp = Self::new(Transport::Tcp, host, port);
+        tcp.user.clone_from(&self.user);
+        tcp.password.clone_from(&self.password);
+        (tcp.database, tcp.protocol) = (self.database, self.protocol);
+        (tcp.timeout, tcp.source) = (self.timeout, self.source);
+        tcp
     }
 
     /// The transport, or the one tried first.
@@ -275,6 +314,20 @@ impl Endpoint {
         self.polling
     }
 
+    /// How the RDMA port of a node follows from its announced port.
+    #[must_use]
+    pub fn rdma_port(&self) -> RdmaPort {
+        self.rdma_port
+    }
+
+    /// The port to connect to over this transport.
+    pub(crate) fn port_on(&self, transport: Transport) -> u16 {
+        match transport {
+            Transport::Tcp => self.tcp_port.unwrap_or(self.port),
+            Transport::Rdma | Transport::Emulated => self.port,
+        }
+    }
+
     /// `host:port`, with brackets around an IPv6 address.
     pub(crate) fn authority(&self) -> String {
         if self.host.contains(':') {
@@ -304,6 +357,14 @@ impl Endpoint {
         config
     }
 
+    /// Refuses what only makes sense for a cluster.
+    pub(crate) fn check_single(&self) -> Result<(), EndpointError> {
+        match self.rdma_port {
+            RdmaPort::Same => Ok(()),
+            _ => Err(EndpointError::OnlyForClusters { option: "rdma_port" }),
+        }
+    }
+
     /// Checks values that the setters accept, and combinations.
     pub(crate) fn check(&self) -> Result<(), EndpointError> {
         if self.host.is_empty() {
@@ -327,6 +388,9 @@ impl Endpoint {
             }
             if self.polling != Polling::default() {
                 return Err(EndpointError::NotOnTcp { option: "poll" });
+            }
+            if self.rdma_port != RdmaPort::Same {
+                return Err(EndpointError::NotOnTcp { option: "rdma_port" });
             }
         }
         match self.rx_size {
@@ -402,6 +466,7 @@ impl fmt::Debug for Endpoint {
             .field("fallback", &self.fallback)
             .field("source", &self.source)
             .field("polling", &self.polling)
+            .field("rdma_port", &self.rdma_port)
             .finish()
     }
 }

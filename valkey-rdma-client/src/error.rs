@@ -9,8 +9,10 @@ use valkey_rdma_resp::{ProtocolError, ServerError, UnexpectedReply};
 use crate::endpoint::EndpointError;
 use crate::resp::RefusedCommand;
 
+mod cluster;
 mod connect;
 
+pub use self::cluster::ClusterError;
 pub use self::connect::{ConnectCause, ConnectError};
 
 /// Why a call of this crate failed.
@@ -43,6 +45,9 @@ pub enum Error {
     /// The command cannot be sent on a shared connection. It was not sent.
     #[error(transparent)]
     Refused(#[from] RefusedCommand),
+    /// A cluster client found no node for the command. It was not sent.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
 }
 
 impl Error {
@@ -53,9 +58,12 @@ impl Error {
             Self::Server(_) | Self::Unexpected(_) | Self::Aborted(_) => Fate::Answered,
             Self::Lost(LostConnection { may_have_run: true, .. })
             | Self::TimedOut(TimedOut { may_have_run: true, .. }) => Fate::MayHaveRun,
-            Self::Endpoint(_) | Self::Connect(_) | Self::Refused(_) | Self::Lost(_) | Self::TimedOut(_) => {
-                Fate::NotSent
-            }
+            Self::Endpoint(_)
+            | Self::Connect(_)
+            | Self::Refused(_)
+            | Self::Cluster(_)
+            | Self::Lost(_)
+            | Self::TimedOut(_) => Fate::NotSent,
         }
     }
 

@@ -137,6 +137,7 @@
 pub mod blocking;
 mod cache;
 mod client;
+pub mod cluster;
 mod config;
 mod connection;
 mod dedicated;
@@ -157,12 +158,14 @@ mod transaction;
 
 pub use cache::{Cache, CacheStats, Invalidation, Invalidations};
 pub use client::Client;
+pub use cluster::ClusterClient;
 pub use config::{Backoff, Config};
 pub use dedicated::Dedicated;
 pub use dialer::{ByteStream, Dialer};
-pub use endpoint::{Endpoint, EndpointError, Transport};
+pub use endpoint::{Endpoint, EndpointError, RdmaPort, Transport};
 pub use error::{
-    AbortedTransaction, ConnectCause, ConnectError, Error, Fate, LostCause, LostConnection, TimedOut,
+    AbortedTransaction, ClusterError, ConnectCause, ConnectError, Error, Fate, LostCause, LostConnection,
+    TimedOut,
 };
 pub use pipeline::Pipeline;
 pub use pubsub::Subscriber;

@@ -16,6 +16,7 @@ mod task;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub(crate) use self::deadline::Deadline;
 pub(crate) use self::handle::Multiplexer;
 pub(crate) use self::reply_buffer::ReplyBuffer;
 pub(crate) use self::reply_slot::channel as reply_channel;

@@ -80,11 +80,11 @@ impl ConnectionLike for Client {
     }
 }
 
-fn from_redis(cmd: &Cmd) -> Command {
+pub(crate) fn from_redis(cmd: &Cmd) -> Command {
     Command::from_packed(cmd.get_packed_command())
 }
 
-fn to_redis(value: Value) -> RedisResult<RedisValue> {
+pub(crate) fn to_redis(value: Value) -> RedisResult<RedisValue> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let all = |items: Vec<Value>| items.into_iter().map(to_redis).collect::<RedisResult<Vec<_>>>();
     Ok(match value {
@@ -116,7 +116,7 @@ fn to_redis(value: Value) -> RedisResult<RedisValue> {
 }
 
 /// Uses redis-rs's own parser, so that error kinds match.
-fn error_to_redis(error: &ServerError) -> RedisResult<RedisValue> {
+pub(crate) fn error_to_redis(error: &ServerError) -> RedisResult<RedisValue> {
     redis::parse_redis_value(format!("-{} {}\r\n", error.code, error.message).as_bytes())
 }
 
@@ -135,7 +135,9 @@ impl From<Error> for RedisError {
                 (ErrorKind::UnexpectedReturnType, "unexpected reply", error.to_string()).into()
             }
             Error::Endpoint(_) => (ErrorKind::InvalidClientConfig, "bad endpoint", error.to_string()).into(),
-            Error::Refused(_) | Error::Aborted(_) => (ErrorKind::Client, "refused", error.to_string()).into(),
+            Error::Refused(_) | Error::Cluster(_) | Error::Aborted(_) => {
+                (ErrorKind::Client, "refused", error.to_string()).into()
+            }
         }
     }
 }

@@ -37,20 +37,10 @@ impl Client {
     /// Dropping the future closes the connection it used, as for [`ValueReader`]. The content of the buffer is then
     /// undefined.
     pub async fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
-        let Some(mut reader) = self.stream_reply(Command::new("GET").arg(key)).await? else {
-            return Ok(None);
-        };
-        let len = reader.len();
-        let Some(buffer) = buffer.get_mut(..len) else {
-            let got = format!("a string of {len} bytes");
-            return Err(UnexpectedReply { wanted: "a value that fits into the buffer", got }.into());
-        };
-        let mut filled = 0;
-        while filled < len {
-            filled += reader.read(&mut buffer[filled..]).await?;
+        match self.stream_reply(Command::new("GET").arg(key)).await? {
+            Some(reader) => reader.read_into(buffer).await.map(Some),
+            None => Ok(None),
         }
-        reader.finish().await?;
-        Ok(Some(len))
     }
 
     /// Sends a command whose reply is one string, such as GET, and returns a reader for the string. Returns `None` if
@@ -75,11 +65,23 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future closes the connection it used, as for [`ValueReader`].
     pub async fn stream_reply(&self, command: Command) -> Result<Option<ValueReader>, Error> {
+        self.stream_reply_after(None, command).await
+    }
+
+    /// As [`stream_reply`](Self::stream_reply), behind another command on the same connection, such as ASKING.
+    pub(crate) async fn stream_reply_after(
+        &self,
+        before: Option<Command>,
+        command: Command,
+    ) -> Result<Option<ValueReader>, Error> {
         if let Some(refusal) = command.refusal_outside_pipeline() {
             return Err(refusal.into());
         }
         let limit = self.limit(&command);
         let mut connection = self.checkout().await?;
+        if let Some(before) = before {
+            connection.execute(self.limited(before)).await?;
+        }
         let header = connection
             .with_connection(limit, async |raw| {
                 raw.write_buffer.push(&command);
@@ -124,12 +126,25 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future closes the connection it used; the command does not run.
     pub async fn stream_argument(&self, command: Command, len: usize) -> Result<ValueWriter, Error> {
+        self.stream_argument_after(None, command, len).await
+    }
+
+    /// As [`stream_argument`](Self::stream_argument), behind another command on the same connection, such as ASKING.
+    pub(crate) async fn stream_argument_after(
+        &self,
+        before: Option<Command>,
+        command: Command,
+        len: usize,
+    ) -> Result<ValueWriter, Error> {
         if let Some(refusal) = command.refusal_outside_pipeline() {
             return Err(refusal.into());
         }
         let limit = self.limit(&command);
         let mut connection = self.checkout().await?;
         connection.set_reusable(false);
+        if let Some(before) = before {
+            connection.execute(self.limited(before)).await?;
+        }
         let mut writer = ValueWriter::new(connection, limit, len);
         writer
             .with_connection(async |raw| {

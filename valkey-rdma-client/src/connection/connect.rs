@@ -129,7 +129,8 @@ impl Connector {
                 return self.set_up(raw, deadline).await;
             }
         }
-        let addresses = timeout_at(deadline.at, resolve(&self.endpoint)).await;
+        let port = self.endpoint.port_on(transport);
+        let addresses = timeout_at(deadline.at, resolve(&self.endpoint, port)).await;
         let addresses = addresses.map_err(|_| deadline.passed(false))??;
         // The fallback needs time too.
         let halved = self.endpoint.fallback() && transport != Transport::Tcp;
@@ -229,11 +230,11 @@ fn worth_a_fallback(cause: &ConnectCause) -> bool {
     matches!(cause, ConnectCause::Device(_) | ConnectCause::Deadline { .. } | ConnectCause::Lost(_))
 }
 
-async fn resolve(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, ConnectCause> {
+async fn resolve(endpoint: &Endpoint, port: u16) -> Result<Vec<SocketAddr>, ConnectCause> {
     if let Ok(address) = endpoint.host().parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(address, endpoint.port())]);
+        return Ok(vec![SocketAddr::new(address, port)]);
     }
-    let found = tokio::net::lookup_host((endpoint.host(), endpoint.port())).await;
+    let found = tokio::net::lookup_host((endpoint.host(), port)).await;
     Ok(found.map_err(|error| ConnectCause::Resolve(Arc::new(error)))?.collect())
 }
 

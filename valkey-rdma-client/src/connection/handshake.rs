@@ -51,7 +51,8 @@ impl Connector {
         let tracking = self.config.tracking.then(|| Command::from_args(["CLIENT", "TRACKING", "ON"]));
         let library = Command::from_args(["CLIENT", "SETINFO", "LIB-NAME", env!("CARGO_PKG_NAME")]);
         let version = Command::from_args(["CLIENT", "SETINFO", "LIB-VER", env!("CARGO_PKG_VERSION")]);
-        let needed = login.into_iter().chain(select).chain(name).chain(tracking);
+        let replicas = self.config.read_replicas.then(|| Command::new("READONLY"));
+        let needed = login.into_iter().chain(select).chain(name).chain(tracking).chain(replicas);
         needed
             .map(|command| (command, Step::Required))
             .chain(probe.into_iter().chain([library, version]).map(|command| (command, Step::BestEffort)))

@@ -42,7 +42,7 @@ pub enum EndpointError {
     },
     /// An option that does not exist.
     #[error(
-        "unknown URL option \"{name}\": use protocol, timeout, rx_size, device, gid, source, poll or fallback"
+        "unknown URL option \"{name}\": use protocol, timeout, rx_size, device, gid, source, poll, fallback or rdma_port"
     )]
     UnknownOption {
         /// As given.
@@ -79,6 +79,12 @@ pub enum EndpointError {
     /// An option of real networks on the emulated device.
     #[error("option {option} makes no sense on the emulated device: leave it out")]
     NotOnEmulated {
+        /// The option.
+        option: &'static str,
+    },
+    /// An option of clusters on the endpoint of a single server.
+    #[error("option {option} is for clusters: leave it out and give the server's own port")]
+    OnlyForClusters {
         /// The option.
         option: &'static str,
     },

@@ -93,6 +93,8 @@ impl Endpoint {
                 return Err(EndpointError::NotOnTcp { option: "poll" });
             }
             "poll" => self.polling = value.parse().map_err(|_| bad("event, busy or adaptive"))?,
+            // In the query of a URL, '+' means a blank.
+            "rdma_port" => self.rdma_port = value.replacen(' ', "+", 1).parse().map_err(bad)?,
             "fallback" => match value {
                 "tcp" => self.fallback = true,
                 _ => return Err(bad("tcp")),

@@ -58,9 +58,9 @@ impl Multiplexer {
             match (late.deadline, self.state.disconnect_reason()) {
                 (Some(deadline), _) if deadline.at <= now => {
                     self.state.counters.timed_out();
-                    return Err(self.state.timed_out(deadline.limit, false));
+                    return Err(refused(late, self.state.timed_out(deadline.limit, false)));
                 }
-                (_, Some(why)) => return Err(why),
+                (_, Some(why)) => return Err(refused(late, why)),
                 // Connected: it waits up to its own deadline.
                 (_, None) => (request, patience) = (late, None),
             }
@@ -78,7 +78,7 @@ impl Multiplexer {
                 Ok(None)
             }
             Pushed::Full(request) => Ok(Some(request)),
-            Pushed::Closed(_) => Err(self.state.error_for_unanswered(false)),
+            Pushed::Closed(request) => Err(refused(request, self.state.error_for_unanswered(false))),
         }
     }
 
@@ -107,6 +107,12 @@ impl Multiplexer {
         self.queue.close(at_end);
         ended
     }
+}
+
+/// Fails a request that was not sent. Returns the reason.
+fn refused(request: Request, why: Error) -> Error {
+    request.fail(why.clone());
+    why
 }
 
 impl Drop for Multiplexer {

@@ -117,7 +117,11 @@ impl InFlight {
         }
         let oldest = self.requests.pop_front().ok_or(ProtocolError::Unsolicited)?;
         self.batches -= usize::from(oldest.ends_batch);
-        Ok(Some((oldest.request.sink, reply)))
+        let Request { commands, mut sink, .. } = oldest.request;
+        if reply.is_err() {
+            sink.give_back(commands);
+        }
+        Ok(Some((sink, reply)))
     }
 
     /// Passes the reply sinks of requests past their deadline to `fail`; their places in the order stay. Returns the

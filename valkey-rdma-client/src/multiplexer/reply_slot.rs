@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use crate::error::Error;
-use crate::resp::Reply;
+use crate::resp::{Command, Reply};
 use crate::sync::{Mutex, lock};
 
 /// The most free slots that a thread keeps.
@@ -23,16 +23,31 @@ type Slot = Mutex<State>;
 enum State {
     /// The caller is woken by this waker, once it has been polled.
     Empty(Option<Waker>),
-    Filled(Result<Reply, Error>),
+    /// The outcome, and the command if it was to be given back.
+    Filled(Result<Reply, Error>, Option<Box<Command>>),
     /// The driver has dropped its end.
     Abandoned,
 }
 
 /// The driver's end. Dropping it without a reply ends the caller's wait.
-pub(crate) struct ReplySender(Option<Arc<Slot>>);
+pub(crate) struct ReplySender {
+    slot: Option<Arc<Slot>>,
+    command: GiveBack,
+}
+
+/// Whether the command goes back to its caller if it fails, so that it can be sent elsewhere.
+enum GiveBack {
+    No,
+    Wanted,
+    Given(Box<Command>),
+}
 
 /// The caller's end: a future. Dropping it discards the reply.
-pub(crate) struct ReplyReceiver(Option<Arc<Slot>>);
+pub(crate) struct ReplyReceiver {
+    slot: Option<Arc<Slot>>,
+    /// What came back with a failure.
+    pub(crate) command: Option<Box<Command>>,
+}
 
 /// The sender was dropped without a reply.
 #[derive(Debug)]
@@ -41,21 +56,39 @@ pub(crate) struct Unanswered;
 pub(crate) fn channel() -> (ReplySender, ReplyReceiver) {
     let free = FREE.try_with(|free| free.borrow_mut().pop()).ok().flatten();
     let slot = free.unwrap_or_else(|| Arc::new(Mutex::new(State::Empty(None))));
-    (ReplySender(Some(slot.clone())), ReplyReceiver(Some(slot)))
+    let sender = ReplySender { slot: Some(slot.clone()), command: GiveBack::No };
+    (sender, ReplyReceiver { slot: Some(slot), command: None })
 }
 
 impl ReplySender {
     pub(crate) fn send(mut self, reply: Result<Reply, Error>) {
-        self.fill(State::Filled(reply));
+        let command = match std::mem::replace(&mut self.command, GiveBack::No) {
+            GiveBack::Given(command) => Some(command),
+            GiveBack::No | GiveBack::Wanted => None,
+        };
+        self.fill(State::Filled(reply, command));
+    }
+
+    /// Asks for the command back if it fails.
+    pub(crate) fn want_back(mut self) -> Self {
+        self.command = GiveBack::Wanted;
+        self
+    }
+
+    /// Sends the command back together with the failure, if the caller wants it.
+    pub(crate) fn give_back(&mut self, command: Command) {
+        if let GiveBack::Wanted = self.command {
+            self.command = GiveBack::Given(Box::new(command));
+        }
     }
 
     /// True if the caller has gone away.
     pub(crate) fn is_closed(&self) -> bool {
-        self.0.as_ref().is_none_or(|slot| Arc::strong_count(slot) == 1)
+        self.slot.as_ref().is_none_or(|slot| Arc::strong_count(slot) == 1)
     }
 
     fn fill(&mut self, filled: State) {
-        let Some(slot) = self.0.take() else { return };
+        let Some(slot) = self.slot.take() else { return };
         let before = std::mem::replace(&mut *lock(&slot), filled);
         // Before the caller runs, which uses the slot again if it is its only owner.
         drop(slot);
@@ -77,7 +110,7 @@ impl Future for ReplyReceiver {
     /// # Panics
     /// After it was ready.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(slot) = &self.0 else { panic!("polled after the reply was taken") };
+        let Some(slot) = &self.slot else { panic!("polled after the reply was taken") };
         let mut state = lock(slot);
         if let State::Empty(caller) = &mut *state {
             match caller {
@@ -88,11 +121,14 @@ impl Future for ReplyReceiver {
         }
         let filled = std::mem::replace(&mut *state, State::Empty(None));
         drop(state);
-        if let Some(slot) = self.0.take() {
+        if let Some(slot) = self.slot.take() {
             recycle(slot);
         }
         Poll::Ready(match filled {
-            State::Filled(reply) => Ok(reply),
+            State::Filled(reply, command) => {
+                self.command = command;
+                Ok(reply)
+            }
             State::Empty(_) | State::Abandoned => Err(Unanswered),
         })
     }
@@ -146,14 +182,14 @@ mod tests {
     #[tokio::test]
     async fn a_slot_is_used_again_only_without_its_other_owner() {
         let (sender, receiver) = channel();
-        let first = receiver.0.as_ref().map(Arc::as_ptr);
+        let first = receiver.slot.as_ref().map(Arc::as_ptr);
         sender.send(Ok(Ok(Value::Nil)));
         receiver.await.expect("sent").expect("a reply").expect("a value");
         let (second, dropped) = channel();
-        assert_eq!(second.0.as_ref().map(Arc::as_ptr), first);
+        assert_eq!(second.slot.as_ref().map(Arc::as_ptr), first);
         drop(dropped);
         let (third, _receiver) = channel();
-        assert_ne!(third.0.as_ref().map(Arc::as_ptr), first, "the driver still has it");
+        assert_ne!(third.slot.as_ref().map(Arc::as_ptr), first, "the driver still has it");
         second.send(Ok(Ok(Value::Int(1))));
         assert!(!third.is_closed());
     }

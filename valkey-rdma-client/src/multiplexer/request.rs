@@ -31,7 +31,10 @@ pub(crate) struct Request {
 
 impl Request {
     pub(crate) fn new(commands: Commands, sink: ReplySink, limit: Option<Duration>) -> Self {
-        let deadline = limit.and_then(Deadline::after);
+        Self::due(commands, sink, limit.and_then(Deadline::after))
+    }
+
+    pub(crate) fn due(commands: Commands, sink: ReplySink, deadline: Option<Deadline>) -> Self {
         let load = Load { commands: commands.count(), bytes: commands.encoded_len() };
         Self { commands, sink, deadline, offline_deadline: None, load, attempts: 0, may_have_run: false }
     }
@@ -54,7 +57,8 @@ impl Request {
     }
 
     /// Fails the request. If the caller has gone away, this has no effect.
-    pub(crate) fn fail(self, error: Error) {
+    pub(crate) fn fail(mut self, error: Error) {
+        self.sink.give_back(self.commands);
         self.sink.fail(error);
     }
 }
@@ -121,6 +125,13 @@ impl ReplySink {
             Self::One(_) | Self::Abandoned => {}
         }
         true
+    }
+
+    /// Returns the command to its caller along with a failure, if the caller asked for that.
+    pub(crate) fn give_back(&mut self, commands: Commands) {
+        if let (Self::One(sender), Commands::One(command)) = (self, commands) {
+            sender.give_back(command);
+        }
     }
 
     /// Delivers the last reply.

@@ -8,6 +8,8 @@ use valkey_rdma_resp::put_header;
 
 use super::policy::{self, CommandClass, RefusedCommand};
 
+mod words;
+
 /// [`Bytes`] arguments of this size or more are sent from where they are instead of being copied.
 pub(crate) const SHARED_FROM: usize = 8 * 1024;
 
@@ -57,8 +59,9 @@ impl Command {
         }
     }
 
-    /// Encodes a name and its arguments.
-    pub(crate) fn from_args(args: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
+    /// A command from its name and arguments together.
+    #[must_use]
+    pub fn from_args(args: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
         let mut command = Self::empty();
         for arg in args {
             command.push(arg.as_ref());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncReadExt;
-use valkey_rdma_resp::ProtocolError;
+use valkey_rdma_resp::{ProtocolError, UnexpectedReply};
 
 use super::refused;
 use crate::connection::RawConnection;
@@ -85,6 +85,21 @@ impl ValueReader {
             self.connection.with_connection(self.limit, async |raw| read_some(raw, buffer).await).await?;
         self.left -= read;
         Ok(read)
+    }
+
+    /// Reads a value that nothing was read of yet into the caller's memory, to its end. Returns its length.
+    pub(crate) async fn read_into(mut self, buffer: &mut [u8]) -> Result<usize, Error> {
+        let len = self.len();
+        let Some(buffer) = buffer.get_mut(..len) else {
+            let got = format!("a string of {len} bytes");
+            return Err(UnexpectedReply { wanted: "a value that fits into the buffer", got }.into());
+        };
+        let mut filled = 0;
+        while filled < len {
+            filled += self.read(&mut buffer[filled..]).await?;
+        }
+        self.finish().await?;
+        Ok(len)
     }
 
     /// Ends the reading when [`remaining`](Self::remaining) is 0, so that the connection can be reused. Without it,

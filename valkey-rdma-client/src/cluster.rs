@@ -1,0 +1,102 @@
+//! A client of a Valkey Cluster: [`ClusterClient`].
+//!
+//! ```no_run
+//! use valkey_rdma_client::ClusterClient;
+//!
+//! # async fn example() -> Result<(), valkey_rdma_client::Error> {
+//! let cluster = ClusterClient::connect(["rdma://10.0.0.1:6379", "rdma://10.0.0.2:6379"]).await?;
+//! cluster.command(["SET", "greeting", "hello"]).await?;
+//! for node in cluster.status().nodes {
+//!     println!("{node}"); // address, role, slots, and which transport this really is
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # How a command finds its node
+//! The positions of its keys come from Valkey's own descriptions of its commands, which are compiled in. A server is asked
+//! once about each command that these do not know (COMMAND INFO). The keys give the slot, and the map gives the node. On
+//! the way of a command to a connected node, no lock is taken and no memory is allocated.
+//!
+//! MGET, MSET, MSETEX, DEL, UNLINK, EXISTS and TOUCH with keys of several slots are split by slot, sent in parallel, and
+//! their replies are joined; the parts run independently of each other. Other commands with keys of several slots fail with
+//! [`ClusterError::CrossSlot`](crate::ClusterError::CrossSlot). Keys with the same text in braces, such as `{user1}:name`
+//! and `{user1}:mail`, share a slot.
+//!
+//! # Commands without keys
+//! | commands | nodes | reply |
+//! |---|---|---|
+//! | DBSIZE, SLOWLOG LEN and the like | all primaries, or all nodes | the sum |
+//! | KEYS, SLOWLOG GET | all primaries, or all nodes | one array |
+//! | FLUSHALL, FLUSHDB, FUNCTION LOAD, PING | all primaries | that of one node, or the first error |
+//! | SCRIPT LOAD, SCRIPT FLUSH, CONFIG SET, ACL SETUSER | all nodes | that of one node, or the first error |
+//! | SCRIPT EXISTS | all primaries | 1 where all nodes say 1 |
+//! | SCRIPT KILL, FUNCTION KILL | all primaries | the first success |
+//! | INFO, MEMORY STATS, LATENCY LATEST | all primaries, or all nodes | a map from address to reply |
+//! | SCAN | refused: see [`ClusterClient::scan`] | |
+//! | SHUTDOWN, BGSAVE, DEBUG, most of CLUSTER | refused: see [`ClusterClient::execute_on`] | |
+//! | others, such as PUBLISH, TIME, CONFIG GET | some primary | its reply |
+//!
+//! # When something fails
+//! Each node has its own connection, which its own task makes when the first command needs it. So a node that does not
+//! answer delays its own commands only.
+//!
+//! | the server | the client |
+//! |---|---|
+//! | MOVED | patches the map at once, sends the command to the named node, reads the map again |
+//! | ASK | sends the command to the named node, behind ASKING |
+//! | TRYAGAIN, CLUSTERDOWN, LOADING, MASTERDOWN, READONLY | waits and tries again |
+//! | closes the connection before the command was sent, or cannot be reached | reads the map again, waits for the node or its successor |
+//! | closes the connection before the reply | sends reading and [idempotent](crate::Command::idempotent) commands again; others fail with [`Fate::MayHaveRun`](crate::Fate::MayHaveRun) |
+//! | does not answer | the command fails after its time limit; the map is read again |
+//!
+//! All of this happens within the command's time limit. A command waits for a reachable node no longer than
+//! [`Config::offline_timeout`](crate::Config::offline_timeout), and then fails with the reason. It follows at most
+//! [`ClusterConfig::max_redirects`] redirections.
+//!
+//! The map is read again after failures and every [`ClusterConfig::refresh_interval`], by one task, from three nodes at a
+//! time, and not more often than [`ClusterConfig::min_refresh_interval`].
+//!
+//! # RDMA ports
+//! Clusters announce TCP ports only. By default the same port number is used over RDMA. The URL's option `rdma_port=` has
+//! other rules, see [`RdmaPort`](crate::RdmaPort), and [`ClusterConfig::address_map`] maps each address by a function. With
+//! `fallback=tcp`, nodes whose RDMA fails are reached over TCP, and [`ClusterClient::status`] shows which these are.
+
+mod address;
+mod aggregate;
+mod client;
+mod commands;
+mod config;
+mod core;
+mod counters;
+mod dedicated;
+mod discovery;
+mod fan_out;
+mod learn_commands;
+mod node;
+mod pipeline;
+mod ports;
+mod redirect;
+#[cfg(feature = "redis")]
+mod redis;
+mod refresh;
+mod replicas;
+mod route;
+mod scan;
+mod slot_map;
+mod slots_reply;
+mod split;
+mod status;
+mod topology;
+mod transaction;
+mod tries;
+
+pub use self::address::{MappedAddress, NodeAddress};
+pub use self::client::ClusterClient;
+pub use self::config::ClusterConfig;
+pub use self::counters::ClusterCounters;
+pub use self::pipeline::ClusterPipeline;
+pub use self::replicas::{Choice, ReadCandidate, ReadFrom};
+pub use self::route::Route;
+pub use self::scan::ClusterScan;
+pub use self::status::{ClusterStatus, NodeStatus};

@@ -1,0 +1,132 @@
+//! [`join`]: one reply from the replies of several nodes.
+
+use bytes::Bytes;
+use valkey_rdma_resp::{UnexpectedReply, Value};
+
+use super::commands::Response;
+use crate::error::Error;
+
+/// Joins the replies of nodes, each with the node's address, as the command's description says. An error of one node is
+/// the answer, unless one success is enough.
+pub(super) fn join(replies: Vec<(String, Result<Value, Error>)>, response: Response) -> Result<Value, Error> {
+    if response == Response::OneSucceeded {
+        return one_succeeded(replies);
+    }
+    let mut values = Vec::with_capacity(replies.len());
+    for (node, reply) in replies {
+        values.push((node, reply?));
+    }
+    let numbers = |pick: fn(i64, i64) -> i64| {
+        let mut joined: Option<Value> = None;
+        for (_, value) in &values {
+            joined = Some(match joined {
+                None => value.clone(),
+                Some(before) => combine(&before, value, pick)?,
+            });
+        }
+        Ok(joined.unwrap_or(Value::Nil))
+    };
+    match response {
+        Response::Sum => numbers(i64::saturating_add),
+        Response::Min => numbers(i64::min),
+        Response::Max => numbers(i64::max),
+        Response::And => numbers(|one, other| i64::from(one != 0 && other != 0)),
+        Response::Or => numbers(|one, other| i64::from(one != 0 || other != 0)),
+        Response::AllSucceeded => Ok(values.into_iter().next().map_or(Value::Nil, |(_, value)| value)),
+        Response::Default
+            if values.iter().all(|(_, value)| matches!(value, Value::Array(_) | Value::Set(_))) =>
+        {
+            let items = values.into_iter().flat_map(|(_, value)| match value {
+                Value::Array(items) | Value::Set(items) => items,
+                other => vec![other],
+            });
+            Ok(Value::Array(items.collect()))
+        }
+        Response::Default | Response::Special | Response::OneSucceeded => {
+            let text = |text: String| Value::Bulk(Bytes::from(text));
+            Ok(Value::Map(values.into_iter().map(|(node, value)| (text(node), value)).collect()))
+        }
+    }
+}
+
+/// Numbers, or arrays of as many numbers.
+fn combine(one: &Value, other: &Value, pick: fn(i64, i64) -> i64) -> Result<Value, Error> {
+    match (one, other) {
+        (Value::Array(these), Value::Array(those)) if these.len() == those.len() => {
+            let pairs = these.iter().zip(those);
+            Ok(Value::Array(pairs.map(|(one, other)| combine(one, other, pick)).collect::<Result<_, _>>()?))
+        }
+        _ => match (one.as_int(), other.as_int()) {
+            (Some(one), Some(other)) => Ok(Value::Int(pick(one, other))),
+            _ => Err(UnexpectedReply {
+                wanted: "numbers from all nodes",
+                got: format!("{} and {}", one.describe(), other.describe()),
+            }
+            .into()),
+        },
+    }
+}
+
+fn one_succeeded(replies: Vec<(String, Result<Value, Error>)>) -> Result<Value, Error> {
+    let mut failure = None;
+    for (_, reply) in replies {
+        match reply {
+            Ok(value) => return Ok(value),
+            // NOTBUSY says little: another error is better.
+            Err(error) if failure.is_none() || !is_not_busy(&error) => failure = Some(error),
+            Err(_) => {}
+        }
+    }
+    failure.map_or(Ok(Value::Nil), Err)
+}
+
+fn is_not_busy(error: &Error) -> bool {
+    error.server().is_some_and(|error| error.code == "NOTBUSY")
+}
+
+#[cfg(test)]
+mod tests {
+    use valkey_rdma_resp::ServerError;
+
+    use super::*;
+
+    fn joined(replies: impl IntoIterator<Item = Value>, response: Response) -> Result<Value, Error> {
+        let named = replies.into_iter().enumerate().map(|(at, value)| (format!("n{at}"), Ok(value)));
+        join(named.collect(), response)
+    }
+
+    fn ints(numbers: impl IntoIterator<Item = i64>) -> Value {
+        Value::Array(numbers.into_iter().map(Value::Int).collect())
+    }
+
+    #[test]
+    fn numbers_are_added_and_compared() {
+        let numbers = || [3, 4, 2].map(Value::Int);
+        assert_eq!(joined(numbers(), Response::Sum).expect("a sum"), Value::Int(9));
+        assert_eq!(joined(numbers(), Response::Min).expect("a minimum"), Value::Int(2));
+        assert_eq!(joined(numbers(), Response::Max).expect("a maximum"), Value::Int(4));
+        let flags = [ints([1, 0, 1]), ints([1, 1, 0])];
+        assert_eq!(joined(flags.clone(), Response::And).expect("flags"), ints([1, 0, 0]));
+        assert_eq!(joined(flags, Response::Or).expect("flags"), ints([1, 1, 1]));
+        assert!(joined([Value::Int(1), Value::Nil], Response::Sum).is_err());
+    }
+
+    #[test]
+    fn arrays_are_joined_and_other_replies_listed_by_node() {
+        let lists = [ints([1]), ints([]), ints([2])];
+        assert_eq!(joined(lists, Response::Default).expect("a list"), ints([1, 2]));
+        let listed = joined([Value::Int(1), Value::Int(2)], Response::Special).expect("a map");
+        assert_eq!(listed.as_map().map(<[_]>::len), Some(2));
+    }
+
+    #[test]
+    fn one_error_is_the_answer_unless_one_success_is_enough() {
+        let error = |text: &str| Err(ServerError::from_reply(text.as_bytes()).into());
+        let replies = || vec![("a".into(), error("NOTBUSY x")), ("b".into(), Ok(Value::Int(1)))];
+        assert!(join(replies(), Response::AllSucceeded).is_err());
+        assert_eq!(join(replies(), Response::OneSucceeded).expect("one"), Value::Int(1));
+        let failed = vec![("a".into(), error("UNKILLABLE x")), ("b".into(), error("NOTBUSY x"))];
+        let error = join(failed, Response::OneSucceeded).expect_err("none");
+        assert!(error.server().is_some_and(|error| error.code == "UNKILLABLE"), "{error}");
+    }
+}

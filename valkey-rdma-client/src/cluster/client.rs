@@ -1,0 +1,247 @@
+//! [`ClusterClient`]: the handle that tasks share.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use valkey_rdma_resp::Value;
+
+use super::commands::{Access, Description, find};
+use super::config::ClusterConfig;
+use super::core::{Core, Place};
+use super::route::{Routed, route};
+use super::tries::{Target, Tries};
+use crate::client::{Client, FailedAttempt};
+use crate::endpoint::Endpoint;
+use crate::error::Error;
+use crate::multiplexer::Deadline;
+use crate::resp::Command;
+
+/// A client of a cluster, shared by any number of tasks. Cloning is cheap; every clone is the same client.
+///
+/// ```no_run
+/// use valkey_rdma_client::ClusterClient;
+///
+/// # async fn example() -> Result<(), valkey_rdma_client::Error> {
+/// let cluster = ClusterClient::connect(["rdma://10.0.0.1:6379", "rdma://10.0.0.2:6379"]).await?;
+/// cluster.command(["SET", "greeting", "hello"]).await?;
+/// let values = cluster.command(["MGET", "greeting", "another"]).await?; // from two nodes
+/// println!("{}", cluster.status());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// See the [module](crate::cluster) for how commands find their nodes and what happens when something fails.
+#[derive(Clone)]
+pub struct ClusterClient {
+    pub(super) core: Arc<Core>,
+}
+
+impl ClusterClient {
+    /// Connects to a cluster with the default [`ClusterConfig`]. The servers given are asked for the nodes of the
+    /// cluster; one that answers is enough, and none of them is special afterwards. All must have the same scheme, login
+    /// and options, which the other nodes get too.
+    ///
+    /// # Errors
+    /// [`Error::Endpoint`] if a URL is invalid. [`Error::Cluster`] if no server answers, or the answer does not describe a
+    /// cluster. With one server only, its own error.
+    ///
+    /// # Cancel safety
+    /// Dropping the future abandons the attempt and closes what was opened.
+    pub async fn connect<E>(seeds: impl IntoIterator<Item = E>) -> Result<Self, Error>
+    where
+        E: TryInto<Endpoint, Error: Into<Error>>,
+    {
+        Self::connect_with(seeds, &ClusterConfig::default()).await
+    }
+
+    /// Connects as [`connect`](Self::connect) does, with the given [`ClusterConfig`].
+    ///
+    /// # Errors
+    /// Same errors as [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    /// Same as [`connect`](Self::connect).
+    pub async fn connect_with<E>(
+        seeds: impl IntoIterator<Item = E>,
+        config: &ClusterConfig,
+    ) -> Result<Self, Error>
+    where
+        E: TryInto<Endpoint, Error: Into<Error>>,
+    {
+        let seeds = seeds.into_iter().map(|seed| seed.try_into().map_err(Into::into));
+        let seeds = seeds.collect::<Result<Vec<_>, Error>>()?;
+        Ok(Self { core: Arc::new(Core::connect(seeds, config).await?) })
+    }
+
+    /// Sends a command, given as its name and arguments, and returns its reply.
+    ///
+    /// # Errors
+    /// Same errors as [`Client::command`]. [`Error::Cluster`] if the keys belong to different slots or no node serves
+    /// them.
+    ///
+    /// # Cancel safety
+    /// Dropping the future discards the reply. The command may or may not run.
+    pub async fn command(&self, args: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<Value, Error> {
+        self.execute(Command::from_args(args)).await
+    }
+
+    /// Sends a [`Command`] and returns its reply.
+    ///
+    /// # Errors
+    /// Same errors as [`command`](Self::command).
+    ///
+    /// # Cancel safety
+    /// Same as [`command`](Self::command).
+    pub async fn execute(&self, command: Command) -> Result<Value, Error> {
+        if let Some(refusal) = command.shared_refusal() {
+            return Err(refusal.into());
+        }
+        match find(&command) {
+            Some(description) => self.execute_described(command, description).await,
+            None => Box::pin(self.execute_unknown(command)).await,
+        }
+    }
+
+    /// Describes the cluster as this client knows it now: slots, nodes, transports, counters.
+    #[must_use]
+    pub fn status(&self) -> super::ClusterStatus {
+        super::ClusterStatus::of(&self.core)
+    }
+
+    /// True once the client was closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.core.is_closed()
+    }
+
+    /// Closes the connections to all nodes, each as [`Client::close`] does, at the same time.
+    ///
+    /// # Cancel safety
+    /// Once polled, dropping the future does not stop the closing.
+    pub async fn close(&self) {
+        self.core.close();
+        let clients = self.core.topology.every_node().into_iter().filter_map(|node| node.close());
+        let clients: Vec<_> = clients.collect();
+        join_all(clients.iter().map(Client::close)).await;
+    }
+
+    pub(super) async fn execute_described(
+        &self,
+        mut command: Command,
+        description: &Description<'_>,
+    ) -> Result<Value, Error> {
+        if description.access == Access::Read {
+            command = command.idempotent();
+        }
+        let limit = self.limit(&command);
+        match route(&command, description)? {
+            Routed::Slot(slot) => self.to_slot(command, slot, description.access, limit).await,
+            Routed::Any => {
+                let deadline = limit.and_then(Deadline::after);
+                Box::pin(self.with_tries(Box::new(command), Target::Any, deadline, None)).await
+            }
+            Routed::Split => Box::pin(self.execute_split(command, description)).await,
+            Routed::AllPrimaries(response) => {
+                let nodes =
+                    self.core.topology.map().shards().iter().map(|shard| shard.primary.clone()).collect();
+                Box::pin(self.fan_out(command, nodes, response)).await
+            }
+            Routed::AllNodes(response) => {
+                let nodes = self.core.topology.map().nodes().into_iter().cloned().collect();
+                Box::pin(self.fan_out(command, nodes, response)).await
+            }
+        }
+    }
+
+    /// The way of nearly all commands: the map names a node, the node has a connection, and the reply is the answer.
+    pub(super) async fn to_slot(
+        &self,
+        command: Command,
+        slot: u16,
+        access: Access,
+        limit: Option<Duration>,
+    ) -> Result<Value, Error> {
+        let deadline = limit.and_then(Deadline::after);
+        let target = Target::Slot(slot, access);
+        let node = self.core.choose(&self.core.topology.map(), slot, access).cloned();
+        let place = match (node.as_ref().and_then(|node| node.live()), node) {
+            (Some(client), Some(node)) => Place { node, client, asking: false },
+            (_, node) => {
+                let mut tries = Tries::new(&self.core, target, deadline, command.name());
+                if let Some(node) = node {
+                    tries.begin_with(node);
+                }
+                return Box::pin(self.go_on(Box::new(command), tries)).await;
+            }
+        };
+        match place.client.attempt(command, deadline).await {
+            Ok(value) => Ok(value),
+            Err(FailedAttempt { error, command: None }) => {
+                self.core.note_failure(&place, &error);
+                Err(error)
+            }
+            Err(FailedAttempt { error, command: Some(command) }) => {
+                Box::pin(self.with_tries(command, target, deadline, Some((place, error)))).await
+            }
+        }
+    }
+
+    /// Sends a command until a node answers it. `failure` is that of the first try.
+    pub(super) async fn with_tries(
+        &self,
+        command: Box<Command>,
+        target: Target,
+        deadline: Option<Deadline>,
+        failure: Option<(Place, Error)>,
+    ) -> Result<Value, Error> {
+        let repeatable = command.is_idempotent();
+        let mut tries = Tries::new(&self.core, target, deadline, command.name());
+        if let Some((place, error)) = failure {
+            tries.failed(&place, error, repeatable).await?;
+        }
+        self.go_on(command, tries).await
+    }
+
+    async fn go_on(&self, mut command: Box<Command>, mut tries: Tries<'_>) -> Result<Value, Error> {
+        let repeatable = command.is_idempotent();
+        let deadline = tries.deadline();
+        loop {
+            let place = tries.next().await?;
+            let failed = if place.asking {
+                match place.client.attempt_asking(&command, deadline).await {
+                    Ok(value) => return Ok(value),
+                    Err(error) => FailedAttempt { error, command: Some(command) },
+                }
+            } else {
+                match place.client.attempt(*command, deadline).await {
+                    Ok(value) => return Ok(value),
+                    Err(failed) => failed,
+                }
+            };
+            match failed {
+                FailedAttempt { error, command: Some(back) } => {
+                    command = back;
+                    tries.failed(&place, error, repeatable).await?;
+                }
+                FailedAttempt { error, command: None } => {
+                    self.core.note_failure(&place, &error);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// How long a command may take.
+    pub(super) fn limit(&self, command: &Command) -> Option<Duration> {
+        command.limit().or(self.core.config.node.command_timeout)
+    }
+}
+
+impl fmt::Debug for ClusterClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let map = self.core.topology.map();
+        f.debug_struct("ClusterClient").field("shards", &map.shards().len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,122 @@
+//! [`ClusterConfig`]: how a cluster client behaves.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::address::{AddressMap, MappedAddress, NodeAddress};
+use super::replicas::ReadFrom;
+use crate::config::Config;
+
+/// Settings of a [`ClusterClient`](crate::ClusterClient). [`ClusterConfig::default`] works unedited.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use valkey_rdma_client::cluster::{ClusterClient, ClusterConfig, ReadFrom};
+/// use valkey_rdma_client::Config;
+///
+/// # async fn example() -> Result<(), valkey_rdma_client::Error> {
+/// let mut node = Config::default();
+/// node.command_timeout(Duration::from_secs(2)).name("web");
+/// let mut config = ClusterConfig::default();
+/// config.node(node).read_from(ReadFrom::PreferReplica);
+/// let seeds = ["rdma://10.0.0.1", "rdma://10.0.0.2"];
+/// let cluster = ClusterClient::connect_with(seeds, &config).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ClusterConfig {
+    pub(crate) node: Config,
+    pub(crate) read_from: ReadFrom,
+    pub(crate) address_map: Option<AddressMap>,
+    pub(crate) refresh_interval: Option<Duration>,
+    pub(crate) min_refresh_interval: Duration,
+    pub(crate) max_redirects: u32,
+}
+
+impl Default for ClusterConfig {
+    fn default() -> Self {
+        Self {
+            node: Config::default(),
+            read_from: ReadFrom::Primary,
+            address_map: None,
+            refresh_interval: Some(Duration::from_secs(60)),
+            min_refresh_interval: Duration::from_millis(250),
+            max_redirects: 16,
+        }
+    }
+}
+
+impl ClusterConfig {
+    /// Settings for the connections to each node, and for commands: time limits, name, number of connections. A node's
+    /// connections are made when the first command needs them. [`Config::offline_timeout`] limits how long a command
+    /// waits for a shard without a reachable primary, [`Config::retries`] how often a command is sent again after lost
+    /// connections, and [`Config::reconnect`] sets the waits between attempts to connect to a node.
+    pub fn node(&mut self, config: Config) -> &mut Self {
+        self.node = config;
+        self
+    }
+
+    /// Which nodes answer commands that only read. Default [`ReadFrom::Primary`].
+    pub fn read_from(&mut self, strategy: ReadFrom) -> &mut Self {
+        self.read_from = strategy;
+        self
+    }
+
+    /// A function from the address that a node announces to the address to connect to. `None` from the function means:
+    /// use the rule of the URL (`rdma_port=`). It takes precedence over that rule, and is called before each attempt to
+    /// connect to a node.
+    ///
+    /// ```
+    /// use valkey_rdma_client::cluster::{ClusterConfig, MappedAddress, NodeAddress};
+    ///
+    /// let mut config = ClusterConfig::default();
+    /// config.address_map(|announced| {
+    ///     // The cluster talks over 10.1.*, and its RDMA adapters are on 10.2.*.
+    ///     let host = announced.host.strip_prefix("10.1.")?;
+    ///     Some(MappedAddress::At(NodeAddress::new(format!("10.2.{host}"), announced.port)))
+    /// });
+    /// ```
+    pub fn address_map(
+        &mut self,
+        map: impl Fn(&NodeAddress) -> Option<MappedAddress> + Send + Sync + 'static,
+    ) -> &mut Self {
+        self.address_map = Some(Arc::new(map));
+        self
+    }
+
+    /// How often the slot map is read again although nothing has failed. Default 60 s, randomised by a quarter; `None`:
+    /// only after failures and redirections. Shorter finds new replicas earlier; longer spares the cluster.
+    pub fn refresh_interval(&mut self, interval: impl Into<Option<Duration>>) -> &mut Self {
+        self.refresh_interval = interval.into();
+        self
+    }
+
+    /// The shortest time between two readings of the slot map. Default 250 ms, and doubled up to 4 times that for as long
+    /// as readings bring nothing new. Shorter finds a new primary earlier; longer spares a cluster with many clients.
+    pub fn min_refresh_interval(&mut self, interval: Duration) -> &mut Self {
+        self.min_refresh_interval = interval;
+        self
+    }
+
+    /// How often one command follows MOVED and ASK before it fails with
+    /// [`ClusterError::Redirected`](crate::ClusterError::Redirected). Default 16.
+    pub fn max_redirects(&mut self, times: u32) -> &mut Self {
+        self.max_redirects = times;
+        self
+    }
+}
+
+impl fmt::Debug for ClusterConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterConfig")
+            .field("node", &self.node)
+            .field("read_from", &self.read_from)
+            .field("address_map", &self.address_map.is_some())
+            .field("refresh_interval", &self.refresh_interval)
+            .field("min_refresh_interval", &self.min_refresh_interval)
+            .field("max_redirects", &self.max_redirects)
+            .finish()
+    }
+}

@@ -1,0 +1,160 @@
+//! [`Core`]: what all clones of a cluster client share.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::address::NodeAddress;
+use super::commands::{Access, Learned};
+use super::config::ClusterConfig;
+use super::counters::Counters;
+use super::discovery::ask;
+use super::node::{DialSettings, Node};
+use super::ports::PortRules;
+use super::refresh::{RefreshRequest, RefreshTask};
+use super::slot_map::SlotMap;
+use super::topology::Topology;
+use crate::client::Client;
+use crate::endpoint::{Endpoint, RdmaPort};
+use crate::error::{ClusterError, Error};
+
+/// A connection to try a command on.
+pub(super) struct Place {
+    pub(super) node: Arc<Node>,
+    pub(super) client: Client,
+    /// True if the command must follow ASKING.
+    pub(super) asking: bool,
+}
+
+pub(super) struct Core {
+    pub(super) config: ClusterConfig,
+    pub(super) topology: Arc<Topology>,
+    pub(super) counters: Arc<Counters>,
+    /// Of the seeds: login, database, protocol.
+    pub(super) template: Endpoint,
+    /// Descriptions that servers gave, by name; `None` if they know no such command either.
+    pub(super) learned: Mutex<HashMap<String, Option<Arc<Learned>>>>,
+    refresh: mpsc::Sender<RefreshRequest>,
+    closed: AtomicBool,
+}
+
+impl Core {
+    /// Asks the seeds for the map. Must run inside a runtime.
+    pub(super) async fn connect(seeds: Vec<Endpoint>, config: &ClusterConfig) -> Result<Self, Error> {
+        let template = check(&seeds)?;
+        let mut node_config = config.node.clone();
+        // Each node replaces its own connections.
+        node_config.reconnect = None;
+        node_config.read_replicas = config.read_from.uses_replicas();
+        let settings = Arc::new(DialSettings {
+            rules: PortRules { template: template.clone(), map: config.address_map.clone() },
+            config: node_config,
+            backoff: config.node.reconnect.unwrap_or_default(),
+        });
+        let seeds = seeds.into_iter().map(|seed| {
+            let address = NodeAddress::new(seed.host(), seed.port());
+            let mut endpoint = seed;
+            endpoint.set_rdma_port(RdmaPort::Same);
+            Arc::new(Node::new(address, settings.clone(), Some(endpoint)))
+        });
+        let seeds: Vec<_> = seeds.collect();
+        let topology = Arc::new(Topology::new(settings, seeds.clone()));
+        let counters = Arc::new(Counters::default());
+        let (limit, zones) = (template.timeout(), config.read_from.uses_zones());
+        topology.install(ask(&seeds, limit, zones).await?);
+        let (refresh, requests) = mpsc::channel(MOST_REQUESTS);
+        let task = RefreshTask {
+            topology: Arc::downgrade(&topology),
+            counters: counters.clone(),
+            requests,
+            period: config.refresh_interval,
+            shortest: config.min_refresh_interval,
+            limit,
+            zones,
+        };
+        tokio::spawn(task.run());
+        Ok(Self {
+            config: config.clone(),
+            topology,
+            counters,
+            template,
+            learned: Mutex::default(),
+            refresh,
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    /// Takes note of a failure after which a command is not tried again.
+    pub(super) fn note_failure(&self, place: &Place, error: &Error) {
+        if let Error::Lost(_) = error {
+            place.node.lost(&place.client);
+        }
+        if let Error::Lost(_) | Error::TimedOut(_) = error {
+            self.request_refresh();
+        }
+    }
+
+    /// Asks for a new map soon. Never waits.
+    pub(super) fn request_refresh(&self) {
+        // A full channel has requests enough.
+        let _full = self.refresh.try_send(None);
+    }
+
+    /// Asks for a new map, and waits until it was read, with or without success.
+    pub(super) async fn refreshed(&self) {
+        let (done, waits) = oneshot::channel();
+        if self.refresh.send(Some(done)).await.is_ok() {
+            // Never sent to: dropped after the reading.
+            drop(waits.await);
+        }
+    }
+
+    /// The node for a slot, and for what the command does.
+    pub(super) fn choose<'a>(&self, map: &'a SlotMap, slot: u16, access: Access) -> Option<&'a Arc<Node>> {
+        let shard = map.shard(slot)?;
+        Some(match access {
+            Access::Read => self.config.read_from.choose(&shard.primary, &shard.replicas, &shard.turn),
+            Access::Write | Access::Neither => &shard.primary,
+        })
+    }
+
+    /// Some primary, preferably one that is connected.
+    pub(super) fn choose_any<'a>(&self, map: &'a SlotMap) -> Option<&'a Arc<Node>> {
+        let shards = map.shards();
+        let first = fastrand::usize(..shards.len().max(1));
+        let in_turn = (0..shards.len()).map(|step| &shards[(first + step) % shards.len()].primary);
+        in_turn.clone().find(|node| node.live().is_some()).or_else(|| {
+            // One that did not fail the last time.
+            in_turn.clone().find(|node| node.last_error().is_none()).or_else(|| in_turn.clone().next())
+        })
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Refuses new connections.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Checks the endpoints to start from. Returns the one whose settings all nodes get.
+fn check(seeds: &[Endpoint]) -> Result<Endpoint, Error> {
+    let first = seeds.first().ok_or(ClusterError::NoSeeds)?;
+    for seed in seeds {
+        seed.check()?;
+        let mut same = seed.clone();
+        same.set_address(first.host(), first.port());
+        if same != *first {
+            let (first, other) = (first.to_string(), seed.to_string());
+            return Err(ClusterError::MixedSeeds { first, other }.into());
+        }
+    }
+    Ok(first.clone())
+}
+
+/// More requests for a map than this are the same request.
+const MOST_REQUESTS: usize = 64;

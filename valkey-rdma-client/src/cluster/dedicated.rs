@@ -1,0 +1,142 @@
+//! Large values and blocking commands: on dedicated connections to the node of their key.
+
+use valkey_rdma_resp::Value;
+
+use super::client::ClusterClient;
+use super::commands::{Access, find};
+use super::route::{Routed, route};
+use super::tries::{Target, Tries};
+use crate::error::{ClusterError, Error};
+use crate::multiplexer::Deadline;
+use crate::resp::Command;
+use crate::streaming::{ValueReader, ValueWriter};
+
+impl ClusterClient {
+    /// Sends a blocking command on a dedicated connection to the node of its keys, as
+    /// [`Client::blocking_command`](crate::Client::blocking_command) does. If the slot moves while it blocks, the server
+    /// ends it with MOVED, and it is sent to the new node.
+    ///
+    /// ```no_run
+    /// # async fn example(cluster: valkey_rdma_client::ClusterClient) -> Result<(), valkey_rdma_client::Error> {
+    /// let job: Option<(String, String)> = cluster.blocking_command(["BLPOP", "jobs", "0"]).await?.try_into()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Same errors as [`Client::blocking_command`](crate::Client::blocking_command), and [`Error::Cluster`] if its keys are
+    /// in different slots, or it has none: WAIT only makes sense on the connection that wrote.
+    ///
+    /// # Cancel safety
+    /// Same as [`Client::blocking_command`](crate::Client::blocking_command).
+    pub async fn blocking_command(
+        &self,
+        args: impl IntoIterator<Item = impl AsRef<[u8]>>,
+    ) -> Result<Value, Error> {
+        self.block(Command::from_args(args)).await
+    }
+
+    pub(crate) async fn block(&self, command: Command) -> Result<Value, Error> {
+        let (target, repeatable) = self.target(&command)?;
+        let mut tries = Tries::new(&self.core, target, None, command.name());
+        loop {
+            let place = tries.next().await?;
+            match place.client.block(command.clone()).await {
+                Ok(value) => return Ok(value),
+                Err(error) => tries.failed(&place, error, repeatable).await?,
+            }
+        }
+    }
+
+    /// Reads a value into the caller's memory, as [`Client::get_into`](crate::Client::get_into) does.
+    ///
+    /// # Errors
+    /// Same errors as [`Client::get_into`](crate::Client::get_into), and [`Error::Cluster`].
+    ///
+    /// # Cancel safety
+    /// Same as [`Client::get_into`](crate::Client::get_into).
+    pub async fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
+        match self.stream_reply(Command::new("GET").arg(key)).await? {
+            Some(reader) => reader.read_into(buffer).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Sends a command whose reply is one string to the node of its key, and returns a reader for the string, as
+    /// [`Client::stream_reply`](crate::Client::stream_reply) does.
+    ///
+    /// # Errors
+    /// Same errors as [`Client::stream_reply`](crate::Client::stream_reply), and [`Error::Cluster`].
+    ///
+    /// # Cancel safety
+    /// Same as [`Client::stream_reply`](crate::Client::stream_reply).
+    pub async fn stream_reply(&self, command: Command) -> Result<Option<ValueReader>, Error> {
+        let (target, repeatable) = self.target(&command)?;
+        let deadline = self.limit(&command).and_then(Deadline::after);
+        let mut tries = Tries::new(&self.core, target, deadline, command.name());
+        loop {
+            let place = tries.next().await?;
+            let before = place.asking.then(|| Command::new("ASKING"));
+            match place.client.stream_reply_after(before, command.clone()).await {
+                Ok(reader) => return Ok(reader),
+                Err(error) => tries.failed(&place, error, repeatable).await?,
+            }
+        }
+    }
+
+    /// Sends a command whose last argument of `len` bytes is written piece by piece to the node of its key, as
+    /// [`Client::stream_argument`](crate::Client::stream_argument) does.
+    ///
+    /// The node is asked first whether it serves the key, because the bytes are sent only once: if the slot moves during
+    /// the transfer, [`ValueWriter::finish`] fails with the server's MOVED, and the command has not run.
+    ///
+    /// # Errors
+    /// Same errors as [`Client::stream_argument`](crate::Client::stream_argument), and [`Error::Cluster`].
+    ///
+    /// # Cancel safety
+    /// Same as [`Client::stream_argument`](crate::Client::stream_argument).
+    pub async fn stream_argument(&self, command: Command, len: usize) -> Result<ValueWriter, Error> {
+        let (target, repeatable) = self.target(&command)?;
+        let Target::Slot(slot, _) = target else {
+            let reason = "it has no key before the argument to be streamed";
+            return Err(ClusterError::NoRoute { command: command.name(), reason }.into());
+        };
+        let key = command.words().nth(1).unwrap_or_default();
+        let probe = Command::new("EXISTS").arg(key).idempotent();
+        let deadline = self.limit(&command).and_then(Deadline::after);
+        let mut tries = Tries::new(&self.core, Target::Slot(slot, Access::Write), deadline, command.name());
+        loop {
+            let place = tries.next().await?;
+            let asked = match place.asking {
+                true => place.client.attempt_asking(&probe, deadline).await,
+                false => place.client.attempt(probe.clone(), deadline).await.map_err(|failed| failed.error),
+            };
+            let before = place.asking.then(|| Command::new("ASKING"));
+            let outcome = match asked {
+                Ok(_) => place.client.stream_argument_after(before, command.clone(), len).await,
+                Err(error) => Err(error),
+            };
+            match outcome {
+                Ok(writer) => return Ok(writer),
+                Err(error) => tries.failed(&place, error, repeatable).await?,
+            }
+        }
+    }
+
+    /// The slot of a command's keys, and whether it may run twice. The primary, because a dedicated connection reads what
+    /// was written before.
+    fn target(&self, command: &Command) -> Result<(Target, bool), Error> {
+        if let Some(refusal) = command.refusal_outside_pipeline() {
+            return Err(refusal.into());
+        }
+        let no_route = |reason| Error::from(ClusterError::NoRoute { command: command.name(), reason });
+        let description = find(command).ok_or_else(|| no_route("its keys are unknown"))?;
+        match route(command, description)? {
+            Routed::Slot(slot) => {
+                let repeatable = description.access == Access::Read || command.is_idempotent();
+                Ok((Target::Slot(slot, Access::Write), repeatable))
+            }
+            _ => Err(no_route("it needs keys of one slot")),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Asks nodes for the slot map, and chooses among their answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout, timeout_at};
+use tracing::debug;
+use valkey_rdma_resp::{ServerErrorKind, Value};
+
+use super::address::NodeAddress;
+use super::node::Node;
+use super::slots_reply::View;
+use crate::error::{ClusterError, Error, TimedOut};
+use crate::resp::Command;
+
+/// How many nodes are asked at once. Several, because one may have missed the last change.
+const ASKED_AT_ONCE: usize = 3;
+/// How long the others may take once one has answered.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// What a node says of its cluster.
+#[derive(Clone, Debug)]
+pub(super) struct Report {
+    pub(super) view: View,
+    /// The highest configuration epoch that the node has heard of: it grows with every failover and every slot moved.
+    epoch: i64,
+    /// The availability zones of nodes, by their id; asked for only if they matter.
+    pub(super) zones: Vec<(String, Arc<str>)>,
+}
+
+/// Asks nodes, some at a time and in this order, until one knows the cluster. Of several answers, the one with the most
+/// slots and then the latest epoch counts.
+pub(super) async fn ask(nodes: &[Arc<Node>], limit: Duration, zones: bool) -> Result<Report, Error> {
+    let mut last = None;
+    for asked in nodes.chunks(ASKED_AT_ONCE) {
+        let mut answers = JoinSet::new();
+        for node in asked {
+            let node = node.clone();
+            answers.spawn(async move {
+                let answer = timeout(limit, ask_one(&node, zones)).await;
+                answer.unwrap_or_else(|_| {
+                    Err(TimedOut { peer: node.name().clone(), limit, may_have_run: false }.into())
+                })
+            });
+        }
+        let mut best: Option<Report> = None;
+        let mut until = None;
+        loop {
+            let next = match until {
+                None => answers.join_next().await,
+                // The rest is dropped.
+                Some(until) => timeout_at(until, answers.join_next()).await.unwrap_or(None),
+            };
+            match next {
+                None => break,
+                Some(Ok(Ok(report))) => {
+                    until.get_or_insert_with(|| Instant::now() + GRACE);
+                    if best.as_ref().is_none_or(|best| report.rank() > best.rank()) {
+                        best = Some(report);
+                    }
+                }
+                Some(Ok(Err(error))) => {
+                    debug!(%error, "a node did not describe the cluster");
+                    last = Some(worse(last, error));
+                }
+                // The runtime shuts down.
+                Some(Err(_)) => break,
+            }
+        }
+        if let Some(best) = best {
+            return Ok(best);
+        }
+    }
+    Err(match last {
+        None => ClusterError::NoSeeds.into(),
+        Some(only) if nodes.len() == 1 => only,
+        // What the server says is worth more than that others are down.
+        Some(answered @ Error::Cluster(_)) => answered,
+        Some(last) => ClusterError::Unreachable { tried: nodes.len(), last: Box::new(last) }.into(),
+    })
+}
+
+impl Report {
+    fn rank(&self) -> (usize, i64) {
+        (self.view.covered(), self.epoch)
+    }
+}
+
+/// The error to report of two: one that shows a wrong kind of server, else the later one.
+fn worse(first: Option<Error>, second: Error) -> Error {
+    match first {
+        Some(first @ Error::Cluster(_)) => first,
+        _ => second,
+    }
+}
+
+async fn ask_one(node: &Arc<Node>, zones: bool) -> Result<Report, Error> {
+    let client = node.connected().await?;
+    let mut pipeline = client.pipeline().command(["CLUSTER", "SLOTS"]).command(["CLUSTER", "INFO"]);
+    if zones {
+        pipeline.push(Command::from_args(["CLUSTER", "SHARDS"]));
+    }
+    let replies = pipeline.send().await.inspect_err(|_| node.lost(&client))?;
+    let mut replies = replies.into_iter();
+    let slots = match replies.next() {
+        Some(Ok(slots)) => slots,
+        Some(Err(error)) => {
+            let disabled = error.message.contains("cluster support disabled");
+            if disabled || error.message.starts_with("unknown command") {
+                return Err(ClusterError::NotACluster { peer: node.name().clone(), error }.into());
+            }
+            // Not ready: LOADING and the like.
+            node.set_usable(error.kind() != ServerErrorKind::Loading);
+            return Err(error.into());
+        }
+        None => Value::Nil,
+    };
+    let answering = NodeAddress::new(&*node.address().host, node.address().port);
+    let view = View::read(&slots, &answering);
+    let view = view.map_err(|reason| ClusterError::BadMap { peer: node.name().clone(), reason })?;
+    let info = replies.next().and_then(Result::ok);
+    let epoch = info.as_ref().and_then(Value::as_str).and_then(current_epoch).unwrap_or(0);
+    let shards = replies.next().and_then(Result::ok);
+    Ok(Report { view, epoch, zones: shards.as_ref().map(read_zones).unwrap_or_default() })
+}
+
+fn current_epoch(info: &str) -> Option<i64> {
+    info.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:")?.trim().parse().ok())
+}
+
+/// The availability zones in a reply to CLUSTER SHARDS, by node id.
+fn read_zones(shards: &Value) -> Vec<(String, Arc<str>)> {
+    let nodes = shards.as_slice().into_iter().flatten().filter_map(|shard| field(shard, "nodes")?.as_slice());
+    let zone = |node: &Value| {
+        let zone = field(node, "availability-zone")?.as_str().filter(|zone| !zone.is_empty())?;
+        Some((field(node, "id")?.as_str()?.to_owned(), zone.into()))
+    };
+    nodes.flatten().filter_map(zone).collect()
+}
+
+/// A field of a map, or of an array of names and values.
+fn field<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
+    match map {
+        Value::Map(pairs) => pairs.iter().find(|(key, _)| key.as_str() == Some(name)).map(|(_, value)| value),
+        other => {
+            let pairs = other.as_slice()?.chunks_exact(2);
+            pairs.into_iter().find(|pair| pair[0].as_str() == Some(name)).map(|pair| &pair[1])
+        }
+    }
+}

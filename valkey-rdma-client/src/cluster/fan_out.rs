@@ -1,0 +1,87 @@
+//! One command to several nodes at once.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use valkey_rdma_resp::Value;
+
+use super::aggregate::join;
+use super::client::ClusterClient;
+use super::commands::{Response, find};
+use super::node::Node;
+use super::route::{Route, slot_of};
+use super::tries::Target;
+use crate::error::{ClusterError, Error};
+use crate::multiplexer::Deadline;
+use crate::resp::Command;
+
+impl ClusterClient {
+    /// Sends a command to the nodes that `route` names, whatever its keys say. Replies of several nodes are joined as for
+    /// commands [without keys](crate::cluster#commands-without-keys).
+    ///
+    /// ```no_run
+    /// # async fn example(cluster: valkey_rdma_client::ClusterClient) -> Result<(), valkey_rdma_client::Error> {
+    /// use valkey_rdma_client::Command;
+    /// use valkey_rdma_client::cluster::{NodeAddress, Route};
+    ///
+    /// let node = Route::Node(NodeAddress::new("10.0.0.1", 6379));
+    /// cluster.execute_on(node, Command::new("BGSAVE")).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Same errors as [`command`](Self::command); [`ClusterError::UnknownNode`] if the cluster has no such node.
+    ///
+    /// # Cancel safety
+    /// Same as [`command`](Self::command).
+    pub async fn execute_on(&self, route: Route, command: Command) -> Result<Value, Error> {
+        if let Some(refusal) = command.shared_refusal() {
+            return Err(refusal.into());
+        }
+        let description = find(&command);
+        let response = description.map_or(Response::Default, |description| description.response);
+        let deadline = self.limit(&command).and_then(Deadline::after);
+        let access = super::commands::Access::Write;
+        let target = match route {
+            Route::Key(key) => Target::Slot(slot_of(&key), access),
+            Route::Slot(slot) => Target::Slot(slot, access),
+            Route::Any => Target::Any,
+            Route::Node(address) => match self.core.topology.find(&address) {
+                Some(node) => Target::Node(node),
+                None => return Err(ClusterError::UnknownNode { address: address.to_string() }.into()),
+            },
+            Route::AllPrimaries => {
+                let nodes =
+                    self.core.topology.map().shards().iter().map(|shard| shard.primary.clone()).collect();
+                return self.fan_out(command, nodes, response).await;
+            }
+            Route::AllNodes => {
+                let nodes = self.core.topology.map().nodes().into_iter().cloned().collect();
+                return self.fan_out(command, nodes, response).await;
+            }
+        };
+        self.with_tries(Box::new(command), target, deadline, None).await
+    }
+
+    /// Sends a command to nodes at once, and joins the replies. Each node has the command's time limit to itself.
+    pub(super) async fn fan_out(
+        &self,
+        command: Command,
+        nodes: Vec<Arc<Node>>,
+        response: Response,
+    ) -> Result<Value, Error> {
+        if nodes.is_empty() {
+            return Err(ClusterError::Uncovered { slot: 0 }.into());
+        }
+        let deadline = self.limit(&command).and_then(Deadline::after);
+        let sent = nodes.into_iter().map(|node| {
+            let command = Box::new(command.clone());
+            async move {
+                let name = node.name().to_string();
+                (name, self.with_tries(command, Target::Node(node), deadline, None).await)
+            }
+        });
+        join(join_all(sent).await, response)
+    }
+}

@@ -1,0 +1,222 @@
+//! [`Node`]: a node of the cluster and the connection to it, which is made when a command needs it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, warn};
+
+use super::address::NodeAddress;
+use super::ports::PortRules;
+use crate::client::Client;
+use crate::config::{Backoff, Config};
+use crate::connection::Connector;
+use crate::endpoint::Endpoint;
+use crate::error::{Error, LostCause, LostConnection};
+use crate::sync::lock;
+
+/// How to connect to nodes.
+pub(super) struct DialSettings {
+    pub(super) rules: PortRules,
+    /// Without reconnects: a lost connection is replaced by its node.
+    pub(super) config: Config,
+    pub(super) backoff: Backoff,
+}
+
+/// A node. It connects on demand, in a task of its own, so that no command of another node waits for it.
+pub(super) struct Node {
+    address: NodeAddress,
+    /// The address as text, for errors.
+    name: Arc<str>,
+    settings: Arc<DialSettings>,
+    /// The endpoint, where it does not follow from the rules: that of a seed.
+    endpoint: Option<Endpoint>,
+    live: ArcSwapOption<Client>,
+    dial: Mutex<Dial>,
+    /// Changes with every end of an attempt to connect.
+    outcome: watch::Sender<Outcome>,
+    /// False while the node cannot answer reads: unreachable, loading, or without its primary.
+    usable: AtomicBool,
+    facts: Mutex<Facts>,
+}
+
+/// What the cluster says of a node.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Facts {
+    pub(super) id: Option<String>,
+    pub(super) zone: Option<Arc<str>>,
+    /// True if the cluster announced port 0, and the port is that of the node that said so.
+    pub(super) port_assumed: bool,
+}
+
+#[derive(Default)]
+struct Dial {
+    in_progress: bool,
+    /// Attempts that failed since the last success.
+    failures: u32,
+    /// No attempt begins before.
+    not_before: Option<Instant>,
+    closed: bool,
+}
+
+/// The end of an attempt to connect.
+#[derive(Clone, Default)]
+struct Outcome {
+    attempts: u64,
+    /// Why the last one failed.
+    error: Option<Error>,
+}
+
+impl Node {
+    pub(super) fn new(address: NodeAddress, settings: Arc<DialSettings>, endpoint: Option<Endpoint>) -> Self {
+        Self {
+            name: address.to_string().into(),
+            address,
+            settings,
+            endpoint,
+            live: ArcSwapOption::empty(),
+            dial: Mutex::default(),
+            outcome: watch::Sender::new(Outcome::default()),
+            usable: AtomicBool::new(true),
+            facts: Mutex::default(),
+        }
+    }
+
+    pub(super) fn address(&self) -> &NodeAddress {
+        &self.address
+    }
+
+    /// The address as text.
+    pub(super) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// The connection, if there is one. It may be lost already.
+    pub(super) fn live(&self) -> Option<Client> {
+        self.live.load().as_deref().cloned()
+    }
+
+    /// Connects unless connected, and waits for the attempt to end.
+    ///
+    /// Cancel safe: the attempt goes on.
+    pub(super) async fn connected(self: &Arc<Self>) -> Result<Client, Error> {
+        let mut outcome = self.outcome.subscribe();
+        // Looked at after subscribing: an attempt that ends in between is seen.
+        if let Some(client) = self.live() {
+            return Ok(client);
+        }
+        self.start_dial()?;
+        // The sender lives as long as the node.
+        drop(outcome.changed().await);
+        match self.live() {
+            Some(client) => Ok(client),
+            None => Err(self.last_error().unwrap_or_else(|| self.closed())),
+        }
+    }
+
+    /// Forgets a connection that was lost. A newer one stays.
+    pub(super) fn lost(&self, client: &Client) {
+        let _dial = lock(&self.dial);
+        if self.live().is_some_and(|live| live.is_same(client)) {
+            self.live.store(None);
+        }
+    }
+
+    /// Refuses connections from now on. Returns the last one.
+    pub(super) fn close(&self) -> Option<Client> {
+        lock(&self.dial).closed = true;
+        self.live.swap(None).map(|client| (*client).clone())
+    }
+
+    /// Drops the connection. Commands in flight on it still get their replies.
+    pub(super) fn disconnect(&self) {
+        let _dial = lock(&self.dial);
+        self.live.store(None);
+    }
+
+    pub(super) fn is_usable(&self) -> bool {
+        self.usable.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether reads may go to it. A new connection makes it usable again.
+    pub(super) fn set_usable(&self, usable: bool) {
+        self.usable.store(usable, Ordering::Relaxed);
+    }
+
+    pub(super) fn zone(&self) -> Option<Arc<str>> {
+        lock(&self.facts).zone.clone()
+    }
+
+    pub(super) fn facts(&self) -> Facts {
+        lock(&self.facts).clone()
+    }
+
+    pub(super) fn set_facts(&self, facts: Facts) {
+        *lock(&self.facts) = facts;
+    }
+
+    /// Why the last attempt to connect failed, unless a later one succeeded.
+    pub(super) fn last_error(&self) -> Option<Error> {
+        self.outcome.borrow().error.clone()
+    }
+
+    fn closed(&self) -> Error {
+        let cause = Arc::new(LostCause::Closed);
+        LostConnection { peer: self.name.clone(), cause, may_have_run: false }.into()
+    }
+
+    /// Starts a task that connects, unless there is one.
+    fn start_dial(self: &Arc<Self>) -> Result<(), Error> {
+        let mut dial = lock(&self.dial);
+        if dial.closed {
+            return Err(self.closed());
+        }
+        if !dial.in_progress && self.live.load().is_none() {
+            dial.in_progress = true;
+            let not_before = dial.not_before;
+            tokio::spawn(self.clone().dial(not_before));
+        }
+        Ok(())
+    }
+
+    async fn dial(self: Arc<Self>, not_before: Option<Instant>) {
+        if let Some(moment) = not_before {
+            sleep_until(moment).await;
+        }
+        let connected = self.connect().await;
+        let mut dial = lock(&self.dial);
+        let error = match connected {
+            Ok(client) if !dial.closed => {
+                debug!(node = %self.name, info = %client.info(), "connected to a node");
+                (dial.failures, dial.not_before) = (0, None);
+                self.usable.store(true, Ordering::Relaxed);
+                self.live.store(Some(Arc::new(client)));
+                None
+            }
+            Ok(_) => Some(self.closed()),
+            Err(error) => {
+                warn!(node = %self.name, %error, "no connection to a node");
+                dial.not_before = Instant::now().checked_add(self.settings.backoff.wait(dial.failures));
+                dial.failures = dial.failures.saturating_add(1);
+                self.usable.store(false, Ordering::Relaxed);
+                Some(error)
+            }
+        };
+        dial.in_progress = false;
+        drop(dial);
+        self.outcome.send_modify(|outcome| {
+            outcome.attempts += 1;
+            outcome.error = error;
+        });
+    }
+
+    async fn connect(&self) -> Result<Client, Error> {
+        let endpoint = match &self.endpoint {
+            Some(endpoint) => endpoint.clone(),
+            None => self.settings.rules.endpoint(&self.address).await?,
+        };
+        Client::start(Connector::new(endpoint, self.settings.config.clone()), None).await
+    }
+}

@@ -1,0 +1,86 @@
+//! The task that reads the slot map again: one reading at a time, with a shortest interval between them.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::warn;
+
+use super::counters::Counters;
+use super::discovery::ask;
+use super::topology::Topology;
+
+/// A request to read the map. The sender, if any, is dropped after the reading.
+pub(super) type RefreshRequest = Option<oneshot::Sender<()>>;
+
+/// The wait between readings that bring nothing new grows up to this many times the shortest.
+const LONGEST_WAIT: u32 = 4;
+
+/// What the task needs. It ends when the last client is dropped, with the sender of `requests`.
+pub(super) struct RefreshTask {
+    pub(super) topology: Weak<Topology>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) requests: mpsc::Receiver<RefreshRequest>,
+    pub(super) period: Option<Duration>,
+    pub(super) shortest: Duration,
+    /// How long a node may take to answer.
+    pub(super) limit: Duration,
+    pub(super) zones: bool,
+}
+
+impl RefreshTask {
+    pub(super) async fn run(mut self) {
+        let mut wait = self.shortest;
+        let mut last = Instant::now();
+        let mut quiet = 0;
+        loop {
+            let request = tokio::select! {
+                request = self.requests.recv() => match request {
+                    Some(request) => request,
+                    None => return,
+                },
+                () = sleep(jittered(self.period.unwrap_or(FOREVER))), if self.period.is_some() => None,
+            };
+            // Requests that come meanwhile are answered by the same reading.
+            let mut waiting: Vec<_> = request.into_iter().collect();
+            let begin = sleep_until(last + jittered(wait));
+            tokio::pin!(begin);
+            loop {
+                tokio::select! {
+                    () = &mut begin => break,
+                    request = self.requests.recv() => match request {
+                        Some(request) => waiting.extend(request),
+                        None => return,
+                    },
+                }
+            }
+            let Some(topology) = self.topology.upgrade() else { return };
+            let sources = topology.sources();
+            drop(topology);
+            self.counters.refreshes.add();
+            let report = ask(&sources, self.limit, self.zones).await;
+            last = Instant::now();
+            let Some(topology) = self.topology.upgrade() else { return };
+            let is_new = match report {
+                Ok(report) => topology.install(report),
+                Err(error) => {
+                    self.counters.failed_refreshes.add();
+                    warn!(%error, "the slot map cannot be read");
+                    false
+                }
+            };
+            quiet = if is_new { 0 } else { quiet + 1_u32 };
+            wait = self.shortest.saturating_mul(1 << quiet.saturating_sub(1).min(LONGEST_WAIT.ilog2()));
+            drop(waiting);
+        }
+    }
+}
+
+/// Between three quarters and five quarters of it: clients that saw the same failure do not ask at the same moments.
+fn jittered(wait: Duration) -> Duration {
+    wait.mul_f64(0.75 + fastrand::f64() / 2.0)
+}
+
+/// Stands for no period.
+const FOREVER: Duration = Duration::from_secs(24 * 3600);

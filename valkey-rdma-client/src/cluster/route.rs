@@ -1,0 +1,132 @@
+//! From a command to the nodes it concerns: [`route`], and [`Route`] where the caller says it.
+
+use bytes::Bytes;
+use redis_protocol::redis_keyslot;
+
+use super::address::NodeAddress;
+use super::commands::{Access, Description, Request, Response, for_each_key};
+use crate::error::ClusterError;
+use crate::resp::Command;
+
+/// The nodes that a command is sent to, if its keys do not say it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Route {
+    /// The primary of the slot of this key.
+    Key(Bytes),
+    /// The primary of this slot, 0 to 16383.
+    Slot(u16),
+    /// The node with this announced address.
+    Node(NodeAddress),
+    /// Some primary.
+    Any,
+    /// All primaries.
+    AllPrimaries,
+    /// All nodes.
+    AllNodes,
+}
+
+/// The slot of a key.
+pub(super) fn slot_of(key: &[u8]) -> u16 {
+    redis_keyslot(key)
+}
+
+/// Where a command goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Routed {
+    /// All its keys are in this slot.
+    Slot(u16),
+    /// Its keys are in several slots, and it can be split.
+    Split,
+    /// It has no keys: some primary.
+    Any,
+    AllPrimaries(Response),
+    AllNodes(Response),
+}
+
+/// Finds the slot of the keys, or the nodes that a command without keys concerns.
+pub(super) fn route(command: &Command, description: &Description<'_>) -> Result<Routed, ClusterError> {
+    let mut first = None;
+    let mut other = None;
+    for_each_key(command, description.keys, &mut |_, key| {
+        let slot = slot_of(key);
+        match first {
+            None => first = Some(slot),
+            Some(first) if first != slot => other = Some(slot),
+            Some(_) => {}
+        }
+        other.is_none()
+    });
+    match (first, other, description.request) {
+        (Some(slot), None, _) => Ok(Routed::Slot(slot)),
+        (Some(_), Some(_), Request::MultiShard) => Ok(Routed::Split),
+        (Some(first), Some(second), _) => {
+            Err(ClusterError::CrossSlot { command: command.name(), first, second })
+        }
+        (None, _, Request::AllShards) => Ok(Routed::AllPrimaries(description.response)),
+        (None, _, Request::AllNodes) => Ok(Routed::AllNodes(description.response)),
+        (None, _, Request::Special) => Err(no_route(command, SCANS)),
+        (None, ..) if concerns_one_node(command, description) => Err(no_route(command, NAME_THE_NODE)),
+        (None, ..) => Ok(Routed::Any),
+    }
+}
+
+fn no_route(command: &Command, reason: &'static str) -> ClusterError {
+    ClusterError::NoRoute { command: command.name(), reason }
+}
+
+/// True for commands that change one node: a random one would be wrong.
+fn concerns_one_node(command: &Command, description: &Description<'_>) -> bool {
+    if description.access == Access::Read {
+        return false;
+    }
+    let mut words = command.words().map(<[u8]>::to_ascii_uppercase);
+    let (name, sub) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    match &name[..] {
+        b"SHUTDOWN" | b"REPLICAOF" | b"SLAVEOF" | b"FAILOVER" | b"BGSAVE" | b"SAVE" | b"BGREWRITEAOF"
+        | b"DEBUG" | b"MODULE" | b"SWAPDB" => true,
+        b"CLUSTER" => !READ_BY_ANY.contains(&&sub[..]),
+        _ => false,
+    }
+}
+
+/// Subcommands of CLUSTER whose reply is the same on every node.
+const READ_BY_ANY: [&[u8]; 7] =
+    [b"INFO", b"KEYSLOT", b"NODES", b"SHARDS", b"SLOTS", b"HELP", b"COUNT-FAILURE-REPORTS"];
+
+const SCANS: &str = "its cursor holds on one node only; use ClusterClient::scan";
+const NAME_THE_NODE: &str = "it concerns one node; name it with ClusterClient::execute_on";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::commands::find;
+
+    fn routed(line: &str) -> Result<Routed, ClusterError> {
+        let command = Command::from_args(line.split(' '));
+        route(&command, find(&command).expect("known"))
+    }
+
+    #[test]
+    fn keys_decide_and_hash_tags_keep_them_together() {
+        assert_eq!(routed("GET 123456789").expect("a slot"), Routed::Slot(12739));
+        assert_eq!(routed("SUNION {a}1 {a}2").expect("a slot"), routed("GET a").expect("a slot"));
+        assert_eq!(routed("MGET a b").expect("several"), Routed::Split);
+        assert_eq!(routed("MGET a a").expect("one"), routed("GET a").expect("one"));
+        let error = routed("SUNION a b").expect_err("two slots");
+        assert!(matches!(error, ClusterError::CrossSlot { first: 15495, second: 3300, .. }), "{error:?}");
+        assert!(error.to_string().contains("hash tag"), "{error}");
+    }
+
+    #[test]
+    fn commands_without_keys_go_where_their_description_says() {
+        assert_eq!(routed("DBSIZE").expect("all"), Routed::AllPrimaries(Response::Sum));
+        assert_eq!(routed("CONFIG SET a b").expect("all"), Routed::AllNodes(Response::AllSucceeded));
+        assert_eq!(routed("TIME").expect("any"), Routed::Any);
+        assert_eq!(routed("EVAL x 0").expect("any"), Routed::Any);
+        assert_eq!(routed("CLUSTER SHARDS").expect("any"), Routed::Any);
+        for one in ["SHUTDOWN", "CLUSTER FAILOVER", "DEBUG SLEEP 1", "SCAN 0"] {
+            assert!(matches!(routed(one), Err(ClusterError::NoRoute { .. })), "{one}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! [`SlotMap`]: from a slot to its nodes. It never changes: a new one replaces it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use super::address::NodeAddress;
+use super::node::Node;
+use super::slots_reply::{SLOTS, SlotRange};
+
+/// No shard serves the slot.
+const NONE: u16 = u16::MAX;
+
+/// The shards, and the shard of each slot.
+pub(super) struct SlotMap {
+    owners: Box<[u16; SLOTS]>,
+    shards: Vec<Arc<Shard>>,
+}
+
+/// A primary and its replicas.
+pub(super) struct Shard {
+    pub(super) primary: Arc<Node>,
+    pub(super) replicas: Vec<Arc<Node>>,
+    /// Counts reads, for strategies that take the nodes in turn.
+    pub(super) turn: AtomicUsize,
+}
+
+impl Shard {
+    pub(super) fn new(primary: Arc<Node>, replicas: Vec<Arc<Node>>) -> Self {
+        // Clients that start at the same moment do not all begin with the same replica.
+        Self { primary, replicas, turn: AtomicUsize::new(fastrand::usize(..)) }
+    }
+
+    /// The primary first.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        std::iter::once(&self.primary).chain(&self.replicas)
+    }
+}
+
+impl SlotMap {
+    pub(super) fn empty() -> Self {
+        Self { owners: Box::new([NONE; SLOTS]), shards: Vec::new() }
+    }
+
+    /// The ranges name shards by their index.
+    pub(super) fn new(shards: Vec<Arc<Shard>>, ranges: &[SlotRange]) -> Self {
+        let mut map = Self { owners: Box::new([NONE; SLOTS]), shards };
+        for range in ranges {
+            let shard = u16::try_from(range.shard).unwrap_or(NONE);
+            map.owners[usize::from(range.first)..=usize::from(range.last)].fill(shard);
+        }
+        map
+    }
+
+    /// The shard that serves a slot.
+    pub(super) fn shard(&self, slot: u16) -> Option<&Arc<Shard>> {
+        self.shards.get(usize::from(*self.owners.get(usize::from(slot))?))
+    }
+
+    pub(super) fn shards(&self) -> &[Arc<Shard>] {
+        &self.shards
+    }
+
+    /// The same map, but `node` serves this slot now. If it was a replica of the slot's shard, it has become its primary,
+    /// and serves the other slots of the shard too.
+    pub(super) fn moved(&self, slot: u16, node: &Arc<Node>) -> Self {
+        let mut shards = self.shards.clone();
+        if let Some(shard) = self.shard(slot)
+            && shard.replicas.iter().any(|replica| Arc::ptr_eq(replica, node))
+            && let Some(entry) = shards.iter_mut().find(|known| Arc::ptr_eq(known, shard))
+        {
+            let others = shard.nodes().filter(|other| !Arc::ptr_eq(other, node)).cloned();
+            *entry = Arc::new(Shard::new(node.clone(), others.collect()));
+            return Self { owners: self.owners.clone(), shards };
+        }
+        let known = shards.iter().position(|shard| Arc::ptr_eq(&shard.primary, node));
+        let shard = known.unwrap_or_else(|| {
+            shards.push(Arc::new(Shard::new(node.clone(), Vec::new())));
+            shards.len() - 1
+        });
+        let mut owners = self.owners.clone();
+        if let Some(owner) = owners.get_mut(usize::from(slot)) {
+            *owner = u16::try_from(shard).unwrap_or(NONE);
+        }
+        Self { owners, shards }
+    }
+
+    /// True if this node is the primary of the slot.
+    pub(super) fn is_primary_of(&self, slot: u16, node: &Arc<Node>) -> bool {
+        self.shard(slot).is_some_and(|shard| Arc::ptr_eq(&shard.primary, node))
+    }
+
+    /// All nodes, each once.
+    pub(super) fn nodes(&self) -> Vec<&Arc<Node>> {
+        let all = self.shards.iter().flat_map(|shard| shard.nodes());
+        let mut seen = HashMap::new();
+        all.filter(|node| seen.insert(node.address(), ()).is_none()).collect()
+    }
+
+    /// How many slots each shard serves, in the order of the shards.
+    pub(super) fn slot_counts(&self) -> Vec<usize> {
+        let mut counts = vec![0; self.shards.len()];
+        for owner in self.owners.iter() {
+            if let Some(count) = counts.get_mut(usize::from(*owner)) {
+                *count += 1;
+            }
+        }
+        counts
+    }
+
+    /// The slots of a node that is their primary.
+    pub(super) fn slots_of(&self, address: &NodeAddress) -> impl Iterator<Item = u16> {
+        let is_its =
+            move |slot: &u16| self.shard(*slot).is_some_and(|shard| shard.primary.address() == address);
+        (0..SLOTS as u16).filter(is_its)
+    }
+
+    /// True if a node serves every slot.
+    pub(super) fn is_complete(&self) -> bool {
+        !self.owners.contains(&NONE)
+    }
+}

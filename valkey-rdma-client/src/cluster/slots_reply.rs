@@ -1,0 +1,185 @@
+//! [`View`]: what one node says of the slots, read from its reply to CLUSTER SLOTS.
+
+use valkey_rdma_resp::Value;
+
+use super::address::NodeAddress;
+
+/// Number of slots in a cluster.
+pub(super) const SLOTS: usize = 16_384;
+
+/// The slots and their nodes, as one node knows them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct View {
+    /// In the order of the slots.
+    pub(super) ranges: Vec<SlotRange>,
+    /// The nodes of a shard, its primary first.
+    pub(super) shards: Vec<Vec<ViewNode>>,
+}
+
+/// Slots from first to last, and the index of their shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SlotRange {
+    pub(super) first: u16,
+    pub(super) last: u16,
+    pub(super) shard: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ViewNode {
+    pub(super) address: NodeAddress,
+    pub(super) id: Option<String>,
+    /// True if the port was announced as 0, as TLS-only clusters do, and that of the answering node was taken.
+    pub(super) port_assumed: bool,
+}
+
+impl View {
+    /// Reads a reply. `answering` is the address of the node that answers: it stands in for an endpoint that the cluster
+    /// does not know, and for port 0. The error says what makes no sense.
+    ///
+    /// Shape: an array of `[first, last, primary, replica...]`, a node being `[endpoint, port, id, ...]`.
+    ///
+    /// Source: valkey.io/commands/cluster-slots.
+    pub(super) fn read(reply: &Value, answering: &NodeAddress) -> Result<Self, String> {
+        let entries = reply.as_slice().ok_or_else(|| reply.describe())?;
+        let mut view = Self::default();
+        for entry in entries {
+            let fields = entry.as_slice().ok_or_else(|| format!("{} as a range", entry.describe()))?;
+            let slot = |at: usize| {
+                let number = fields.get(at).and_then(Value::as_int);
+                let slot = number.and_then(|slot| u16::try_from(slot).ok());
+                slot.filter(|slot| usize::from(*slot) < SLOTS).ok_or("a slot that is not one of 16384")
+            };
+            let (first, last) = (slot(0)?, slot(1)?);
+            if first > last {
+                return Err(format!("the range {first} to {last}"));
+            }
+            let mut nodes = Vec::with_capacity(fields.len().saturating_sub(2));
+            for (at, field) in fields.iter().enumerate().skip(2) {
+                match ViewNode::read(field, answering)? {
+                    Some(node) => nodes.push(node),
+                    // Slots of an unknown primary are not served by its replicas either.
+                    None if at == 2 => break,
+                    None => {}
+                }
+            }
+            if nodes.is_empty() {
+                continue;
+            }
+            let shard = match view.shards.iter().rposition(|known| known[0].address == nodes[0].address) {
+                Some(known) => known,
+                None => {
+                    view.shards.push(nodes);
+                    view.shards.len() - 1
+                }
+            };
+            view.ranges.push(SlotRange { first, last, shard });
+        }
+        view.ranges.sort_unstable_by_key(|range| range.first);
+        for pair in view.ranges.windows(2) {
+            if pair[1].first <= pair[0].last {
+                return Err(format!("slot {} in two ranges", pair[1].first));
+            }
+        }
+        Ok(view)
+    }
+
+    /// How many slots it has nodes for.
+    pub(super) fn covered(&self) -> usize {
+        self.ranges.iter().map(|range| usize::from(range.last - range.first) + 1).sum()
+    }
+}
+
+impl ViewNode {
+    /// `None` for a node whose endpoint the cluster does not know yet: `?`.
+    fn read(field: &Value, answering: &NodeAddress) -> Result<Option<Self>, String> {
+        let fields = field.as_slice().ok_or_else(|| format!("{} as a node", field.describe()))?;
+        let host = match fields.first() {
+            Some(Value::Nil) => Some(""),
+            Some(text) => text.as_str(),
+            None => None,
+        };
+        let host = host.ok_or("a node without an endpoint")?;
+        if host == "?" {
+            return Ok(None);
+        }
+        let host = if host.is_empty() { &answering.host } else { host };
+        let port = fields.get(1).and_then(Value::as_int).and_then(|port| u16::try_from(port).ok());
+        let port = port.ok_or_else(|| format!("a port of {host} that is not one"))?;
+        let id = fields.get(2).and_then(Value::as_str).map(str::to_owned);
+        let (port, port_assumed) = if port == 0 { (answering.port, true) } else { (port, false) };
+        Ok(Some(Self { address: NodeAddress::new(host, port), id, port_assumed }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::Bulk(Bytes::copy_from_slice(text.as_bytes()))
+    }
+
+    fn node(host: &str, port: i64) -> Value {
+        Value::Array(vec![text(host), Value::Int(port), text("id"), Value::Array(Vec::new())])
+    }
+
+    fn range(first: i64, last: i64, nodes: impl IntoIterator<Item = Value>) -> Value {
+        Value::Array([Value::Int(first), Value::Int(last)].into_iter().chain(nodes).collect())
+    }
+
+    fn read(entries: impl IntoIterator<Item = Value>) -> Result<View, String> {
+        View::read(&Value::Array(entries.into_iter().collect()), &NodeAddress::new("seed", 7))
+    }
+
+    #[test]
+    fn ranges_of_one_primary_are_one_shard() {
+        let view = read([
+            range(200, 300, [node("a", 1), node("b", 2)]),
+            range(0, 99, [node("a", 1), node("b", 2)]),
+            range(100, 199, [node("c", 3)]),
+        ])
+        .expect("a map");
+        assert_eq!(view.shards.len(), 2);
+        assert_eq!(view.ranges.iter().map(|range| range.first).collect::<Vec<_>>(), [0, 100, 200]);
+        assert_eq!(view.covered(), 301);
+        assert_eq!(view.shards[0][1].address, NodeAddress::new("b", 2));
+    }
+
+    #[test]
+    fn unknown_endpoints_and_port_zero_stand_for_the_answering_node() {
+        let nameless = Value::Array(vec![Value::Nil, Value::Int(1)]);
+        let view = read([range(0, 9, [nameless]), range(10, 19, [node("", 2)])]).expect("a map");
+        assert_eq!(view.shards[0][0].address, NodeAddress::new("seed", 1));
+        assert_eq!(view.shards[1][0].address, NodeAddress::new("seed", 2));
+        let view = read([range(0, 9, [node("a", 0)])]).expect("a map");
+        assert_eq!(view.shards[0][0].address, NodeAddress::new("a", 7));
+        assert!(view.shards[0][0].port_assumed);
+    }
+
+    #[test]
+    fn nodes_without_a_known_endpoint_are_left_out() {
+        let view =
+            read([range(0, 9, [node("a", 1), node("?", 2)]), range(10, 19, [node("?", 1), node("b", 1)])]);
+        let view = view.expect("a map");
+        assert_eq!((view.shards.len(), view.shards[0].len(), view.covered()), (1, 1, 10));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        let error = |entries: Vec<Value>| read(entries).expect_err("nonsense");
+        assert!(error(vec![Value::Int(1)]).contains("as a range"));
+        assert!(error(vec![range(0, 16_384, [node("a", 1)])]).contains("not one of 16384"));
+        assert!(error(vec![range(-1, 5, [node("a", 1)])]).contains("not one of 16384"));
+        assert!(error(vec![range(9, 5, [node("a", 1)])]).contains("range 9 to 5"));
+        assert!(error(vec![range(0, 9, [node("a", 70_000)])]).contains("port of a"));
+        assert!(error(vec![range(0, 9, [text("a")])]).contains("as a node"));
+        assert!(error(vec![range(0, 9, [Value::Array(Vec::new())])]).contains("without an endpoint"));
+        let twice = vec![range(0, 9, [node("a", 1)]), range(9, 12, [node("b", 1)])];
+        assert!(error(twice).contains("slot 9 in two ranges"));
+        let not_an_array = View::read(&text("PONG"), &NodeAddress::new("seed", 7)).expect_err("nonsense");
+        assert!(not_an_array.contains("string"), "{not_an_array}");
+        assert_eq!(read([]).expect("an empty cluster").covered(), 0);
+    }
+}

@@ -1,0 +1,171 @@
+//! [`Topology`]: the current slot map and the nodes, replaced by what the cluster says.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use arc_swap::{ArcSwap, Guard};
+use tokio::sync::watch;
+use tracing::{debug, info};
+
+use super::address::NodeAddress;
+use super::discovery::Report;
+use super::node::{DialSettings, Facts, Node};
+use super::slot_map::{Shard, SlotMap};
+use super::slots_reply::View;
+use crate::sync::lock;
+
+/// The map and the nodes. Reading the map takes no lock; replacing it holds one, but never across an `await`.
+pub(super) struct Topology {
+    map: ArcSwap<SlotMap>,
+    /// Counts the maps, and wakes commands that wait for another.
+    version: watch::Sender<u64>,
+    known: Mutex<Known>,
+    seeds: Vec<Arc<Node>>,
+    settings: Arc<DialSettings>,
+}
+
+#[derive(Default)]
+struct Known {
+    nodes: HashMap<NodeAddress, Arc<Node>>,
+    /// The view that the current map was made from, before patches.
+    view: Option<View>,
+    /// True if MOVED has changed the map since.
+    patched: bool,
+}
+
+impl Topology {
+    pub(super) fn new(settings: Arc<DialSettings>, seeds: Vec<Arc<Node>>) -> Self {
+        Self {
+            map: ArcSwap::from_pointee(SlotMap::empty()),
+            version: watch::Sender::new(0),
+            known: Mutex::default(),
+            seeds,
+            settings,
+        }
+    }
+
+    /// The current map. The guard must not be kept across an `await`.
+    pub(super) fn map(&self) -> Guard<Arc<SlotMap>> {
+        self.map.load()
+    }
+
+    /// Sees every new map.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.version.subscribe()
+    }
+
+    pub(super) fn version(&self) -> u64 {
+        *self.version.borrow()
+    }
+
+    /// The nodes to ask for the map, the most promising first: connected ones, then others, then the seeds. Shuffled, so
+    /// that clients do not all ask the same nodes.
+    pub(super) fn sources(&self) -> Vec<Arc<Node>> {
+        let map = self.map.load();
+        let (mut connected, mut others): (Vec<_>, Vec<_>) =
+            map.nodes().into_iter().cloned().partition(|node| node.live().is_some());
+        fastrand::shuffle(&mut connected);
+        // Primaries first would ask the dead one again and again.
+        fastrand::shuffle(&mut others);
+        let mut seeds = self.seeds.clone();
+        fastrand::shuffle(&mut seeds);
+        connected.into_iter().chain(others).chain(seeds).collect()
+    }
+
+    /// Makes the map that a node reports the current one. Returns whether it differs from the last report.
+    pub(super) fn install(&self, report: Report) -> bool {
+        let Report { view, zones, .. } = report;
+        let mut known = lock(&self.known);
+        if known.view.as_ref() == Some(&view) && !(known.patched && self.has_dead_primary()) {
+            // Nothing is newer than the patches that the current map has.
+            return false;
+        }
+        known.patched = false;
+        let mut old = std::mem::take(&mut known.nodes);
+        let mut shards = Vec::with_capacity(view.shards.len());
+        for members in &view.shards {
+            let mut nodes = members.iter().map(|member| {
+                let node = known.nodes.get(&member.address).cloned();
+                let node = node
+                    .or_else(|| old.remove(&member.address))
+                    .unwrap_or_else(|| self.make(&member.address));
+                let id = member.id.as_ref();
+                let zone = zones.iter().find(|(of, _)| Some(of) == id).map(|(_, zone)| zone.clone());
+                let zone = zone.or_else(|| node.zone());
+                node.set_facts(Facts { id: id.cloned(), zone, port_assumed: member.port_assumed });
+                known.nodes.insert(member.address.clone(), node.clone());
+                node
+            });
+            if let Some(primary) = nodes.next() {
+                shards.push(Arc::new(Shard::new(primary, nodes.collect())));
+            }
+        }
+        let map = SlotMap::new(shards, &view.ranges);
+        info!(shards = map.shards().len(), slots = view.covered(), "new slot map");
+        known.view = Some(view);
+        self.map.store(Arc::new(map));
+        drop(known);
+        // Nodes that left: commands in flight keep their connection until their replies come.
+        for node in old.into_values() {
+            node.disconnect();
+        }
+        self.disconnect_seeds();
+        self.version.send_modify(|version| *version += 1);
+        true
+    }
+
+    /// Patches one slot, as MOVED says. Returns the node.
+    pub(super) fn moved(&self, slot: u16, address: &NodeAddress) -> Arc<Node> {
+        let mut known = lock(&self.known);
+        let node = known.nodes.entry(address.clone()).or_insert_with(|| self.make(address)).clone();
+        let map = self.map.load_full();
+        if !map.is_primary_of(slot, &node) {
+            debug!(slot, node = %node.name(), "slot moved");
+            self.map.store(Arc::new(map.moved(slot, &node)));
+            known.patched = true;
+            drop(known);
+            self.version.send_modify(|version| *version += 1);
+        }
+        node
+    }
+
+    /// The node with this address, which ASK names. It need not be in the map.
+    pub(super) fn node(&self, address: &NodeAddress) -> Arc<Node> {
+        let mut known = lock(&self.known);
+        known.nodes.entry(address.clone()).or_insert_with(|| self.make(address)).clone()
+    }
+
+    /// The node with this address, if there is one.
+    pub(super) fn find(&self, address: &NodeAddress) -> Option<Arc<Node>> {
+        lock(&self.known).nodes.get(address).cloned()
+    }
+
+    /// Every node that may have a connection.
+    pub(super) fn every_node(&self) -> Vec<Arc<Node>> {
+        let known = lock(&self.known);
+        let nodes = known.nodes.values().cloned();
+        nodes.chain(self.seeds.iter().cloned()).collect()
+    }
+
+    /// True if the map sends commands to a node that cannot be reached: then a patch may be wrong.
+    fn has_dead_primary(&self) -> bool {
+        self.map.load().shards().iter().any(|shard| shard.primary.last_error().is_some())
+    }
+
+    /// A seed that is a node of the cluster under the same address keeps its connection.
+    fn make(&self, address: &NodeAddress) -> Arc<Node> {
+        let seed = self.seeds.iter().find(|seed| seed.address() == address);
+        let same = seed.filter(|_| self.settings.rules.is_direct());
+        same.cloned().unwrap_or_else(|| Arc::new(Node::new(address.clone(), self.settings.clone(), None)))
+    }
+
+    /// Connections to seeds that the cluster announces under other addresses are not needed any more.
+    fn disconnect_seeds(&self) {
+        let known = lock(&self.known);
+        for seed in &self.seeds {
+            if !known.nodes.get(seed.address()).is_some_and(|node| Arc::ptr_eq(node, seed)) {
+                seed.disconnect();
+            }
+        }
+    }
+}

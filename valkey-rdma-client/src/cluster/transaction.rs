@@ -1,0 +1,209 @@
+//! [`ClusterTransaction`]: MULTI to EXEC on the node of one slot, and WATCH before it.
+
+use valkey_rdma_resp::ServerErrorKind;
+
+use super::client::ClusterClient;
+use super::commands::{Access, find, for_each_key};
+use super::pipeline::transaction_refusal;
+use super::route::slot_of;
+use super::tries::{Target, Tries};
+use crate::error::{ClusterError, Error};
+use crate::multiplexer::{Deadline, Replies};
+use crate::resp::{Command, EncodedPipeline, Reply};
+use crate::transaction::{Watch, results};
+
+/// Commands that one node runs all or none. Their keys must be in the same slot.
+///
+/// ```no_run
+/// # async fn example(cluster: valkey_rdma_client::ClusterClient) -> Result<(), valkey_rdma_client::Error> {
+/// let results = cluster
+///     .transaction()
+///     .command(["DECRBY", "{account}:1", "10"])
+///     .command(["INCRBY", "{account}:2", "10"])
+///     .execute()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # While its slot moves
+/// A transaction that meets a key on the move waits until the key has arrived: ASK cannot be followed within MULTI.
+#[derive(Clone, Debug)]
+#[must_use = "a transaction does nothing until executed"]
+pub struct ClusterTransaction {
+    cluster: ClusterClient,
+    commands: Vec<Command>,
+}
+
+impl ClusterClient {
+    /// Begins a transaction.
+    pub fn transaction(&self) -> ClusterTransaction {
+        ClusterTransaction { cluster: self.clone(), commands: vec![Command::new("MULTI")] }
+    }
+
+    /// Watches keys of one slot on a dedicated connection, as [`Client::watch`](crate::Client::watch) does. If the slot
+    /// moves before the transaction, it fails with MOVED, and its commands have not run.
+    ///
+    /// # Errors
+    /// Same errors as [`command`](Self::command).
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the dedicated connection.
+    pub async fn watch(&self, keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<Watch, Error> {
+        let command = keys.into_iter().fold(Command::new("WATCH"), Command::arg);
+        let keys: Vec<_> = command.words().skip(1).collect();
+        let slot = one_slot([&command])?;
+        let deadline = self.limit(&command).and_then(Deadline::after);
+        let mut tries = Tries::new(&self.core, Target::Slot(slot, Access::Write), deadline, command.name());
+        loop {
+            let place = tries.next().await?;
+            match place.client.watch(&keys).await {
+                Ok(watch) => return Ok(watch),
+                Err(error) => tries.failed(&place, error, true).await?,
+            }
+        }
+    }
+}
+
+impl ClusterTransaction {
+    /// Adds a command, given as its name and arguments.
+    pub fn command(mut self, args: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
+        self.commands.push(Command::from_args(args));
+        self
+    }
+
+    /// Adds a [`Command`].
+    pub fn with(mut self, command: Command) -> Self {
+        self.commands.push(command);
+        self
+    }
+
+    /// Adds a command in place, for loops.
+    pub fn push(&mut self, command: Command) -> &mut Self {
+        self.commands.push(command);
+        self
+    }
+
+    /// Executes the commands and returns their replies, in order, as [`Transaction::execute`](crate::Transaction::execute)
+    /// does.
+    ///
+    /// # Errors
+    /// [`ClusterError::CrossSlot`] if the keys are not all in one slot; otherwise as
+    /// [`Transaction::execute`](crate::Transaction::execute).
+    ///
+    /// # Cancel safety
+    /// Dropping the future discards the replies. The transaction runs as a whole or not at all.
+    pub async fn execute(mut self) -> Result<Vec<Reply>, Error> {
+        for command in &self.commands[1..] {
+            if let Some(refusal) = command.refusal().or_else(|| transaction_refusal(command)) {
+                return Err(refusal.into());
+            }
+        }
+        let slot = one_slot(&self.commands[1..])?;
+        self.commands.push(Command::new("EXEC"));
+        let core = &self.cluster.core;
+        let limits = self.commands.iter().filter_map(Command::limit);
+        let deadline = limits.max().or(core.config.node.command_timeout).and_then(Deadline::after);
+        let repeatable = self.commands[1..self.commands.len() - 1].iter().all(Command::is_idempotent);
+        let mut tries = Tries::new(core, Target::Slot(slot, Access::Write), deadline, "MULTI".to_owned());
+        loop {
+            let place = tries.next().await?;
+            let encoded: EncodedPipeline = self.commands.iter().collect();
+            let replies = Replies::Kept(Vec::with_capacity(self.commands.len()));
+            let error = match place.client.run_until(encoded, replies, deadline).await {
+                Ok(replies) => match redirection(&replies) {
+                    Some(error) => error,
+                    None => return results(replies),
+                },
+                Err(error) => error,
+            };
+            tries.failed(&place, error, repeatable).await?;
+        }
+    }
+}
+
+/// The error with which a node sends the transaction elsewhere, if it did: then nothing of it has run.
+fn redirection(replies: &[Reply]) -> Option<Error> {
+    let Some(Err(exec)) = replies.last() else { return None };
+    let refused = replies.iter().find_map(|reply| reply.as_ref().err()).unwrap_or(exec);
+    let mut error = refused.clone();
+    match error.kind() {
+        // The command would be asked for on the other node, but EXEC and the commands before it would not.
+        ServerErrorKind::Ask => error.code = "TRYAGAIN".to_owned(),
+        ServerErrorKind::Moved
+        | ServerErrorKind::TryAgain
+        | ServerErrorKind::ClusterDown
+        | ServerErrorKind::Loading
+        | ServerErrorKind::MasterDown
+        | ServerErrorKind::ReadOnly => {}
+        _ => return None,
+    }
+    // If MULTI itself was refused, the commands behind it ran alone.
+    let alone = replies.first().is_some_and(Result::is_err) && replies[1..].iter().any(Result::is_ok);
+    (!alone).then(|| error.into())
+}
+
+/// The slot of all keys of all commands; any slot if there are no keys.
+fn one_slot<'a>(commands: impl IntoIterator<Item = &'a Command>) -> Result<u16, Error> {
+    let mut slot = None;
+    for command in commands {
+        let Some(description) = find(command) else {
+            let reason = "its keys are unknown, so its slot is";
+            return Err(ClusterError::NoRoute { command: command.name(), reason }.into());
+        };
+        let mut other = None;
+        for_each_key(command, description.keys, &mut |_, key| {
+            let this = slot_of(key);
+            other = Some(this).filter(|this| *slot.get_or_insert(*this) != *this);
+            other.is_none()
+        });
+        if let (Some(first), Some(second)) = (slot, other) {
+            return Err(ClusterError::CrossSlot { command: command.name(), first, second }.into());
+        }
+    }
+    Ok(slot.unwrap_or_else(|| fastrand::u16(..16_384)))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use valkey_rdma_resp::{ServerError, Value};
+
+    use super::*;
+
+    fn refusal(text: &str) -> Reply {
+        Err(ServerError::from_reply(text.as_bytes()))
+    }
+
+    fn status(text: &'static str) -> Reply {
+        Ok(Value::Simple(Bytes::from_static(text.as_bytes())))
+    }
+
+    #[test]
+    fn a_transaction_is_sent_elsewhere_only_if_nothing_of_it_ran() {
+        let moved = || refusal("MOVED 1 h:1");
+        let aborted = || refusal("EXECABORT x");
+        let code =
+            |replies: &[Reply]| redirection(replies).and_then(|error| Some(error.server()?.code.clone()));
+        assert_eq!(code(&[status("OK"), moved(), aborted()]).as_deref(), Some("MOVED"));
+        assert_eq!(code(&[status("OK"), refusal("ASK 1 h:1"), aborted()]).as_deref(), Some("TRYAGAIN"));
+        assert_eq!(
+            code(&[status("OK"), status("QUEUED"), refusal("CLUSTERDOWN x")]).as_deref(),
+            Some("CLUSTERDOWN")
+        );
+        assert_eq!(code(&[status("OK"), refusal("ERR x"), aborted()]), None);
+        assert_eq!(code(&[refusal("LOADING x"), status("OK"), refusal("ERR EXEC without MULTI")]), None);
+        assert_eq!(code(&[status("OK"), status("QUEUED"), Ok(Value::Nil)]), None);
+    }
+
+    #[test]
+    fn keys_of_all_commands_must_share_a_slot() {
+        let commands = |lines: &[&str]| -> Vec<Command> {
+            lines.iter().map(|line| Command::from_args(line.split(' '))).collect()
+        };
+        assert!(one_slot(&commands(&["SET {a}1 x", "PING", "GET {a}2"])).is_ok());
+        let error = one_slot(&commands(&["SET a x", "GET b"])).expect_err("two slots");
+        assert!(matches!(error, Error::Cluster(ClusterError::CrossSlot { .. })), "{error:?}");
+        assert!(one_slot(&commands(&["JSON.GET a"])).is_err());
+    }
+}

@@ -1,0 +1,301 @@
+//! [`Tries`]: one command on its way through the cluster: redirections, lost connections, waits, all within its deadline.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::debug;
+
+use super::commands::Access;
+use super::core::{Core, Place};
+use super::node::Node;
+use super::redirect::Verdict;
+use super::slot_map::SlotMap;
+use crate::error::{ClusterError, Error, LostConnection, TimedOut};
+use crate::multiplexer::Deadline;
+
+/// What a command has to reach.
+#[derive(Clone)]
+pub(super) enum Target {
+    Slot(u16, Access),
+    Node(Arc<Node>),
+    /// Some primary.
+    Any,
+}
+
+/// The state of one command, or of commands that go together.
+///
+/// Call [`next`](Self::next) for a place to try, and [`failed`](Self::failed) after a failure there, which returns `Ok` if
+/// the command may be tried again.
+pub(super) struct Tries<'a> {
+    core: &'a Core,
+    target: Target,
+    deadline: Option<Deadline>,
+    /// Names the command in errors.
+    name: String,
+    redirects: u32,
+    /// How often it waited.
+    pauses: u32,
+    /// How often a connection was lost that may have run it.
+    losses: u32,
+    /// When the trouble began.
+    since: Option<Instant>,
+    /// The error that says it may have run, for commands that may run twice.
+    may_have_run: Option<Error>,
+    ask: Option<Arc<Node>>,
+    /// The node that was chosen before it had a connection.
+    chosen: Option<Arc<Node>>,
+    /// True once a replica did not answer.
+    primary_only: bool,
+}
+
+impl<'a> Tries<'a> {
+    pub(super) fn new(core: &'a Core, target: Target, deadline: Option<Deadline>, name: String) -> Self {
+        Self {
+            core,
+            target,
+            deadline,
+            name,
+            redirects: 0,
+            pauses: 0,
+            losses: 0,
+            since: None,
+            may_have_run: None,
+            ask: None,
+            chosen: None,
+            primary_only: false,
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Deadline> {
+        self.deadline
+    }
+
+    /// Begins with this node. Another choice would count as another turn.
+    pub(super) fn begin_with(&mut self, node: Arc<Node>) {
+        self.chosen = Some(node);
+    }
+
+    /// Finds a connection: waits for the node to be connected, or for a map that names another.
+    pub(super) async fn next(&mut self) -> Result<Place, Error> {
+        loop {
+            // Subscribed before the map is looked at.
+            let mut changes = self.core.topology.changes();
+            let asked = self.ask.take();
+            let asking = asked.is_some();
+            let node = match asked {
+                Some(node) => Some(node),
+                None => self.chosen.take().or_else(|| self.pick(&self.core.topology.map())),
+            };
+            let Some(node) = node else {
+                let error = match self.target {
+                    Target::Slot(slot, _) => ClusterError::Uncovered { slot },
+                    _ => ClusterError::Unreachable { tried: 0, last: Box::new(ClusterError::NoSeeds.into()) },
+                };
+                self.pause(error.into(), true).await?;
+                continue;
+            };
+            if let Some(client) = node.live() {
+                return Ok(Place { node, client, asking });
+            }
+            let patience = self.patience();
+            let connected = tokio::select! {
+                connected = node.connected() => connected,
+                // Perhaps another node serves it now. If not, the attempt to connect goes on meanwhile.
+                Ok(()) = changes.changed() => continue,
+                () = until(patience) => Err(self.late(&node)),
+            };
+            match connected {
+                Ok(client) => return Ok(Place { node, client, asking }),
+                Err(error) => {
+                    self.core.counters.lost.add();
+                    self.unreachable(&node, error).await?;
+                }
+            }
+        }
+    }
+
+    /// Judges a failure. `Ok`: try again. `repeatable` says that running it twice does no harm.
+    pub(super) async fn failed(
+        &mut self,
+        place: &Place,
+        error: Error,
+        repeatable: bool,
+    ) -> Result<(), Error> {
+        match error {
+            Error::Server(ref reply) => match Verdict::of(reply, place.node.address()) {
+                Verdict::Final => Err(error),
+                _ if matches!(self.target, Target::Node(_)) => Err(error),
+                Verdict::Moved(slot, address) => {
+                    self.core.counters.moved.add();
+                    self.count_redirect(&error)?;
+                    self.primary_only = true;
+                    let node = self.core.topology.moved(slot, &address);
+                    debug!(slot, to = %node.name(), "following MOVED");
+                    self.core.request_refresh();
+                    self.settle(error).await
+                }
+                Verdict::Ask(address) => {
+                    self.core.counters.ask.add();
+                    self.count_redirect(&error)?;
+                    self.ask = Some(self.core.topology.node(&address));
+                    self.settle(error).await
+                }
+                Verdict::TryAgain => {
+                    self.core.counters.try_again.add();
+                    self.pause(error, false).await
+                }
+                Verdict::NotReady => {
+                    self.core.counters.not_ready.add();
+                    self.core.request_refresh();
+                    if self.reads_replicas() {
+                        place.node.set_usable(false);
+                        self.primary_only = true;
+                        return Ok(());
+                    }
+                    self.pause(error, true).await
+                }
+            },
+            Error::Lost(LostConnection { may_have_run, .. }) => {
+                self.core.counters.lost.add();
+                place.node.lost(&place.client);
+                self.core.request_refresh();
+                if self.core.is_closed() || (may_have_run && !repeatable) {
+                    return Err(error);
+                }
+                self.primary_only |= self.reads_replicas();
+                if may_have_run {
+                    self.losses += 1;
+                    if self.losses > self.core.config.node.retries {
+                        return Err(error);
+                    }
+                    self.may_have_run = Some(error);
+                    return Ok(());
+                }
+                // The first time it may just have been idle for too long.
+                match self.since {
+                    None => {
+                        self.since = Some(Instant::now());
+                        Ok(())
+                    }
+                    Some(_) => self.pause(error, true).await,
+                }
+            }
+            Error::TimedOut(_) => {
+                self.core.request_refresh();
+                Err(error)
+            }
+            _ => Err(error),
+        }
+    }
+
+    fn pick(&self, map: &SlotMap) -> Option<Arc<Node>> {
+        match &self.target {
+            Target::Slot(slot, access) => {
+                let access = if self.primary_only { Access::Write } else { *access };
+                self.core.choose(map, *slot, access).cloned()
+            }
+            Target::Node(node) => Some(node.clone()),
+            Target::Any => self.core.choose_any(map).cloned(),
+        }
+    }
+
+    /// True if it was sent to a replica, perhaps.
+    fn reads_replicas(&self) -> bool {
+        let reads = matches!(self.target, Target::Slot(_, Access::Read));
+        reads && !self.primary_only && self.core.config.read_from.uses_replicas()
+    }
+
+    fn count_redirect(&mut self, error: &Error) -> Result<(), Error> {
+        self.redirects += 1;
+        match error {
+            Error::Server(last) if self.redirects > self.core.config.max_redirects => {
+                let (command, count) = (self.name.clone(), self.redirects - 1);
+                Err(ClusterError::Redirected { command, count, last: last.clone() }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Nodes need a moment to agree: the first redirections are followed at once, later ones after a pause.
+    async fn settle(&mut self, error: Error) -> Result<(), Error> {
+        if self.redirects <= FOLLOWED_AT_ONCE {
+            return Ok(());
+        }
+        // A new map must not hurry this: redirections make maps.
+        self.pause(error, false).await
+    }
+
+    /// The node cannot be connected to.
+    async fn unreachable(&mut self, node: &Arc<Node>, error: Error) -> Result<(), Error> {
+        if self.core.is_closed() {
+            return Err(error);
+        }
+        self.core.request_refresh();
+        if let Target::Node(_) = self.target {
+            return Err(error);
+        }
+        if self.reads_replicas() {
+            node.set_usable(false);
+            self.primary_only = true;
+            return Ok(());
+        }
+        self.pause(error, true).await
+    }
+
+    /// Waits a little, and for a new map if that matters. Fails with `error` if it has waited for too long.
+    async fn pause(&mut self, error: Error, wake_on_change: bool) -> Result<(), Error> {
+        let mut changes = self.core.topology.changes();
+        if wake_on_change {
+            self.core.request_refresh();
+        }
+        let patience = self.patience();
+        if patience.is_some_and(|patience| patience <= Instant::now()) {
+            return Err(self.may_have_run.take().unwrap_or(error));
+        }
+        let wait = FIRST_PAUSE.saturating_mul(1 << self.pauses.min(MOST_DOUBLINGS));
+        let wait = wait.mul_f64(0.5 + fastrand::f64() / 2.0);
+        self.pauses += 1;
+        tokio::select! {
+            () = sleep(wait) => Ok(()),
+            Ok(()) = changes.changed(), if wake_on_change => Ok(()),
+            // A try with no time left would only blur what happened.
+            () = until(patience) => Err(self.may_have_run.take().unwrap_or(error)),
+        }
+    }
+
+    /// Until when it may wait for the cluster: by its deadline, and not longer than commands wait while disconnected.
+    fn patience(&mut self) -> Option<Instant> {
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let offline = self.core.config.node.offline_timeout.and_then(|limit| since.checked_add(limit));
+        self.deadline.map(|deadline| deadline.at).into_iter().chain(offline).min()
+    }
+
+    /// The command waited for too long for this node.
+    fn late(&mut self, node: &Node) -> Error {
+        if let Some(error) = self.may_have_run.take() {
+            return error;
+        }
+        let waited = self.since.map_or(Duration::ZERO, |since| since.elapsed());
+        let due = self.deadline.filter(|deadline| deadline.at <= Instant::now());
+        let limit = due.map_or(waited, |deadline| deadline.limit);
+        match node.last_error() {
+            Some(error) if due.is_none() => error,
+            _ => TimedOut { peer: node.name().clone(), limit, may_have_run: false }.into(),
+        }
+    }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// This many redirections in a row are normal while slots move.
+const FOLLOWED_AT_ONCE: u32 = 3;
+/// The longest first wait.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// Waits grow up to 640 ms.
+const MOST_DOUBLINGS: u32 = 6;

@@ -1,0 +1,98 @@
+//! [`ClusterError`]: what only a cluster client reports.
+
+use std::sync::Arc;
+
+use valkey_rdma_resp::ServerError;
+
+use super::Error;
+
+/// Why a cluster client could not route a command. The command did not run.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClusterError {
+    /// The list of servers to start from is empty.
+    #[error("no server to start from: give at least one URL")]
+    NoSeeds,
+    /// The servers to start from differ in more than their address.
+    #[error("{other} differs from {first} in scheme, login or options: give the same for all servers")]
+    MixedSeeds {
+        /// The first.
+        first: String,
+        /// The one that differs.
+        other: String,
+    },
+    /// The server runs without cluster mode.
+    #[error("{peer} is not part of a cluster ({error}): use Client for a single server")]
+    NotACluster {
+        /// `host:port` of the server.
+        peer: Arc<str>,
+        /// Its reply to CLUSTER SLOTS.
+        error: ServerError,
+    },
+    /// A node's description of the cluster makes no sense.
+    #[error("{peer} answers CLUSTER SLOTS with {reason}; is it a Valkey cluster?")]
+    BadMap {
+        /// `host:port` of the node.
+        peer: Arc<str>,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No known node answers.
+    #[error("none of {tried} nodes answers; the last one: {last}")]
+    Unreachable {
+        /// How many were tried.
+        tried: usize,
+        /// What the last of them failed with.
+        last: Box<Error>,
+    },
+    /// No node serves the slot of the key.
+    #[error("no node serves slot {slot}; see CLUSTER INFO on any node")]
+    Uncovered {
+        /// The slot.
+        slot: u16,
+    },
+    /// The keys belong to different slots, and the command cannot be split.
+    #[error(
+        "{command} has keys of the slots {first} and {second}; use keys with the same hash tag, such as {{user1}}:name"
+    )]
+    CrossSlot {
+        /// The command's name.
+        command: String,
+        /// Slot of the first key.
+        first: u16,
+        /// Another slot.
+        second: u16,
+    },
+    /// Nodes sent the command from one to the other.
+    #[error("{command} was redirected {count} times, the last time with \"{last}\"; the nodes do not agree")]
+    Redirected {
+        /// The command's name.
+        command: String,
+        /// How often.
+        count: u32,
+        /// The last redirection.
+        last: ServerError,
+    },
+    /// The command needs a node, and nothing says which.
+    #[error("{command} was not sent: {reason}")]
+    NoRoute {
+        /// The command's name.
+        command: String,
+        /// Why, and what to use instead.
+        reason: &'static str,
+    },
+    /// The node is not part of the cluster.
+    #[error("{address} is not a node of this cluster; see ClusterClient::status")]
+    UnknownNode {
+        /// The address that was asked for.
+        address: String,
+    },
+    /// The rule for the RDMA port has no answer for a node.
+    #[error("no RDMA port for {address}: {reason}")]
+    NoRdmaPort {
+        /// The address that the cluster announces.
+        address: String,
+        /// Why.
+        reason: String,
+    },
+}

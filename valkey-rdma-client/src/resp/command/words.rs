@@ -1,0 +1,98 @@
+//! [`Words`]: the arguments of a command, read back from its encoded form.
+
+use std::slice;
+
+use bytes::Bytes;
+
+use super::Command;
+use crate::resp::CRLF;
+
+/// The name and the arguments, in order.
+#[derive(Clone)]
+pub(crate) struct Words<'a> {
+    /// What is left of the current chunk.
+    rest: &'a [u8],
+    parts: slice::Iter<'a, Bytes>,
+    tail: &'a [u8],
+}
+
+impl Command {
+    /// The name and the arguments, in order.
+    pub(crate) fn words(&self) -> Words<'_> {
+        let mut parts = self.parts.iter();
+        match parts.next() {
+            Some(first) => Words { rest: first, parts, tail: &self.tail },
+            None => Words { rest: &self.tail, parts, tail: &[] },
+        }
+    }
+
+    /// The number of arguments, name included.
+    pub(crate) fn arguments(&self) -> usize {
+        self.arguments
+    }
+}
+
+impl<'a> Words<'a> {
+    /// The chunk that continues the current one, once that is used up.
+    fn chunk(&mut self) -> Option<&'a [u8]> {
+        while self.rest.is_empty() {
+            self.rest = match self.parts.next() {
+                Some(part) => part,
+                None if self.tail.is_empty() => return None,
+                None => std::mem::take(&mut self.tail),
+            };
+        }
+        Some(self.rest)
+    }
+}
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        // Behind a shared argument comes its CRLF.
+        if self.chunk()?.first() == Some(&b'\r') {
+            self.rest = self.rest.get(CRLF..)?;
+            self.chunk()?;
+        }
+        let mut len = 0;
+        let mut at = 1;
+        while let Some(digit @ b'0'..=b'9') = self.rest.get(at) {
+            len = len * 10 + usize::from(digit - b'0');
+            at += 1;
+        }
+        self.rest = self.rest.get(at + CRLF..)?;
+        if self.rest.is_empty() {
+            // A shared argument has a chunk to itself.
+            self.chunk()?;
+        }
+        let (word, rest) = self.rest.split_at_checked(len)?;
+        self.rest = rest.get(CRLF..).unwrap_or_default();
+        Some(word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_what_was_added() {
+        let big = vec![b'x'; 9000];
+        let large = Bytes::from(big.clone());
+        let command = Command::new("MSET").arg("a").arg_bytes(large.clone()).arg("").arg(&big).arg("z");
+        let words: Vec<_> = command.words().collect();
+        assert_eq!(words, [&b"MSET"[..], b"a", &large, b"", &big, b"z"]);
+        let ends = Command::new("SET").arg_bytes(large.clone()).arg_bytes(large.clone());
+        assert_eq!(ends.words().collect::<Vec<_>>(), [&b"SET"[..], &large, &large]);
+        assert_eq!(ends.arguments(), 3);
+        assert_eq!(Command::from_args([""; 0]).words().next(), None);
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
+    fn words_of_a_command_encoded_elsewhere_are_the_same() {
+        let command = Command::from_packed(b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$0\r\n\r\n".to_vec());
+        assert_eq!(command.words().collect::<Vec<_>>(), [&b"SET"[..], b"a", b""]);
+    }
+}

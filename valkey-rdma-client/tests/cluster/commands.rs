@@ -1,0 +1,121 @@
+//! Commands with keys in one slot, in several and in none.
+
+use valkey_rdma_client::cluster::{NodeAddress, Route};
+use valkey_rdma_client::{ClusterError, Command, Error, Fate, Value};
+
+use crate::target::target;
+
+#[tokio::test]
+async fn every_key_is_found_again_whatever_its_slot() {
+    let target = target().await;
+    let cluster = target.client().await;
+    for number in 0..200 {
+        let key = target.key(&number.to_string());
+        cluster.command(["SET", &key, &number.to_string()]).await.expect("set");
+    }
+    for number in 0..200 {
+        let value: i64 = cluster
+            .command(["GET", &target.key(&number.to_string())])
+            .await
+            .expect("got")
+            .try_into()
+            .expect("a number");
+        assert_eq!(value, number);
+    }
+    let status = cluster.status();
+    assert!(status.is_complete, "{status}");
+    assert!(status.nodes.iter().filter(|node| node.transport.is_some()).count() >= 3, "{status}");
+    cluster.close().await;
+    let error = cluster.command(["GET", "x"]).await.expect_err("closed");
+    assert_eq!(error.fate(), Fate::NotSent, "{error}");
+}
+
+#[tokio::test]
+async fn commands_with_many_keys_are_split_and_joined_in_order() {
+    let target = target().await;
+    let cluster = target.client().await;
+    let keys: Vec<_> = (0..50).map(|number| target.key(&number.to_string())).collect();
+    let pairs = keys.iter().enumerate().flat_map(|(number, key)| [key.clone(), number.to_string()]);
+    let set = std::iter::once("MSET".to_owned()).chain(pairs);
+    assert!(cluster.command(set).await.expect("set").is_ok());
+
+    let with_keys =
+        |name: &str| std::iter::once(name.to_owned()).chain(keys.iter().cloned()).collect::<Vec<_>>();
+    let mut mget = with_keys("MGET");
+    mget.insert(7, target.key("missing"));
+    let values: Vec<Option<usize>> = cluster.command(mget).await.expect("got").convert().expect("numbers");
+    let expected: Vec<_> = (0..6).map(Some).chain([None]).chain((6..50).map(Some)).collect();
+    assert_eq!(values, expected);
+    for (name, count) in [("EXISTS", 50), ("TOUCH", 50), ("UNLINK", 50), ("DEL", 0)] {
+        let counted: i64 = cluster.command(with_keys(name)).await.expect(name).try_into().expect("a number");
+        assert_eq!(counted, count, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn keys_of_different_slots_are_refused_where_a_command_cannot_be_split() {
+    let target = target().await;
+    let cluster = target.client().await;
+    let error = cluster.command(["SUNION", "a", "b"]).await.expect_err("two slots");
+    assert!(matches!(error, Error::Cluster(ClusterError::CrossSlot { .. })), "{error:?}");
+    assert_eq!(error.fate(), Fate::NotSent);
+    cluster.command(["SUNION", "{a}1", "{a}2"]).await.expect("one slot");
+}
+
+#[tokio::test]
+async fn commands_without_keys_reach_the_nodes_they_concern() {
+    let target = target().await;
+    let cluster = target.client().await;
+    for number in 0..30 {
+        cluster.command(["SET", &target.key(&number.to_string()), "x"]).await.expect("set");
+    }
+    let size: i64 = cluster.command(["DBSIZE"]).await.expect("sizes").try_into().expect("a number");
+    assert!(size >= 30, "{size}");
+    let pattern = target.key("*");
+    let keys: Vec<String> =
+        cluster.command(["KEYS", &pattern]).await.expect("keys").convert().expect("a list");
+    assert_eq!(keys.len(), 30);
+    assert_eq!(cluster.command(["PING"]).await.expect("pong").as_str(), Some("PONG"));
+    let error = cluster.command(["SHUTDOWN"]).await.expect_err("which node?");
+    assert!(matches!(error, Error::Cluster(ClusterError::NoRoute { .. })), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_caller_can_name_the_nodes() {
+    let target = target().await;
+    let cluster = target.client().await;
+    let primaries = cluster.status().nodes.into_iter().filter(|node| node.is_primary);
+    for node in primaries {
+        let pong = cluster.execute_on(Route::Node(node.address), Command::new("PING")).await;
+        assert_eq!(pong.expect("pong").as_str(), Some("PONG"));
+    }
+    let echo = Command::from_args(["ECHO", "x"]);
+    let all = cluster.execute_on(Route::AllPrimaries, echo.clone()).await.expect("echoes");
+    assert_eq!(all.as_map().map(<[(Value, Value)]>::len), Some(3), "{all:?}");
+    let stranger = Route::Node(NodeAddress::new("192.0.2.1", 1));
+    let error = cluster.execute_on(stranger, echo).await.expect_err("no such node");
+    assert!(matches!(error, Error::Cluster(ClusterError::UnknownNode { .. })), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_error_reply_is_the_answer() {
+    let target = target().await;
+    let cluster = target.client().await;
+    let key = target.key("text");
+    cluster.command(["SET", &key, "x"]).await.expect("set");
+    let error = cluster.command(["INCR", &key]).await.expect_err("no number");
+    assert_eq!(error.fate(), Fate::Answered, "{error}");
+    let error = cluster.command(["NOSUCHCOMMAND", &key]).await.expect_err("unknown");
+    assert!(error.server().is_some_and(|error| error.message.contains("unknown command")), "{error}");
+}
+
+#[test]
+fn every_future_can_be_spawned() {
+    fn is_send<T: Send>(_: impl FnOnce(valkey_rdma_client::ClusterClient) -> T) {}
+    is_send(|cluster| async move { cluster.command(["GET", "a"]).await });
+    is_send(|cluster| async move { cluster.pipeline().command(["GET", "a"]).send().await });
+    is_send(|cluster| async move { cluster.transaction().command(["GET", "a"]).execute().await });
+    is_send(|cluster| async move { cluster.execute_on(Route::Any, Command::new("PING")).await });
+    is_send(|cluster| async move { cluster.scan().next().await });
+    is_send(|cluster| async move { cluster.close().await });
+}

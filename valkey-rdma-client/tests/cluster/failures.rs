@@ -1,0 +1,164 @@
+//! Nodes that fail, and seeds that are of no use.
+
+use std::time::Duration;
+
+use valkey_rdma_client::cluster::ClusterConfig;
+use valkey_rdma_client::{ClusterClient, ClusterError, Command, Config, Error, Fate};
+use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_resp::Reply;
+
+use crate::target::{client_of, mocks};
+
+fn limited(limit: Duration) -> ClusterConfig {
+    let mut node = Config::default();
+    node.command_timeout(limit);
+    let mut config = ClusterConfig::default();
+    config.node(node).min_refresh_interval(Duration::from_millis(20));
+    config
+}
+
+#[tokio::test]
+async fn a_replica_that_takes_over_is_found() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &limited(Duration::from_secs(20))).await;
+    let key = mocks.key_of(0, 0);
+    cluster.command(["INCR", &key]).await.expect("counted");
+    mocks.kill(0).await;
+    let waits = tokio::spawn({
+        let (cluster, key) = (cluster.clone(), key.clone());
+        async move {
+            // The first may have been on its way to the dead node.
+            match cluster.command(["INCR", &key]).await {
+                Err(error) if error.fate() == Fate::MayHaveRun => cluster.command(["INCR", &key]).await,
+                other => other,
+            }
+        }
+    });
+    // Meanwhile the other shards answer.
+    for number in 0..100 {
+        for node in 1..3 {
+            cluster.command(["SET", &mocks.key_of(node, number % 3), "x"]).await.expect("healthy");
+        }
+    }
+    mocks.fail_over(3);
+    let reply = waits.await.expect("no panic").expect("the new primary answers");
+    assert_eq!(reply.as_int(), Some(2));
+}
+
+#[tokio::test]
+async fn a_node_that_never_answers_delays_only_its_own_commands() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &limited(Duration::from_millis(500))).await;
+    for node in 0..3 {
+        cluster.command(["SET", &mocks.key_of(node, 0), "x"]).await.expect("set");
+    }
+    mocks.freeze(0);
+    let stuck = tokio::spawn({
+        let (cluster, key) = (cluster.clone(), mocks.key_of(0, 0));
+        async move { cluster.command(["INCR", &key]).await }
+    });
+    for number in 0..100 {
+        for node in 1..3 {
+            cluster.command(["GET", &mocks.key_of(node, number % 3)]).await.expect("healthy");
+        }
+    }
+    let error = stuck.await.expect("no panic").expect_err("no answer");
+    assert_eq!(error.fate(), Fate::MayHaveRun, "{error}");
+    mocks.thaw(0);
+    cluster.command(["GET", &mocks.key_of(0, 0)]).await.expect("answers again");
+}
+
+#[tokio::test]
+async fn what_may_have_run_is_never_sent_twice_but_reads_are() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &limited(Duration::from_secs(20))).await;
+    let key = mocks.key_of(0, 0);
+    cluster.command(["SET", &key, "1"]).await.expect("set");
+    mocks.freeze(0);
+    let both = {
+        let (cluster, key) = (cluster.clone(), key.clone());
+        tokio::spawn(
+            async move { tokio::join!(cluster.command(["INCR", &key]), cluster.command(["GET", &key])) },
+        )
+    };
+    while cluster.status().nodes[0].connections.iter().all(|connection| connection.counters.in_flight < 2) {
+        tokio::task::yield_now().await;
+    }
+    mocks.disconnect(0).await;
+    mocks.thaw(0);
+    let (incr, get) = both.await.expect("no panic");
+    assert_eq!(incr.expect_err("lost").fate(), Fate::MayHaveRun);
+    get.expect("read again");
+}
+
+#[tokio::test]
+async fn a_lost_connection_is_replaced_on_demand() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    let key = mocks.key_of(1, 0);
+    for _ in 0..5 {
+        cluster.command(["GET", &key]).await.expect("connected again");
+        mocks.disconnect(1).await;
+    }
+}
+
+#[tokio::test]
+async fn one_seed_that_answers_is_enough() {
+    let mocks = mocks().await;
+    mocks.kill(1).await;
+    mocks.fail_over(4);
+    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    assert!(cluster.status().is_complete);
+    cluster.command(["SET", &mocks.key_of(0, 0), "x"]).await.expect("set");
+}
+
+#[tokio::test]
+async fn seeds_that_are_of_no_use_say_why() {
+    let none: [&str; 0] = [];
+    let error = ClusterClient::connect(none).await.expect_err("no seeds");
+    assert!(matches!(error, Error::Cluster(ClusterError::NoSeeds)), "{error:?}");
+
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let single = Server::builder(Mock::new()).rdma(DeviceKind::Emulated, any, &TransportConfig::default());
+    let single = single.start().await.expect("a free port");
+    let url = single.urls().next().expect("as built").to_string();
+    let error = ClusterClient::connect([url.as_str()]).await.expect_err("a single server");
+    assert!(matches!(error, Error::Cluster(ClusterError::NotACluster { .. })), "{error:?}");
+
+    let other = url.replace("emulated", "valkey");
+    let error = ClusterClient::connect([url, other]).await.expect_err("two schemes");
+    assert!(matches!(error, Error::Cluster(ClusterError::MixedSeeds { .. })), "{error:?}");
+
+    let dead = ["emulated://127.0.0.1:1?timeout=200ms", "emulated://127.0.0.1:2?timeout=200ms"];
+    let error = ClusterClient::connect(dead).await.expect_err("dead seeds");
+    assert!(matches!(error, Error::Cluster(ClusterError::Unreachable { tried: 2, .. })), "{error:?}");
+}
+
+#[tokio::test]
+async fn garbage_instead_of_a_map_is_an_error_and_never_replaces_a_map() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &limited(Duration::from_secs(20))).await;
+    let garbage = Reply::Array(vec![Reply::Array(vec![Reply::Integer(0), Reply::Integer(99_999)])]);
+    for node in 0..mocks.len() {
+        mocks.answer(node, "cluster|slots", Some(garbage.clone()));
+    }
+    let error = ClusterClient::connect(mocks.urls()).await.expect_err("garbage");
+    assert!(matches!(error, Error::Cluster(ClusterError::BadMap { .. })), "{error:?}");
+    // A client that has a map goes on, led by MOVED alone.
+    let key = mocks.key_of(0, 0);
+    let slot = valkey_rdma_mock::MockCluster::slot(&key);
+    mocks.move_slots(slot..=slot, 1);
+    cluster.command(["SET", &key, "x"]).await.expect("followed");
+    cluster.command(["GET", &mocks.key_of(2, 0)]).await.expect("as before");
+}
+
+#[tokio::test]
+async fn a_slot_without_a_node_is_an_error_within_the_limit() {
+    let mocks = mocks().await;
+    let slot = valkey_rdma_mock::MockCluster::slot("lonely");
+    mocks.unassign(slot..=slot);
+    let cluster = client_of(&mocks, &limited(Duration::from_millis(300))).await;
+    assert!(!cluster.status().is_complete);
+    let error = cluster.execute(Command::from_args(["GET", "lonely"])).await.expect_err("no node");
+    assert!(matches!(error, Error::Cluster(ClusterError::Uncovered { .. })), "{error:?}");
+}

@@ -1,0 +1,13 @@
+//! The cluster client against a cluster: mocks in the same process, or a real one whose nodes
+//! `VALKEY_RDMA_TEST_CLUSTER` names, separated by commas.
+
+mod commands;
+mod failures;
+mod large;
+mod pipelines;
+mod ports;
+mod redirects;
+mod replicas;
+mod scan;
+mod target;
+mod transactions;

@@ -1,0 +1,56 @@
+//! Pipelines across nodes.
+
+use valkey_rdma_client::{Error, Fate};
+
+use crate::target::target;
+
+#[tokio::test]
+async fn replies_of_several_nodes_come_in_the_order_of_the_commands() {
+    let target = target().await;
+    let cluster = target.client().await;
+    let mut pipeline = cluster.pipeline();
+    for number in 0..300 {
+        let key = target.key(&(number % 100).to_string());
+        pipeline.push(valkey_rdma_client::Command::from_args(["INCRBY", &key, &number.to_string()]));
+    }
+    let replies = pipeline.send().await.expect("sent");
+    assert_eq!(replies.len(), 300);
+    for (number, reply) in replies.into_iter().enumerate() {
+        let value: usize = reply.expect("a number").try_into().expect("a number");
+        // Each key is incremented three times, in order.
+        let expected = match number {
+            0..100 => number,
+            100..200 => number + (number - 100),
+            _ => number + (number - 100) + (number - 200),
+        };
+        assert_eq!(value, expected, "command {number}");
+    }
+}
+
+#[tokio::test]
+async fn each_command_of_a_pipeline_has_its_own_error() {
+    let target = target().await;
+    let cluster = target.client().await;
+    let key = target.key("text");
+    let replies = cluster
+        .pipeline()
+        .command(["SET", &key, "x"])
+        .command(["INCR", &key])
+        .command(["SUNION", "a", "b"])
+        .command(["MGET", "a", "b", &key])
+        .command(["DBSIZE"])
+        .send()
+        .await
+        .expect("sent");
+    let fates: Vec<_> = replies.iter().map(|reply| reply.as_ref().err().map(Error::fate)).collect();
+    assert_eq!(fates, [None, Some(Fate::Answered), Some(Fate::NotSent), None, None]);
+}
+
+#[tokio::test]
+async fn a_transaction_in_a_pipeline_is_refused() {
+    let target = target().await;
+    let cluster = target.client().await;
+    let outcome = cluster.pipeline().command(["MULTI"]).command(["GET", "a"]).command(["EXEC"]).send().await;
+    let error = outcome.expect_err("refused");
+    assert!(matches!(error, Error::Refused(_)), "{error:?}");
+}

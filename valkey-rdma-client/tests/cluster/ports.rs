@@ -1,0 +1,74 @@
+//! From announced TCP ports to RDMA, and what happens where RDMA is missing.
+
+use valkey_rdma_client::cluster::{ClusterConfig, MappedAddress, NodeAddress};
+use valkey_rdma_client::{ClusterClient, Transport};
+use valkey_rdma_mock::{DeviceKind, Endpoint, MockCluster, Transports};
+
+use crate::target::{client_of, mocks};
+
+async fn both() -> MockCluster {
+    let both = Transports::Both(DeviceKind::Emulated);
+    MockCluster::builder(3).transports(both).start().await.expect("free ports")
+}
+
+/// Writes a key on each node, and returns their transports.
+async fn transports(mocks: &MockCluster, cluster: &ClusterClient) -> Vec<Option<Transport>> {
+    for node in 0..3 {
+        cluster.command(["SET", &mocks.key_of(node, 0), "x"]).await.expect("set");
+    }
+    let nodes = cluster.status().nodes;
+    nodes.into_iter().map(|node| node.transport).collect()
+}
+
+#[tokio::test]
+async fn the_rdma_port_follows_from_the_announced_port() {
+    let mocks = both().await;
+    for rule in ["+1", "discover"] {
+        let seeds = mocks.urls().into_iter().map(|url| format!("{url}?rdma_port={rule}"));
+        let cluster = ClusterClient::connect(seeds).await.expect("connected");
+        assert_eq!(transports(&mocks, &cluster).await, [Some(Transport::Emulated); 3], "{rule}");
+    }
+}
+
+#[tokio::test]
+async fn a_program_can_map_addresses() {
+    let mocks = both().await;
+    let mut config = ClusterConfig::default();
+    config.address_map(|announced| {
+        let port = announced.port.checked_add(1)?;
+        Some(MappedAddress::At(NodeAddress::new(announced.host.clone(), port)))
+    });
+    let cluster = client_of(&mocks, &config).await;
+    assert_eq!(transports(&mocks, &cluster).await, [Some(Transport::Emulated); 3]);
+}
+
+#[tokio::test]
+async fn a_node_without_rdma_is_reached_over_tcp_if_that_is_allowed() {
+    let mocks = both().await;
+    mocks.close_rdma(1).await;
+    let seeds = mocks.urls().into_iter().map(|url| format!("{url}?rdma_port=+1&fallback=tcp&timeout=2s"));
+    let cluster = ClusterClient::connect(seeds).await.expect("connected");
+    let transports = transports(&mocks, &cluster).await;
+    assert_eq!(transports.iter().filter(|transport| **transport == Some(Transport::Tcp)).count(), 1);
+    let status = cluster.status().to_string();
+    assert!(status.contains("instead of rdma"), "{status}");
+}
+
+#[tokio::test]
+async fn an_unknown_endpoint_is_that_of_the_node_that_answers() {
+    let mocks = mocks().await;
+    for node in 0..mocks.len() {
+        mocks.announce_endpoint(node, Endpoint::Unknown);
+    }
+    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    transports(&mocks, &cluster).await;
+}
+
+#[tokio::test]
+async fn port_0_is_that_of_the_node_that_answers_and_the_status_says_so() {
+    let mocks = MockCluster::start(1).await.expect("a free port");
+    mocks.announce_port(0, 0);
+    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    cluster.command(["SET", "a", "x"]).await.expect("set");
+    assert!(cluster.status().nodes[0].port_assumed);
+}

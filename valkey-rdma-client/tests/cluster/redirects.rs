@@ -1,0 +1,124 @@
+//! Slots that move, and nodes that are not ready.
+
+use std::time::Duration;
+
+use valkey_rdma_client::cluster::ClusterConfig;
+use valkey_rdma_client::{ClusterClient, ClusterError, Command, Config, Error, Fate};
+use valkey_rdma_mock::MockCluster;
+use valkey_rdma_resp::Reply;
+
+use crate::target::{client_of, mocks};
+
+fn patient(limit: Duration) -> ClusterConfig {
+    let mut node = Config::default();
+    node.command_timeout(limit).offline_timeout(limit);
+    let mut config = ClusterConfig::default();
+    config.node(node);
+    config
+}
+
+async fn count(cluster: &ClusterClient, key: &str) -> Result<i64, Error> {
+    Ok(cluster.command(["INCR", key]).await?.try_into().expect("a number"))
+}
+
+#[tokio::test]
+async fn a_moved_slot_is_followed_and_remembered() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    let key = mocks.key_of(0, 0);
+    assert_eq!(count(&cluster, &key).await.expect("counted"), 1);
+    let slot = MockCluster::slot(&key);
+    mocks.move_slots(slot..=slot, 1);
+    assert_eq!(count(&cluster, &key).await.expect("counted"), 2);
+    assert_eq!(cluster.status().counters.moved, 1);
+    assert_eq!(count(&cluster, &key).await.expect("counted"), 3);
+    assert_eq!(cluster.status().counters.moved, 1, "the new owner is known");
+}
+
+#[tokio::test]
+async fn keys_on_the_move_are_asked_for_at_their_new_node() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    let key = mocks.key_of(0, 0);
+    assert_eq!(count(&cluster, &key).await.expect("counted"), 1);
+    let slot = MockCluster::slot(&key);
+    mocks.begin_migration(slot..=slot, 2);
+    assert_eq!(count(&cluster, &key).await.expect("counted"), 2, "still there");
+    assert_eq!(mocks.move_keys(slot, 10), 1);
+    assert_eq!(count(&cluster, &key).await.expect("counted"), 3, "behind ASKING");
+    assert_eq!((cluster.status().counters.ask, cluster.status().counters.moved), (1, 0));
+    mocks.finish_migration(slot..=slot);
+    assert_eq!(count(&cluster, &key).await.expect("counted"), 4);
+}
+
+#[tokio::test]
+async fn a_pipeline_follows_its_slots() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    let keys: Vec<_> = (0..3).flat_map(|node| (0..5).map(move |number| (node, number))).collect();
+    let keys: Vec<_> = keys.into_iter().map(|(node, number)| mocks.key_of(node, number)).collect();
+    // The client knows no connection yet, then has an old map.
+    for round in 1..=2 {
+        let mut pipeline = cluster.pipeline();
+        for key in &keys {
+            pipeline.push(Command::from_args(["INCR", key]));
+        }
+        for reply in pipeline.send().await.expect("sent") {
+            assert_eq!(reply.expect("counted").as_int(), Some(round));
+        }
+        let slots: Vec<_> = (0..5).map(|number| MockCluster::slot(mocks.key_of(0, number))).collect();
+        for slot in slots {
+            mocks.move_slots(slot..=slot, 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_follows_its_slot_and_runs_once() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    let key = mocks.key_of(0, 0);
+    let slot = MockCluster::slot(&key);
+    mocks.move_slots(slot..=slot, 1);
+    let results = cluster.transaction().command(["INCR", &key]).command(["INCR", &key]).execute().await;
+    let results = results.expect("executed");
+    assert_eq!(results.last().cloned().expect("two").expect("counted").as_int(), Some(2));
+}
+
+#[tokio::test]
+async fn nodes_that_send_a_command_back_and_forth_end_in_an_error() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &patient(Duration::from_secs(20))).await;
+    mocks.move_all_to(0, Some(1));
+    mocks.move_all_to(1, Some(0));
+    let key = mocks.key_of(0, 0);
+    let error = cluster.command(["INCR", &key]).await.expect_err("endless");
+    assert!(matches!(error, Error::Cluster(ClusterError::Redirected { count: 16, .. })), "{error:?}");
+    assert_eq!(error.fate(), Fate::NotSent);
+    // Other shards do not notice.
+    let key = mocks.key_of(2, 0);
+    assert_eq!(count(&cluster, &key).await.expect("counted"), 1);
+}
+
+#[tokio::test]
+async fn conditions_that_pass_are_waited_out() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    let key = mocks.key_of(0, 0);
+    for text in ["TRYAGAIN later", "LOADING wait", "CLUSTERDOWN wait", "READONLY wait"] {
+        mocks.answer_keyed_next(0, [Reply::error(text)]);
+        cluster.command(["INCR", &key]).await.expect(text);
+    }
+    assert_eq!(count(&cluster, &key).await.expect("counted"), 5, "each ran once");
+}
+
+#[tokio::test]
+async fn a_cluster_that_stays_down_is_an_error_within_the_limit() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &patient(Duration::from_millis(300))).await;
+    mocks.set_down(true);
+    let error = cluster.command(["INCR", &mocks.key_of(0, 0)]).await.expect_err("down");
+    assert!(error.server().is_some_and(|error| error.code == "CLUSTERDOWN"), "{error}");
+    mocks.set_down(false);
+    count(&cluster, &mocks.key_of(0, 0)).await.expect("counted");
+}

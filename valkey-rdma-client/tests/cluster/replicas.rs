@@ -1,0 +1,50 @@
+//! Reads from replicas.
+
+use valkey_rdma_client::cluster::{ClusterConfig, ReadFrom};
+use valkey_rdma_mock::MockCluster;
+
+use crate::target::{client_of, mocks};
+
+fn from(strategy: ReadFrom) -> ClusterConfig {
+    let mut config = ClusterConfig::default();
+    config.read_from(strategy);
+    config
+}
+
+/// How many of ten reads of a key of node 0 each node got.
+async fn reads(mocks: &MockCluster, strategy: ReadFrom) -> Vec<u64> {
+    let before: Vec<_> = (0..mocks.len()).map(|node| mocks.calls(node, "get")).collect();
+    let cluster = client_of(mocks, &from(strategy)).await;
+    let key = mocks.key_of(0, 0);
+    cluster.command(["SET", &key, "x"]).await.expect("set");
+    for _ in 0..10 {
+        assert_eq!(cluster.command(["GET", &key]).await.expect("got").as_str(), Some("x"));
+    }
+    (0..mocks.len()).map(|node| mocks.calls(node, "get") - before[node]).collect()
+}
+
+#[tokio::test]
+async fn reads_go_where_the_strategy_says_and_writes_to_primaries() {
+    let mocks = mocks().await;
+    assert_eq!(reads(&mocks, ReadFrom::Primary).await, [10, 0, 0, 0, 0, 0]);
+    assert_eq!(reads(&mocks, ReadFrom::PreferReplica).await, [0, 0, 0, 10, 0, 0]);
+    assert_eq!(reads(&mocks, ReadFrom::RoundRobin).await, [5, 0, 0, 5, 0, 0]);
+    assert_eq!(reads(&mocks, ReadFrom::custom(|nodes| nodes.len() - 1)).await, [0, 0, 0, 10, 0, 0]);
+    assert_eq!(mocks.calls(3, "set"), 0);
+}
+
+#[tokio::test]
+async fn a_replica_in_the_same_zone_is_preferred() {
+    let mocks = MockCluster::builder(1).replicas(2).zones(["a", "b", "c"]).start().await.expect("free ports");
+    for (zone, node) in [("b", 1), ("c", 2), ("a", 0)] {
+        let reads = reads(&mocks, ReadFrom::Zone(zone.to_owned())).await;
+        assert_eq!(reads[node], 10, "zone {zone}: {reads:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_replica_that_fails_is_passed_over() {
+    let mocks = mocks().await;
+    mocks.kill(3).await;
+    assert_eq!(reads(&mocks, ReadFrom::PreferReplica).await[0], 10);
+}

@@ -1,0 +1,45 @@
+//! Transactions in one slot.
+
+use valkey_rdma_client::{AbortedTransaction, ClusterError, Error};
+
+use crate::target::target;
+
+#[tokio::test]
+async fn a_transaction_runs_on_the_node_of_its_slot() {
+    let target = target().await;
+    let cluster = target.client().await;
+    for tag in ["a", "b", "c", "d"] {
+        let key = |name: &str| target.key(&format!("{{{tag}}}{name}"));
+        let results = cluster
+            .transaction()
+            .command(["SET", &key("1"), "1"])
+            .command(["INCRBY", &key("1"), "4"])
+            .execute()
+            .await
+            .expect("executed");
+        assert_eq!(results[1].clone().expect("a number").as_int(), Some(5));
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_over_two_slots_is_refused() {
+    let target = target().await;
+    let cluster = target.client().await;
+    let outcome = cluster.transaction().command(["SET", "a", "1"]).command(["SET", "b", "1"]).execute().await;
+    let error = outcome.expect_err("two slots");
+    assert!(matches!(error, Error::Cluster(ClusterError::CrossSlot { .. })), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_watched_key_that_changes_aborts_the_transaction() {
+    let target = target().await;
+    let cluster = target.client().await;
+    let key = target.key("{w}atched");
+    cluster.command(["SET", &key, "1"]).await.expect("set");
+    let watch = cluster.watch([&key]).await.expect("watched");
+    cluster.command(["SET", &key, "2"]).await.expect("set");
+    let outcome = watch.transaction().command(["SET", &key, "3"]).execute().await;
+    assert!(matches!(outcome, Err(Error::Aborted(AbortedTransaction::Watched))), "{outcome:?}");
+    let watch = cluster.watch([&key]).await.expect("watched");
+    watch.transaction().command(["SET", &key, "3"]).execute().await.expect("executed");
+}
