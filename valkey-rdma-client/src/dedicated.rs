@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use valkey_rdma_resp::Value;
+use valkey_rdma_resp::{ServerError, Value};
 
 use crate::client::Client;
 use crate::connection::Outstanding;
@@ -136,6 +136,22 @@ impl Dedicated {
         let limit = command.limit();
         let mut replies = self.exchange(&[command], limit).await?;
         Ok(replies.pop().unwrap_or(Ok(Value::Nil))?)
+    }
+
+    /// Sends commands together and returns one reply for each, in order. `limit` applies to all of them together. Large
+    /// arguments are sent from where they are, as by [`Command::arg_bytes`].
+    ///
+    /// # Errors
+    /// As [`command`](Self::command). An error reply is an element of the result.
+    ///
+    /// # Cancel safety
+    /// As [`command`](Self::command).
+    pub async fn execute_all(
+        &mut self,
+        commands: &[Command],
+        limit: Option<Duration>,
+    ) -> Result<Vec<Result<Value, ServerError>>, Error> {
+        self.exchange(commands, limit).await
     }
 
     /// Describes the connection.

@@ -172,7 +172,7 @@ pub use pubsub::Subscriber;
 pub use resp::{Command, RefusedCommand};
 pub use script::{Function, Script};
 pub use stats::{ConnectionInfo, ConnectionStatus, Counters, Purpose, State};
-pub use streaming::{ValueReader, ValueWriter};
+pub use streaming::{Fetched, ValueReader, ValueWriter};
 pub use transaction::{Transaction, Watch};
 
 pub use valkey_rdma_resp::{

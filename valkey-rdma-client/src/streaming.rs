@@ -1,9 +1,11 @@
 //! Large values: read into the caller's memory, or streamed in and out, on a dedicated connection. If a value is not
 //! read to its end, the connection is [drained](crate::connection).
 
+mod batch;
 mod reader;
 mod writer;
 
+pub use self::batch::Fetched;
 pub use self::reader::ValueReader;
 pub use self::writer::ValueWriter;
 use valkey_rdma_resp::{Header, UnexpectedReply, Value};
@@ -87,7 +89,7 @@ impl Client {
                 raw.write_buffer.push(&command);
                 raw.outstanding = Outstanding::Replies(1);
                 raw.flush().await?;
-                header(raw).await
+                header(raw, 0).await
             })
             .await?;
         match header {
@@ -156,14 +158,15 @@ impl Client {
     }
 }
 
-async fn header(raw: &mut RawConnection) -> Result<Header, LostCause> {
+/// The start of the next reply, after which `then` more are outstanding.
+async fn header(raw: &mut RawConnection, then: usize) -> Result<Header, LostCause> {
     loop {
         match raw.decoder.header().map_err(LostCause::Protocol)? {
             Some(Header::Other(Value::Push(_))) => {}
             Some(header) => {
                 raw.outstanding = match header {
-                    Header::String(len) => Outstanding::Bytes(len + CRLF),
-                    Header::Other(_) => Outstanding::NOTHING,
+                    Header::String(len) => Outstanding::Bytes { left: len + CRLF, then },
+                    Header::Other(_) => Outstanding::Replies(then),
                 };
                 return Ok(header);
             }

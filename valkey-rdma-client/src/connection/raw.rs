@@ -204,8 +204,8 @@ impl RawConnection {
 pub(crate) enum Outstanding {
     /// This many replies, once the commands are written. Blocking commands owe none.
     Replies(usize),
-    /// This many bytes of a string that is read piece by piece, CRLF included.
-    Bytes(usize),
+    /// This many bytes of a string that is read piece by piece, CRLF included, then this many replies.
+    Bytes { left: usize, then: usize },
 }
 
 impl Outstanding {
@@ -220,7 +220,7 @@ impl Outstanding {
 
     /// Counts bytes as read.
     pub(crate) fn less(&mut self, read: usize) {
-        if let Self::Bytes(left) = self {
+        if let Self::Bytes { left, .. } = self {
             *left = left.saturating_sub(read);
         }
     }
@@ -232,7 +232,7 @@ impl Drop for RawConnection {
             Outstanding::Replies(count) if self.write_buffer.is_written() => (count, 0),
             // A server does not answer half a command.
             Outstanding::Replies(_) => (0, 0),
-            Outstanding::Bytes(left) => (0, left),
+            Outstanding::Bytes { left, then } => (then, left),
         };
         let between_replies = replies == 0 && bytes == 0 && self.decoder.is_empty();
         if between_replies || matches!(self.socket, AnyStream::Tcp(_)) {

@@ -147,7 +147,7 @@ impl ValueReader {
 }
 
 /// Reads at least one byte: from the decoder if it has any, otherwise from the stream.
-async fn read_some(raw: &mut RawConnection, buffer: &mut [u8]) -> Result<usize, LostCause> {
+pub(super) async fn read_some(raw: &mut RawConnection, buffer: &mut [u8]) -> Result<usize, LostCause> {
     let mut read = raw.decoder.take_into(buffer);
     if read == 0 {
         read = match raw.socket.read(buffer).await {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use valkey_rdma_client::{BufferPool, Client, Command, Config, Error, Fate};
+use valkey_rdma_client::{BufferPool, Client, Command, Config, Error, Fate, Fetched};
 
 use crate::target::target;
 
@@ -41,6 +41,47 @@ async fn a_value_is_read_straight_into_the_callers_memory() {
     );
     client.command(["DEL", &key]).await.expect("deleted");
     client.close().await;
+}
+
+#[tokio::test]
+async fn several_values_are_read_together_straight_into_the_callers_memory() {
+    let target = target().await;
+    let client = target.client().await;
+    // More keys than are sent at once; of lengths that end anywhere in a window.
+    let lengths: Vec<_> = (0..600).map(|n| if n % 100 == 7 { 300_000 + n } else { n }).collect();
+    let keys: Vec<_> = (0..lengths.len()).map(|n| target.key(&format!("each:{n}"))).collect();
+    let mut connection = client.dedicated().await.expect("connected");
+    let sets = keys.iter().zip(&lengths).filter(|(_, len)| **len != 9);
+    let sets: Vec<_> =
+        sets.map(|(key, len)| Command::new("SET").arg(key).arg_bytes(pattern(*len).into())).collect();
+    let stored = connection.execute_all(&sets, None).await.expect("set");
+    assert!(stored.len() == 599 && stored.iter().all(Result::is_ok));
+    client.command(["DEL", &keys[8]]).await.expect("deleted");
+    client.command(["RPUSH", &keys[8], "x"]).await.expect("pushed");
+
+    let mut values: Vec<_> = lengths.iter().map(|len| vec![1; *len]).collect();
+    let mut places: Vec<_> = values.iter_mut().map(|value| Some(&mut value[..])).collect();
+    let fetched = connection
+        .get_each(
+            &keys,
+            None,
+            |index, len| if index == 107 { None } else { places[index].take()?.get_mut(..len) },
+        )
+        .await
+        .expect("read");
+    for (index, (fetched, value)) in fetched.iter().zip(&values).enumerate() {
+        match (index, fetched) {
+            (8, Fetched::Refused(error)) => assert!(error.server().is_some(), "{error}"),
+            (9, Fetched::Missing) => {}
+            (107, Fetched::Skipped(len)) => assert_eq!((*len, value[0]), (300_107, 1)),
+            (_, Fetched::Read(len)) => assert!(*len == lengths[index] && *value == pattern(*len), "{index}"),
+            (_, other) => panic!("{index}: {other:?}"),
+        }
+    }
+    // Nothing is left over.
+    assert_eq!(connection.command(["PING"]).await.expect("pong").as_str(), Some("PONG"));
+    let doomed: Vec<_> = keys.iter().map(String::as_str).collect();
+    client.command(["DEL"].into_iter().chain(doomed)).await.expect("deleted");
 }
 
 #[tokio::test]
