@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# The tests of the Python package against a real server over RDMA, in the lab:
+# ./dev lab tests/lab/python.sh 9.1 ENV [PYTEST-OPTION...]. ENV is the virtual environment that ./dev python makes: target/python.
+set -euo pipefail
+here=$(dirname "$(readlink -f "$0")")
+top=$(readlink -f "$here/../..")
+. "$here/valkey-server.sh"
+version=$1
+env=$(readlink -f "$2")
+shift 2
+log=/tmp/python-server.log
+
+start_valkey "$VALKEY_RDMA_LAB_DIR/valkey/$version" 10.0.0.1 "$log"
+cd "$top/valkey-rdma-python"
+status=0
+VALKEY_RDMA_TEST_URL=rdma://10.0.0.1:6379 VALKEY_RDMA_MOCK=$(dirname "$env")/debug/valkey-rdma-mock \
+    "$env/bin/python" -X dev -m pytest --quiet -p no:cacheprovider "$@" || status=$?
+grep -iE "crash|assert|panic|warning" "$log" | tail -5 || true
+kill "$valkey"
+wait "$valkey" || true
+exit "$status"

@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Rates and CPU: this package beside redis-py with hiredis and valkey-glide-sync, in interleaved rounds.
+
+usage: rates.py URL [--rounds N] [--seconds S] [--clients NAME,...] [--sizes N,...] [--threads N,...] [--host-url URL]
+
+URL is what ours connects to; the others connect to --host-url (TCP), by default the same server. With an rdma:// URL, `ours-tcp` is our
+client at --host-url. For each client: rounds of set and get of single values, and of batches of 32 values where they take at most
+64 MiB. Prints the median and the range of MB/s, and CPU seconds of this process per GB.
+"""
+
+import argparse
+import os
+import statistics
+import threading
+import time
+from urllib.parse import urlsplit
+
+BATCH = 32
+
+
+class Ours:
+    def __init__(self, url):
+        from valkey_rdma import Client
+
+        self.client = Client(url, lanes=4)
+
+    def set(self, key, value):
+        self.client.set_from(key, value)
+
+    def get(self, key, buffer):
+        assert self.client.get_into(key, buffer) == len(buffer)
+
+    def mset(self, keys, values):
+        self.client.mset_from(keys, values)
+
+    def mget(self, keys, buffers):
+        self.client.mget_into(keys, buffers)
+
+
+class RedisPy:
+    """Its values arrive as new bytes: they are not copied into the buffer, which flatters it."""
+
+    def __init__(self, url):
+        import hiredis  # noqa: F401
+        import redis
+
+        self.client = redis.Redis(host=urlsplit(url).hostname, port=urlsplit(url).port)
+
+    def set(self, key, value):
+        self.client.set(key, bytes(value))
+
+    def get(self, key, buffer):
+        assert len(self.client.get(key)) == len(buffer)
+
+    def mset(self, keys, values):
+        pipeline = self.client.pipeline(transaction=False)
+        for key, value in zip(keys, values):
+            pipeline.set(key, bytes(value))
+        pipeline.execute()
+
+    def mget(self, keys, buffers):
+        pipeline = self.client.pipeline(transaction=False)
+        for key in keys:
+            pipeline.get(key)
+        assert all(len(value) == len(buffers[0]) for value in pipeline.execute())
+
+
+class Glide:
+    """As for redis-py, the values arrive as new bytes."""
+
+    def __init__(self, url):
+        from glide_sync import GlideClient, GlideClientConfiguration, NodeAddress
+
+        address = NodeAddress(urlsplit(url).hostname, urlsplit(url).port)
+        self.client = GlideClient.create(GlideClientConfiguration([address], request_timeout=30_000))
+
+    def set(self, key, value):
+        self.client.set(key, bytes(value))
+
+    def get(self, key, buffer):
+        assert len(self.client.get(key)) == len(buffer)
+
+    def mset(self, keys, values):
+        self.client.mset({key: bytes(value) for key, value in zip(keys, values)})
+
+    def mget(self, keys, buffers):
+        assert all(len(value) == len(buffers[0]) for value in self.client.mget(keys))
+
+
+def run(client, operation, size, threads, seconds):
+    """MB/s, and CPU seconds per GB."""
+    count = BATCH if operation.startswith("m") else 1
+    move = getattr(client, operation)
+    moved = [0] * threads
+    begin = threading.Barrier(threads + 1)
+    end = []
+
+    def work(number):
+        keys = [f"rates:{number}:{size}:{index}" for index in range(count)]
+        buffers = [bytearray(os.urandom(1) * size) for _ in range(count)]
+        arguments = (keys, buffers) if count > 1 else (keys[0], buffers[0])
+        move(*arguments)
+        begin.wait()
+        begin.wait()
+        while time.perf_counter() < end[0]:
+            move(*arguments)
+            moved[number] += count * size
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
+    for worker in workers:
+        worker.start()
+    begin.wait()
+    cpu, start = time.process_time(), time.perf_counter()
+    end.append(start + seconds)
+    begin.wait()
+    for worker in workers:
+        worker.join()
+    took, cpu = time.perf_counter() - start, time.process_time() - cpu
+    return sum(moved) / took / 1e6, cpu / (sum(moved) / 1e9)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("url")
+    parser.add_argument("--host-url")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--clients", default="ours,redis-py,glide")
+    parser.add_argument("--sizes", default="65536,1048576,33554432")
+    parser.add_argument("--threads", default="1,4")
+    options = parser.parse_args()
+    tcp = options.host_url or options.url
+    made = {"ours": lambda: Ours(options.url), "ours-tcp": lambda: Ours(tcp), "redis-py": lambda: RedisPy(tcp), "glide": lambda: Glide(tcp)}
+    clients = {name: made[name]() for name in options.clients.split(",")}
+    print(f"{'':28}" + "".join(f"{name:>34}" for name in clients))
+    print(f"{'':28}" + f"{'MB/s median (range)  CPU s/GB':>34}" * len(clients))
+    for size in map(int, options.sizes.split(",")):
+        for threads in map(int, options.threads.split(",")):
+            operations = ["set", "get"] + (["mset", "mget"] if size * BATCH <= 64 << 20 else [])
+            for operation in operations:
+                samples = {name: [] for name in clients}
+                for number in range(options.rounds):
+                    # Each round begins with another client.
+                    names = list(clients)
+                    for name in names[number % len(names) :] + names[: number % len(names)]:
+                        samples[name].append(run(clients[name], operation, size, threads, options.seconds))
+                line = f"{operation:5} {size:>9} B {threads} thr"
+                for name in clients:
+                    rates = [rate for rate, _ in samples[name]]
+                    cpu = statistics.median(cpu for _, cpu in samples[name])
+                    line += f"{statistics.median(rates):>12.0f} ({min(rates):.0f}-{max(rates):.0f}) {cpu:6.2f}".rjust(34)
+                print(line, flush=True)
+
+
+main()

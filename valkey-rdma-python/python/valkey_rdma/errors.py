@@ -1,0 +1,61 @@
+"""What can go wrong.
+
+Every exception has ``fate``, the fact that matters before a retry: ``"not-sent"`` (the command did not run),
+``"may-have-run"`` (no reply came, so it is unknown) or ``"answered"`` (the server answered).
+"""
+
+from typing import Literal
+
+Fate = Literal["not-sent", "may-have-run", "answered"]
+
+
+class Error(Exception):
+    """The base of all exceptions of this package."""
+
+    fate: Fate = "not-sent"
+
+
+class UrlError(Error, ValueError):
+    """The URL is invalid. Nothing was tried."""
+
+
+class ConnectError(Error, ConnectionError):
+    """No usable connection could be made."""
+
+    #: The first word of the server's error, if it refused the login.
+    code: str | None = None
+
+
+class LostError(Error, ConnectionError):
+    """The connection ended before the reply arrived."""
+
+
+class DeadlineError(Error, TimeoutError):
+    """There was no reply in time. The connection is kept; a late reply is discarded."""
+
+
+class ServerError(Error):
+    """The server answered with an error. The connection stays usable."""
+
+    #: The first word of the reply, such as ``"WRONGTYPE"``.
+    code: str | None = None
+
+
+class RefusedError(Error, ValueError):
+    """The command cannot be sent on a shared connection; the text names the alternative. It was not sent."""
+
+
+class UnexpectedReplyError(Error):
+    """The reply has another type than the call can return. The command ran."""
+
+
+class SizeError(Error, ValueError):
+    """A value does not fit into its buffer. The buffer is untouched."""
+
+
+class ClosedError(Error, ConnectionError):
+    """The client was closed."""
+
+
+class ForkedError(Error, RuntimeError):
+    """The client was made before a fork. Make another one in the child process."""

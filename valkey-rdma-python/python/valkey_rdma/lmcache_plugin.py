@@ -1,0 +1,30 @@
+"""LMCache's ``plugin`` adapter, around ``LMCacheClient``.
+
+    {"type": "plugin", "module_path": "valkey_rdma.lmcache_plugin", "class_name": "ValkeyRdmaL2Adapter",
+     "adapter_params": {"url": "rdma://10.0.0.7:6379"}}
+
+``max_capacity_gb`` among the parameters sets the capacity that LMCache's eviction keeps to. All others are those of
+``LMCacheClient``.
+"""
+
+from typing import Any
+
+from lmcache.v1.distributed.l2_adapters.native_connector_l2_adapter import NativeConnectorL2Adapter
+
+from ._native import LMCacheClient
+
+__all__ = ["ValkeyRdmaL2Adapter"]
+
+
+class ValkeyRdmaL2Adapter(NativeConnectorL2Adapter):  # type: ignore[misc]
+    """LMCache's own adapter of native connectors, around ours. It does not need to know where the L1 memory is."""
+
+    def __init__(self, parameters: dict[str, Any], l1_memory_desc: Any = None) -> None:
+        parameters = dict(parameters)
+        capacity = parameters.pop("max_capacity_gb", 0)
+        client = LMCacheClient(**parameters)
+        try:
+            super().__init__(client, max_capacity_gb=capacity, type_name="valkey_rdma")
+        except BaseException:
+            client.close()
+            raise

@@ -1,0 +1,102 @@
+//! Python's arguments as commands.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString, PyTuple};
+use valkey_rdma_client::Command;
+
+use crate::memory::{Memory, Use};
+
+/// A command of these arguments: str (as UTF-8), int, float, and objects with a buffer, of which long ones are sent from where they
+/// are.
+pub(crate) fn command(arguments: &Bound<'_, PyTuple>, timeout: Option<Duration>) -> PyResult<Command> {
+    let mut arguments = arguments.iter();
+    let Some(name) = arguments.next() else { return Err(PyTypeError::new_err("a command needs a name")) };
+    let mut command = match bytes(&name)? {
+        Argument::Owned(name) => Command::new(name),
+        Argument::Shared(name) => Command::new(name),
+    };
+    for argument in arguments {
+        command = match bytes(&argument)? {
+            Argument::Owned(bytes) => command.arg(bytes),
+            Argument::Shared(bytes) => command.arg_bytes(bytes),
+        };
+    }
+    Ok(match timeout {
+        Some(limit) => command.timeout(limit),
+        None => command,
+    })
+}
+
+/// A key: str or bytes-like.
+pub(crate) fn key(object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+    Ok(match bytes(object)? {
+        Argument::Owned(bytes) => bytes.into(),
+        Argument::Shared(bytes) => Bytes::copy_from_slice(&bytes),
+    })
+}
+
+/// Keys, from any iterable of them but a string.
+pub(crate) fn keys(objects: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
+    if objects.is_instance_of::<PyString>() || objects.is_instance_of::<PyBytes>() {
+        return Err(PyTypeError::new_err("a list of keys is required, not one string"));
+    }
+    objects.try_iter()?.map(|object| key(&object?)).collect()
+}
+
+/// Seconds: None, or a number that is not negative.
+pub(crate) fn seconds(name: &str, seconds: Option<f64>) -> PyResult<Option<Duration>> {
+    let Some(seconds) = seconds else { return Ok(None) };
+    Duration::try_from_secs_f64(seconds)
+        .map(Some)
+        .map_err(|_| PyValueError::new_err(format!("{name} must be a number of seconds, not {seconds}")))
+}
+
+/// A time to live in milliseconds: at least 1 ms.
+pub(crate) fn time_to_live(ttl: Option<f64>) -> PyResult<Option<u64>> {
+    let Some(ttl) = seconds("ttl", ttl)? else { return Ok(None) };
+    match u64::try_from(ttl.as_millis()) {
+        Ok(0) => Err(PyValueError::new_err("ttl must be at least 0.001 s")),
+        Ok(millis) => Ok(Some(millis)),
+        Err(_) => Err(PyValueError::new_err("ttl is too long")),
+    }
+}
+
+enum Argument {
+    Owned(Vec<u8>),
+    /// Memory of a Python object.
+    Shared(Bytes),
+}
+
+/// Shorter arguments are copied: that costs less than to keep the object.
+const SHARED_FROM: usize = 8 * 1024;
+
+fn bytes(object: &Bound<'_, PyAny>) -> PyResult<Argument> {
+    if let Ok(bytes) = object.cast::<PyBytes>()
+        && bytes.as_bytes().len() < SHARED_FROM
+    {
+        return Ok(Argument::Owned(bytes.as_bytes().to_vec()));
+    }
+    if let Ok(text) = object.cast::<PyString>() {
+        return Ok(Argument::Owned(text.to_cow()?.into_owned().into_bytes()));
+    }
+    // A bool is an int of Python's, and rarely what is meant.
+    let number = object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>();
+    if number || object.is_instance_of::<PyFloat>() {
+        return Ok(Argument::Owned(object.repr()?.to_cow()?.into_owned().into_bytes()));
+    }
+    if !crate::memory::has_buffer(object) {
+        let name = object.get_type().name()?;
+        return Err(PyTypeError::new_err(format!(
+            "arguments are str, int, float or bytes-like objects, not {name}"
+        )));
+    }
+    let memory = Memory::of(object, Use::Read)?;
+    Ok(match memory.len() {
+        0..SHARED_FROM => Argument::Owned(memory.as_slice().to_vec()),
+        _ => Argument::Shared(memory.into_bytes()),
+    })
+}

@@ -1,0 +1,419 @@
+//! `AsyncClient`: the client for asyncio.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::IntoPyObjectExt;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use tokio::runtime::Handle;
+use valkey_rdma_client::Command;
+use valkey_rdma_client::pubsub::Event;
+
+use crate::engine::{Engine, Fit};
+use crate::errors::Failure;
+use crate::event_loop::{Cancelled, EventLoop};
+use crate::options::Options;
+use crate::pubsub::{Shared, event_to_python, subscription};
+use crate::runtime::{self, Local};
+use crate::{arguments, batch, describe, memory, reply};
+
+/// A client for asyncio: ``client = await AsyncClient.connect(url)``. Its methods start their operation at once and return a future.
+///
+/// It belongs to the loop that was running in ``connect``. A cancelled call of ``get_into`` or ``set_from`` ends in the background: its
+/// buffer stays in use until then. Cancelled blocking commands stop.
+#[pyclass(frozen, module = "valkey_rdma")]
+pub(crate) struct AsyncClient {
+    engine: Local<Arc<Engine>>,
+    event_loop: Py<EventLoop>,
+    handle: Handle,
+}
+
+impl AsyncClient {
+    fn engine(&self, py: Python<'_>) -> PyResult<Arc<Engine>> {
+        memory::release_all(py);
+        let engine = self.engine.here().ok_or_else(|| Failure::Forked.raise(py))?;
+        if engine.is_closed() {
+            return Err(Failure::Closed.raise(py));
+        }
+        Ok(engine.clone())
+    }
+
+    fn start<'py, T: Send + 'static>(
+        &self,
+        py: Python<'py>,
+        operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
+        convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        EventLoop::start(self.event_loop.bind(py), &self.handle, Cancelled::GoesOn, operation, convert)
+    }
+}
+
+#[pymethods]
+impl AsyncClient {
+    /// Connects. The arguments are those of ``Client``.
+    #[staticmethod]
+    #[pyo3(signature = (url, *, connections=1, lanes=4, timeout=Some(30.0), offline_timeout=Some(10.0), reconnect=true, retries=3, name=None))]
+    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn connect<'py>(
+        py: Python<'py>,
+        url: String,
+        connections: usize,
+        lanes: usize,
+        timeout: Option<f64>,
+        offline_timeout: Option<f64>,
+        reconnect: bool,
+        retries: u32,
+        name: Option<String>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let options = Options { connections, lanes, timeout, offline_timeout, reconnect, retries, name };
+        let connect = options.connect(url)?;
+        let handle = runtime::handle()?;
+        let event_loop = EventLoop::running(py)?;
+        let (theirs, ours) = (event_loop.clone_ref(py), handle.clone());
+        let connected = Connecting(Some(event_loop.clone_ref(py)));
+        EventLoop::start(event_loop.bind(py), &handle, Cancelled::Stops, connect, move |py, engine| {
+            connected.succeeded();
+            Self { engine: Local::new(engine), event_loop: theirs, handle: ours }.into_py_any(py)
+        })
+    }
+
+    /// Sends a command, given as its name and arguments. Returns a future of its reply.
+    #[pyo3(signature = (*arguments, timeout=None))]
+    fn command<'py>(
+        &self,
+        py: Python<'py>,
+        arguments: &Bound<'py, PyTuple>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let engine = self.engine(py)?;
+        let command = arguments::command(arguments, arguments::seconds("timeout", timeout)?)?;
+        self.start(py, engine.execute(command), |py, value| Ok(reply::to_python(py, value)?.unbind()))
+    }
+
+    /// Sends a blocking command, such as BLPOP, on a connection of its own.
+    #[pyo3(signature = (*arguments, timeout=None))]
+    fn blocking_command<'py>(
+        &self,
+        py: Python<'py>,
+        arguments: &Bound<'py, PyTuple>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let engine = self.engine(py)?;
+        let arguments = arguments.iter().map(|argument| arguments::key(&argument));
+        let arguments = arguments.collect::<PyResult<Vec<_>>>()?;
+        let limit = arguments::seconds("timeout", timeout)?;
+        let event_loop = self.event_loop.bind(py);
+        EventLoop::start(
+            event_loop,
+            &self.handle,
+            Cancelled::Stops,
+            engine.block(arguments, limit),
+            |py, value| Ok(reply::to_python(py, value)?.unbind()),
+        )
+    }
+
+    /// Begins a pipeline: commands that are sent together.
+    fn pipeline(slf: Py<Self>) -> AsyncPipeline {
+        AsyncPipeline { client: slf, commands: Mutex::default() }
+    }
+
+    /// Reads a value into a writable buffer. The future's result is the length of the value, or None if the key does not exist.
+    #[pyo3(signature = (key, buffer, *, timeout=None))]
+    fn get_into<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        buffer: &Bound<'py, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let engine = self.engine(py)?;
+        let limit = arguments::seconds("timeout", timeout)?;
+        let load = batch::load(key, buffer)?;
+        let room = load.memory.len();
+        let load = engine.load(vec![load], Fit::Within, limit);
+        self.start(py, load, move |py, fetched| batch::length(py, fetched, room))
+    }
+
+    /// Reads many values, each into its buffer. The future's result is the list of their lengths, with None for missing keys.
+    #[pyo3(signature = (keys, buffers, *, timeout=None))]
+    fn mget_into<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'py, PyAny>,
+        buffers: &Bound<'py, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let engine = self.engine(py)?;
+        let limit = arguments::seconds("timeout", timeout)?;
+        let loads = batch::loads(keys, buffers)?;
+        let rooms: Vec<_> = loads.iter().map(|load| load.memory.len()).collect();
+        let load = engine.load(loads, Fit::Within, limit);
+        self.start(py, load, move |py, fetched| batch::lengths(py, fetched, &rooms))
+    }
+
+    /// Sets a value from a buffer, which must not change until the future is done. ``ttl`` is in seconds.
+    #[pyo3(signature = (key, buffer, *, ttl=None, timeout=None))]
+    fn set_from<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        buffer: &Bound<'py, PyAny>,
+        ttl: Option<f64>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let engine = self.engine(py)?;
+        let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::seconds("timeout", timeout)?);
+        let stores = vec![batch::store(key, buffer)?];
+        self.start(py, engine.store(stores, ttl, limit), batch::stored)
+    }
+
+    /// Sets many values, each from its buffer.
+    #[pyo3(signature = (keys, buffers, *, ttl=None, timeout=None))]
+    fn mset_from<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'py, PyAny>,
+        buffers: &Bound<'py, PyAny>,
+        ttl: Option<f64>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let engine = self.engine(py)?;
+        let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::seconds("timeout", timeout)?);
+        let stores = batch::stores(keys, buffers)?;
+        self.start(py, engine.store(stores, ttl, limit), batch::stored)
+    }
+
+    /// Whether each key exists.
+    #[pyo3(signature = (keys, *, timeout=None))]
+    fn exists_many<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'py, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let engine = self.engine(py)?;
+        let limit = arguments::seconds("timeout", timeout)?;
+        let counted = engine.count_each("EXISTS", arguments::keys(keys)?, limit);
+        self.start(py, counted, |py, exists| exists.into_py_any(py))
+    }
+
+    /// Deletes keys. The future's result says of each whether it existed.
+    #[pyo3(signature = (keys, *, timeout=None))]
+    fn delete_many<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'py, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let engine = self.engine(py)?;
+        let limit = arguments::seconds("timeout", timeout)?;
+        let counted = engine.count_each("UNLINK", arguments::keys(keys)?, limit);
+        self.start(py, counted, |py, existed| existed.into_py_any(py))
+    }
+
+    /// Opens a connection for subscriptions. The future's result is an ``AsyncSubscriber``.
+    fn subscriber<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let engine = self.engine(py)?;
+        let (event_loop, handle) = (self.event_loop.clone_ref(py), self.handle.clone());
+        let open = async move { Ok(engine.client.subscriber().await?) };
+        self.start(py, open, move |py, opened| {
+            AsyncSubscriber { shared: Local::new(Shared::new(opened)), event_loop, handle }.into_py_any(py)
+        })
+    }
+
+    /// Describes the connection.
+    fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        describe::info(py, &self.engine(py)?.client.info())
+    }
+
+    /// Counters of the client and of its connections.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        describe::stats(py, &self.engine(py)?.client)
+    }
+
+    /// Closes all connections, after the replies to what was sent.
+    fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let engine = self.engine.here().ok_or_else(|| Failure::Forked.raise(py))?.clone();
+        let event_loop = self.event_loop.clone_ref(py);
+        let close = async move { if engine.is_closed() { Ok(()) } else { engine.close().await } };
+        self.start(py, close, move |py, ()| {
+            event_loop.get().end();
+            Ok(py.None())
+        })
+    }
+
+    fn __aenter__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let this = slf.clone().unbind();
+        slf.get().start(slf.py(), async { Ok(()) }, move |_, ()| Ok(this.into_any()))
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __aexit__<'py>(
+        &self,
+        py: Python<'py>,
+        _exception: &Bound<'py, PyTuple>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.close(py)
+    }
+}
+
+impl Drop for AsyncClient {
+    fn drop(&mut self) {
+        if self.engine.here().is_some() {
+            self.event_loop.get().end();
+        }
+    }
+}
+
+/// Ends the loop's watching, unless the client was made.
+struct Connecting(Option<Py<EventLoop>>);
+
+impl Connecting {
+    fn succeeded(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        if let Some(event_loop) = &self.0 {
+            event_loop.get().end();
+        }
+    }
+}
+
+/// Commands that are sent together, without waiting for replies in between.
+#[pyclass(frozen, module = "valkey_rdma")]
+pub(crate) struct AsyncPipeline {
+    client: Py<AsyncClient>,
+    commands: Mutex<Vec<Command>>,
+}
+
+#[pymethods]
+impl AsyncPipeline {
+    /// Adds a command, given as its name and arguments.
+    #[pyo3(signature = (*arguments))]
+    fn command<'py>(slf: &Bound<'py, Self>, arguments: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, Self>> {
+        let command = arguments::command(arguments, None)?;
+        slf.get().commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
+        Ok(slf.clone())
+    }
+
+    /// Sends the commands. The future's result is the list of replies. It raises the first error reply, or with
+    /// ``raise_on_error=False`` has it in its place.
+    #[pyo3(signature = (*, raise_on_error=true, timeout=None))]
+    fn execute<'py>(
+        &self,
+        py: Python<'py>,
+        raise_on_error: bool,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let client = self.client.get();
+        let engine = client.engine(py)?;
+        let limit = arguments::seconds("timeout", timeout)?;
+        let commands = std::mem::take(&mut *self.commands.lock().unwrap_or_else(PoisonError::into_inner));
+        client.start(py, engine.pipeline(commands, limit), move |py, replies| {
+            reply::list_to_python(py, replies, raise_on_error)
+        })
+    }
+
+    fn __len__(&self) -> usize {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+/// Subscriptions on a connection of their own, for asyncio: ``async for event in subscriber``. Events are as ``Subscriber`` returns
+/// them.
+#[pyclass(frozen, module = "valkey_rdma")]
+pub(crate) struct AsyncSubscriber {
+    shared: Local<Arc<Shared>>,
+    event_loop: Py<EventLoop>,
+    handle: Handle,
+}
+
+impl AsyncSubscriber {
+    fn shared(&self, py: Python<'_>) -> PyResult<Arc<Shared>> {
+        Ok(self.shared.here().ok_or_else(|| Failure::Forked.raise(py))?.clone())
+    }
+
+    fn order<'py>(
+        &self,
+        py: Python<'py>,
+        names: &Bound<'py, PyTuple>,
+        kind: &str,
+        subscribe: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let order = self.shared(py)?.order(subscription(kind)?, subscribe, arguments::keys(names)?);
+        let event_loop = self.event_loop.bind(py);
+        EventLoop::start(event_loop, &self.handle, Cancelled::GoesOn, order, |py, ()| Ok(py.None()))
+    }
+}
+
+#[pymethods]
+impl AsyncSubscriber {
+    /// Subscribes to channels by name; with ``kind="pattern"`` to patterns, with ``kind="shard"`` to shard channels.
+    #[pyo3(signature = (*names, kind="channel"))]
+    fn subscribe<'py>(
+        &self,
+        py: Python<'py>,
+        names: &Bound<'py, PyTuple>,
+        kind: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.order(py, names, kind, true)
+    }
+
+    /// Ends subscriptions.
+    #[pyo3(signature = (*names, kind="channel"))]
+    fn unsubscribe<'py>(
+        &self,
+        py: Python<'py>,
+        names: &Bound<'py, PyTuple>,
+        kind: &str,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.order(py, names, kind, false)
+    }
+
+    /// A future of the next event; of None if there is none within ``timeout`` seconds. A cancelled call loses no event.
+    #[pyo3(signature = (timeout=None))]
+    fn next<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
+        let shared = self.shared(py)?;
+        let limit = arguments::seconds("timeout", timeout)?;
+        let next = async move {
+            let event = shared.clone().next(limit).await?;
+            Ok(Taken { shared, event })
+        };
+        let event_loop = self.event_loop.bind(py);
+        EventLoop::start(event_loop, &self.handle, Cancelled::Stops, next, |py, mut taken| {
+            taken.event.take().map_or_else(|| Ok(py.None()), |event| event_to_python(py, event))
+        })
+    }
+
+    /// Closes the connection.
+    fn close<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let close = self.shared(py)?.close();
+        let event_loop = self.event_loop.bind(py);
+        EventLoop::start(event_loop, &self.handle, Cancelled::GoesOn, close, |py, ()| Ok(py.None()))
+    }
+
+    fn __aiter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __anext__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.next(py, None)
+    }
+}
+
+/// An event on its way to a future. If the future does not want it any more, it goes back.
+struct Taken {
+    shared: Arc<Shared>,
+    event: Option<Event>,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if let Some(event) = self.event.take() {
+            self.shared.give_back(event);
+        }
+    }
+}

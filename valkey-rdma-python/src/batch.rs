@@ -1,0 +1,89 @@
+//! Batches of keys and buffers, from Python's arguments and to its results.
+
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use valkey_rdma_client::Fetched;
+
+use crate::arguments;
+use crate::engine::{Load, PerKey, Store};
+use crate::errors::Failure;
+use crate::memory::{self, Memory, Use};
+
+/// A key, and a buffer for its value.
+pub(crate) fn load(key: &Bound<'_, PyAny>, buffer: &Bound<'_, PyAny>) -> PyResult<Load> {
+    Ok(Load { key: arguments::key(key)?, memory: Memory::of(buffer, Use::Write)? })
+}
+
+/// A key, and a buffer with its value.
+pub(crate) fn store(key: &Bound<'_, PyAny>, buffer: &Bound<'_, PyAny>) -> PyResult<Store> {
+    Ok(Store { key: arguments::key(key)?, value: Memory::of(buffer, Use::Read)?.into_bytes() })
+}
+
+/// Keys, and a buffer for the value of each.
+pub(crate) fn loads(keys: &Bound<'_, PyAny>, buffers: &Bound<'_, PyAny>) -> PyResult<Vec<Load>> {
+    let pairs = pairs(keys, buffers, Use::Write)?;
+    Ok(pairs.into_iter().map(|(key, memory)| Load { key, memory }).collect())
+}
+
+/// Keys, and a buffer with the value of each.
+pub(crate) fn stores(keys: &Bound<'_, PyAny>, buffers: &Bound<'_, PyAny>) -> PyResult<Vec<Store>> {
+    let pairs = pairs(keys, buffers, Use::Read)?;
+    Ok(pairs.into_iter().map(|(key, memory)| Store { key, value: memory.into_bytes() }).collect())
+}
+
+fn pairs(
+    key_list: &Bound<'_, PyAny>,
+    buffers: &Bound<'_, PyAny>,
+    purpose: Use,
+) -> PyResult<Vec<(bytes::Bytes, Memory)>> {
+    let keys = arguments::keys(key_list)?;
+    let buffers = buffers.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+    if keys.len() != buffers.len() {
+        let (keys, buffers) = (keys.len(), buffers.len());
+        return Err(PyValueError::new_err(format!(
+            "{keys} keys and {buffers} buffers: one for each is required"
+        )));
+    }
+    let memory = buffers.iter().map(|buffer| Memory::of(buffer, purpose));
+    let pairs: PyResult<Vec<_>> =
+        keys.into_iter().zip(memory).map(|(key, memory)| Ok((key, memory?))).collect();
+    if pairs.is_err() {
+        // Of those before the first bad one.
+        memory::release_all(key_list.py());
+    }
+    pairs
+}
+
+/// The length of each value that was read, and None for each key that does not exist.
+///
+/// # Errors
+/// The first failure, after all of the batch was tried.
+pub(crate) fn lengths(py: Python<'_>, fetched: PerKey<Fetched>, rooms: &[usize]) -> PyResult<Py<PyAny>> {
+    let lengths = fetched.into_iter().enumerate().map(|(index, fetched)| match fetched {
+        Ok(Fetched::Read(len)) => Ok(Some(len)),
+        Ok(Fetched::Missing) => Ok(None),
+        Ok(Fetched::Skipped(len)) => Err(Failure::Size { index, len, room: rooms[index] }),
+        Ok(Fetched::Refused(error)) => Err(error.into()),
+        Ok(_) => Ok(None),
+        Err(error) => Err(error.into()),
+    });
+    let lengths = lengths.collect::<Result<Vec<_>, _>>().map_err(|failure| failure.raise(py))?;
+    lengths.into_py_any(py)
+}
+
+/// As [`lengths`], of one key.
+pub(crate) fn length(py: Python<'_>, fetched: PerKey<Fetched>, room: usize) -> PyResult<Py<PyAny>> {
+    let lengths = lengths(py, fetched, &[room])?;
+    Ok(lengths.bind(py).cast::<PyList>()?.get_item(0)?.unbind())
+}
+
+/// None.
+///
+/// # Errors
+/// The first failure.
+pub(crate) fn stored(py: Python<'_>, stored: PerKey<()>) -> PyResult<Py<PyAny>> {
+    let first = stored.into_iter().find_map(Result::err);
+    first.map_or_else(|| Ok(py.None()), |error| Err(Failure::from(error).raise(py)))
+}

@@ -1,0 +1,289 @@
+//! `Client`: calls that wait, from any number of threads.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use tokio::runtime::Handle;
+use valkey_rdma_client::Command;
+
+use crate::engine::{Engine, Fit};
+use crate::errors::Failure;
+use crate::options::Options;
+use crate::pubsub::Subscriber;
+use crate::runtime::{self, Local};
+use crate::{arguments, batch, describe, memory, reply};
+
+/// A client whose calls wait for their replies, with Python's lock released. Any number of threads may share it.
+///
+/// Small commands of all threads share ``connections`` connections. Buffers go over up to ``lanes`` further ones, made when needed.
+///
+/// A client belongs to the process that made it: after a fork, calls in the child raise ``ForkedError``.
+#[pyclass(frozen, module = "valkey_rdma", subclass)]
+pub(crate) struct Client {
+    engine: Local<Arc<Engine>>,
+    handle: Handle,
+}
+
+impl Client {
+    /// The engine.
+    ///
+    /// # Errors
+    /// If the client is closed or of another process.
+    fn engine(&self, py: Python<'_>) -> PyResult<Arc<Engine>> {
+        memory::release_all(py);
+        let engine = self.engine.here().ok_or_else(|| Failure::Forked.raise(py))?;
+        if engine.is_closed() {
+            return Err(Failure::Closed.raise(py));
+        }
+        Ok(engine.clone())
+    }
+
+    /// Waits for an operation, then releases the memory of all that have ended.
+    fn wait<T: Send>(
+        &self,
+        py: Python<'_>,
+        operation: impl Future<Output = Result<T, Failure>> + Send,
+    ) -> PyResult<T> {
+        let outcome = runtime::wait(py, &self.handle, operation);
+        memory::release_all(py);
+        outcome?.map_err(|failure| failure.raise(py))
+    }
+}
+
+#[pymethods]
+impl Client {
+    #[new]
+    #[pyo3(signature = (url, *, connections=1, lanes=4, timeout=Some(30.0), offline_timeout=Some(10.0), reconnect=true, retries=3, name=None))]
+    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+    fn new(
+        py: Python<'_>,
+        url: String,
+        connections: usize,
+        lanes: usize,
+        timeout: Option<f64>,
+        offline_timeout: Option<f64>,
+        reconnect: bool,
+        retries: u32,
+        name: Option<String>,
+    ) -> PyResult<Self> {
+        let options = Options { connections, lanes, timeout, offline_timeout, reconnect, retries, name };
+        let connect = options.connect(url)?;
+        let handle = runtime::handle()?;
+        let engine = runtime::wait(py, &handle, connect)?.map_err(|failure| failure.raise(py))?;
+        Ok(Self { engine: Local::new(engine), handle })
+    }
+
+    /// Sends a command, given as its name and arguments, and returns its reply.
+    #[pyo3(signature = (*arguments, timeout=None))]
+    fn command<'py>(
+        &self,
+        py: Python<'py>,
+        arguments: &Bound<'py, PyTuple>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let engine = self.engine(py)?;
+        let command = arguments::command(arguments, arguments::seconds("timeout", timeout)?)?;
+        let value = self.wait(py, engine.execute(command))?;
+        reply::to_python(py, value)
+    }
+
+    /// Sends a blocking command, such as BLPOP, on a connection of its own.
+    #[pyo3(signature = (*arguments, timeout=None))]
+    fn blocking_command<'py>(
+        &self,
+        py: Python<'py>,
+        arguments: &Bound<'py, PyTuple>,
+        timeout: Option<f64>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let engine = self.engine(py)?;
+        let arguments = arguments.iter().map(|argument| arguments::key(&argument));
+        let arguments = arguments.collect::<PyResult<Vec<_>>>()?;
+        let limit = arguments::seconds("timeout", timeout)?;
+        let value = self.wait(py, engine.block(arguments, limit))?;
+        reply::to_python(py, value)
+    }
+
+    /// Begins a pipeline: commands that are sent together.
+    fn pipeline(slf: Py<Self>) -> Pipeline {
+        Pipeline { client: slf, commands: Mutex::default() }
+    }
+
+    /// Reads a value into a writable buffer, without a copy in between.
+    ///
+    /// Returns the length of the value, or None if the key does not exist; the buffer is untouched then.
+    #[pyo3(signature = (key, buffer, *, timeout=None))]
+    fn get_into(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        buffer: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
+        let engine = self.engine(py)?;
+        let load = batch::load(key, buffer)?;
+        let room = load.memory.len();
+        let limit = arguments::seconds("timeout", timeout)?;
+        let fetched = self.wait(py, engine.load(vec![load], Fit::Within, limit))?;
+        batch::length(py, fetched, room)
+    }
+
+    /// Reads many values, each into its buffer. Returns their lengths, with None for each key that does not exist.
+    #[pyo3(signature = (keys, buffers, *, timeout=None))]
+    fn mget_into(
+        &self,
+        py: Python<'_>,
+        keys: &Bound<'_, PyAny>,
+        buffers: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
+        let engine = self.engine(py)?;
+        let loads = batch::loads(keys, buffers)?;
+        let rooms: Vec<_> = loads.iter().map(|load| load.memory.len()).collect();
+        let limit = arguments::seconds("timeout", timeout)?;
+        let fetched = self.wait(py, engine.load(loads, Fit::Within, limit))?;
+        batch::lengths(py, fetched, &rooms)
+    }
+
+    /// Sets a value from a buffer, without a copy in between. ``ttl`` is in seconds.
+    #[pyo3(signature = (key, buffer, *, ttl=None, timeout=None))]
+    fn set_from(
+        &self,
+        py: Python<'_>,
+        key: &Bound<'_, PyAny>,
+        buffer: &Bound<'_, PyAny>,
+        ttl: Option<f64>,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
+        let engine = self.engine(py)?;
+        let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::seconds("timeout", timeout)?);
+        let stores = vec![batch::store(key, buffer)?];
+        let stored = self.wait(py, engine.store(stores, ttl, limit))?;
+        batch::stored(py, stored)
+    }
+
+    /// Sets many values, each from its buffer.
+    #[pyo3(signature = (keys, buffers, *, ttl=None, timeout=None))]
+    fn mset_from(
+        &self,
+        py: Python<'_>,
+        keys: &Bound<'_, PyAny>,
+        buffers: &Bound<'_, PyAny>,
+        ttl: Option<f64>,
+        timeout: Option<f64>,
+    ) -> PyResult<Py<PyAny>> {
+        let engine = self.engine(py)?;
+        let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::seconds("timeout", timeout)?);
+        let stores = batch::stores(keys, buffers)?;
+        let stored = self.wait(py, engine.store(stores, ttl, limit))?;
+        batch::stored(py, stored)
+    }
+
+    /// Whether each key exists.
+    #[pyo3(signature = (keys, *, timeout=None))]
+    fn exists_many(
+        &self,
+        py: Python<'_>,
+        keys: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Vec<bool>> {
+        let engine = self.engine(py)?;
+        let limit = arguments::seconds("timeout", timeout)?;
+        self.wait(py, engine.count_each("EXISTS", arguments::keys(keys)?, limit))
+    }
+
+    /// Deletes keys; the server frees their memory in the background. Returns whether each of them existed.
+    #[pyo3(signature = (keys, *, timeout=None))]
+    fn delete_many(
+        &self,
+        py: Python<'_>,
+        keys: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+    ) -> PyResult<Vec<bool>> {
+        let engine = self.engine(py)?;
+        let limit = arguments::seconds("timeout", timeout)?;
+        self.wait(py, engine.count_each("UNLINK", arguments::keys(keys)?, limit))
+    }
+
+    /// Opens a connection for subscriptions.
+    fn subscriber(&self, py: Python<'_>) -> PyResult<Subscriber> {
+        let engine = self.engine(py)?;
+        let opened = self.wait(py, async move { Ok(engine.client.subscriber().await?) })?;
+        Ok(Subscriber::new(opened, self.handle.clone()))
+    }
+
+    /// Describes the connection: transport, device, windows; and why it is not RDMA, if it should be.
+    fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        describe::info(py, &self.engine(py)?.client.info())
+    }
+
+    /// Counters of the client, and under ``"transport"`` those of the device (None on TCP).
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        describe::stats(py, &self.engine(py)?.client)
+    }
+
+    /// Closes all connections, after the replies to what was sent. Calls made later raise ``ClosedError``.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        match self.engine.here() {
+            Some(engine) if !engine.is_closed() => self.wait(py, engine.clone().close()),
+            _ => Ok(()),
+        }
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        match self.engine.here() {
+            Some(engine) if engine.is_closed() => "<valkey_rdma.Client closed>".to_owned(),
+            Some(engine) => format!("<valkey_rdma.Client {}>", engine.client.info()),
+            None => "<valkey_rdma.Client of another process>".to_owned(),
+        }
+    }
+}
+
+/// Commands that are sent together, without waiting for replies in between.
+#[pyclass(frozen, module = "valkey_rdma")]
+pub(crate) struct Pipeline {
+    client: Py<Client>,
+    commands: Mutex<Vec<Command>>,
+}
+
+#[pymethods]
+impl Pipeline {
+    /// Adds a command, given as its name and arguments.
+    #[pyo3(signature = (*arguments))]
+    fn command<'py>(slf: &Bound<'py, Self>, arguments: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, Self>> {
+        let command = arguments::command(arguments, None)?;
+        slf.get().commands().push(command);
+        Ok(slf.clone())
+    }
+
+    /// Sends the commands and returns all replies. Raises the first error reply, or with ``raise_on_error=False`` returns it in
+    /// its place. The pipeline is empty afterwards.
+    #[pyo3(signature = (*, raise_on_error=true, timeout=None))]
+    fn execute(&self, py: Python<'_>, raise_on_error: bool, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        let client = self.client.get();
+        let engine = client.engine(py)?;
+        let limit = arguments::seconds("timeout", timeout)?;
+        let commands = std::mem::take(&mut *self.commands());
+        let replies = client.wait(py, engine.pipeline(commands, limit))?;
+        reply::list_to_python(py, replies, raise_on_error)
+    }
+
+    fn __len__(&self) -> usize {
+        self.commands().len()
+    }
+}
+
+impl Pipeline {
+    fn commands(&self) -> MutexGuard<'_, Vec<Command>> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,50 @@
+//! [`Completions`]: what background threads have finished, and a descriptor that is readable while there is some.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// A queue with an eventfd. A burst of completions costs one write and one wake-up.
+pub(crate) struct Completions<T> {
+    done: Mutex<Vec<T>>,
+    event: OwnedFd,
+}
+
+impl<T> Completions<T> {
+    pub(crate) fn new() -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { done: Mutex::default(), event })
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.event.as_raw_fd()
+    }
+
+    pub(crate) fn push(&self, item: T) {
+        let mut done = self.done();
+        done.push(item);
+        if done.len() == 1 {
+            self.ring();
+        }
+    }
+
+    /// Makes the descriptor readable.
+    pub(crate) fn ring(&self) {
+        // It fails only if the counter is at its end, and then the descriptor is readable.
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+    }
+
+    /// Takes all completions. The descriptor is not readable until the next one.
+    pub(crate) fn take(&self) -> Vec<T> {
+        let mut done = self.done();
+        // It fails if nothing was written since the last time.
+        let _ = rustix::io::read(&self.event, &mut [0_u8; 8]);
+        std::mem::take(&mut *done)
+    }
+
+    fn done(&self) -> MutexGuard<'_, Vec<T>> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

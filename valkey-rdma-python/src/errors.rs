@@ -1,0 +1,112 @@
+//! Errors of the Rust client as Python exceptions, which `valkey_rdma/errors.py` defines.
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+use valkey_rdma_client::{Error, Fate, ServerError};
+
+/// A failed operation.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Client(Error),
+    /// A value does not fit into the memory for it.
+    Size {
+        index: usize,
+        len: usize,
+        room: usize,
+    },
+    /// The whole operation took longer than the caller allows.
+    Late {
+        seconds: f64,
+        fate: Fate,
+    },
+    Closed,
+    Forked,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Client(error)
+    }
+}
+
+impl From<ServerError> for Failure {
+    fn from(error: ServerError) -> Self {
+        Self::Client(error.into())
+    }
+}
+
+impl Failure {
+    /// The text of the exception.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Client(error) => error.to_string(),
+            Self::Size { index, len, room } => {
+                format!("the value of key {index} has {len} bytes, and its buffer has {room}")
+            }
+            Self::Late { seconds, fate } => format!("not done within {seconds} s; {}", sentence(*fate)),
+            Self::Closed => "the client is closed".to_owned(),
+            Self::Forked => {
+                "the client was made before this process was forked: make another one in the child".to_owned()
+            }
+        }
+    }
+
+    fn fate(&self) -> Fate {
+        match self {
+            Self::Client(error) => error.fate(),
+            Self::Size { .. } => Fate::Answered,
+            Self::Late { fate, .. } => *fate,
+            Self::Closed | Self::Forked => Fate::NotSent,
+        }
+    }
+
+    fn class<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyType>> {
+        static CLASSES: [PyOnceLock<Py<PyType>>; 10] = [const { PyOnceLock::new() }; 10];
+        let (cell, name) = match self {
+            Self::Client(Error::Endpoint(_)) => (0, "UrlError"),
+            Self::Client(Error::Connect(_)) => (1, "ConnectError"),
+            Self::Client(Error::Server(_) | Error::Aborted(_)) => (2, "ServerError"),
+            Self::Client(Error::Lost(_)) => (3, "LostError"),
+            Self::Client(Error::TimedOut(_)) | Self::Late { .. } => (4, "DeadlineError"),
+            Self::Client(Error::Refused(_)) => (5, "RefusedError"),
+            Self::Client(Error::Unexpected(_)) => (6, "UnexpectedReplyError"),
+            Self::Size { .. } => (7, "SizeError"),
+            Self::Closed => (8, "ClosedError"),
+            Self::Forked => (9, "ForkedError"),
+            Self::Client(_) => return Ok(py.import(ERRORS)?.getattr("Error")?.cast_into()?),
+        };
+        Ok(CLASSES[cell].import(py, ERRORS, name)?.clone())
+    }
+
+    /// The exception.
+    pub(crate) fn into_exception<'py>(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let exception = self.class(py)?.call1((self.text(),))?;
+        exception.setattr("fate", word(self.fate()))?;
+        if let Self::Client(error) = &self
+            && let Some(server) = error.server()
+        {
+            exception.setattr("code", &server.code)?;
+        }
+        Ok(exception)
+    }
+
+    pub(crate) fn raise(self, py: Python<'_>) -> PyErr {
+        self.into_exception(py).map_or_else(|error| error, PyErr::from_value)
+    }
+}
+
+/// How Python code sees a fate.
+fn word(fate: Fate) -> &'static str {
+    match fate {
+        Fate::NotSent => "not-sent",
+        Fate::MayHaveRun => "may-have-run",
+        Fate::Answered => "answered",
+    }
+}
+
+fn sentence(fate: Fate) -> String {
+    fate.to_string()
+}
+
+const ERRORS: &str = "valkey_rdma.errors";

@@ -1,0 +1,170 @@
+//! [`EventLoop`]: carries results from the background threads to the futures of an asyncio loop.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+use crate::completions::Completions;
+use crate::errors::Failure;
+use crate::memory;
+
+/// Makes the result of an operation a Python object, on the loop's thread.
+pub(crate) type Convert = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
+
+/// A finished operation: its number, and its result.
+type Completion = (u64, Result<Convert, Failure>);
+
+/// One asyncio loop, and the futures that it awaits. The loop watches one descriptor for all of them.
+#[pyclass(frozen, module = "valkey_rdma")]
+pub(crate) struct EventLoop {
+    asyncio: Py<PyAny>,
+    shared: Arc<Shared>,
+    pending: Mutex<HashMap<u64, Pending>>,
+    next: AtomicU64,
+    /// True while the loop watches the descriptor.
+    watched: AtomicBool,
+}
+
+struct Shared {
+    completions: Completions<Completion>,
+    /// True once the client has ended: the loop watches only while a future is pending.
+    ended: AtomicBool,
+}
+
+struct Pending {
+    future: Py<PyAny>,
+    /// Stops the operation if the future is cancelled. Without it, the operation ends in its own time.
+    abort: Option<AbortHandle>,
+}
+
+/// What becomes of an operation whose future is cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cancelled {
+    /// It goes on, and its result is dropped.
+    GoesOn,
+    /// It stops.
+    Stops,
+}
+
+impl EventLoop {
+    /// For the running loop.
+    ///
+    /// # Errors
+    /// RuntimeError outside of a running loop.
+    pub(crate) fn running(py: Python<'_>) -> PyResult<Py<Self>> {
+        static RUNNING: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let running = RUNNING
+            .get_or_try_init(py, || py.import("asyncio")?.getattr("get_running_loop").map(Bound::unbind))?;
+        let asyncio = running.call0(py)?;
+        let shared = Arc::new(Shared { completions: Completions::new()?, ended: AtomicBool::new(false) });
+        let this = Self {
+            asyncio,
+            shared,
+            pending: Mutex::default(),
+            next: AtomicU64::new(0),
+            watched: AtomicBool::new(false),
+        };
+        Py::new(py, this)
+    }
+
+    /// Makes the loop watch the descriptor, if it does not yet.
+    fn watch(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let this = slf.get();
+        if !this.watched.swap(true, Ordering::AcqRel) {
+            let reader = (this.shared.completions.fd(), slf.getattr("deliver")?);
+            this.asyncio.call_method1(slf.py(), "add_reader", reader)?;
+        }
+        Ok(())
+    }
+
+    /// Starts an operation on the background threads. Returns a future of the loop for its result.
+    pub(crate) fn start<'py, T: Send + 'static>(
+        slf: &Bound<'py, Self>,
+        handle: &Handle,
+        cancelled: Cancelled,
+        operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
+        convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Self::watch(slf)?;
+        let this = slf.get();
+        let future = this.asyncio.bind(slf.py()).call_method0("create_future")?;
+        let number = this.next.fetch_add(1, Ordering::Relaxed);
+        let shared = this.shared.clone();
+        let task = handle.spawn(async move {
+            let result = operation.await;
+            let result = result.map(|value| Box::new(move |py: Python<'_>| convert(py, value)) as Convert);
+            shared.completions.push((number, result));
+        });
+        let abort = (cancelled == Cancelled::Stops).then(|| task.abort_handle());
+        if abort.is_some() {
+            let done = Bound::new(slf.py(), Done { number, of: slf.clone().unbind() })?;
+            future.call_method1("add_done_callback", (done,))?;
+        }
+        this.pending().insert(number, Pending { future: future.clone().unbind(), abort });
+        Ok(future)
+    }
+
+    /// The client has ended: stops watching once no future is pending.
+    pub(crate) fn end(&self) {
+        self.shared.ended.store(true, Ordering::Release);
+        self.shared.completions.ring();
+    }
+
+    fn pending(&self) -> MutexGuard<'_, HashMap<u64, Pending>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl EventLoop {
+    /// Sets the results of futures. The loop calls it when the descriptor is readable.
+    fn deliver(&self, py: Python<'_>) -> PyResult<()> {
+        for (number, result) in self.shared.completions.take() {
+            let pending = self.pending().remove(&number);
+            let Some(Pending { future, .. }) = pending else { continue };
+            let future = future.bind(py);
+            // Cancelled: what was not converted is dropped, and an event goes back to its subscriber.
+            if future.call_method0("done")?.is_truthy()? {
+                continue;
+            }
+            match result.map_err(|failure| failure.raise(py)).and_then(|convert| convert(py)) {
+                Ok(value) => future.call_method1("set_result", (value,))?,
+                Err(error) => future.call_method1("set_exception", (error.into_value(py),))?,
+            };
+        }
+        memory::release_all(py);
+        let unused = self.shared.ended.load(Ordering::Acquire) && self.pending().is_empty();
+        if unused && self.watched.swap(false, Ordering::AcqRel) {
+            self.asyncio.call_method1(py, "remove_reader", (self.shared.completions.fd(),))?;
+        }
+        Ok(())
+    }
+}
+
+/// Called by a future that is done, also if it is cancelled.
+#[pyclass(frozen)]
+struct Done {
+    number: u64,
+    of: Py<EventLoop>,
+}
+
+#[pymethods]
+impl Done {
+    fn __call__(&self, py: Python<'_>, future: &Bound<'_, PyAny>) -> PyResult<()> {
+        if !future.call_method0("cancelled")?.is_truthy()? {
+            return Ok(());
+        }
+        let pending = self.of.get().pending().remove(&self.number);
+        if let Some(Pending { abort: Some(abort), .. }) = pending {
+            abort.abort();
+        }
+        // The memory of the operation is released by the next delivery.
+        self.of.bind(py).get().shared.completions.ring();
+        Ok(())
+    }
+}

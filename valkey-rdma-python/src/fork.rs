@@ -1,0 +1,50 @@
+//! What happens to the locks of this module when the process forks.
+
+use std::cell::RefCell;
+use std::sync::{MutexGuard, RwLockWriteGuard};
+
+use pyo3::prelude::*;
+
+use crate::memory::{self, MemoryLocks};
+use crate::runtime::{self, OfProcess};
+
+thread_local! {
+    /// Held by the thread that forks, from before until after, so that the child does not inherit a lock that is held by a thread
+    /// that it does not have.
+    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+}
+
+/// The locks, in the order in which they are taken.
+struct Held {
+    _gate: RwLockWriteGuard<'static, bool>,
+    memory: MemoryLocks,
+    _runtime: MutexGuard<'static, Option<OfProcess>>,
+}
+
+/// Python calls it before it forks.
+#[pyfunction]
+pub(crate) fn before_fork() {
+    let (gate, memory) = (runtime::gate(), memory::lock());
+    HELD.set(Some(Held { _gate: gate, memory, _runtime: runtime::current() }));
+}
+
+/// Python calls it in the parent after it has forked.
+#[pyfunction]
+pub(crate) fn after_fork_in_parent() {
+    HELD.take();
+}
+
+/// Python calls it in the child. The operations that used memory go on in the parent only.
+#[pyfunction]
+pub(crate) fn after_fork_in_child() {
+    if let Some(mut held) = HELD.take() {
+        held.memory.forget_claims();
+    }
+}
+
+/// Python calls it when it exits.
+#[pyfunction]
+pub(crate) fn at_exit(py: Python<'_>) {
+    py.detach(runtime::shut_down);
+    memory::release_all(py);
+}

@@ -1,0 +1,168 @@
+//! [`Lanes`]: connections for large values, apart from the one that small commands share.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+use valkey_rdma_client::{Client, Dedicated, Error};
+
+/// What a lane is wanted for. Loads are before stores, because a request waits for what is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Load,
+    Store,
+}
+
+/// Up to a number of connections, each used by one batch at a time. They are made when needed, and kept.
+pub(crate) struct Lanes {
+    client: Client,
+    count: usize,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Lanes that are neither in use nor handed to a waiting task.
+    free: usize,
+    idle: Vec<Dedicated>,
+    loads: VecDeque<oneshot::Sender<Permit>>,
+    stores: VecDeque<oneshot::Sender<Permit>>,
+    /// Loads that went before a waiting store, in a row.
+    overtaken: usize,
+    closed: bool,
+}
+
+/// The right to use a lane. Dropped, the next waiting task has it.
+struct Permit(Option<Arc<Lanes>>);
+
+/// A lane in use.
+pub(crate) struct Lane {
+    connection: Option<Dedicated>,
+    /// True if the connection was used before, so that the server may have closed it meanwhile.
+    pub(crate) was_idle: bool,
+    permit: Permit,
+}
+
+impl Lanes {
+    pub(crate) fn new(client: Client, count: usize) -> Arc<Self> {
+        let state = State {
+            free: count,
+            idle: Vec::new(),
+            loads: VecDeque::new(),
+            stores: VecDeque::new(),
+            overtaken: 0,
+            closed: false,
+        };
+        Arc::new(Self { client, count, state: Mutex::new(state) })
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Waits for a lane, and connects it if it is new.
+    ///
+    /// Cancel safe: a dropped future leaves its place to the next.
+    pub(crate) async fn take(self: &Arc<Self>, purpose: Purpose) -> Result<Lane, Error> {
+        let permit = match self.permit_or_wait(purpose) {
+            Ok(permit) => permit,
+            Err(waiting) => waiting.await.expect("a sender is dropped only after it was used"),
+        };
+        let idle = self.state().idle.pop();
+        let was_idle = idle.is_some();
+        let connection = match idle {
+            Some(connection) => connection,
+            None => self.client.dedicated().await?,
+        };
+        Ok(Lane { connection: Some(connection), was_idle, permit })
+    }
+
+    fn permit_or_wait(self: &Arc<Self>, purpose: Purpose) -> Result<Permit, oneshot::Receiver<Permit>> {
+        let mut state = self.state();
+        if state.free > 0 {
+            state.free -= 1;
+            return Ok(Permit(Some(self.clone())));
+        }
+        let (sender, receiver) = oneshot::channel();
+        match purpose {
+            Purpose::Load => state.loads.push_back(sender),
+            Purpose::Store => state.stores.push_back(sender),
+        }
+        Err(receiver)
+    }
+
+    /// Closes idle connections, and keeps no more.
+    pub(crate) fn close(&self) {
+        let idle = {
+            let mut state = self.state();
+            state.closed = true;
+            std::mem::take(&mut state.idle)
+        };
+        drop(idle);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The task that a lane goes to next.
+    fn next(&mut self) -> Option<oneshot::Sender<Permit>> {
+        let store_waits = !self.stores.is_empty();
+        if store_waits && (self.loads.is_empty() || self.overtaken >= MOST_OVERTAKEN) {
+            self.overtaken = 0;
+            return self.stores.pop_front();
+        }
+        self.overtaken = if store_waits { self.overtaken + 1 } else { 0 };
+        self.loads.pop_front()
+    }
+}
+
+impl Permit {
+    fn lanes(&self) -> &Arc<Lanes> {
+        self.0.as_ref().expect("taken only by drop")
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut lanes = self.0.take();
+        while let Some(held) = lanes.take() {
+            let mut state = held.state();
+            let Some(next) = state.next() else {
+                state.free += 1;
+                return;
+            };
+            drop(state);
+            // If that task has gone away, the permit comes back, for the one after it.
+            lanes = next.send(Self(Some(held))).err().and_then(|mut refused| refused.0.take());
+        }
+    }
+}
+
+impl Lane {
+    /// The connection.
+    pub(crate) fn connection(&mut self) -> &mut Dedicated {
+        self.connection.as_mut().expect("taken only at the end")
+    }
+
+    /// Replaces a connection that was lost.
+    pub(crate) async fn reconnect(&mut self) -> Result<(), Error> {
+        self.connection = None;
+        self.was_idle = false;
+        self.connection = Some(self.permit.lanes().client.dedicated().await?);
+        Ok(())
+    }
+
+    /// Keeps the connection for the next batch. Without it, the connection is closed.
+    pub(crate) fn keep(mut self) {
+        let Some(connection) = self.connection.take() else { return };
+        let mut state = self.permit.lanes().state();
+        if !state.closed {
+            state.idle.push(connection);
+        }
+    }
+}
+
+/// The most loads that go before a waiting store.
+const MOST_OVERTAKEN: usize = 8;

@@ -1,0 +1,66 @@
+//! The native part of the Python package `valkey_rdma`.
+//!
+//! Background threads (`runtime`) run the Rust client and never touch Python: what they finish waits in a queue (`completions`), and
+//! the memory that they no longer use waits to be released (`memory`) until a thread of Python's comes by. So Python can exit at any
+//! time, and a slow program slows only itself.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | `memory` | buffers of Python objects; all unsafe code |
+//! | `engine`, `lanes` | commands, batches of large values, and their connections; nothing of Python |
+//! | `client`, `async_client`, `lmcache`, `pubsub`, `bridge` | the classes |
+//! | `arguments`, `batch`, `options`, `reply`, `errors`, `describe` | from Python's objects and back |
+//! | `runtime`, `fork`, `completions`, `event_loop` | threads, processes, and asyncio |
+#![deny(unsafe_code)]
+
+use pyo3::prelude::*;
+
+mod arguments;
+mod async_client;
+mod batch;
+mod bridge;
+mod client;
+mod completions;
+mod describe;
+mod engine;
+mod errors;
+mod event_loop;
+mod fork;
+mod lanes;
+mod lmcache;
+#[expect(unsafe_code, reason = "Python's buffer protocol")]
+mod memory;
+mod options;
+mod pubsub;
+mod reply;
+mod runtime;
+
+/// The native part of `valkey_rdma`.
+#[pymodule]
+mod _native {
+    use super::*;
+
+    #[pymodule_export]
+    use super::async_client::{AsyncClient, AsyncPipeline, AsyncSubscriber};
+    #[pymodule_export]
+    use super::bridge::connect_socket;
+    #[pymodule_export]
+    use super::client::{Client, Pipeline};
+    #[pymodule_export]
+    use super::lmcache::LMCacheClient;
+    #[pymodule_export]
+    use super::pubsub::Subscriber;
+
+    /// Asks Python to report forks and its exit.
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        let py = module.py();
+        let hooks = pyo3::types::PyDict::new(py);
+        hooks.set_item("before", wrap_pyfunction!(fork::before_fork, py)?)?;
+        hooks.set_item("after_in_parent", wrap_pyfunction!(fork::after_fork_in_parent, py)?)?;
+        hooks.set_item("after_in_child", wrap_pyfunction!(fork::after_fork_in_child, py)?)?;
+        py.import("os")?.getattr("register_at_fork")?.call((), Some(&hooks))?;
+        py.import("atexit")?.call_method1("register", (wrap_pyfunction!(fork::at_exit, py)?,))?;
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

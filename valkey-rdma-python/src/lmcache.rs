@@ -1,0 +1,258 @@
+//! `LMCacheClient`: the contract of LMCache's `native_plugin` L2 adapter.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use pyo3::exceptions::PyBlockingIOError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use tokio::runtime::Handle;
+use valkey_rdma_client::{Error, Fetched};
+
+use crate::completions::Completions;
+use crate::engine::{Engine, Fit, PerKey};
+use crate::errors::Failure;
+use crate::options::Options;
+use crate::runtime::{self, Local};
+use crate::{arguments, batch, describe, memory};
+
+/// A finished batch: its number, whether all of it succeeded, else why not, and the outcome of each key.
+type Completion = (u64, bool, String, Option<Vec<bool>>);
+
+/// A storage connector for LMCache: ``{"type": "native_plugin", "module_path": "valkey_rdma", "class_name": "LMCacheClient"}``.
+///
+/// ``submit_batch_get``, ``_set``, ``_exists`` and ``_delete`` return a number at once. The descriptor ``event_fd()`` is readable
+/// while ``drain_completions()`` has something to return: tuples of that number, whether all keys succeeded, an error text, and a bool
+/// for each key. A get succeeds if the value has exactly the length of its buffer; otherwise the buffer is untouched.
+///
+/// Parameters: ``url``; ``connections``, over which batches are spread; ``ttl`` in seconds; ``key_prefix``; ``timeout`` in seconds for
+/// a batch; ``max_pending``, the batches that may be in flight. One more raises BlockingIOError.
+#[pyclass(frozen, module = "valkey_rdma", subclass)]
+pub(crate) struct LMCacheClient {
+    engine: Local<Arc<Engine>>,
+    shared: Arc<Shared>,
+    handle: Handle,
+    prefix: Vec<u8>,
+    ttl: Option<u64>,
+    timeout: Option<Duration>,
+    max_pending: usize,
+    next: AtomicU64,
+}
+
+/// What background threads report to.
+struct Shared {
+    completions: Completions<Completion>,
+    /// Batches in flight, and those not drained.
+    pending: AtomicUsize,
+}
+
+impl LMCacheClient {
+    fn engine(&self, py: Python<'_>) -> PyResult<Arc<Engine>> {
+        memory::release_all(py);
+        let engine = self.engine.here().ok_or_else(|| Failure::Forked.raise(py))?;
+        if engine.is_closed() {
+            return Err(Failure::Closed.raise(py));
+        }
+        if self.shared.pending.load(Ordering::Acquire) >= self.max_pending {
+            return Err(PyBlockingIOError::new_err(format!(
+                "{} batches are in flight: drain completions before submitting more",
+                self.max_pending
+            )));
+        }
+        Ok(engine.clone())
+    }
+
+    fn keys(&self, keys: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
+        Ok(arguments::keys(keys)?.into_iter().map(|key| self.prefixed(key)).collect())
+    }
+
+    fn prefixed(&self, key: Bytes) -> Bytes {
+        if self.prefix.is_empty() { key } else { [&self.prefix[..], &key].concat().into() }
+    }
+
+    /// Starts a batch of `count` keys, and returns its number. `work` returns for each key whether it succeeded, and the first
+    /// error text.
+    fn submit(
+        &self,
+        count: usize,
+        work: impl Future<Output = Result<(Vec<bool>, Option<String>), Failure>> + Send + 'static,
+    ) -> u64 {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let shared = self.shared.clone();
+        shared.pending.fetch_add(1, Ordering::AcqRel);
+        self.handle.spawn(async move {
+            let (succeeded, error) = match work.await {
+                Ok(outcome) => outcome,
+                Err(failure) => (vec![false; count], Some(failure.text())),
+            };
+            shared.completions.push((number, error.is_none(), error.unwrap_or_default(), Some(succeeded)));
+        });
+        number
+    }
+}
+
+#[pymethods]
+impl LMCacheClient {
+    #[new]
+    #[pyo3(signature = (url, *, connections=8, ttl=None, key_prefix="", timeout=Some(30.0), max_pending=1024))]
+    fn new(
+        py: Python<'_>,
+        url: String,
+        connections: usize,
+        ttl: Option<f64>,
+        key_prefix: &str,
+        timeout: Option<f64>,
+        max_pending: usize,
+    ) -> PyResult<Self> {
+        let options = Options {
+            connections: 1,
+            lanes: connections,
+            timeout,
+            offline_timeout: timeout.map(|timeout| timeout.min(1.0)),
+            reconnect: true,
+            retries: 3,
+            name: None,
+        };
+        let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::seconds("timeout", timeout)?);
+        let connect = options.connect(url)?;
+        let handle = runtime::handle()?;
+        let engine = runtime::wait(py, &handle, connect)?.map_err(|failure| failure.raise(py))?;
+        Ok(Self {
+            engine: Local::new(engine),
+            shared: Arc::new(Shared { completions: Completions::new()?, pending: AtomicUsize::new(0) }),
+            handle,
+            prefix: key_prefix.as_bytes().to_vec(),
+            ttl,
+            timeout: limit,
+            max_pending,
+            next: AtomicU64::new(1),
+        })
+    }
+
+    /// An eventfd, which is readable while completions wait.
+    fn event_fd(&self) -> i32 {
+        self.shared.completions.fd()
+    }
+
+    /// Starts reading each value into its buffer.
+    fn submit_batch_get(
+        &self,
+        py: Python<'_>,
+        keys: &Bound<'_, PyAny>,
+        bufs: &Bound<'_, PyAny>,
+    ) -> PyResult<u64> {
+        let engine = self.engine(py)?;
+        let mut loads = batch::loads(keys, bufs)?;
+        for load in &mut loads {
+            load.key = self.prefixed(std::mem::take(&mut load.key));
+        }
+        let limit = self.timeout;
+        let count = loads.len();
+        Ok(self.submit(count, async move { Ok(loaded(engine.load(loads, Fit::Exactly, limit).await?)) }))
+    }
+
+    /// Starts setting values from buffers, which must not change until the batch is done.
+    fn submit_batch_set(
+        &self,
+        py: Python<'_>,
+        keys: &Bound<'_, PyAny>,
+        bufs: &Bound<'_, PyAny>,
+    ) -> PyResult<u64> {
+        let engine = self.engine(py)?;
+        let mut stores = batch::stores(keys, bufs)?;
+        for store in &mut stores {
+            store.key = self.prefixed(std::mem::take(&mut store.key));
+        }
+        let (ttl, limit) = (self.ttl, self.timeout);
+        let count = stores.len();
+        Ok(self.submit(count, async move { Ok(stored(engine.store(stores, ttl, limit).await?)) }))
+    }
+
+    /// Starts looking whether keys exist. It does not wait for batches of large values.
+    fn submit_batch_exists(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<u64> {
+        self.submit_count(py, "EXISTS", keys)
+    }
+
+    /// Starts deleting keys. The outcome of each says whether it existed.
+    fn submit_batch_delete(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<u64> {
+        self.submit_count(py, "UNLINK", keys)
+    }
+
+    /// Takes the batches that are done.
+    fn drain_completions(&self, py: Python<'_>) -> Vec<Completion> {
+        let completions = self.shared.completions.take();
+        self.shared.pending.fetch_sub(completions.len(), Ordering::AcqRel);
+        memory::release_all(py);
+        completions
+    }
+
+    /// Describes the connection.
+    fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let engine = self.engine.here().ok_or_else(|| Failure::Forked.raise(py))?;
+        describe::info(py, &engine.client.info())
+    }
+
+    /// Counters, and the batches in flight.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let engine = self.engine.here().ok_or_else(|| Failure::Forked.raise(py))?;
+        let stats = describe::stats(py, &engine.client)?;
+        stats.set_item("pending", self.shared.pending.load(Ordering::Acquire))?;
+        Ok(stats)
+    }
+
+    /// Closes the connections. Batches in flight end first, or fail.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(engine) = self.engine.here().filter(|engine| !engine.is_closed()) else { return Ok(()) };
+        let closed = runtime::wait(py, &self.handle, engine.clone().close());
+        memory::release_all(py);
+        closed?.map_err(|failure| failure.raise(py))
+    }
+}
+
+impl LMCacheClient {
+    fn submit_count(&self, py: Python<'_>, name: &'static str, keys: &Bound<'_, PyAny>) -> PyResult<u64> {
+        let engine = self.engine(py)?;
+        let (keys, limit) = (self.keys(keys)?, self.timeout);
+        let count = keys.len();
+        Ok(self.submit(count, async move { Ok((engine.count_each(name, keys, limit).await?, None)) }))
+    }
+}
+
+/// Whether each value was read, and why the first was not.
+fn loaded(fetched: PerKey<Fetched>) -> (Vec<bool>, Option<String>) {
+    let errors: Vec<_> = fetched
+        .into_iter()
+        .map(|fetched| match fetched {
+            Ok(Fetched::Read(_)) => None,
+            Ok(Fetched::Missing) => Some("a key does not exist".to_owned()),
+            Ok(Fetched::Skipped(len)) => {
+                Some(format!("a value has {len} bytes, and its buffer another length"))
+            }
+            Ok(Fetched::Refused(error)) => Some(error.to_string()),
+            Ok(_) => Some("an unknown outcome".to_owned()),
+            Err(error) => Some(error.to_string()),
+        })
+        .collect();
+    outcome(errors)
+}
+
+fn stored(stored: PerKey<()>) -> (Vec<bool>, Option<String>) {
+    outcome(
+        stored
+            .into_iter()
+            .map(|stored: Result<(), Error>| stored.err().map(|error| error.to_string()))
+            .collect(),
+    )
+}
+
+fn outcome(errors: Vec<Option<String>>) -> (Vec<bool>, Option<String>) {
+    let succeeded = errors.iter().map(Option::is_none).collect();
+    let count = errors.iter().flatten().count();
+    let first = errors.into_iter().flatten().next();
+    (
+        succeeded,
+        first.map(|first| if count == 1 { first } else { format!("{first} (and {} more)", count - 1) }),
+    )
+}

@@ -1,0 +1,269 @@
+//! [`Memory`]: the bytes of a Python object, through the buffer protocol. All unsafe code of this crate is here.
+//!
+//! The protocol became part of Python's stable ABI with 3.11. The symbols and the layout of `Py_buffer` have been the same since
+//! Python 3.3, so they are declared here and one wheel serves 3.10 as well.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::slice;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::ffi::{Py_ssize_t, PyObject};
+use pyo3::prelude::*;
+
+/// Python's `Py_buffer`.
+///
+/// Source: `Include/cpython/object.h` of Python 3.10, `Include/pybuffer.h` of later ones.
+#[repr(C)]
+struct View {
+    buf: *mut c_void,
+    obj: *mut PyObject,
+    len: Py_ssize_t,
+    itemsize: Py_ssize_t,
+    readonly: c_int,
+    ndim: c_int,
+    format: *mut c_char,
+    shape: *mut Py_ssize_t,
+    strides: *mut Py_ssize_t,
+    suboffsets: *mut Py_ssize_t,
+    internal: *mut c_void,
+}
+
+// SAFETY: signatures as in `Include/pybuffer.h`; libpython exports these symbols in every version since 3.3.
+unsafe extern "C" {
+    fn PyObject_CheckBuffer(object: *mut PyObject) -> c_int;
+    fn PyObject_GetBuffer(object: *mut PyObject, view: *mut View, flags: c_int) -> c_int;
+    fn PyBuffer_Release(view: *mut View);
+}
+
+/// One block of bytes, which may be read. Source: `PyBUF_SIMPLE` in `pybuffer.h`.
+const SIMPLE: c_int = 0;
+/// One block of bytes, which may be read and written. Source: `PyBUF_WRITABLE` in `pybuffer.h`.
+const WRITABLE: c_int = 1;
+
+/// What an operation does with memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Read,
+    Write,
+}
+
+/// The bytes of a Python object, in use by an operation of this module.
+///
+/// While it exists, the object's buffer is exported: Python keeps the memory where it is, and objects that could resize or free it
+/// raise BufferError. Operations of this module that write share it with no other.
+pub(crate) struct Memory {
+    /// Boxed, because exporters may keep its address. Taken only by `drop`.
+    view: Option<Box<View>>,
+    /// None for memory of length 0.
+    claim: Option<u64>,
+}
+
+// SAFETY: threads other than the one that made it only use its address and length, which do not change. Python's own functions are
+// called with the interpreter attached, in `of` and `release_all`.
+unsafe impl Send for Memory {}
+// SAFETY: as for Send.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Exports the object's memory.
+    ///
+    /// # Errors
+    /// TypeError if the object has no buffer; BufferError if the memory is read-only but must be written, not contiguous, or used
+    /// by another operation that writes or that this one would disturb.
+    pub(crate) fn of(object: &Bound<'_, PyAny>, purpose: Use) -> PyResult<Self> {
+        // Torch's tensors have no buffer, but arrays that share their memory.
+        let shared = if has_buffer(object) { None } else { Some(bytes_of_tensor(object)?) };
+        let object = shared.as_ref().unwrap_or(object);
+        let mut view = Box::new(MaybeUninit::<View>::zeroed());
+        let flags = if purpose == Use::Write { WRITABLE } else { SIMPLE };
+        // SAFETY: `object` is alive and the interpreter attached, both by `Bound`; `view` has room for the struct.
+        if unsafe { PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), flags) } != 0 {
+            return Err(as_buffer_error(object, PyErr::fetch(object.py())));
+        }
+        // SAFETY: zeroed is a valid value of every field, and a successful call has filled it.
+        let view = unsafe { view.assume_init() };
+        let mut memory = Self { view: Some(view), claim: None };
+        if !memory.is_empty() {
+            memory.claim = claims().claim(memory.range(), purpose);
+            if memory.claim.is_none() {
+                drop(memory);
+                release_all(object.py());
+                return Err(PyBufferError::new_err(IN_USE));
+            }
+        }
+        Ok(memory)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.view().len as usize
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.view().len == 0
+    }
+
+    fn view(&self) -> &View {
+        self.view.as_ref().expect("taken only by drop")
+    }
+
+    fn range(&self) -> Range<usize> {
+        let start = self.view().buf.addr();
+        start..start + self.len()
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        if self.is_empty() {
+            return &[];
+        }
+        // SAFETY: a SIMPLE export is one block of `len` bytes at `buf`, which stays until the release in `release_all`, after this
+        // value was dropped. No operation of this module writes it meanwhile: see `Claims`. A Python thread that writes it all the
+        // same changes which bytes are sent, as with `socket.send`.
+        unsafe { slice::from_raw_parts(self.view().buf.cast(), self.len()) }
+    }
+
+    /// The memory, for writing. Only for memory made with [`Use::Write`].
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        assert!(self.view().readonly == 0, "exported for reading only");
+        if self.is_empty() {
+            return &mut [];
+        }
+        // SAFETY: as in `as_slice`, and the export is WRITABLE. `&mut self` and `Claims` make it the only slice of ours. A Python
+        // thread that reads or writes it meanwhile sees or leaves arbitrary bytes, as with `socket.recv_into`.
+        unsafe { slice::from_raw_parts_mut(self.view().buf.cast(), self.len()) }
+    }
+
+    /// The memory as bytes that an operation sends. It is released when the last clone is dropped.
+    pub(crate) fn into_bytes(self) -> Bytes {
+        Bytes::from_owner(Reading(self))
+    }
+}
+
+/// Memory that is read.
+struct Reading(Memory);
+
+impl AsRef<[u8]> for Reading {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_slice()
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Some(claim) = self.claim {
+            claims().give_back(claim);
+        }
+        released().extend(self.view.take().map(Released));
+    }
+}
+
+/// An export that no operation uses any more.
+struct Released(Box<View>);
+
+// SAFETY: moved only; used in `release_all`, with the interpreter attached.
+unsafe impl Send for Released {}
+
+/// Exports to be released by a thread that has the interpreter: operations end on threads that never do.
+static RELEASED: Mutex<Vec<Released>> = Mutex::new(Vec::new());
+
+fn released() -> MutexGuard<'static, Vec<Released>> {
+    RELEASED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Releases the memory of operations that have ended. Every entry point calls it.
+pub(crate) fn release_all(_attached: Python<'_>) {
+    let views = std::mem::take(&mut *released());
+    for mut view in views {
+        // SAFETY: filled by a successful `PyObject_GetBuffer` and released once; the interpreter is attached.
+        unsafe { PyBuffer_Release(&raw mut *view.0) };
+    }
+}
+
+/// The memory that operations use now. Any number may read the same bytes; one that writes is alone.
+struct Claims {
+    used: Vec<(u64, Range<usize>, Use)>,
+    next: u64,
+}
+
+static CLAIMS: Mutex<Claims> = Mutex::new(Claims { used: Vec::new(), next: 0 });
+
+fn claims() -> MutexGuard<'static, Claims> {
+    CLAIMS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Claims {
+    /// `None`: another operation uses some of these bytes in a way that excludes this one.
+    fn claim(&mut self, range: Range<usize>, purpose: Use) -> Option<u64> {
+        let conflicts = |(_, other, theirs): &(u64, Range<usize>, Use)| {
+            (purpose == Use::Write || *theirs == Use::Write)
+                && range.start < other.end
+                && other.start < range.end
+        };
+        if self.used.iter().any(conflicts) {
+            return None;
+        }
+        self.next += 1;
+        self.used.push((self.next, range, purpose));
+        Some(self.next)
+    }
+
+    fn give_back(&mut self, claim: u64) {
+        if let Some(at) = self.used.iter().position(|(number, ..)| *number == claim) {
+            self.used.swap_remove(at);
+        }
+    }
+}
+
+/// The locks of this file, both held.
+pub(crate) struct MemoryLocks {
+    claims: MutexGuard<'static, Claims>,
+    _released: MutexGuard<'static, Vec<Released>>,
+}
+
+pub(crate) fn lock() -> MemoryLocks {
+    MemoryLocks { claims: claims(), _released: released() }
+}
+
+impl MemoryLocks {
+    /// Frees all memory for other operations, because those that use it do not run in this process.
+    pub(crate) fn forget_claims(&mut self) {
+        self.claims.used.clear();
+    }
+}
+
+pub(crate) fn has_buffer(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: `object` is alive and the interpreter attached.
+    unsafe { PyObject_CheckBuffer(object.as_ptr()) == 1 }
+}
+
+/// An array of the bytes of a torch tensor in this machine's memory.
+fn bytes_of_tensor<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let kind = object.get_type();
+    if !object.hasattr("untyped_storage")? {
+        let name = kind.name()?;
+        return Err(PyTypeError::new_err(format!("a bytes-like object is required, not {name}")));
+    }
+    if !object.call_method0("is_contiguous")?.extract::<bool>()? {
+        return Err(PyBufferError::new_err("the tensor is not contiguous"));
+    }
+    let torch = object.py().import("torch")?;
+    let flat = object.call_method0("detach")?.call_method1("view", (-1,))?;
+    let bytes = flat.call_method1("view", (torch.getattr("uint8")?,))?;
+    bytes.call_method0("numpy").map_err(|error| as_buffer_error(object, error))
+}
+
+/// Exporters raise what they like; ours is BufferError, with theirs as the cause.
+fn as_buffer_error(object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    let py = object.py();
+    if error.is_instance_of::<PyBufferError>(py) {
+        return error;
+    }
+    let ours = PyBufferError::new_err(error.value(py).to_string());
+    ours.set_cause(py, Some(error));
+    ours
+}
+
+const IN_USE: &str = "the memory is in use by another operation of valkey_rdma";

@@ -1,0 +1,181 @@
+//! `Subscriber`: published messages, for calls that wait.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+use valkey_rdma_client::pubsub::{Event, Subscription};
+
+use crate::arguments;
+use crate::errors::Failure;
+use crate::runtime::{self, Local};
+
+/// A subscriber that the calls of one Python object share.
+pub(crate) struct Shared {
+    /// `None` once closed.
+    subscriber: tokio::sync::Mutex<Option<valkey_rdma_client::Subscriber>>,
+    /// Events that a cancelled call had taken. They come first.
+    returned: Mutex<VecDeque<Event>>,
+}
+
+impl Shared {
+    pub(crate) fn new(subscriber: valkey_rdma_client::Subscriber) -> Arc<Self> {
+        Arc::new(Self { subscriber: tokio::sync::Mutex::new(Some(subscriber)), returned: Mutex::default() })
+    }
+
+    /// Subscribes, or ends subscriptions.
+    pub(crate) async fn order(
+        self: Arc<Self>,
+        kind: Subscription,
+        subscribe: bool,
+        names: Vec<bytes::Bytes>,
+    ) -> Result<(), Failure> {
+        let subscriber = self.subscriber.lock().await;
+        let subscriber = subscriber.as_ref().ok_or(Failure::Closed)?;
+        match subscribe {
+            true => subscriber.subscribe(kind, names).await?,
+            false => subscriber.unsubscribe(kind, names).await?,
+        }
+        Ok(())
+    }
+
+    /// The next event. `None`: there was none within the limit.
+    pub(crate) async fn next(self: Arc<Self>, limit: Option<Duration>) -> Result<Option<Event>, Failure> {
+        let next = async {
+            let mut subscriber = self.subscriber.lock().await;
+            if let Some(event) = self.returned().pop_front() {
+                return Ok(event);
+            }
+            Ok(subscriber.as_mut().ok_or(Failure::Closed)?.next().await?)
+        };
+        match limit {
+            None => next.await.map(Some),
+            Some(limit) => timeout(limit, next).await.map_or(Ok(None), |event| event.map(Some)),
+        }
+    }
+
+    /// Takes back an event that its caller did not want any more.
+    pub(crate) fn give_back(&self, event: Event) {
+        self.returned().push_back(event);
+    }
+
+    pub(crate) async fn close(self: Arc<Self>) -> Result<(), Failure> {
+        self.subscriber.lock().await.take();
+        Ok(())
+    }
+
+    fn returned(&self) -> MutexGuard<'_, VecDeque<Event>> {
+        self.returned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Subscriptions on a connection of their own. Iterate over it, or call ``next``.
+///
+/// Events are dictionaries. ``{"type": "message", "channel": b"...", "pattern": None, "payload": b"..."}`` is a message. The types
+/// ``"missed"`` (with ``count``: messages dropped because this program was too slow), ``"reconnected"`` (messages in between are lost)
+/// and ``"refused"`` (with ``name`` and ``error``) report what a program that must not miss anything needs to know.
+#[pyclass(frozen, module = "valkey_rdma")]
+pub(crate) struct Subscriber {
+    shared: Local<Arc<Shared>>,
+    handle: Handle,
+}
+
+impl Subscriber {
+    pub(crate) fn new(subscriber: valkey_rdma_client::Subscriber, handle: Handle) -> Self {
+        Self { shared: Local::new(Shared::new(subscriber)), handle }
+    }
+
+    fn wait<T: Send, F>(&self, py: Python<'_>, call: impl FnOnce(Arc<Shared>) -> F) -> PyResult<T>
+    where
+        F: Future<Output = Result<T, Failure>> + Send,
+    {
+        let shared = self.shared.here().ok_or_else(|| Failure::Forked.raise(py))?;
+        runtime::wait(py, &self.handle, call(shared.clone()))?.map_err(|failure| failure.raise(py))
+    }
+}
+
+#[pymethods]
+impl Subscriber {
+    /// Subscribes to channels by name; with ``kind="pattern"`` to patterns, with ``kind="shard"`` to shard channels.
+    #[pyo3(signature = (*names, kind="channel"))]
+    fn subscribe(&self, py: Python<'_>, names: &Bound<'_, PyTuple>, kind: &str) -> PyResult<()> {
+        let (kind, names) = (subscription(kind)?, arguments::keys(names)?);
+        self.wait(py, |shared| shared.order(kind, true, names))
+    }
+
+    /// Ends subscriptions.
+    #[pyo3(signature = (*names, kind="channel"))]
+    fn unsubscribe(&self, py: Python<'_>, names: &Bound<'_, PyTuple>, kind: &str) -> PyResult<()> {
+        let (kind, names) = (subscription(kind)?, arguments::keys(names)?);
+        self.wait(py, |shared| shared.order(kind, false, names))
+    }
+
+    /// The next event; None if there was none within ``timeout`` seconds.
+    #[pyo3(signature = (timeout=None))]
+    fn next(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
+        let limit = arguments::seconds("timeout", timeout)?;
+        let event = self.wait(py, |shared| shared.next(limit))?;
+        event.map_or_else(|| Ok(py.None()), |event| event_to_python(py, event))
+    }
+
+    /// Closes the connection.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.wait(py, Shared::close)
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.next(py, None)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.close(py)
+    }
+}
+
+pub(crate) fn subscription(kind: &str) -> PyResult<Subscription> {
+    match kind {
+        "channel" => Ok(Subscription::Channel),
+        "pattern" => Ok(Subscription::Pattern),
+        "shard" => Ok(Subscription::Shard),
+        other => Err(PyValueError::new_err(format!("kind must be channel, pattern or shard, not {other:?}"))),
+    }
+}
+
+pub(crate) fn event_to_python(py: Python<'_>, event: Event) -> PyResult<Py<PyAny>> {
+    let dict = PyDict::new(py);
+    match event {
+        Event::Message(message) => {
+            dict.set_item("type", "message")?;
+            dict.set_item("channel", PyBytes::new(py, &message.channel))?;
+            dict.set_item("pattern", message.pattern.map(|pattern| PyBytes::new(py, &pattern)))?;
+            dict.set_item("payload", PyBytes::new(py, &message.payload))?;
+        }
+        Event::Missed(count) => {
+            dict.set_item("type", "missed")?;
+            dict.set_item("count", count)?;
+        }
+        Event::Reconnected => dict.set_item("type", "reconnected")?,
+        Event::Refused { name, error, .. } => {
+            dict.set_item("type", "refused")?;
+            dict.set_item("name", PyBytes::new(py, &name))?;
+            dict.set_item("error", Failure::from(error).into_exception(py)?)?;
+        }
+        other => dict.set_item("type", format!("{other:?}"))?,
+    }
+    dict.into_py_any(py)
+}

@@ -1,0 +1,76 @@
+//! Replies as Python objects.
+
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PySet, PyType};
+use valkey_rdma_client::{ServerError, Value};
+
+use crate::errors::Failure;
+
+/// Strings are bytes, maps are dicts, sets are sets. Members that cannot be hashed turn a map into a list of pairs, and a set into a
+/// list. Errors within a reply are exceptions that are not raised.
+pub(crate) fn to_python<'py>(py: Python<'py>, value: Value) -> PyResult<Bound<'py, PyAny>> {
+    match value {
+        Value::Nil => Ok(py.None().into_bound(py)),
+        Value::Int(number) => number.into_bound_py_any(py),
+        Value::Double(number) => number.into_bound_py_any(py),
+        Value::Bool(truth) => truth.into_bound_py_any(py),
+        Value::Simple(bytes) | Value::Bulk(bytes) | Value::Verbatim(bytes) => {
+            Ok(PyBytes::new(py, &bytes).into_any())
+        }
+        Value::BigNumber(digits) => {
+            py.get_type::<PyInt>().cast::<PyType>()?.call1((String::from_utf8_lossy(&digits),))
+        }
+        Value::Array(members) | Value::Push(members) => list(py, members),
+        Value::Set(members) => {
+            let members = list(py, members)?;
+            or_unhashable(py, PySet::empty(py)?, members, |set, members| {
+                set.call_method1("update", (members,)).map(drop)
+            })
+        }
+        Value::Map(pairs) => {
+            let pairs = pairs
+                .into_iter()
+                .map(|(key, value)| (to_python(py, key)?, to_python(py, value)?).into_bound_py_any(py));
+            let pairs = PyList::new(py, pairs.collect::<PyResult<Vec<_>>>()?)?.into_any();
+            or_unhashable(py, PyDict::new(py), pairs, |dict, pairs| {
+                dict.call_method1("update", (pairs,)).map(drop)
+            })
+        }
+        Value::Error(error) => Failure::from(error).into_exception(py),
+    }
+}
+
+/// The replies to a pipeline. An error reply is raised, or an exception in its place.
+pub(crate) fn list_to_python(
+    py: Python<'_>,
+    replies: Vec<Result<Value, ServerError>>,
+    raise_on_error: bool,
+) -> PyResult<Py<PyAny>> {
+    let replies = replies.into_iter().map(|reply| match reply {
+        Ok(value) => to_python(py, value),
+        Err(error) if raise_on_error => Err(Failure::from(error).raise(py)),
+        Err(error) => Failure::from(error).into_exception(py),
+    });
+    replies.collect::<PyResult<Vec<_>>>()?.into_py_any(py)
+}
+
+fn list<'py>(py: Python<'py>, members: Vec<Value>) -> PyResult<Bound<'py, PyAny>> {
+    let members = members.into_iter().map(|member| to_python(py, member)).collect::<PyResult<Vec<_>>>()?;
+    Ok(PyList::new(py, members)?.into_any())
+}
+
+/// The container filled with the members; or the list of members, if one of them cannot be hashed.
+fn or_unhashable<'py, C>(
+    py: Python<'py>,
+    container: Bound<'py, C>,
+    members: Bound<'py, PyAny>,
+    fill: impl FnOnce(&Bound<'py, C>, &Bound<'py, PyAny>) -> PyResult<()>,
+) -> PyResult<Bound<'py, PyAny>> {
+    match fill(&container, &members) {
+        Ok(()) => Ok(container.into_any()),
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => Ok(members),
+        Err(error) => Err(error),
+    }
+}

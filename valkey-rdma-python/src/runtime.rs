@@ -1,0 +1,158 @@
+//! The background threads of this process, and waiting for them with Python's lock released.
+
+use std::future::Future;
+use std::mem::ManuallyDrop;
+use std::pin::Pin;
+use std::process;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use pyo3::prelude::*;
+use tokio::runtime::{Builder, Handle, Runtime};
+
+/// The runtime of a process. A forked child has none of its threads, so it makes its own.
+pub(crate) struct OfProcess {
+    process: u32,
+    runtime: ManuallyDrop<Runtime>,
+}
+
+static RUNTIME: Mutex<Option<OfProcess>> = Mutex::new(None);
+
+pub(crate) fn current() -> MutexGuard<'static, Option<OfProcess>> {
+    RUNTIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The runtime of this process, which is started at the first call.
+pub(crate) fn handle() -> PyResult<Handle> {
+    let mut current = current();
+    if let Some(running) = current.as_ref().filter(|running| running.process == process::id()) {
+        return Ok(running.runtime.handle().clone());
+    }
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(WORKERS)
+        .thread_name("valkey-rdma")
+        .enable_all()
+        .build()?;
+    let handle = runtime.handle().clone();
+    // That of a parent process is not dropped: its descriptors are the parent's.
+    *current = Some(OfProcess { process: process::id(), runtime: ManuallyDrop::new(runtime) });
+    Ok(handle)
+}
+
+/// Ends the background threads, and with them everything in flight. Python calls it when it exits, before it frees memory that
+/// they may use.
+pub(crate) fn shut_down() {
+    *gate() = true;
+    let running = current().take();
+    if let Some(running) = running.filter(|running| running.process == process::id()) {
+        ManuallyDrop::into_inner(running.runtime).shutdown_timeout(PATIENCE);
+    }
+}
+
+/// True once Python exits. Threads that still wait, which can only be daemon threads, then wait for the end of the process. They poll
+/// with the lock held for reading, so that nothing is polled while the runtime ends, which would panic.
+static EXITING: RwLock<bool> = RwLock::new(false);
+
+/// Waits until no calling thread polls, and keeps all of them from it.
+pub(crate) fn gate() -> RwLockWriteGuard<'static, bool> {
+    EXITING.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits for a future, with Python's lock released. Signal handlers run meanwhile; if one raises, the future is dropped.
+///
+/// The calling thread polls the future, so that it copies large values itself.
+pub(crate) fn wait<T: Send>(
+    py: Python<'_>,
+    handle: &Handle,
+    future: impl Future<Output = T> + Send,
+) -> PyResult<T> {
+    let mut future = Box::pin(future);
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    loop {
+        match py.detach(|| poll_for_a_while(handle, future.as_mut(), &waker)) {
+            Some(done) => return Ok(done),
+            None => py.check_signals()?,
+        }
+    }
+}
+
+/// `None`: it is not done yet.
+fn poll_for_a_while<T>(
+    handle: &Handle,
+    mut future: Pin<&mut impl Future<Output = T>>,
+    waker: &Waker,
+) -> Option<T> {
+    let end = Instant::now() + SIGNAL_CHECK;
+    loop {
+        let polled = {
+            let exiting = EXITING.read().unwrap_or_else(PoisonError::into_inner);
+            if *exiting {
+                drop(exiting);
+                sleep_until_the_end();
+            }
+            let _entered = handle.enter();
+            future.as_mut().poll(&mut Context::from_waker(waker))
+        };
+        if let Poll::Ready(done) = polled {
+            return Some(done);
+        }
+        let left = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
+        thread::park_timeout(left);
+    }
+}
+
+fn sleep_until_the_end() -> ! {
+    loop {
+        thread::park();
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Something that belongs to one process. In a forked child it is neither used nor dropped: its descriptors are shared with the
+/// parent, and its locks may be held by threads that the child does not have.
+pub(crate) struct Local<T> {
+    process: u32,
+    /// Taken only by `drop`.
+    value: Option<T>,
+}
+
+impl<T> Local<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { process: process::id(), value: Some(value) }
+    }
+
+    /// The value. `None` in a forked child.
+    pub(crate) fn here(&self) -> Option<&T> {
+        self.value.as_ref().filter(|_| self.process == process::id())
+    }
+}
+
+impl<T> Drop for Local<T> {
+    fn drop(&mut self) {
+        if self.process != process::id() {
+            std::mem::forget(self.value.take());
+        }
+    }
+}
+
+/// How many background threads: they take events of the network, and copy large values of asynchronous calls.
+const WORKERS: usize = 2;
+
+/// How often a waiting call looks for signals, such as Ctrl-C.
+const SIGNAL_CHECK: Duration = Duration::from_millis(100);
+
+/// How long Python's exit waits for the background threads. They only end what they are computing.
+const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,0 +1,122 @@
+"""The client for asyncio."""
+
+import asyncio
+import gc
+
+import pytest
+
+import valkey_rdma
+from valkey_rdma import AsyncClient
+
+
+async def test_many_tasks_share_a_client(url, key):
+    async with await AsyncClient.connect(url) as client:
+
+        async def work(number):
+            mine = f"{key}{number}"
+            value, buffer = bytes([number % 256]) * (1000 + number), bytearray(2000)
+            await client.set_from(mine, value)
+            assert await client.get_into(mine, buffer) == len(value)
+            assert buffer[: len(value)] == value
+            assert await client.command("STRLEN", mine) == len(value)
+
+        await asyncio.gather(*(work(number) for number in range(300)))
+
+
+async def test_every_method(url, key):
+    client = await AsyncClient.connect(url)
+    assert await client.command("SET", key, 1) == b"OK"
+    assert await client.pipeline().command("INCR", key).command("GET", key).execute() == [2, b"2"]
+    error, number = await client.pipeline().command("LPOP", key).command("INCR", key).execute(raise_on_error=False)
+    assert isinstance(error, valkey_rdma.ServerError) and number == 3
+    keys, values = [key + "a", key + "b"], [b"a" * 100_000, b"b"]
+    await client.mset_from(keys, values, ttl=1000)
+    buffers = [bytearray(100_000), bytearray(2)]
+    assert await client.mget_into(keys, buffers) == [100_000, 1]
+    assert await client.exists_many([*keys, key + "none"]) == [True, True, False]
+    assert await client.delete_many(keys) == [True, True]
+    with pytest.raises(valkey_rdma.SizeError):
+        await client.get_into(key, bytearray())
+    with pytest.raises(valkey_rdma.DeadlineError):
+        await client.blocking_command("BLPOP", key + "list", 0, timeout=0.05)
+    assert client.info()["transport"] in url or client.info()["transport"] == "tcp"
+    assert client.stats()["state"] == "connected"
+    await client.close()
+    await client.close()
+    with pytest.raises(valkey_rdma.ClosedError):
+        client.command("PING")
+
+
+async def test_messages_arrive_and_cancelled_calls_lose_none(url, key):
+    async with await AsyncClient.connect(url) as client:
+        subscriber = await client.subscriber()
+        await subscriber.subscribe(key)
+        assert await subscriber.next(timeout=0) is None
+        received = []
+        for number in range(20):
+            waiting = asyncio.ensure_future(subscriber.next())
+            await client.command("PUBLISH", key, number)
+            if number % 2:
+                waiting.cancel()
+            await asyncio.wait([waiting])
+            if not waiting.cancelled():
+                received.append(waiting.result()["payload"])
+        while len(received) < 20:
+            received.append((await subscriber.next(timeout=30))["payload"])
+        assert sorted(received, key=int) == [b"%d" % number for number in range(20)]
+        await subscriber.close()
+
+
+async def test_cancelled_calls_do_no_harm(url, key):
+    async with await AsyncClient.connect(url) as client:
+        await client.set_from(key, bytes(300_000))
+        buffers = [bytearray(300_000) for _ in range(100)]
+        calls = [client.get_into(key, buffer) for buffer in buffers]
+        calls += [client.command("GET", key) for _ in range(100)]
+        await asyncio.sleep(0)
+        for call in calls[::2]:
+            call.cancel()
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(result, asyncio.CancelledError) for result in results[::2])
+        assert results[1:100:2] == [300_000] * 50
+        blocked = client.blocking_command("BLPOP", key + "list", 0)
+        await asyncio.sleep(0.05)
+        blocked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await blocked
+        assert await client.command("PING") == b"PONG"
+
+
+async def test_connecting_fails_as_it_should():
+    with pytest.raises(valkey_rdma.ConnectError):
+        await AsyncClient.connect("valkey://127.0.0.1:1")
+    with pytest.raises(valkey_rdma.UrlError):
+        await AsyncClient.connect("nonsense")
+
+
+def test_outside_of_a_loop():
+    with pytest.raises(RuntimeError):
+        AsyncClient.connect("valkey://127.0.0.1:1")
+
+
+def test_loops_and_clients_leave_nothing_behind(url, key, fds):
+    async def use(close):
+        client = await AsyncClient.connect(url)
+        await client.set_from(key, b"value")
+        if close:
+            await client.close()
+
+    def rounds():
+        for number in range(10):
+            asyncio.run(use(close=number % 2 == 0))
+        gc.collect()
+
+    rounds()
+    before = fds()
+    rounds()
+    # Connections of clients that were not closed end in the background.
+    deadline = 300
+    while fds() > before + 5 and deadline:
+        deadline -= 1
+        asyncio.run(asyncio.sleep(0.1))
+    assert fds() <= before + 5

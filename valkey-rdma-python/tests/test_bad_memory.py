@@ -1,0 +1,144 @@
+"""Buffers that cannot be used, or that are used by two at once: exceptions, never a crash."""
+
+import gc
+import mmap
+import threading
+import weakref
+
+import numpy
+import pytest
+
+from valkey_rdma import LMCacheClient
+
+
+def test_memory_of_many_kinds(client, key):
+    value = numpy.arange(10_000, dtype=numpy.float32)
+    client.set_from(key, value)
+    anonymous = mmap.mmap(-1, value.nbytes)
+    array = numpy.zeros((100, 100), dtype=numpy.float32)
+    for buffer in (bytearray(value.nbytes), memoryview(bytearray(value.nbytes)), anonymous, array):
+        assert client.get_into(key, buffer) == value.nbytes
+        assert bytes(memoryview(buffer).cast("B") if buffer is array else buffer) == value.tobytes()
+    anonymous.close()
+
+
+@pytest.mark.parametrize(
+    "buffer",
+    [
+        b"read-only",
+        memoryview(b"read-only"),
+        memoryview(bytearray(100))[::2],
+        numpy.zeros((10, 10))[:, ::2],
+        numpy.asfortranarray(numpy.zeros((10, 10))),
+        numpy.frombuffer(b"read-only", dtype=numpy.uint8),
+    ],
+    ids=["bytes", "memoryview", "strided", "columns", "fortran", "read-only array"],
+)
+def test_memory_that_cannot_be_written(client, key, buffer):
+    client.set_from(key, b"value")
+    with pytest.raises(BufferError):
+        client.get_into(key, buffer)
+    with pytest.raises(BufferError):
+        client.mget_into([key, key], [bytearray(10), buffer])
+
+
+@pytest.mark.parametrize("buffer", [None, "text", 5, object(), [1, 2]])
+def test_objects_without_memory(client, key, buffer):
+    for call in (client.get_into, client.set_from):
+        with pytest.raises(TypeError):
+            call(key, buffer)
+
+
+def test_released_memory(client, key):
+    view = memoryview(bytearray(10))
+    view.release()
+    closed = mmap.mmap(-1, 10)
+    closed.close()
+    for buffer in (view, closed):
+        for call in (client.get_into, client.set_from):
+            with pytest.raises((BufferError, ValueError)):
+                call(key, buffer)
+
+
+def test_memory_in_use_by_two(client, key):
+    buffer = bytearray(100)
+    view = memoryview(buffer)
+    with pytest.raises(BufferError, match="in use"):
+        client.mget_into([key, key], [buffer, buffer])
+    with pytest.raises(BufferError, match="in use"):
+        client.mget_into([key, key], [view[:60], view[50:]])
+    view.release()
+    # What was refused is not in use any more.
+    buffer.extend(b"more")
+    with pytest.raises(BufferError):
+        client.mget_into([key, key], [buffer, b"read-only"])
+    buffer.extend(b"more")
+    # Neighbours are not in each other's way.
+    view = memoryview(buffer)
+    assert client.mget_into([key, key], [view[:50], view[50:]]) == [None, None]
+    # Reading the same memory twice is harmless.
+    client.mset_from([key + "a", key + "b"], [buffer, buffer])
+    view.release()
+    buffer.extend(b"not in use")
+
+
+def test_memory_cannot_be_resized_or_freed_while_in_use(url, key):
+    client = LMCacheClient(url, key_prefix=key)
+    buffer = bytearray(1 << 20)
+    mapped = mmap.mmap(-1, 1 << 20)
+    client.submit_batch_set(["a", "b"], [buffer, mapped])
+    # Exported until the batch is drained, which only this thread does.
+    with pytest.raises(BufferError):
+        buffer.extend(b"more")
+    with pytest.raises(BufferError):
+        mapped.close()
+    drain_one(client)
+    buffer.extend(b"more")
+    mapped.close()
+    client.close()
+
+
+def test_the_last_reference_may_be_dropped_while_in_use(url, key):
+    class Tracked(bytearray):
+        pass
+
+    client = LMCacheClient(url, key_prefix=key)
+    buffer = Tracked(1 << 20)
+    gone = weakref.ref(buffer)
+    client.submit_batch_set(["a"], [buffer])
+    del buffer
+    gc.collect()
+    assert gone() is not None
+    drain_one(client)
+    assert gone() is None
+    client.close()
+
+
+def test_threads_that_fight_for_memory_get_exceptions(client, key):
+    client.set_from(key, bytes(1 << 20))
+    buffer = bytearray(1 << 20)
+    outcomes = []
+
+    def work():
+        for _ in range(50):
+            try:
+                outcomes.append(client.get_into(key, buffer))
+            except BufferError:
+                outcomes.append("in use")
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(outcomes) == 200
+    assert set(outcomes) <= {1 << 20, "in use"}
+    buffer.extend(b"not in use")
+
+
+def drain_one(client):
+    import select
+
+    select.select([client.event_fd()], [], [], 30)
+    (completion,) = client.drain_completions()
+    return completion

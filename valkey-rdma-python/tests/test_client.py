@@ -1,0 +1,253 @@
+"""The blocking client."""
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import valkey_rdma
+from valkey_rdma import Client
+
+
+def pattern(length):
+    return bytes(range(256)) * (length // 256) + bytes(length % 256)
+
+
+def test_commands_take_and_return_pythons_types(client, key):
+    assert client.command("SET", key, "grüße") == b"OK"
+    assert client.command("GET", key) == "grüße".encode()
+    assert client.command("GET", key + "none") is None
+    assert client.command(b"SET", key, bytearray(b"\0\r\n")) == b"OK"
+    assert client.command("GET", memoryview(key.encode())) == b"\0\r\n"
+    assert client.command("INCRBY", key + "n", 2**40) == 2**40
+    client.command("SET", key + "float", 0.5)
+    assert client.command("GET", key + "float") == b"0.5"
+    client.command("RPUSH", key + "list", "a", "b")
+    assert client.command("LRANGE", key + "list", 0, -1) == [b"a", b"b"]
+    client.command("SADD", key + "set", "a", "b")
+    assert client.command("SMEMBERS", key + "set") == {b"a", b"b"}
+    client.command("HSET", key + "hash", "f", "v")
+    assert client.command("HGETALL", key + "hash") == {b"f": b"v"}
+
+
+def test_errors_have_a_class_a_code_and_a_fate(client, key):
+    client.command("RPUSH", key, "a")
+    with pytest.raises(valkey_rdma.ServerError) as raised:
+        client.command("GET", key)
+    assert (raised.value.code, raised.value.fate) == ("WRONGTYPE", "answered")
+    with pytest.raises(valkey_rdma.RefusedError) as raised:
+        client.command("SELECT", 1)
+    assert raised.value.fate == "not-sent"
+    with pytest.raises(valkey_rdma.UrlError):
+        Client("http://127.0.0.1")
+    with pytest.raises(ConnectionError) as raised:
+        Client("valkey://127.0.0.1:1")
+    assert isinstance(raised.value, valkey_rdma.ConnectError)
+    assert raised.value.fate == "not-sent"
+
+
+def test_a_call_that_takes_too_long_raises(client, key):
+    with pytest.raises(TimeoutError) as raised:
+        client.blocking_command("BLPOP", key, 0, timeout=0.05)
+    assert isinstance(raised.value, valkey_rdma.DeadlineError)
+    assert raised.value.fate == "may-have-run"
+
+
+@pytest.mark.parametrize("arguments", [(), (None,), ("GET", None), ("GET", True), ("GET", object())])
+def test_bad_arguments_are_type_errors(client, arguments):
+    with pytest.raises(TypeError):
+        client.command(*arguments)
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf")])
+def test_bad_timeouts_are_value_errors(client, timeout):
+    with pytest.raises(ValueError, match="timeout"):
+        client.command("PING", timeout=timeout)
+
+
+@pytest.mark.parametrize("options", [{"connections": 0}, {"lanes": 0}, {"lanes": 1000}, {"timeout": -1}])
+def test_bad_options_are_value_errors(options):
+    with pytest.raises(ValueError):
+        Client("valkey://127.0.0.1:1", **options)
+
+
+def test_pipelines_return_every_reply(client, key):
+    pipeline = client.pipeline().command("SET", key, 1).command("LPOP", key).command("INCR", key)
+    assert len(pipeline) == 3
+    ok, error, number = pipeline.execute(raise_on_error=False)
+    assert (ok, number) == (b"OK", 2)
+    assert isinstance(error, valkey_rdma.ServerError)
+    assert pipeline.execute() == []
+    with pytest.raises(valkey_rdma.ServerError):
+        client.pipeline().command("LPOP", key).execute()
+
+
+@pytest.mark.parametrize("length", [0, 1, 8191, 8192, 100_000, 3_000_000])
+def test_values_go_out_of_and_into_buffers(client, key, length):
+    value = pattern(length)
+    client.set_from(key, bytearray(value))
+    buffer = bytearray(b"x" * (length + 3))
+    assert client.get_into(key, buffer) == length
+    assert buffer == value + b"xxx"
+    # Nothing of it is in use any more.
+    buffer.extend(b"longer")
+    assert client.command("GET", key) == value
+
+
+def test_missing_and_too_large_values_leave_the_buffer_untouched(client, key):
+    client.set_from(key, b"12345")
+    buffer = bytearray(b"abcd")
+    assert client.get_into(key + "none", buffer) is None
+    with pytest.raises(valkey_rdma.SizeError, match="has 5 bytes, and its buffer has 4"):
+        client.get_into(key, buffer)
+    assert buffer == b"abcd"
+    client.command("RPUSH", key + "list", 1)
+    with pytest.raises(valkey_rdma.ServerError):
+        client.get_into(key + "list", buffer)
+    # The connection is still good.
+    assert client.get_into(key, memoryview(bytearray(5))) == 5
+
+
+def test_batches_keep_their_order(client, key):
+    # More than a chunk holds, and values of very different lengths.
+    lengths = [0, 10, 5_000_000, 3, *range(100), 2_000_000]
+    keys = [f"{key}{number}" for number in range(len(lengths))]
+    values = [pattern(length) for length in lengths]
+    client.mset_from(keys, values)
+    buffers = [bytearray(length) for length in lengths]
+    assert client.mget_into(keys, buffers) == lengths
+    assert buffers == [bytearray(value) for value in values]
+    assert client.exists_many([*keys, key + "none"]) == [True] * len(keys) + [False]
+    assert client.mget_into([key + "none", keys[1]], [bytearray(1), buffers[1]]) == [None, 10]
+    assert client.delete_many([keys[0], key + "none"]) == [True, False]
+    assert client.mget_into([], []) == []
+    with pytest.raises(ValueError, match="1 keys and 2 buffers"):
+        client.mget_into(keys[:1], buffers[:2])
+    with pytest.raises(TypeError):
+        client.exists_many(key)
+
+
+def test_values_expire(client, key):
+    client.set_from(key, b"value", ttl=100)
+    assert 0 < client.command("PTTL", key) <= 100_000
+    for ttl in (0, -1, 0.0001, 1e300):
+        with pytest.raises(ValueError, match="ttl"):
+            client.set_from(key, b"value", ttl=ttl)
+
+
+def test_many_threads_share_a_client(client, key):
+    failures = []
+
+    def work(number):
+        try:
+            mine = f"{key}{number}"
+            value, buffer = pattern(50_000 + number), bytearray(60_000)
+            for _ in range(20):
+                client.set_from(mine, value)
+                assert client.get_into(mine, buffer) == len(value)
+                assert buffer[: len(value)] == value
+                assert client.command("STRLEN", mine) == len(value)
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_messages_arrive(client, key):
+    with client.subscriber() as subscriber:
+        subscriber.subscribe(key)
+        subscriber.subscribe(key + "*", kind="pattern")
+        client.command("PUBLISH", key, "hello")
+        events = [subscriber.next(timeout=30) for _ in range(2)]
+        assert {event["pattern"] for event in events} == {None, f"{key}*".encode()}
+        assert {event["payload"] for event in events} == {b"hello"}
+        assert subscriber.next(timeout=0) is None
+        with pytest.raises(ValueError, match="kind"):
+            subscriber.subscribe(key, kind="rumour")
+    with pytest.raises(valkey_rdma.ClosedError):
+        subscriber.next()
+
+
+def test_a_closed_client_raises(url):
+    client = Client(url)
+    assert url.split("://")[1] in repr(client)
+    client.close()
+    client.close()
+    assert repr(client) == "<valkey_rdma.Client closed>"
+    for call in (
+        lambda: client.command("PING"),
+        lambda: client.get_into("key", bytearray(1)),
+        client.pipeline().command("PING").execute,
+        client.subscriber,
+        client.info,
+    ):
+        with pytest.raises(valkey_rdma.ClosedError):
+            call()
+
+
+def test_a_client_describes_itself(client):
+    info, stats = client.info(), client.stats()
+    assert info["transport"] in ("emulated", "tcp", "rdma")
+    assert stats["state"] == "connected"
+    assert stats["connections"][0]["purpose"] == "shared"
+
+
+def test_every_byte_is_copied_once_on_its_way_in(device_url, key):
+    with Client(device_url, lanes=1) as client:
+
+        def copied(name):
+            counters = (connection["device_counters"] for connection in client.stats()["connections"])
+            return sum(device[name] for device in counters)
+
+        value = pattern(10_000_000)
+        client.set_from(key, value)
+        before = copied("copied_out")
+        assert client.get_into(key, bytearray(len(value))) == len(value)
+        assert len(value) <= copied("copied_out") - before < len(value) + 1000
+
+
+def test_a_lost_server_fails_calls_and_comes_back(own_mock):
+    for url in (own_mock.emulated, own_mock.tcp):
+        with Client(url, offline_timeout=0.1) as client:
+            client.set_from("key", b"value")
+            own_mock.stop()
+            with pytest.raises(ConnectionError):
+                client.get_into("key", bytearray(5))
+            with pytest.raises(valkey_rdma.Error):
+                client.command("GET", "key")
+            own_mock.start()
+            client.set_from("key", b"value")
+            assert client.get_into("key", bytearray(5)) == 5
+
+
+def test_a_restart_between_calls_goes_unnoticed_by_values(own_mock):
+    with Client(own_mock.tcp) as client:
+        client.mset_from(["a", "b"], [b"1", b"2"])
+        own_mock.stop()
+        own_mock.start()
+        client.mset_from(["a", "b"], [b"1", b"2"])
+        assert client.mget_into(["a", "b"], [bytearray(1), bytearray(1)]) == [1, 1]
+
+
+SIGNALLED = """
+import os, signal, sys, threading
+from valkey_rdma import Client
+client = Client(sys.argv[1])
+threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    client.blocking_command("BLPOP", "nothing", 0)
+except KeyboardInterrupt:
+    print("interrupted")
+client.command("PING")
+"""
+
+
+def test_a_waiting_call_can_be_interrupted(url):
+    done = subprocess.run([sys.executable, "-X", "dev", "-c", SIGNALLED, url], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.returncode) == ("interrupted\n", 0), done.stderr

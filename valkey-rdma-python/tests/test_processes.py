@@ -1,0 +1,102 @@
+"""Forks, and Python's exit with work in flight. In processes of their own, under Python's development mode."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def run(code, *arguments):
+    command = [sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout.splitlines()
+
+
+FORK = """
+import os, sys, threading
+import valkey_rdma
+from valkey_rdma import Client
+client, busy = Client(sys.argv[1]), bytearray(1 << 20)
+client.set_from("fork", busy)
+
+def work():
+    buffer = bytearray(1 << 20)
+    while not stop.is_set():
+        client.get_into("fork", buffer)
+
+stop = threading.Event()
+threads = [threading.Thread(target=work) for _ in range(3)]
+[thread.start() for thread in threads]
+for _ in range(10):
+    child = os.fork()
+    if child == 0:
+        try:
+            client.command("PING")
+            os._exit(1)
+        except valkey_rdma.ForkedError as error:
+            assert error.fate == "not-sent"
+        client.close()
+        repr(client)
+        del client
+        with Client(sys.argv[1]) as mine:
+            assert mine.command("PING") == b"PONG"
+            assert mine.get_into("fork", busy) == len(busy)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+stop.set()
+[thread.join() for thread in threads]
+assert client.command("PING") == b"PONG"
+print("parent and children")
+"""
+
+
+def test_a_forked_child_makes_its_own_client(url):
+    assert run(FORK, url) == ["parent and children"]
+
+
+EXIT = {
+    "threads that wait": """
+import sys, threading
+from valkey_rdma import Client
+client = Client(sys.argv[1])
+for _ in range(4):
+    threading.Thread(target=lambda: client.blocking_command("BLPOP", "nothing", 0), daemon=True).start()
+client.command("PING")
+print("exit")
+""",
+    "batches in flight": """
+import sys
+from valkey_rdma import LMCacheClient
+connector = LMCacheClient(sys.argv[1])
+buffers = [bytearray(4 << 20) for _ in range(16)]
+connector.submit_batch_set([str(n) for n in range(16)], buffers)
+more = [bytearray(4 << 20) for _ in range(16)]
+connector.submit_batch_get([str(n) for n in range(16)], more)
+print("exit")
+""",
+    "futures": """
+import asyncio, sys
+from valkey_rdma import AsyncClient
+async def main():
+    client = await AsyncClient.connect(sys.argv[1])
+    buffer = bytearray(8 << 20)
+    client.set_from("exit", buffer)
+    client.blocking_command("BLPOP", "nothing", 0)
+    (await client.subscriber()).next()
+asyncio.run(main())
+print("exit")
+""",
+    "a client that nothing closed": """
+import sys
+from valkey_rdma import Client
+client = Client(sys.argv[1])
+client.set_from("exit", b"value")
+print("exit")
+""",
+}
+
+@pytest.mark.parametrize("code", EXIT.values(), ids=EXIT.keys())
+def test_python_exits_with_work_in_flight(url, code):
+    assert run(code, url) == ["exit"]

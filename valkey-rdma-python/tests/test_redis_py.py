@@ -1,0 +1,75 @@
+"""redis-py and valkey-py over our connections."""
+
+import asyncio
+import importlib
+import os
+import signal
+
+import pytest
+
+
+@pytest.fixture(params=["redis", "valkey"])
+def library(request):
+    return importlib.import_module(f"valkey_rdma.{request.param}_py")
+
+
+def test_commands_pipelines_and_messages(library, url, key):
+    with library.from_url(url) as client:
+        big = os.urandom(1_000_000)
+        assert client.set(key, big)
+        assert client.get(key) == big
+        pipeline = client.pipeline()
+        pipeline.incr(key + "n")
+        pipeline.lrange(key + "list", 0, -1)
+        assert pipeline.execute() == [1, []]
+        messages = client.pubsub()
+        messages.subscribe(key)
+        assert messages.get_message(timeout=30)["type"] == "subscribe"
+        client.publish(key, "hello")
+        assert messages.get_message(timeout=30)["data"] == b"hello"
+        assert messages.get_message(timeout=0.01) is None
+        messages.close()
+
+
+def test_a_reply_that_does_not_come(library, url, key):
+    with library.from_url(url, socket_timeout=0.1, retry=None) as client:
+        module = importlib.import_module(library.__name__.split(".")[1].removesuffix("_py"))
+        with pytest.raises(module.TimeoutError):
+            client.blpop(key, timeout=0)
+        assert client.ping()
+
+
+def test_no_server(library):
+    module = importlib.import_module(library.__name__.split(".")[1].removesuffix("_py"))
+    with library.from_url("valkey://127.0.0.1:1", retry=None) as client:
+        with pytest.raises(module.ConnectionError):
+            client.ping()
+
+
+async def test_asyncio(library, url, key):
+    async with library.async_from_url(url) as client:
+        big = os.urandom(1_000_000)
+
+        async def work(number):
+            assert await client.set(f"{key}{number}", big)
+            assert await client.get(f"{key}{number}") == big
+
+        await asyncio.gather(*(work(number) for number in range(10)))
+        # A cancelled call costs its connection only.
+        blocked = asyncio.ensure_future(client.blpop(key + "list"))
+        await asyncio.sleep(0.05)
+        blocked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await blocked
+        assert await client.ping()
+
+
+def test_a_fork(library, url):
+    with library.from_url(url) as client:
+        assert client.ping()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            os._exit(0 if client.ping() else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert client.ping()

@@ -1,0 +1,37 @@
+"""The type stubs name what is there."""
+
+import ast
+import inspect
+import pathlib
+
+import valkey_rdma
+from valkey_rdma import _native
+
+STUB = pathlib.Path(valkey_rdma.__file__).parent / "_native.pyi"
+
+
+def test_stubs_and_classes_agree_on_names_and_parameters():
+    described = {}
+    for node in ast.parse(STUB.read_text()).body:
+        if isinstance(node, ast.ClassDef):
+            described[node.name] = {item.name: item.args for item in node.body if isinstance(item, ast.FunctionDef)}
+    classes = {name: kind for name, kind in vars(_native).items() if inspect.isclass(kind)}
+    assert described.keys() == classes.keys()
+    for name, kind in classes.items():
+        public = {method for method in vars(kind) if not method.startswith("_")}
+        assert public == {method for method in described[name] if not method.startswith("_")}, name
+        for method in public:
+            parameters = inspect.signature(getattr(kind, method)).parameters
+            arguments = described[name][method]
+            stub = [*arguments.posonlyargs, *arguments.args, arguments.vararg, *arguments.kwonlyargs]
+            stub = [argument.arg for argument in stub if argument and argument.arg != "self"]
+            assert stub == [parameter for parameter in parameters if parameter != "self"], f"{name}.{method}"
+
+
+def test_every_class_and_method_has_a_docstring():
+    for name in valkey_rdma.__all__:
+        thing = getattr(valkey_rdma, name)
+        if inspect.isclass(thing):
+            assert thing.__doc__, name
+            for method, function in vars(thing).items():
+                assert method.startswith("_") or not callable(function) or function.__doc__, f"{name}.{method}"
