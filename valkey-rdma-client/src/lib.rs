@@ -144,6 +144,7 @@ mod dedicated;
 mod dialer;
 mod endpoint;
 mod error;
+mod execute;
 mod multiplexer;
 mod pipeline;
 pub mod pubsub;
@@ -167,6 +168,7 @@ pub use error::{
     AbortedTransaction, ClusterError, ConnectCause, ConnectError, Error, Fate, LostCause, LostConnection,
     TimedOut,
 };
+pub use execute::Execute;
 pub use pipeline::Pipeline;
 pub use pubsub::Subscriber;
 pub use resp::{Command, RefusedCommand};

@@ -45,6 +45,13 @@ pub enum Event {
     /// Messages published in between are lost. Messages on already restored subscriptions may arrive before this
     /// event.
     Reconnected,
+    /// The server has ended a subscription unasked: the slot of a shard channel has moved to another node.
+    Ended {
+        /// Kind of the subscription.
+        to: Subscription,
+        /// The name or pattern.
+        name: Bytes,
+    },
     /// A subscription of the lost connection is refused on the new one. It is requested again on the next.
     Refused {
         /// Kind of the subscription.

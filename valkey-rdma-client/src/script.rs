@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use valkey_rdma_resp::{ServerErrorKind, Value};
 
-use crate::client::Client;
 use crate::error::Error;
+use crate::execute::Execute;
 use crate::resp::Command;
 
 /// A Lua script. Its text is sent to the server once; later calls send only its digest.
@@ -72,16 +72,17 @@ impl Script {
         self
     }
 
-    /// Runs it with keys and arguments.
+    /// Runs it with keys and arguments, on a [`Client`](crate::Client) or a [`ClusterClient`](crate::ClusterClient). In a
+    /// cluster, all keys must be in one slot.
     ///
     /// # Errors
     /// [`Error::Server`] if the script fails, and as for any command.
     ///
     /// # Cancel safety
-    /// As [`Client::command`].
+    /// As [`Client::command`](crate::Client::command).
     pub async fn call(
         &self,
-        client: &Client,
+        client: &impl Execute,
         keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
         args: impl IntoIterator<Item = impl AsRef<[u8]>>,
     ) -> Result<Value, Error> {
@@ -90,8 +91,10 @@ impl Script {
             Some(digest) => digest.clone(),
             None => {
                 let load = Command::new("SCRIPT").arg("LOAD").arg_bytes(self.text.clone());
-                let digest: Bytes =
-                    client.execute(self.options.apply(load.idempotent())).await?.try_into()?;
+                let digest: Bytes = client
+                    .execute_beside(call.first_key(), self.options.apply(load.idempotent()))
+                    .await?
+                    .try_into()?;
                 self.digest.get_or_init(|| digest).clone()
             }
         };
@@ -160,10 +163,10 @@ impl Function {
     /// [`Error::Server`] if the function fails or does not exist, and as for any command.
     ///
     /// # Cancel safety
-    /// As [`Client::command`].
+    /// As [`Client::command`](crate::Client::command).
     pub async fn call(
         &self,
-        client: &Client,
+        client: &impl Execute,
         keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
         args: impl IntoIterator<Item = impl AsRef<[u8]>>,
     ) -> Result<Value, Error> {
@@ -192,6 +195,11 @@ impl Call {
         let keys = words.len();
         words.extend(args.into_iter().map(|arg| copy(arg.as_ref())));
         Self { keys, words }
+    }
+
+    /// Empty without keys.
+    fn first_key(&self) -> &[u8] {
+        self.words.first().filter(|_| self.keys > 0).map_or(&[], |key| key)
     }
 
     fn command(&self, name: &str, what: Bytes) -> Command {

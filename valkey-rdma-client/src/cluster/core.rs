@@ -1,10 +1,9 @@
 //! [`Core`]: what all clones of a cluster client share.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::address::NodeAddress;
 use super::commands::{Access, Learned};
@@ -17,6 +16,7 @@ use super::refresh::{RefreshRequest, RefreshTask};
 use super::slot_map::SlotMap;
 use super::topology::Topology;
 use crate::client::Client;
+use crate::config::Backoff;
 use crate::endpoint::{Endpoint, RdmaPort};
 use crate::error::{ClusterError, Error};
 
@@ -37,7 +37,8 @@ pub(super) struct Core {
     /// Descriptions that servers gave, by name; `None` if they know no such command either.
     pub(super) learned: Mutex<HashMap<String, Option<Arc<Learned>>>>,
     refresh: mpsc::Sender<RefreshRequest>,
-    closed: AtomicBool,
+    closed: watch::Sender<bool>,
+    backoff: Backoff,
 }
 
 impl Core {
@@ -82,7 +83,8 @@ impl Core {
             template,
             learned: Mutex::default(),
             refresh,
-            closed: AtomicBool::new(false),
+            closed: watch::Sender::new(false),
+            backoff: config.node.reconnect.unwrap_or_default(),
         })
     }
 
@@ -132,12 +134,23 @@ impl Core {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Relaxed)
+        *self.closed.borrow()
+    }
+
+    /// Waits until the client is closed.
+    pub(super) async fn closed(&self) {
+        // The sender lives as long as this.
+        drop(self.closed.subscribe().wait_for(|closed| *closed).await);
+    }
+
+    /// The waits between attempts to connect.
+    pub(super) fn backoff(&self) -> Backoff {
+        self.backoff
     }
 
     /// Refuses new connections.
     pub(super) fn close(&self) {
-        self.closed.store(true, Ordering::Relaxed);
+        self.closed.send_replace(true);
     }
 }
 

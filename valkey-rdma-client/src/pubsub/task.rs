@@ -181,18 +181,21 @@ impl Task {
                 self.deliver(Message { channel: word(), pattern, payload: word() })
             }
             other => {
-                self.confirm(other);
+                let name = word();
+                if !self.confirm(other) {
+                    self.ended(other, name);
+                }
                 Ok(())
             }
         }
     }
 
-    /// Counts a confirmation for the oldest unconfirmed command. A server also ends subscriptions unasked, when a slot
-    /// moves; that confirms nothing.
-    fn confirm(&mut self, verb_said: &[u8]) {
-        let Some(oldest) = self.pending.front_mut() else { return };
+    /// Counts a confirmation for the oldest unconfirmed command. Returns `false` if that is about something else: a server
+    /// also ends subscriptions unasked, when a slot moves.
+    fn confirm(&mut self, verb_said: &[u8]) -> bool {
+        let Some(oldest) = self.pending.front_mut() else { return false };
         if !verb(oldest.kind, oldest.subscribe).as_bytes().eq_ignore_ascii_case(verb_said) {
-            return;
+            return false;
         }
         oldest.missing -= 1;
         if oldest.missing == 0
@@ -202,6 +205,18 @@ impl Task {
                 Some(done) => drop(done.send(Ok(()))),
                 None => self.restored(),
             }
+        }
+        true
+    }
+
+    /// The server ends a subscription unasked.
+    fn ended(&mut self, verb_said: &[u8], name: Bytes) {
+        let kinds = [Subscription::Channel, Subscription::Pattern, Subscription::Shard];
+        let is_it = |kind: &Subscription| verb(*kind, false).as_bytes().eq_ignore_ascii_case(verb_said);
+        if let Some(to) = kinds.into_iter().find(is_it)
+            && self.wanted.remove(&(to, name.clone()))
+        {
+            self.queue_control_event(Event::Ended { to, name });
         }
     }
 

@@ -6,6 +6,7 @@ mod failures;
 mod large;
 mod pipelines;
 mod ports;
+mod pubsub;
 mod redirects;
 mod replicas;
 mod scan;

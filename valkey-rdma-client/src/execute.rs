@@ -1,0 +1,105 @@
+//! [`Execute`]: what a client of one server and a client of a cluster have in common.
+
+use std::future::Future;
+
+use valkey_rdma_resp::{ServerError, Value};
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::resp::Command;
+
+/// A client of one server or of a cluster, for code that takes either.
+///
+/// ```no_run
+/// use valkey_rdma_client::{Command, Error, Execute};
+///
+/// async fn visits(client: &impl Execute) -> Result<i64, Error> {
+///     Ok(client.execute(Command::from_args(["INCR", "visits"])).await?.try_into()?)
+/// }
+///
+/// # async fn example(single: valkey_rdma_client::Client, cluster: valkey_rdma_client::ClusterClient) -> Result<(), Error> {
+/// visits(&single).await?;
+/// visits(&cluster).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The clients' own methods of the same name say more about errors and cancelling.
+pub trait Execute: Clone + Send + Sync + 'static {
+    /// Sends a command and returns its reply.
+    fn execute(&self, command: Command) -> impl Future<Output = Result<Value, Error>> + Send;
+
+    /// Sends a command without keys to the server that has this key, such as SCRIPT LOAD before EVALSHA.
+    fn execute_beside(
+        &self,
+        key: &[u8],
+        command: Command,
+    ) -> impl Future<Output = Result<Value, Error>> + Send;
+
+    /// Sends commands together. Each has its own result, in order.
+    fn execute_all(
+        &self,
+        commands: Vec<Command>,
+    ) -> impl Future<Output = Result<Vec<Result<Value, Error>>, Error>> + Send;
+
+    /// Sends commands that the server runs all or none.
+    fn execute_transaction(
+        &self,
+        commands: Vec<Command>,
+    ) -> impl Future<Output = Result<Vec<Result<Value, ServerError>>, Error>> + Send;
+
+    /// Sends a blocking command on a dedicated connection.
+    fn execute_blocking(&self, command: Command) -> impl Future<Output = Result<Value, Error>> + Send;
+
+    /// Reads a value into the caller's memory. Returns its length, or `None` if the key does not exist.
+    fn read_into(
+        &self,
+        key: &[u8],
+        buffer: &mut [u8],
+    ) -> impl Future<Output = Result<Option<usize>, Error>> + Send;
+
+    /// Closes all connections.
+    fn close(&self) -> impl Future<Output = ()> + Send;
+}
+
+impl Execute for Client {
+    async fn execute(&self, command: Command) -> Result<Value, Error> {
+        self.execute(command).await
+    }
+
+    async fn execute_beside(&self, _key: &[u8], command: Command) -> Result<Value, Error> {
+        self.execute(command).await
+    }
+
+    async fn execute_all(&self, commands: Vec<Command>) -> Result<Vec<Result<Value, Error>>, Error> {
+        let mut pipeline = self.pipeline();
+        for command in &commands {
+            pipeline.push(command);
+        }
+        let replies = pipeline.send().await?;
+        Ok(replies.into_iter().map(|reply| reply.map_err(Error::from)).collect())
+    }
+
+    async fn execute_transaction(
+        &self,
+        commands: Vec<Command>,
+    ) -> Result<Vec<Result<Value, ServerError>>, Error> {
+        let mut transaction = self.transaction();
+        for command in commands {
+            transaction.push(command);
+        }
+        transaction.execute().await
+    }
+
+    async fn execute_blocking(&self, command: Command) -> Result<Value, Error> {
+        self.block(command).await
+    }
+
+    async fn read_into(&self, key: &[u8], buffer: &mut [u8]) -> Result<Option<usize>, Error> {
+        self.get_into(key, buffer).await
+    }
+
+    async fn close(&self) {
+        self.close().await;
+    }
+}
