@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # The doctor, in the lab: what it says of a machine with soft-RoCE, with too little memlock, with a wrong GID, without a device
-# and without the kernel module; a real server step by step; check and mesh between processes on kernel verbs, beside perftest;
-# and what it says when the cable between two machines is cut. Each finding has to be the right one, and its remedy is tried.
+# and without the kernel module; a real server step by step; check and mesh between processes on kernel verbs and between two
+# machines; and what it says when the cable between these is cut. Each finding has to be the right one, and its remedy is tried.
 #
-# usage: tests/lab/doctor.sh LAB DOCTOR            on the host: all of it, in virtual machines
+# usage: tests/lab/doctor.sh LAB DOCTOR [two]      on the host: all of it, in virtual machines; or what needs two machines
 #        doctor.sh alone DOCTOR                    in one: everything that needs one machine
 #        doctor.sh far|near DOCTOR                 in each of two: the cable
+#        doctor.sh beside DOCTOR                   in one, alone on the host: figures of perftest beside ours
 # shellcheck disable=SC2317 # Functions are called by name.
 set -uo pipefail
 here=$(dirname "$(readlink -f "$0")")
@@ -91,13 +92,76 @@ server() {
     wait "$valkey"
 }
 
-# latency PROGRAM OPTION...: the typical latency in microseconds that perftest measures between two processes.
-latency() {
-    timeout 60 "$@" -d rxe0 -F -s 64 -n 500 >/tmp/perftest-server.txt 2>&1 &
+# theirs COLUMN SIZE PROGRAM OPTION...: a figure that perftest measures between two processes.
+theirs() {
+    local column=$1 size=$2 server
+    shift 2
+    timeout 60 "$@" -d rxe0 -F -s "$size" -n 500 >/tmp/perftest-server.txt 2>&1 &
+    server=$!
+    until_true 20 grep -q 'Waiting for client' /tmp/perftest-server.txt
+    timeout 60 "$@" -d rxe0 -F -s "$size" -n 500 10.0.0.1 | awk -v size="$size" -v column="$column" '$1 == size { print $column }'
+    wait "$server"
+}
+
+# ours latency|rate SIZE OPERATION event|busy: the same figure of the doctor: the median in microseconds, or MiB/s.
+ours() {
+    "$doctor" check 10.0.0.1:7000 --time 400ms --sizes "$2" --operations "$3" --polling "$4" --one-way --json |
+        python3 -c '
+import json, sys
+for row in json.load(sys.stdin)["checks"][0]["found"]["rows"]:
+    figures = row["figures"]
+    if sys.argv[1] == "latency" and figures["latency"] and row["run"]["operation"] != "tcp":
+        print("%.1f" % (figures["latency"]["p50"] / 1e3))
+    if sys.argv[1] == "rate" and figures["rate"] and row["run"]["operation"] != "tcp":
+        print("%.1f" % (figures["rate"]["bytes"] / 2**20))' "$1"
+}
+
+# calls COMMAND...: how many system calls it makes, with those of its threads.
+calls() {
+    strace -f -c -U calls,name -o /tmp/strace.txt "$@" >/tmp/strace-output.txt 2>&1
+    awk '$2 == "total" { print $1 }' /tmp/strace.txt
+}
+
+# Ours and perftest's figures in turn: median (lowest to highest).
+beside() {
+    "$doctor" listen 10.0.0.1:7000 >/tmp/doctor-listen.txt 2>&1 &
+    local listener=$! round rows name size
+    until_true 30 grep -q '^ready' /tmp/doctor-listen.txt
+    rows=("latency 64 send event" "latency 64 send busy" "latency 64 read busy" "rate 65536 send busy" "rate 65536 write busy" "rate 65536 read busy")
+    for ((round = 0; round < ${VALKEY_RDMA_LAB_ROUNDS:-5}; round++)); do
+        for name in "${rows[@]}"; do
+            # shellcheck disable=SC2086 # several words
+            set -- $name
+            ours "$@" >>"/tmp/ours $name"
+            size=$2
+            case $name in
+                *event) theirs 5 "$size" "ib_$3_lat" -e ;;
+                latency*) theirs 5 "$size" "ib_$3_lat" ;;
+                rate*) theirs 4 "$size" "ib_$3_bw" ;;
+            esac >>"/tmp/theirs $name"
+        done
+    done
+    summary() { sort -g "$1" | awk '{ v[NR] = $1 } END { printf "%s (%s to %s)", v[int((NR + 1) / 2)], v[1], v[NR] }'; }
+    echo "== beside perftest: microseconds of 64 bytes, or MiB/s of 64 KiB; $round rounds, median (lowest to highest)"
+    for name in "${rows[@]}"; do
+        printf '%-24s ours %-32s perftest %s\n' "$name" "$(summary "/tmp/ours $name")" "$(summary "/tmp/theirs $name")"
+    done
+    echo "== system calls of the end that leads, while it sends 64 bytes with events"
+    local total
+    total=$(calls "$doctor" check 10.0.0.1:7000 --time 2s --sizes 64 --operations send --polling event --one-way --no-tcp --json)
+    python3 -c '
+import json, sys
+rows = json.load(open("/tmp/strace-output.txt"))["checks"][0]["found"]["rows"]
+print("ours:", sys.argv[1], "in all for", sum(row["figures"]["messages"] for row in rows if not row["run"]["stream"]), "round trips and",
+      sum(row["figures"]["messages"] for row in rows if row["run"]["stream"]), "messages in a stream")' "$total"
+    head -n 14 /tmp/strace.txt
+    ib_send_lat -e -d rxe0 -F -s 64 -n 500 >/tmp/perftest-server.txt 2>&1 &
     local server=$!
     until_true 20 grep -q 'Waiting for client' /tmp/perftest-server.txt
-    timeout 60 "$@" -d rxe0 -F -s 64 -n 500 10.0.0.1 | awk '$1 == 64 { print $5 }'
+    echo "perftest: $(calls ib_send_lat -e -d rxe0 -F -s 64 -n 500 10.0.0.1) in all for 500 round trips"
+    head -n 14 /tmp/strace.txt
     wait "$server"
+    kill -INT "$listener"
 }
 
 fabric() {
@@ -107,7 +171,8 @@ fabric() {
     until_true 30 grep -q '^ready' /tmp/doctor-listen.txt
     "$doctor" check 10.0.0.1:7000 --time 100ms --sizes 64,64K
     expect 0 "buffers match: 96 compared" \
-        "$doctor" check 10.0.0.1:7000 --time 10ms --queue-pairs 4 --sizes 1,4K,1M,8M --polling event
+        "$doctor" check 10.0.0.1:7000 --time 10ms --queue-pairs 4 --sizes 1,4K,1M,8M --polling event \
+        --patience 60s
     expect 1 "GID index 7 of RDMA device rxe0 cannot be used" "$doctor" check 10.0.0.1:7000 --gid 7
     expect 1 "not \`rxe9\`" "$doctor" check 10.0.0.1:7000 --device rxe9
     expect 1 "give both the same --device" "$doctor" check 10.0.0.1:7000 --device emulated
@@ -131,13 +196,6 @@ fabric() {
     "$doctor" --mesh "$mesh"
     expect 0 "3 of 3 pairs work." cat /tmp/mesh-1.txt
     { wait "$one" && wait "$two"; } || { echo "FAILED  a process of the mesh: status $?"; failed=1; }
-
-    if command -v ib_send_lat >/dev/null; then
-        echo "== perftest, latency of 64 bytes in microseconds: typical"
-        echo "ib_send_lat, events       $(latency ib_send_lat -e)"
-        echo "ib_send_lat, busy polling $(latency ib_send_lat)"
-        echo "ib_read_lat, busy polling $(latency ib_read_lat -o 1)"
-    fi
 }
 
 without_device() {
@@ -167,8 +225,12 @@ without_device() {
     expect 0 "RDMA can work here" "$doctor"
 }
 
+# A mesh of one process on each of two machines.
+two_machines="10.0.0.1:7100,10.0.0.2:7100"
+
 # Two machines: the check runs, then the cable is cut.
 far() {
+    expect 0 "1 of 1 pairs work." "$doctor" --mesh "$two_machines" --wait 60s
     "$doctor" listen 10.0.0.1:7000 >/tmp/far.txt 2>&1 &
     local listener=$!
     # The session that the cable cut: the last one of the near end.
@@ -179,6 +241,9 @@ far() {
 
 near() {
     local pid
+    echo "== a mesh of two machines"
+    "$doctor" --mesh "$two_machines" --wait 60s | tee /tmp/mesh.txt
+    expect 0 "1 of 1 pairs work." cat /tmp/mesh.txt
     reached() { "$doctor" check 10.0.0.1:7000 --sizes 1 --time 1ms --patience 2s >/dev/null 2>&1; }
     until_true 120 reached || { echo "FAILED  the far machine does not answer"; exit 1; }
     echo "== two machines"
@@ -200,7 +265,7 @@ near() {
 }
 
 case ${1:-} in
-    alone | far | near)
+    alone | far | near | beside)
         doctor=$2
         case $1 in
             alone) machine; server; fabric; without_device ;;
@@ -212,7 +277,9 @@ esac
 
 lab=${1:?usage: doctor.sh LAB DOCTOR}
 doctor=$(readlink -f "${2:?usage: doctor.sh LAB DOCTOR}")
-"$here/vm.sh" "$lab" "$here/doctor.sh" alone "$doctor" || failed=1
+VALKEY_RDMA_LAB_DIR=$(readlink -f "$lab")
+export VALKEY_RDMA_LAB_DIR
+[ "${3:-}" = two ] || "$here/vm.sh" "$lab" "$here/doctor.sh" alone "$doctor" || failed=1
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -3,6 +3,7 @@
 //! [`Service`] answers; [`check`] connects to one, compares what arrives with what was sent, and measures. Both talk over a
 //! TCP connection about what comes next. [`mesh`] lets a group of machines check each other, pair by pair.
 
+mod apart;
 mod compare;
 mod control;
 mod drive;

@@ -147,6 +147,9 @@ impl fmt::Display for CloseReason {
                 write!(f, "the peer did not acknowledge a keepalive for {missed} periods")
             }
             Self::Protocol(error) => write!(f, "{error}"),
+            Self::Failed(FailureStatus::Flushed) => f.write_str(
+                "the queue pair failed without an error on this side; usually the peer wrote outside of its window",
+            ),
             Self::Failed(status) => write!(f, "{status}"),
             Self::Device => f.write_str("the RDMA device rejected a work request or was removed"),
         }

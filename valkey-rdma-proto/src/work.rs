@@ -169,7 +169,7 @@ impl fmt::Display for FailureStatus {
             Self::LocalQueuePair => f.write_str("local queue pair operation error"),
             Self::LocalProtection => f.write_str("local protection error"),
             Self::Flushed => {
-                f.write_str("the queue pair failed without an error on this side; usually the peer wrote outside of its window")
+                f.write_str("flushed: the queue pair had failed or was disconnected before, and the device named no request as the cause")
             },
             Self::RemoteInvalidRequest => f.write_str("remote invalid request error"),
             Self::RemoteAccess => f.write_str("remote access error"),

@@ -6,6 +6,7 @@ use futures_util::future::try_join_all;
 use tokio::net::TcpStream;
 use valkey_rdma_transport::TransportError;
 
+use super::apart::apart;
 use super::error::{FabricError, Failure};
 use super::figures::{Figures, Latencies, Latency, Rate, Side};
 use super::lane::{Event, Lane};
@@ -27,15 +28,19 @@ const WARM_UP: u64 = 8;
 
 /// Drives a run, and has the peer say that everything has arrived.
 pub(super) async fn drive(session: &mut Session, run: Run) -> Result<Figures, FabricError> {
-    let Session { control, lanes, tcp, .. } = session;
+    let (mut lanes, mut tcp) = session.take_wires();
+    let control = &mut session.control;
     control.now(run.to_string());
     lanes.iter_mut().for_each(|lane| lane.set_polling(run.polling()));
     let (begun, before) = (Instant::now(), Side::now());
-    let work = measure(lanes, tcp, run);
+    let work = apart(async move {
+        let measured = measure(&mut lanes, &mut tcp, run).await;
+        (lanes, tcp, measured)
+    });
     let limit = run.time() + control.patience;
-    let measured = tokio::select! {
+    let (lanes, tcp, measured) = tokio::select! {
         biased;
-        measured = work => measured,
+        ended = work => ended,
         // The peer has nothing to say now: it has failed, or is gone.
         message = control.next() => return Err(match message {
             Ok(message) => control.unexpected(&message),
@@ -52,6 +57,8 @@ pub(super) async fn drive(session: &mut Session, run: Run) -> Result<Figures, Fa
     };
     let mut elapsed = begun.elapsed();
     let here = Side::since(before);
+    (session.lanes, session.tcp) = (lanes, tcp);
+    let control = &mut session.control;
     control.send(&Message::Stop { messages }).await?;
     let there = match control.answer().await? {
         Message::Done { side } => side,

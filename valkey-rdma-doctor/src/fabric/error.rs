@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use valkey_rdma_transport::TransportError;
+use valkey_rdma_transport::raw::FailureStatus;
 
 /// Why a check, or a session of a service, ended early.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +76,7 @@ pub enum FabricError {
         reason: String,
     },
     /// Something failed on this side.
-    #[error("{during} failed: {}", crate::probe::chain(.source))]
+    #[error("{during} failed: {}{}", crate::probe::chain(.source), advice(.source))]
     Device {
         /// What was in progress.
         during: String,
@@ -103,6 +104,16 @@ pub enum FabricError {
         /// Why the last one cannot be used.
         source: Box<FabricError>,
     },
+}
+
+/// What to do about an error of this side's device, where its text does not say it.
+fn advice(error: &TransportError) -> &'static str {
+    match error {
+        TransportError::WorkRequest { status: FailureStatus::LocalQueuePair, .. } => {
+            "; the device could not send: is its port still up? `valkey-rdma-doctor` without arguments shows it"
+        }
+        _ => "",
+    }
 }
 
 /// Why a run failed on this side.

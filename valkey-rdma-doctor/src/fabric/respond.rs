@@ -1,16 +1,18 @@
 //! The other end of a run: answers, or takes what comes.
 
-use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::{pending, poll_fn};
 use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 
 use futures_util::future::try_join_all;
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 use valkey_rdma_transport::TransportError;
 
+use super::apart::apart;
 use super::error::{FabricError, Failure};
 use super::figures::Side;
 use super::lane::{Event, Lane};
@@ -21,38 +23,32 @@ use super::tcp;
 
 /// Answers a run until the driving end says that it is over.
 pub(super) async fn respond(session: &mut Session, run: Run) -> Result<(), FabricError> {
-    let Session { control, lanes, tcp, .. } = session;
+    let (mut lanes, mut tcp) = session.take_wires();
+    let control = &mut session.control;
     control.now(run.to_string());
     lanes.iter_mut().for_each(|lane| lane.set_polling(run.polling()));
     let before = Side::now();
-    // Messages, or over TCP bytes.
-    let received = Cell::new(0);
-    let failure = {
-        let mut work = pin!(take(lanes, tcp, run, &received));
-        let limit = run.time() + control.patience;
-        let stop = tokio::select! {
-            biased;
-            failure = &mut work => Err(failure),
-            message = control.answer_within(limit) => Ok(message?),
-        };
-        match stop {
-            Err(failure) => Some(failure),
-            Ok(Message::Stop { messages }) => {
+    let (stop, stopped) = oneshot::channel();
+    let mut work = pin!(apart(async move {
+        let failure = take_until(&mut lanes, &mut tcp, run, stopped).await;
+        (lanes, tcp, failure)
+    }));
+    let limit = run.time() + control.patience;
+    let ended = tokio::select! {
+        biased;
+        ended = &mut work => ended,
+        message = control.answer_within(limit) => match message? {
+            Message::Stop { messages } => {
                 let expected = match run.operation {
-                    Operation::Tcp => messages * u64::from(run.size),
+                    Operation::Tcp => messages.saturating_mul(run.size.into()),
                     Operation::Send | Operation::WriteImm => messages,
                     Operation::Write | Operation::Read => 0,
                 };
+                // If the task has ended meanwhile, its failure counts.
+                let _ = stop.send(expected);
                 // The peer's device has all of them acknowledged; this side may not have looked at the last yet.
-                let arrived = async {
-                    tokio::select! {
-                        biased;
-                        failure = &mut work => Some(failure),
-                        () = reached(&received, expected) => None,
-                    }
-                };
-                match timeout(control.patience, arrived).await {
-                    Ok(failure) => failure,
+                match timeout(control.patience, work).await {
+                    Ok(ended) => ended,
                     Err(_) => {
                         let (peer, during, limit) =
                             (control.peer(), control.during.clone(), control.patience);
@@ -60,22 +56,48 @@ pub(super) async fn respond(session: &mut Session, run: Run) -> Result<(), Fabri
                     }
                 }
             }
-            Ok(other) => return Err(control.unexpected(&other)),
-        }
+            other => return Err(control.unexpected(&other)),
+        },
     };
+    let (lanes, tcp, failure) = ended;
     if let Some(failure) = failure {
         return Err(session.explain(failure).await);
     }
-    control.send(&Message::Done { side: Side::since(before) }).await
+    (session.lanes, session.tcp) = (lanes, tcp);
+    session.control.send(&Message::Done { side: Side::since(before) }).await
+}
+
+/// Takes what comes until as much has come as `stopped` says: messages, or over TCP bytes. Returns what failed, if anything did.
+async fn take_until(
+    lanes: &mut [Lane],
+    tcp: &mut [TcpStream],
+    run: Run,
+    stopped: oneshot::Receiver<u64>,
+) -> Option<Failure> {
+    let received = AtomicU64::new(0);
+    let mut work = pin!(take(lanes, tcp, run, &received));
+    let all = async {
+        match stopped.await {
+            Ok(expected) => reached(&received, expected).await,
+            // The session has failed, and ends this task.
+            Err(_) => pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        failure = &mut work => Some(failure),
+        () = all => None,
+    }
 }
 
 /// Is ready when so much was received. It is polled after what receives.
-async fn reached(received: &Cell<u64>, expected: u64) {
-    poll_fn(|_| if received.get() >= expected { Poll::Ready(()) } else { Poll::Pending }).await;
+async fn reached(received: &AtomicU64, expected: u64) {
+    poll_fn(|_| if received.load(Ordering::Relaxed) >= expected { Poll::Ready(()) } else { Poll::Pending })
+        .await;
 }
 
 /// Takes what comes until something fails.
-async fn take(lanes: &mut [Lane], tcp: &mut [TcpStream], run: Run, received: &Cell<u64>) -> Failure {
+async fn take(lanes: &mut [Lane], tcp: &mut [TcpStream], run: Run, received: &AtomicU64) -> Failure {
     let ended: Result<Vec<Infallible>, Failure> = match (run.operation, run.stream) {
         (Operation::Tcp, true) => tcp::take(tcp, received).await.map_err(Failure::Tcp),
         (Operation::Tcp, false) => {
@@ -98,18 +120,18 @@ async fn take(lanes: &mut [Lane], tcp: &mut [TcpStream], run: Run, received: &Ce
 }
 
 /// Answers each message with one of the same kind.
-async fn echo(lane: &mut Lane, run: Run, received: &Cell<u64>) -> Result<Infallible, TransportError> {
+async fn echo(lane: &mut Lane, run: Run, received: &AtomicU64) -> Result<Infallible, TransportError> {
     loop {
         lane.received().await?;
         lane.post_quietly(run.operation, run.size)?;
-        received.set(received.get() + 1);
+        received.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-async fn absorb(lane: &mut Lane, received: &Cell<u64>) -> Result<Infallible, TransportError> {
+async fn absorb(lane: &mut Lane, received: &AtomicU64) -> Result<Infallible, TransportError> {
     loop {
         if let Event::Received { .. } = lane.next().await? {
-            received.set(received.get() + 1);
+            received.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

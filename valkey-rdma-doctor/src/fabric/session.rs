@@ -22,6 +22,11 @@ pub(super) struct Session {
 }
 
 impl Session {
+    /// Takes what carries bytes, for a task that works with it. It comes back unless the session fails.
+    pub(super) fn take_wires(&mut self) -> (Vec<Lane>, Vec<TcpStream>) {
+        (std::mem::take(&mut self.lanes), std::mem::take(&mut self.tcp))
+    }
+
     /// Sends the addresses and keys of this side.
     pub(super) async fn send_memory(&mut self) -> Result<(), FabricError> {
         let windows: Vec<Window> = self.lanes.iter().map(Lane::window).collect();

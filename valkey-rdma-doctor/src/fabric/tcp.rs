@@ -1,8 +1,8 @@
 //! The same exchanges over TCP.
 
-use std::cell::Cell;
 use std::convert::Infallible;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use futures_util::future::try_join_all;
@@ -57,23 +57,23 @@ pub(super) async fn send(streams: &mut [TcpStream], run: Run) -> io::Result<u64>
 }
 
 /// Sends each message back.
-pub(super) async fn echo(stream: &mut TcpStream, run: Run, received: &Cell<u64>) -> io::Result<Infallible> {
+pub(super) async fn echo(stream: &mut TcpStream, run: Run, received: &AtomicU64) -> io::Result<Infallible> {
     let mut bytes = vec![0; run.size as usize];
     loop {
         stream.read_exact(&mut bytes).await?;
         stream.write_all(&bytes).await?;
-        received.set(received.get() + u64::from(run.size));
+        received.fetch_add(run.size.into(), Ordering::Relaxed);
     }
 }
 
 /// Reads from all streams.
-pub(super) async fn take(streams: &mut [TcpStream], received: &Cell<u64>) -> io::Result<Vec<Infallible>> {
+pub(super) async fn take(streams: &mut [TcpStream], received: &AtomicU64) -> io::Result<Vec<Infallible>> {
     let take = async |stream: &mut TcpStream| {
         let mut bytes = vec![0; PIECE];
         loop {
             match stream.read(&mut bytes).await? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                count => received.set(received.get() + count as u64),
+                count => _ = received.fetch_add(count as u64, Ordering::Relaxed),
             }
         }
     };
