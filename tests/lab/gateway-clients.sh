@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
 # Unmodified clients through a Unix socket of the gateway to a real Valkey: valkey-cli, valkey-benchmark, redis-py and valkey-py (blocking
-# and asyncio), ioredis and iovalkey. On the host the gateway reaches the server over TCP; inside the lab, over RDMA.
+# and asyncio), ioredis and iovalkey, hiredis, libvalkey and redis-rs. On the host the gateway reaches the server over TCP; inside the lab, over RDMA.
 #
 # usage: tests/lab/gateway-clients.sh LAB             on the host; fetches the Python and Node clients into LAB/clients
 #        ./dev lab tests/lab/gateway-clients.sh LAB   in the lab, once the clients have been fetched
 #
-# The gateway is target/release/valkey-rdma-gateway, or that of the folder $VALKEY_RDMA_BIN.
+# The gateway is target/release/valkey-rdma-gateway, or that of the folder $VALKEY_RDMA_BIN. redis-rs is the gateway's
+# example redis_rs, in ../debug/examples from there.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 . "$here/valkey-server.sh"
 . "$here/packages.sh"
 bin=$(readlink -f "${VALKEY_RDMA_BIN:-$here/../../target/release}")
-[ $# -eq 1 ] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -eq 1 ] || { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 lab=$(readlink -f "$1")
 server=$lab/valkey/9.1
 clients=$lab/clients
@@ -23,10 +24,25 @@ fetch() {
     "$clients/python/bin/pip" install -q redis valkey
     npm install --silent --no-audit --no-fund --prefix "$clients/node" ioredis iovalkey
 }
+# hiredis is Debian's, libvalkey that of Valkey's archive. Linked statically, because the lab has neither.
+# shellcheck disable=SC2317 # called by way of `quietly`
+build_c() {
+    local tree=$clients/valkey
+    mkdir -p "$tree"
+    tar -xf "$server"/*.orig.tar.* -C "$tree" --strip-components=1 --wildcards '*/deps/libvalkey'
+    make -C "$tree/deps/libvalkey" static
+    cc -O1 -Wall -Werror -DLIB=redis -DHEADER='<hiredis/hiredis.h>' "$here/gateway-client.c" -l:libhiredis.a -o "$clients/hiredis"
+    cc -O1 -Wall -Werror -DLIB=valkey -DHEADER='<valkey/valkey.h>' -I"$tree/deps/libvalkey/include" "$here/gateway-client.c" \
+        "$tree/deps/libvalkey/lib/libvalkey.a" -o "$clients/libvalkey"
+}
 if ! [ -d "$clients/node" ]; then
     command -v npm >/dev/null || need_packages npm
     need_packages python3-venv
     quietly "fetching the clients of other languages" fetch
+fi
+if ! [ -x "$clients/libvalkey" ]; then
+    need_packages gcc libc6-dev make libhiredis-dev
+    quietly "building the clients in C" build_c
 fi
 
 work=$(mktemp -d)
@@ -160,6 +176,10 @@ done
 for library in ioredis iovalkey; do
     check "$library" node "$work/client.js" "$clients/node/node_modules/$library" "$socket"
 done
+for library in hiredis libvalkey; do
+    check "$library" "$clients/$library" "$socket"
+done
+check "redis-rs" "$bin/../debug/examples/redis_rs" "$socket"
 # The other direction: RDMA clients of a server that speaks TCP.
 if [ -n "${VALKEY_RDMA_LAB_OUT:-}" ]; then
     "$bin/valkey-rdma-gateway" --listen rdma:10.0.0.1:$((port + 1)) --server "valkey://127.0.0.1:$port" >"$work/back.out" 2>"$work/back.err" &

@@ -21,7 +21,8 @@ units=("$@")
 work=$(mktemp -d)
 # shellcheck disable=SC2317 # called by the trap
 stop() {
-    kill "${gateway:-}" "${valkey:-}" 2>/dev/null || true
+    # A server in an endless script takes no other signal.
+    kill -KILL "${gateway:-}" "${valkey:-}" 2>/dev/null || true
     wait
     rm -rf "$work"
 }
@@ -31,7 +32,7 @@ port=7301
 # restart: a server and a gateway without a past, because a test that fails leaves its settings behind.
 restart() {
     local flags=(--enable-debug-command yes --enable-protected-configs yes --dir "$work") url=valkey://127.0.0.1:$port
-    kill "${gateway:-}" "${valkey:-}" 2>/dev/null || true
+    kill -KILL "${gateway:-}" "${valkey:-}" 2>/dev/null || true
     wait
     rm -f "$work"/server.log "$work"/gateway.out
     if [ -n "${VALKEY_RDMA_LAB_OUT:-}" ]; then
@@ -67,8 +68,10 @@ for unit in "${units[@]}"; do
     passed_through=$(grep -c '^ok ' "$work/through" || true)
     echo "$unit: $passed_directly pass directly, $passed_through through the gateway"
     if ! diff <(grep -v '^skip' "$work/direct") <(grep -v '^skip' "$work/through") >"$work/diff"; then
-        grep '^[<>]' "$work/diff" | sed 's/^</    directly:/; s/^>/    through: /'
-        grep -A 8 'exception\|\[err\]\|abort' "$work/through.log" | head -20 | sed 's/^/        /' || true
+        grep '^[<>]' "$work/diff" | sort | uniq -c | sed -E 's/^ *([0-9]+) </    \1 directly:/; s/^ *([0-9]+) >/    \1 through: /' |
+            head -n 40
+        # An exception ends a unit: its last words.
+        grep -v '\[ok\]\|\[skip\]\|\[ignore\]' "$work/through.log" | tail -n 25 | sed 's/^/        /' || true
         status=1
     fi
     kill -0 "$gateway" || { echo "the gateway has ended:"; cat "$work/gateway.err"; exit 1; }

@@ -7,6 +7,8 @@ use valkey_rdma_resp::words;
 pub(crate) enum Class {
     /// One command, one reply, no state: may share a connection.
     Ordinary,
+    /// As ordinary, but may run for long: a script or a function.
+    Script,
     /// Must not run on a shared connection, but leaves no state: it blocks, or it ends what blocks others.
     Alone,
     /// Leaves state in its connection.
@@ -94,6 +96,7 @@ impl Class {
             b"BLPOP" | b"BRPOP" | b"BLMOVE" | b"BRPOPLPUSH" | b"BLMPOP" | b"BZPOPMIN" | b"BZPOPMAX"
             | b"BZMPOP" | b"WAIT" | b"WAITAOF" | b"SHUTDOWN" => Self::Alone,
             b"XREAD" | b"XREADGROUP" => of_stream_read(words),
+            b"EVAL" | b"EVALSHA" | b"EVAL_RO" | b"EVALSHA_RO" | b"FCALL" | b"FCALL_RO" => Self::Script,
             b"SCRIPT" => match words.next() {
                 Some(word) if is(word, "KILL") => Self::Alone,
                 Some(word) if is(word, "DEBUG") => Self::State(State::Lasting),
@@ -186,6 +189,7 @@ mod tests {
             ("INFO gateway", Class::Local(Local::GatewayInfo)),
             ("INFO", Class::Ordinary),
             ("SCRIPT KILL", Class::Alone),
+            ("evalsha_ro x 0", Class::Script),
             ("AVERYLONGCOMMANDNAME x", Class::Ordinary),
         ] {
             assert_eq!(Class::of(&encode(line.split(' '))), class, "{line}");

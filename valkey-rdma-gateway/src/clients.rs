@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
+use tokio::time::timeout;
 use valkey_rdma_resp::{Protocol, words};
 
 use crate::inbox::{End, Inbox, lock};
@@ -20,16 +22,14 @@ pub(crate) struct Clients {
 /// What is known of a local client from outside of its task.
 pub(crate) struct Client {
     pub(crate) id: u64,
-    /// URL of its server.
+    /// Host and port of its server. Listeners with different options or logins may lead to the same server, whose rules then say what
+    /// a client may do with others.
     pub(crate) server: Arc<str>,
     pub(crate) peer: String,
     pub(crate) local: String,
     pub(crate) since: Instant,
     pub(crate) inbox: Arc<Inbox>,
-    /// The server's number of its private connection; 0 without one.
-    pub(crate) upstream_id: AtomicU64,
-    /// Invalidations for another client may arrive on its private connection.
-    redirected_to: AtomicBool,
+    place: watch::Sender<Place>,
     pub(crate) commands: AtomicU64,
     /// When its last command came, in milliseconds since `since`.
     active: AtomicU64,
@@ -39,6 +39,19 @@ pub(crate) struct Client {
     last_command: Mutex<String>,
     details: Mutex<Details>,
 }
+
+/// Where the commands of a client run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Shared,
+    /// On a private connection, which has this number at the server.
+    Private(u64),
+    /// The client will never have a private connection: its share mode has none, or it has gone.
+    Nowhere,
+}
+
+/// A client that invalidations of another client are redirected to. It keeps its private connection until this is dropped.
+pub(crate) struct Target(Arc<Client>);
 
 /// What a client says about itself.
 #[derive(Clone, Debug)]
@@ -81,6 +94,7 @@ impl Registered {
         peer: String,
         local: String,
         details: Details,
+        place: Place,
     ) -> Self {
         let id = clients.last.fetch_add(1, Ordering::Relaxed) + 1;
         let client = Arc::new(Client {
@@ -90,8 +104,7 @@ impl Registered {
             local,
             since: Instant::now(),
             inbox: Arc::new(Inbox::new(unread)),
-            upstream_id: AtomicU64::new(0),
-            redirected_to: AtomicBool::new(false),
+            place: watch::Sender::new(place),
             commands: AtomicU64::new(0),
             active: AtomicU64::new(0),
             subscribed: AtomicBool::new(false),
@@ -116,6 +129,19 @@ impl Drop for Registered {
     fn drop(&mut self) {
         lock(&self.clients.known).remove(&self.client.id);
         self.client.inbox.end(End::Gone);
+        self.client.set_place(Place::Nowhere);
+    }
+}
+
+impl Target {
+    pub(crate) fn id(&self) -> u64 {
+        self.0.id
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.0.inbox.unpin();
     }
 }
 
@@ -138,17 +164,36 @@ impl Client {
         self.active.store(u64::try_from(age).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// The server's number of the private connection, to which invalidations for another client will be sent; 0 without one.
-    pub(crate) fn redirect_target(&self) -> u64 {
-        // Before the number is read: the task of the client looks at this after it has removed the number.
-        self.redirected_to.store(true, Ordering::SeqCst);
-        self.upstream_id.load(Ordering::SeqCst)
+    /// The server's number of the private connection; 0 without one.
+    pub(crate) fn upstream_id(&self) -> u64 {
+        match *self.place.borrow() {
+            Place::Private(id) => id,
+            Place::Shared | Place::Nowhere => 0,
+        }
     }
 
-    /// Removes the number of the private connection. `true` if the connection must not have another client.
-    pub(crate) fn leave_upstream(&self) -> bool {
-        self.upstream_id.store(0, Ordering::SeqCst);
-        self.redirected_to.swap(false, Ordering::SeqCst)
+    pub(crate) fn set_place(&self, place: Place) {
+        self.place.send_replace(place);
+    }
+
+    /// Makes the client the target of another client's invalidations: moves it to a private connection, and returns the server's number
+    /// of that. `None` if the client will not have one, or is too busy to move.
+    pub(crate) async fn redirect(self: Arc<Self>) -> Option<(Target, u64)> {
+        let mut place = self.place.subscribe();
+        // Before the place is read: a client that leaves its private connection looks at this after it has said so.
+        self.inbox.pin();
+        let target = Target(self);
+        let settled = place.wait_for(|place| *place != Place::Shared || target.0.inbox.refuses_pins());
+        match *timeout(PATIENCE, settled).await.ok()?.ok()? {
+            Place::Private(id) if id > 0 => Some((target, id)),
+            _ => None,
+        }
+    }
+
+    /// There is no private connection for this client now: clients that wait for it get none.
+    pub(crate) fn refuse_redirects(&self) {
+        self.inbox.refuse_pins();
+        self.place.send_modify(|_| {});
     }
 
     pub(crate) fn set_subscribed(&self, subscribed: bool) {
@@ -191,13 +236,15 @@ impl Client {
             details.lib_name,
             details.lib_ver,
             self.commands.load(Ordering::Relaxed),
-            self.upstream_id.load(Ordering::Relaxed),
+            self.upstream_id(),
             lock(&self.last_command)
         );
         line
     }
 }
 
+/// How long another client may take to move to a private connection.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Longer than the name of any command.
 const LONGEST_NAME: usize = 32;
 

@@ -12,6 +12,8 @@ pub(crate) struct Identity {
     /// `None`: the login of the server's URL.
     pub(crate) login: Option<Arc<Login>>,
     pub(crate) database: u32,
+    /// The login with which the database was selected, for users that may use it and may not run SELECT.
+    pub(crate) selected_as: Option<Arc<Login>>,
     pub(crate) protocol: Protocol,
 }
 
@@ -53,15 +55,21 @@ impl fmt::Debug for PasswordHash {
 /// name is the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Key {
-    /// Serves clients.
-    Shared { user: Option<Vec<u8>>, password: PasswordHash, database: u32, protocol: Protocol },
+    /// Serves clients. Scripts have a connection of their own, so that other commands do not wait behind them.
+    Shared { scripts: bool, user: Option<Vec<u8>>, password: PasswordHash, database: u32, protocol: Protocol },
     /// Not logged in: checks logins.
     Checker,
 }
 
 impl Identity {
     pub(crate) fn key(&self) -> Key {
+        self.key_for(false)
+    }
+
+    /// The key of the connection for scripts, or for all else.
+    pub(crate) fn key_for(&self, scripts: bool) -> Key {
         Key::Shared {
+            scripts,
             user: self.login.as_ref().map(|login| login.user.clone()),
             password: PasswordHash::of(self.login.as_ref().map(|login| &login.password[..])),
             database: self.database,
@@ -70,13 +78,20 @@ impl Identity {
     }
 }
 
+impl Key {
+    pub(crate) fn is_for_scripts(&self) -> bool {
+        matches!(self, Self::Shared { scripts: true, .. })
+    }
+}
+
 /// For logs and INFO: `user=app db=0 resp3`.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Shared { user, database, protocol, .. } => {
+            Self::Shared { scripts, user, database, protocol, .. } => {
                 let user = user.as_ref().map_or("-".to_owned(), |user| user.escape_ascii().to_string());
-                write!(f, "user={user} db={database} {protocol}")
+                let scripts = if *scripts { " scripts" } else { "" };
+                write!(f, "user={user} db={database} {protocol}{scripts}")
             }
             Self::Checker => f.write_str("checks logins"),
         }

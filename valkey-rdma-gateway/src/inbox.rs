@@ -41,6 +41,11 @@ struct State {
     end: Option<End>,
     /// The gateway stops: the client ends when nothing is in flight.
     stop: bool,
+    /// See [`Found::pinned`].
+    pins: usize,
+    pins_refused: bool,
+    /// It was pinned since the client left its last private connection.
+    was_pinned: bool,
     /// When the first of `replies` arrived.
     since: Option<Instant>,
 }
@@ -66,11 +71,17 @@ pub(crate) struct Found {
     /// Replies wait that were not taken yet.
     pub(crate) more: bool,
     pub(crate) stop: bool,
+    /// Other clients redirect their invalidations to this one: it needs a private connection.
+    pub(crate) pinned: bool,
     pub(crate) end: Option<End>,
     pub(crate) since: Option<Instant>,
 }
 
 impl State {
+    fn is_pinned(&self) -> bool {
+        self.pins > 0 && !self.pins_refused
+    }
+
     fn waiting(&self) -> usize {
         self.replies.remaining() + self.taken
     }
@@ -145,6 +156,43 @@ impl Inbox {
         client.into_iter().for_each(Waker::wake);
     }
 
+    /// Asks the client's task to keep a private connection until [`unpin`](Self::unpin) was called as often.
+    pub(crate) fn pin(&self) {
+        let mut state = self.state();
+        state.pins += 1;
+        (state.pins_refused, state.was_pinned) = (false, true);
+        let client = state.client.take();
+        drop(state);
+        client.into_iter().for_each(Waker::wake);
+    }
+
+    /// Ends one [`pin`](Self::pin).
+    pub(crate) fn unpin(&self) {
+        let mut state = self.state();
+        state.pins = state.pins.saturating_sub(1);
+        let client = state.client.take();
+        drop(state);
+        client.into_iter().for_each(Waker::wake);
+    }
+
+    /// The client cannot have a private connection: forgets the pins there are.
+    pub(crate) fn refuse_pins(&self) {
+        self.state().pins_refused = true;
+    }
+
+    pub(crate) fn refuses_pins(&self) -> bool {
+        self.state().pins_refused
+    }
+
+    /// Whether it was pinned since the last call.
+    pub(crate) fn take_was_pinned(&self) -> bool {
+        std::mem::take(&mut self.state().was_pinned)
+    }
+
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.state().is_pinned()
+    }
+
     /// Takes all replies if `replies` is empty, and has the client's task woken for the next.
     pub(crate) fn poll_take(&self, cx: &Context<'_>, replies: &mut Output) -> Found {
         let mut state = self.state();
@@ -159,8 +207,14 @@ impl Inbox {
             }
         }
         register(&mut state.client, cx);
-        let more = state.replies.has_remaining();
-        Found { outstanding: state.outstanding, more, stop: state.stop, end: state.end, since }
+        Found {
+            outstanding: state.outstanding,
+            more: state.replies.has_remaining(),
+            stop: state.stop,
+            pinned: state.is_pinned(),
+            end: state.end,
+            since,
+        }
     }
 
     /// Counts what was taken last as written.

@@ -25,7 +25,8 @@ pub struct Limits {
     pub commands_in_flight: usize,
     /// Bytes of such commands. Default 4 MiB, at least 64 KiB. A client may exceed it by one command.
     pub queued_bytes: usize,
-    /// The same for all clients together. Default 256 MiB, at least 1 MiB. Above it, a client may send one command at a time.
+    /// The same for all clients together. Default 256 MiB, at least 1 MiB. Above it, a client may send one
+    /// command at a time; above twice of it, none.
     pub queued_bytes_total: usize,
     /// Bytes of replies that a client may leave unread. Default 32 MiB, at least 1 MiB. A client that leaves more unread for
     /// [`slow_reader_ms`](Self::slow_reader_ms) is closed, because others wait for it meanwhile. Clients with a private

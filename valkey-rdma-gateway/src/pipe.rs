@@ -11,7 +11,7 @@ use tracing::debug;
 use valkey_rdma_client::Transport;
 use valkey_rdma_resp::Output;
 
-use crate::clients::{Details, Registered};
+use crate::clients::{Details, Place, Registered};
 use crate::core::Core;
 use crate::identity::Key;
 use crate::listen::Accepted;
@@ -32,10 +32,11 @@ pub(crate) async fn run(core: Arc<Core>, route: Arc<Route>, accepted: Accepted) 
     let client = Registered::new(
         core.clients.clone(),
         core.unread.clone(),
-        route.pool.url.clone(),
+        route.pool.address.clone(),
         accepted.peer,
         accepted.local,
         details,
+        Place::Nowhere,
     );
     let mut stream = accepted.stream;
     let plain = endpoint.password().is_none() && endpoint.database() == 0;

@@ -19,21 +19,68 @@ use crate::shared::{Attached, Shared};
 /// Shared connections by key, and private ones that wait for their next client.
 pub(crate) struct Pool {
     pub(crate) url: Arc<str>,
+    /// Host and port.
+    pub(crate) address: Arc<str>,
     pub(crate) server: Arc<Server>,
     core: Arc<Core>,
-    shared: Mutex<HashMap<Key, Arc<Shared>>>,
+    shared: Mutex<HashMap<Key, Pair>>,
     idle: Mutex<HashMap<Key, Vec<(Instant, Private)>>>,
+}
+
+/// The shared connection of a key, and another one for the time in which the server owes a reply there: a long script, or a command
+/// that CLIENT PAUSE holds back, makes only those wait that have sent a command behind it.
+struct Pair {
+    current: Arc<Shared>,
+    other: Option<Arc<Shared>>,
+}
+
+impl Pair {
+    /// Forgets connections that have ended. `false` if none is left.
+    fn remove_closed(&mut self) -> bool {
+        self.other.take_if(|other| other.is_closed());
+        if self.current.is_closed()
+            && let Some(other) = self.other.take()
+        {
+            other.set_retired(false);
+            self.current = other;
+        }
+        !self.current.is_closed()
+    }
+
+    /// Changes to the other connection, or a new one, if the current one is stalled and the other is not.
+    fn avoid_stalled(&mut self, start: impl FnOnce() -> Option<Arc<Shared>>) {
+        let now = Instant::now().into_std();
+        if !self.current.is_stalled(now) {
+            return;
+        }
+        let next = match &self.other {
+            Some(other) => Some(other.clone()).filter(|other| !other.is_stalled(now)),
+            None => start(),
+        };
+        if let Some(next) = next {
+            next.set_retired(false);
+            self.current.set_retired(true);
+            self.other = Some(std::mem::replace(&mut self.current, next));
+        }
+    }
 }
 
 impl Pool {
     pub(crate) fn new(url: &str, core: Arc<Core>) -> Result<Self, GatewayError> {
         let server = Arc::new(Server::new(url, &core.limits(), core.metrics.clone())?);
-        Ok(Self { url: url.into(), server, core, shared: Mutex::default(), idle: Mutex::default() })
+        let endpoint = server.endpoint();
+        let address = format!("{}:{}", endpoint.host(), endpoint.port()).into();
+        Ok(Self { url: url.into(), address, server, core, shared: Mutex::default(), idle: Mutex::default() })
     }
 
     /// Attaches a client to the shared connection of `identity`, which may have to connect first.
     pub(crate) fn shared(&self, identity: &Identity) -> Attached {
         self.attach(identity.key(), identity)
+    }
+
+    /// Same, to the connection for scripts, or for all else.
+    pub(crate) fn shared_for(&self, scripts: bool, identity: &Identity) -> Attached {
+        self.attach(identity.key_for(scripts), identity)
     }
 
     /// Attaches to the connection that checks logins.
@@ -44,19 +91,22 @@ impl Pool {
     fn attach(&self, key: Key, identity: &Identity) -> Attached {
         let mut shared = lock(&self.shared);
         loop {
-            if let Some(attached) = shared.get(&key).and_then(Shared::attach) {
+            shared.retain(|_, pair| pair.remove_closed());
+            let start =
+                || Shared::start(key.clone(), identity.clone(), self.server.clone(), self.core.clone());
+            let pair = shared.entry(key.clone()).or_insert_with(|| Pair { current: start(), other: None });
+            pair.avoid_stalled(|| self.server.has_room().then(start));
+            if let Some(attached) = pair.current.attach() {
                 return attached;
             }
-            let new = Shared::start(key.clone(), identity.clone(), self.server.clone(), self.core.clone());
-            shared.retain(|_, known| !known.is_closed());
-            shared.insert(key.clone(), new);
         }
     }
 
     /// The shared connections, by key.
     pub(crate) fn all_shared(&self) -> Vec<Arc<Shared>> {
-        let mut all: Vec<_> =
-            lock(&self.shared).values().filter(|shared| !shared.is_closed()).cloned().collect();
+        let shared = lock(&self.shared);
+        let pairs = shared.values().flat_map(|pair| [Some(&pair.current), pair.other.as_ref()]);
+        let mut all: Vec<_> = pairs.flatten().filter(|shared| !shared.is_closed()).cloned().collect();
         all.sort_by(|one, other| one.key.cmp(&other.key));
         all
     }

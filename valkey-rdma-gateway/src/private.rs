@@ -16,6 +16,7 @@ use valkey_rdma_resp::{FrameScanner, Output, Protocol, words};
 pub(crate) use self::tracker::{Event, database};
 use self::tracker::{Fate, Tracker};
 use crate::class::{Class, is};
+use crate::clients::Target;
 use crate::identity::Login;
 use crate::server::Upstream;
 use crate::words::encode;
@@ -31,8 +32,8 @@ pub(crate) struct Private {
     /// The first bytes of the present frame, once a part of it was passed on.
     begun: Option<Bytes>,
     name: String,
-    /// Numbers of the client that invalidations are redirected to: the server's and the gateway's.
-    redirect: Option<(u64, u64)>,
+    /// The client that invalidations are redirected to, and the server's number of its connection.
+    redirect: Option<(Target, u64)>,
 }
 
 impl Private {
@@ -63,15 +64,17 @@ impl Private {
         self.redirect = None;
     }
 
-    /// Remembers the numbers of a client that invalidations are redirected to: the server's and the gateway's.
-    pub(crate) fn set_redirect(&mut self, theirs: u64, ours: u64) {
-        self.redirect = Some((theirs, ours));
+    /// Keeps the client that invalidations are redirected to on its private connection, which has this number at the server.
+    pub(crate) fn set_redirect(&mut self, target: Target, theirs: u64) {
+        self.redirect = Some((target, theirs));
     }
 
     /// A reply with the gateway's number in place of the server's.
     fn renumbered(&self, reply: Bytes) -> Bytes {
-        let (Some((theirs, ours)), Ok(text)) = (self.redirect, str::from_utf8(&reply)) else { return reply };
-        text.replace(&format!(":{theirs}\r\n"), &format!(":{ours}\r\n")).into()
+        let (Some((target, theirs)), Ok(text)) = (&self.redirect, str::from_utf8(&reply)) else {
+            return reply;
+        };
+        text.replace(&format!(":{theirs}\r\n"), &format!(":{}\r\n", target.id())).into()
     }
 
     /// Names the connection at the server as its client is named. The reply is dropped.

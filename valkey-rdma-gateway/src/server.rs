@@ -13,7 +13,7 @@ use valkey_rdma_client::{ByteStream, Config, Dialer, Endpoint, Transport};
 use valkey_rdma_resp::{FrameScanner, Protocol, integer};
 
 use crate::error::GatewayError;
-use crate::identity::{Identity, Key};
+use crate::identity::{Identity, Key, Login};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::words::encode;
@@ -92,7 +92,8 @@ impl Server {
 
     /// The identity of clients that have not logged in.
     pub(crate) fn identity(&self) -> Identity {
-        Identity { login: None, database: self.endpoint().database(), protocol: Protocol::Resp2 }
+        let database = self.endpoint().database();
+        Identity { login: None, database, selected_as: None, protocol: Protocol::Resp2 }
     }
 
     /// Connections that there are, and that there may be.
@@ -102,7 +103,7 @@ impl Server {
 
     /// Whether there may be another private connection: some are left for shared ones.
     pub(crate) fn has_room(&self) -> bool {
-        self.permits.available_permits() > (self.permitted / 8).min(RESERVED)
+        self.permits.available_permits() > reserved(self.permitted)
     }
 
     /// The error if no connection may be made.
@@ -165,41 +166,57 @@ impl Server {
 
     /// The commands of a login, of which the first few must succeed: their number.
     fn login_commands(&self, identity: &Identity, name: Option<&str>) -> (Vec<u8>, usize) {
-        let endpoint = self.endpoint();
-        let (user, password) = match &identity.login {
-            Some(login) => (Some(&login.user[..]), Some(&login.password[..])),
-            None => (endpoint.user().map(str::as_bytes), endpoint.password().map(str::as_bytes)),
-        };
         let mut commands = Vec::new();
         let mut required = 0;
         let mut require = |words: &[&[u8]]| {
             commands.extend_from_slice(&encode(words));
             required += 1;
         };
-        match (identity.protocol, password) {
-            (Protocol::Resp3, None) => require(&[b"HELLO", b"3"]),
-            (Protocol::Resp3, Some(password)) => {
+        let database = identity.database.to_string();
+        let selects_first = identity.database != 0 && identity.selected_as != identity.login;
+        if selects_first {
+            match self.credentials(identity.selected_as.as_deref()) {
+                (_, None) => {}
+                (None, Some(password)) => require(&[b"AUTH", password]),
+                (Some(user), Some(password)) => require(&[b"AUTH", user, password]),
+            }
+            require(&[b"SELECT", database.as_bytes()]);
+        }
+        match (identity.protocol, self.credentials(identity.login.as_deref())) {
+            (Protocol::Resp3, (_, None)) => require(&[b"HELLO", b"3"]),
+            (Protocol::Resp3, (user, Some(password))) => {
                 require(&[b"HELLO", b"3", b"AUTH", user.unwrap_or(b"default"), password]);
             }
-            (Protocol::Resp2, None) => {}
-            (Protocol::Resp2, Some(password)) => match user {
-                // Servers before 6.0 have no users.
-                None => require(&[b"AUTH", password]),
-                Some(user) => require(&[b"AUTH", user, password]),
-            },
+            (Protocol::Resp2, (_, None)) => {}
+            // Servers before 6.0 have no users.
+            (Protocol::Resp2, (None, Some(password))) => require(&[b"AUTH", password]),
+            (Protocol::Resp2, (Some(user), Some(password))) => require(&[b"AUTH", user, password]),
         }
-        if identity.database != 0 {
-            require(&[b"SELECT", identity.database.to_string().as_bytes()]);
+        if identity.database != 0 && !selects_first {
+            require(&[b"SELECT", database.as_bytes()]);
         }
         // EXTRA commands, which old servers or strict users may refuse.
         commands.extend_from_slice(&encode(["CLIENT", "ID"]));
         commands.extend_from_slice(&encode(["CLIENT", "SETNAME", name.unwrap_or_default()]));
         (commands, required)
     }
+
+    /// User and password of a login, or of the server's URL.
+    fn credentials<'a>(&'a self, login: Option<&'a Login>) -> (Option<&'a [u8]>, Option<&'a [u8]>) {
+        let endpoint = self.endpoint();
+        match login {
+            Some(login) => (Some(&login.user), Some(&login.password)),
+            None => (endpoint.user().map(str::as_bytes), endpoint.password().map(str::as_bytes)),
+        }
+    }
 }
 
-/// Most connections that are kept free for shared ones.
-const RESERVED: usize = 16;
+/// How many of the connections that there may be are kept free for shared ones: one in eight, at least 1 and at most 16. Of three or
+/// fewer none is, because no private connection would be left.
+fn reserved(permitted: usize) -> usize {
+    if permitted < 4 { 0 } else { (permitted / 8).clamp(1, 16) }
+}
+
 /// Commands of a login that may fail.
 const EXTRA: usize = 2;
 

@@ -6,6 +6,7 @@
 mod account;
 mod answers;
 mod private_mode;
+mod refusals;
 
 use std::future::{Future, poll_fn};
 use std::io::IoSlice;
@@ -20,8 +21,8 @@ use tracing::debug;
 use valkey_rdma_resp::{CommandError, Output, Reply, encode};
 use valkey_rdma_transport::AnyStream;
 
-use crate::class::{Class, Local, State};
-use crate::clients::{Details, Registered};
+use crate::class::Class;
+use crate::clients::{Details, Place, Registered};
 use crate::core::Core;
 use crate::identity::Identity;
 use crate::inbox::End;
@@ -46,16 +47,18 @@ pub(crate) struct Session {
     identity: Identity,
     shared: Attached,
     window: Window,
-    /// The gateway has refused MULTI: what follows was meant for a transaction.
-    refused_multi: bool,
+    /// The reason why the transaction that the client has begun fails.
+    failed_multi: Option<Bytes>,
     /// The client has closed its side.
     eof: bool,
 }
 
 /// What the shared mode leaves to be done.
 enum Turn {
-    /// The current command is not ordinary, and all earlier replies were passed on.
+    /// The current command is not ordinary, or there is no room for it, and all earlier replies were passed on.
     Command(Class),
+    /// Other clients redirect their invalidations to this one, and all earlier replies were passed on.
+    Target,
     /// The client sent something that is not a command.
     Broken(CommandError),
     End(End),
@@ -64,7 +67,7 @@ enum Turn {
 /// The result of looking at the input.
 enum Parsed {
     NeedsInput,
-    /// As many commands are in flight as may be.
+    /// Earlier commands must be answered first: as many are in flight as may be, or the next is a script.
     Full,
     Command(Class),
     Broken(CommandError),
@@ -88,10 +91,11 @@ impl Session {
         let client = Registered::new(
             core.clients.clone(),
             core.unread.clone(),
-            pool.url.clone(),
+            pool.address.clone(),
             accepted.peer,
             accepted.local,
             details,
+            Place::Shared,
         );
         let shared = pool.shared(&identity);
         let window = Window::new(core.queued.clone());
@@ -108,7 +112,7 @@ impl Session {
             identity,
             shared,
             window,
-            refused_multi: false,
+            failed_multi: None,
             eof: false,
         }
     }
@@ -126,12 +130,15 @@ impl Session {
                     self.put(&Reply::error(format!("ERR {error}")));
                     Err(Closed)
                 }
-                Turn::Command(class) if self.refused_multi && class != Class::State(State::Multi) => {
-                    self.answer_refused(class).await
-                }
+                Turn::Command(class) if self.failed_multi.is_some() => self.answer_failed_multi(class).await,
+                Turn::Target => self.target_mode().await,
                 Turn::Command(Class::Local(local)) => {
                     let command = self.reader.take();
                     self.answer(local, &command).await
+                }
+                Turn::Command(Class::Ordinary) => {
+                    self.refuse_overload();
+                    Ok(())
                 }
                 Turn::Command(class) if self.share == Share::Always => self.refuse(class),
                 Turn::Command(class) => self.private_mode(class).await,
@@ -167,6 +174,9 @@ impl Session {
             }
             if self.out.remaining() > UNREAD {
                 return Poll::Pending;
+            }
+            if found.pinned && !self.eof {
+                return if is_quiet(found.outstanding) { Poll::Ready(Turn::Target) } else { Poll::Pending };
             }
             self.window.answered(found.outstanding);
             let (parsed, submitted) = self.parse(found.outstanding);
@@ -211,7 +221,7 @@ impl Session {
                 Err(error) => break Parsed::Broken(error),
                 Ok(false) if self.reader.is_long(limits.command_bytes) => {
                     break match Class::of(self.reader.current()) {
-                        Class::Ordinary => Parsed::Command(Class::Alone),
+                        Class::Ordinary | Class::Script => Parsed::Command(Class::Alone),
                         // No name, password or number is that long.
                         Class::Local(_) => Parsed::Broken(CommandError::InvalidBulkLen),
                         class => Parsed::Command(class),
@@ -221,14 +231,18 @@ impl Session {
                 Ok(true) => {}
             }
             match Class::of(self.reader.current()) {
-                class if self.refused_multi => break Parsed::Command(class),
-                Class::Ordinary if self.reader.current().len() > limits.command_bytes => {
-                    break Parsed::Command(Class::Alone);
-                }
-                Class::Ordinary if commands == most || self.reader.batch().len() >= most_bytes => {
-                    break Parsed::Full;
-                }
-                Class::Ordinary => {
+                class if self.failed_multi.is_some() => break Parsed::Command(class),
+                class @ (Class::Ordinary | Class::Script) => {
+                    if self.reader.current().len() > limits.command_bytes {
+                        break Parsed::Command(Class::Alone);
+                    }
+                    if commands == 0 && self.window.is_overloaded(&limits) {
+                        break Parsed::Command(Class::Ordinary);
+                    }
+                    let is_full = commands == most || self.reader.batch().len() >= most_bytes;
+                    if is_full || !self.choose_shared(class, outstanding + commands) {
+                        break Parsed::Full;
+                    }
                     last = self.reader.batch().len();
                     self.reader.accept();
                 }
@@ -240,10 +254,26 @@ impl Session {
             let now = Instant::now();
             self.client.count(commands, &self.reader.batch()[last..], now);
             self.window.sent(commands, self.reader.batch().len());
+            if outstanding == 0 && self.shared.should_leave(now) {
+                self.shared = self.pool.shared_for(self.shared.key.is_for_scripts(), &self.identity);
+            }
             self.shared.submit(&self.client.inbox, self.reader.batch(), commands, now);
             self.reader.drop_batch();
         }
         (next, commands)
+    }
+
+    /// Attaches to the shared connection that a command needs. `false` if earlier commands must be answered before: what follows a
+    /// script may go where the script went, but a script not where others wait.
+    fn choose_shared(&mut self, class: Class, in_flight: u32) -> bool {
+        let (is, needed) = (self.shared.key.is_for_scripts(), class == Class::Script);
+        if in_flight > 0 {
+            return is || !needed;
+        }
+        if is != needed {
+            self.shared = self.pool.shared_for(needed, &self.identity);
+        }
+        true
     }
 
     /// Reads once. Ready with an error if the connection is broken.
@@ -323,52 +353,6 @@ impl Session {
         })
         .await?;
         Ok(reply.into())
-    }
-
-    /// After a refused MULTI, until the end of what was to be a transaction: runs none of its commands.
-    async fn answer_refused(&mut self, class: Class) -> Result<(), Closed> {
-        let reply = match class {
-            Class::State(State::Exec) => {
-                Reply::error("EXECABORT Transaction discarded: the gateway has refused MULTI")
-            }
-            Class::State(State::Discard) => Reply::OK,
-            Class::Local(Local::Reset | Local::Quit) => Reply::OK,
-            _ => Reply::error(
-                "NOUPSTREAM the command was not sent: the gateway has refused MULTI; send DISCARD, or MULTI again",
-            ),
-        };
-        if !self.reader.scan().is_ok_and(|complete| complete) {
-            self.put(&reply);
-            return Err(Closed);
-        }
-        let command = self.reader.take();
-        self.refused_multi &= matches!(reply, Reply::Error(_)) && class != Class::State(State::Exec);
-        match class {
-            Class::Local(local @ (Local::Reset | Local::Quit)) => self.answer(local, &command).await,
-            _ => {
-                self.put(&reply);
-                Ok(())
-            }
-        }
-    }
-
-    /// Refuses a command with state (`--share always`).
-    fn refuse(&mut self, class: Class) -> Result<(), Closed> {
-        self.refused_multi = class == Class::State(State::Multi);
-        let name = valkey_rdma_resp::words(self.reader.current()).next().unwrap_or_default();
-        let name = name.escape_ascii().to_string().to_uppercase();
-        let is_complete = self.reader.scan().is_ok_and(|complete| complete);
-        if !is_complete || self.reader.current().len() > self.core.limits().command_bytes {
-            let most = self.core.limits().command_bytes;
-            self.put(&Reply::error(format!(
-                "ERR {name} is longer than {most} bytes, which share=always refuses"
-            )));
-            return Err(Closed);
-        }
-        drop(self.reader.take());
-        let text = "ERR the gateway runs with share=always, which refuses commands that need a connection of their own: ";
-        self.put(&Reply::error(format!("{text}{name}")));
-        Ok(())
     }
 }
 

@@ -7,7 +7,7 @@ mod driver;
 mod queue;
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     queue: Mutex<Queue>,
     /// Clients that use it.
     users: AtomicUsize,
+    /// Another connection has taken its place: clients leave it when nothing of theirs is in flight.
+    retired: AtomicBool,
     identity: Identity,
     connection: Mutex<Option<Connection>>,
     pub(crate) commands: AtomicU64,
@@ -52,8 +54,9 @@ impl Shared {
     pub(crate) fn start(key: Key, identity: Identity, server: Arc<Server>, core: Arc<Core>) -> Arc<Self> {
         let shared = Arc::new(Self {
             key,
-            queue: Mutex::default(),
+            queue: Mutex::new(Queue::new(core.queued.clone())),
             users: AtomicUsize::new(0),
+            retired: AtomicBool::new(false),
             identity,
             connection: Mutex::new(None),
             commands: AtomicU64::new(0),
@@ -87,6 +90,20 @@ impl Shared {
         if let Some(task) = task {
             task.wake();
         }
+    }
+
+    /// Whether a client without a command in flight should ask the pool for another connection.
+    pub(crate) fn should_leave(&self, now: Instant) -> bool {
+        self.retired.load(Ordering::Relaxed) || self.is_stalled(now)
+    }
+
+    /// Whether the server has owed a reply for so long that others should not wait behind it.
+    pub(crate) fn is_stalled(&self, now: Instant) -> bool {
+        self.queue().is_stalled(now)
+    }
+
+    pub(crate) fn set_retired(&self, retired: bool) {
+        self.retired.store(retired, Ordering::Relaxed);
     }
 
     pub(crate) fn users(&self) -> usize {

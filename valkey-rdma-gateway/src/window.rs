@@ -12,7 +12,7 @@ pub(crate) struct Window {
     batches: VecDeque<(u32, usize)>,
     commands: u32,
     bytes: usize,
-    /// Bytes in all windows.
+    /// Bytes of the commands of all clients, also of those that have gone.
     total: Arc<AtomicUsize>,
 }
 
@@ -29,11 +29,15 @@ impl Window {
         own.min(of_all).max(usize::from(self.bytes == 0))
     }
 
+    /// Whether the total exceeds twice its limit. A client without a command in flight may not send one either then.
+    pub(crate) fn is_overloaded(&self, limits: &Limits) -> bool {
+        self.bytes == 0 && self.total.load(Ordering::Relaxed) >= limits.queued_bytes_total.saturating_mul(2)
+    }
+
     pub(crate) fn sent(&mut self, commands: u32, bytes: usize) {
         self.batches.push_back((commands, bytes));
         self.commands += commands;
         self.bytes += bytes;
-        self.total.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Forgets the batches of which all is answered, if `outstanding` commands are not.
@@ -44,14 +48,7 @@ impl Window {
             self.batches.pop_front();
             self.commands -= commands;
             self.bytes -= bytes;
-            self.total.fetch_sub(bytes, Ordering::Relaxed);
         }
-    }
-}
-
-impl Drop for Window {
-    fn drop(&mut self) {
-        self.answered(0);
     }
 }
 
@@ -62,18 +59,21 @@ mod tests {
     #[test]
     fn answers_make_room() {
         let limits = Limits { queued_bytes: 100, queued_bytes_total: 150, ..Limits::default() };
-        let total = Arc::default();
+        let total = Arc::new(AtomicUsize::new(120));
         let (mut one, mut other) = (Window::new(Arc::clone(&total)), Window::new(Arc::clone(&total)));
         one.sent(2, 60);
         one.sent(1, 60);
         assert_eq!((one.room(&limits), other.room(&limits)), (0, 30));
         other.sent(1, 40);
+        total.store(160, Ordering::Relaxed);
         assert_eq!((other.room(&limits), Window::new(total.clone()).room(&limits)), (0, 1));
         one.answered(2);
         assert_eq!(one.room(&limits), 0, "the first batch is not answered as a whole");
         one.answered(1);
+        total.store(100, Ordering::Relaxed);
         assert_eq!((one.room(&limits), other.room(&limits)), (40, 50));
-        drop(one);
-        assert_eq!(total.load(Ordering::Relaxed), 40);
+        total.store(300, Ordering::Relaxed);
+        let new = Window::new(total);
+        assert!(new.is_overloaded(&limits) && !one.is_overloaded(&limits), "an answer will make room for it");
     }
 }

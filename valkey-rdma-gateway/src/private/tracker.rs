@@ -3,12 +3,15 @@
 //! It knows when the client may go back to the shared connection: when no reply is missing, and no state is left. Where it cannot know,
 //! the client stays until RESET: that is never wrong.
 
+mod subscriptions;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use valkey_rdma_resp::{Protocol, integer, words};
 
+use self::subscriptions::{Heard, Subscriptions};
 use crate::class::{Class, Kind, Local, State, is};
 use crate::identity::Login;
 
@@ -22,8 +25,7 @@ pub(super) struct Tracker {
     tracking: bool,
     no_evict: bool,
     no_touch: bool,
-    /// Subscriptions to channels, patterns and shard channels.
-    subscriptions: [i64; 3],
+    subscriptions: Subscriptions,
     /// The connection uses RESP3: only push frames are messages.
     pushes: bool,
     /// State that only RESET ends. Replies to later commands are not counted.
@@ -143,7 +145,7 @@ impl Tracker {
             },
             Class::Local(Local::Hello) => Expect::Hello(version(command), login),
             Class::Ordinary if is_about_redirection(command) => Expect::Numbered,
-            Class::Ordinary | Class::Local(_) | Class::State(State::ReplyOn) => Expect::Any,
+            Class::Ordinary | Class::Script | Class::Local(_) | Class::State(State::ReplyOn) => Expect::Any,
         };
         self.expected.push_back(expect);
     }
@@ -240,33 +242,13 @@ impl Tracker {
 
     /// Notes a message or a confirmation of a subscription. `false` if it is neither.
     fn is_of_pubsub(&mut self, frame: &[u8], whole: bool) -> bool {
-        let Some((name, count)) = pubsub(frame) else { return false };
-        let (kind, subscribed) = match &name[..] {
-            b"subscribe" => (Kind::Channel, true),
-            b"psubscribe" => (Kind::Pattern, true),
-            b"ssubscribe" => (Kind::Shard, true),
-            b"unsubscribe" => (Kind::Channel, false),
-            b"punsubscribe" => (Kind::Pattern, false),
-            b"sunsubscribe" => (Kind::Shard, false),
-            b"message" | b"pmessage" | b"smessage" => return true,
-            _ => return false,
+        let (kind, subscribed, left) = match self.subscriptions.received(frame, whole) {
+            None => return false,
+            Some(Heard::Message) => return true,
+            Some(Heard::Confirmation { kind, subscribed, left }) => (kind, subscribed, left),
         };
         // Without its end, the count is not known.
         self.lasting |= !whole;
-        let before = match kind {
-            Kind::Shard => self.subscriptions[2],
-            _ => self.subscriptions[0] + self.subscriptions[1],
-        };
-        let step = if subscribed { 1 } else { -1 };
-        let count = count.filter(|_| whole).unwrap_or(before + step);
-        // Channels and patterns are counted together.
-        let [channels, patterns, shards] = &mut self.subscriptions;
-        match kind {
-            Kind::Channel => *channels = count - *patterns,
-            Kind::Pattern => *patterns = count - *channels,
-            Kind::Shard => *shards = count,
-        }
-        let left = self.subscriptions[kind as usize];
         let confirmed = match self.expected.front_mut() {
             Some(Expect::Subscribe(missing)) if subscribed => {
                 *missing -= 1;
@@ -310,7 +292,7 @@ impl Tracker {
     }
 
     pub(super) fn is_subscribed(&self) -> bool {
-        self.subscriptions.iter().any(|count| *count > 0)
+        self.subscriptions.any()
     }
 
     /// RESET was sent, and its reply has not come.
@@ -330,16 +312,6 @@ impl Tracker {
     pub(super) fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
-}
-
-/// The first word of a push message or an array, and its last value, if that is a number: `subscribe`, a channel, a count.
-fn pubsub(frame: &[u8]) -> Option<(Vec<u8>, Option<i64>)> {
-    if !matches!(frame.first(), Some(b'>' | b'*')) {
-        return None;
-    }
-    let name = words(frame).next()?.to_ascii_lowercase();
-    let last = frame.strip_suffix(b"\r\n").unwrap_or_default().rsplit(|&byte| byte == b'\n').next();
-    Some((name, last.and_then(|last| last.strip_prefix(b":")).and_then(integer::parse)))
 }
 
 /// Whether the reply names the client that invalidations are redirected to.
@@ -364,142 +336,4 @@ fn version(command: &[u8]) -> Option<Protocol> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::words::encode;
-
-    /// Sends commands and receives their replies, one after the other. Returns whether it is plain then.
-    fn plain_after(dialogue: &[(&str, &[&str])]) -> bool {
-        let mut tracker = Tracker::default();
-        for (line, replies) in dialogue {
-            let command = encode(line.split(' '));
-            tracker.sent(Class::of(&command), &command, None);
-            for reply in *replies {
-                assert_eq!(tracker.received(reply.as_bytes(), true), Fate::PassOn);
-            }
-        }
-        tracker.is_plain()
-    }
-
-    const OK: &[&str] = &["+OK\r\n"];
-    const QUEUED: &[&str] = &["+QUEUED\r\n"];
-
-    #[test]
-    fn transactions_end_with_exec_and_discard() {
-        assert!(!plain_after(&[("MULTI", OK), ("SET k v", QUEUED)]));
-        assert!(plain_after(&[("MULTI", OK), ("SET k v", QUEUED), ("EXEC", &["*1\r\n+OK\r\n"])]));
-        assert!(plain_after(&[("WATCH k", OK), ("MULTI", OK), ("EXEC", &["*-1\r\n"])]));
-        assert!(plain_after(&[("MULTI", OK), ("NO", &["-ERR\r\n"]), ("EXEC", &["-EXECABORT\r\n"])]));
-        assert!(plain_after(&[("WATCH k", OK), ("UNWATCH", OK)]));
-        assert!(!plain_after(&[("WATCH k", OK), ("MULTI", OK), ("UNWATCH", QUEUED)]));
-        assert!(!plain_after(&[("MULTI", &[])]), "a reply is missing");
-        assert!(!plain_after(&[("MULTI", OK), ("SELECT 3", QUEUED), ("EXEC", &["*1\r\n+OK\r\n"])]));
-    }
-
-    #[test]
-    fn a_transaction_that_was_not_ended_is_not_forgotten() {
-        let refused = &["-NOPERM\r\n"][..];
-        assert!(!plain_after(&[("MULTI", OK), ("DISCARD", refused)]));
-        assert!(!plain_after(&[("MULTI", OK), ("EXEC x", &["-ERR wrong number\r\n"])]));
-        assert!(!plain_after(&[("WATCH k", OK), ("EXEC", &["-ERR EXEC without MULTI\r\n"])]));
-        assert!(plain_after(&[("MULTI", OK), ("DISCARD", OK)]));
-        assert!(plain_after(&[("MULTI", OK), ("EXEC", &["_\r\n"])]));
-    }
-
-    #[test]
-    fn what_follows_a_refused_multi_is_not_known() {
-        let mut tracker = Tracker::default();
-        let send = |tracker: &mut Tracker, line: &str| {
-            let command = encode(line.split(' '));
-            tracker.sent(Class::of(&command), &command, None);
-        };
-        send(&mut tracker, "MULTI x");
-        send(&mut tracker, "MULTI");
-        tracker.received(b"-ERR wrong number of arguments\r\n", true);
-        for line in ["SELECT 5", "SUBSCRIBE zz", "EXEC"] {
-            send(&mut tracker, line);
-        }
-        for reply in ["+OK\r\n", "+QUEUED\r\n", "+QUEUED\r\n", "*0\r\n"] {
-            tracker.received(reply.as_bytes(), true);
-        }
-        assert!(!tracker.is_plain());
-    }
-
-    #[test]
-    fn a_confirmation_without_its_end_is_counted() {
-        for kind in ['*', '>'] {
-            let mut tracker = Tracker::default();
-            let command = encode(["SUBSCRIBE", "long"]);
-            tracker.sent(Class::of(&command), &command, None);
-            tracker.received(format!("{kind}3\r\n$9\r\nsubscribe\r\n$20000\r\nxx").as_bytes(), false);
-            assert!(tracker.is_subscribed() && !tracker.is_plain() && tracker.unanswered() == 0);
-        }
-    }
-
-    #[test]
-    fn replies_that_look_like_messages_are_replies() {
-        let like = "*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n";
-        assert!(plain_after(&[
-            ("UNSUBSCRIBE a", &["*3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n"]),
-            ("LRANGE l", &[like])
-        ]));
-    }
-
-    #[test]
-    fn subscriptions_end_with_the_last_one() {
-        for kind in ['*', '>'] {
-            let confirm = |name: &str, count: u32| {
-                format!("{kind}3\r\n${}\r\n{name}\r\n$1\r\na\r\n:{count}\r\n", name.len())
-            };
-            let subscribed = [confirm("subscribe", 1), confirm("subscribe", 2)];
-            let subscribed = subscribed.each_ref().map(String::as_str);
-            let pattern = confirm("psubscribe", 3);
-            let message = format!("{kind}3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nx\r\n");
-            let left = [confirm("unsubscribe", 2), confirm("unsubscribe", 1)];
-            let left = left.each_ref().map(String::as_str);
-            let last = confirm("punsubscribe", 0);
-            let begin: [(&str, &[&str]); 3] = [
-                ("SUBSCRIBE a b", &subscribed),
-                ("PSUBSCRIBE a", &[&pattern, &message]),
-                ("UNSUBSCRIBE", &left),
-            ];
-            assert!(!plain_after(&begin), "a pattern is left");
-            let last = [last.as_str()];
-            let all = [&begin[..], &[("PUNSUBSCRIBE a", &last[..])]].concat();
-            assert!(plain_after(&all));
-            assert!(plain_after(&[("SUBSCRIBE a", &["-NOPERM\r\n"])]));
-        }
-    }
-
-    #[test]
-    fn lasting_state_ends_with_reset() {
-        assert!(!plain_after(&[("MONITOR", OK), ("GET k", &["$-1\r\n"])]));
-        assert!(plain_after(&[("CLIENT REPLY OFF", &[]), ("RESET", &["+RESET\r\n"])]));
-        assert!(plain_after(&[("CLIENT TRACKING ON", OK), ("CLIENT TRACKING OFF", OK)]));
-        assert!(!plain_after(&[("CLIENT TRACKING ON", OK), ("GET k", &["$-1\r\n"])]));
-        assert!(plain_after(&[("MULTI", &["-NOPERM\r\n"]), ("GET k", &["$-1\r\n"])]));
-    }
-
-    #[test]
-    fn changes_are_reported_when_the_server_confirms_them() {
-        let mut tracker = Tracker::default();
-        for reply in [&b"-ERR DB index is out of range\r\n"[..], b"+OK\r\n"] {
-            let command = encode(["SELECT", "3"]);
-            tracker.sent(Class::of(&command), &command, None);
-            tracker.received(reply, true);
-        }
-        assert_eq!(tracker.take_events(), [Event::Database(3)]);
-        tracker.sent_ours();
-        assert_eq!((tracker.unanswered(), tracker.received(b"+OK\r\n", true)), (0, Fate::Drop));
-        for (first, fate) in
-            [(&b":0\r\n"[..], Fate::PassOn), (b"-NOPERM\r\n", Fate::Replace("-NOPERM\r\n".into()))]
-        {
-            tracker.sent_before_wait();
-            tracker.sent(Class::Alone, b"", None);
-            assert_eq!(
-                (tracker.received(first, true), tracker.received(b":1\r\n", true)),
-                (Fate::Drop, fate)
-            );
-        }
-    }
-}
+mod tests;

@@ -138,7 +138,8 @@ impl Session {
             self.out.put(&reply);
             return Ok(());
         };
-        let identity = Identity { database, ..self.identity.clone() };
+        let selected_as = self.identity.login.clone();
+        let identity = Identity { database, selected_as, ..self.identity.clone() };
         let shared = self.pool.shared(&identity);
         let reply = self.ask(&shared, command).await?;
         if reply.starts_with(b"+") {

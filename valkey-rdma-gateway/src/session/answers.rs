@@ -1,7 +1,6 @@
 //! Commands about the local connection.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -182,7 +181,7 @@ impl Session {
         };
         let client = integer::parse(id).and_then(|id| self.core.clients.get(u64::try_from(id).ok()?));
         let client = client.filter(|client| client.server == self.client.server);
-        let theirs = client.map_or(0, |client| client.upstream_id.load(Ordering::Relaxed));
+        let theirs = client.map_or(0, |client| client.upstream_id());
         let number = match integer::parse(id) {
             None => String::from_utf8_lossy(id).into_owned(),
             Some(_) if theirs == 0 => NO_CLIENT.to_owned(),
@@ -193,9 +192,9 @@ impl Session {
         self.pass_to_server(&command).await
     }
 
-    /// CLIENT TRACKING ... REDIRECT: the number of a local client becomes the server's. Of a client without a connection of its own,
-    /// or of another server, the server says that it does not exist.
-    pub(super) fn redirected(&mut self, private: &mut Private) -> Bytes {
+    /// CLIENT TRACKING ... REDIRECT: the number of a local client becomes that of its private connection, which it gets if it has none.
+    /// Of a client of another server, or one that gets no private connection, the server says that it does not exist.
+    pub(super) async fn redirected(&mut self, private: &mut Private) -> Bytes {
         let command = self.reader.take();
         let mut words = all(&command);
         let mut at = 3;
@@ -203,14 +202,17 @@ impl Session {
             let option = &words[at];
             let is_redirect = is(option, "REDIRECT");
             at += if is_redirect || is(option, "PREFIX") { 2 } else { 1 };
-            let Some(target) = words.get_mut(at - 1).filter(|_| is_redirect) else { continue };
-            let id = integer::parse(target).and_then(|id| u64::try_from(id).ok());
-            let client = id.and_then(|id| self.core.clients.get(id));
-            let client = client.filter(|client| client.server == self.client.server);
-            let theirs = client.as_ref().map_or(0, |client| client.redirect_target());
-            *target = if theirs > 0 { theirs.to_string() } else { NO_CLIENT.to_owned() }.into_bytes();
-            if let Some(client) = client.filter(|_| theirs > 0) {
-                private.set_redirect(theirs, client.id);
+            let Some(number) = words.get_mut(at - 1).filter(|_| is_redirect) else { continue };
+            let Some(id) = integer::parse(number) else { continue };
+            let client = u64::try_from(id).ok().and_then(|id| self.core.clients.get(id));
+            let target = match client.filter(|client| client.server == self.client.server) {
+                Some(client) => client.redirect().await,
+                None => None,
+            };
+            let theirs = target.as_ref().map_or(NO_CLIENT.to_owned(), |(_, theirs)| theirs.to_string());
+            *number = theirs.into_bytes();
+            if let Some((target, theirs)) = target {
+                private.set_redirect(target, theirs);
             }
         }
         encode(&words).into()

@@ -1,19 +1,19 @@
 //! A client that has a private connection to the server.
 
 use std::future::poll_fn;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use bytes::Buf;
+use bytes::{Buf, Bytes};
 use tracing::debug;
 use valkey_rdma_resp::{CommandError, Reply};
 
 use super::{Closed, Session, UNREAD};
 use crate::class::{Class, Local, State};
+use crate::clients::Place;
 use crate::inbox::End;
 use crate::private::{Event, Private};
-use crate::server::one_line;
+use crate::server::{OpenError, one_line};
 
 /// Why a client leaves its private connection for a while, or for good.
 enum Turn {
@@ -21,6 +21,8 @@ enum Turn {
     Plain,
     /// The gateway answers the current command. All earlier replies were passed on.
     Answer(Local),
+    /// The current command is CLIENT TRACKING ON: it may name another client.
+    Redirect,
     /// The client sent something that is not a command.
     Broken(CommandError),
     Lost(String),
@@ -35,32 +37,63 @@ enum Command {
 }
 
 impl Session {
-    /// Serves the client on a private connection, beginning with the current command, until it has no state.
+    /// Serves the client on a private connection, beginning with the current command, until it has no state and no other client
+    /// redirects its invalidations to it.
     pub(super) async fn private_mode(&mut self, class: Class) -> Result<(), Closed> {
+        match self.private().await {
+            Ok(private) => self.serve(private).await,
+            Err(error) => self.not_sent(class, &error.reply()),
+        }
+    }
+
+    /// Serves the client on a private connection, because other clients redirect their invalidations to it.
+    pub(super) async fn target_mode(&mut self) -> Result<(), Closed> {
+        match self.private().await {
+            Ok(private) => self.serve(private).await,
+            Err(error) => {
+                debug!(id = self.client.id, %error, "cannot be the target of invalidations");
+                self.client.refuse_redirects();
+                Ok(())
+            }
+        }
+    }
+
+    async fn private(&mut self) -> Result<Private, OpenError> {
         self.core.metrics.moves.add(1);
         let name = self.client.details().name.clone();
-        let mut private = match self.pool.private(&self.identity, &name).await {
-            Ok(private) => private,
-            Err(error) => {
-                self.core.metrics.not_sent.add(1);
-                let reply = error.reply();
-                self.out.put(&reply);
-                // Without a login nothing runs anyway, and the client has to log in.
-                self.refused_multi = class == Class::State(State::Multi) && !reply.starts_with(b"-NOAUTH");
-                if !self.reader.scan().is_ok_and(|complete| complete) {
-                    return Err(Closed);
-                }
-                drop(self.reader.take());
-                return Ok(());
-            }
-        };
-        debug!(id = self.client.id, ?class, "has a private connection");
-        self.refused_multi = false;
-        self.client.upstream_id.store(private.upstream.id, Ordering::Relaxed);
+        self.pool.private(&self.identity, &name).await
+    }
+
+    /// Answers a command that found no private connection.
+    fn not_sent(&mut self, class: Class, reply: &Bytes) -> Result<(), Closed> {
+        self.core.metrics.not_sent.add(1);
+        if !self.reader.scan().is_ok_and(|complete| complete) {
+            self.out.put(reply);
+            return Err(Closed);
+        }
+        drop(self.reader.take());
+        match class {
+            // Without a login the server refuses it too.
+            Class::State(State::Multi) if !reply.starts_with(b"-NOAUTH") => self.fail_multi(reply.clone()),
+            _ => self.out.put(reply),
+        }
+        Ok(())
+    }
+
+    async fn serve(&mut self, mut private: Private) -> Result<(), Closed> {
+        let place = Place::Private(private.upstream.id);
+        self.client.set_place(place);
         let mut command = Command::None;
         let ended = loop {
             match poll_fn(|cx| self.poll_private(cx, &mut private, &mut command)).await {
-                Turn::Plain => break Ok(()),
+                Turn::Plain => {
+                    self.client.set_place(Place::Shared);
+                    // After that, so that a client that has read the number before is seen here.
+                    if private.was_reset() || !self.client.inbox.is_pinned() {
+                        break Ok(());
+                    }
+                    self.client.set_place(place);
+                }
                 Turn::Answer(local) => {
                     let command = self.reader.take();
                     if self.answer(local, &command).await.is_err() {
@@ -68,15 +101,17 @@ impl Session {
                     }
                     private.set_name(&self.client.details().name);
                 }
+                Turn::Redirect => {
+                    let command = self.redirected(&mut private).await;
+                    self.send(&mut private, Class::State(State::Tracking(true)), &command);
+                }
                 Turn::Broken(error) => {
                     self.put(&Reply::error(format!("ERR {error}")));
                     break Err(Closed);
                 }
                 Turn::Lost(cause) => {
-                    self.client.leave_upstream();
-                    self.client.set_subscribed(false);
-                    self.client.set_blocked(false);
-                    return self.lost(&private, command, &cause);
+                    let was_target = self.leave();
+                    return self.lost(&private, was_target, command, &cause);
                 }
                 Turn::End(why) => {
                     debug!(id = self.client.id, ?why, "client closed");
@@ -84,20 +119,26 @@ impl Session {
                 }
             }
         };
-        let is_target = self.client.leave_upstream();
-        self.client.set_subscribed(false);
-        self.client.set_blocked(false);
+        let was_target = self.leave();
         match ended {
             Ok(()) => {
-                match private.was_reset() || is_target {
-                    true => self.pool.retire(self.identity.clone(), private, !is_target),
+                match private.was_reset() || was_target {
+                    true => self.pool.retire(self.identity.clone(), private, !was_target),
                     false => self.pool.give_back(&self.identity, private),
                 }
                 self.shared = self.pool.shared(&self.identity);
             }
-            Err(Closed) => self.pool.retire(self.identity.clone(), private, !is_target),
+            Err(Closed) => self.pool.retire(self.identity.clone(), private, !was_target),
         }
         ended
+    }
+
+    /// Notes that the client has no private connection any more. `true` if invalidations of others may come on the one it had.
+    fn leave(&self) -> bool {
+        self.client.set_place(Place::Shared);
+        self.client.set_subscribed(false);
+        self.client.set_blocked(false);
+        self.client.inbox.take_was_pinned()
     }
 
     fn poll_private(
@@ -125,7 +166,8 @@ impl Session {
                 return Poll::Ready(Turn::Lost(cause));
             }
             let is_plain = *command == Command::None && private.is_plain();
-            if is_plain && (private.was_reset() || self.next_may_share()) {
+            // After RESET the connection has lost its login. Who redirected to it is notified by the server.
+            if is_plain && (private.was_reset() || !found.pinned && self.next_may_share()) {
                 return Poll::Ready(Turn::Plain);
             }
             let waits = private.unanswered() > 0 || self.out.has_remaining();
@@ -169,7 +211,9 @@ impl Session {
         let most = self.core.limits().command_bytes;
         match self.reader.scan() {
             Ok(true) if self.reader.current().len() > most => false,
-            Ok(true) => matches!(Class::of(self.reader.current()), Class::Ordinary | Class::Local(_)),
+            Ok(true) => {
+                matches!(Class::of(self.reader.current()), Class::Ordinary | Class::Script | Class::Local(_))
+            }
             Ok(false) => !self.reader.is_long(most),
             Err(_) => true,
         }
@@ -204,6 +248,10 @@ impl Session {
                 Err(error) => return Err(Turn::Broken(error)),
             };
             let class = match Class::of(self.reader.current()) {
+                // All of it must be known. It may have thousands of prefixes.
+                Class::State(State::Tracking(_)) if !complete && self.reader.len() < LONGEST_TRACKING => {
+                    return Ok(true);
+                }
                 // What is in them must be known, and no name, password or number is that long.
                 Class::Local(_) | Class::State(State::Tracking(_)) if !complete => {
                     return Err(Turn::Broken(CommandError::InvalidBulkLen));
@@ -221,29 +269,34 @@ impl Session {
             {
                 return if private.unanswered() == 0 { Err(Turn::Answer(local)) } else { Ok(false) };
             }
-            let login = match class {
-                Class::Local(local @ (Local::Auth | Local::Hello)) => {
-                    Self::login_of(local, self.reader.current())
-                }
-                _ => None,
-            };
-            let bytes = match class {
-                Class::State(State::Tracking(true)) if complete => self.redirected(private),
-                _ => self.reader.take(),
-            };
-            self.client.count(1, &bytes, Instant::now());
-            self.core.metrics.private_commands.add(1);
-            private.send(class, &bytes, login);
+            if class == Class::State(State::Tracking(true)) {
+                return Err(Turn::Redirect);
+            }
+            let bytes = self.reader.take();
+            self.send(private, class, &bytes);
             if !complete {
                 *command = Command::Begun;
             }
         }
     }
 
+    fn send(&self, private: &mut Private, class: Class, bytes: &Bytes) {
+        let login = match class {
+            Class::Local(local @ (Local::Auth | Local::Hello)) => Self::login_of(local, bytes),
+            _ => None,
+        };
+        self.client.count(1, bytes, Instant::now());
+        self.core.metrics.private_commands.add(1);
+        private.send(class, bytes, login);
+    }
+
     /// Takes over what the server has confirmed.
     fn apply(&mut self, event: Event) {
         match event {
-            Event::Database(database) => self.identity.database = database,
+            Event::Database(database) => {
+                self.identity.database = database;
+                self.identity.selected_as = self.identity.login.clone();
+            }
             Event::Login(login) => self.identity.login = Some(login),
             Event::Protocol(protocol) => self.identity.protocol = protocol,
             Event::Reset => {
@@ -256,24 +309,34 @@ impl Session {
 
     /// The connection is lost. Commands without a reply may have run. If the connection had state, or part of a reply was passed on,
     /// the client must begin again too.
-    fn lost(&mut self, private: &Private, command: Command, cause: &str) -> Result<(), Closed> {
+    fn lost(
+        &mut self,
+        private: &Private,
+        was_target: bool,
+        command: Command,
+        cause: &str,
+    ) -> Result<(), Closed> {
         let unanswered = private.unanswered();
         self.core.metrics.lost.add(1);
         self.core.metrics.may_have_run.add(unanswered as u64);
         let server = self.pool.server.endpoint();
         let text = format!("UPSTREAMLOST the private connection to {server} was lost: {}", one_line(cause));
         debug!(id = self.client.id, text);
-        if private.is_irreplaceable() && unanswered == 0 {
+        let irreplaceable = was_target || private.is_irreplaceable();
+        if irreplaceable && unanswered == 0 {
             return Err(Closed);
         }
         let halved = private.has_begun_reply();
         for _ in 0..if halved { 0 } else { unanswered } {
             self.put(&Reply::error(format!("{text}; the command may have run")));
         }
-        if private.is_irreplaceable() || command == Command::Begun {
+        if irreplaceable || command == Command::Begun {
             return Err(Closed);
         }
         self.shared = self.pool.shared(&self.identity);
         Ok(())
     }
 }
+
+/// Bytes of CLIENT TRACKING, which is kept until all of it has arrived.
+const LONGEST_TRACKING: usize = 4 << 20;

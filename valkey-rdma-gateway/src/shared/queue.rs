@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::inbox::{Inbox, register};
 
@@ -14,6 +15,7 @@ pub(super) struct Slot {
     pub(super) replies: u32,
     /// Where its bytes begin, counted from the first byte ever queued.
     begin: u64,
+    len: usize,
     pub(super) queued: Instant,
 }
 
@@ -29,6 +31,8 @@ pub(super) struct Queue {
     first_has_begun: bool,
     task: Option<Waker>,
     closed: bool,
+    /// Bytes of the slots of all queues.
+    total: Arc<AtomicUsize>,
 }
 
 /// Commands that may have run.
@@ -38,6 +42,11 @@ pub(super) struct Lost {
 }
 
 impl Queue {
+    /// An empty queue, whose bytes are counted in `total` until their commands are answered.
+    pub(super) fn new(total: Arc<AtomicUsize>) -> Self {
+        Self { total, ..Self::default() }
+    }
+
     /// Appends commands. Returns the task to wake.
     pub(super) fn push(
         &mut self,
@@ -47,7 +56,8 @@ impl Queue {
         queued: Instant,
     ) -> Option<Waker> {
         let begin = self.taken + self.bytes.len() as u64;
-        self.slots.push_back(Slot { inbox: inbox.clone(), replies, begin, queued });
+        self.slots.push_back(Slot { inbox: inbox.clone(), replies, begin, len: bytes.len(), queued });
+        self.total.fetch_add(bytes.len(), Ordering::Relaxed);
         self.bytes.extend_from_slice(bytes);
         self.task.take()
     }
@@ -82,12 +92,18 @@ impl Queue {
         self.slots.front().filter(|slot| slot.begin < self.written)
     }
 
+    /// Whether the server owes the first reply since longer than [`STALL`].
+    pub(super) fn is_stalled(&self, now: Instant) -> bool {
+        self.first().is_some_and(|slot| now.saturating_duration_since(slot.queued) > STALL)
+    }
+
     /// Counts complete replies of the first slot, and whether a part of the next one was passed on.
     pub(super) fn answered(&mut self, replies: u32, begun: bool) {
         self.first_has_begun = begun;
         let Some(first) = self.slots.front_mut() else { return };
         first.replies -= replies;
         if first.replies == 0 {
+            self.total.fetch_sub(first.len, Ordering::Relaxed);
             self.slots.pop_front();
         }
     }
@@ -96,7 +112,7 @@ impl Queue {
     /// unwritten end of the last batch.
     pub(super) fn lose(&mut self, rest: &[u8]) -> Lost {
         let sent = self.slots.partition_point(|slot| slot.begin < self.written);
-        let slots: Vec<_> = self.slots.drain(..sent).collect();
+        let slots = self.take_out(sent);
         // The rest may begin in the middle of a command that was taken out.
         let begin = self.slots.front().map_or(self.taken, |slot| slot.begin).min(self.taken);
         let kept = usize::try_from(self.taken - begin).unwrap_or(0).min(rest.len());
@@ -109,7 +125,7 @@ impl Queue {
     /// Takes slots that were queued before `limit`. Call it while there is no connection.
     pub(super) fn take_older(&mut self, limit: Instant) -> Vec<Slot> {
         let old = self.slots.partition_point(|slot| slot.queued <= limit);
-        let slots: Vec<_> = self.slots.drain(..old).collect();
+        let slots = self.take_out(old);
         let end = self.slots.front().map_or(self.taken + self.bytes.len() as u64, |slot| slot.begin);
         let gone = usize::try_from(end - self.taken).unwrap_or(0);
         self.bytes.drain(..gone);
@@ -129,16 +145,25 @@ impl Queue {
     }
 
     /// Closes the queue and takes all that is in it.
-    pub(super) fn abandon(&mut self) -> VecDeque<Slot> {
+    pub(super) fn abandon(&mut self) -> Vec<Slot> {
         self.closed = true;
         self.bytes = Vec::new();
-        std::mem::take(&mut self.slots)
+        self.take_out(self.slots.len())
+    }
+
+    fn take_out(&mut self, count: usize) -> Vec<Slot> {
+        let slots: Vec<_> = self.slots.drain(..count).collect();
+        self.total.fetch_sub(slots.iter().map(|slot| slot.len).sum(), Ordering::Relaxed);
+        slots
     }
 
     pub(super) fn is_closed(&self) -> bool {
         self.closed
     }
 }
+
+/// A connection without a reply for this long may run a long script, or wait for the end of CLIENT PAUSE.
+const STALL: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
@@ -176,7 +201,7 @@ mod tests {
     fn what_has_waited_for_too_long_is_taken_out() {
         let (mut queue, inbox) = filled();
         let limit = Instant::now();
-        queue.push(&inbox, b"dddd", 1, limit + std::time::Duration::from_secs(1));
+        queue.push(&inbox, b"dddd", 1, limit + Duration::from_secs(1));
         assert_eq!(queue.take_older(limit).len(), 3);
         let mut batch = Vec::new();
         queue.take(&mut batch, &Context::from_waker(Waker::noop()));
@@ -191,8 +216,24 @@ mod tests {
         queue.take(&mut batch, &Context::from_waker(Waker::noop()));
         queue.wrote(1);
         assert!(queue.first().is_some());
+        let now = Instant::now();
+        assert!(!queue.is_stalled(now) && queue.is_stalled(now + 2 * STALL));
         queue.answered(1, false);
         assert!(queue.first().is_none(), "the second command was not sent");
+        assert!(!queue.is_stalled(now + 2 * STALL), "a command that was not sent waits for the connection");
         assert!(!queue.close());
+    }
+
+    #[test]
+    fn bytes_count_until_their_commands_are_answered() {
+        let (mut queue, _inbox) = filled();
+        let mut batch = Vec::new();
+        let count = |queue: &Queue| queue.total.load(Ordering::Relaxed);
+        queue.take(&mut batch, &Context::from_waker(Waker::noop()));
+        queue.wrote(8);
+        queue.answered(1, false);
+        assert_eq!(count(&queue), 8);
+        assert_eq!((queue.lose(&batch[8..]).slots.len(), count(&queue)), (1, 4));
+        assert_eq!((queue.abandon().len(), count(&queue)), (1, 0));
     }
 }

@@ -3,42 +3,13 @@
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use valkey_rdma_gateway::{Limits, Share};
 use valkey_rdma_mock::Mock;
 use valkey_rdma_resp::Value;
 
+use crate::scripted::{Scripted, expect, log_in};
 use crate::support::{PATIENCE, Running, config, encode, gateway, mock_with, start};
-
-/// A server whose every byte is scripted.
-struct Scripted {
-    listener: TcpListener,
-    url: String,
-}
-
-impl Scripted {
-    async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("valkey://{}", listener.local_addr().unwrap());
-        Self { listener, url }
-    }
-
-    /// The gateway's next connection, logged in.
-    async fn accept(&self) -> TcpStream {
-        let mut stream = timeout(PATIENCE, self.listener.accept()).await.expect("in time").unwrap().0;
-        let login = [encode(["CLIENT", "ID"]), encode(["CLIENT", "SETNAME", "valkey-rdma-gateway"])].concat();
-        expect(&mut stream, &login).await;
-        stream.write_all(b":7\r\n+OK\r\n").await.unwrap();
-        stream
-    }
-}
-
-async fn expect(stream: &mut TcpStream, bytes: &[u8]) {
-    let mut received = vec![0; bytes.len()];
-    timeout(PATIENCE, stream.read_exact(&mut received)).await.expect("in time").expect("open");
-    assert_eq!(received.escape_ascii().to_string(), bytes.escape_ascii().to_string());
-}
 
 async fn in_front_of(url: &str, limits: impl FnOnce(&mut Limits)) -> Running {
     let mut chosen = Limits::default();
@@ -91,9 +62,20 @@ async fn without_a_server_commands_wait_for_a_while() {
     drop(server);
     let gateway = in_front_of(&url, |limits| limits.offline_ms = 300).await;
     let mut client = gateway.client().await;
+    let not_sent = "NOUPSTREAM the command was not sent: ";
     for line in ["GET k", "SELECT 3", "WATCH k"] {
         let reply = client.say(line).await;
-        assert!(reply.starts_with("-NOUPSTREAM the command was not sent: "), "{line}: {reply}");
+        assert!(reply.starts_with(&format!("-{not_sent}")), "{line}: {reply}");
+    }
+    // A transaction fails as one that the server aborts, so that clients know what to do.
+    assert_eq!(client.say("MULTI").await, "OK");
+    for (line, answer) in [
+        ("SET k v", format!("-{not_sent}")),
+        ("CLIENT GETNAME", format!("-{not_sent}")),
+        ("EXEC", format!("-EXECABORT Transaction discarded: {not_sent}")),
+    ] {
+        let reply = client.say(line).await;
+        assert!(reply.starts_with(&answer), "{line}: {reply}");
     }
     assert_eq!(client.say("CLIENT GETNAME").await, "(nil)");
 }
@@ -230,13 +212,74 @@ async fn deeply_nested_replies_harm_no_other() {
     let server = Scripted::start().await;
     let gateway = gateway(&server.url, Share::Auto).await;
     let (mut one, mut other) = (gateway.client().await, gateway.client().await);
-    one.command("EVAL a 0").await;
+    one.command("ZRANGE a 0").await;
     let mut connection = server.accept().await;
-    expect(&mut connection, &encode(["EVAL", "a", "0"])).await;
+    expect(&mut connection, &encode(["ZRANGE", "a", "0"])).await;
     other.command("GET b").await;
     expect(&mut connection, &encode(["GET", "b"])).await;
     let deep = [&b"*1\r\n".repeat(8000)[..], b":1\r\n"].concat();
     connection.write_all(&[&deep[..], b"$1\r\nb\r\n"].concat()).await.unwrap();
     one.expect_bytes(&deep).await;
     assert_eq!(crate::support::text(&other.reply().await), "b");
+}
+
+#[tokio::test]
+async fn clients_do_not_wait_behind_a_command_that_takes_long() {
+    let server = Scripted::start().await;
+    let gateway = gateway(&server.url, Share::Auto).await;
+    let mut slow = gateway.client().await;
+    slow.command("SORT long").await;
+    let mut first = server.accept().await;
+    expect(&mut first, &encode(["SORT", "long"])).await;
+    // Those that come at once wait behind it, until it counts as long.
+    let mut waiting = Vec::new();
+    let (mut client, second) = loop {
+        let mut client = gateway.client().await;
+        client.command("GET b").await;
+        match server.accept_soon().await {
+            Some(second) => break (client, second),
+            None => waiting.push(client),
+        }
+    };
+    let mut second = log_in(second, &[], "valkey-rdma-gateway", 8).await;
+    expect(&mut second, &encode(["GET", "b"])).await;
+    second.write_all(b"$1\r\nb\r\n").await.unwrap();
+    assert_eq!(crate::support::text(&client.reply().await), "b");
+    first.write_all(&[&b":1\r\n"[..], &b"$1\r\nw\r\n".repeat(waiting.len())].concat()).await.unwrap();
+    assert_eq!(crate::support::text(&slow.reply().await), ":1");
+    for client in &mut waiting {
+        assert_eq!(crate::support::text(&client.reply().await), "w");
+    }
+    // All use the second one from now on.
+    slow.command("GET c").await;
+    expect(&mut second, &encode(["GET", "c"])).await;
+}
+
+#[tokio::test]
+async fn commands_do_not_wait_behind_scripts_of_others() {
+    let server = Scripted::start().await;
+    let gateway = gateway(&server.url, Share::Auto).await;
+    let (mut one, mut other) = (gateway.client().await, gateway.client().await);
+    let mut plain = server.accept().await;
+    let script = encode(["EVAL", "while true do end", "0"]);
+    let get = encode(["GET", "k"]);
+    one.send(&script).await;
+    let mut scripts = server.accept().await;
+    expect(&mut scripts, &script).await;
+    other.send(&get).await;
+    expect(&mut plain, &get).await;
+    plain.write_all(b"$1\r\nv\r\n").await.unwrap();
+    assert_eq!(crate::support::text(&other.reply().await), "v");
+    // What a client sends after its script follows it.
+    one.send([&get[..], &script].concat()).await;
+    expect(&mut scripts, &[&get[..], &script].concat()).await;
+    scripts.write_all(b":1\r\n$1\r\nw\r\n:2\r\n").await.unwrap();
+    for expected in [":1", "w", ":2"] {
+        assert_eq!(crate::support::text(&one.reply().await), expected);
+    }
+    // A script waits for the replies to what was sent before it.
+    one.send([&get[..], &script].concat()).await;
+    expect(&mut plain, &get).await;
+    plain.write_all(b"$1\r\nv\r\n").await.unwrap();
+    expect(&mut scripts, &script).await;
 }

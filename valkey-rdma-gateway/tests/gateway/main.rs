@@ -5,5 +5,6 @@
 mod failures;
 mod operation;
 mod plain;
+mod scripted;
 mod state;
 mod support;

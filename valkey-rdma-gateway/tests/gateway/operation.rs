@@ -1,7 +1,9 @@
 //! What operators do: reload, stop, look.
 
-use std::os::unix::net::UnixDatagram;
-use std::process::Command;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::process::{Command, Stdio};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -129,4 +131,27 @@ async fn the_program_checks_reloads_reports_and_stops() {
     assert!(!other.exists(), "the socket is removed");
     std::fs::remove_file(&file).unwrap();
     std::fs::remove_file(&notifications).unwrap();
+}
+
+// What systemd does for a socket unit: the socket is bound already, and passed as descriptor 3.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_program_serves_a_socket_that_was_passed_to_it() {
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let socket = socket_path();
+    let listener = UnixListener::bind(&socket).unwrap();
+    let inode = |path: &std::path::Path| std::fs::metadata(path).unwrap().ino();
+    let bound = inode(&socket);
+    // No process accepts yet: the connection waits in the socket, as it does before systemd starts the service.
+    let early = tokio::net::UnixStream::connect(&socket).await.unwrap();
+    let script = "exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\"";
+    let mut command = tokio::process::Command::new("sh");
+    command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_valkey-rdma-gateway")]);
+    command.args(["--listen", &format!("unix:{}", socket.display()), "--server", &url]);
+    command.stdin(OwnedFd::from(listener)).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    let mut child = command.spawn().unwrap();
+    let mut client = crate::support::Client::new(early);
+    assert_eq!(client.say("SET k v").await, "OK");
+    child.kill().await.unwrap();
+    assert_eq!(inode(&socket), bound, "the gateway has not bound another one");
+    std::fs::remove_file(&socket).unwrap();
 }

@@ -123,3 +123,14 @@ async fn rdma_clients_reach_a_server_without_rdma() {
         client.close().await;
     }
 }
+
+#[path = "../../examples/redis_rs.rs"]
+#[allow(dead_code, reason = "its main is not used here")]
+mod redis_rs;
+
+#[tokio::test]
+async fn redis_rs_works_unmodified() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let gateway = gateway(&url, Share::Auto).await;
+    redis_rs::exchange(gateway.unix.to_str().unwrap()).await.unwrap();
+}

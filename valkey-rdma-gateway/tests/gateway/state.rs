@@ -1,10 +1,13 @@
 //! Commands that leave state in their connection, and commands that the gateway answers.
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
 use valkey_rdma_gateway::{Limits, Share};
 use valkey_rdma_mock::Mock;
 use valkey_rdma_resp::Value;
 
-use crate::support::{config, encode, gateway, mock_with, start, text};
+use crate::scripted::{Scripted, expect};
+use crate::support::{PATIENCE, config, encode, gateway, mock_with, start, text};
 
 #[tokio::test]
 async fn transactions_are_private_and_end() {
@@ -267,9 +270,9 @@ async fn state_is_refused_when_everything_is_shared() {
     for end in ["EXEC", "DISCARD", "RESET"] {
         let lines = ["MULTI", "SET k v", "CLIENT ID", "BLPOP k 0", end, "GET k"];
         client.send(lines.map(|line| encode(line.split(' '))).concat()).await;
-        assert!(text(&client.reply().await).starts_with("-ERR the gateway runs with share=always"));
+        assert_eq!(text(&client.reply().await), "OK");
         for _ in 0..3 {
-            assert!(text(&client.reply().await).starts_with("-NOUPSTREAM the command was not sent: "));
+            assert!(text(&client.reply().await).starts_with("-ERR the gateway runs with share=always"));
         }
         let reply = text(&client.reply().await);
         assert!(reply.starts_with("-EXECABORT") || reply == "OK" || reply == "RESET", "{end}: {reply}");
@@ -279,4 +282,61 @@ async fn state_is_refused_when_everything_is_shared() {
     assert_eq!(client.say("SET k v").await, "OK");
     assert_eq!(client.say("QUIT").await, "OK");
     client.expect_end().await;
+}
+
+#[tokio::test]
+async fn invalidations_are_redirected_to_a_client_without_state() {
+    let server = Scripted::start().await;
+    let gateway = gateway(&server.url, Share::Auto).await;
+    let (mut source, mut target) = (gateway.client().await, gateway.client().await);
+    let _shared = server.accept().await;
+    let id = target.say("CLIENT ID").await[1..].to_owned();
+
+    source.command(&format!("CLIENT TRACKING ON REDIRECT {id}")).await;
+    let mut to_source = server.accept_as("", 20).await;
+    let mut to_target = server.accept_as("", 21).await;
+    expect(&mut to_source, &encode("CLIENT TRACKING ON REDIRECT 21".split(' '))).await;
+    to_source.write_all(b"+OK\r\n").await.unwrap();
+    assert_eq!(text(&source.reply().await), "OK");
+    to_target.write_all(b">2\r\n$10\r\ninvalidate\r\n_\r\n").await.unwrap();
+    target.expect_bytes(b">2\r\n$10\r\ninvalidate\r\n_\r\n").await;
+    source.command("CLIENT GETREDIR").await;
+    expect(&mut to_source, &encode(["CLIENT", "GETREDIR"])).await;
+    to_source.write_all(b":21\r\n").await.unwrap();
+    assert_eq!(text(&source.reply().await), format!(":{id}"));
+
+    source.command("CLIENT TRACKING OFF").await;
+    expect(&mut to_source, &encode(["CLIENT", "TRACKING", "OFF"])).await;
+    to_source.write_all(b"+OK\r\n").await.unwrap();
+    assert_eq!(text(&source.reply().await), "OK");
+    // Invalidations may still come on the target's connection: it gets no other client.
+    let mut byte = [0];
+    let end = timeout(PATIENCE, to_target.read(&mut byte)).await.expect("it is closed");
+    assert_eq!(end.unwrap(), 0);
+    source.command("CLIENT TRACKING ON REDIRECT 999").await;
+    expect(&mut to_source, &encode("CLIENT TRACKING ON REDIRECT 9223372036854775807".split(' '))).await;
+}
+
+#[tokio::test]
+async fn a_user_keeps_a_database_that_it_may_not_select() {
+    let server = Scripted::start().await;
+    let gateway = gateway(&server.url, Share::Auto).await;
+    let mut client = gateway.client().await;
+    let _shared = server.accept().await;
+    let select = encode(["SELECT", "9"]);
+    client.send(&select).await;
+    let mut ninth = server.accept_after(&[&select], "valkey-rdma-gateway", 8).await;
+    expect(&mut ninth, &select).await;
+    ninth.write_all(b"+OK\r\n").await.unwrap();
+    assert_eq!(text(&client.reply().await), "OK");
+    let auth = encode(["AUTH", "bob", "secret"]);
+    client.send(&auth).await;
+    let mut checker = server.accept_raw().await;
+    expect(&mut checker, &auth).await;
+    checker.write_all(b"+OK\r\n").await.unwrap();
+    assert_eq!(text(&client.reply().await), "OK");
+    // The login that was allowed to select comes first.
+    let mut of_bob = server.accept_after(&[&select, &auth], "valkey-rdma-gateway", 9).await;
+    client.command("GET k").await;
+    expect(&mut of_bob, &encode(["GET", "k"])).await;
 }

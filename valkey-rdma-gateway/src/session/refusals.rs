@@ -1,0 +1,72 @@
+//! Commands that the gateway does not run: of transactions that cannot begin, of an overload, and with `--share always`.
+
+use bytes::Bytes;
+use valkey_rdma_resp::{Reply, words};
+
+use super::{Closed, Session};
+use crate::class::{Class, Local, State};
+use crate::server::one_line;
+
+impl Session {
+    /// Begins a transaction that will fail, for a reason that is an error reply. As in the server, its commands have errors and EXEC
+    /// ends it: a client that pipelines has sent them already, and none may run without the others.
+    pub(super) fn fail_multi(&mut self, reason: Bytes) {
+        self.failed_multi = Some(reason);
+        self.put(&Reply::OK);
+    }
+
+    /// Answers the commands of a transaction that fails.
+    pub(super) async fn answer_failed_multi(&mut self, class: Class) -> Result<(), Closed> {
+        let Some(reason) = self.failed_multi.take() else { return Ok(()) };
+        let is_complete = self.reader.scan().is_ok_and(|complete| complete);
+        match class {
+            Class::State(State::Exec) => {
+                let text = one_line(&String::from_utf8_lossy(reason.get(1..).unwrap_or_default()));
+                self.put(&Reply::error(format!("EXECABORT Transaction discarded: {}", text.trim_end())));
+            }
+            Class::State(State::Discard) => self.put(&Reply::OK),
+            Class::Local(local @ (Local::Reset | Local::Quit)) if is_complete => {
+                let command = self.reader.take();
+                return self.answer(local, &command).await;
+            }
+            _ => {
+                self.out.put(&reason);
+                self.failed_multi = Some(reason);
+            }
+        }
+        drop(self.reader.take());
+        if is_complete { Ok(()) } else { Err(Closed) }
+    }
+
+    /// Refuses a command, because those of other clients take up all room there is.
+    pub(super) fn refuse_overload(&mut self) {
+        drop(self.reader.take());
+        self.core.metrics.not_sent.add(1);
+        let most = self.core.limits().queued_bytes_total;
+        self.put(&Reply::error(format!(
+            "NOUPSTREAM the command was not sent: commands of more than twice limits.queued_bytes_total = {most} bytes wait already"
+        )));
+    }
+
+    /// Refuses a command with state (`--share always`).
+    pub(super) fn refuse(&mut self, class: Class) -> Result<(), Closed> {
+        let name = words(self.reader.current()).next().unwrap_or_default();
+        let name = name.escape_ascii().to_string().to_uppercase();
+        let is_complete = self.reader.scan().is_ok_and(|complete| complete);
+        if !is_complete || self.reader.current().len() > self.core.limits().command_bytes {
+            let most = self.core.limits().command_bytes;
+            self.put(&Reply::error(format!(
+                "ERR {name} is longer than {most} bytes, which share=always refuses"
+            )));
+            return Err(Closed);
+        }
+        drop(self.reader.take());
+        let text = "ERR the gateway runs with share=always, which refuses commands that need a connection of their own: ";
+        let reply = Bytes::from(format!("-{text}{name}\r\n"));
+        match class {
+            Class::State(State::Multi) => self.fail_multi(reply),
+            _ => self.out.put(&reply),
+        }
+        Ok(())
+    }
+}
