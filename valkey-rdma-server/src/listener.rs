@@ -22,7 +22,7 @@ use crate::handler::Handler;
 use crate::limits::Limits;
 use crate::peer::{Peer, Transport};
 use crate::refused::{Cause, Refusals};
-use crate::workers::{Worker, Workers};
+use crate::workers::{Assigned, Workers};
 
 /// A bound listener of some kind.
 pub(crate) trait Accept: Send + 'static {
@@ -41,11 +41,11 @@ pub(crate) trait Accept: Send + 'static {
     /// Waits for the next client.
     fn incoming(&mut self) -> impl Future<Output = Result<Self::Incoming, Self::Error>> + Send;
 
-    /// Accepts it, in the runtime of the worker if there is one. From here on the connection costs memory.
+    /// Accepts it, in the runtime of the thread that it is assigned to, if there is one. From here on the connection costs memory.
     fn open(
         &self,
         incoming: Self::Incoming,
-        worker: Option<&Worker>,
+        assigned: Option<&Assigned>,
     ) -> Result<Accepted<Self::Stream>, Self::Error>;
 }
 
@@ -66,8 +66,8 @@ pub(crate) struct Accepted<S> {
     pub(crate) remote: SocketAddr,
     pub(crate) local: SocketAddr,
     pub(crate) rdma: Option<Monitor>,
-    /// The runtime that serves it. `None`: the listener's.
-    pub(crate) runtime: Option<Handle>,
+    /// The thread that serves it. `None`: the listener's runtime does.
+    pub(crate) assigned: Option<Assigned>,
 }
 
 /// State shared by the listeners of one server.
@@ -171,13 +171,12 @@ async fn accept<L: Accept, H: Handler>(
                     debug!(addr = %listener.local_addr(), "rejected without a reply: too many connections");
                     continue;
                 };
-                let worker = shared.workers.next();
+                let assigned = shared.workers.next();
                 let opened = {
-                    let _entered = worker.map(Worker::enter);
-                    listener.open(incoming, worker)
+                    let _entered = assigned.as_ref().map(Assigned::enter);
+                    listener.open(incoming, assigned.as_ref())
                 };
-                let runtime = worker.map(|worker| worker.runtime().clone());
-                opened.map(|accepted| (Accepted { runtime, ..accepted }, admission))
+                opened.map(|accepted| (Accepted { assigned, ..accepted }, admission))
             }
             Err(error) => Err(error),
         };
@@ -214,24 +213,30 @@ fn admit<S, H>(
 {
     let peer = shared.peer(transport, &accepted);
     let span = info_span!("connection", id = peer.id(), %transport, peer = %peer.addr());
-    let runtime = accepted.runtime.unwrap_or_else(Handle::current);
+    let assigned = accepted.assigned;
+    let runtime = assigned.as_ref().map_or_else(Handle::current, |assigned| assigned.runtime().clone());
     match admission {
         Admission::Serve(permit) => {
-            let serve = serve(accepted.stream, peer, shared.clone(), permit).instrument(span);
+            let serve = serve(accepted.stream, peer, shared.clone(), permit, assigned).instrument(span);
             connections.spawn_on(serve, &runtime);
         }
         Admission::Refuse(permit) => {
             if shared.refusals.count(Cause::TooManyConnections) {
                 span.in_scope(|| warn!("refused: too many connections; more are logged at debug level"));
             }
-            connections.spawn_on(refuse(accepted.stream, permit).instrument(span), &runtime);
+            connections.spawn_on(refuse(accepted.stream, permit, assigned).instrument(span), &runtime);
         }
     }
 }
 
-/// Serves a connection. `_permit` is given back when its stream is closed.
-async fn serve<S, H>(stream: S, peer: Peer, shared: Arc<Shared<H>>, _permit: OwnedSemaphorePermit)
-where
+/// Serves a connection. `_permit` is given back when its stream is closed, and `_assigned` counts until then.
+async fn serve<S, H>(
+    stream: S,
+    peer: Peer,
+    shared: Arc<Shared<H>>,
+    _permit: OwnedSemaphorePermit,
+    _assigned: Option<Assigned>,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send,
     H: Handler,
 {
@@ -263,8 +268,8 @@ where
     }
 }
 
-/// Replies that there are too many connections, and closes. `_permit` is given back when the stream is closed.
-async fn refuse<S>(mut stream: S, _permit: OwnedSemaphorePermit)
+/// Replies that there are too many connections, and closes. `_permit` and `_assigned`: as in [`serve`].
+async fn refuse<S>(mut stream: S, _permit: OwnedSemaphorePermit, _assigned: Option<Assigned>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -317,9 +322,9 @@ impl Accept for TcpListener {
     fn open(
         &self,
         (stream, remote): (TcpStream, SocketAddr),
-        worker: Option<&Worker>,
+        assigned: Option<&Assigned>,
     ) -> io::Result<Accepted<TcpStream>> {
-        let stream = match worker {
+        let stream = match assigned {
             // The runtime that waits for its bytes changes.
             Some(_) => TcpStream::from_std(stream.into_std()?)?,
             None => stream,
@@ -330,7 +335,7 @@ impl Accept for TcpListener {
             debug!(%error, peer = %remote, "cannot set TCP_NODELAY");
         }
         let local = stream.local_addr()?;
-        Ok(Accepted { stream, remote, local, rdma: None, runtime: None })
+        Ok(Accepted { stream, remote, local, rdma: None, assigned: None })
     }
 }
 
@@ -367,15 +372,15 @@ impl Accept for Listener {
     fn open(
         &self,
         mut request: Self::Incoming,
-        worker: Option<&Worker>,
+        assigned: Option<&Assigned>,
     ) -> Result<Accepted<Self::Stream>, TransportError> {
-        if let Some(worker) = worker.filter(|_| self.device() == DeviceKind::Verbs) {
-            request.shared_cq(&worker.shared_cq);
+        if let Some(assigned) = assigned.filter(|_| self.device() == DeviceKind::Verbs) {
+            request.shared_cq(assigned.shared_cq());
         }
         let stream = request.accept()?;
         let (remote, local, rdma) = (stream.peer_addr(), stream.local_addr(), Some(stream.monitor()));
         // A connection always reads, so the stream needs no task.
-        Ok(Accepted { stream: stream.into_inline(), remote, local, rdma, runtime: None })
+        Ok(Accepted { stream: stream.into_inline(), remote, local, rdma, assigned: None })
     }
 }
 

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, Listener};
@@ -21,7 +22,7 @@ use crate::limits::Limits;
 use crate::listener::{Accept, Shared, accept_until, report};
 use crate::peer::Transport;
 use crate::refused::{Refusals, Refused};
-use crate::workers::Workers;
+use crate::workers::{Threads, Workers};
 
 /// A running server. [`shutdown`](Self::shutdown) lets connections finish; dropping the server closes them at once.
 ///
@@ -51,6 +52,7 @@ pub struct Server {
     stop: CancellationToken,
     /// One task per listener, which ends after the connections accepted there.
     listeners: JoinSet<()>,
+    threads: Threads,
     drain_timeout: Duration,
 }
 
@@ -112,7 +114,8 @@ impl Server {
     /// Stops accepting, and closes every connection after it has run the commands that have arrived whole and delivered
     /// their replies. Handlers are notified through [`Peer::stopping`](crate::Peer::stopping). A TCP client has 1 s to
     /// close its side too, so that no reset overtakes its last replies. Connections that take longer than
-    /// [`Limits::drain_timeout`] are cut.
+    /// [`Limits::drain_timeout`] are cut. The server's [threads](Builder::threads) have ended then too, unless a task or a
+    /// blocking call of the handler keeps one for longer than that.
     ///
     /// **Cancel safety**: dropping the future cuts the connections that are left.
     pub async fn shutdown(mut self) {
@@ -122,9 +125,14 @@ impl Server {
                 report(ended);
             }
         };
-        if tokio::time::timeout(self.drain_timeout, drained).await.is_err() {
+        if timeout(self.drain_timeout, drained).await.is_err() {
             warn!(timeout = ?self.drain_timeout, "connections did not end in time and are cut");
             self.listeners.shutdown().await;
+        }
+        // The threads end after the last connection.
+        drop(self.host);
+        if timeout(self.drain_timeout, self.threads.join()).await.is_err() {
+            warn!(timeout = ?self.drain_timeout, "threads did not end in time: the handler keeps them");
         }
     }
 
@@ -351,7 +359,7 @@ impl<H: Handler> Builder<H> {
         }
         let drain_timeout = self.limits.drain_timeout;
         let stop = CancellationToken::new();
-        let workers = Workers::start(self.threads)
+        let (workers, threads) = Workers::start(self.threads)
             .map_err(|source| BindError::Threads { count: self.threads, source })?;
         let shared = Shared::new(Arc::new(self.handler), self.limits, self.password, stop.clone(), workers);
         let mut server = Server {
@@ -360,6 +368,7 @@ impl<H: Handler> Builder<H> {
             host: Box::new(Arc::new(shared)),
             stop,
             listeners: JoinSet::new(),
+            threads,
             drain_timeout,
         };
         for address in self.listen_on {

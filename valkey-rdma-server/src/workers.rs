@@ -4,10 +4,13 @@
 //! threads (`SO_REUSEPORT`), because few of them live long: two on one thread and none on another would stay so.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, EnterGuard, Handle};
+use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use valkey_rdma_transport::SharedCq;
@@ -15,7 +18,7 @@ use valkey_rdma_transport::SharedCq;
 /// The threads of a server. They end after the drop of this, when their last connections are closed.
 #[derive(Debug)]
 pub(crate) struct Workers {
-    workers: Vec<Worker>,
+    workers: Vec<Arc<Worker>>,
     _end: DropGuard,
 }
 
@@ -24,39 +27,89 @@ pub(crate) struct Workers {
 pub(crate) struct Worker {
     runtime: Handle,
     /// Shared by the connections of this thread. Across threads it would cost more than it saves.
-    pub(crate) shared_cq: SharedCq,
+    shared_cq: SharedCq,
+    /// How many connections it serves.
+    connections: AtomicUsize,
+}
+
+/// A thread that one connection counts for, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Assigned(Arc<Worker>);
+
+/// The threads of a server, to be waited for.
+#[derive(Debug)]
+pub(crate) struct Threads(Vec<Thread>);
+
+#[derive(Debug)]
+struct Thread {
+    handle: thread::JoinHandle<()>,
+    /// Its sender is dropped when the thread has nothing left to do.
+    ended: oneshot::Receiver<()>,
 }
 
 impl Workers {
-    pub(crate) fn start(count: usize) -> io::Result<Self> {
+    pub(crate) fn start(count: usize) -> io::Result<(Self, Threads)> {
         let end = CancellationToken::new();
         // Ends those that were started if one cannot be.
         let mut workers = Self { workers: Vec::new(), _end: end.clone().drop_guard() };
+        let mut threads = Vec::new();
         for number in 1..=count {
             let runtime = Builder::new_current_thread().enable_all().build()?;
-            workers.workers.push(Worker { runtime: runtime.handle().clone(), shared_cq: SharedCq::new() });
+            workers.workers.push(Arc::new(Worker {
+                runtime: runtime.handle().clone(),
+                shared_cq: SharedCq::new(),
+                connections: AtomicUsize::new(0),
+            }));
             let serve = serve(end.clone());
-            thread::Builder::new()
-                .name(format!("valkey-server-{number}"))
-                .spawn(move || runtime.block_on(serve))?;
+            let (at_end, ended) = oneshot::channel::<()>();
+            let handle = thread::Builder::new().name(format!("valkey-server-{number}")).spawn(move || {
+                runtime.block_on(serve);
+                drop(runtime);
+                drop(at_end);
+            })?;
+            threads.push(Thread { handle, ended });
         }
-        Ok(workers)
+        Ok((workers, Threads(threads)))
     }
 
-    /// The thread for the next connection: the one with the fewest. `None` if connections are served where they are accepted.
-    pub(crate) fn next(&self) -> Option<&Worker> {
-        self.workers.iter().min_by_key(|worker| worker.runtime.metrics().num_alive_tasks())
+    /// Assigns the next connection to the thread that has the fewest. `None` if connections are served where they are accepted.
+    pub(crate) fn next(&self) -> Option<Assigned> {
+        let fewest = self.workers.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed))?;
+        fewest.connections.fetch_add(1, Ordering::Relaxed);
+        Some(Assigned(fewest.clone()))
     }
 }
 
-impl Worker {
+impl Assigned {
     /// What is made until the drop of the guard belongs to this thread's runtime.
     pub(crate) fn enter(&self) -> EnterGuard<'_> {
-        self.runtime.enter()
+        self.0.runtime.enter()
     }
 
     pub(crate) fn runtime(&self) -> &Handle {
-        &self.runtime
+        &self.0.runtime
+    }
+
+    pub(crate) fn shared_cq(&self) -> &SharedCq {
+        &self.0.shared_cq
+    }
+}
+
+impl Drop for Assigned {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Threads {
+    /// Waits until all of them have ended. Their [`Workers`] are dropped before.
+    pub(crate) async fn join(self) {
+        for Thread { handle, ended } in self.0 {
+            // Never sent to. From here on the thread only returns, so that joining it does not block.
+            let _ = ended.await;
+            // A panic was reported by the panic hook, and ends one thread of a server that ends anyway.
+            let _ = handle.join();
+        }
     }
 }
 

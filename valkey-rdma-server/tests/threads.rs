@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Barrier, Weak};
 use std::thread;
@@ -10,7 +11,8 @@ use support::{Wire, localhost, until, within};
 use tokio::task::JoinSet;
 use valkey_rdma_server::{Command, DeviceKind, Handler, Peer, Reply, Server, TransportConfig};
 
-/// `MEET` waits on its thread until two do so; every command is answered with the name of its thread.
+/// `MEET` waits on its thread until two do so, `SPAWN` starts tasks that never end; every command is answered with the name of
+/// its thread.
 struct Threads(Barrier);
 
 impl Handler for Threads {
@@ -21,6 +23,11 @@ impl Handler for Threads {
     async fn call(&self, _peer: &mut Peer, _session: &mut (), command: Command) -> Reply {
         if command.is("MEET") {
             self.0.wait();
+        }
+        if command.is("SPAWN") {
+            for _ in 0..10 {
+                tokio::spawn(std::future::pending::<()>());
+            }
         }
         Reply::simple(thread::current().name().unwrap_or_default().to_owned())
     }
@@ -64,6 +71,26 @@ async fn connections_are_spread_evenly_and_stay_on_their_threads() {
     until("no thread holds the handler", async || alive.strong_count() == 0).await;
 }
 
+/// Connections count, and not the tasks that a handler starts.
+#[tokio::test]
+async fn a_thread_with_many_tasks_gets_its_share_of_connections() {
+    let (server, _) = serve(2).await;
+    let listening = server.listening()[0];
+    let mut wires = Vec::new();
+    for expected in ["+valkey-server-1", "+valkey-server-2", "+valkey-server-1", "+valkey-server-2"] {
+        let mut wire = Wire::connect(&listening).await;
+        wire.send("SPAWN\r\n").await;
+        assert_eq!(wire.line().await, expected);
+        // The next one's tasks are fewer.
+        if expected == "+valkey-server-1" {
+            wire.send("SPAWN\r\n").await;
+            assert_eq!(wire.line().await, expected);
+        }
+        wires.push(wire);
+    }
+    drop(wires);
+}
+
 #[tokio::test]
 async fn commands_of_two_threads_run_at_the_same_time() {
     for transport in 0..2 {
@@ -102,4 +129,39 @@ async fn dropping_the_server_cuts_connections_on_every_thread() {
         wire.expect_end().await;
     }
     until("no thread holds the handler", async || alive.strong_count() == 0).await;
+}
+
+/// Each thread that has run a command holds a clone until it ends.
+struct Held(Arc<()>);
+
+thread_local! {
+    static HELD: Cell<Option<Arc<()>>> = const { Cell::new(None) };
+}
+
+impl Handler for Held {
+    type Session = ();
+
+    fn session(&self, _peer: &Peer) {}
+
+    async fn call(&self, _peer: &mut Peer, _session: &mut (), _command: Command) -> Reply {
+        HELD.set(Some(self.0.clone()));
+        Reply::OK
+    }
+}
+
+#[tokio::test]
+async fn shutdown_returns_after_the_threads_have_ended() {
+    let held = Arc::new(());
+    let server = Server::builder(Held(held.clone())).tcp(localhost()).threads(3).start().await;
+    let server = server.expect("a free port");
+    let mut wires = Vec::new();
+    for listening in server.listening().repeat(3) {
+        let mut wire = Wire::connect(&listening).await;
+        wire.dialogue(&[("HOLD", "+OK")]).await;
+        wires.push(wire);
+    }
+    assert_eq!(Arc::strong_count(&held), 5, "ours, the handler's, and one for each thread");
+    drop(wires);
+    within("the server stops", server.shutdown()).await;
+    assert_eq!(Arc::strong_count(&held), 1);
 }

@@ -46,12 +46,12 @@ impl Door {
 }
 
 fn shared(limits: Limits) -> Shared<Pong> {
-    let workers = Workers::start(0).expect("nothing to start");
+    let (workers, _) = Workers::start(0).expect("nothing to start");
     Shared::new(Arc::new(Pong), limits, None, CancellationToken::new(), workers)
 }
 
 fn accepted<S>(stream: S) -> Accepted<S> {
-    Accepted { stream, remote: nowhere(), local: nowhere(), rdma: None, runtime: None }
+    Accepted { stream, remote: nowhere(), local: nowhere(), rdma: None, assigned: None }
 }
 
 fn nowhere() -> SocketAddr {
@@ -190,7 +190,7 @@ impl Accept for Scripted {
     fn open(
         &self,
         incoming: Accepted<DuplexStream>,
-        _worker: Option<&Worker>,
+        _assigned: Option<&Assigned>,
     ) -> io::Result<Accepted<DuplexStream>> {
         Ok(incoming)
     }
