@@ -1,6 +1,7 @@
 //! Many callers on one connection: a queue of requests, a task that writes them in batches and delivers the replies, and
 //! the next connection after one is lost.
 
+mod burst;
 mod deadline;
 mod driver;
 mod handle;

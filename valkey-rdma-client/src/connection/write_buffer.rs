@@ -105,6 +105,11 @@ impl WriteBuffer {
         self.written += len as u64;
     }
 
+    /// Drops what was not written, and counts it as written: how much of it was is not known.
+    pub(crate) fn assume_written(&mut self) {
+        *self = Self { pushed: self.pushed, written: self.pushed, ..Self::new() };
+    }
+
     /// Drops what was not written.
     pub(crate) fn discard(&mut self) {
         *self = Self { pushed: self.written, written: self.written, ..Self::new() };

@@ -45,6 +45,18 @@ impl DeadlineTimer {
         self.at.is_some_and(|earlier| earlier <= at)
     }
 
+    /// Polls a timer that fires `interval` from now or before, and then again.
+    pub(crate) fn poll_within(&mut self, interval: Duration, cx: &mut Context<'_>) {
+        loop {
+            if self.at.is_none() {
+                self.arm(Instant::now() + interval);
+            }
+            if self.poll(cx).is_pending() {
+                return;
+            }
+        }
+    }
+
     /// Ready when it fires; then it is disarmed.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.sleep {

@@ -13,19 +13,22 @@
 //! After several replies, the task runs again when their callers have run, so that their next commands leave together.
 //! When many replies arrive together on a current-thread runtime, half of them are delivered first. Their callers then send
 //! the next commands while the other half is delivered. Otherwise client and server would take turns. On a runtime of
-//! several threads all are delivered together, because each group wakes another thread.
+//! several threads all are delivered together, and their callers are woken in a [burst](super::burst) that wakes one other thread at
+//! most.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use tokio::io::AsyncWrite;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::time::Instant;
 use tracing::debug;
 
+use super::burst::Burst;
 use super::deadline::DeadlineTimer;
 use super::in_flight::InFlight;
 use super::queue::RequestQueue;
@@ -50,6 +53,8 @@ pub(crate) const MAX_BATCHES_IN_FLIGHT: usize = 4;
 const MAX_IN_FLIGHT: usize = 8 * 1024;
 /// Reads per poll, after which the task yields.
 const READS_PER_TURN: usize = 32;
+/// How long a task that computes on the same worker may delay a driver that yields. Then another worker polls the driver.
+const MAX_YIELD: Duration = Duration::from_millis(1);
 
 /// Owns a connection and the requests that wait to be sent on it.
 pub(crate) struct Driver {
@@ -58,6 +63,8 @@ pub(crate) struct Driver {
     in_flight: InFlight,
     /// Requests with all of their replies, about to be delivered. Kept for its memory.
     completed: Vec<(ReplySink, Reply)>,
+    /// Wakes callers on a runtime of several threads.
+    burst: Burst,
     /// True while a batch is being written; no other batch is begun meanwhile.
     writing: bool,
     /// A write error found on a caller's task. The connection task then ends the connection.
@@ -76,6 +83,8 @@ pub(crate) struct Driver {
     overdue: bool,
     /// Fires when `close` gives up waiting for replies.
     close_timer: DeadlineTimer,
+    /// Fires if a driver that has yielded is not polled for [`MAX_YIELD`].
+    yield_timer: DeadlineTimer,
     /// Wakes the connection task.
     task: Waker,
     state: Arc<MultiplexerState>,
@@ -98,6 +107,7 @@ impl Driver {
             queue,
             in_flight: InFlight::default(),
             completed: Vec::new(),
+            burst: Burst::new(),
             writing: false,
             write_error: None,
             has_buffered_replies: false,
@@ -107,6 +117,7 @@ impl Driver {
             timer: DeadlineTimer::default(),
             overdue: false,
             close_timer: DeadlineTimer::default(),
+            yield_timer: DeadlineTimer::default(),
             task: Waker::noop().clone(),
             state,
             retries,
@@ -116,7 +127,11 @@ impl Driver {
     /// Moves bytes both ways, on the connection task. Ready once the connection has ended. Requests that may continue
     /// on another connection are then in the queue, and every other one has failed.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Arc<LostCause>> {
-        self.task.clone_from(cx.waker());
+        if !self.task.will_wake(cx.waker()) {
+            self.task.clone_from(cx.waker());
+            // `close` wakes it from now on, also before it first sleeps.
+            self.queue.submitted.attend(cx.waker());
+        }
         let before = self.moved;
         let polled = self.poll_connection(cx);
         self.state.counters.driver_poll(self.moved != before);
@@ -124,13 +139,11 @@ impl Driver {
         Poll::Ready(self.end(cause))
     }
 
-    /// Sends what waits, on the task of a caller that [claimed](Pushed::Claimed) to do so. The connection task waits for
-    /// the reply anyway. It also writes what the stream does not take at once.
+    /// Sends what waits, on the task of a caller that [claimed](super::submit::Pushed::Claimed) to do so. The connection task
+    /// waits for the reply anyway. It also writes what the stream does not take at once.
     ///
     /// # Panics
     /// If the stream does, which may be the user's own. The connection then ends, as it would on the connection task.
-    ///
-    /// [`Pushed::Claimed`]: super::submit::Pushed::Claimed
     pub(crate) fn send_inline(&mut self) {
         // Streams may rely on their runtime; the caller's thread may have none. TCP streams do not.
         let runtime = (!matches!(self.raw.socket, AnyStream::Tcp(_))).then(|| self.raw.runtime.clone());
@@ -153,6 +166,8 @@ impl Driver {
             Ok(Err(error)) => self.write_error = Some(error),
             Err(panic) => {
                 self.write_error = Some(io::Error::other("the stream panicked"));
+                // It may have written any part of the commands of other callers too.
+                self.raw.write_buffer.assume_written();
                 self.task.wake_by_ref();
                 resume_unwind(panic);
             }
@@ -166,13 +181,17 @@ impl Driver {
             debug!("closed with {} commands unanswered", self.in_flight.commands());
             return Poll::Ready(LostCause::Closed);
         }
-        // The callers that are ready now push too: their requests leave together.
-        if !self.one_thread && self.queue.submitted.take_woken_by_push() {
-            self.yield_now(cx);
-            return Poll::Pending;
+        if !self.one_thread {
+            // If something else has woken the task, the callers have waited long enough.
+            self.burst.wake();
+            // The callers that are ready now push too: their requests leave together.
+            if self.queue.submitted.take_woken_by_push() {
+                self.yield_now(cx);
+                return Poll::Pending;
+            }
         }
         let was_overdue = self.overdue;
-        let mut drained = false;
+        let (mut drained, mut deferred) = (false, false);
         for _ in 0..READS_PER_TURN {
             if let Err(error) = self.write_batches(cx) {
                 return Poll::Ready(self.read_final_error(cx, error));
@@ -194,6 +213,10 @@ impl Driver {
                     }
                 }
                 Ok(Read::Yield) => break,
+                Ok(Read::Deferred) => {
+                    deferred = true;
+                    break;
+                }
                 Err(cause) => {
                     // Our own shutdown ends the reading too.
                     let ours = self.ending == Ending::Closing && matches!(cause, LostCause::PeerClosed);
@@ -213,6 +236,9 @@ impl Driver {
             self.expire();
             // The failed requests have made room, and the timer must be armed for the next deadline.
             cx.waker().wake_by_ref();
+        } else if deferred {
+            // The callers' wake-ups include this task's.
+            self.yield_timer.poll_within(MAX_YIELD, cx);
         } else if !drained {
             self.yield_now(cx);
         }
@@ -220,13 +246,14 @@ impl Driver {
     }
 
     /// Polls again once callers have run.
-    fn yield_now(&self, cx: &mut Context<'_>) {
+    fn yield_now(&mut self, cx: &mut Context<'_>) {
         if self.one_thread {
             cx.waker().wake_by_ref();
         } else {
             // Deferred until this worker has nothing else to run. A plain wake-up would make another worker take this task,
             // before the callers that were just woken.
             let _pending = pin!(tokio::task::yield_now()).poll(cx);
+            self.yield_timer.poll_within(MAX_YIELD, cx);
         }
     }
 
@@ -312,6 +339,10 @@ impl Driver {
 
     /// Ready once this side has ended the connection.
     fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<LostCause> {
+        // While a batch is being written, nothing is taken from the queue, which would report its end.
+        if self.writing && self.queue.submitted.ending() == Ending::Abandoned {
+            self.ending = Ending::Abandoned;
+        }
         match self.ending {
             Ending::No => return Poll::Pending,
             Ending::Abandoned => {}

@@ -10,7 +10,7 @@ use super::inline::DriverSlot;
 use super::queue::RequestQueue;
 use super::request::Request;
 use super::state::{MultiplexerState, PushHook};
-use super::submit::Pushed;
+use super::submit::{Claim, Pushed};
 use super::task::{ConnectionTask, ReconnectPolicy};
 use crate::connection::RawConnection;
 use crate::error::Error;
@@ -43,7 +43,7 @@ impl Multiplexer {
     /// Sends the request, or queues it. Returns it if the queue is full: then it has to
     /// [wait](Self::send_when_room).
     pub(crate) fn try_send(&self, request: Request) -> Result<Option<Request>, Error> {
-        self.pushed(self.queue.submitted.push(request))
+        self.pushed(self.queue.submitted.push(request, Claim::New))
     }
 
     /// Queues a request when the queue has room. Waits no longer than the request itself may wait.

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::deadline::DeadlineTimer;
 use super::request::Request;
-use super::submit::{Ending, Pushed, Sleep, Submit, SubmitQueue};
+use super::submit::{Claim, Ending, Pushed, Sleep, Submit, SubmitQueue};
 use crate::error::Error;
 
 /// The queue of a multiplexer. It outlives connections.
@@ -28,7 +28,7 @@ impl RequestQueue {
         Self { submitted: SubmitQueue::new(), room: Notify::new(), offline: AtomicBool::new(false) }
     }
 
-    /// Pushes a request once the queue has room. `Err`: its own deadline or `patience` has passed before.
+    /// Pushes a request once the queue has room. Callers are notified in the order in which they came. `Err`: its own deadline or `patience` has passed before.
     ///
     /// Cancel safe.
     pub(crate) async fn push_when_room(
@@ -37,6 +37,7 @@ impl RequestQueue {
         patience: Option<Instant>,
     ) -> Result<Pushed<Request>, Request> {
         let _starved = Starved::new(&self.submitted);
+        let mut claim = Claim::Waiting;
         loop {
             let mut room = pin!(self.room.notified());
             // Room that becomes free from here on is not missed.
@@ -44,7 +45,7 @@ impl RequestQueue {
             // Without a connection, the time that it has waited for room counts.
             let offline = self.offline.load(Ordering::SeqCst);
             request.offline_deadline = patience.filter(|_| offline);
-            request = match self.submitted.push(request) {
+            request = match self.submitted.push(request, claim) {
                 Pushed::Full(request) => request,
                 pushed => {
                     if offline && !self.offline.load(Ordering::SeqCst) {
@@ -63,6 +64,7 @@ impl RequestQueue {
                     }
                 }
             }
+            claim = Claim::Notified;
         }
     }
 
@@ -208,5 +210,73 @@ impl<'a> Starved<'a> {
 impl Drop for Starved<'_> {
     fn drop(&mut self) {
         self.0.count_starved(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+    use crate::multiplexer::reply_slot::{ReplyReceiver, channel};
+    use crate::multiplexer::request::ReplySink;
+    use crate::multiplexer::submit::QUEUE_CAPACITY;
+    use crate::resp::{Command, Commands};
+
+    fn request() -> (Request, ReplyReceiver) {
+        let (sender, reply) = channel();
+        (Request::new(Commands::One(Command::new("PING")), ReplySink::One(sender), None), reply)
+    }
+
+    /// Polls a future once. Returns true if it is ready.
+    fn is_ready(future: std::pin::Pin<&mut impl Future>) -> bool {
+        future.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    /// A queue without room, and the callers of its requests.
+    fn full() -> (RequestQueue, Vec<ReplyReceiver>) {
+        let queue = RequestQueue::new();
+        let callers = (0..QUEUE_CAPACITY)
+            .map(|_| {
+                let (request, reply) = request();
+                assert!(matches!(queue.submitted.push(request, Claim::New), Pushed::Queued));
+                reply
+            })
+            .collect();
+        (queue, callers)
+    }
+
+    #[test]
+    fn a_caller_that_waits_for_room_is_overtaken_neither_by_new_ones_nor_by_those_behind_it() {
+        let (queue, _callers) = full();
+        let [(first, _a), (second, _b), (third, _c), (new, _d)] = std::array::from_fn(|_| request());
+        let mut first = pin!(queue.push_when_room(first, None));
+        let mut second = pin!(queue.push_when_room(second, None));
+        assert!(!is_ready(first.as_mut()) && !is_ready(second.as_mut()));
+        queue.take(false, 1, drop);
+        assert!(matches!(queue.submitted.push(new, Claim::New), Pushed::Full(_)));
+        let mut third = pin!(queue.push_when_room(third, None));
+        assert!(!is_ready(second.as_mut()) && !is_ready(third.as_mut()), "there is room for the first only");
+        assert!(is_ready(first));
+        queue.take(false, 2, drop);
+        assert!(is_ready(third) && is_ready(second));
+    }
+
+    /// Somebody may hold a future that is not polled any more. Room that is not needed for it is there for others.
+    #[test]
+    fn a_caller_that_does_not_come_keeps_one_place_and_no_more() {
+        let (queue, _callers) = full();
+        let (waiting, _reply) = request();
+        let mut forgotten = Box::pin(queue.push_when_room(waiting, None));
+        assert!(!is_ready(forgotten.as_mut()));
+        queue.take(false, 3, drop);
+        for has_room in [true, true, false] {
+            let (new, _reply) = request();
+            let full = matches!(queue.submitted.push(new, Claim::New), Pushed::Full(_));
+            assert_eq!(full, !has_room);
+        }
+        drop(forgotten);
+        let (new, _reply) = request();
+        assert!(matches!(queue.submitted.push(new, Claim::New), Pushed::Queued));
     }
 }

@@ -61,12 +61,19 @@ pub(crate) fn channel() -> (ReplySender, ReplyReceiver) {
 }
 
 impl ReplySender {
-    pub(crate) fn send(mut self, reply: Result<Reply, Error>) {
+    pub(crate) fn send(self, reply: Result<Reply, Error>) {
+        if let Some(caller) = self.put(reply) {
+            caller.wake();
+        }
+    }
+
+    /// Leaves the reply for its caller. Returns what wakes the caller, if it waits.
+    pub(crate) fn put(mut self, reply: Result<Reply, Error>) -> Option<Waker> {
         let command = match std::mem::replace(&mut self.command, GiveBack::No) {
             GiveBack::Given(command) => Some(command),
             GiveBack::No | GiveBack::Wanted => None,
         };
-        self.fill(State::Filled(reply, command));
+        self.fill(State::Filled(reply, command))
     }
 
     /// Asks for the command back if it fails.
@@ -87,20 +94,23 @@ impl ReplySender {
         self.slot.as_ref().is_none_or(|slot| Arc::strong_count(slot) == 1)
     }
 
-    fn fill(&mut self, filled: State) {
-        let Some(slot) = self.slot.take() else { return };
+    fn fill(&mut self, filled: State) -> Option<Waker> {
+        let slot = self.slot.take()?;
         let before = std::mem::replace(&mut *lock(&slot), filled);
         // Before the caller runs, which uses the slot again if it is its only owner.
         drop(slot);
-        if let State::Empty(Some(caller)) = before {
-            caller.wake();
+        match before {
+            State::Empty(caller) => caller,
+            State::Filled(..) | State::Abandoned => None,
         }
     }
 }
 
 impl Drop for ReplySender {
     fn drop(&mut self) {
-        self.fill(State::Abandoned);
+        if let Some(caller) = self.fill(State::Abandoned) {
+            caller.wake();
+        }
     }
 }
 

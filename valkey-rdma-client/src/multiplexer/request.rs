@@ -1,6 +1,7 @@
 //! [`Request`]: commands sent together, and the sink for their replies.
 
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -134,16 +135,17 @@ impl ReplySink {
         }
     }
 
-    /// Delivers the last reply.
-    pub(crate) fn complete(self, reply: Reply) {
+    /// Delivers the last reply. Returns what wakes the caller, if that is left to do.
+    pub(crate) fn complete(self, reply: Reply) -> Option<Waker> {
         match self {
-            Self::One(sender) => sender.send(Ok(reply)),
+            Self::One(sender) => return sender.put(Ok(reply)),
             Self::Many(sender, mut replies) => {
                 replies.push(reply);
                 drop(sender.send(Ok(replies.into_kept())));
             }
             Self::Abandoned => {}
         }
+        None
     }
 
     pub(crate) fn fail(self, error: Error) {

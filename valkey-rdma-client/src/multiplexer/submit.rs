@@ -78,6 +78,17 @@ pub(crate) enum Sleep {
     Offline,
 }
 
+/// What a caller may take of the room in the queue: one place is kept for each caller that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// It comes new: a place that nothing is kept for.
+    New,
+    /// It waits, and is [counted](SubmitQueue::count_starved): its own place, if the others have theirs.
+    Waiting,
+    /// It was notified that there is room: any place.
+    Notified,
+}
+
 /// What became of a pushed request.
 #[derive(Debug)]
 pub(crate) enum Pushed<T> {
@@ -117,7 +128,7 @@ struct State<T> {
     woken_by_push: bool,
     /// The driver's timer fires at this moment or before; it is set when the driver goes to sleep.
     timer: Option<Instant>,
-    /// Wakes the driver. `None` until it has slept.
+    /// Wakes the driver. `None` until it was polled.
     task: Option<Waker>,
     ending: Ending,
     /// True once the driver knows of the end.
@@ -145,13 +156,18 @@ impl<T: Submit> SubmitQueue<T> {
         }))
     }
 
-    /// Appends a request, and wakes the driver if it sleeps and has to act.
-    pub(crate) fn push(&self, request: T) -> Pushed<T> {
+    /// Appends a request if `claim` allows it, and wakes the driver if it sleeps and has to act.
+    pub(crate) fn push(&self, request: T, claim: Claim) -> Pushed<T> {
         let mut state = lock(&self.0);
         if state.ending != Ending::No {
             return Pushed::Closed(request);
         }
-        if state.waiting.len() >= QUEUE_CAPACITY {
+        let kept = match claim {
+            Claim::New => state.starved,
+            Claim::Waiting => state.starved - 1,
+            Claim::Notified => 0,
+        };
+        if state.waiting.len() + kept >= QUEUE_CAPACITY {
             return Pushed::Full(request);
         }
         let earlier = state.lower_timer(request.due());
@@ -173,6 +189,11 @@ impl<T: Submit> SubmitQueue<T> {
         drop(state);
         wake(task);
         Pushed::Queued
+    }
+
+    /// Makes `task` the one that is woken, before the driver sleeps for the first time.
+    pub(crate) fn attend(&self, task: &Waker) {
+        lock(&self.0).task = Some(task.clone());
     }
 
     /// True if a push has woken the driver, which is polled now.

@@ -1,6 +1,6 @@
 //! Reads, delivers replies, and fails requests whose deadline has passed.
 
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -22,6 +22,8 @@ pub(super) enum Read {
     Delivered,
     /// Callers run before the next read: they have replies to act on.
     Yield,
+    /// Callers are woken together, and this task behind them.
+    Deferred,
     /// Nothing is left to read. The stream wakes the task.
     Drained,
 }
@@ -44,7 +46,11 @@ impl Driver {
         self.has_buffered_replies = replies == share;
         // Several callers are likely to send again at the same time: then their commands leave together.
         let several = requests - self.in_flight.requests() > 1;
-        Ok(if self.has_buffered_replies || several { Read::Yield } else { Read::Delivered })
+        Ok(match several {
+            true if !self.one_thread => Read::Deferred,
+            _ if self.has_buffered_replies || several => Read::Yield,
+            _ => Read::Delivered,
+        })
     }
 
     /// Delivers complete replies, up to `most`. Returns how many.
@@ -56,9 +62,12 @@ impl Driver {
         // Counted before they are delivered, so that no caller sees itself in flight.
         self.state.counters.replies(replies as u64);
         self.state.counters.in_flight(self.in_flight.commands());
-        // Callers are woken one directly after the other: another thread that wakes up to help finds all of them.
-        for (sink, reply) in self.completed.drain(..) {
-            sink.complete(reply);
+        let several = self.completed.len() > 1;
+        let callers = self.completed.drain(..).filter_map(|(sink, reply)| sink.complete(reply));
+        if several && !self.one_thread {
+            self.burst.defer(callers.collect(), &self.task);
+        } else {
+            callers.for_each(Waker::wake);
         }
         outcome.map(|()| replies)
     }

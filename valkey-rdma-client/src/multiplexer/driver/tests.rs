@@ -19,7 +19,9 @@ use crate::resp::Command;
 use crate::stats::ConnectionInfo;
 use valkey_rdma_transport::AnyStream;
 
+mod ends;
 mod exclusive;
+mod yields;
 
 /// Counts the writes that a stream is asked for and does not put off.
 struct Counted<S> {
