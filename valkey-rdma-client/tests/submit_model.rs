@@ -263,8 +263,8 @@ fn every_deadline_is_met(before_reply: Sleep, fault: Fault) {
     });
 }
 
-/// A caller, the connection task and `close`, in any order. The task ends without further wake-ups; with `blocked`, nothing can ever be sent, and
-/// it must notice that the time of `close` is up.
+/// A caller, the connection task and `close`, in any order: the task ends. If nothing can ever be sent, it must notice that the
+/// time of `close` is up.
 fn close_ends_the_driver(before_reply: Sleep, fault: Fault) {
     check(move || {
         let world = World::new(before_reply, fault);
