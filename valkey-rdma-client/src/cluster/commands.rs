@@ -3,6 +3,8 @@
 mod description;
 mod key_positions;
 mod learn;
+#[cfg(test)]
+mod real_server;
 mod table;
 
 pub(super) use self::description::{Access, Description, Request, Response};
