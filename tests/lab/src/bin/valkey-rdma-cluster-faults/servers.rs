@@ -1,0 +1,258 @@
+//! Six real servers: three primaries with a replica each.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+use valkey_rdma_client::{Client, Config, Value};
+use valkey_rdma_testkit::{Child, Signal};
+
+/// Primaries at the start.
+pub(crate) const SHARDS: usize = 3;
+
+/// The running servers.
+pub(crate) struct Servers {
+    folder: PathBuf,
+    bind: IpAddr,
+    first_port: u16,
+    rdma: bool,
+    node_timeout: u32,
+    data: Data,
+    /// `None`: killed.
+    children: Vec<Option<Child>>,
+}
+
+/// The servers' working directories.
+struct Data(PathBuf);
+
+impl Drop for Data {
+    fn drop(&mut self) {
+        // A folder that stays behind in the temporary directory does no harm.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Servers {
+    /// Starts the servers, and joins them to a cluster.
+    pub(crate) async fn start(
+        folder: &Path,
+        bind: IpAddr,
+        first_port: u16,
+        rdma: bool,
+        node_timeout: u32,
+    ) -> Result<Self, String> {
+        let data = std::env::temp_dir().join(format!("valkey-rdma-cluster-{}", std::process::id()));
+        let mut servers = Self {
+            folder: folder.to_owned(),
+            bind,
+            first_port,
+            rdma,
+            node_timeout,
+            data: Data(data),
+            children: Vec::new(),
+        };
+        for node in 0..SHARDS * 2 {
+            let child = servers.launch(node, rdma)?;
+            servers.children.push(Some(child));
+        }
+        servers.join().await?;
+        Ok(servers)
+    }
+
+    /// URLs for the client that is examined.
+    pub(crate) fn seeds(&self) -> Vec<String> {
+        let scheme = if self.rdma { "rdma" } else { "valkey" };
+        // A node whose RDMA listener is gone is used over TCP.
+        let options = if self.rdma { "?fallback=tcp" } else { "" };
+        (0..SHARDS).map(|node| format!("{scheme}://{}{options}", self.address(node))).collect()
+    }
+
+    fn port(&self, node: usize) -> u16 {
+        self.first_port + u16::try_from(node).unwrap_or(0)
+    }
+
+    fn address(&self, node: usize) -> String {
+        format!("{}:{}", self.bind, self.port(node))
+    }
+
+    /// Starts one server, with the RDMA module or without.
+    fn launch(&self, node: usize, rdma: bool) -> Result<Child, String> {
+        let folder = self.data.0.join(node.to_string());
+        std::fs::create_dir_all(&folder)
+            .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+        let (bind, port) = (self.bind.to_string(), self.port(node).to_string());
+        let mut command = Command::new(self.folder.join("valkey-server"));
+        command.current_dir(&folder).args(["--protected-mode", "no", "--save", "", "--port", &port]);
+        command.args(["--bind", &bind, "--cluster-enabled", "yes", "--repl-diskless-sync-delay", "0"]);
+        command.args(["--cluster-node-timeout", &self.node_timeout.to_string()]);
+        if rdma {
+            command.arg("--loadmodule").arg(self.folder.join("valkey-rdma.so"));
+            command.args(["--rdma-bind", &bind, "--rdma-port", &port]);
+        }
+        let child = Child::start(&mut command)?;
+        let ready = if rdma { "Ready to accept connections rdma" } else { "Ready to accept connections" };
+        // The wait blocks: the load must go on elsewhere meanwhile.
+        tokio::task::block_in_place(|| child.line_with(ready, PATIENCE))?;
+        Ok(child)
+    }
+
+    async fn join(&self) -> Result<(), String> {
+        for node in 0..SHARDS {
+            let bound = |shard: usize| (shard * 16384).div_ceil(SHARDS);
+            let (first, last) = (bound(node).to_string(), (bound(node + 1) - 1).to_string());
+            self.ask(node, &["CLUSTER", "ADDSLOTSRANGE", &first, &last]).await?;
+            // Different epochs, so that the nodes need not agree first.
+            self.ask(node, &["CLUSTER", "SET-CONFIG-EPOCH", &(node + 1).to_string()]).await?;
+        }
+        let (bind, port) = (self.bind.to_string(), self.port(0).to_string());
+        for node in 1..SHARDS * 2 {
+            self.ask(node, &["CLUSTER", "MEET", &bind, &port]).await?;
+        }
+        for replica in SHARDS..SHARDS * 2 {
+            let primary = self.text(replica - SHARDS, &["CLUSTER", "MYID"]).await?;
+            let primary = primary.trim();
+            until("the replica knows its primary", async || {
+                self.ask(replica, &["CLUSTER", "REPLICATE", primary]).await.map(|_| true)
+            })
+            .await?;
+        }
+        self.settled().await
+    }
+
+    /// Waits until every running node sees all slots served, and every replica follows.
+    pub(crate) async fn settled(&self) -> Result<(), String> {
+        for node in 0..SHARDS * 2 {
+            until("the cluster is healthy", async || self.is_settled(node).await).await?;
+        }
+        Ok(())
+    }
+
+    async fn is_settled(&self, node: usize) -> Result<bool, String> {
+        let info = self.text(node, &["CLUSTER", "INFO"]).await?;
+        let nodes = self.text(node, &["CLUSTER", "NODES"]).await?;
+        let replication = self.text(node, &["INFO", "replication"]).await?;
+        let follows = replication.contains("role:master") || replication.contains("master_link_status:up");
+        let failing = nodes.contains("fail") || nodes.contains("handshake") || nodes.contains("noaddr");
+        Ok(info.contains("cluster_state:ok")
+            && info.contains("cluster_slots_ok:16384")
+            && nodes.lines().count() == SHARDS * 2
+            && follows
+            && !failing)
+    }
+
+    /// The node that is the primary of the shard that had these slots at the start, and its replica.
+    pub(crate) async fn shard(&self, shard: usize) -> Result<(usize, usize), String> {
+        let members = [shard, shard + SHARDS];
+        for node in members {
+            if self.text(node, &["INFO", "replication"]).await?.contains("role:master") {
+                return Ok((node, members[0] + members[1] - node));
+            }
+        }
+        Err(format!("shard {shard} has no primary"))
+    }
+
+    /// Which version serves.
+    pub(crate) async fn version(&self) -> Result<String, String> {
+        let info = self.text(0, &["INFO", "server"]).await?;
+        let line = info.lines().find(|line| line.starts_with("valkey_version:"));
+        Ok(line.map_or("unknown version", str::trim).replace("valkey_version:", "valkey "))
+    }
+
+    /// `CLUSTER FAILOVER` on the replica of a shard; `how` is empty, `FORCE` or `TAKEOVER`.
+    pub(crate) async fn fail_over(&self, shard: usize, how: &str) -> Result<(), String> {
+        let (_, replica) = self.shard(shard).await?;
+        let words = ["CLUSTER", "FAILOVER", how];
+        self.ask(replica, &words[..if how.is_empty() { 2 } else { 3 }]).await?;
+        Ok(())
+    }
+
+    /// Waits until the replica of `before` has become the primary.
+    pub(crate) async fn promoted(&self, before: (usize, usize)) -> Result<(), String> {
+        until("the replica is the primary", async || {
+            Ok(self.text(before.1, &["INFO", "replication"]).await?.contains("role:master"))
+        })
+        .await
+    }
+
+    /// Kills a node with signal 9.
+    pub(crate) fn kill(&mut self, node: usize) {
+        self.children[node].take();
+    }
+
+    /// Starts a killed node again, with the RDMA module or without.
+    pub(crate) fn restart(&mut self, node: usize, rdma: bool) -> Result<(), String> {
+        let child = self.launch(node, rdma && self.rdma)?;
+        self.children[node] = Some(child);
+        Ok(())
+    }
+
+    pub(crate) fn signal(&self, node: usize, signal: Signal) {
+        if let Some(child) = &self.children[node] {
+            child.signal(signal);
+        }
+    }
+
+    /// Moves slots from one shard to another, as an operator does.
+    pub(crate) async fn reshard(&self, from: usize, to: usize, slots: usize) -> Result<(), String> {
+        let (source, _) = self.shard(from).await?;
+        let (target, _) = self.shard(to).await?;
+        let source_id = self.text(source, &["CLUSTER", "MYID"]).await?;
+        let target_id = self.text(target, &["CLUSTER", "MYID"]).await?;
+        let mut command = tokio::process::Command::new(self.folder.join("valkey-cli"));
+        command.args(["--cluster", "reshard", &self.address(source), "--cluster-yes"]);
+        command.args(["--cluster-from", source_id.trim(), "--cluster-to", target_id.trim()]);
+        command.args(["--cluster-slots", &slots.to_string(), "--cluster-pipeline", "100"]);
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        let output = command.output().await.map_err(|error| format!("cannot start valkey-cli: {error}"))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
+        let last: Vec<&str> = text.lines().rev().take(3).collect();
+        Err(format!("valkey-cli --cluster reshard failed: {}", last.join(" / ")))
+    }
+
+    async fn text(&self, node: usize, words: &[&str]) -> Result<String, String> {
+        Ok(self.ask(node, words).await?.as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Runs a command on one node, over TCP.
+    async fn ask(&self, node: usize, words: &[&str]) -> Result<Value, String> {
+        let url = format!("valkey://{}?timeout=3s", self.address(node));
+        let mut config = Config::default();
+        config.reconnect(None).command_timeout(ANSWER);
+        let ask = async {
+            let client = Client::connect_with(url.as_str(), &config).await?;
+            client.command(words).await
+        };
+        let answer = timeout(ANSWER * 2, ask).await;
+        answer
+            .map_err(|_| format!("no answer from {url}"))?
+            .map_err(|error| format!("{}: {error}", words.join(" ")))
+    }
+}
+
+/// Tries again until `holds` is true. An error counts as not yet.
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> Result<bool, String>) -> Result<(), String> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let last = match holds().await {
+            Ok(true) => return Ok(()),
+            Ok(false) => "not yet".to_owned(),
+            Err(error) => error,
+        };
+        if Instant::now() >= end {
+            return Err(format!("not within {PATIENCE:?}: {what} ({last})"));
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Longer than a cluster takes to recover, also on an emulated processor.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a node may take to answer.
+const ANSWER: Duration = Duration::from_secs(3);
+/// Between two looks at a state that nothing announces.
+const PAUSE: Duration = Duration::from_millis(100);
