@@ -95,6 +95,11 @@ pub(crate) struct Args {
     #[arg(help_heading = "Load", long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) tasks_per_connection: Option<u32>,
 
+    /// Measure the whole cluster that the server belongs to: each connection is then a client of the library, with a connection to
+    /// each node, shared by --tasks-per-connection tasks (1)
+    #[arg(help_heading = "Server", long)]
+    pub(crate) cluster: bool,
+
     /// Requests per test, over all connections; a sequence of commands is one request [default: 100000]
     #[arg(help_heading = "Load", short = 'n', value_name = "REQUESTS", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     pub(crate) requests: Option<u64>,
@@ -409,6 +414,9 @@ impl Args {
         let mut args = Args::from_arg_matches(&matches).map_err(instead)?;
         if args.rdma {
             args.transport = Transport::Rdma;
+        }
+        if args.cluster {
+            args.tasks_per_connection.get_or_insert(1);
         }
         check::check(&args, &matches)?;
         Ok(args)

@@ -9,6 +9,7 @@
 //! connection: the shape of an application.
 
 mod background;
+mod caller;
 mod commands;
 mod connections;
 mod dial;

@@ -46,6 +46,7 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
     let stream = matches!(args.tests, Some(Selection::Stream | Selection::Echo));
     if stream {
         let resp = [
+            "cluster",
             "tasks_per_connection",
             "pipeline",
             "keyspace",
@@ -137,6 +138,12 @@ fn check_run(args: &Args, given: &dyn Fn(&str) -> bool, mode: Option<&str>) -> R
         return refuse(
             "-l repeats the tests until interrupted and writes no files: leave out -l, or --json, --hdr and --plot",
         );
+    }
+    if args.cluster {
+        let pointless = ["keep_alive", "enable_tracking", "socket", "compare", "pool"];
+        if let Some(flag) = pointless.into_iter().find(|id| given(id)) {
+            return refuse(format!("--cluster has a connection to each node: leave out {}", flag_of(flag)));
+        }
     }
     let shared = args.tasks_per_connection.is_some();
     if args.keep_alive == 0 && shared {

@@ -5,9 +5,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use super::Instead;
 
 /// Each flag with its reason.
-pub(crate) const REFUSED: [(&str, &str); 15] = [
-    ("cluster", NO_CLUSTER),
-    ("rfr", NO_CLUSTER),
+pub(crate) const REFUSED: [(&str, &str); 14] = [
+    ("rfr", "--cluster measures primaries only: give a replica as a server of its own"),
     ("mptcp", "multipath TCP is set by the kernel: run the tool under mptcpize"),
     ("fuzz", FUZZ),
     ("fuzz-mode", FUZZ),
@@ -23,7 +22,6 @@ pub(crate) const REFUSED: [(&str, &str); 15] = [
     ("tls-ciphersuites", NO_TLS),
 ];
 
-const NO_CLUSTER: &str = "this tool measures one server: give one node of the cluster, and keys of its slots";
 const NO_TLS: &str = "Valkey has no TLS over RDMA, so this tool measures TCP without TLS too";
 const FUZZ: &str = "this tool sends no random commands: use valkey-benchmark";
 

@@ -22,6 +22,7 @@ impl Args {
         };
         let mut target = self.finish(endpoint)?;
         target.socket = self.socket.clone();
+        target.cluster = self.cluster;
         Ok(target)
     }
 
@@ -135,7 +136,7 @@ fn names_database(url: &ServerUrl) -> bool {
 fn from_url(flag: &str, url: &ServerUrl) -> Result<Endpoint, Instead> {
     let scheme = url.as_str().split("://").next().unwrap_or_default();
     if matches!(scheme, "valkeys" | "rediss") {
-        return Err(Instead::Refuse(format!("{flag}: {scheme}:// is TLS: {}", super::REFUSED[6].1)));
+        return Err(Instead::Refuse(format!("{flag}: {scheme}:// is TLS: {}", super::REFUSED[5].1)));
     }
     url.as_str().parse::<Endpoint>().map_err(|error| Instead::Refuse(format!("{flag}: {error}")))
 }

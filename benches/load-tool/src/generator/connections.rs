@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 use valkey_rdma_transport::Stats;
 
 use super::commands::Commands;
-use super::dial::{DialError, Target, dial, dial_client};
+use super::dial::{DialError, Target, dial, dial_caller};
 use super::direct::{self, Link};
 use super::job::Run;
 use super::lock;
@@ -61,7 +61,7 @@ impl Connections {
             .map(|wires| Connections::Direct(wires.into_iter().map(|wire| Some(Link::new(wire))).collect())),
             Drive::Shared(_) => open_all(count, opening, || {
                 let target = Arc::clone(target);
-                async move { dial_client(&target).await }
+                async move { dial_caller(&target).await }
             })
             .await?
             .map(|clients| {
@@ -87,8 +87,7 @@ impl Connections {
                 })
             }
             Connections::Shared(slots) => slots.first().map_or_else(LinkInfo::default, |slot| {
-                let client = slot.client();
-                let info = client.info();
+                let Some(info) = slot.client().info() else { return LinkInfo::default() };
                 LinkInfo {
                     device: info.device.clone(),
                     mtu: info.mtu,
@@ -105,7 +104,7 @@ impl Connections {
             Connections::Direct(links) => {
                 links.iter().flatten().filter_map(|link| link.stream().monitor()).map(|m| m.stats()).collect()
             }
-            Connections::Shared(slots) => slots.iter().filter_map(|slot| slot.client().stats()).collect(),
+            Connections::Shared(slots) => slots.iter().flat_map(|slot| slot.client().stats()).collect(),
         };
         let mut sum = Counters::default();
         stats.iter().for_each(|stats| sum.add(Counters::from(stats)));

@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{Instant, timeout, timeout_at};
+use valkey_rdma_client::cluster::ClusterConfig;
 use valkey_rdma_client::{
-    Client, Config as ClientConfig, ConnectCause, Endpoint, Error, LostCause, Transport,
+    Client, ClusterClient, Config as ClientConfig, ConnectCause, Endpoint, Error, LostCause, Transport,
 };
 use valkey_rdma_transport::{AnyStream, DeviceKind, SharedCq, Stream, TransportError};
 
+use super::caller::Caller;
 use super::lent::Lent;
 
 /// The server to measure, and what each connection says before anything else.
@@ -24,6 +26,8 @@ pub(crate) struct Target {
     pub(crate) endpoint: Endpoint,
     /// Its Unix socket, instead of the endpoint's host and port.
     pub(crate) socket: Option<PathBuf>,
+    /// Whether it is one node of a cluster, all of which is measured (`--cluster`).
+    pub(crate) cluster: bool,
     /// Whether connections ask for invalidation messages (`--enable-tracking`).
     pub(crate) tracking: bool,
     /// The completion queue that the connections share, if any.
@@ -33,7 +37,7 @@ pub(crate) struct Target {
 impl Target {
     /// A server at `endpoint`.
     pub(crate) fn new(endpoint: Endpoint) -> Target {
-        Target { endpoint, socket: None, tracking: false, group: None }
+        Target { endpoint, socket: None, cluster: false, tracking: false, group: None }
     }
 
     /// The same for several connections of one thread. On an RDMA device they share completion queues.
@@ -126,6 +130,19 @@ pub(crate) async fn dial_plain(target: &Target) -> Result<AnyStream, DialError> 
 /// a time, whose replies arrive in few messages. If there are more, the server's device waits and sends again. And the
 /// shallower their queues, the more connections share a completion queue: 63 on soft-RoCE, where it has 32767 entries.
 const SHALLOW: u32 = 256;
+
+/// Connects a client of the library to the target, or to the whole cluster that it belongs to.
+pub(super) async fn dial_caller(target: &Target) -> Result<Caller, DialError> {
+    if !target.cluster {
+        return dial_client(target).await.map(Caller::One);
+    }
+    let mut node = ClientConfig::default();
+    node.command_timeout(None);
+    let mut config = ClusterConfig::default();
+    config.node(node);
+    let client = ClusterClient::connect_with([&target.endpoint], &config).await;
+    client.map(Caller::Cluster).map_err(|error| DialError::new(target, cause_of(error)))
+}
 
 /// Connects a client of the library to the target.
 pub(crate) async fn dial_client(target: &Target) -> Result<Client, DialError> {

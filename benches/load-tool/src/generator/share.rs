@@ -85,8 +85,8 @@ impl Share {
         self.retire_stats(stream.and_then(AnyStream::monitor).map(|monitor| monitor.stats()));
     }
 
-    pub(super) fn retire_stats(&self, stats: Option<Stats>) {
-        if let Some(stats) = stats {
+    pub(super) fn retire_stats(&self, stats: impl IntoIterator<Item = Stats>) {
+        for stats in stats {
             lock(&self.retired).add(Counters::from(&stats));
         }
     }

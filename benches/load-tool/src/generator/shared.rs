@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use valkey_rdma_client::{Client, Error, ServerError, Value};
+use valkey_rdma_client::cluster::ClusterPipeline;
+use valkey_rdma_client::{Error, ServerError, Value};
 
+use super::caller::Caller;
 use super::commands::Commands;
-use super::dial::dial_client;
+use super::dial::dial_caller;
 use super::job::Run;
 use super::lock;
 use super::reply_timer::{NoReply, ReplyTimer};
@@ -20,7 +22,7 @@ use crate::workload::Step;
 
 /// A connection that tasks share, and the ones that took its place after losses.
 pub(super) struct Slot {
-    client: Mutex<Client>,
+    client: Mutex<Caller>,
     /// Held while the connection is opened anew, so that one task does it.
     renewing: tokio::sync::Mutex<()>,
     /// Whether the current job has given up the server.
@@ -35,7 +37,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    pub(super) fn new(client: Client) -> Slot {
+    pub(super) fn new(client: Caller) -> Slot {
         Slot {
             client: Mutex::new(client),
             renewing: tokio::sync::Mutex::new(()),
@@ -52,12 +54,12 @@ impl Slot {
         self.given_up.store(false, Ordering::Relaxed);
     }
 
-    pub(super) fn client(&self) -> Client {
+    pub(super) fn client(&self) -> Caller {
         lock(&self.client).clone()
     }
 
     /// Whether connection `generation` may be used.
-    fn is_usable(&self, client: &Client, generation: u64) -> bool {
+    fn is_usable(&self, client: &Caller, generation: u64) -> bool {
         !client.is_closed() && self.silent.load(Ordering::Relaxed) < generation
     }
 
@@ -66,13 +68,13 @@ impl Slot {
         self.silent.fetch_max(generation, Ordering::Relaxed);
     }
 
-    fn current(&self) -> (Client, u64) {
+    fn current(&self) -> (Caller, u64) {
         let client = lock(&self.client);
         (client.clone(), self.generation.load(Ordering::Relaxed))
     }
 
     /// The connection and its generation, opened anew if it is lost. `None` if the job ends first.
-    async fn living(&self, run: &Run, share: &Share) -> Option<(Client, u64)> {
+    async fn living(&self, run: &Run, share: &Share) -> Option<(Caller, u64)> {
         let (client, generation) = self.current();
         if self.is_usable(&client, generation) {
             return Some((client, generation));
@@ -87,7 +89,7 @@ impl Slot {
             return None;
         }
         run.outages.lost();
-        let Some(renewed) = connect_again(run, || dial_client(&share.target)).await else {
+        let Some(renewed) = connect_again(run, || dial_caller(&share.target)).await else {
             self.given_up.store(true, Ordering::Relaxed);
             return None;
         };
@@ -124,7 +126,7 @@ struct Task<'a> {
     share: &'a Share,
     slot: &'a Slot,
     commands: &'a Commands,
-    client: Client,
+    client: Caller,
 }
 
 impl Task<'_> {
@@ -172,7 +174,13 @@ impl Task<'_> {
         let in_order = || {
             requests.clone().flat_map(|request| job.script.request(request).map(move |step| (request, step)))
         };
-        let mut pipeline = self.client.pipeline();
+        let client = match &self.client {
+            Caller::One(client) => client,
+            Caller::Cluster(client) => {
+                return self.spread(client.pipeline(), in_order, (sent, intended), timer).await;
+            }
+        };
+        let mut pipeline = client.pipeline();
         for (request, step) in in_order() {
             pipeline.push(self.commands.command(job, request, step));
         }
@@ -193,6 +201,45 @@ impl Task<'_> {
             }
             Err(silent) => {
                 let mut waiting = waiting;
+                if let Some((request, step)) = waiting.next() {
+                    self.silent(request, step, silent, 1 + waiting.count() as u64);
+                }
+                Err(silent)
+            }
+        }
+    }
+
+    /// Sends commands to the nodes of a cluster. All replies count as arrived with the last.
+    async fn spread<I: Iterator<Item = (u64, usize)>>(
+        &self,
+        mut pipeline: ClusterPipeline,
+        in_order: impl Fn() -> I,
+        (sent, intended): (Duration, Duration),
+        timer: &mut ReplyTimer,
+    ) -> Result<(), NoReply> {
+        for (request, step) in in_order() {
+            pipeline.push(self.commands.command(&self.run.job, request, step));
+        }
+        let mut waiting = in_order();
+        match timer.wait(|| self.last_progress(), pipeline.send()).await {
+            Ok(Ok(replies)) => {
+                for ((request, step), reply) in waiting.zip(replies) {
+                    match reply {
+                        Ok(value) => self.settle(request, step, sent, intended, Ok(&value)),
+                        Err(Error::Server(error)) => self.settle(request, step, sent, intended, Err(&error)),
+                        Err(error) => self.fail(request, step, &error),
+                    }
+                }
+                self.progress(self.run.now());
+                Ok(())
+            }
+            Ok(Err(error)) => {
+                for (request, step) in waiting {
+                    self.fail(request, step, &error);
+                }
+                Ok(())
+            }
+            Err(silent) => {
                 if let Some((request, step)) = waiting.next() {
                     self.silent(request, step, silent, 1 + waiting.count() as u64);
                 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use tokio::runtime::Runtime;
-use valkey_rdma_mock::{Mock, Server};
+use valkey_rdma_mock::{Mock, MockCluster, Server, Transports};
 
 use crate::scripted::{stderr, stdout, tool_at};
 
@@ -26,6 +26,27 @@ fn the_mock_gives_right_replies() {
         let titles: Vec<_> = stdout(&output).lines().filter_map(|line| line.split(':').next()).collect();
         assert_eq!(titles, ["PING_MBULK", "SET", "GET"]);
     }
+}
+
+#[test]
+fn a_cluster_is_measured_as_a_whole() {
+    let runtime = Runtime::new().unwrap();
+    let cluster = runtime.block_on(MockCluster::builder(3).transports(Transports::Tcp).start()).unwrap();
+    let first = cluster.tcp_url(0).unwrap().strip_prefix("valkey://").unwrap().parse().unwrap();
+    for flags in [
+        "--cluster -t set,get,mset -n 600 -c 2 -r 1000 -q",
+        "--cluster -t set,get,mset -n 600 -c 1 --tasks-per-connection 5 -P 4 -r 1000 -q",
+    ] {
+        let output = tool_at(first, flags);
+        assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""), "{flags}");
+        let titles: Vec<_> = stdout(&output).lines().filter_map(|line| line.split(':').next()).collect();
+        assert_eq!(titles[..2], ["SET", "GET"]);
+    }
+    for node in 0..3 {
+        assert!(cluster.calls(node, "get") > 100, "{node}");
+    }
+    let moved: u64 = (0..3).map(|node| cluster.calls(node, "cluster|slots")).sum();
+    assert!(moved < 20, "each client reads the map once, and not for every command: {moved}");
 }
 
 #[test]
