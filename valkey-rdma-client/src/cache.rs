@@ -10,7 +10,6 @@ use valkey_rdma_resp::{Protocol, Value};
 
 use crate::client::Client;
 use crate::config::Config;
-use crate::connection::Connector;
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::error::Error;
 use crate::multiplexer::Push;
@@ -104,7 +103,7 @@ impl Cache {
             let store = store.clone();
             Arc::new(move |push: Push<'_>| store.take(&push))
         };
-        let client = Client::start(Connector::new(endpoint, config), Some(hook)).await?;
+        let client = Client::start(Client::connector_for(endpoint, config), Some(hook)).await?;
         Ok(Self { client, store })
     }
 

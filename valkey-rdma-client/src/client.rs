@@ -96,7 +96,7 @@ impl Client {
         let endpoint = endpoint.try_into().map_err(Into::into)?;
         endpoint.check()?;
         endpoint.check_single()?;
-        Self::start(Connector::new(endpoint, config.clone()), None).await
+        Self::start(Self::connector_for(endpoint, config.clone()), None).await
     }
 
     /// Connects over streams that `dialer` returns: Unix sockets, TLS, a tunnel. The dialer is called for every
@@ -131,6 +131,7 @@ impl Client {
     {
         let endpoint = endpoint.try_into().map_err(Into::into)?;
         endpoint.check()?;
+        endpoint.check_direct()?;
         let dialer = Box::new(move || {
             let stream = dialer();
             Box::pin(async move { stream.await.map(|stream| Box::new(stream) as Box<dyn Duplex>) }) as _

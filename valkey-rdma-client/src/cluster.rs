@@ -99,6 +99,7 @@ pub use self::config::ClusterConfig;
 pub use self::counters::ClusterCounters;
 pub use self::pipeline::ClusterPipeline;
 pub use self::pubsub::ClusterSubscriber;
+pub(crate) use self::ports::PortRules;
 pub use self::replicas::{Choice, ReadCandidate, ReadFrom};
 pub use self::route::Route;
 pub use self::scan::ClusterScan;

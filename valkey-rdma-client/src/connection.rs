@@ -5,10 +5,13 @@ mod device_connects;
 mod drain;
 mod handshake;
 mod idle_pool;
+mod located;
+mod locator;
 mod raw;
 mod registry;
 mod write_buffer;
 
 pub(crate) use self::connect::Connector;
 pub(crate) use self::idle_pool::IdlePool;
+pub(crate) use self::locator::{Finding, Locator};
 pub(crate) use self::raw::{Outstanding, RawConnection};

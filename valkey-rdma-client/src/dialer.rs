@@ -50,6 +50,7 @@ impl Dialer {
     {
         let endpoint = endpoint.try_into()?;
         endpoint.check()?;
+        endpoint.check_direct()?;
         Ok(Self { connector: Connector::new(endpoint, config.clone()) })
     }
 

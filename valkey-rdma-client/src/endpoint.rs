@@ -9,11 +9,14 @@ use valkey_rdma_resp::Protocol;
 use valkey_rdma_transport::{Config as TransportConfig, Polling};
 
 mod error;
+mod percent;
 mod rdma_port;
+mod sentinels;
 mod url;
 
 pub use self::error::EndpointError;
 pub use self::rdma_port::RdmaPort;
+pub use self::sentinels::Sentinels;
 
 /// The transport of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,7 +47,7 @@ impl fmt::Display for Transport {
 ///
 /// | part | meaning |
 /// |---|---|
-/// | scheme | `rdma`, `emulated`, or `valkey` and `redis` for TCP |
+/// | scheme | `rdma`, `emulated`, or `valkey` and `redis` for TCP; with `+sentinel` behind it, see below |
 /// | user, password | for AUTH; `:password@` alone logs in the default user |
 /// | port | 6379 unless given |
 /// | database | for SELECT; 0 unless given |
@@ -57,6 +60,13 @@ impl fmt::Display for Transport {
 /// | `poll=` | `event` (default), `busy` or `adaptive`, see [`Polling`]; not on TCP |
 /// | `fallback=` | `tcp`: if RDMA fails, connect to the same host and port over TCP, and report it; not on TCP |
 /// | `rdma_port=` | RDMA port of a node that was announced with its TCP port: `same` (default), `+N`, `N` or `discover`, see [`RdmaPort`]; for clusters, not on TCP |
+///
+/// # Sentinel
+/// `rdma+sentinel://[user[:password]@]sentinel[:port][,sentinel[:port]...]/service[/database][?option=value&...]` names the primary
+/// of a service. [`Client`](crate::Client) asks the Sentinels for its address, over TCP, connects to it, verifies its role,
+/// and follows it after a failover. The port of a Sentinel is 26379 unless given. User and password are those of the servers;
+/// `sentinel_user=` and `sentinel_password=` those of the Sentinels. `rdma_port=` applies as for clusters. The host of such an
+/// endpoint is the name of the service.
 ///
 /// ```
 /// use valkey_rdma_client::{Endpoint, Transport};
@@ -87,6 +97,8 @@ pub struct Endpoint {
     source: Option<IpAddr>,
     polling: Polling,
     rdma_port: RdmaPort,
+    /// The server is the primary that these report.
+    sentinels: Option<Box<Sentinels>>,
     /// The port of the fallback, if it is another.
     tcp_port: Option<u16>,
 }
@@ -120,6 +132,7 @@ impl Endpoint {
             source: None,
             polling: Polling::default(),
             rdma_port: RdmaPort::Same,
+            sentinels: None,
             tcp_port: None,
         }
     }
@@ -203,6 +216,19 @@ impl Endpoint {
     /// [`RdmaPort::Same`]. An endpoint of a single server, or over TCP, must keep the default.
     pub fn set_rdma_port(&mut self, rule: RdmaPort) -> &mut Self {
         self.rdma_port = rule;
+        self
+    }
+
+    /// Makes it the endpoint of the primary that these Sentinels report.
+    pub fn set_sentinels(&mut self, sentinels: Sentinels) -> &mut Self {
+        self.host = sentinels.service().to_owned();
+        self.sentinels = Some(Box::new(sentinels));
+        self
+    }
+
+    /// Makes it the endpoint of an ordinary server, whose address is set next.
+    pub(crate) fn clear_sentinels(&mut self) -> &mut Self {
+        self.sentinels = None;
         self
     }
 
@@ -314,6 +340,12 @@ impl Endpoint {
         self.polling
     }
 
+    /// The Sentinels that report the address, if any.
+    #[must_use]
+    pub fn sentinels(&self) -> Option<&Sentinels> {
+        self.sentinels.as_deref()
+    }
+
     /// How the RDMA port of a node follows from its announced port.
     #[must_use]
     pub fn rdma_port(&self) -> RdmaPort {
@@ -328,9 +360,11 @@ impl Endpoint {
         }
     }
 
-    /// `host:port`, with brackets around an IPv6 address.
+    /// `host:port`, with brackets around an IPv6 address. With Sentinels, the name of the service.
     pub(crate) fn authority(&self) -> String {
-        if self.host.contains(':') {
+        if self.sentinels.is_some() {
+            self.host.clone()
+        } else if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
         } else {
             format!("{}:{}", self.host, self.port)
@@ -357,10 +391,16 @@ impl Endpoint {
         config
     }
 
+    /// Refuses Sentinels, where the address must be that of a server.
+    pub(crate) fn check_direct(&self) -> Result<(), EndpointError> {
+        if self.sentinels.is_some() { Err(EndpointError::SentinelHere) } else { Ok(()) }
+    }
+
     /// Refuses what only makes sense for a cluster.
     pub(crate) fn check_single(&self) -> Result<(), EndpointError> {
         match self.rdma_port {
             RdmaPort::Same => Ok(()),
+            _ if self.sentinels.is_some() => Ok(()),
             _ => Err(EndpointError::OnlyForClusters { option: "rdma_port" }),
         }
     }
@@ -442,11 +482,15 @@ impl fmt::Display for Endpoint {
             Transport::Emulated => "emulated",
             Transport::Tcp => "valkey",
         };
-        write!(f, "{scheme}://")?;
+        let sentinel = if self.sentinels.is_some() { "+sentinel" } else { "" };
+        write!(f, "{scheme}{sentinel}://")?;
         if self.password.is_some() {
             write!(f, "{}:***@", self.user.as_deref().unwrap_or(""))?;
         }
-        write!(f, "{}", self.authority())?;
+        match &self.sentinels {
+            Some(sentinels) => write!(f, "{sentinels}/{}", sentinels.service())?,
+            None => write!(f, "{}", self.authority())?,
+        }
         if self.database != 0 {
             write!(f, "/{}", self.database)?;
         }

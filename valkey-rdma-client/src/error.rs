@@ -204,6 +204,9 @@ pub enum LostCause {
     /// The peer sent something other than RESP; later bytes cannot be trusted.
     #[error("the peer broke the protocol: {0}")]
     Protocol(ProtocolError),
+    /// The Sentinels report another primary.
+    #[error("its server is not the primary any more")]
+    Moved,
     /// [`Client::close`](crate::Client::close) was called.
     #[error("it was closed by this program")]
     Closed,

@@ -152,6 +152,7 @@ pub mod pubsub;
 mod redis;
 mod resp;
 mod script;
+mod sentinel;
 mod stats;
 mod streaming;
 mod sync;
@@ -163,7 +164,7 @@ pub use cluster::ClusterClient;
 pub use config::{Backoff, Config};
 pub use dedicated::Dedicated;
 pub use dialer::{ByteStream, Dialer};
-pub use endpoint::{Endpoint, EndpointError, RdmaPort, Transport};
+pub use endpoint::{Endpoint, EndpointError, RdmaPort, Sentinels, Transport};
 pub use error::{
     AbortedTransaction, ClusterError, ConnectCause, ConnectError, Error, Fate, LostCause, LostConnection,
     TimedOut,

@@ -159,6 +159,7 @@ fn check(seeds: &[Endpoint]) -> Result<Endpoint, Error> {
     let first = seeds.first().ok_or(ClusterError::NoSeeds)?;
     for seed in seeds {
         seed.check()?;
+        seed.check_direct()?;
         let mut same = seed.clone();
         same.set_address(first.host(), first.port());
         if same != *first {

@@ -13,20 +13,25 @@ use crate::error::{ClusterError, Error};
 use crate::resp::Command;
 
 /// How to find the endpoint of a node.
-pub(super) struct PortRules {
+pub(crate) struct PortRules {
     /// Of the seeds: scheme, login and options.
     pub(super) template: Endpoint,
     pub(super) map: Option<AddressMap>,
 }
 
 impl PortRules {
+    /// The rule of the URL alone.
+    pub(crate) fn new(template: Endpoint) -> Self {
+        Self { template, map: None }
+    }
+
     /// True if nodes are reached where they are announced.
     pub(super) fn is_direct(&self) -> bool {
         self.map.is_none() && self.template.rdma_port() == RdmaPort::Same
     }
 
     /// The endpoint of a node. Asks the node over TCP if the rule says so.
-    pub(super) async fn endpoint(&self, announced: &NodeAddress) -> Result<Endpoint, Error> {
+    pub(crate) async fn endpoint(&self, announced: &NodeAddress) -> Result<Endpoint, Error> {
         let at = |address: &NodeAddress, port: u16| {
             let mut endpoint = self.template.clone();
             endpoint.set_rdma_port(RdmaPort::Same).set_address(&*address.host, port);

@@ -1,10 +1,11 @@
 //! [`Connector`]: from an [`Endpoint`] to a [`RawConnection`]: resolve, connect, log in, under one deadline.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
@@ -13,6 +14,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
 
 use super::device_connects::DeviceConnects;
+use super::locator::Locator;
 use super::raw::RawConnection;
 use super::registry::ConnectionRegistry;
 use crate::config::Config;
@@ -28,6 +30,8 @@ pub(crate) struct Connector {
     pub(crate) registry: Arc<ConnectionRegistry>,
     source: Source,
     device_connects: DeviceConnects,
+    /// Connectors to the addresses that a [`Locator`] has found.
+    pub(super) located: Mutex<HashMap<String, Arc<Connector>>>,
 }
 
 /// Where streams come from.
@@ -37,6 +41,8 @@ enum Source {
     Dialer(Dialer),
     /// One stream made by the program; there can be no other.
     Once,
+    /// The primary, wherever it is.
+    Located(Arc<dyn Locator>),
 }
 
 pub(crate) type Dialer = Box<dyn Fn() -> Dialing + Send + Sync>;
@@ -50,6 +56,7 @@ impl Connector {
             registry: Arc::default(),
             source: Source::Endpoint,
             device_connects: DeviceConnects::default(),
+            located: Mutex::default(),
         }
     }
 
@@ -60,6 +67,20 @@ impl Connector {
             registry: Arc::default(),
             source: Source::Dialer(dialer),
             device_connects: DeviceConnects::default(),
+            located: Mutex::default(),
+        }
+    }
+
+    /// Connects to the server that `locator` finds.
+    pub(crate) fn located(endpoint: Endpoint, config: Config, locator: Arc<dyn Locator>) -> Self {
+        Self { source: Source::Located(locator), ..Self::new(endpoint, config) }
+    }
+
+    /// What finds the server, if something does.
+    pub(super) fn locator(&self) -> Option<&Arc<dyn Locator>> {
+        match &self.source {
+            Source::Located(locator) => Some(locator),
+            _ => None,
         }
     }
 
@@ -70,15 +91,26 @@ impl Connector {
             registry: Arc::default(),
             source: Source::Once,
             device_connects: DeviceConnects::default(),
+            located: Mutex::default(),
         }
     }
 
     /// Connects and logs in, within the endpoint's timeout.
     pub(crate) async fn connect(&self, purpose: Purpose) -> Result<RawConnection, ConnectError> {
-        let mut raw = self.connect_or_fall_back(Login::Required).await?;
+        let mut raw = match &self.source {
+            Source::Located(locator) => {
+                self.connect_located(locator).await.map_err(|cause| self.failure(cause))?
+            }
+            _ => self.connect_unregistered().await?,
+        };
         raw.registration = Some(self.registry.register(raw.info.clone(), raw.monitor.clone(), purpose));
         debug!(info = %raw.info, "connected");
         Ok(raw)
+    }
+
+    /// Connects and logs in, without an entry in the registry.
+    pub(super) async fn connect_unregistered(&self) -> Result<RawConnection, ConnectError> {
+        self.connect_or_fall_back(Login::Required).await
     }
 
     /// Connects without a login, within the endpoint's timeout.
@@ -120,7 +152,8 @@ impl Connector {
         deadline: &ConnectDeadline,
     ) -> Result<RawConnection, ConnectCause> {
         match &self.source {
-            Source::Endpoint => {}
+            // `connect_located` connects through connectors of their own.
+            Source::Endpoint | Source::Located(_) => {}
             Source::Once => return Err(ConnectCause::OnlyOneStream),
             Source::Dialer(dial) => {
                 let stream = timeout_at(deadline.at, dial()).await.map_err(|_| deadline.passed(false))?;
@@ -305,7 +338,7 @@ impl ConnectDeadline {
     /// Replaces limits that clocks and devices cannot represent.
     const FOREVER: Duration = Duration::from_secs(20 * 24 * 3600);
 
-    fn of(endpoint: &Endpoint) -> Self {
+    pub(super) fn of(endpoint: &Endpoint) -> Self {
         let limit = endpoint.timeout().min(Self::FOREVER);
         Self { limit, at: Instant::now() + limit }
     }

@@ -37,6 +37,8 @@ pub(crate) struct RawConnection {
     /// Its entry in the client's registry, once logged in.
     pub(crate) registration: Option<Registration>,
     pub(crate) runtime: Handle,
+    /// The address, if a [`Locator`](super::Locator) has found it.
+    pub(crate) located: Option<Arc<str>>,
 }
 
 impl RawConnection {
@@ -52,6 +54,7 @@ impl RawConnection {
             outstanding: Outstanding::NOTHING,
             registration: None,
             runtime: Handle::current(),
+            located: None,
         }
     }
 

@@ -25,6 +25,12 @@ pub enum EndpointError {
     /// A URL without a host.
     #[error("the URL names no host: expected scheme://host:port")]
     MissingHost,
+    /// A Sentinel URL without the name of a service.
+    #[error("the URL names no service: expected scheme+sentinel://sentinel:port/service")]
+    MissingService,
+    /// A Sentinel URL where one server's address is needed.
+    #[error("Sentinels cannot be used here: give the address of a server, such as rdma://host:port")]
+    SentinelHere,
     /// Port 0.
     #[error("port 0 cannot be connected to: use 1 to 65535")]
     PortZero,

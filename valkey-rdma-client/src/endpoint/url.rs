@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use url::{Host, Url};
 
+use super::percent::percent_decode;
 use super::{ALLOWED_RX_SIZES, Endpoint, EndpointError, Protocol, Transport};
 
 impl FromStr for Endpoint {
@@ -13,6 +14,9 @@ impl FromStr for Endpoint {
 
     fn from_str(text: &str) -> Result<Self, EndpointError> {
         let Some((scheme, rest)) = text.split_once("://") else { return Err(EndpointError::NotAUrl) };
+        if let Some(plain) = scheme.strip_suffix("+sentinel") {
+            return super::sentinels::parse(plain, rest);
+        }
         let transport = match scheme.to_ascii_lowercase().as_str() {
             "rdma" => Transport::Rdma,
             "emulated" => Transport::Emulated,
@@ -117,16 +121,4 @@ fn parse_duration(text: &str) -> Option<Duration> {
         "m" => number.checked_mul(60).map(Duration::from_secs),
         _ => None,
     }
-}
-
-/// Decodes `%XX`. Unlike the crate, it refuses a `%` without two hexadecimal digits.
-fn percent_decode(text: &str) -> Result<String, EndpointError> {
-    let is_hex = |digits: &[u8]| digits.len() == 2 && digits.iter().all(u8::is_ascii_hexdigit);
-    let bytes = text.as_bytes();
-    let escapes = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'%');
-    if !escapes.into_iter().all(|(at, _)| bytes.get(at + 1..at + 3).is_some_and(is_hex)) {
-        return Err(EndpointError::BadEncoding);
-    }
-    let decoded = percent_encoding::percent_decode_str(text).decode_utf8();
-    decoded.map(Cow::into_owned).map_err(|_| EndpointError::BadEncoding)
 }

@@ -60,6 +60,34 @@ pub enum ConnectCause {
     Lost(Arc<LostCause>),
     /// The client runs on a stream supplied by the program and needs another connection.
     OnlyOneStream,
+    /// No Sentinel answers.
+    NoSentinel {
+        /// How many were asked.
+        asked: usize,
+        /// Why the last one did not answer.
+        last: Arc<str>,
+    },
+    /// The Sentinels that answer know no primary of the service.
+    UnknownService {
+        /// The name of the service.
+        service: Arc<str>,
+        /// How many Sentinels were asked.
+        asked: usize,
+    },
+    /// The Sentinels report an address, and its RDMA port cannot be found.
+    NoPrimaryPort {
+        /// The address.
+        address: Arc<str>,
+        /// Why its port is unknown.
+        reason: Arc<str>,
+    },
+    /// The server that the Sentinels report has another role.
+    NotPrimary {
+        /// Its address.
+        address: Arc<str>,
+        /// Its role.
+        role: Arc<str>,
+    },
     /// RDMA failed, and so did the TCP fallback (`fallback=tcp`).
     Fallback {
         /// Why RDMA failed.
@@ -70,6 +98,11 @@ pub enum ConnectCause {
 }
 
 impl ConnectCause {
+    /// True if another try would end alike, unless somebody changes the settings.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, Self::Rejected(_) | Self::NoSentinel { .. } | Self::UnknownService { .. })
+    }
+
     /// The server's refusal, if that was the cause.
     pub(super) fn rejected(&self) -> Option<&ServerError> {
         match self {
@@ -105,6 +138,20 @@ impl fmt::Display for ConnectCause {
                 "the peer accepted but did not answer within {limit:?}; is it a Valkey server? else raise the timeout"
             ),
             Self::Fallback { rdma, tcp } => write!(f, "{rdma}; and over tcp instead: {tcp}"),
+            Self::NoSentinel { asked, last } => {
+                write!(f, "none of {asked} Sentinels answers; the last one: {last}")
+            }
+            Self::UnknownService { service, asked } => write!(
+                f,
+                "the {asked} Sentinels know no primary of \"{service}\"; check the name, as SENTINEL MASTERS lists it"
+            ),
+            Self::NoPrimaryPort { address, reason } => {
+                write!(f, "the Sentinels report {address}, but {reason}; set rdma_port")
+            }
+            Self::NotPrimary { address, role } => write!(
+                f,
+                "the Sentinels report {address}, whose role is {role}; a failover may be in progress, try again"
+            ),
             Self::OnlyOneStream => {
                 f.write_str("only its program can make another stream; use Client::connect_with_dialer")
             }

@@ -85,6 +85,8 @@ pub(crate) struct Driver {
     close_timer: DeadlineTimer,
     /// Fires if a driver that has yielded is not polled for [`MAX_YIELD`].
     yield_timer: DeadlineTimer,
+    /// True if the connection must end because the primary is elsewhere.
+    given_up: bool,
     /// Wakes the connection task.
     task: Waker,
     state: Arc<MultiplexerState>,
@@ -118,6 +120,7 @@ impl Driver {
             overdue: false,
             close_timer: DeadlineTimer::default(),
             yield_timer: DeadlineTimer::default(),
+            given_up: false,
             task: Waker::noop().clone(),
             state,
             retries,
@@ -133,10 +136,16 @@ impl Driver {
             self.queue.submitted.attend(cx.waker());
         }
         let before = self.moved;
-        let polled = self.poll_connection(cx);
+        let polled = if self.given_up { Poll::Ready(LostCause::Moved) } else { self.poll_connection(cx) };
         self.state.counters.driver_poll(self.moved != before);
         let cause = ready!(polled);
         Poll::Ready(self.end(cause))
+    }
+
+    /// Ends the connection at the next poll.
+    pub(crate) fn give_up(&mut self) {
+        self.given_up = true;
+        self.task.wake_by_ref();
     }
 
     /// Sends what waits, on the task of a caller that [claimed](super::submit::Pushed::Claimed) to do so. The connection task

@@ -36,6 +36,13 @@ impl DriverSlot {
         .await
     }
 
+    /// Ends the connection because its server is no longer the one to talk to. `drive` returns soon after.
+    pub(crate) fn give_up(&self) {
+        if let Some(driver) = lock(&self.0).as_mut() {
+            driver.give_up();
+        }
+    }
+
     /// Sends what waits, on the task of a caller. Returns false if the driver is in use or there is none: then it must
     /// be woken.
     pub(crate) fn send_inline(&self) -> bool {

@@ -1,5 +1,6 @@
 //! [`ConnectionTask`]: drives the current connection, then makes the next one.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,8 +42,13 @@ impl ConnectionTask {
         loop {
             let span = debug_span!("connection", peer = %self.state.peer, transport = %raw.info.transport);
             let born = Instant::now();
+            let moved = self.policy.as_ref().and_then(|policy| policy.connector.moved(&raw));
             let driver = Driver::new(raw, self.queue.clone(), self.state.clone(), retries);
-            let cause = self.slot.drive(driver).instrument(span).await;
+            let drive = self.slot.drive(driver).instrument(span);
+            let cause = match moved {
+                None => drive.await,
+                Some(moved) => self.drive_until(drive, moved).await,
+            };
             let policy = match &self.policy {
                 Some(policy) if !matches!(*cause, LostCause::Closed) => policy.clone(),
                 _ => return self.end(cause),
@@ -58,6 +64,21 @@ impl ConnectionTask {
             self.state.connected(&raw);
             info!(peer = %self.state.peer, connection = %raw.info, "connected again");
         }
+    }
+
+    /// Drives a connection to its end, or until the primary has moved.
+    async fn drive_until(
+        &self,
+        drive: impl Future<Output = Arc<LostCause>>,
+        moved: impl Future<Output = ()>,
+    ) -> Arc<LostCause> {
+        let mut drive = pin!(drive);
+        tokio::select! {
+            biased;
+            cause = &mut drive => return cause,
+            () = moved => self.slot.give_up(),
+        }
+        drive.await
     }
 
     /// Tries until a connection is made. `None`: no connection is needed any more.

@@ -1,0 +1,99 @@
+//! Connections to a server that must be found first, and that may be another one each time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tracing::debug;
+
+use super::connect::{ConnectDeadline, Connector};
+use super::locator::{Finding, Locator};
+use super::raw::RawConnection;
+use crate::endpoint::Endpoint;
+use crate::error::ConnectCause;
+use crate::resp::Command;
+use crate::sync::lock;
+
+impl Connector {
+    /// Connects to the first candidate that is a primary. Tries again until the deadline, because a failover takes time.
+    pub(super) async fn connect_located(
+        &self,
+        locator: &Arc<dyn Locator>,
+    ) -> Result<RawConnection, ConnectCause> {
+        let deadline = ConnectDeadline::of(&self.endpoint);
+        let mut failure = None;
+        while Instant::now() < deadline.at {
+            match timeout_at(deadline.at, self.try_candidates(locator)).await {
+                Ok(Ok(raw)) => return Ok(raw),
+                Ok(Err(cause)) if cause.is_final() => return Err(cause),
+                Ok(Err(cause)) => {
+                    debug!(%cause, "no primary yet");
+                    failure = Some(cause);
+                }
+                Err(_) => break,
+            }
+            // The last cause says more than that the time is up.
+            let _ = timeout_at(deadline.at, sleep(PAUSE)).await;
+        }
+        Err(failure.unwrap_or_else(|| deadline.passed(false)))
+    }
+
+    async fn try_candidates(&self, locator: &Arc<dyn Locator>) -> Result<RawConnection, ConnectCause> {
+        let mut failure = ConnectCause::NoAddress;
+        for endpoint in locator.candidates().await? {
+            let connector = self.connector_at(&endpoint);
+            failure = match connector.connect_to_primary().await {
+                Ok(mut raw) => {
+                    locator.found(&endpoint);
+                    raw.located = Some(endpoint.authority().into());
+                    return Ok(raw);
+                }
+                Err(cause) => cause,
+            };
+        }
+        Err(failure)
+    }
+
+    /// The same connector for the same address: it limits how many connects are outstanding there.
+    fn connector_at(&self, endpoint: &Endpoint) -> Arc<Connector> {
+        let mut connectors = lock(&self.located);
+        let connector = connectors
+            .entry(endpoint.authority())
+            .or_insert_with(|| Arc::new(Connector::new(endpoint.clone(), self.config.clone())));
+        connector.clone()
+    }
+
+    /// Connects, and asks the server for its role: what the Sentinels report may be old.
+    async fn connect_to_primary(&self) -> Result<RawConnection, ConnectCause> {
+        let mut raw = self.connect_unregistered().await.map_err(|error| error.cause)?;
+        let (question, mut replies) = ([Command::new("ROLE")], Vec::new());
+        let limit = self.endpoint.timeout();
+        let asked = timeout(limit, raw.exchange_into(&question, &mut replies));
+        match asked.await {
+            Ok(Ok(())) => {}
+            Ok(Err(cause)) => return Err(ConnectCause::Lost(Arc::new(cause))),
+            Err(_) => return Err(ConnectCause::Deadline { limit, connected: true }),
+        }
+        match replies.pop() {
+            Some(Err(error)) => Err(ConnectCause::Rejected(error)),
+            Some(Ok(role)) => match role.as_slice().and_then(|fields| fields.first()?.as_str()) {
+                Some("master") => Ok(raw),
+                role => Err(ConnectCause::NotPrimary {
+                    address: self.endpoint.authority().into(),
+                    role: role.unwrap_or("none").into(),
+                }),
+            },
+            None => Err(ConnectCause::NoAddress),
+        }
+    }
+
+    /// Completes when the connection should be given up, because its server is not the primary any more. `None`: never.
+    pub(crate) fn moved<'a>(&'a self, raw: &RawConnection) -> Option<Finding<'a, ()>> {
+        let locator = self.locator()?.clone();
+        let from = raw.located.clone()?;
+        Some(Box::pin(async move { locator.moved(&from).await }))
+    }
+}
+
+/// Between two rounds of questions.
+const PAUSE: Duration = Duration::from_millis(100);

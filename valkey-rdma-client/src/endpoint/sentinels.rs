@@ -1,0 +1,202 @@
+//! [`Sentinels`]: the servers that know where the primary is, from a URL such as `rdma+sentinel://s1,s2:26380/mymaster`.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use url::form_urlencoded;
+
+use super::percent::percent_decode;
+use super::{Endpoint, EndpointError, Transport};
+
+/// Sentinels, and the name of the service whose primary they report.
+///
+/// ```
+/// use valkey_rdma_client::Endpoint;
+///
+/// let url = "rdma+sentinel://app:secret@s1,s2:26380/mymaster/2?sentinel_password=watch";
+/// let endpoint: Endpoint = url.parse()?;
+/// let sentinels = endpoint.sentinels().expect("the scheme says so");
+/// assert_eq!(sentinels.service(), "mymaster");
+/// assert_eq!(sentinels.to_string(), "s1:26379,s2:26380");
+/// assert_eq!((endpoint.user(), endpoint.database()), (Some("app"), 2));
+/// # Ok::<(), valkey_rdma_client::EndpointError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sentinels {
+    service: String,
+    addresses: Vec<(String, u16)>,
+    login: Option<Login>,
+}
+
+/// A login that is not shown.
+#[derive(Clone, PartialEq, Eq)]
+struct Login {
+    user: Option<String>,
+    password: String,
+}
+
+impl Sentinels {
+    /// The default port of a Sentinel.
+    pub const DEFAULT_PORT: u16 = 26379;
+
+    /// Sentinels without a login, which know the service by this name.
+    #[must_use]
+    pub fn new(
+        service: impl Into<String>,
+        addresses: impl IntoIterator<Item = (impl Into<String>, u16)>,
+    ) -> Self {
+        let addresses = addresses.into_iter().map(|(host, port)| (host.into(), port)).collect();
+        Self { service: service.into(), addresses, login: None }
+    }
+
+    /// Sets user and password for the Sentinels. They are not those of the servers.
+    pub fn set_login(&mut self, user: impl Into<String>, password: impl Into<String>) -> &mut Self {
+        self.login = Some(Login { user: Some(user.into()), password: password.into() });
+        self
+    }
+
+    /// Sets the password of the Sentinels' default user.
+    pub fn set_password(&mut self, password: impl Into<String>) -> &mut Self {
+        self.login = Some(Login { user: None, password: password.into() });
+        self
+    }
+
+    /// The name of the service.
+    #[must_use]
+    pub fn service(&self) -> &str {
+        &self.service
+    }
+
+    /// The endpoint of each Sentinel, over TCP: they have no other transport.
+    pub(crate) fn endpoints(&self, template: &Endpoint) -> Vec<Endpoint> {
+        let endpoint = |(host, port): &(String, u16)| {
+            let mut endpoint = Endpoint::new(Transport::Tcp, host, *port);
+            endpoint.set_protocol(template.protocol()).set_timeout(template.timeout());
+            match &self.login {
+                Some(Login { user: Some(user), password }) => endpoint.set_login(user, password),
+                Some(Login { user: None, password }) => endpoint.set_password(password),
+                None => &mut endpoint,
+            };
+            endpoint
+        };
+        self.addresses.iter().map(endpoint).collect()
+    }
+}
+
+/// The addresses.
+impl fmt::Display for Sentinels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (host, port)) in self.addresses.iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+            write!(f, "{comma}{open}{host}{close}:{port}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// The endpoint of a URL whose scheme was `scheme+sentinel`; `rest` is what follows `://`.
+pub(super) fn parse(scheme: &str, rest: &str) -> Result<Endpoint, EndpointError> {
+    let (authority, tail) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let (path, query) = tail.split_once('?').unwrap_or((tail, ""));
+    let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let (service, database) =
+        path.trim_start_matches('/').split_once('/').unwrap_or((path.trim_start_matches('/'), ""));
+    let service = percent_decode(service)?;
+    if service.is_empty() {
+        return Err(EndpointError::MissingService);
+    }
+    let addresses: Result<Vec<_>, _> = hosts.split(',').map(address).collect();
+
+    // What is left is the URL of an ordinary server, whose address the Sentinels report.
+    let own = |pair: &&str| !SENTINEL_OPTIONS.contains(&pair.split('=').next().unwrap_or_default());
+    let others: Vec<&str> = query.split('&').filter(own).collect();
+    let at = if login.is_empty() { "" } else { "@" };
+    let ordinary = format!("{scheme}://{login}{at}{PLACEHOLDER}/{database}?{}", others.join("&"));
+    let mut endpoint: Endpoint = ordinary.parse()?;
+
+    let mut sentinels = Sentinels::new(service, addresses?);
+    sentinels.login = sentinel_login(query)?;
+    endpoint.set_sentinels(sentinels);
+    Ok(endpoint)
+}
+
+fn address(text: &str) -> Result<(String, u16), EndpointError> {
+    // As a server's address, but for the default port.
+    let one: Endpoint = format!("valkey://{text}").parse()?;
+    let has_port = text.rsplit_once(':').is_some_and(|(_, port)| !port.is_empty() && !port.contains(']'));
+    Ok((one.host().to_owned(), if has_port { one.port() } else { Sentinels::DEFAULT_PORT }))
+}
+
+fn sentinel_login(query: &str) -> Result<Option<Login>, EndpointError> {
+    let (mut user, mut password) = (None, None);
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        let option = match name.as_ref() {
+            "sentinel_user" => &mut user,
+            "sentinel_password" => &mut password,
+            _ => continue,
+        };
+        if option.replace(Cow::into_owned(value)).is_some() {
+            return Err(EndpointError::RepeatedOption { name: name.into_owned() });
+        }
+    }
+    match (user, password) {
+        (None, None) => Ok(None),
+        (user, Some(password)) => Ok(Some(Login { user, password })),
+        (Some(_), None) => Err(EndpointError::UserWithoutPassword),
+    }
+}
+
+const SENTINEL_OPTIONS: [&str; 2] = ["sentinel_user", "sentinel_password"];
+/// Never resolved.
+const PLACEHOLDER: &str = "sentinel";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(url: &str) -> Result<Endpoint, EndpointError> {
+        url.parse()
+    }
+
+    #[test]
+    fn a_sentinel_url_names_sentinels_service_and_login() {
+        let endpoint = parse(
+            "emulated+sentinel://u:p%40@a,[::1],b:7/my%20one/3?timeout=2s&sentinel_user=w&sentinel_password=%26",
+        );
+        let endpoint = endpoint.expect("a good URL");
+        let sentinels = endpoint.sentinels().expect("sentinels");
+        assert_eq!(sentinels.to_string(), "a:26379,[::1]:26379,b:7");
+        assert_eq!(sentinels.service(), "my one");
+        assert_eq!((endpoint.transport(), endpoint.database()), (Transport::Emulated, 3));
+        assert_eq!((endpoint.user(), endpoint.password()), (Some("u"), Some("p@")));
+        let asked = &sentinels.endpoints(&endpoint)[2];
+        assert_eq!((asked.host(), asked.port(), asked.transport()), ("b", 7, Transport::Tcp));
+        assert_eq!((asked.user(), asked.password()), (Some("w"), Some("&")));
+        assert_eq!(endpoint.to_string(), "emulated+sentinel://u:***@a:26379,[::1]:26379,b:7/my one/3");
+        assert!(!format!("{endpoint:?}").contains("p@"));
+    }
+
+    #[test]
+    fn bad_sentinel_urls_are_refused() {
+        for (url, expected) in [
+            ("rdma+sentinel://a", "names no service"),
+            ("rdma+sentinel://a/", "names no service"),
+            ("rdma+sentinel://a,/m", "names no host"),
+            ("rdma+sentinel://a:0/m", "port 0"),
+            ("rdma+sentinel://a/m/x", "bad database"),
+            ("rdma+sentinel://a/m?nonsense=1", "unknown URL option"),
+            ("rdma+sentinel://a/m?sentinel_user=x", "no password"),
+            ("http+sentinel://a/m", "unknown URL scheme"),
+        ] {
+            let error = parse(url).expect_err(url).to_string();
+            assert!(error.contains(expected), "{url}: {error}");
+        }
+    }
+}

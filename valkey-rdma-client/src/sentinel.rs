@@ -1,0 +1,133 @@
+//! The primary of a service, found and followed by Sentinel.
+
+mod ask;
+mod follow;
+mod votes;
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::info;
+
+use crate::client::Client;
+use crate::cluster::{NodeAddress, PortRules};
+use crate::config::Config;
+use crate::connection::{Connector, Finding, Locator};
+use crate::endpoint::{Endpoint, Sentinels};
+use crate::error::ConnectCause;
+use ask::Sentinel;
+
+impl Client {
+    /// What makes the connections of a client: to the endpoint, or to the primary that its Sentinels report.
+    pub(crate) fn connector_for(endpoint: Endpoint, config: Config) -> Connector {
+        match endpoint.sentinels() {
+            None => Connector::new(endpoint, config),
+            Some(sentinels) => {
+                let service = Arc::new(Service::new(sentinels, &endpoint));
+                Connector::located(endpoint, config, Arc::new(Follower { service, tasks: OnceLock::new() }))
+            }
+        }
+    }
+}
+
+/// A service, and who knows its primary.
+struct Service {
+    name: String,
+    sentinels: Vec<Arc<Sentinel>>,
+    rules: PortRules,
+    /// The address of the primary, as it is connected to. Empty until one was found.
+    primary: watch::Sender<Arc<str>>,
+}
+
+impl Service {
+    fn new(sentinels: &Sentinels, endpoint: &Endpoint) -> Self {
+        let asked =
+            sentinels.endpoints(endpoint).into_iter().map(|endpoint| Arc::new(Sentinel::new(endpoint)));
+        let mut template = endpoint.clone();
+        template.clear_sentinels();
+        Self {
+            name: sentinels.service().to_owned(),
+            sentinels: asked.collect(),
+            rules: PortRules::new(template),
+            primary: watch::Sender::new("".into()),
+        }
+    }
+
+    /// Where the primary may be, by the votes of the Sentinels.
+    async fn candidates(&self) -> Result<Vec<Endpoint>, ConnectCause> {
+        let mut candidates = Vec::new();
+        let mut failure = None;
+        for address in votes::collect(&self.name, &self.sentinels).await? {
+            match self.rules.endpoint(&address).await {
+                Ok(endpoint) => candidates.push(endpoint),
+                Err(error) => failure = Some((address, error)),
+            }
+        }
+        match failure {
+            Some((address, error)) if candidates.is_empty() => Err(ConnectCause::NoPrimaryPort {
+                address: address.to_string().into(),
+                reason: error.to_string().into(),
+            }),
+            _ => Ok(candidates),
+        }
+    }
+
+    /// Asks all Sentinels after one has reported a switch. If they agree, connections to the old primary are given up.
+    async fn switched(&self) {
+        let Ok(candidates) = self.candidates().await else { return };
+        if let Some(first) = candidates.first() {
+            self.set_primary(first);
+        }
+    }
+
+    fn set_primary(&self, endpoint: &Endpoint) {
+        let address = endpoint.authority();
+        self.primary.send_if_modified(|primary| {
+            let differs = **primary != *address;
+            if differs {
+                info!(service = self.name, from = %primary, to = %address, "the primary");
+                *primary = address.into();
+            }
+            differs
+        });
+    }
+}
+
+/// A service, and the tasks that listen to its Sentinels. They end when it is dropped.
+struct Follower {
+    service: Arc<Service>,
+    tasks: OnceLock<JoinSet<()>>,
+}
+
+impl Locator for Follower {
+    fn candidates(&self) -> Finding<'_, Result<Vec<Endpoint>, ConnectCause>> {
+        Box::pin(self.service.candidates())
+    }
+
+    fn found(&self, endpoint: &Endpoint) {
+        self.service.set_primary(endpoint);
+        self.tasks.get_or_init(|| {
+            let mut tasks = JoinSet::new();
+            for sentinel in &self.service.sentinels {
+                let service: Weak<Service> = Arc::downgrade(&self.service);
+                tasks.spawn(follow::follow(sentinel.clone(), service));
+            }
+            tasks
+        });
+    }
+
+    fn moved<'a>(&'a self, from: &'a str) -> Finding<'a, ()> {
+        let mut primary = self.service.primary.subscribe();
+        Box::pin(async move {
+            // The sender lives as long as `self`.
+            let _ = primary.wait_for(|primary| **primary != *from).await;
+        })
+    }
+}
+
+/// As a Sentinel reports it: the TCP address.
+fn announced(host: &str, port: &str) -> Option<NodeAddress> {
+    let port = port.parse().ok().filter(|port| *port != 0)?;
+    (!host.is_empty()).then(|| NodeAddress::new(host, port))
+}

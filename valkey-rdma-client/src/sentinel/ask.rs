@@ -1,0 +1,74 @@
+//! One Sentinel, and the question where the primary is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::announced;
+use crate::cluster::NodeAddress;
+use crate::config::Config;
+use crate::connection::{Connector, RawConnection};
+use crate::endpoint::Endpoint;
+use crate::error::{ConnectCause, ConnectError};
+use crate::resp::Command;
+use crate::stats::Purpose;
+
+/// One Sentinel.
+pub(super) struct Sentinel {
+    connector: Connector,
+    limit: Duration,
+}
+
+/// What a Sentinel says.
+#[derive(Clone, Debug)]
+pub(super) enum Answer {
+    Primary(NodeAddress),
+    /// It does not know the service, or no primary of it.
+    Unknown,
+    /// It did not answer, or not with an address.
+    Failed(String),
+}
+
+impl Sentinel {
+    pub(super) fn new(mut endpoint: Endpoint) -> Self {
+        // One that is dead must leave time for the others, and for the server.
+        let limit = endpoint.timeout() / 2;
+        endpoint.set_timeout(limit);
+        Self { connector: Connector::new(endpoint, Config::default()), limit }
+    }
+
+    pub(super) async fn connect(&self) -> Result<RawConnection, ConnectError> {
+        self.connector.connect(Purpose::Subscriber).await
+    }
+
+    /// Where the primary is.
+    pub(super) async fn ask(&self, service: &str) -> Answer {
+        let question = Command::from_args(["SENTINEL", "GET-MASTER-ADDR-BY-NAME", service]);
+        let ask = async {
+            let mut raw = self.connect().await.map_err(|error| error.to_string())?;
+            let peer = self.connector.endpoint.authority();
+            let mut replies = Vec::new();
+            let exchanged = raw.exchange_into(&[question], &mut replies).await;
+            exchanged.map_err(|cause| ConnectCause::Lost(Arc::new(cause)).to_string())?;
+            match replies.pop() {
+                Some(Ok(value)) if value.is_nil() => Ok(Answer::Unknown),
+                Some(Ok(value)) => match value.as_slice() {
+                    Some([host, port]) => {
+                        let address =
+                            host.as_str().zip(port.as_str()).and_then(|(host, port)| announced(host, port));
+                        address
+                            .map(Answer::Primary)
+                            .ok_or_else(|| format!("{peer} reports no address: {value:?}"))
+                    }
+                    _ => Err(format!("{peer} reports no address: {value:?}")),
+                },
+                Some(Err(error)) => Err(format!("{peer} says \"{error}\"; is it a Sentinel?")),
+                None => Err(format!("{peer} did not answer")),
+            }
+        };
+        let late =
+            || Err(format!("{} did not answer within {:?}", self.connector.endpoint.authority(), self.limit));
+        timeout(self.limit, ask).await.unwrap_or_else(|_| late()).unwrap_or_else(Answer::Failed)
+    }
+}

@@ -1,0 +1,86 @@
+//! Listens to one Sentinel for `+switch-master`.
+
+use std::sync::{Arc, Weak};
+
+use tokio::time::sleep;
+use tracing::debug;
+use valkey_rdma_resp::Value;
+
+use super::Service;
+use super::ask::Sentinel;
+use crate::config::Backoff;
+use crate::error::LostCause;
+use crate::resp::Command;
+
+/// Listens until the service is gone. Subscribes again after a lost connection.
+pub(super) async fn follow(sentinel: Arc<Sentinel>, service: Weak<Service>) {
+    let backoff = Backoff::default();
+    let mut attempt = 0;
+    loop {
+        match listen(&sentinel, &service, &mut attempt).await {
+            Ok(()) => return,
+            Err(why) => debug!(%why, "not listening to a Sentinel"),
+        }
+        sleep(backoff.wait(attempt)).await;
+        attempt = attempt.saturating_add(1);
+    }
+}
+
+/// Returns `Ok` when the service is gone.
+async fn listen(sentinel: &Sentinel, service: &Weak<Service>, attempt: &mut u32) -> Result<(), String> {
+    let mut raw = sentinel.connect().await.map_err(|error| error.to_string())?;
+    raw.write_buffer.push(&Command::from_args(["SUBSCRIBE", SWITCH]));
+    loop {
+        let value = raw.receive().await.map_err(|cause: LostCause| cause.to_string())?;
+        let Some(service) = service.upgrade() else { return Ok(()) };
+        match event(&value) {
+            // A switch may have been missed before it listened.
+            Some(Event::Listening) => {
+                *attempt = 0;
+                service.switched().await;
+            }
+            Some(Event::Switched { name }) if name == service.name => service.switched().await,
+            _ => {}
+        }
+    }
+}
+
+enum Event<'a> {
+    Listening,
+    Switched { name: &'a str },
+}
+
+/// A confirmation, or a message: `mymaster 10.0.0.1 6379 10.0.0.2 6379` (old address, new address).
+///
+/// Source: valkey `src/sentinel.c`, `sentinelFailoverSwitchToPromotedReplica`.
+fn event(value: &Value) -> Option<Event<'_>> {
+    let (Value::Push(fields) | Value::Array(fields)) = value else { return None };
+    match (fields.first()?.as_str()?, fields.get(1)?.as_str()?) {
+        ("subscribe", SWITCH) => Some(Event::Listening),
+        ("message", SWITCH) => {
+            let name = fields.get(2)?.as_str()?.split(' ').next()?;
+            Some(Event::Switched { name })
+        }
+        _ => None,
+    }
+}
+
+const SWITCH: &str = "+switch-master";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(fields: &[&'static str]) -> Value {
+        Value::Push(fields.iter().map(|field| Value::Bulk(field.as_bytes().into())).collect())
+    }
+
+    #[test]
+    fn a_switch_names_its_service() {
+        let message = push(&["message", "+switch-master", "mymaster 10.0.0.1 6379 10.0.0.2 6379"]);
+        assert!(matches!(event(&message), Some(Event::Switched { name: "mymaster" })));
+        assert!(event(&push(&["message", "+sdown", "x"])).is_none());
+        assert!(event(&push(&["message"])).is_none());
+        assert!(event(&Value::Nil).is_none());
+    }
+}

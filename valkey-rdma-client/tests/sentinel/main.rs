@@ -1,0 +1,159 @@
+//! The primary of a service, found and followed by Sentinel: scripted Sentinels, and real ones.
+
+mod real;
+mod scripted;
+
+use std::time::Duration;
+
+use scripted::{Pair, Script, Sentinel};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+use valkey_rdma_client::{Client, Config, ConnectCause, ConnectError, Error};
+
+fn cause(error: &Error) -> &ConnectCause {
+    match error {
+        Error::Connect(error) => ConnectError::cause(error),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A URL of these Sentinels.
+fn url(sentinels: &[&Sentinel]) -> String {
+    let addresses: Vec<String> = sentinels.iter().map(|sentinel| sentinel.address.clone()).collect();
+    format!("emulated+sentinel://{}/mymaster?timeout=10s", addresses.join(","))
+}
+
+async fn connect(url: &str) -> Result<Client, Error> {
+    timeout(PATIENCE, Client::connect(url)).await.expect("no hang")
+}
+
+/// Whether commands reach this node. Sends one.
+async fn reaches(client: &Client, pair: &Pair, node: usize) -> bool {
+    let before = pair.cluster.calls(node, "ping");
+    // While it reconnects, a command may fail or wait.
+    let _ = timeout(PATIENCE, client.command(["PING"])).await.expect("no hang");
+    pair.cluster.calls(node, "ping") > before
+}
+
+#[tokio::test]
+async fn the_primary_is_found_though_sentinels_are_dead_silent_or_wrong() {
+    let pair = Pair::start().await;
+    let (good, also_good) = (pair.sentinel(0).await, pair.sentinel(0).await);
+    let wrong = pair.sentinel(1).await;
+    let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let silent = silent.local_addr().expect("bound");
+    let dead = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("bound");
+
+    let addresses = [
+        dead.to_string(),
+        silent.to_string(),
+        wrong.address.clone(),
+        good.address.clone(),
+        also_good.address.clone(),
+    ];
+    let url = format!("emulated+sentinel://{}/mymaster", addresses.join(","));
+    let client = connect(&url).await.expect("connected");
+    assert!(reaches(&client, &pair, 0).await);
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_the_primary_is_refused() {
+    let pair = Pair::start().await;
+    let wrong = pair.sentinel(1).await;
+    let url = format!("emulated+sentinel://{}/mymaster?timeout=1s", wrong.address);
+    let error = connect(&url).await.expect_err("a replica");
+    assert!(matches!(cause(&error), ConnectCause::NotPrimary { .. }), "{error}");
+    assert!(error.to_string().contains("whose role is slave"), "{error}");
+    // One vote each: the server with the right role wins.
+    let right = pair.sentinel(0).await;
+    let client = connect(&self::url(&[&wrong, &right])).await.expect("connected");
+    assert!(reaches(&client, &pair, 0).await);
+}
+
+#[tokio::test]
+async fn a_switch_moves_the_connection_though_the_old_one_lives() {
+    let pair = Pair::start().await;
+    let sentinels = [pair.sentinel(0).await, pair.sentinel(0).await, pair.sentinel(0).await];
+    let client = connect(&url(&[&sentinels[0], &sentinels[1], &sentinels[2]])).await.expect("connected");
+    assert!(reaches(&client, &pair, 0).await);
+    for sentinel in &sentinels {
+        sentinel.heard(1).await;
+    }
+
+    pair.cluster.fail_over(1);
+    for sentinel in &sentinels {
+        sentinel.report(pair.address(1));
+    }
+    sentinels[1].announce();
+    let moved = async {
+        while !reaches(&client, &pair, 1).await {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, moved).await.expect("the client follows");
+    assert!(!reaches(&client, &pair, 0).await);
+    assert_eq!(client.counters().reconnects, 1);
+}
+
+#[tokio::test]
+async fn one_sentinel_alone_moves_nothing() {
+    let pair = Pair::start().await;
+    let sentinels = [pair.sentinel(0).await, pair.sentinel(0).await, pair.sentinel(0).await];
+    let client = connect(&url(&[&sentinels[0], &sentinels[1], &sentinels[2]])).await.expect("connected");
+    for sentinel in &sentinels {
+        sentinel.heard(1).await;
+    }
+    sentinels[0].report(pair.address(1));
+    let asked = sentinels[0].asked() + sentinels[1].asked() + sentinels[2].asked();
+    sentinels[0].announce();
+    // It asks the others too.
+    let verified = async {
+        while sentinels[1].asked() + sentinels[2].asked() + sentinels[0].asked() < asked + 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, verified).await.expect("the report is verified");
+    assert!(reaches(&client, &pair, 0).await);
+    assert_eq!(client.counters().reconnects, 0);
+}
+
+#[tokio::test]
+async fn a_lost_primary_is_replaced_by_the_one_that_is_reported() {
+    let pair = Pair::start().await;
+    let sentinel = pair.sentinel(0).await;
+    let mut config = Config::default();
+    config.offline_timeout(PATIENCE);
+    let client = Client::connect_with(url(&[&sentinel]), &config).await.expect("connected");
+    pair.cluster.kill(0).await;
+    pair.cluster.fail_over(1);
+    sentinel.report(pair.address(1));
+    while !reaches(&client, &pair, 1).await {}
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_the_sentinels_is_reported() {
+    let pair = Pair::start().await;
+    let sentinel = pair.sentinel(0).await;
+    let unknown = url(&[&sentinel]).replace("mymaster", "other");
+    let error = connect(&unknown).await.expect_err("no such service");
+    assert!(matches!(cause(&error), ConnectCause::UnknownService { asked: 1, .. }), "{error}");
+
+    let not_a_sentinel = pair.cluster.tcp_url(0).expect("it has TCP").replace("valkey://", "");
+    let error =
+        connect(&format!("emulated+sentinel://{not_a_sentinel}/mymaster")).await.expect_err("a server");
+    assert!(matches!(cause(&error), ConnectCause::NoSentinel { asked: 1, .. }), "{error}");
+    assert!(error.to_string().contains("is it a Sentinel?"), "{error}");
+
+    let garbage = Sentinel::start(Script::Garbage).await;
+    let error = connect(&url(&[&garbage])).await.expect_err("garbage");
+    assert!(error.to_string().contains("reports no address"), "{error}");
+
+    let config = Config::default();
+    let here = Client::connect_with_dialer(url(&[&sentinel]), &config, || async {
+        Err::<tokio::net::TcpStream, _>(std::io::Error::other("never called"))
+    });
+    assert!(matches!(here.await, Err(Error::Endpoint(_))));
+}
+
+/// Only a failing test waits for it.
+const PATIENCE: Duration = Duration::from_secs(30);

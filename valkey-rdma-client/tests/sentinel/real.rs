@@ -1,0 +1,110 @@
+//! Real Sentinels and servers, on this machine over TCP, or in the lab over RDMA.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use valkey_rdma_client::{Client, Config};
+
+/// A process in a folder of its own, killed at the end.
+struct Running(Child, PathBuf);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        let _ = std::fs::remove_dir_all(&self.1);
+    }
+}
+
+fn start(server: &Path, name: &str, args: &[&str], config: Option<&str>) -> Running {
+    let folder = std::env::temp_dir().join(format!("valkey-rdma-sentinel-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let mut command = Command::new(server);
+    if let Some(config) = config {
+        let file = folder.join("sentinel.conf");
+        std::fs::write(&file, config).expect("a file");
+        command.arg(file).arg("--sentinel");
+    }
+    command.args(args).current_dir(&folder).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    Running(command.spawn().expect("valkey-server starts"), folder)
+}
+
+/// Kills the primary, and expects the client to go on with the replica that the Sentinels promote.
+///
+/// In the lab, with `VALKEY_RDMA_TEST_DEVICE=verbs` and `VALKEY_RDMA_TEST_ADDR`, the client uses RDMA.
+#[tokio::test]
+#[ignore = "wants a real valkey-server in VALKEY_RDMA_REAL_SERVER"]
+async fn a_client_follows_real_sentinels_to_the_next_primary() {
+    let server =
+        PathBuf::from(std::env::var_os("VALKEY_RDMA_REAL_SERVER").expect("the path of a valkey-server"));
+    let rdma = std::env::var("VALKEY_RDMA_TEST_DEVICE").is_ok_and(|device| device == "verbs");
+    let bind = if rdma {
+        std::env::var("VALKEY_RDMA_TEST_ADDR").expect("an address")
+    } else {
+        "127.0.0.1".to_owned()
+    };
+    let module = server.with_file_name("valkey-rdma.so");
+    let module = module.to_str().expect("a path");
+    let node = |name: &str, port: &str, more: &[&str]| {
+        let mut args = vec!["--port", port, "--bind", &bind, "--save", "", "--protected-mode", "no"];
+        if rdma {
+            args.extend(["--loadmodule", module, "--rdma-bind", &bind, "--rdma-port", port]);
+        }
+        args.extend(more);
+        start(&server, name, &args, None)
+    };
+    let primary = node("primary", "7691", &[]);
+    let _replica =
+        node("replica", "7692", &["--replicaof", &bind, "7691", "--repl-diskless-sync-delay", "0"]);
+    let config = |port: u16| {
+        format!(
+            "port {port}\nbind {bind}\nprotected-mode no\nsentinel monitor mymaster {bind} 7691 2\n\
+             sentinel down-after-milliseconds mymaster 1000\nsentinel failover-timeout mymaster 5000\n"
+        )
+    };
+    let _sentinels =
+        [7694, 7695, 7696].map(|port| start(&server, &port.to_string(), &[], Some(&config(port))));
+
+    // Until the Sentinels know the replica and each other.
+    let ready = async |port: u16| -> Option<()> {
+        let client = Client::connect(format!("valkey://{bind}:{port}")).await.ok()?;
+        let state = client.command(["SENTINEL", "MASTER", "mymaster"]).await.ok()?;
+        let fields =
+            state.as_map()?.iter().filter_map(|(name, value)| Some((name.as_str()?, value.as_str()?)));
+        let count = |wanted: &str| {
+            fields.clone().find(|(name, _)| *name == wanted).map(|(_, value)| value.to_owned())
+        };
+        (count("num-slaves")? == "1" && count("num-other-sentinels")? == "2").then_some(())
+    };
+    for port in [7694, 7695, 7696] {
+        until("the Sentinels know all", async || ready(port).await.is_some()).await;
+    }
+    let scheme = if rdma { "rdma" } else { "valkey" };
+    let url = format!("{scheme}+sentinel://{bind}:7694,{bind}:7695,{bind}:7696/mymaster");
+    let mut patient = Config::default();
+    patient.offline_timeout(PATIENCE).command_timeout(PATIENCE);
+    let client = Client::connect_with(url, &patient).await.expect("connected");
+    client.command(["SET", "k", "before"]).await.expect("written");
+    client.command(["WAIT", "1", "20000"]).await.map(drop).unwrap_or_default();
+    assert!(client.info().peer.is_some_and(|peer| peer.port() == 7691));
+
+    drop(primary);
+    until("the client writes to the next primary", async || {
+        client.command(["SET", "k", "after"]).await.is_ok()
+    })
+    .await;
+    assert!(client.info().peer.is_some_and(|peer| peer.port() == 7692));
+}
+
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds().await {
+        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Also enough on an emulated processor.
+const PATIENCE: Duration = Duration::from_secs(120);

@@ -1,0 +1,119 @@
+//! Sentinels that say what a test wants, and a primary with a replica.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::time::timeout;
+use valkey_rdma_mock::{DeviceKind, MockCluster, Server, Transports};
+use valkey_rdma_server::{Command, Handler, Peer, Pusher, Reply};
+
+use super::PATIENCE;
+
+/// A primary, node 0, and its replica, node 1.
+pub(crate) struct Pair {
+    pub(crate) cluster: MockCluster,
+}
+
+impl Pair {
+    pub(crate) async fn start() -> Self {
+        let both = Transports::Both(DeviceKind::Emulated);
+        let cluster = MockCluster::builder(1).replicas(1).transports(both).start().await.expect("started");
+        Self { cluster }
+    }
+
+    /// The address of a node, as a Sentinel would be asked to report it: that of the emulated device.
+    pub(crate) fn address(&self, node: usize) -> (String, u16) {
+        let url = self.cluster.url(node);
+        let (host, port) = url.trim_start_matches("emulated://").split_once(':').expect("host and port");
+        (host.to_owned(), port.parse().expect("a port"))
+    }
+
+    /// A Sentinel that reports this node.
+    pub(crate) async fn sentinel(&self, node: usize) -> Sentinel {
+        Sentinel::start(Script::Reports(self.address(node))).await
+    }
+}
+
+/// What a Sentinel answers.
+#[derive(Clone)]
+pub(crate) enum Script {
+    Reports((String, u16)),
+    Garbage,
+}
+
+pub(crate) struct Sentinel {
+    /// `host:port`
+    pub(crate) address: String,
+    state: Arc<State>,
+    _server: Server,
+}
+
+struct State {
+    script: Mutex<Script>,
+    listeners: Mutex<Vec<Pusher>>,
+    asked: Mutex<usize>,
+}
+
+impl Sentinel {
+    pub(crate) async fn start(script: Script) -> Self {
+        let script = Mutex::new(script);
+        let state = Arc::new(State { script, listeners: Mutex::default(), asked: Mutex::default() });
+        let any_port = "127.0.0.1:0".parse().expect("an address");
+        let server = Server::builder(state.clone()).tcp(any_port).start().await.expect("started");
+        let address = server.listening()[0].addr.to_string();
+        Self { address, state, _server: server }
+    }
+
+    pub(crate) fn report(&self, address: (String, u16)) {
+        *self.state.script.lock().expect("no panic") = Script::Reports(address);
+    }
+
+    /// Sends `+switch-master`.
+    pub(crate) fn announce(&self) {
+        for listener in &*self.state.listeners.lock().expect("no panic") {
+            let message = ["message", "+switch-master", "mymaster 127.0.0.1 1 127.0.0.1 2"];
+            listener.push(Reply::Push(message.map(Reply::bulk).to_vec()));
+        }
+    }
+
+    /// How often it was asked for the primary.
+    pub(crate) fn asked(&self) -> usize {
+        *self.state.asked.lock().expect("no panic")
+    }
+
+    /// Waits for this many listeners, and until each has asked what it may have missed.
+    pub(crate) async fn heard(&self, listeners: usize) {
+        let heard = async {
+            while self.state.listeners.lock().expect("no panic").len() < listeners
+                || self.asked() < 1 + listeners
+            {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, heard).await.expect("the client listens");
+    }
+}
+
+impl Handler for State {
+    type Session = ();
+
+    fn session(&self, _: &Peer) {}
+
+    async fn call(&self, peer: &mut Peer, _: &mut (), command: Command) -> Reply {
+        if command.is("SUBSCRIBE") {
+            let channel = Reply::Bulk(command.args()[0].clone());
+            self.listeners.lock().expect("no panic").push(peer.pusher());
+            return Reply::Push(vec![Reply::bulk("subscribe"), channel, Reply::Integer(1)]);
+        }
+        if !command.is("SENTINEL") {
+            return Reply::error("ERR unknown command");
+        }
+        *self.asked.lock().expect("no panic") += 1;
+        match self.script.lock().expect("no panic").clone() {
+            _ if command.args()[1] != "mymaster" => Reply::NullArray,
+            Script::Reports((host, port)) => {
+                Reply::Array(vec![Reply::bulk(host), Reply::bulk(port.to_string())])
+            }
+            Script::Garbage => Reply::Array(vec![Reply::bulk("127.0.0.1"), Reply::bulk("none")]),
+        }
+    }
+}
