@@ -32,8 +32,6 @@ pub(super) struct Core {
     pub(super) config: ClusterConfig,
     pub(super) topology: Arc<Topology>,
     pub(super) counters: Arc<Counters>,
-    /// Of the seeds: login, database, protocol.
-    pub(super) template: Endpoint,
     /// Descriptions that servers gave, by name; `None` if they know no such command either.
     pub(super) learned: Mutex<HashMap<String, Option<Arc<Learned>>>>,
     refresh: mpsc::Sender<RefreshRequest>,
@@ -80,7 +78,6 @@ impl Core {
             config: config.clone(),
             topology,
             counters,
-            template,
             learned: Mutex::default(),
             refresh,
             closed: watch::Sender::new(false),

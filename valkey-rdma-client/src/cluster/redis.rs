@@ -68,7 +68,7 @@ impl ConnectionLike for ClusterClient {
     }
 
     fn get_db(&self) -> i64 {
-        i64::from(self.core.template.database())
+        i64::from(self.core.topology.database())
     }
 }
 

@@ -44,6 +44,12 @@ impl Topology {
         }
     }
 
+    /// The database that all connections select.
+    #[cfg(feature = "redis")]
+    pub(super) fn database(&self) -> u32 {
+        self.settings.rules.template.database()
+    }
+
     /// The current map. The guard must not be kept across an `await`.
     pub(super) fn map(&self) -> Guard<Arc<SlotMap>> {
         self.map.load()

@@ -1,5 +1,7 @@
 //! A cluster of many nodes, simulated in this process, and many clients: what connecting and refreshing cost.
 
+#![allow(clippy::print_stdout, reason = "its output is the table")]
+
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -1,5 +1,7 @@
 //! A cluster of real Valkeys with faults, under the load of a cluster client: how long which shard stands still.
 
+#![allow(clippy::print_stdout, reason = "its output is the table")]
+
 mod events;
 mod load;
 mod servers;
