@@ -22,7 +22,7 @@ pub enum ReadFrom {
     /// All nodes of the shard in turn, the primary included.
     RoundRobin,
     /// The replicas in this availability zone in turn, then the primary if it is there, then other replicas, then the
-    /// primary. Zones are those of CLUSTER SHARDS, or of `availability_zone` in INFO.
+    /// primary. Zones are those of CLUSTER SHARDS.
     Zone(String),
     /// A function chooses: see [`custom`](Self::custom).
     Custom(Choice),
