@@ -15,8 +15,8 @@
 //!
 //! # How a command finds its node
 //! The positions of its keys come from Valkey's own descriptions of its commands, which are compiled in. A server is asked
-//! once about each command that these do not know (COMMAND INFO). The keys give the slot, and the map gives the node. On
-//! the way of a command to a connected node, no lock is taken.
+//! once about each command that these do not know (COMMAND INFO). The keys give the slot, and the map gives the node. To
+//! find a connected node takes no lock.
 //!
 //! MGET, MSET, MSETEX, DEL, UNLINK, EXISTS and TOUCH with keys of several slots are split by slot, sent in parallel, and
 //! their replies are joined; the parts run independently of each other. Other commands with keys of several slots fail with
