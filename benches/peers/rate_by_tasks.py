@@ -2,12 +2,14 @@
 """Draws the rate against the number of tasks that share one connection: ours, redis-rs's and valkey-benchmark's.
 
 usage: benches/peers/rate_by_tasks.py [--rdma ADDRESS] [--rounds N] [--requests N] PROGRAMS VALKEY OUT
+       benches/peers/rate_by_tasks.py --redraw SAMPLES.json OUT
 
 Starts the valkey-server of the folder VALKEY on a free port and runs `client-load` of the folder PROGRAMS: GET of 3 bytes,
 every program once a round, in rotating order. Without --rdma, over TCP, ours and redis-rs on runtimes of 1 and 2 threads. With
 --rdma, in the lab, over RDMA at this address: ours on 1 and 2 threads, valkey-benchmark with one connection for each task, and
 ours and redis-rs over TCP to compare with. Writes OUT.json with every sample, and OUT.svg: lines are medians, bands reach from
-the lowest round to the highest. `./dev bench` calls it on the host and in the lab.
+the lowest round to the highest. `./dev bench` calls it on the host and in the lab. --redraw writes OUT.svg and OUT-dark.svg for
+pages with a light and a dark background, from samples of the host.
 """
 import argparse
 import json
@@ -16,6 +18,7 @@ import pathlib
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -75,38 +78,53 @@ def rate(args, port, library, transport, threads, tasks):
     return float(run.stdout.splitlines()[1].split(",")[1].strip('"'))
 
 
-def draw(samples, lines, points, title):
+def draw(samples, lines, points, title, ink="black", paper="white", grid="#ddd"):
     highest = max(max(rates) for line in samples for rates in line["rates"].values())
     step = 10 ** math.floor(math.log10(highest))
     step = step if highest / step >= 3 else step // 4
     top = math.ceil(highest / step) * step
     x = lambda tasks: LEFT + math.log2(tasks) / math.log2(points[-1]) * (WIDTH - LEFT - RIGHT)
     y = lambda value: HEIGHT - BOTTOM - value / top * (HEIGHT - TOP - BOTTOM)
-    svg = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" font-family="sans-serif" font-size="13">',
-           f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+    svg = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" font-family="sans-serif" font-size="13" fill="{ink}">',
+           f'<rect width="{WIDTH}" height="{HEIGHT}" fill="{paper}"/>',
            f'<text x="{LEFT}" y="28" font-size="16">{title}</text>']
     for value in range(0, top + 1, step):
-        svg.append(f'<path d="M{LEFT} {y(value):.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>')
+        svg.append(f'<path d="M{LEFT} {y(value):.1f}H{WIDTH - RIGHT}" stroke="{grid}"/>')
         svg.append(f'<text x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{value / 1000:g} k</text>')
     for tasks in points:
         svg.append(f'<text x="{x(tasks):.1f}" y="{HEIGHT - BOTTOM + 20}" text-anchor="middle">{tasks}</text>')
     svg.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 10}" text-anchor="middle">tasks</text>')
+    lines_over_bands = []
     for at, (line, (*_, colour)) in enumerate(zip(samples, lines)):
         rates = line["rates"]
         upper = [f"{x(tasks):.1f},{y(max(rates[tasks])):.1f}" for tasks in rates]
         lower = [f"{x(tasks):.1f},{y(min(rates[tasks])):.1f}" for tasks in reversed(rates)]
         median = [f"{x(tasks):.1f},{y(statistics.median(rates[tasks])):.1f}" for tasks in rates]
-        svg.append(f'<polygon points="{" ".join(upper + lower)}" fill="{colour}" fill-opacity="0.15"/>')
-        svg.append(f'<polyline points="{" ".join(median)}" fill="none" stroke="{colour}" stroke-width="2.5"/>')
+        svg.append(f'<polygon points="{" ".join(upper + lower)}" fill="{colour}" fill-opacity="0.2"/>')
+        lines_over_bands.append(f'<polyline points="{" ".join(median)}" fill="none" stroke="{colour}" stroke-width="2.5"/>')
         threads = f'{line["threads"]} thread{"s" if line["threads"] > 1 else ""}'
         label = f'{line["library"]}, {line["transport"]}'
         label += "" if line["library"] == "valkey-benchmark" else f", {threads}"
         svg.append(f'<path d="M{WIDTH - RIGHT + 10} {TOP + 20 + 24 * at}h18" stroke="{colour}" stroke-width="4"/>')
         svg.append(f'<text x="{WIDTH - RIGHT + 34}" y="{TOP + 24 + 24 * at}">{label}</text>')
-    return "\n".join([*svg, "</svg>", ""])
+    return "\n".join([*svg, *lines_over_bands, "</svg>", ""])
+
+
+def redraw(samples_file, out):
+    """The plot of kept samples, once for light pages and once for dark ones (GitHub's background)."""
+    samples = json.loads(pathlib.Path(samples_file).read_text())
+    for line in samples:
+        line["transport"] = "TCP"
+        line["rates"] = {int(tasks): rates for tasks, rates in line["rates"].items()}
+    title = "Requests per second by tasks that share one connection: GET of 3 bytes, TCP on loopback, no RDMA"
+    points = list(samples[0]["rates"])
+    pathlib.Path(f"{out}.svg").write_text(draw(samples, HOST_LINES, points, title))
+    pathlib.Path(f"{out}-dark.svg").write_text(draw(samples, HOST_LINES, points, title, "#e6edf3", "#0d1117", "#30363d"))
 
 
 def main():
+    if sys.argv[1:2] == ["--redraw"]:
+        return redraw(*sys.argv[2:])
     parser = argparse.ArgumentParser(description="Draws the rate against the number of tasks that share one connection.")
     parser.add_argument("programs", type=pathlib.Path)
     parser.add_argument("valkey", type=pathlib.Path)

@@ -33,7 +33,8 @@ port=7301
 restart() {
     local flags=(--enable-debug-command yes --enable-protected-configs yes --dir "$work") url=valkey://127.0.0.1:$port
     kill -KILL "${gateway:-}" "${valkey:-}" 2>/dev/null || true
-    wait
+    # Bash reports what was killed.
+    wait 2>/dev/null
     rm -f "$work"/server.log "$work"/gateway.out
     if [ -n "${VALKEY_RDMA_LAB_OUT:-}" ]; then
         # The TCP port is that of the suite's direct runs.
@@ -69,9 +70,9 @@ for unit in "${units[@]}"; do
     echo "$unit: $passed_directly pass directly, $passed_through through the gateway"
     if ! diff <(grep -v '^skip' "$work/direct") <(grep -v '^skip' "$work/through") >"$work/diff"; then
         grep '^[<>]' "$work/diff" | sort | uniq -c | sed -E 's/^ *([0-9]+) </    \1 directly:/; s/^ *([0-9]+) >/    \1 through: /' |
-            head -n 40
+            sed -n 1,40p
         # An exception ends a unit: its last words.
-        grep -v '\[ok\]\|\[skip\]\|\[ignore\]' "$work/through.log" | tail -n 25 | sed 's/^/        /' || true
+        grep -v '\[ok\]\|\[skip\]\|\[ignore\]' "$work/through.log" | tail -n 40 | sed 's/^/        /' || true
         status=1
     fi
     kill -0 "$gateway" || { echo "the gateway has ended:"; cat "$work/gateway.err"; exit 1; }

@@ -29,7 +29,7 @@ until_true() {
 # ended LIST: the number of valkey-benchmark's tests that have printed their result.
 ended() { tr '\r' '\n' <"$1" | grep -c 'requests per second'; }
 
-"$programs/examples/counter" $address >"$log" 2>&1 &
+"$programs/examples/counter" "rdma://$address:6380" >"$log" 2>&1 &
 counter=$!
 over_tcp() { "$client/valkey-cli" -p 6380 VISIT lobby; }
 until_true 30 over_tcp >/dev/null 2>&1

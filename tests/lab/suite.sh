@@ -23,6 +23,37 @@ real_servers() {
         "$client" 8.1 "$1" --include-ignored --skip half_a --skip cache:: --skip come_back --test-threads=2
 }
 
+# A cluster of six real servers: the client's tests that take one, then faults under load. Of the slots, a few move: each costs an
+# emulated processor a fifth of a second when it moves alone.
+# shellcheck disable=SC2317 # called by `part`
+real_clusters() {
+    local line skip skipped=() cluster
+    cluster=$(dirname "$0")/cluster.sh
+    # These bring their own mocks, which show nothing new here.
+    for skip in failures:: redirects:: replicas:: ports:: follows_its_slot moves_with_its_slot survive_their_node; do
+        skipped+=(--skip "$skip")
+    done
+    for line in 9.1 8.1; do
+        "$cluster" "$programs" "$line" -- "$1" --test-threads=2 "${skipped[@]}" && "$cluster" "$programs" "$line" || return
+    done
+}
+
+# Sentinels and servers of both versions.
+# shellcheck disable=SC2317 # called by `part`
+real_sentinels() {
+    local line
+    for line in 9.1 8.1; do
+        VALKEY_RDMA_REAL_SERVER=$VALKEY_RDMA_LAB_DIR/valkey/$line/valkey-server "$1" --ignored || return
+    done
+}
+
+# Where the client finds keys, compared with the server's COMMAND GETKEYS. 8.1 looks for those of GEORADIUS elsewhere if its words make
+# no sense.
+# shellcheck disable=SC2317 # called by `part`
+key_positions() {
+    "$(dirname "$0")/client.sh" 9.1 "$1" --ignored every_command_has_its_keys
+}
+
 failed=0
 times=()
 
@@ -48,6 +79,9 @@ for test in "$@"; do
     case $name in
         emulated_* | flood | wakeups) continue ;;
         client) part "client, real servers" real_servers "$test"; continue ;;
+        cluster) part "client, real clusters" real_clusters "$test"; continue ;;
+        sentinel) part "client, real Sentinels" real_sentinels "$test"; continue ;;
+        valkey_rdma_client) part "client, key positions" key_positions "$test"; continue ;;
     esac
     part "$name" device_test "$test"
     # Once more with completion queues that connections share. That is the same code in the build that links rdma-core.

@@ -96,6 +96,29 @@ fn every_cited_clause_exists() {
     assert!(unknown.is_empty(), "tests that cite clauses which do not exist: {unknown:?}");
 }
 
+/// The table at the end of spec/README.md: `| M-1 to M-3, X-1 | client | server |`.
+#[test]
+fn every_clause_has_a_role_and_no_clause_has_two() {
+    let text = fs::read_to_string(workspace().join("spec/README.md")).expect("the specification is there");
+    let table = text.split_once("## Who must keep which clause").expect("a table of roles").1;
+    let mut roles = Vec::new();
+    for row in table.lines().filter_map(|line| line.strip_prefix("| ")) {
+        for part in row.split(" | ").next().unwrap_or_default().split(", ") {
+            let (first, last) = part.split_once(" to ").unwrap_or((part, part));
+            if let (true, Some((area, from)), Some((_, to))) =
+                (is_id(first), first.split_once('-'), last.split_once('-'))
+            {
+                let number = |text: &str| text.parse::<u32>().expect("digits");
+                roles.extend((number(from)..=number(to)).map(|number| format!("{area}-{number}")));
+            }
+        }
+    }
+    roles.sort();
+    let mut clauses: Vec<_> = clauses().into_iter().collect();
+    clauses.sort();
+    assert_eq!(roles, clauses);
+}
+
 #[test]
 fn every_conformance_case_has_a_unique_name_and_cites_a_clause_that_exists() {
     let clauses = clauses();

@@ -178,7 +178,7 @@ async fn a_url_says_how_the_client_waits() {
         for _ in 0..10 {
             client.command(["PING"]).await.expect("answers");
         }
-        let device = client.stats().expect("not TCP").device;
+        let device = client.connections()[0].stats.expect("not TCP").device;
         assert_eq!(device.arms == 0, mode == Polling::Busy, "{mode}: {device:?}");
         assert_eq!(device.spins > 0, mode == Polling::Busy, "{mode}: {device:?}");
     }

@@ -6,7 +6,8 @@ use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 
 #[tokio::test]
 async fn a_client_names_the_missing_device() {
-    let error = Client::connect("rdma://127.0.0.1:1").await.expect_err("nothing to connect with").to_string();
+    let error = Client::connect("rdma://127.0.0.1:1").await.expect_err("nothing to connect with");
+    let error = format!("{error:#}");
     assert!(error.contains("over rdma: ") && error.contains("no `verbs` device"), "{error}");
 }
 

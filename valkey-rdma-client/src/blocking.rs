@@ -5,7 +5,7 @@
 //!
 //! let client = Client::connect("rdma://10.0.0.7")?;
 //! client.command(["SET", "greeting", "hello"])?;
-//! let greeting: String = client.command(["GET", "greeting"])?.try_into()?;
+//! let greeting: String = client.query(["GET", "greeting"])?;
 //! # Ok::<(), valkey_rdma_client::Error>(())
 //! ```
 
@@ -14,12 +14,12 @@ use std::future::Future;
 use std::sync::Arc;
 
 use tokio::runtime::{Builder, Runtime};
-use valkey_rdma_resp::{ServerError, Value};
+use valkey_rdma_resp::{FromValue, ServerError, Value};
 
 use crate::config::Config;
 use crate::endpoint::Endpoint;
 use crate::error::{ConnectCause, ConnectError, Error};
-use crate::resp::Command;
+use crate::resp::{Command, IntoCommand};
 
 /// The async [`Client`](crate::Client) with calls that wait for their replies. Clone it into as many threads as you
 /// like: they share a connection, and commands that wait at the same time are sent together. One background thread
@@ -87,8 +87,16 @@ impl Client {
     ///
     /// # Errors
     /// As there.
-    pub fn command(&self, args: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<Value, Error> {
-        self.execute(Command::from_args(args))
+    pub fn command(&self, command: impl IntoCommand) -> Result<Value, Error> {
+        self.execute(command.into_command())
+    }
+
+    /// As [`Client::query`](crate::Client::query).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn query<T: FromValue>(&self, command: impl IntoCommand) -> Result<T, Error> {
+        Ok(self.execute(command.into_command())?.convert()?)
     }
 
     /// As [`Client::execute`](crate::Client::execute).
@@ -105,7 +113,7 @@ impl Client {
     /// As there.
     pub fn pipeline(
         &self,
-        commands: impl IntoIterator<Item = Command>,
+        commands: impl IntoIterator<Item = impl IntoCommand>,
     ) -> Result<Vec<Result<Value, ServerError>>, Error> {
         let mut pipeline = self.client.pipeline();
         for command in commands {

@@ -96,8 +96,7 @@ impl Cache {
         if endpoint.protocol() != Protocol::Resp3 {
             return Err(EndpointError::NeedsResp3.into());
         }
-        let mut config = config.clone();
-        config.tracking(true);
+        let config = config.clone().tracking(true);
         let store = Arc::new(Store::new(capacity.max(1)));
         let hook = {
             let store = store.clone();

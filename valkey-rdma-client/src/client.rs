@@ -10,19 +10,20 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
-use valkey_rdma_resp::Value;
-use valkey_rdma_transport::{Duplex, Stats};
+use valkey_rdma_resp::{FromValue, Value};
+use valkey_rdma_transport::Duplex;
 
 use crate::config::Config;
 use crate::connection::Connector;
 use crate::connection::IdlePool;
-use crate::endpoint::{Endpoint, Transport};
+use crate::endpoint::Endpoint;
 use crate::error::{Error, LostCause, LostConnection};
+use crate::events::{ConnectionEvents, EventHub, EventReporter};
 use crate::multiplexer::{Deadline, PushHook};
 use crate::multiplexer::{Multiplexer, ReconnectPolicy};
 use crate::multiplexer::{Replies, ReplySink, Request, reply_channel};
-use crate::resp::Command;
 use crate::resp::EncodedPipeline;
+use crate::resp::{Command, IntoCommand};
 use crate::resp::{Commands, Reply};
 use crate::stats::{ConnectionInfo, ConnectionStatus, Counters, Purpose, State};
 
@@ -65,6 +66,7 @@ struct Inner {
     turn: AtomicUsize,
     connector: Arc<Connector>,
     pool: IdlePool,
+    events: Arc<EventHub>,
 }
 
 impl Client {
@@ -151,10 +153,30 @@ impl Client {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let connector = Arc::new(Connector::once(endpoint.clone(), Config::default()));
-        let raw = connector.log_in(Box::new(stream)).await?;
-        let multiplexer = Multiplexer::start(raw, endpoint.authority().into(), None, None);
-        Ok(Self::assemble(vec![multiplexer], connector))
+        Self::from_stream_with(stream, endpoint, &Config::default()).await
+    }
+
+    /// Logs in over a stream as [`from_stream`](Self::from_stream) does, with the given [`Config`]. Its settings for several
+    /// connections and for reconnecting do not apply.
+    ///
+    /// A [`transport::Stream`](crate::transport::Stream) is driven as the client's own connections are: with the transport's
+    /// counters and without a task of its own.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the stream.
+    pub async fn from_stream_with<S>(stream: S, endpoint: &Endpoint, config: &Config) -> Result<Self, Error>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let connector = Arc::new(Connector::once(endpoint.clone(), config.clone()));
+        let raw = connector.log_in(stream).await?;
+        let events = Arc::new(EventHub::new(1));
+        let reporter = EventReporter::new(events.clone(), 0);
+        let multiplexer = Multiplexer::start(raw, endpoint.authority().into(), None, None, reporter);
+        Ok(Self::assemble(vec![multiplexer], connector, events))
     }
 
     /// Makes all connections, one after the other: a server has one thread to accept them, and memory to pin.
@@ -169,24 +191,35 @@ impl Client {
         });
         let peer: Arc<str> = connector.endpoint.authority().into();
         let mut multiplexers = Vec::with_capacity(config.connections);
-        for _ in 0..config.connections {
+        let events = Arc::new(EventHub::new(config.connections));
+        for connection in 0..config.connections {
             let raw = connector.connect(Purpose::Shared).await?;
-            multiplexers.push(Multiplexer::start(raw, peer.clone(), policy.clone(), pushes.clone()));
+            let reporter = EventReporter::new(events.clone(), connection);
+            let (policy, pushes) = (policy.clone(), pushes.clone());
+            multiplexers.push(Multiplexer::start(raw, peer.clone(), policy, pushes, reporter));
         }
-        Ok(Self::assemble(multiplexers, connector))
+        Ok(Self::assemble(multiplexers, connector, events))
     }
 
-    pub(crate) fn assemble(multiplexers: Vec<Multiplexer>, connector: Arc<Connector>) -> Self {
-        let inner = Inner { multiplexers, turn: AtomicUsize::new(0), connector, pool: IdlePool::default() };
+    pub(crate) fn assemble(
+        multiplexers: Vec<Multiplexer>,
+        connector: Arc<Connector>,
+        events: Arc<EventHub>,
+    ) -> Self {
+        let turn = AtomicUsize::new(0);
+        let inner = Inner { multiplexers, turn, connector, pool: IdlePool::default(), events };
         Self { inner: Arc::new(inner) }
     }
 
-    /// Sends a command, given as its name and arguments, and returns its reply.
+    /// Sends a command and returns its reply.
     ///
     /// ```no_run
     /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
+    /// use valkey_rdma_client::cmd;
+    ///
     /// client.command(["SET", "greeting", "hello"]).await?;
-    /// let greeting = client.command([&b"GET"[..], b"greeting"]).await?;
+    /// client.command(cmd!["SET", "greeting", b"hello", "EX", 60]).await?; // arguments of different types
+    /// let greeting = client.command(["GET", "greeting"]).await?;
     /// assert_eq!(greeting.as_bytes(), Some(&b"hello"[..]));
     /// # Ok(())
     /// # }
@@ -199,11 +232,34 @@ impl Client {
     ///
     /// # Cancel safety
     /// Dropping the future discards the reply and never shifts the replies of others. The command may or may not run.
-    pub async fn command(&self, args: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<Value, Error> {
-        self.execute(Command::from_args(args)).await
+    pub async fn command(&self, command: impl IntoCommand) -> Result<Value, Error> {
+        self.execute(command.into_command()).await
     }
 
-    /// Sends a [`Command`] and returns its reply.
+    /// Sends a command and converts its reply to a Rust type: see [`FromValue`] for what converts. `()` accepts every reply
+    /// that is not an error.
+    ///
+    /// ```no_run
+    /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
+    /// use valkey_rdma_client::cmd;
+    ///
+    /// let visits: i64 = client.query(cmd!["INCRBY", "visits", 5]).await?;
+    /// let name = client.query::<Option<String>>(["GET", "name"]).await?;
+    /// let () = client.query(["DEL", "name"]).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Same errors as [`command`](Self::command), and [`Error::Unexpected`] if the reply does not convert.
+    ///
+    /// # Cancel safety
+    /// As [`command`](Self::command).
+    pub async fn query<T: FromValue>(&self, command: impl IntoCommand) -> Result<T, Error> {
+        Ok(self.execute(command.into_command()).await?.convert()?)
+    }
+
+    /// Does what [`command`](Self::command) does: the method that [`Execute`](crate::Execute) has too.
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -273,22 +329,11 @@ impl Client {
         self.first().state.info()
     }
 
-    /// The transport of the (first) connection.
+    /// True if at least one shared connection is up. Otherwise commands wait for one, at most for
+    /// [`Config::offline_timeout`].
     #[must_use]
-    pub fn transport(&self) -> Transport {
-        self.info().transport
-    }
-
-    /// The best state of all connections.
-    #[must_use]
-    pub fn state(&self) -> State {
-        let mut states = self.inner.multiplexers.iter().map(|multiplexer| multiplexer.state.state());
-        let first = states.next().unwrap_or(State::Closed);
-        states.fold(first, |best, state| match (best, state) {
-            (State::Connected, _) | (_, State::Connected) => State::Connected,
-            (State::Reconnecting, _) | (_, State::Reconnecting) => State::Reconnecting,
-            _ => State::Closed,
-        })
+    pub fn is_connected(&self) -> bool {
+        self.inner.multiplexers.iter().any(|multiplexer| multiplexer.state.state() == State::Connected)
     }
 
     /// The multiplexer's counters, summed over all connections.
@@ -301,26 +346,42 @@ impl Client {
         sum
     }
 
-    /// The transport's counters of the (first) connection: work requests, doorbells, windows, bytes. `None` on TCP.
-    #[must_use]
-    pub fn stats(&self) -> Option<Stats> {
-        self.first().state.transport_stats()
-    }
-
-    /// The status of each connection: shared ones first, then dedicated, subscriber, idle and draining ones. Its
-    /// `Display` form resembles the reply to INFO:
+    /// Each connection: shared ones first, then dedicated, subscriber, idle and draining ones. With its state, a description,
+    /// and the counters of client and transport. The `Display` form resembles the reply to INFO:
     ///
     /// ```no_run
     /// # fn example(client: valkey_rdma_client::Client) {
-    /// for connection in client.status() {
+    /// for connection in client.connections() {
     ///     println!("{connection}");
     /// }
     /// # }
     /// ```
     #[must_use]
-    pub fn status(&self) -> Vec<ConnectionStatus> {
+    pub fn connections(&self) -> Vec<ConnectionStatus> {
         let shared = self.inner.multiplexers.iter().map(|multiplexer| multiplexer.state.status());
         shared.chain(self.connector().registry.not_shared()).collect()
+    }
+
+    /// What happens to the shared connections from now on: lost, restored, over TCP instead of RDMA, closed. The first events
+    /// describe the connections that are up.
+    ///
+    /// ```no_run
+    /// # async fn example(client: valkey_rdma_client::Client) {
+    /// let mut events = client.events();
+    /// tokio::spawn(async move {
+    ///     while let Some(event) = events.next().await {
+    ///         println!("{event}");
+    ///     }
+    /// });
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn events(&self) -> ConnectionEvents {
+        self.inner.events.listen(|| {
+            let connections = self.inner.multiplexers.iter().map(|multiplexer| &multiplexer.state);
+            let up = connections.enumerate().filter(|(_, state)| state.state() == State::Connected);
+            up.map(|(connection, state)| (connection, state.info())).collect()
+        })
     }
 
     /// True if the client has ended: closed, or lost with reconnecting disabled.
@@ -359,6 +420,11 @@ impl Client {
     pub(crate) fn lost(&self) -> LostConnection {
         let cause = Arc::new(LostCause::Stopped);
         LostConnection { peer: self.first().state.peer.clone(), cause, may_have_run: true }
+    }
+
+    /// Ends the connections because the server is no longer the one to talk to.
+    pub(crate) fn give_up(&self) {
+        self.inner.multiplexers.iter().for_each(Multiplexer::give_up);
     }
 
     /// True if both are the same client.
@@ -457,6 +523,6 @@ pub(crate) struct FailedAttempt {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("info", &self.info()).field("state", &self.state()).finish()
+        f.debug_struct("Client").field("info", &self.info()).field("connected", &self.is_connected()).finish()
     }
 }

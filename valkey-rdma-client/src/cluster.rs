@@ -85,6 +85,7 @@ mod refresh;
 mod replicas;
 mod route;
 mod scan;
+mod silence;
 mod slot_map;
 mod slots_reply;
 mod split;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use valkey_rdma_transport::Config as TransportConfig;
+
 /// Settings of a client. [`Config::default`] works unedited; the address to connect to is set by the
 /// [`Endpoint`](crate::Endpoint).
 ///
@@ -10,8 +12,7 @@ use std::time::Duration;
 /// use valkey_rdma_client::{Client, Config};
 ///
 /// # async fn example() -> Result<(), valkey_rdma_client::Error> {
-/// let mut config = Config::default();
-/// config.name("kv-writer").command_timeout(Duration::from_secs(2)).connections(2);
+/// let config = Config::default().name("kv-writer").command_timeout(Duration::from_secs(2)).connections(2);
 /// let client = Client::connect_with("rdma://10.0.0.7", &config).await?;
 /// # Ok(())
 /// # }
@@ -27,6 +28,7 @@ pub struct Config {
     pub(crate) keepalive_timeout: Option<Duration>,
     pub(crate) stall_timeout: Option<Duration>,
     pub(crate) close_timeout: Option<Duration>,
+    pub(crate) transport: TransportConfig,
     pub(crate) tracking: bool,
     /// Allows a replica of a cluster to answer reads: READONLY.
     pub(crate) read_replicas: bool,
@@ -44,6 +46,7 @@ impl Default for Config {
             keepalive_timeout: Some(Duration::from_secs(20)),
             stall_timeout: Some(Duration::from_secs(30)),
             close_timeout: Some(Duration::from_secs(3)),
+            transport: TransportConfig::default(),
             tracking: false,
             read_replicas: false,
         }
@@ -57,14 +60,16 @@ impl Config {
     /// Reconnect policy. `None` disables reconnecting: once lost, a connection stays lost, and later calls fail.
     /// Default: reconnect with [`Backoff`]'s defaults for as long as the client exists. The first connect is always
     /// tried once only, so that a wrong URL is reported at once.
-    pub fn reconnect(&mut self, backoff: impl Into<Option<Backoff>>) -> &mut Self {
+    #[must_use]
+    pub fn reconnect(mut self, backoff: impl Into<Option<Backoff>>) -> Self {
         self.reconnect = backoff.into();
         self
     }
 
     /// How long a command may wait while disconnected before it fails as not sent. Default 10 s; `None`: until the
     /// command's own timeout. Shorter reports outages earlier; longer hides longer outages.
-    pub fn offline_timeout(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
+    #[must_use]
+    pub fn offline_timeout(mut self, limit: impl Into<Option<Duration>>) -> Self {
         self.offline_timeout = limit.into();
         self
     }
@@ -72,7 +77,8 @@ impl Config {
     /// How often a command is sent again after lost connections, if it cannot have run or is
     /// [idempotent](crate::Command::idempotent). Default 3. The limit keeps a command that crashes servers from ending
     /// every connection.
-    pub fn retries(&mut self, times: u32) -> &mut Self {
+    #[must_use]
+    pub fn retries(mut self, times: u32) -> Self {
         self.retries = times;
         self
     }
@@ -83,7 +89,8 @@ impl Config {
     /// On dedicated connections, connecting has the endpoint's timeout in addition. Each piece of a
     /// [streamed](crate::Client::stream_reply) value has this limit. [Blocking](crate::Client::blocking_command)
     /// commands and [`Dedicated`](crate::Dedicated) have no limit by default.
-    pub fn command_timeout(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
+    #[must_use]
+    pub fn command_timeout(mut self, limit: impl Into<Option<Duration>>) -> Self {
         self.command_timeout = limit.into();
         self
     }
@@ -91,14 +98,16 @@ impl Config {
     /// Number of connections that share the commands, in turn. Default 1, range 1 to 64; values outside are clamped.
     /// One connection carries more than a server thread answers. More keep small commands from waiting behind large
     /// values, and cost pinned memory at both ends.
-    pub fn connections(&mut self, count: usize) -> &mut Self {
+    #[must_use]
+    pub fn connections(mut self, count: usize) -> Self {
         self.connections = count.clamp(1, Self::MAX_CONNECTIONS);
         self
     }
 
     /// Name of the connections in the server's CLIENT LIST (CLIENT SETNAME). Default: none. Servers refuse names with
     /// blanks; connecting then fails.
-    pub fn name(&mut self, name: impl Into<String>) -> &mut Self {
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
@@ -114,7 +123,8 @@ impl Config {
     /// Valkey 8.0-rc1 sends no keepalives over RDMA: use `None` with it.
     ///
     /// Source: `VALKEY_RDMA_KEEPALIVE_MS` in Valkey's `rdma.c`; `TCP_USER_TIMEOUT` and `TCP_KEEPIDLE` in tcp(7).
-    pub fn keepalive_timeout(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
+    #[must_use]
+    pub fn keepalive_timeout(mut self, limit: impl Into<Option<Duration>>) -> Self {
         self.keepalive_timeout = limit.into();
         self
     }
@@ -125,7 +135,8 @@ impl Config {
     /// A server that has stopped reading may still send keepalives, so [`keepalive_timeout`](Self::keepalive_timeout)
     /// does not detect it. Shorter detects such servers earlier; longer tolerates servers that take large values
     /// slowly. On TCP, `keepalive_timeout` covers this case.
-    pub fn stall_timeout(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
+    #[must_use]
+    pub fn stall_timeout(mut self, limit: impl Into<Option<Duration>>) -> Self {
         self.stall_timeout = limit.into().map(|limit| limit.max(Duration::from_secs(1)));
         self
     }
@@ -133,12 +144,31 @@ impl Config {
     /// How long [`Client::close`](crate::Client::close) waits for replies to commands already sent. Default 3 s;
     /// `None`: no limit. Then the connections end, and commands without a reply fail with
     /// [`Error::Lost`](crate::Error::Lost). Raise it where commands take longer.
-    pub fn close_timeout(&mut self, limit: impl Into<Option<Duration>>) -> &mut Self {
+    #[must_use]
+    pub fn close_timeout(mut self, limit: impl Into<Option<Duration>>) -> Self {
         self.close_timeout = limit.into();
         self
     }
 
-    pub(crate) fn tracking(&mut self, on: bool) -> &mut Self {
+    /// Settings of the transport over RDMA and the emulated device: send buffer, number of receive buffers, polling, completion
+    /// queues. Options of the [`Endpoint`](crate::Endpoint) take precedence. Time limits of connecting, keepalive and stalls are
+    /// this configuration's and the endpoint's. TCP ignores all of them.
+    ///
+    /// ```
+    /// use valkey_rdma_client::{Config, transport};
+    ///
+    /// let mut device = transport::Config::default();
+    /// device.send_buffer(4 << 20);
+    /// let config = Config::default().transport(device);
+    /// ```
+    #[must_use]
+    pub fn transport(mut self, config: TransportConfig) -> Self {
+        self.transport = config;
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn tracking(mut self, on: bool) -> Self {
         self.tracking = on;
         self
     }

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use valkey_rdma_resp::{ServerError, Value};
+use valkey_rdma_resp::{FromValue, ServerError, Value};
 
 use crate::client::Client;
 use crate::connection::Outstanding;
 use crate::connection::RawConnection;
 use crate::error::{Error, LostCause, LostConnection, TimedOut};
-use crate::resp::Command;
 use crate::resp::Reply;
+use crate::resp::{Command, IntoCommand};
 use crate::stats::{ConnectionInfo, Purpose};
 
 /// A connection with one owner: [`Client::dedicated`]. No command is refused on it, and commands of other tasks do not
@@ -21,7 +21,7 @@ use crate::stats::{ConnectionInfo, Purpose};
 /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
 /// let mut connection = client.dedicated().await?;
 /// connection.command(["CLIENT", "NO-EVICT", "ON"]).await?;
-/// let id: i64 = connection.command(["CLIENT", "ID"]).await?.try_into()?;
+/// let id: i64 = connection.query(["CLIENT", "ID"]).await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -59,7 +59,9 @@ impl Client {
     ///
     /// ```no_run
     /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
-    /// let job: Option<(String, String)> = client.blocking_command(["BLPOP", "jobs", "0"]).await?.try_into()?;
+    /// use valkey_rdma_client::cmd;
+    ///
+    /// let job: Option<(String, String)> = client.blocking_query(cmd!["BLPOP", "jobs", 0]).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -71,11 +73,19 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future closes the connection, which ends the wait on the server too. An element that the server
     /// had already popped is lost; use BLMOVE where that matters.
-    pub async fn blocking_command(
-        &self,
-        args: impl IntoIterator<Item = impl AsRef<[u8]>>,
-    ) -> Result<Value, Error> {
-        self.block(Command::from_args(args)).await
+    pub async fn blocking_command(&self, command: impl IntoCommand) -> Result<Value, Error> {
+        self.block(command.into_command()).await
+    }
+
+    /// Sends a blocking command as [`blocking_command`](Self::blocking_command) does, and converts its reply.
+    ///
+    /// # Errors
+    /// Same errors as [`blocking_command`](Self::blocking_command), and [`Error::Unexpected`] if the reply does not convert.
+    ///
+    /// # Cancel safety
+    /// As [`blocking_command`](Self::blocking_command).
+    pub async fn blocking_query<T: FromValue>(&self, command: impl IntoCommand) -> Result<T, Error> {
+        Ok(self.block(command.into_command()).await?.convert()?)
     }
 
     pub(crate) async fn block(&self, command: Command) -> Result<Value, Error> {
@@ -111,21 +121,29 @@ impl Client {
 }
 
 impl Dedicated {
-    /// Sends a command, given as its name and arguments, and returns its reply.
+    /// Sends a command and returns its reply.
     ///
     /// # Errors
     /// [`Error::Server`], [`Error::Lost`], [`Error::TimedOut`] if the command brings a limit.
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection.
-    pub async fn command(
-        &mut self,
-        args: impl IntoIterator<Item = impl AsRef<[u8]>>,
-    ) -> Result<Value, Error> {
-        self.execute(Command::from_args(args)).await
+    pub async fn command(&mut self, command: impl IntoCommand) -> Result<Value, Error> {
+        self.execute(command.into_command()).await
     }
 
-    /// Sends a [`Command`] and returns its reply.
+    /// Sends a command and converts its reply, as [`Client::query`] does.
+    ///
+    /// # Errors
+    /// Same errors as [`command`](Self::command), and [`Error::Unexpected`] if the reply does not convert.
+    ///
+    /// # Cancel safety
+    /// As [`command`](Self::command).
+    pub async fn query<T: FromValue>(&mut self, command: impl IntoCommand) -> Result<T, Error> {
+        Ok(self.command(command).await?.convert()?)
+    }
+
+    /// Does what [`command`](Self::command) does, as [`Client::execute`].
     ///
     /// # Errors
     /// As [`command`](Self::command).
@@ -139,7 +157,7 @@ impl Dedicated {
     }
 
     /// Sends commands together and returns one reply for each, in order. `limit` applies to all of them together. Large
-    /// arguments are sent from where they are, as by [`Command::arg_bytes`].
+    /// arguments are sent from where they are: see [`Command::arg`].
     ///
     /// # Errors
     /// As [`command`](Self::command). An error reply is an element of the result.

@@ -76,8 +76,7 @@ impl fmt::Display for Transport {
 /// assert_eq!((endpoint.host(), endpoint.port(), endpoint.database()), ("fd00::7", 6380, 2));
 /// assert_eq!(endpoint.to_string(), "rdma://app:***@[fd00::7]:6380/2");
 ///
-/// let mut same = Endpoint::new(Transport::Rdma, "fd00::7", 6380);
-/// same.set_login("app", "s@cret").set_database(2);
+/// let same = Endpoint::new(Transport::Rdma, "fd00::7", 6380).with_login("app", "s@cret").with_database(2);
 /// # Ok::<(), valkey_rdma_client::EndpointError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq)]
@@ -138,34 +137,39 @@ impl Endpoint {
     }
 
     /// Sets the user and password for the login. The default user is named `default`.
-    pub fn set_login(&mut self, user: impl Into<String>, password: impl Into<String>) -> &mut Self {
+    #[must_use]
+    pub fn with_login(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.user = Some(user.into());
         self.password = Some(password.into());
         self
     }
 
     /// Sets the password of the default user.
-    pub fn set_password(&mut self, password: impl Into<String>) -> &mut Self {
+    #[must_use]
+    pub fn with_password(mut self, password: impl Into<String>) -> Self {
         self.user = None;
         self.password = Some(password.into());
         self
     }
 
     /// Selects a database after the login. Default 0.
-    pub fn set_database(&mut self, database: u32) -> &mut Self {
+    #[must_use]
+    pub fn with_database(mut self, database: u32) -> Self {
         self.database = database;
         self
     }
 
     /// Sets the protocol version. Default [`Protocol::Resp3`].
-    pub fn set_protocol(&mut self, protocol: Protocol) -> &mut Self {
+    #[must_use]
+    pub fn with_protocol(mut self, protocol: Protocol) -> Self {
         self.protocol = protocol;
         self
     }
 
     /// Limits a connect as a whole: resolving, connecting, logging in. Default 5 s. Shorter gives up on busy servers;
     /// longer reports dead servers later.
-    pub fn set_timeout(&mut self, timeout: Duration) -> &mut Self {
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
@@ -173,75 +177,86 @@ impl Endpoint {
     /// Sets the receive window in bytes. Default: the transport's. Smaller costs round trips for large replies; larger
     /// pins more memory, here and on the server. Range [`RX_SIZES`](Self::RX_SIZES), 65536 to 16777216. Connecting
     /// with a value outside, or over TCP with any value, is an error.
-    pub fn set_rx_size(&mut self, bytes: u32) -> &mut Self {
+    #[must_use]
+    pub fn with_rx_size(mut self, bytes: u32) -> Self {
         self.rx_size = Some(bytes);
         self
     }
 
     /// Sets the RDMA device by name. Default: the one that routes to the server. Over TCP this is an error.
-    pub fn set_device(&mut self, name: impl Into<String>) -> &mut Self {
+    #[must_use]
+    pub fn with_device(mut self, name: impl Into<String>) -> Self {
         self.device = Some(name.into());
         self
     }
 
     /// Allows a TCP connection to the same host and port if RDMA fails. Default: no, the connect fails. A fallback is
     /// always reported: [`info`](crate::Client::info) has the reason, and a warning is logged. RDMA gets half of the
-    /// [timeout](Self::set_timeout). If the server refuses the login, the client does not fall back.
-    pub fn set_fallback(&mut self, to_tcp: bool) -> &mut Self {
+    /// [timeout](Self::with_timeout). If the server refuses the login, the client does not fall back.
+    #[must_use]
+    pub fn with_fallback(mut self, to_tcp: bool) -> Self {
         self.fallback = to_tcp;
         self
     }
 
     /// Connects from the address at this index of the RDMA device's GID table (`ibv_devinfo -v`). Default: the route
     /// decides. RoCE only; an error with any scheme but `rdma`.
-    pub fn set_gid(&mut self, index: u32) -> &mut Self {
+    #[must_use]
+    pub fn with_gid(mut self, index: u32) -> Self {
         self.gid = Some(index);
         self
     }
 
     /// Connects from this local address, and through its interface. Default: the route decides.
-    pub fn set_source(&mut self, address: IpAddr) -> &mut Self {
+    #[must_use]
+    pub fn with_source(mut self, address: IpAddr) -> Self {
         self.source = Some(address);
         self
     }
 
     /// Sets how the connection waits for its device. Default [`Polling::Event`]; `Busy` uses a whole CPU. Over TCP,
     /// any other mode is an error.
-    pub fn set_polling(&mut self, mode: Polling) -> &mut Self {
+    #[must_use]
+    pub fn with_polling(mut self, mode: Polling) -> Self {
         self.polling = mode;
         self
     }
 
     /// Sets how the RDMA port of a node follows from the port that its cluster announces. Default
     /// [`RdmaPort::Same`]. An endpoint of a single server, or over TCP, must keep the default.
-    pub fn set_rdma_port(&mut self, rule: RdmaPort) -> &mut Self {
+    #[must_use]
+    pub fn with_rdma_port(mut self, rule: RdmaPort) -> Self {
         self.rdma_port = rule;
         self
     }
 
     /// Makes it the endpoint of the primary that these Sentinels report.
-    pub fn set_sentinels(&mut self, sentinels: Sentinels) -> &mut Self {
+    #[must_use]
+    pub fn with_sentinels(mut self, sentinels: Sentinels) -> Self {
         self.host = sentinels.service().to_owned();
         self.sentinels = Some(Box::new(sentinels));
         self
     }
 
     /// Makes it the endpoint of an ordinary server, whose address is set next.
-    pub(crate) fn clear_sentinels(&mut self) -> &mut Self {
+    #[must_use]
+    pub(crate) fn without_sentinels(mut self) -> Self {
         self.sentinels = None;
         self
     }
 
     /// Makes it the endpoint of another server with the same settings.
-    pub(crate) fn set_address(&mut self, host: impl Into<String>, port: u16) -> &mut Self {
+    #[must_use]
+    pub(crate) fn with_address(mut self, host: impl Into<String>, port: u16) -> Self {
         self.host = host.into();
         self.port = port;
         self.tcp_port = None;
         self
     }
 
-    /// Sets the port of the [fallback](Self::set_fallback), if it is another than that of RDMA.
-    pub(crate) fn set_tcp_port(&mut self, port: u16) -> &mut Self {
+    /// Sets the port of the [fallback](Self::with_fallback), if it is another than that of RDMA.
+    #[must_use]
+    pub(crate) fn with_tcp_port(mut self, port: u16) -> Self {
         self.tcp_port = Some(port);
         self
     }
@@ -352,6 +367,15 @@ impl Endpoint {
         self.rdma_port
     }
 
+    /// The scheme of its URL.
+    fn scheme(&self) -> &'static str {
+        match self.transport {
+            Transport::Rdma => "rdma",
+            Transport::Emulated => "emulated",
+            Transport::Tcp => "valkey",
+        }
+    }
+
     /// The port to connect to over this transport.
     pub(crate) fn port_on(&self, transport: Transport) -> u16 {
         match transport {
@@ -374,7 +398,11 @@ impl Endpoint {
     /// The settings of a [`Stream`](valkey_rdma_transport::Stream) that this endpoint asks for: receive window, RDMA device, GID,
     /// source address and polling. Everything else has its default.
     pub fn transport_config(&self) -> TransportConfig {
-        let mut config = TransportConfig::default();
+        self.apply_to(TransportConfig::default())
+    }
+
+    /// Replaces the settings that this endpoint asks for.
+    pub(crate) fn apply_to(&self, mut config: TransportConfig) -> TransportConfig {
         if let Some(bytes) = self.rx_size {
             config.rx_size(bytes);
         }
@@ -387,7 +415,9 @@ impl Endpoint {
         if let Some(address) = self.source {
             config.source(address);
         }
-        config.polling(self.polling);
+        if self.polling != Polling::default() {
+            config.polling(self.polling);
+        }
         config
     }
 
@@ -474,14 +504,10 @@ impl From<&Endpoint> for Endpoint {
     }
 }
 
-/// As a URL without options, and with the password replaced by `***`.
+/// As a URL without options, and with the password replaced by `***`. [`Endpoint::to_url`] has everything.
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match self.transport {
-            Transport::Rdma => "rdma",
-            Transport::Emulated => "emulated",
-            Transport::Tcp => "valkey",
-        };
+        let scheme = self.scheme();
         let sentinel = if self.sentinels.is_some() { "+sentinel" } else { "" };
         write!(f, "{scheme}{sentinel}://")?;
         if self.password.is_some() {

@@ -18,6 +18,22 @@ pub use self::connect::{ConnectCause, ConnectError};
 /// Why a call of this crate failed.
 ///
 /// `Clone`, because one lost connection ends every request that waits on it; causes are shared.
+///
+/// # Text
+/// `{error}` says what failed and what to do. Errors of the system and of the transport below are the
+/// [`source`](std::error::Error::source), which anyhow and eyre print after it. `{error:#}` is everything in one line, for logs.
+///
+/// ```
+/// # async fn example() {
+/// # use std::error::Error as _;
+/// use valkey_rdma_client::Client;
+///
+/// let error = Client::connect("valkey://127.0.0.1:1").await.expect_err("nothing listens there");
+/// let text = "cannot connect to 127.0.0.1:1 over tcp: connection refused; is a server listening on this port?";
+/// assert!(error.to_string() == text && error.source().is_some());
+/// # }
+/// # tokio::runtime::Runtime::new().unwrap().block_on(example());
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -136,12 +152,27 @@ impl LostConnection {
 impl fmt::Display for LostConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fate = if self.may_have_run { Fate::MayHaveRun } else { Fate::NotSent };
-        write!(f, "connection to {} lost: {}; {fate}", self.peer, Chain(&*self.cause))
+        write!(f, "connection to {} lost", self.peer)?;
+        match &*self.cause {
+            cause if f.alternate() => write!(f, ": {}", Chain(cause))?,
+            // What comes from below is the source.
+            LostCause::Io(_) => {}
+            LostCause::Protocol(_) => f.write_str(": the peer broke the protocol")?,
+            cause => write!(f, ": {cause}")?,
+        }
+        write!(f, "; {fate}")
     }
 }
 
-// No source: the text contains the whole chain. `cause` returns the errors themselves.
-impl std::error::Error for LostConnection {}
+impl std::error::Error for LostConnection {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &*self.cause {
+            LostCause::Io(error) => Some(error),
+            LostCause::Protocol(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// A command that timed out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,7 +235,7 @@ pub enum LostCause {
     /// The peer sent something other than RESP; later bytes cannot be trusted.
     #[error("the peer broke the protocol: {0}")]
     Protocol(ProtocolError),
-    /// The Sentinels report another primary.
+    /// The Sentinels, or the nodes of the cluster, report another primary.
     #[error("its server is not the primary any more")]
     Moved,
     /// [`Client::close`](crate::Client::close) was called.

@@ -2,19 +2,19 @@
 
 use std::future::Future;
 
-use valkey_rdma_resp::{ServerError, Value};
+use valkey_rdma_resp::{FromValue, ServerError, Value};
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::resp::Command;
+use crate::resp::{Command, IntoCommand};
 
 /// A client of one server or of a cluster, for code that takes either.
 ///
 /// ```no_run
-/// use valkey_rdma_client::{Command, Error, Execute};
+/// use valkey_rdma_client::{Error, Execute};
 ///
 /// async fn visits(client: &impl Execute) -> Result<i64, Error> {
-///     Ok(client.execute(Command::from_args(["INCR", "visits"])).await?.try_into()?)
+///     client.query(["INCR", "visits"]).await
 /// }
 ///
 /// # async fn example(single: valkey_rdma_client::Client, cluster: valkey_rdma_client::ClusterClient) -> Result<(), Error> {
@@ -24,10 +24,20 @@ use crate::resp::Command;
 /// # }
 /// ```
 ///
-/// The clients' own methods of the same name say more about errors and cancelling.
-pub trait Execute: Clone + Send + Sync + 'static {
+/// The clients' own methods of the same name say more about errors and cancelling. Only the clients of this crate implement the
+/// trait: later versions add methods to it.
+pub trait Execute: sealed::Sealed + Clone + Send + Sync + 'static {
     /// Sends a command and returns its reply.
     fn execute(&self, command: Command) -> impl Future<Output = Result<Value, Error>> + Send;
+
+    /// Sends a command and converts its reply to a Rust type.
+    fn query<T: FromValue>(
+        &self,
+        command: impl IntoCommand,
+    ) -> impl Future<Output = Result<T, Error>> + Send {
+        let command = command.into_command();
+        async move { Ok(self.execute(command).await?.convert()?) }
+    }
 
     /// Sends a command without keys to the server that has this key, such as SCRIPT LOAD before EVALSHA.
     fn execute_beside(
@@ -61,6 +71,13 @@ pub trait Execute: Clone + Send + Sync + 'static {
     /// Closes all connections.
     fn close(&self) -> impl Future<Output = ()> + Send;
 }
+
+pub(crate) mod sealed {
+    /// Implemented by the clients of this crate.
+    pub trait Sealed {}
+}
+
+impl sealed::Sealed for Client {}
 
 impl Execute for Client {
     async fn execute(&self, command: Command) -> Result<Value, Error> {

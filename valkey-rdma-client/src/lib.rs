@@ -1,15 +1,15 @@
 //! Async multiplexed Valkey client over RDMA, with TCP beside it.
 //!
 //! ```no_run
-//! use valkey_rdma_client::Client;
+//! use valkey_rdma_client::{Client, cmd};
 //!
 //! # async fn example() -> Result<(), valkey_rdma_client::Error> {
 //! let client = Client::connect("rdma://10.0.0.7:6379").await?;
 //! println!("{}", client.info()); // which transport, device and windows this really is
 //!
-//! client.command(["SET", "greeting", "hello"]).await?;
-//! let greeting = client.command(["GET", "greeting"]).await?;
-//! assert_eq!(greeting.as_str(), Some("hello"));
+//! client.command(cmd!["SET", "greeting", "hello", "EX", 60]).await?;
+//! let greeting: String = client.query(["GET", "greeting"]).await?;
+//! assert_eq!(greeting, "hello");
 //! # Ok(())
 //! # }
 //! ```
@@ -25,17 +25,16 @@
 //! is where most of the speed comes from:
 //!
 //! ```no_run
-//! # use valkey_rdma_client::{Client, Error};
+//! # use valkey_rdma_client::{Client, Error, cmd};
 //! # async fn example(client: Client) -> Result<(), Error> {
 //! let tasks: Vec<_> = (0..50)
 //!     .map(|n| {
 //!         let client = client.clone();
-//!         tokio::spawn(async move { client.command(["INCR", &format!("counter:{n}")]).await })
+//!         tokio::spawn(async move { client.query::<i64>(cmd!["INCRBY", format!("counter:{n}"), n]).await })
 //!     })
 //!     .collect();
 //! for task in tasks {
-//!     let count = task.await.expect("the task does not panic")?;
-//!     println!("{:?}", count.as_int());
+//!     println!("{}", task.await.expect("the task does not panic")?);
 //! }
 //! # Ok(())
 //! # }
@@ -44,13 +43,17 @@
 //! A task with several commands ready puts them into a [`Pipeline`], or into a [`Transaction`] if they belong
 //! together. [`Config::connections`] opens more than one connection.
 //!
-//! # Replies and types
-//! A reply is a [`Value`], which converts to Rust types ([`FromValue`]):
+//! # Arguments and replies
+//! Arguments are text, bytes, numbers and whatever implements [`ToArg`]; [`cmd!`] mixes them. [`Client::query`] converts the reply to
+//! a Rust type ([`FromValue`]), [`Client::command`] returns it as a [`Value`]:
 //!
 //! ```no_run
 //! # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
-//! let visits: i64 = client.command(["INCR", "visits"]).await?.try_into()?;
-//! let name: Option<String> = client.command(["GET", "name"]).await?.try_into()?;
+//! let visits: i64 = client.query(["INCR", "visits"]).await?;
+//! let name: Option<String> = client.query(["GET", "name"]).await?;
+//! let () = client.query(["DEL", "name"]).await?; // any reply that is not an error
+//! let pipeline = client.pipeline().command(["INCR", "visits"]).command(["GET", "name"]);
+//! let (visits, name): (i64, Option<String>) = pipeline.query().await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -65,8 +68,8 @@
 //! ```no_run
 //! # use valkey_rdma_client::{Client, Error, Fate};
 //! # async fn example(client: Client) {
-//! match client.command(["INCR", "visits"]).await {
-//!     Ok(count) => println!("{:?}", count.as_int()),
+//! match client.query::<i64>(["INCR", "visits"]).await {
+//!     Ok(count) => println!("{count}"),
 //!     Err(Error::Server(error)) => println!("the server refused: {error}"),
 //!     Err(error) if error.fate() == Fate::NotSent => println!("not counted, safe to try again: {error}"),
 //!     Err(error) => println!("unknown whether it was counted: {error}"),
@@ -87,16 +90,17 @@
 //! [`Cache`] keeps values on the client and drops each one when the server reports that it changed.
 //!
 //! # Large values without copies
-//! Over RDMA, bytes in a [`BufferPool`] are sent from where they lie, without passing through a send buffer:
+//! Over RDMA, bytes in a [`BufferPool`] are sent from where they lie, without passing through a send buffer. A [`SendRegion`] does the same for memory
+//! that the program has already:
 //!
 //! ```no_run
-//! # use valkey_rdma_client::{BufferPool, Client, Command};
+//! # use valkey_rdma_client::{BufferPool, Client, cmd};
 //! # async fn example(client: Client) -> Result<(), Box<dyn std::error::Error>> {
 //! let pool = BufferPool::new(8, 2 << 20)?; // as many as are filled or sent at once
 //! let mut buffer = pool.take().await;
 //! buffer[..1 << 20].fill(7);
 //! let value = buffer.freeze().slice(..1 << 20);
-//! client.execute(Command::new("SET").arg("kv:17").arg_bytes(value)).await?;
+//! client.command(cmd!["SET", "kv:17", value]).await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -150,6 +154,7 @@ mod dedicated;
 mod dialer;
 mod endpoint;
 mod error;
+mod events;
 mod execute;
 mod multiplexer;
 mod pipeline;
@@ -157,6 +162,7 @@ pub mod pubsub;
 #[cfg(feature = "redis")]
 mod redis;
 mod resp;
+mod scan;
 mod script;
 mod sentinel;
 mod stats;
@@ -175,10 +181,12 @@ pub use error::{
     AbortedTransaction, ClusterError, ConnectCause, ConnectError, Error, Fate, LostCause, LostConnection,
     TimedOut,
 };
+pub use events::{ConnectionEvent, ConnectionEvents};
 pub use execute::Execute;
 pub use pipeline::Pipeline;
 pub use pubsub::Subscriber;
-pub use resp::{Command, RefusedCommand};
+pub use resp::{Command, IntoCommand, RefusedCommand, ToArg};
+pub use scan::Scan;
 pub use script::{Function, Script};
 pub use stats::{ConnectionInfo, ConnectionStatus, Counters, Purpose, State};
 pub use streaming::{Fetched, ValueReader, ValueWriter};
@@ -188,4 +196,4 @@ pub use valkey_rdma_resp::{
     FromValue, Protocol, ProtocolError, ServerError, ServerErrorKind, UnexpectedReply, Value,
 };
 pub use valkey_rdma_transport as transport;
-pub use valkey_rdma_transport::{BufferPool, Polling, PoolBuffer, UnusablePool};
+pub use valkey_rdma_transport::{BufferPool, Polling, PoolBuffer, SendRegion, UnusablePool};

@@ -1,17 +1,16 @@
 //! [`Pipeline`]: commands that are sent together.
 
-use std::borrow::Borrow;
 use std::pin::pin;
 use std::sync::Arc;
 
-use valkey_rdma_resp::{ServerError, Value};
+use valkey_rdma_resp::{FromValue, ServerError, Value};
 
 use crate::client::Client;
 use crate::error::Error;
 use crate::multiplexer::Replies;
 use crate::multiplexer::ReplyBuffer;
 use crate::resp::EncodedPipeline;
-use crate::resp::{Command, CommandClass};
+use crate::resp::{Command, CommandClass, IntoCommand};
 use crate::resp::{RefusedCommand, Reply};
 
 /// Commands sent together, without waiting for replies in between. No command of another task comes between them, so
@@ -53,21 +52,19 @@ impl Client {
 }
 
 impl Pipeline {
-    /// Adds a command, given as its name and arguments.
-    pub fn command(mut self, args: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
-        self.push(Command::from_args(args));
-        self
-    }
-
-    /// Adds a [`Command`].
-    pub fn with(mut self, command: Command) -> Self {
+    /// Adds a command.
+    pub fn command(mut self, command: impl IntoCommand) -> Self {
         self.push(command);
         self
     }
 
-    /// Adds a command in place, for loops. A command that is sent often can be passed by reference.
-    pub fn push(&mut self, command: impl Borrow<Command>) -> &mut Self {
-        let command = command.borrow();
+    /// Adds a command in place, for loops. A [`Command`] that is sent often can be passed by reference: it is not cloned.
+    pub fn push(&mut self, command: impl IntoCommand) -> &mut Self {
+        command.with_command(|command| self.add(command));
+        self
+    }
+
+    fn add(&mut self, command: &Command) {
         if self.refused.is_none() {
             self.refused = match command.class() {
                 // Within a transaction nothing blocks.
@@ -81,7 +78,6 @@ impl Pipeline {
             _ => {}
         }
         self.commands.push(command);
-        self
     }
 
     /// Number of commands.
@@ -111,6 +107,27 @@ impl Pipeline {
             return Ok(Vec::new());
         }
         self.client.run_pipeline(self.commands).await
+    }
+
+    /// Sends as [`send`](Self::send) does, and converts all replies together: to a tuple with a type for each, to a vector, or to
+    /// `()` to check them only.
+    ///
+    /// ```no_run
+    /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
+    /// let pipeline = client.pipeline().command(["INCR", "visits"]).command(["GET", "name"]);
+    /// let (visits, name): (i64, Option<String>) = pipeline.query().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Same errors as [`send`](Self::send). [`Error::Server`] is the first error reply, and [`Error::Unexpected`] a reply that does
+    /// not convert. The other commands ran all the same.
+    ///
+    /// # Cancel safety
+    /// As [`send`](Self::send).
+    pub async fn query<T: FromValue>(self) -> Result<T, Error> {
+        convert_replies(self.send().await?)
     }
 
     /// Sends as [`send`](Self::send) does, but passes each reply to `each` with the index of its command as soon as it
@@ -159,6 +176,14 @@ impl Pipeline {
             (None, None) => Ok(()),
         }
     }
+}
+
+/// The replies of a pipeline or a transaction as one value, or the first error among them.
+pub(crate) fn convert_replies<T: FromValue, E: Into<Error>>(
+    replies: Vec<Result<Value, E>>,
+) -> Result<T, Error> {
+    let values = replies.into_iter().collect::<Result<_, E>>().map_err(Into::into)?;
+    Ok(Value::Array(values).convert()?)
 }
 
 const OPEN_MULTI: &str = "the pipeline must end the transaction it begins; add EXEC";

@@ -25,6 +25,7 @@ pub const DEFAULT_CAPACITY: usize = 1024;
 
 /// What happens if a subscriber takes messages more slowly than they arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SlowConsumer {
     /// Messages are dropped while the queue is full, and [`Event::Missed`] reports how many. The default.
     #[default]
@@ -77,6 +78,7 @@ pub struct Message {
 
 /// Kinds of subscriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Subscription {
     /// A channel by name: SUBSCRIBE.
     Channel,

@@ -36,11 +36,7 @@ impl ConnectionLike for Client {
                 CommandClass::Blocks => self.block(command).await,
                 _ => self.execute(command).await,
             };
-            match reply {
-                Ok(value) => to_redis(value),
-                Err(Error::Server(error)) => error_to_redis(&error),
-                Err(error) => Err(error.into()),
-            }
+            result_to_redis(reply)
         })
     }
 
@@ -77,6 +73,15 @@ impl ConnectionLike for Client {
 
     fn get_db(&self) -> i64 {
         i64::from(self.connector().endpoint.database())
+    }
+}
+
+/// An error reply of the server is a value to redis-rs, as it is in its pipelines.
+pub(crate) fn result_to_redis(reply: Result<Value, Error>) -> RedisResult<RedisValue> {
+    match reply {
+        Ok(value) => to_redis(value),
+        Err(Error::Server(error)) => error_to_redis(&error),
+        Err(error) => Err(error.into()),
     }
 }
 

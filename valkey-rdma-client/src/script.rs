@@ -4,11 +4,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use valkey_rdma_resp::{ServerErrorKind, Value};
+use valkey_rdma_resp::{FromValue, ServerErrorKind, Value};
 
 use crate::error::Error;
 use crate::execute::Execute;
-use crate::resp::Command;
+use crate::resp::{Command, ToArg};
 
 /// A Lua script. Its text is sent to the server once; later calls send only its digest.
 ///
@@ -17,7 +17,7 @@ use crate::resp::Command;
 /// use valkey_rdma_client::Script;
 ///
 /// let add = Script::new("return redis.call('INCRBY', KEYS[1], ARGV[1])");
-/// let sum: i64 = add.call(&client, ["counter"], ["5"]).await?.try_into()?;
+/// let sum: i64 = add.query(&client, ["counter"], [5]).await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -53,8 +53,8 @@ impl CallOptions {
 impl Script {
     /// A script with this text.
     #[must_use]
-    pub fn new(text: impl Into<Bytes>) -> Self {
-        Self { text: text.into(), digest: Arc::default(), options: CallOptions::default() }
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into().into(), digest: Arc::default(), options: CallOptions::default() }
     }
 
     /// Declares that running the script twice has the same effect as once, as [`Command::idempotent`] does.
@@ -83,14 +83,14 @@ impl Script {
     pub async fn call(
         &self,
         client: &impl Execute,
-        keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
-        args: impl IntoIterator<Item = impl AsRef<[u8]>>,
+        keys: impl IntoIterator<Item = impl ToArg>,
+        args: impl IntoIterator<Item = impl ToArg>,
     ) -> Result<Value, Error> {
         let call = Call::new(keys, args);
         let digest = match self.digest.get() {
             Some(digest) => digest.clone(),
             None => {
-                let load = Command::new("SCRIPT").arg("LOAD").arg_bytes(self.text.clone());
+                let load = Command::new("SCRIPT").arg("LOAD").arg(&self.text);
                 let digest: Bytes = client
                     .execute_beside(call.first_key(), self.options.apply(load.idempotent()))
                     .await?
@@ -98,13 +98,29 @@ impl Script {
                 self.digest.get_or_init(|| digest).clone()
             }
         };
-        match client.execute(self.options.apply(call.command("EVALSHA", digest))).await {
+        match client.execute(self.options.apply(call.command("EVALSHA", &digest))).await {
             // The server does not know the script, so it did not run.
             Err(Error::Server(error)) if error.kind() == ServerErrorKind::NoScript => {
-                client.execute(self.options.apply(call.command("EVAL", self.text.clone()))).await
+                client.execute(self.options.apply(call.command("EVAL", &self.text))).await
             }
             other => other,
         }
+    }
+
+    /// Runs it as [`call`](Self::call) does, and converts its result.
+    ///
+    /// # Errors
+    /// Same errors as [`call`](Self::call), and [`Error::Unexpected`] if the result does not convert.
+    ///
+    /// # Cancel safety
+    /// As [`Client::command`](crate::Client::command).
+    pub async fn query<T: FromValue>(
+        &self,
+        client: &impl Execute,
+        keys: impl IntoIterator<Item = impl ToArg>,
+        args: impl IntoIterator<Item = impl ToArg>,
+    ) -> Result<T, Error> {
+        Ok(self.call(client, keys, args).await?.convert()?)
     }
 }
 
@@ -117,7 +133,7 @@ impl Script {
 /// let library = "#!lua name=numbers\nserver.register_function('add', function(keys, args)
 ///     return server.call('INCRBY', keys[1], args[1]) end)";
 /// client.command(["FUNCTION", "LOAD", "REPLACE", library]).await?;
-/// let sum: i64 = Function::new("add").call(&client, ["counter"], ["5"]).await?.try_into()?;
+/// let sum: i64 = Function::new("add").query(&client, ["counter"], [5]).await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -131,8 +147,8 @@ pub struct Function {
 impl Function {
     /// The function with this name.
     #[must_use]
-    pub fn new(name: impl Into<Bytes>) -> Self {
-        Self { name: name.into(), read_only: false, options: CallOptions::default() }
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into().into(), read_only: false, options: CallOptions::default() }
     }
 
     /// As [`Script::idempotent`].
@@ -167,44 +183,55 @@ impl Function {
     pub async fn call(
         &self,
         client: &impl Execute,
-        keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
-        args: impl IntoIterator<Item = impl AsRef<[u8]>>,
+        keys: impl IntoIterator<Item = impl ToArg>,
+        args: impl IntoIterator<Item = impl ToArg>,
     ) -> Result<Value, Error> {
         let call = Call::new(keys, args);
         let command = match self.read_only {
-            true => call.command("FCALL_RO", self.name.clone()).idempotent(),
-            false => call.command("FCALL", self.name.clone()),
+            true => call.command("FCALL_RO", &self.name).idempotent(),
+            false => call.command("FCALL", &self.name),
         };
         client.execute(self.options.apply(command)).await
+    }
+
+    /// Runs it as [`call`](Self::call) does, and converts its result.
+    ///
+    /// # Errors
+    /// Same errors as [`call`](Self::call), and [`Error::Unexpected`] if the result does not convert.
+    ///
+    /// # Cancel safety
+    /// As [`Client::command`](crate::Client::command).
+    pub async fn query<T: FromValue>(
+        &self,
+        client: &impl Execute,
+        keys: impl IntoIterator<Item = impl ToArg>,
+        args: impl IntoIterator<Item = impl ToArg>,
+    ) -> Result<T, Error> {
+        Ok(self.call(client, keys, args).await?.convert()?)
     }
 }
 
 /// Keys and arguments, kept for a second attempt.
 struct Call {
     keys: usize,
-    words: Vec<Bytes>,
+    /// A command of keys and arguments only.
+    words: Command,
 }
 
 impl Call {
-    fn new(
-        keys: impl IntoIterator<Item = impl AsRef<[u8]>>,
-        args: impl IntoIterator<Item = impl AsRef<[u8]>>,
-    ) -> Self {
-        let copy = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
-        let mut words: Vec<_> = keys.into_iter().map(|key| copy(key.as_ref())).collect();
-        let keys = words.len();
-        words.extend(args.into_iter().map(|arg| copy(arg.as_ref())));
-        Self { keys, words }
+    fn new(keys: impl IntoIterator<Item = impl ToArg>, args: impl IntoIterator<Item = impl ToArg>) -> Self {
+        let words = Command::from_args(keys);
+        let keys = words.arguments();
+        Self { keys, words: args.into_iter().fold(words, Command::arg) }
     }
 
     /// Empty without keys.
     fn first_key(&self) -> &[u8] {
-        self.words.first().filter(|_| self.keys > 0).map_or(&[], |key| key)
+        if self.keys > 0 { self.words.words().next().unwrap_or_default() } else { &[] }
     }
 
-    fn command(&self, name: &str, what: Bytes) -> Command {
-        let command = Command::new(name).arg_bytes(what).arg(self.keys.to_string());
-        self.words.iter().fold(command, |command, word| command.arg_bytes(word.clone()))
+    fn command(&self, name: &str, what: &Bytes) -> Command {
+        Command::new(name).arg(what).arg(self.keys).followed_by(&self.words)
     }
 }
 

@@ -44,8 +44,7 @@ impl Service {
     fn new(sentinels: &Sentinels, endpoint: &Endpoint) -> Self {
         let asked =
             sentinels.endpoints(endpoint).into_iter().map(|endpoint| Arc::new(Sentinel::new(endpoint)));
-        let mut template = endpoint.clone();
-        template.clear_sentinels();
+        let template = endpoint.clone().without_sentinels();
         Self {
             name: sentinels.service().to_owned(),
             sentinels: asked.collect(),
@@ -67,7 +66,7 @@ impl Service {
         match failure {
             Some((address, error)) if candidates.is_empty() => Err(ConnectCause::NoPrimaryPort {
                 address: address.to_string().into(),
-                reason: error.to_string().into(),
+                reason: format!("{error:#}").into(),
             }),
             _ => Ok(candidates),
         }

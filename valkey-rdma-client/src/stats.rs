@@ -129,6 +129,8 @@ pub struct Counters {
     pub replies: u64,
     /// Push messages received.
     pub pushes: u64,
+    /// Times that bytes were read. Large replies take several.
+    pub reads: u64,
     /// Commands in flight right now.
     pub in_flight: u64,
     /// Reconnects.
@@ -149,6 +151,7 @@ impl Counters {
         self.batches += other.batches;
         self.replies += other.replies;
         self.pushes += other.pushes;
+        self.reads += other.reads;
         self.in_flight += other.in_flight;
         self.reconnects += other.reconnects;
         self.retries += other.retries;
@@ -172,13 +175,13 @@ pub struct ConnectionStatus {
     pub counters: Counters,
     /// The transport's counters of this connection: work requests, doorbells, window stalls, pinned bytes. `None` on
     /// TCP.
-    pub transport: Option<Stats>,
+    pub stats: Option<Stats>,
 }
 
 /// Lines of `name:value`, as in the reply to INFO.
 impl fmt::Display for ConnectionStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { purpose, state, info, counters, transport } = self;
+        let Self { purpose, state, info, counters, stats } = self;
         writeln!(f, "purpose:{purpose}")?;
         writeln!(f, "state:{state}")?;
         writeln!(f, "connection:{info}")?;
@@ -191,7 +194,7 @@ impl fmt::Display for ConnectionStatus {
             writeln!(f, "retries:{}", counters.retries)?;
             writeln!(f, "timeouts:{}", counters.timeouts)?;
         }
-        if let Some(stats) = transport {
+        if let Some(stats) = stats {
             writeln!(f, "doorbells:{}", stats.device.doorbells)?;
             writeln!(f, "wake_ups:{}", stats.device.events)?;
             writeln!(f, "pinned_bytes:{}", stats.pinned_bytes)?;

@@ -39,7 +39,7 @@ impl Client {
     /// Dropping the future closes the connection it used, as for [`ValueReader`]. The content of the buffer is then
     /// undefined.
     pub async fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
-        match self.stream_reply(Command::new("GET").arg(key)).await? {
+        match self.stream_reply(Command::new("GET").arg(key.as_ref())).await? {
             Some(reader) => reader.read_into(buffer).await.map(Some),
             None => Ok(None),
         }

@@ -1,26 +1,27 @@
 //! [`Transaction`]: MULTI to EXEC, and [`Watch`] before it.
 
-use valkey_rdma_resp::Value;
+use valkey_rdma_resp::{FromValue, Value};
 
 use crate::client::Client;
 use crate::dedicated::Dedicated;
 use crate::error::{AbortedTransaction, Error};
+use crate::pipeline::convert_replies;
 use crate::resp::RefusedCommand;
 use crate::resp::Reply;
-use crate::resp::{Command, CommandClass};
+use crate::resp::{Command, CommandClass, IntoCommand, ToArg};
 use crate::stats::ConnectionInfo;
 
 /// Commands that the server runs all or none, with no command of another client in between.
 ///
 /// ```no_run
 /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
-/// let results = client
+/// use valkey_rdma_client::cmd;
+///
+/// let transfer = client
 ///     .transaction()
-///     .command(["DECRBY", "account:1", "10"])
-///     .command(["INCRBY", "account:2", "10"])
-///     .execute()
-///     .await?;
-/// let second: i64 = results[1].clone()?.try_into()?;
+///     .command(cmd!["DECRBY", "account:1", 10])
+///     .command(cmd!["INCRBY", "account:2", 10]);
+/// let (first, second): (i64, i64) = transfer.query().await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -51,15 +52,14 @@ impl Client {
     ///
     /// ```no_run
     /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
-    /// use valkey_rdma_client::{AbortedTransaction, Error};
+    /// use valkey_rdma_client::{AbortedTransaction, Error, cmd};
     ///
     /// loop {
     ///     let mut watch = client.watch(["stock"]).await?;
-    ///     let stock: i64 = watch.command(["GET", "stock"]).await?.try_into()?;
-    ///     let half = (stock / 2).to_string();
-    ///     match watch.transaction().command(["SET", "stock", &half]).execute().await {
+    ///     let stock: i64 = watch.query(["GET", "stock"]).await?;
+    ///     match watch.transaction().command(cmd!["SET", "stock", stock / 2]).query().await {
     ///         Err(Error::Aborted(AbortedTransaction::Watched)) => {} // another client was faster
-    ///         other => break other.map(drop),
+    ///         other => break other,
     ///     }
     /// }
     /// # }
@@ -70,11 +70,8 @@ impl Client {
     ///
     /// # Cancel safety
     /// Dropping the future closes the dedicated connection.
-    pub async fn watch(&self, keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<Watch, Error> {
-        let mut command = Command::new("WATCH");
-        for key in keys {
-            command = command.arg(key);
-        }
+    pub async fn watch(&self, keys: impl IntoIterator<Item = impl ToArg>) -> Result<Watch, Error> {
+        let command = keys.into_iter().fold(Command::new("WATCH"), Command::arg);
         let mut connection = self.checkout().await?;
         connection.set_reusable(false);
         connection.execute(self.limited(command)).await?;
@@ -97,13 +94,21 @@ impl Watch {
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection, and the watch is over.
-    pub async fn command(
-        &mut self,
-        args: impl IntoIterator<Item = impl AsRef<[u8]>>,
-    ) -> Result<Value, Error> {
-        let command = Command::from_args(args);
+    pub async fn command(&mut self, command: impl IntoCommand) -> Result<Value, Error> {
+        let command = command.into_command();
         check(&command)?;
         self.connection.execute(self.client.limited(command)).await
+    }
+
+    /// Runs a command as [`command`](Self::command) does, and converts its reply.
+    ///
+    /// # Errors
+    /// Same errors as [`command`](Self::command), and [`Error::Unexpected`] if the reply does not convert.
+    ///
+    /// # Cancel safety
+    /// As [`command`](Self::command).
+    pub async fn query<T: FromValue>(&mut self, command: impl IntoCommand) -> Result<T, Error> {
+        Ok(self.command(command).await?.convert()?)
     }
 
     /// Describes the connection.
@@ -122,21 +127,15 @@ impl Watch {
 }
 
 impl Transaction {
-    /// Adds a command, given as its name and arguments.
-    pub fn command(mut self, args: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
-        self.commands.push(Command::from_args(args));
-        self
-    }
-
-    /// Adds a [`Command`].
-    pub fn with(mut self, command: Command) -> Self {
+    /// Adds a command.
+    pub fn command(mut self, command: impl IntoCommand) -> Self {
         self.push(command);
         self
     }
 
     /// Adds a command in place, for loops.
-    pub fn push(&mut self, command: Command) -> &mut Self {
-        self.commands.push(command);
+    pub fn push(&mut self, command: impl IntoCommand) -> &mut Self {
+        self.commands.push(command.into_command());
         self
     }
 
@@ -167,6 +166,19 @@ impl Transaction {
             }
         };
         results(replies)
+    }
+
+    /// Executes as [`execute`](Self::execute) does, and converts all replies together: to a tuple with a type for each, to a vector,
+    /// or to `()` to check them only.
+    ///
+    /// # Errors
+    /// Same errors as [`execute`](Self::execute). [`Error::Server`] is the first error reply, and [`Error::Unexpected`] a reply that
+    /// does not convert. The other commands ran all the same.
+    ///
+    /// # Cancel safety
+    /// As [`execute`](Self::execute).
+    pub async fn query<T: FromValue>(self) -> Result<T, Error> {
+        convert_replies(self.execute().await?)
     }
 }
 

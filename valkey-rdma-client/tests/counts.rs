@@ -19,7 +19,7 @@ async fn connected() -> (Client, Server) {
 
 /// What so many tasks cost that send so many GETs each, one after the other.
 async fn cost(client: &Client, tasks: usize, each: usize) -> Cost {
-    let before = client.stats().expect("not TCP");
+    let before = client.connections()[0].stats.expect("not TCP");
     let mut running = JoinSet::new();
     for _ in 0..tasks {
         let client = client.clone();
@@ -33,7 +33,7 @@ async fn cost(client: &Client, tasks: usize, each: usize) -> Cost {
     while let Some(ended) = running.join_next().await {
         ended.expect("no panic");
     }
-    Cost::between(&before, &client.stats().expect("not TCP"))
+    Cost::between(&before, &client.connections()[0].stats.expect("not TCP"))
 }
 
 #[derive(Debug, PartialEq, Eq)]

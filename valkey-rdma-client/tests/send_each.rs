@@ -35,7 +35,7 @@ const SECOND: &[u8] = b"$6\r\nsecond\r\n";
 
 fn two(client: &Client) -> valkey_rdma_client::Pipeline {
     let get = |key: &str| Command::new("GET").arg(key).idempotent();
-    client.pipeline().with(get("first")).with(get("second"))
+    client.pipeline().command(get("first")).command(get("second"))
 }
 
 #[tokio::test]
@@ -76,8 +76,7 @@ async fn what_was_handed_over_is_not_asked_for_again() {
         drop(stream);
         listener
     });
-    let mut config = Config::default();
-    config.command_timeout(Duration::from_secs(60));
+    let config = Config::default().command_timeout(Duration::from_secs(60));
     let client = Client::connect_with(&url, &config).await.expect("connected");
     let mut places = Vec::new();
     let outcome = two(&client).send_each(|place, _| places.push(place)).await;

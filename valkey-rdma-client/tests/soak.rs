@@ -149,9 +149,8 @@ async fn work(client: Client, task: usize, limit: Duration, counts: Arc<Counts>)
 }
 
 fn config() -> Config {
-    let mut config = Config::default();
-    config.reconnect(Backoff::default().first(Duration::from_millis(10)).max(Duration::from_millis(500)));
-    config
+    Config::default()
+        .reconnect(Backoff::default().first(Duration::from_millis(10)).max(Duration::from_millis(500)))
 }
 
 fn start(client: &Client, tasks: usize, limit: Duration) -> (JoinSet<()>, Arc<Counts>) {
@@ -232,7 +231,7 @@ async fn long(
     println!("end: {} right, {resident} KiB resident", counts.right());
     stop(running, &counts).await;
     client.command(["PING"]).await.map_err(|error| error.to_string())?;
-    for connection in client.status() {
+    for connection in client.connections() {
         println!("{connection}");
     }
     let report = counts.report(&client, restarts);

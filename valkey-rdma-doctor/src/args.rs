@@ -11,7 +11,7 @@ use valkey_rdma_transport::{DeviceKind, Polling};
 #[derive(Debug, Parser)]
 #[command(
     name = "valkey-rdma-doctor",
-    version,
+    version = valkey_rdma_program::version!("verbs"),
     about = "Does RDMA work here? Without arguments: examines this machine, and says what to do about each finding.",
     after_help = "Exit status: 0 if RDMA works, 1 if it does not, 2 if the command line is wrong, 130 after Ctrl-C.",
     args_conflicts_with_subcommands = true

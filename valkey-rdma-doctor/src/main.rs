@@ -10,7 +10,7 @@ mod run_fabric;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use valkey_rdma_client::Endpoint;
 use valkey_rdma_doctor::machine::{self, Root, Wishes};
 use valkey_rdma_doctor::{Report, Style, probe, server};
@@ -26,6 +26,9 @@ const REFUSED: u8 = 2;
 const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
+    if let Some(status) = valkey_rdma_program::generate(Args::command()) {
+        return status;
+    }
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => return refuse(&error),

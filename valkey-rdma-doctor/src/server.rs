@@ -62,7 +62,7 @@ async fn describe(connected: &Connected, report: &mut Report) {
             version
         }
         Err(error) => {
-            section.push(Finding::note("version", format!("INFO server failed: {error}")));
+            section.push(Finding::note("version", format!("INFO server failed: {error:#}")));
             None
         }
     };
@@ -133,10 +133,11 @@ const START: &str = "start the server with RDMA: built in (`make BUILD_RDMA=yes`
 /// After RDMA has failed: whether the server is there at all.
 async fn ask_over_tcp(endpoint: &Endpoint) -> Section {
     let mut section = Section::new("over tcp instead");
-    let mut tcp = Endpoint::new(Transport::Tcp, endpoint.host(), endpoint.port());
-    tcp.set_timeout(endpoint.timeout().min(PATIENCE)).set_protocol(endpoint.protocol());
+    let mut tcp = Endpoint::new(Transport::Tcp, endpoint.host(), endpoint.port())
+        .with_timeout(endpoint.timeout().min(PATIENCE))
+        .with_protocol(endpoint.protocol());
     if let Some(password) = endpoint.password() {
-        tcp.set_login(endpoint.user().unwrap_or("default"), password);
+        tcp = tcp.with_login(endpoint.user().unwrap_or("default"), password);
     }
     match Client::connect(&tcp).await {
         Ok(client) => {
@@ -147,8 +148,12 @@ async fn ask_over_tcp(endpoint: &Endpoint) -> Section {
             }
             let _ = timeout(PATIENCE, client.close()).await;
         }
+        // It is there. What to do is in its text.
+        Err(error) if error.server().is_some() => {
+            section.push(Finding::note("answers", format!("yes, and refuses: {error:#}")));
+        }
         Err(error) => section.push(
-            Finding::note("answers", format!("no: {error}"))
+            Finding::note("answers", format!("no: {error:#}"))
                 .remedy("is the server running, and is this its host and port?"),
         ),
     }

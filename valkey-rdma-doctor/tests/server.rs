@@ -64,6 +64,17 @@ async fn a_wrong_password_fails_at_hello() {
     assert!(!report.works());
 }
 
+/// RDMA fails here with or without a device: nothing listens on it.
+#[tokio::test]
+async fn a_server_that_refuses_the_login_over_tcp_is_not_taken_for_one_that_is_down() {
+    let server =
+        Server::builder(Mock::new().requirepass("right")).tcp(loopback()).start().await.expect("a server");
+    let report = examined(&format!("rdma://{}?timeout=2s", server.listening()[0].addr)).await;
+    let answers = report.findings().find(|finding| finding.id == "answers").expect("it asks over TCP");
+    assert!(answers.value.starts_with("yes") && answers.value.contains("give the password"), "{answers:?}");
+    assert!(answers.remedy.is_empty(), "{answers:?}");
+}
+
 #[tokio::test]
 async fn where_nothing_listens_connect_fails() {
     let report = examined("emulated://127.0.0.1:1?device=inprocess").await;

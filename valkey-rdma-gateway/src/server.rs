@@ -121,7 +121,7 @@ impl Server {
     ) -> Result<Upstream, OpenError> {
         let permit = self.permits.clone().try_acquire_owned().map_err(|_| self.no_room())?;
         let dialed = self.dialer.dial().await;
-        let stream = dialed.map_err(|error| OpenError::Unreachable(error.to_string()));
+        let stream = dialed.map_err(|error| OpenError::Unreachable(format!("{error:#}")));
         let mut upstream = Upstream {
             stream: stream.inspect_err(|_| self.metrics.connect_failures.add(1))?,
             id: 0,
@@ -148,7 +148,7 @@ impl Server {
         let exchange = exchange(&mut upstream.stream, &commands, required + EXTRA);
         let replies = match timeout(limit, exchange).await {
             Ok(Ok(replies)) => replies,
-            Ok(Err(error)) => return Err(OpenError::Unreachable(format!("{}: {error}", self.endpoint()))),
+            Ok(Err(error)) => return Err(OpenError::Unreachable(format!("{}: {error:#}", self.endpoint()))),
             Err(_) => {
                 let text = format!("{} did not answer the login within {limit:?}", self.endpoint());
                 return Err(OpenError::Unreachable(text));

@@ -170,7 +170,7 @@ enum Admitted {
 /// Checks everything that can refuse a command before it runs.
 fn admit(context: &mut Context<'_>, command: &Command) -> Result<Admitted, Failure> {
     let Some(entry) = Entry::find(command.name()) else {
-        return Err(Failure::unknown_command(command.name(), command.args()));
+        return Err(command.unknown().into());
     };
     if !entry.takes(command) {
         return Err(Failure::wrong_arity(entry.name));

@@ -52,19 +52,15 @@ impl Failure {
         let subcommand = String::from_utf8_lossy(&subcommand[..subcommand.len().min(128)]);
         Self(format!("ERR unknown subcommand '{subcommand}'. Try {container} HELP.").into())
     }
+}
 
-    /// Quotes at most 128 bytes of the arguments, so that a megabyte sent by mistake does not come back.
-    pub(super) fn unknown_command(name: &[u8], args: &[impl AsRef<[u8]>]) -> Self {
-        let name = String::from_utf8_lossy(&name[..name.len().min(128)]);
-        let mut quoted = String::new();
-        for arg in args.iter().map(AsRef::as_ref) {
-            if quoted.len() >= 128 {
-                break;
-            }
-            let shown = &arg[..arg.len().min(128 - quoted.len())];
-            quoted.push_str(&format!("'{}' ", String::from_utf8_lossy(shown)));
+/// The text of an error reply that the server library has made.
+impl From<Reply> for Failure {
+    fn from(reply: Reply) -> Self {
+        match reply {
+            Reply::Error(text) => Self(text),
+            _ => Self::SYNTAX,
         }
-        Self(format!("ERR unknown command '{name}', with args beginning with: {quoted}").into())
     }
 }
 

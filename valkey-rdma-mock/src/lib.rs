@@ -1,5 +1,6 @@
 //! A mock Valkey in memory, and faults on purpose, for tests of clients and servers.
 //!
+//! - [`MockServer`] serves a mock in one line, with replies, delays and lost connections by command, and a record of what it received.
 //! - [`Mock`] is a [`Handler`](valkey_rdma_server::Handler) that behaves like a small Valkey. The program
 //!   `valkey-rdma-mock` serves it.
 //! - [`MockCluster`] is a cluster of them, whose slots move and whose nodes fail on command.
@@ -7,16 +8,15 @@
 //! - [`forward`] is a proxy in front of a real Valkey.
 //!
 //! ```
-//! use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
+//! use valkey_rdma_mock::MockServer;
 //!
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
-//! let any_port = "127.0.0.1:0".parse().unwrap();
-//! let server = Server::builder(Mock::new()).rdma(DeviceKind::Emulated, any_port, &TransportConfig::default()).start().await?;
-//! let url = server.urls().next().unwrap(); // emulated://127.0.0.1:...
-//! # drop(url);
-//! # server.shutdown().await;
-//! # Ok::<_, valkey_rdma_mock::BindError>(())
-//! # }).unwrap();
+//! let mock = MockServer::start().await;
+//! mock.set("greeting", "hello");
+//! mock.on("INCR").error("LOADING wait").times(1);
+//! let url = mock.url(); // emulated://127.0.0.1:...
+//! # let _ = url;
+//! # });
 //! ```
 
 #![forbid(unsafe_code)]
@@ -34,7 +34,10 @@ mod functions;
 mod glob;
 mod membership;
 mod mock;
+mod mock_server;
 mod proxy;
+mod recorder;
+mod rules;
 mod session;
 mod state;
 mod store;
@@ -46,5 +49,10 @@ mod waiters;
 pub use cluster::{MockCluster, MockClusterBuilder, Transports};
 pub use membership::Endpoint;
 pub use mock::Mock;
+pub use mock_server::MockServer;
 pub use proxy::forward;
-pub use valkey_rdma_server::{BindError, DeviceKind, Limits, Server, TransportConfig, TransportError};
+pub use recorder::Received;
+pub use rules::Rule;
+pub use valkey_rdma_server::{
+    BindError, Command, DeviceKind, Limits, Reply, Server, TransportConfig, TransportError,
+};

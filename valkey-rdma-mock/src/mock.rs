@@ -2,21 +2,24 @@
 
 use std::fmt;
 use std::future::pending;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::client::Client;
 use crate::commands;
 use crate::context::{Context, Wait};
 use crate::membership::{Member, Neighbour, Publication};
+use crate::recorder::{Received, Recorder};
+use crate::rules::{Action, Rule, Rules};
 use crate::session::Session;
 use crate::state::{State, lock};
 use crate::subscriptions::Channel;
 use valkey_rdma_server::Command;
 use valkey_rdma_server::Reply;
-use valkey_rdma_server::{Handler, Peer};
+use valkey_rdma_server::{Handler, Peer, Protocol, Transport};
 
 /// A [`Handler`] that behaves like a small Valkey.
 ///
@@ -47,12 +50,16 @@ pub struct Mock {
     /// Each session holds a clone to remove its client when it ends.
     state: Arc<Mutex<State>>,
     member: Option<Member>,
+    rules: Rules,
+    recorder: Recorder,
+    /// Held while the program itself runs a command: these have one place among the clients.
+    program: Mutex<()>,
 }
 
 impl Mock {
     /// Creates an empty mock without a password.
     pub fn new() -> Self {
-        Self { state: Arc::new(Mutex::new(State::new())), member: None }
+        Self::with(Arc::new(Mutex::new(State::new())), None)
     }
 
     /// Creates a node of a cluster.
@@ -60,7 +67,106 @@ impl Mock {
         let state = Arc::new(Mutex::new(State::of(member.clone())));
         let neighbour: Arc<dyn Neighbour> = state.clone();
         member.bus.join(member.index, Arc::downgrade(&neighbour));
-        Self { state, member: Some(member) }
+        Self::with(state, Some(member))
+    }
+
+    fn with(state: Arc<Mutex<State>>, member: Option<Member>) -> Self {
+        Self {
+            state,
+            member,
+            rules: Rules::default(),
+            recorder: Recorder::default(),
+            program: Mutex::default(),
+        }
+    }
+
+    /// Begins a rule about a command: what it is answered with, after which delay, or that the connection is lost. See [`Rule`].
+    ///
+    /// ```
+    /// use valkey_rdma_mock::{Mock, Reply};
+    ///
+    /// let mock = Mock::new();
+    /// mock.on("GET").with("k").reply("value");
+    /// mock.on("GET").error("READONLY You can't write against a read only replica.").times(1);
+    /// let drops = mock.on("INCR").drop_connection();
+    /// assert_eq!(drops.matched(), 0);
+    /// ```
+    pub fn on(&self, command: &str) -> Rule {
+        self.rules.add(command)
+    }
+
+    /// Records the commands that arrive, for [`received`](Self::received). A [`MockServer`](crate::MockServer) does so without it.
+    #[must_use]
+    pub fn recording(self) -> Self {
+        self.recorder.start();
+        self
+    }
+
+    /// The commands that arrived, in order: the last 10 000. Those of a client's login are among them.
+    pub fn received(&self) -> Vec<Received> {
+        self.recorder.received()
+    }
+
+    /// Makes the commands that choose at random (`SPOP`, `SRANDMEMBER`, `RANDOMKEY`) repeatable.
+    #[must_use]
+    pub fn seed(self, seed: u64) -> Self {
+        self.state().random = fastrand::Rng::with_seed(seed);
+        self
+    }
+
+    /// Sets a string in database 0.
+    pub fn set(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) {
+        self.execute(&Command::new("SET", [key.into(), value.into()]));
+    }
+
+    /// The string in database 0. `None` if there is none, or a value of another type.
+    pub fn get(&self, key: impl Into<Bytes>) -> Option<Bytes> {
+        match self.execute(&Command::new("GET", [key.into()])) {
+            Reply::Bulk(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Runs a command in database 0 as a client that has logged in, to prepare or to inspect values of any type. Rules do not apply
+    /// to it, and it is not recorded. A command that blocks is answered with no value at once.
+    ///
+    /// ```
+    /// use valkey_rdma_mock::{Command, Mock, Reply};
+    ///
+    /// let mock = Mock::new();
+    /// mock.execute(&Command::new("RPUSH", ["jobs", "wash", "dry"]));
+    /// assert_eq!(mock.execute(&Command::new("LLEN", ["jobs"])), Reply::Integer(2));
+    /// ```
+    pub fn execute(&self, command: &Command) -> Reply {
+        let _one_at_a_time = self.program.lock().unwrap_or_else(PoisonError::into_inner);
+        let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mut peer = Peer::new(PROGRAM, Transport::Tcp, nowhere, nowhere);
+        peer.set_protocol(Protocol::Resp3);
+        let session = self.session(&peer);
+        let mut state = self.state();
+        if let Some(client) = state.clients.get_mut(&session.id) {
+            (client.authenticated, client.protocol) = (true, Protocol::Resp3);
+        }
+        let reply = state.with_keyspace(|state| {
+            let mut context = Context {
+                state,
+                peer: &mut peer,
+                client: PROGRAM,
+                in_transaction: true,
+                wait: None,
+                stalled_until: None,
+            };
+            commands::run(&mut context, command)
+        });
+        drop(state);
+        reply
+    }
+
+    /// Removes all keys, all rules and the record of what was received. Connections stay.
+    pub fn reset(&self) {
+        self.execute(&Command::new("FLUSHALL", [""; 0]));
+        self.rules.clear();
+        self.recorder.clear();
     }
 
     /// Closes the connections that `chosen` chooses.
@@ -171,7 +277,42 @@ impl Handler for Mock {
         Session::new(peer.id(), authenticated, self.state.clone())
     }
 
-    async fn call(&self, peer: &mut Peer, session: &mut Session, command: Command) -> Reply {
+    async fn call(&self, peer: &mut Peer, session: &mut Session, command: Command) -> Result<Reply, Reply> {
+        self.recorder.record(session.id, &command);
+        if let Some((delay, action)) = self.rules.decide(&command) {
+            if let Some(delay) = delay {
+                tokio::select! {
+                    () = sleep(delay) => {}
+                    () = peer.stopping() => {}
+                }
+            }
+            match action {
+                Action::Run => {}
+                Action::Reply(reply) => return Ok(reply),
+                Action::Drop => {
+                    peer.close_after_reply();
+                    return Ok(Reply::Sequence(Vec::new()));
+                }
+            }
+        }
+        Ok(self.run(peer, session, command).await)
+    }
+
+    /// The mock answers all of Valkey's commands itself.
+    fn basics(&self, _peer: &mut Peer, _session: &mut Session, _command: &Command) -> Option<Reply> {
+        None
+    }
+
+    fn trusts(&self, session: &Session) -> bool {
+        session.authenticated
+    }
+}
+
+/// The number of the program itself among the clients, whose numbers begin with 1.
+const PROGRAM: u64 = 0;
+
+impl Mock {
+    async fn run(&self, peer: &mut Peer, session: &mut Session, command: Command) -> Reply {
         if let Some(member) = &self.member {
             member.behaviour.thawed().await;
         }
@@ -218,15 +359,6 @@ impl Handler for Mock {
             Some(client) => client.replies.let_through(reply),
             None => reply,
         }
-    }
-
-    /// The mock answers all of Valkey's commands itself.
-    fn basics(&self, _peer: &mut Peer, _session: &mut Session, _command: &Command) -> Option<Reply> {
-        None
-    }
-
-    fn trusts(&self, session: &Session) -> bool {
-        session.authenticated
     }
 }
 

@@ -40,6 +40,8 @@ pub(super) struct State {
     pub(super) stalled_until: Option<Instant>,
     /// Clients with watched keys.
     pub(super) watchers: BTreeSet<u64>,
+    /// For commands that choose at random.
+    pub(super) random: fastrand::Rng,
     pub(super) clients_seen: u64,
     pub(super) commands_run: u64,
     pub(super) errors: u64,
@@ -99,6 +101,7 @@ impl State {
             clock,
             stalled_until: None,
             watchers: BTreeSet::new(),
+            random: fastrand::Rng::new(),
             clients_seen: 0,
             commands_run: 0,
             errors: 0,

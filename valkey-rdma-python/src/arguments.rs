@@ -22,7 +22,7 @@ pub(crate) fn command(arguments: &Bound<'_, PyTuple>, timeout: Option<Duration>)
     for argument in arguments {
         command = match bytes(&argument)? {
             Argument::Owned(bytes) => command.arg(bytes),
-            Argument::Shared(bytes) => command.arg_bytes(bytes),
+            Argument::Shared(bytes) => command.arg(bytes),
         };
     }
     Ok(match timeout {

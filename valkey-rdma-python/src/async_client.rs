@@ -14,6 +14,7 @@ use crate::errors::Failure;
 use crate::event_loop::{Cancelled, EventLoop};
 use crate::options::Options;
 use crate::pubsub::{Shared, event_to_python, subscription};
+use crate::registration::Registration;
 use crate::runtime::{self, Local};
 use crate::{arguments, batch, describe, memory, reply};
 
@@ -209,6 +210,12 @@ impl AsyncClient {
         let limit = arguments::seconds("timeout", timeout)?;
         let counted = engine.count_each("UNLINK", arguments::keys(keys)?, limit);
         self.start(py, counted, |py, existed| existed.into_py_any(py))
+    }
+
+    /// Registers memory, which ``set_from`` and ``mset_from`` then send from without a copy over RDMA. Each connection registers it with
+    /// the device when it first sends from it, which pins it. Over TCP this changes nothing.
+    fn register(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<Registration> {
+        self.engine(py)?.registrations.register(buffer)
     }
 
     /// Opens a connection for subscriptions. The future's result is an ``AsyncSubscriber``.

@@ -11,6 +11,7 @@ use crate::engine::{Engine, Fit};
 use crate::errors::Failure;
 use crate::options::Options;
 use crate::pubsub::Subscriber;
+use crate::registration::Registration;
 use crate::runtime::{self, Local};
 use crate::{arguments, batch, describe, memory, reply};
 
@@ -203,6 +204,12 @@ impl Client {
         let engine = self.engine(py)?;
         let limit = arguments::seconds("timeout", timeout)?;
         self.wait(py, engine.count_each("UNLINK", arguments::keys(keys)?, limit))
+    }
+
+    /// Registers memory, which ``set_from`` and ``mset_from`` then send from without a copy over RDMA. Each connection registers it with
+    /// the device when it first sends from it, which pins it. Over TCP this changes nothing.
+    fn register(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<Registration> {
+        self.engine(py)?.registrations.register(buffer)
     }
 
     /// Opens a connection for subscriptions.

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use valkey_rdma_client::transport::Stats;
-use valkey_rdma_client::{Client, ConnectionInfo};
+use valkey_rdma_client::{Client, ConnectionInfo, State};
 
 pub(crate) fn info<'py>(py: Python<'py>, info: &ConnectionInfo) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
@@ -22,7 +22,12 @@ pub(crate) fn info<'py>(py: Python<'py>, info: &ConnectionInfo) -> PyResult<Boun
 pub(crate) fn stats<'py>(py: Python<'py>, client: &Client) -> PyResult<Bound<'py, PyDict>> {
     let counters = client.counters();
     let dict = PyDict::new(py);
-    dict.set_item("state", client.state().to_string())?;
+    let state = match (client.is_connected(), client.is_closed()) {
+        (true, _) => State::Connected,
+        (false, false) => State::Reconnecting,
+        (false, true) => State::Closed,
+    };
+    dict.set_item("state", state.to_string())?;
     dict.set_item("commands", counters.commands)?;
     dict.set_item("batches", counters.batches)?;
     dict.set_item("replies", counters.replies)?;
@@ -31,12 +36,11 @@ pub(crate) fn stats<'py>(py: Python<'py>, client: &Client) -> PyResult<Bound<'py
     dict.set_item("retries", counters.retries)?;
     dict.set_item("timeouts", counters.timeouts)?;
     let connections = PyList::empty(py);
-    for status in client.status() {
+    for status in client.connections() {
         let connection = info(py, &status.info)?;
         connection.set_item("purpose", status.purpose.to_string())?;
         connection.set_item("state", status.state.to_string())?;
-        connection
-            .set_item("device_counters", status.transport.map(|stats| device(py, &stats)).transpose()?)?;
+        connection.set_item("device_counters", status.stats.map(|stats| device(py, &stats)).transpose()?)?;
         connections.append(connection)?;
     }
     dict.set_item("connections", connections)?;

@@ -14,11 +14,13 @@ use valkey_rdma_client::{Client, Command, Config, Error, Fate, Fetched, ServerEr
 use crate::errors::Failure;
 use crate::lanes::{Lanes, Purpose};
 use crate::memory::Memory;
+use crate::registration::Registrations;
 
 /// A client, and its lanes for large values.
 pub(crate) struct Engine {
     pub(crate) client: Client,
     lanes: Arc<Lanes>,
+    pub(crate) registrations: Arc<Registrations>,
     /// How long a batch may take, unless the call says otherwise.
     timeout: Option<Duration>,
     closed: AtomicBool,
@@ -57,7 +59,8 @@ impl Engine {
     ) -> Result<Arc<Self>, Failure> {
         let client = Client::connect_with(url.as_str(), &config).await?;
         let lanes = Lanes::new(client.clone(), lanes);
-        Ok(Arc::new(Self { client, lanes, timeout, closed: AtomicBool::new(false) }))
+        let registrations = Arc::default();
+        Ok(Arc::new(Self { client, lanes, registrations, timeout, closed: AtomicBool::new(false) }))
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -128,10 +131,13 @@ impl Engine {
     /// Sends the values from where they are. With `ttl`, in milliseconds, the server forgets them after that time.
     pub(crate) async fn store(
         self: Arc<Self>,
-        stores: Vec<Store>,
+        mut stores: Vec<Store>,
         ttl: Option<u64>,
         limit: Option<Duration>,
     ) -> Result<PerKey<()>, Failure> {
+        for store in &mut stores {
+            store.value = self.registrations.lend(std::mem::take(&mut store.value));
+        }
         let chunks = chunks(stores, |store| store.value.len());
         let work = self.on_lanes(chunks, move |lanes, stores| store_chunk(lanes, stores, ttl));
         within(limit.or(self.timeout), async { Ok(work.await) }).await
@@ -220,7 +226,7 @@ async fn load_chunk(lanes: Arc<Lanes>, mut loads: Vec<Load>, fit: Fit) -> PerKey
 async fn store_chunk(lanes: Arc<Lanes>, stores: Vec<Store>, ttl: Option<u64>) -> PerKey<()> {
     let count = stores.len();
     let set = |store: Store| {
-        let set = Command::new("SET").arg(store.key).arg_bytes(store.value);
+        let set = Command::new("SET").arg(store.key).arg(store.value);
         match ttl {
             Some(ttl) => set.arg("PX").arg(ttl.to_string()),
             None => set,

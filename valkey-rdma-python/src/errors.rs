@@ -40,7 +40,7 @@ impl Failure {
     /// The text of the exception.
     pub(crate) fn text(&self) -> String {
         match self {
-            Self::Client(error) => error.to_string(),
+            Self::Client(error) => format!("{error:#}"),
             Self::Size { index, len, room } => {
                 format!("the value of key {index} has {len} bytes, and its buffer has {room}")
             }

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `memory` | buffers of Python objects; all unsafe code |
 //! | `engine`, `lanes` | commands, batches of large values, and their connections; nothing of Python |
-//! | `client`, `async_client`, `lmcache`, `pubsub`, `bridge` | the classes |
+//! | `client`, `async_client`, `lmcache`, `pubsub`, `registration`, `bridge` | the classes |
 //! | `arguments`, `batch`, `options`, `reply`, `errors`, `describe` | from Python's objects and back |
 //! | `runtime`, `fork`, `completions`, `event_loop` | threads, processes, and asyncio |
 #![deny(unsafe_code)]
@@ -32,6 +32,7 @@ mod lmcache;
 mod memory;
 mod options;
 mod pubsub;
+mod registration;
 mod reply;
 mod runtime;
 
@@ -50,6 +51,8 @@ mod _native {
     use super::lmcache::LMCacheClient;
     #[pymodule_export]
     use super::pubsub::Subscriber;
+    #[pymodule_export]
+    use super::registration::Registration;
 
     /// Asks Python to report forks and its exit.
     #[pymodule_init]

@@ -15,6 +15,7 @@ use crate::completions::Completions;
 use crate::engine::{Engine, Fit, PerKey};
 use crate::errors::Failure;
 use crate::options::Options;
+use crate::registration::Registration;
 use crate::runtime::{self, Local};
 use crate::{arguments, batch, describe, memory};
 
@@ -180,6 +181,12 @@ impl LMCacheClient {
         self.submit_count(py, "UNLINK", keys)
     }
 
+    /// Registers memory, which ``submit_batch_set`` then sends from without a copy over RDMA. Each connection registers it with
+    /// the device when it first sends from it, which pins it. Over TCP this changes nothing.
+    fn register(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<Registration> {
+        self.engine(py)?.registrations.register(buffer)
+    }
+
     /// Takes the batches that are done.
     fn drain_completions(&self, py: Python<'_>) -> Vec<Completion> {
         let completions = self.shared.completions.take();
@@ -232,7 +239,7 @@ fn loaded(fetched: PerKey<Fetched>) -> (Vec<bool>, Option<String>) {
             }
             Ok(Fetched::Refused(error)) => Some(error.to_string()),
             Ok(_) => Some("an unknown outcome".to_owned()),
-            Err(error) => Some(error.to_string()),
+            Err(error) => Some(format!("{error:#}")),
         })
         .collect();
     outcome(errors)
@@ -242,7 +249,7 @@ fn stored(stored: PerKey<()>) -> (Vec<bool>, Option<String>) {
     outcome(
         stored
             .into_iter()
-            .map(|stored: Result<(), Error>| stored.err().map(|error| error.to_string()))
+            .map(|stored: Result<(), Error>| stored.err().map(|error| format!("{error:#}")))
             .collect(),
     )
 }

@@ -49,6 +49,8 @@ const WRITABLE: c_int = 1;
 pub(crate) enum Use {
     Read,
     Write,
+    /// Nothing: it stays where it is, and other operations use it meanwhile.
+    Keep,
 }
 
 /// The bytes of a Python object, in use by an operation of this module.
@@ -87,7 +89,7 @@ impl Memory {
         // SAFETY: zeroed is a valid value of every field, and a successful call has filled it.
         let view = unsafe { view.assume_init() };
         let mut memory = Self { view: Some(view), claim: None };
-        if !memory.is_empty() {
+        if purpose != Use::Keep && !memory.is_empty() {
             memory.claim = claims().claim(memory.range(), purpose);
             if memory.claim.is_none() {
                 drop(memory);
@@ -110,13 +112,15 @@ impl Memory {
         self.view.as_ref().expect("taken only by drop")
     }
 
-    fn range(&self) -> Range<usize> {
+    /// The addresses of the bytes.
+    pub(crate) fn range(&self) -> Range<usize> {
         let start = self.view().buf.addr();
         start..start + self.len()
     }
 
+    /// The memory, for reading. Empty for memory made with [`Use::Keep`].
     pub(crate) fn as_slice(&self) -> &[u8] {
-        if self.is_empty() {
+        if self.claim.is_none() {
             return &[];
         }
         // SAFETY: a SIMPLE export is one block of `len` bytes at `buf`, which stays until the release in `release_all`, after this
@@ -128,7 +132,7 @@ impl Memory {
     /// The memory, for writing. Only for memory made with [`Use::Write`].
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         assert!(self.view().readonly == 0, "exported for reading only");
-        if self.is_empty() {
+        if self.claim.is_none() {
             return &mut [];
         }
         // SAFETY: as in `as_slice`, and the export is WRITABLE. `&mut self` and `Claims` make it the only slice of ours. A Python

@@ -31,17 +31,16 @@ impl Options {
         in_range("connections", self.connections, Config::MAX_CONNECTIONS)?;
         in_range("lanes", self.lanes, MAX_LANES)?;
         let timeout: Option<Duration> = seconds("timeout", self.timeout)?;
-        let mut config = Config::default();
-        config
+        let mut config = Config::default()
             .connections(self.connections)
             .command_timeout(timeout)
             .offline_timeout(seconds("offline_timeout", self.offline_timeout)?)
             .retries(self.retries);
         if !self.reconnect {
-            config.reconnect(None);
+            config = config.reconnect(None);
         }
         if let Some(name) = self.name {
-            config.name(name);
+            config = config.name(name);
         }
         Ok(Engine::connect(url, config, self.lanes, timeout))
     }

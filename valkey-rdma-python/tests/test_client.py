@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -210,6 +211,53 @@ def test_every_byte_is_copied_once_on_its_way_in(device_url, key):
         before = copied("copied_out")
         assert client.get_into(key, bytearray(len(value))) == len(value)
         assert len(value) <= copied("copied_out") - before < len(value) + 1000
+
+
+def test_values_of_registered_memory_are_not_copied_on_their_way_out(device_url, key):
+    arena = bytearray(pattern(4_000_000))
+    with Client(device_url, lanes=1) as client, client.register(arena) as registration:
+        assert registration.nbytes == len(arena)
+
+        def counted(name):
+            counters = (connection["device_counters"] for connection in client.stats()["connections"])
+            return sum(device[name] for device in counters)
+
+        view = memoryview(arena)
+        client.set_from(key, view[:1000])
+        copied, lent = counted("copied_in"), counted("lent")
+        client.mset_from([key + "1", key + "2"], [view[:1_000_000], view[2_000_000:3_000_000]])
+        assert counted("lent") - lent == 2_000_000
+        assert counted("copied_in") - copied < 1000
+        # It is still the program's memory: reads go into it, and what they leave there is sent.
+        assert client.get_into(key + "2", view[1_000_000:2_000_000]) == 1_000_000
+        client.set_from(key + "3", view[1_000_000:2_000_000])
+        other = bytearray(1_000_000)
+        assert client.get_into(key + "3", other) == len(other)
+        assert other == arena[2_000_000:3_000_000]
+        view.release()
+        with pytest.raises(BufferError):
+            arena.append(0)
+        registration.close()
+        with memoryview(arena) as view:
+            client.set_from(key, view[3_000_000:])
+        assert counted("copied_in") - copied >= 1_000_000
+    # The memory is the program's again when the last connection has ended, which real devices do in the background.
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            arena.append(0)
+            break
+        except BufferError:
+            assert time.monotonic() < deadline
+            registration.close()  # as every call, it releases what has become free
+
+
+def test_registering_what_has_no_memory_is_an_error(client):
+    for nothing in (7, "text", None):
+        with pytest.raises(TypeError):
+            client.register(nothing)
+    with client.register(bytearray()) as registration:
+        assert registration.nbytes == 0
 
 
 def test_a_lost_server_fails_calls_and_comes_back(own_mock):

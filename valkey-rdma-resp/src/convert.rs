@@ -34,14 +34,14 @@ pub struct UnexpectedReply {
 /// | To | From |
 /// |---|---|
 /// | integers | an integer in range, or its digits in a string |
-/// | `f64` | a double, an integer, or a number in a string |
-/// | `bool` | a boolean, `1` and `0`, the status `OK` |
-/// | `()` | the status `OK`, as a check |
+/// | `f64`, `f32` | a double, an integer, or a number in a string |
+/// | `bool` | a boolean, `1` and `0`, the status `OK`; no value is `false`, as for SET NX |
+/// | `()` | anything but an error |
 /// | `Bytes`, `Vec<u8>`, `String` | a string of any kind; an integer as its digits |
 /// | `Option<T>` | no value, or what `T` takes |
 /// | `Vec<T>`, sets | an array or set |
 /// | maps, `Vec<(K, V)>` | a map, an array of pairs, or an array of alternating keys and values (RESP2 has no maps) |
-/// | tuples | an array of that length |
+/// | tuples of up to 12 | an array of that length |
 pub trait FromValue: Sized {
     /// Converts `value`.
     ///
@@ -49,11 +49,11 @@ pub trait FromValue: Sized {
     /// [`UnexpectedReply`] if the value is of another type, or out of range.
     fn from_value(value: Value) -> Result<Self, UnexpectedReply>;
 
-    /// Converts the members of an array or set. Only pairs and bytes do not convert them one by one.
+    /// Converts a reply to a vector of this type: the members of an array or set, one by one. Only pairs, which may come as a map,
+    /// and bytes, which come as a string, replace this.
     ///
     /// # Errors
     /// Same as [`from_value`](Self::from_value), for the first member that does not convert.
-    #[doc(hidden)]
     fn from_members(value: Value) -> Result<Vec<Self>, UnexpectedReply> {
         members(value, "an array")?.into_iter().map(Self::from_value).collect()
     }
@@ -182,11 +182,17 @@ impl FromValue for f64 {
     }
 }
 
+impl FromValue for f32 {
+    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+        Ok(f64::from_value(value)? as Self)
+    }
+}
+
 impl FromValue for bool {
     fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
         match &value {
             Value::Bool(truth) => Ok(*truth),
-            Value::Int(0) => Ok(false),
+            Value::Int(0) | Value::Nil => Ok(false),
             Value::Int(1) => Ok(true),
             status if status.is_ok() => Ok(true),
             other => unexpected("a truth value", other),
@@ -196,7 +202,10 @@ impl FromValue for bool {
 
 impl FromValue for () {
     fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
-        if value.is_ok() { Ok(()) } else { unexpected("OK", &value) }
+        match value {
+            Value::Error(_) => unexpected("no error", &value),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -281,13 +290,31 @@ impl<A: FromValue, B: FromValue> FromValue for (A, B) {
     }
 }
 
-impl<A: FromValue, B: FromValue, C: FromValue> FromValue for (A, B, C) {
-    fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
-        match <[Value; 3]>::try_from(members(value, "an array of 3")?) {
-            Ok([a, b, c]) => Ok((a.convert()?, b.convert()?, c.convert()?)),
-            Err(items) => unexpected("an array of 3", &Value::Array(items)),
+macro_rules! tuples {
+    ($($wanted:literal: $($type:ident $name:ident),*;)*) => { $(
+        impl<$($type: FromValue),*> FromValue for ($($type,)*) {
+            fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
+                match <[Value; [$(stringify!($name)),*].len()]>::try_from(members(value, $wanted)?) {
+                    Ok([$($name),*]) => Ok(($($name.convert()?,)*)),
+                    Err(items) => unexpected($wanted, &Value::Array(items)),
+                }
+            }
         }
-    }
+    )* };
+}
+
+tuples! {
+    "an array of 1": A a;
+    "an array of 3": A a, B b, C c;
+    "an array of 4": A a, B b, C c, D d;
+    "an array of 5": A a, B b, C c, D d, E e;
+    "an array of 6": A a, B b, C c, D d, E e, F f;
+    "an array of 7": A a, B b, C c, D d, E e, F f, G g;
+    "an array of 8": A a, B b, C c, D d, E e, F f, G g, H h;
+    "an array of 9": A a, B b, C c, D d, E e, F f, G g, H h, I i;
+    "an array of 10": A a, B b, C c, D d, E e, F f, G g, H h, I i, J j;
+    "an array of 11": A a, B b, C c, D d, E e, F f, G g, H h, I i, J j, K k;
+    "an array of 12": A a, B b, C c, D d, E e, F f, G g, H h, I i, J j, K k, L l;
 }
 
 // `try_into` for the most frequent types. A blanket implementation is not possible in Rust; `Value::convert` serves the

@@ -29,6 +29,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod command;
 mod command_scanner;
 mod convert;
@@ -37,6 +38,7 @@ mod encode;
 mod frame_scanner;
 mod inline;
 pub mod integer;
+mod into_reply;
 mod line;
 mod output;
 mod parser;

@@ -77,6 +77,16 @@ impl Reply {
         Self::Error(text.into())
     }
 
+    /// A list of values that convert to replies.
+    pub fn array<T: Into<Self>>(items: impl IntoIterator<Item = T>) -> Self {
+        Self::Array(items.into_iter().map(Into::into).collect())
+    }
+
+    /// Pairs of keys and values that convert to replies.
+    pub fn map<K: Into<Self>, V: Into<Self>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
+        Self::Map(pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
+    }
+
     /// A binary-safe string.
     pub fn bulk(bytes: impl Into<Bytes>) -> Self {
         Self::Bulk(bytes.into())

@@ -38,10 +38,10 @@ pub fn answer_basic(peer: &mut Peer, command: &Command) -> Option<Reply> {
             Reply::OK
         }
         (b"reset", []) => reset(peer),
-        (b"select", [index]) => match integer::parse(index) {
-            Some(0) => Reply::OK,
-            Some(_) => Reply::error("ERR DB index is out of range"),
-            None => Reply::error("ERR value is not an integer or out of range"),
+        (b"select", [_]) => match command.int(0) {
+            Ok(0) => Reply::OK,
+            Ok(_) => Reply::error("ERR DB index is out of range"),
+            Err(error) => error,
         },
         (b"client", [subcommand, args @ ..]) => return client(peer, subcommand, args),
         (b"command", []) => Reply::Array(Vec::new()),
@@ -52,8 +52,7 @@ pub fn answer_basic(peer: &mut Peer, command: &Command) -> Option<Reply> {
             _ => return None,
         },
         (b"ping" | b"echo" | b"auth" | b"quit" | b"reset" | b"select" | b"client", _) => {
-            let name = String::from_utf8_lossy(name);
-            Reply::error(format!("ERR wrong number of arguments for '{name}' command"))
+            command.wrong_arity()
         }
         _ => return None,
     })

@@ -168,7 +168,7 @@ where
         }
         tokio::select! {
             biased;
-            reply = handler.call(peer, session, command) => Ok(Some(reply)),
+            reply = handler.call(peer, session, command) => Ok(Some(reply.unwrap_or_else(|error| error))),
             ended = link.read_to_end() => ended.map(|()| None),
         }
     }

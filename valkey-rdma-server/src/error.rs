@@ -12,6 +12,22 @@ pub enum BindError {
     /// No address was given.
     #[error("a server needs at least one address to listen on")]
     NoListener,
+    /// A URL to listen on is wrong.
+    #[error("cannot listen on \"{url}\": {reason}")]
+    Url {
+        /// As given.
+        url: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The host of a URL to listen on has no address.
+    #[error("cannot listen on {host}: the name does not resolve")]
+    Resolve {
+        /// The host.
+        host: String,
+        /// The system's error.
+        source: io::Error,
+    },
     /// The operating system refused a TCP address.
     #[error("cannot listen on {addr} (TCP)")]
     Tcp {

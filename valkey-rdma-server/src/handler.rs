@@ -8,7 +8,8 @@ use valkey_rdma_resp::{Command, Reply};
 use crate::basics;
 use crate::peer::Peer;
 
-/// Answers commands. One handler serves all connections; the state of one connection is its `Session`.
+/// Answers commands. One handler serves all connections; the state of one connection is its `Session`. For one function without
+/// state, use [`handler_fn`](crate::handler_fn).
 ///
 /// ```
 /// use valkey_rdma_server::{Command, Handler, Peer, Reply};
@@ -23,12 +24,15 @@ use crate::peer::Peer;
 ///         0
 ///     }
 ///
-///     async fn call(&self, peer: &mut Peer, seen: &mut i64, command: Command) -> Reply {
+///     async fn call(&self, peer: &mut Peer, seen: &mut i64, command: Command) -> Result<Reply, Reply> {
 ///         *seen += 1;
+///         if command.is("SKIP") {
+///             *seen += command.int(0)?; // an error reply if there is no argument, or no integer
+///         }
 ///         if command.is("BYE") {
 ///             peer.close_after_reply();
 ///         }
-///         Reply::Integer(*seen)
+///         Ok(Reply::from(*seen))
 ///     }
 /// }
 /// ```
@@ -41,7 +45,8 @@ pub trait Handler: Send + Sync + 'static {
     /// A panic here ends this connection only.
     fn session(&self, peer: &Peer) -> Self::Session;
 
-    /// Runs one command and returns its reply.
+    /// Runs one command and returns its reply. `Err` is a reply too, so that `?` works: an own error type needs
+    /// `impl From<MyError> for Reply`. [`Command`] has checks of arguments whose errors are Valkey's.
     ///
     /// Commands of one connection run one after the other, in the order sent; those of different connections run
     /// concurrently. While the future is pending, the server sends the replies before it and receives the commands after
@@ -59,7 +64,7 @@ pub trait Handler: Send + Sync + 'static {
         peer: &mut Peer,
         session: &mut Self::Session,
         command: Command,
-    ) -> impl Future<Output = Reply> + Send;
+    ) -> impl Future<Output = Result<Reply, Reply>> + Send;
 
     /// Answers the commands that clients send about the connection itself, before [`call`](Self::call) sees a command.
     /// `None` leaves the command to `call`.
@@ -74,7 +79,7 @@ pub trait Handler: Send + Sync + 'static {
     /// # impl Handler for Databases {
     /// #     type Session = ();
     /// #     fn session(&self, _: &Peer) {}
-    /// #     async fn call(&self, _: &mut Peer, _: &mut (), _: Command) -> Reply { Reply::OK }
+    /// #     async fn call(&self, _: &mut Peer, _: &mut (), _: Command) -> Result<Reply, Reply> { Ok(Reply::OK) }
     /// fn basics(&self, peer: &mut Peer, _session: &mut (), command: &Command) -> Option<Reply> {
     ///     if command.is("SELECT") { None } else { answer_basic(peer, command) }
     /// }
@@ -117,7 +122,7 @@ impl<H: Handler> Handler for Arc<H> {
         peer: &mut Peer,
         session: &mut Self::Session,
         command: Command,
-    ) -> impl Future<Output = Reply> + Send {
+    ) -> impl Future<Output = Result<Reply, Reply>> + Send {
         H::call(self, peer, session, command)
     }
 

@@ -15,13 +15,13 @@
 //!
 //!     fn session(&self, _peer: &Peer) {}
 //!
-//!     async fn call(&self, _peer: &mut Peer, _session: &mut (), command: Command) -> Reply {
-//!         Reply::bulk(command.name().to_vec())
+//!     async fn call(&self, _peer: &mut Peer, _session: &mut (), command: Command) -> Result<Reply, Reply> {
+//!         Ok(Reply::from(command.name()))
 //!     }
 //! }
 //!
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
-//! let server = Server::builder(Parrot).tcp("127.0.0.1:0".parse().unwrap()).start().await?;
+//! let server = Server::builder(Parrot).listen("valkey://127.0.0.1:0").start().await?;
 //! println!("valkey-cli -u {}", server.urls().next().unwrap());
 //! server.shutdown().await;
 //! # Ok::<_, valkey_rdma_server::BindError>(())
@@ -46,7 +46,9 @@ mod basics;
 mod connection;
 mod error;
 mod handler;
+mod handler_fn;
 mod limits;
+mod listen_url;
 mod listener;
 mod peer;
 mod push;
@@ -58,6 +60,7 @@ mod workers;
 pub use basics::answer_basic;
 pub use error::BindError;
 pub use handler::Handler;
+pub use handler_fn::{HandlerFn, handler_fn};
 pub use limits::Limits;
 pub use peer::{Peer, Transport};
 pub use push::Pusher;

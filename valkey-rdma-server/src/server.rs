@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, Listener};
 use crate::error::BindError;
 use crate::handler::Handler;
 use crate::limits::Limits;
+use crate::listen_url::ListenUrl;
 use crate::listener::{Accept, Shared, accept_until, report};
 use crate::peer::Transport;
 use crate::refused::{Refusals, Refused};
@@ -69,6 +71,7 @@ pub struct Builder<H> {
 /// An address to listen on.
 #[derive(Debug)]
 enum Address {
+    Url(String),
     Tcp(SocketAddr),
     Rdma(DeviceKind, SocketAddr, Box<TransportConfig>),
     Bound(Box<Listener>),
@@ -141,13 +144,42 @@ impl Server {
         self.host.refusals().snapshot()
     }
 
+    /// Serves until `stop` completes, then [shuts down](Self::shutdown) and returns what `stop` returned. `None` if the server
+    /// listens nowhere before that: see [`wait`](Self::wait).
+    ///
+    /// ```no_run
+    /// # async fn example(server: valkey_rdma_server::Server) -> Result<(), Box<dyn std::error::Error>> {
+    /// server.run_until(tokio::signal::ctrl_c()).await.ok_or("no listener is left")??;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// **Cancel safety**: dropping the future cuts all connections.
+    pub async fn run_until<T>(self, stop: impl Future<Output = T>) -> Option<T> {
+        let stopped = tokio::select! {
+            stopped = stop => Some(stopped),
+            () = self.wait() => None,
+        };
+        self.shutdown().await;
+        stopped
+    }
+
+    /// Listens on one more address, given as a URL: see [`Builder::listen`].
+    ///
+    /// # Errors
+    ///
+    /// [`BindError`] if the URL is wrong or it cannot listen there; the other listeners go on.
+    pub async fn listen(&mut self, url: impl Into<String>) -> Result<Listening, BindError> {
+        self.bind(Address::Url(url.into())).await
+    }
+
     /// Listens on one more address over TCP. Port 0 takes a free port.
     ///
     /// # Errors
     ///
     /// [`BindError`] if it cannot listen there; the other listeners go on.
     pub async fn listen_tcp(&mut self, addr: SocketAddr) -> Result<Listening, BindError> {
-        self.listen(Address::Tcp(addr)).await
+        self.bind(Address::Tcp(addr)).await
     }
 
     /// Listens on one more address over RDMA. Port 0 takes a free port.
@@ -161,7 +193,7 @@ impl Server {
         addr: SocketAddr,
         config: &TransportConfig,
     ) -> Result<Listening, BindError> {
-        self.listen(Address::Rdma(device, addr, Box::new(config.clone()))).await
+        self.bind(Address::Rdma(device, addr, Box::new(config.clone()))).await
     }
 
     /// Stops listening on one address. Its connections go on. `false` if the server does not listen there (any more).
@@ -174,7 +206,7 @@ impl Server {
         true
     }
 
-    async fn listen(&mut self, address: Address) -> Result<Listening, BindError> {
+    async fn bind(&mut self, address: Address) -> Result<Listening, BindError> {
         let close = self.stop.child_token();
         let (listening, serving) = self.host.bind(address, close.clone()).await?;
         self.last_id += 1;
@@ -255,6 +287,7 @@ impl<H: Handler> Host for Arc<Shared<H>> {
     fn bind(&self, address: Address, close: CancellationToken) -> Binding<'_> {
         Box::pin(async move {
             Ok(match address {
+                Address::Url(url) => return self.bind(resolve(url).await?, close).await,
                 Address::Tcp(addr) => {
                     let listener =
                         TcpListener::bind(addr).await.map_err(|source| BindError::Tcp { addr, source })?;
@@ -273,6 +306,21 @@ impl<H: Handler> Host for Arc<Shared<H>> {
     }
 }
 
+/// The address that a URL means.
+async fn resolve(url: String) -> Result<Address, BindError> {
+    let ListenUrl { transport, host, port, config } = match ListenUrl::parse(&url) {
+        Ok(parsed) => parsed,
+        Err(reason) => return Err(BindError::Url { url, reason }),
+    };
+    let found = tokio::net::lookup_host((&host[..], port)).await;
+    let first = found.and_then(|mut found| found.next().ok_or_else(|| io::ErrorKind::NotFound.into()));
+    let addr = first.map_err(|source| BindError::Resolve { host, source })?;
+    Ok(match transport {
+        Transport::Tcp => Address::Tcp(addr),
+        Transport::Rdma(device) => Address::Rdma(device, addr, Box::new(config)),
+    })
+}
+
 fn serve<H: Handler>(
     listener: impl Accept,
     shared: &Arc<Shared<H>>,
@@ -287,6 +335,16 @@ fn serve<H: Handler>(
 }
 
 impl<H: Handler> Builder<H> {
+    /// Listens on the address of a URL, which is the one that clients connect to: `rdma://10.0.0.7:6379`, `valkey://0.0.0.0:6379` (or
+    /// `redis://`) for TCP, `emulated://127.0.0.1:0` with cargo feature `emulated`. A name must be one of this machine. Port 0 takes a
+    /// free port, no port means 6379. Options on devices: `rx_size=` in bytes, `poll=event|busy|adaptive`, `device=NAME`.
+    ///
+    /// A wrong URL is an error of [`start`](Self::start).
+    pub fn listen(mut self, url: impl Into<String>) -> Self {
+        self.listen_on.push(Address::Url(url.into()));
+        self
+    }
+
     /// Listens on `addr` over TCP. Port 0 takes a free port.
     pub fn tcp(mut self, addr: SocketAddr) -> Self {
         self.listen_on.push(Address::Tcp(addr));
@@ -372,7 +430,7 @@ impl<H: Handler> Builder<H> {
             drain_timeout,
         };
         for address in self.listen_on {
-            server.listen(address).await?;
+            server.bind(address).await?;
         }
         Ok(server)
     }

@@ -18,8 +18,8 @@ impl Handler for Parrot {
 
     fn session(&self, _peer: &Peer) {}
 
-    async fn call(&self, _peer: &mut Peer, _session: &mut (), command: Command) -> Reply {
-        Reply::bulk(command.name().to_vec())
+    async fn call(&self, _peer: &mut Peer, _session: &mut (), command: Command) -> Result<Reply, Reply> {
+        Ok(Reply::from(command.name()))
     }
 }
 
@@ -85,9 +85,9 @@ impl Handler for Counting {
         0
     }
 
-    async fn call(&self, _peer: &mut Peer, seen: &mut i64, _command: Command) -> Reply {
+    async fn call(&self, _peer: &mut Peer, seen: &mut i64, _command: Command) -> Result<Reply, Reply> {
         *seen += 1;
-        Reply::Integer(*seen)
+        Ok(Reply::from(*seen))
     }
 
     fn reset(&self, _peer: &mut Peer, seen: &mut i64) {
@@ -120,8 +120,8 @@ impl Handler for Own {
 
     fn session(&self, _peer: &Peer) {}
 
-    async fn call(&self, _peer: &mut Peer, _session: &mut (), command: Command) -> Reply {
-        Reply::bulk(command.name().to_vec())
+    async fn call(&self, _peer: &mut Peer, _session: &mut (), command: Command) -> Result<Reply, Reply> {
+        Ok(Reply::from(command.name()))
     }
 
     fn basics(&self, peer: &mut Peer, _session: &mut (), command: &Command) -> Option<Reply> {

@@ -22,8 +22,8 @@ impl Handler for One {
 
     fn session(&self, _peer: &Peer) {}
 
-    async fn call(&self, _peer: &mut Peer, _session: &mut (), _command: Command) -> Reply {
-        Reply::Bulk(self.0.clone())
+    async fn call(&self, _peer: &mut Peer, _session: &mut (), _command: Command) -> Result<Reply, Reply> {
+        Ok(Reply::Bulk(self.0.clone()))
     }
 }
 

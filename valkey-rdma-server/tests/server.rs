@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use valkey_rdma_mock::Mock;
 use valkey_rdma_server::{
     BindError, Command, DeviceKind, Handler, Limits, Peer, Protocol, Pusher, Reply, Server, Transport,
-    TransportConfig, TransportError,
+    TransportConfig, TransportError, handler_fn,
 };
 use valkey_rdma_transport::device::{ConnectRequest, DeviceListener};
 use valkey_rdma_transport::{Listener, Stream};
@@ -105,7 +105,7 @@ impl Handler for Moody {
 
     fn session(&self, _peer: &Peer) {}
 
-    async fn call(&self, peer: &mut Peer, _session: &mut (), command: Command) -> Reply {
+    async fn call(&self, peer: &mut Peer, _session: &mut (), command: Command) -> Result<Reply, Reply> {
         assert!(!command.is("PANIC"), "as asked");
         if command.is("WAIT") {
             let on_drop = SetOnDrop(&self.cancelled);
@@ -117,10 +117,10 @@ impl Handler for Moody {
             self.waiting.notify_one();
             tokio::select! {
                 () = self.go.notified() => {}
-                () = peer.stopping() => return Reply::error("UNBLOCKED the server is shutting down"),
+                () = peer.stopping() => return Err(Reply::error("UNBLOCKED the server is shutting down")),
             }
         }
-        Reply::OK
+        Ok(Reply::OK)
     }
 }
 
@@ -153,8 +153,8 @@ impl Handler for Full {
         assert_ne!(self.0.fetch_add(1, Ordering::Relaxed), 1, "as asked");
     }
 
-    async fn call(&self, _peer: &mut Peer, _session: &mut (), _command: Command) -> Reply {
-        Reply::OK
+    async fn call(&self, _peer: &mut Peer, _session: &mut (), _command: Command) -> Result<Reply, Reply> {
+        Ok(Reply::OK)
     }
 }
 
@@ -300,7 +300,7 @@ impl Handler for News {
 
     fn session(&self, _peer: &Peer) {}
 
-    async fn call(&self, peer: &mut Peer, _session: &mut (), command: Command) -> Reply {
+    async fn call(&self, peer: &mut Peer, _session: &mut (), command: Command) -> Result<Reply, Reply> {
         if command.is("LISTEN") {
             let pusher = peer.pusher();
             pusher.push(Reply::Push(vec![Reply::bulk("during")]));
@@ -309,7 +309,7 @@ impl Handler for News {
         if command.is("RESP3") {
             peer.set_protocol(Protocol::Resp3);
         }
-        Reply::OK
+        Ok(Reply::OK)
     }
 }
 
@@ -436,4 +436,59 @@ async fn memory_pinned_by_all_connections_is_limited() {
         Stream::connect(DeviceKind::Emulated, listening.addr, &TransportConfig::default()).await.is_ok()
     })
     .await;
+}
+
+/// A function with `?`, on the addresses of URLs, until the test stops it.
+#[tokio::test]
+async fn a_function_serves_the_urls_that_clients_connect_to() {
+    let handler = handler_fn(|command| async move {
+        if command.is("DOUBLE") {
+            return Ok(Reply::from(command.int(0)?.saturating_mul(2)));
+        }
+        Err(command.unknown())
+    });
+    let server = Server::builder(handler)
+        .listen("emulated://127.0.0.1:0?rx_size=10001")
+        .listen("valkey://localhost:0");
+    let mut server = server.start().await.expect("free ports");
+    server.listen("redis://127.0.0.1:0").await.expect("a free port");
+    let schemes: Vec<_> = server.urls().filter_map(|url| Some(url.split_once("://")?.0.to_owned())).collect();
+    assert_eq!(schemes, ["emulated", "valkey", "valkey"]);
+    for wire in &mut wires(&server).await {
+        wire.dialogue(&[
+            ("DOUBLE 21", ":42\r\n"),
+            ("DOUBLE x", "-ERR value is not an integer or out of range\r\n"),
+            ("DOUBLE", "-ERR wrong number of arguments for 'double' command\r\n"),
+            ("TRIPLE 'a b'", "-ERR unknown command 'TRIPLE', with args beginning with: 'a b' \r\n"),
+            ("PING", "+PONG\r\n"),
+        ])
+        .await;
+    }
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let serving = tokio::spawn(server.run_until(stopped));
+    stop.send(7).expect("it serves");
+    assert_eq!(serving.await.expect("no panic"), Some(Ok(7)));
+}
+
+#[tokio::test]
+async fn a_server_without_listeners_does_not_run_on() {
+    let mut server = start(Full::default(), &Limits::default()).await;
+    for listening in server.listening() {
+        assert!(server.close_listener(listening));
+    }
+    assert_eq!(server.run_until(std::future::pending::<()>()).await, None);
+}
+
+#[tokio::test]
+async fn wrong_urls_are_reported_at_the_start() {
+    for (url, expected) in [
+        ("http://127.0.0.1", "cannot listen on \"http://127.0.0.1\": unknown scheme"),
+        (
+            "valkey://no.such.name.invalid:1",
+            "cannot listen on no.such.name.invalid: the name does not resolve",
+        ),
+    ] {
+        let error = Server::builder(Full::default()).listen(url).start().await.expect_err(url).to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
 }

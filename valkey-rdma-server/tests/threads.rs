@@ -20,7 +20,7 @@ impl Handler for Threads {
 
     fn session(&self, _peer: &Peer) {}
 
-    async fn call(&self, _peer: &mut Peer, _session: &mut (), command: Command) -> Reply {
+    async fn call(&self, _peer: &mut Peer, _session: &mut (), command: Command) -> Result<Reply, Reply> {
         if command.is("MEET") {
             self.0.wait();
         }
@@ -29,7 +29,7 @@ impl Handler for Threads {
                 tokio::spawn(std::future::pending::<()>());
             }
         }
-        Reply::simple(thread::current().name().unwrap_or_default().to_owned())
+        Ok(Reply::simple(thread::current().name().unwrap_or_default().to_owned()))
     }
 }
 
@@ -143,9 +143,9 @@ impl Handler for Held {
 
     fn session(&self, _peer: &Peer) {}
 
-    async fn call(&self, _peer: &mut Peer, _session: &mut (), _command: Command) -> Reply {
+    async fn call(&self, _peer: &mut Peer, _session: &mut (), _command: Command) -> Result<Reply, Reply> {
         HELD.set(Some(self.0.clone()));
-        Reply::OK
+        Ok(Reply::OK)
     }
 }
 

@@ -1,12 +1,13 @@
 //! [`BufferPool`]: memory for large values that is sent from where it lies.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use tokio::sync::Semaphore;
+
+use crate::in_place::{SendMemory, Source};
 
 /// Buffers of one length, of which large values are sent without a copy.
 ///
@@ -94,12 +95,6 @@ struct FrozenBuffer(PoolBuffer);
 /// What [`Bytes`] hold of a frozen buffer.
 struct BytesOwner(Arc<FrozenBuffer>);
 
-/// FrozenBuffer bytes of a pool, held for as long as they are being sent.
-pub(crate) struct PinnedSlice {
-    frozen: Arc<FrozenBuffer>,
-    range: Range<u32>,
-}
-
 impl BufferPool {
     /// Makes a pool of `buffers` zeroed buffers of `len` bytes each. The memory is the system's until it is used or
     /// registered; where there is none, the program ends, as with any vector.
@@ -134,9 +129,7 @@ impl BufferPool {
             frozen: (0..buffers).map(|_| Mutex::default()).collect(),
             _anchor: memory,
         });
-        let mut pools = POOLS.write().unwrap_or_else(PoisonError::into_inner);
-        pools.retain(|_, inner| inner.strong_count() > 0);
-        pools.insert(start, Arc::downgrade(&inner));
+        SendMemory::announce(&inner);
         Ok(Self(inner))
     }
 
@@ -163,20 +156,10 @@ impl BufferPool {
         self.0.available.available_permits()
     }
 
-    pub(crate) fn inner(&self) -> &Arc<PoolInner> {
-        &self.0
-    }
-
-    /// Appends a copy of these bytes to `out`. `false`: they are not frozen.
-    ///
-    /// # Panics
-    /// If `out` has no room for them.
-    pub(crate) fn copy_to(&self, range: Range<usize>, out: &mut dyn BufMut) -> bool {
-        let slice = self.0.slice(range);
-        if let Some(slice) = &slice {
-            out.put_slice(slice.bytes());
-        }
-        slice.is_some()
+    /// Its memory, for a device.
+    #[must_use]
+    pub fn memory(&self) -> SendMemory {
+        SendMemory::of(self.0.clone())
     }
 }
 
@@ -206,56 +189,24 @@ impl PoolInner {
     fn frozen(&self, number: usize) -> MutexGuard<'_, Weak<FrozenBuffer>> {
         self.frozen[number].lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    /// The frozen bytes at this place, if that is what they are.
-    pub(crate) fn slice(&self, range: Range<usize>) -> Option<PinnedSlice> {
-        let number = range.start / self.stride;
-        let frozen = (number < self.buffers).then(|| self.frozen(number).upgrade())??;
-        let within = range.end - number * self.stride <= frozen.0.len();
-        // A pool is shorter than 4 GiB.
-        within.then_some(PinnedSlice { frozen, range: range.start as u32..range.end as u32 })
-    }
-
-    /// Address of the first buffer, for the device.
-    #[cfg(feature = "verbs")]
-    pub(crate) fn start(&self) -> usize {
+impl Source for PoolInner {
+    fn start(&self) -> usize {
         self.start
     }
 
-    /// Length in bytes, less than 4 GiB.
-    pub(crate) fn len(&self) -> u32 {
+    /// Less than 4 GiB.
+    fn len(&self) -> u32 {
         (self.stride * self.buffers) as u32
     }
-}
 
-impl PinnedSlice {
-    /// Holds these bytes, if they are frozen bytes of a pool.
-    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
-        let at = bytes.as_ptr().addr();
-        let pools = POOLS.read().unwrap_or_else(PoisonError::into_inner);
-        let (_, inner) = pools.range(..=at).next_back()?;
-        let inner = inner.upgrade()?;
-        let offset = at - inner.start;
-        inner.slice(offset..offset + bytes.len())
-    }
-
-    pub(crate) fn pool(&self) -> BufferPool {
-        BufferPool(self.inner().clone())
-    }
-
-    pub(crate) fn inner(&self) -> &Arc<PoolInner> {
-        &self.frozen.0.inner
-    }
-
-    /// Where they are in their pool.
-    pub(crate) fn range(&self) -> Range<u32> {
-        self.range.clone()
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        let (buffer, Range { start, end }) = (&self.frozen.0, self.range());
-        let first = buffer.number * buffer.inner.stride;
-        &buffer[start as usize - first..end as usize - first]
+    fn hold(&self, range: Range<usize>) -> Option<Bytes> {
+        let number = range.start / self.stride;
+        let frozen = (number < self.buffers).then(|| self.frozen(number).upgrade())??;
+        let first = number * self.stride;
+        let within = range.end - first <= frozen.0.len();
+        within.then(|| Bytes::from_owner(BytesOwner(frozen)).slice(range.start - first..range.end - first))
     }
 }
 
@@ -299,10 +250,6 @@ impl fmt::Debug for PoolBuffer {
         f.debug_struct("PoolBuffer").field("len", &self.len()).finish_non_exhaustive()
     }
 }
-
-/// Every pool of this process, by the address of its first buffer. Bytes are known again by their address, because
-/// writers hand over slices, which say nothing else of where they come from.
-static POOLS: RwLock<BTreeMap<usize, Weak<PoolInner>>> = RwLock::new(BTreeMap::new());
 
 /// Buffers begin on cache lines of their own.
 const ALIGNMENT: usize = 64;

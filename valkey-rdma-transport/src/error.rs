@@ -15,6 +15,15 @@ use crate::device::kind::DeviceKind;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {
+    /// This process was forked from one that had used RDMA. The kernel refuses a child what its parent has opened.
+    #[error(
+        "this process was forked from process {parent}, which had used RDMA before: start a new program for it (exec; in Python, \
+             multiprocessing's `spawn`), fork before RDMA is first used, or use TCP here"
+    )]
+    Forked {
+        /// The id of the parent.
+        parent: u32,
+    },
     /// The program was built without the cargo feature for this device.
     #[error(
         "this build has no `{device}` device: rebuild with the cargo feature `{device}` (`--features {device}`)"

@@ -52,10 +52,12 @@ pub mod device;
 #[cfg(feature = "emulated")]
 pub mod emulated;
 mod error;
+mod in_place;
 mod limiter;
 mod listener;
 mod polling;
 pub mod raw;
+mod send_region;
 mod stats;
 mod stream;
 #[cfg(feature = "verbs")]
@@ -66,8 +68,10 @@ pub use buffer_pool::{BufferPool, PoolBuffer, UnusablePool};
 pub use config::Config;
 pub use device::{DeviceKind, SharedCq, SharedCqError};
 pub use error::{GidProblem, TransportError};
+pub use in_place::SendMemory;
 pub use listener::{Listener, Request};
 pub use polling::{AdaptiveOff, Polling, UnknownPolling};
+pub use send_region::SendRegion;
 pub use stats::{DeviceCounters, Info, ListenerStats, Stats};
 pub use stream::{InlineStream, Monitor, Stream};
 pub use valkey_rdma_proto::{CloseReason, Counters, ProtocolError, Role};

@@ -111,7 +111,7 @@ fn failed(call: &'static str) -> impl FnOnce(io::Error) -> TransportError {
     }
 }
 
-/// Reports a teardown that failed: `Drop` has nobody to return it to.
+/// Reports a teardown that failed: `Drop` cannot return it.
 fn log_teardown(call: &'static str, result: io::Result<()>) {
     if let Err(error) = result {
         tracing::warn!(call, %error, "an RDMA object could not be freed");

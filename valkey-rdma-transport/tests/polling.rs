@@ -17,7 +17,7 @@ use valkey_rdma_transport::device::{
     self, Access, CmEvent, DeviceConnection, DeviceInfo, DeviceOptions, Limits,
 };
 use valkey_rdma_transport::{
-    AdaptiveOff, BufferPool, Config, DeviceKind, Polling, Role, Stream, TransportError,
+    AdaptiveOff, Config, DeviceKind, Polling, Role, SendMemory, Stream, TransportError,
 };
 
 mod stream_pair;
@@ -108,8 +108,8 @@ impl DeviceConnection for Timed {
         self.endpoint.register(len, access)
     }
 
-    fn register_pool(&mut self, pool: &BufferPool) -> Result<Region, TransportError> {
-        self.endpoint.register_pool(pool)
+    fn register_send_memory(&mut self, memory: &SendMemory) -> Result<Region, TransportError> {
+        self.endpoint.register_send_memory(memory)
     }
 
     fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {

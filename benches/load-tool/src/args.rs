@@ -20,6 +20,7 @@ use valkey_rdma_client::Endpoint;
 
 use crate::generator::{Arrivals, Verify};
 use crate::matrix::{Axis, Matrix};
+use crate::report::Percentiles;
 use crate::workload::{DefaultTest, Distribution, Keys, Mix, Populate, Sizes, TestsError, tests_from_list};
 
 pub(crate) use refused::REFUSED;
@@ -29,7 +30,7 @@ pub(crate) use secret::{Password, ServerUrl};
 #[derive(Debug, Clone, Parser)]
 #[command(
     name = "valkey-rdma-benchmark",
-    version,
+    version = valkey_rdma_program::version!("verbs", "rdma-sys"),
     about = "Measures a Valkey server over RDMA, TCP or the emulated device, and checks every reply.",
     disable_help_flag = true,
     disable_version_flag = true,
@@ -49,12 +50,12 @@ pub(crate) struct Args {
     #[arg(help_heading = "Server", short = 's', value_name = "SOCKET", conflicts_with_all = ["url", "rdma", "transport"])]
     pub(crate) socket: Option<PathBuf>,
 
-    /// Password
+    /// Password; other users of this machine can see it here: use VALKEY_RDMA_PASSWORD, VALKEYCLI_AUTH or REDISCLI_AUTH instead
     #[arg(help_heading = "Server", short = 'a', value_name = "PASSWORD")]
     pub(crate) password: Option<Password>,
 
-    /// User name; needs -a
-    #[arg(help_heading = "Server", long, value_name = "NAME", requires = "password")]
+    /// User name; needs a password
+    #[arg(help_heading = "Server", long, value_name = "NAME")]
     pub(crate) user: Option<String>,
 
     /// Server as a URL.
@@ -162,6 +163,10 @@ pub(crate) struct Args {
     #[arg(help_heading = "Output", short = 'q')]
     pub(crate) quiet: bool,
 
+    /// Percentiles in the table of tests, such as 50,99.99
+    #[arg(help_heading = "Output", long, value_name = "LIST", default_value_t = Percentiles::USUAL)]
+    pub(crate) percentiles: Percentiles,
+
     /// Decimal places of latencies in milliseconds, 0 to 6
     #[arg(help_heading = "Output", long, value_name = "DIGITS", default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=6))]
     pub(crate) precision: u8,
@@ -171,7 +176,7 @@ pub(crate) struct Args {
     pub(crate) csv: bool,
 
     /// Repeat the tests until interrupted
-    #[arg(help_heading = "Modes", short = 'l')]
+    #[arg(help_heading = "Modes (at most one; without one, each test runs once)", short = 'l')]
     pub(crate) forever: bool,
 
     /// Tests to run, separated by commas; stream or echo measures the byte stream to --serve-echo
@@ -179,7 +184,7 @@ pub(crate) struct Args {
     pub(crate) tests: Option<Selection>,
 
     /// Open the connections, send nothing, and wait
-    #[arg(help_heading = "Modes", short = 'I')]
+    #[arg(help_heading = "Modes (at most one; without one, each test runs once)", short = 'I')]
     pub(crate) idle: bool,
 
     /// Read the last argument of COMMAND from standard input
@@ -193,6 +198,16 @@ pub(crate) struct Args {
     /// Distribution of the intended times of --rps and --sweep
     #[arg(help_heading = "Load", long, value_enum, value_name = "KIND", default_value_t = Arrivals::Constant)]
     pub(crate) arrivals: Arrivals,
+
+    /// What the names of all keys of the tests begin with
+    #[arg(
+        help_heading = "Workload",
+        long,
+        value_name = "PREFIX",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub(crate) key_prefix: String,
 
     /// Seed of the random keys; the same seed gives the same keys [default: from the clock]
     #[arg(help_heading = "Workload", long, value_name = "NUM")]
@@ -231,23 +246,23 @@ pub(crate) struct Args {
     pub(crate) fail_fast: bool,
 
     /// Find the highest rate that the server sustains, in runs of --duration (default 2 s) at rising rates
-    #[arg(help_heading = "Modes", long)]
+    #[arg(help_heading = "Modes (at most one; without one, each test runs once)", long)]
     pub(crate) sweep: bool,
 
     /// For --sweep: the highest acceptable p99 in milliseconds
-    #[arg(help_heading = "Modes", long, value_name = "MS", requires = "sweep", value_parser = millis)]
+    #[arg(help_heading = "Modes (at most one; without one, each test runs once)", long, value_name = "MS", requires = "sweep", value_parser = millis)]
     pub(crate) target_p99: Option<f64>,
 
     /// Measure this server too, in alternating rounds, and print ratios
-    #[arg(help_heading = "Modes", long, value_name = "URL")]
+    #[arg(help_heading = "Modes (at most one; without one, each test runs once)", long, value_name = "URL")]
     pub(crate) compare: Option<ServerUrl>,
 
     /// For --compare: rounds per server
-    #[arg(help_heading = "Modes", long, value_name = "N", default_value_t = 10, requires = "compare", value_parser = clap::value_parser!(u32).range(2..=1000))]
+    #[arg(help_heading = "Modes (at most one; without one, each test runs once)", long, value_name = "N", default_value_t = 10, requires = "compare", value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub(crate) rounds: u32,
 
     /// Run every combination of values, as in "c=1,50 P=1,16 d=64,4096 tasks=0,50 threads=1,2"
-    #[arg(help_heading = "Modes", long, value_name = "AXES")]
+    #[arg(help_heading = "Modes (at most one; without one, each test runs once)", long, value_name = "AXES")]
     pub(crate) matrix: Option<Matrix>,
 
     /// Write results and environment to a JSON file
@@ -262,17 +277,25 @@ pub(crate) struct Args {
     #[arg(help_heading = "Output", long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,
 
+    /// Write a report with plots as one HTML file, which needs no network
+    #[arg(help_heading = "Output", long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+
     /// Show rate and latencies while a test runs; as lines if standard error is not a terminal
     #[arg(help_heading = "Output", long)]
     pub(crate) live: bool,
 
     /// Serve -t stream and -t echo at this address, over --transport, until interrupted
-    #[arg(help_heading = "Modes", long, value_name = "ADDR:PORT")]
+    #[arg(
+        help_heading = "Modes (at most one; without one, each test runs once)",
+        long,
+        value_name = "ADDR:PORT"
+    )]
     pub(crate) serve_echo: Option<SocketAddr>,
 
-    /// Start a mock server in this process and compare the emulated device with TCP loopback; takes no other flag
-    #[arg(help_heading = "Modes", long, exclusive = true)]
-    pub(crate) demo: bool,
+    /// Start a mock server in this process and show what this project does; tables: all figures. Takes no other flag
+    #[arg(help_heading = "Modes (at most one; without one, each test runs once)", long, exclusive = true, value_enum, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "screen")]
+    pub(crate) demo: Option<DemoForm>,
 
     /// Print this help
     #[arg(help_heading = "Help", long, action = ArgAction::HelpShort)]
@@ -309,6 +332,15 @@ Examples:
 
 Exit status: 0 if every reply was right; 1 if a reply was wrong or missing, or the server could not be reached;
 2 for a wrong flag; 130 if interrupted.";
+
+/// What `--demo` prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DemoForm {
+    /// What ran, one comparison, what to try next
+    Screen,
+    /// All workloads with percentiles and counters, in wide tables
+    Tables,
+}
 
 /// How to reach the server that `-h` and `-p` name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -417,6 +449,9 @@ impl Args {
         }
         if args.cluster {
             args.tasks_per_connection.get_or_insert(1);
+        }
+        if args.password.is_none() && args.url.is_none() {
+            args.password = Password::from_environment(|name| std::env::var(name).ok());
         }
         check::check(&args, &matches)?;
         Ok(args)

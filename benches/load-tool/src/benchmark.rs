@@ -130,6 +130,10 @@ async fn measure(
         return Ok(Outcome::Interrupted);
     }
     let plan = Plan::new(args)?;
+    let sends_commands = !args.idle && !matches!(args.tests, Some(Selection::Stream | Selection::Echo));
+    if let Some(notice) = plan.writes.as_ref().filter(|_| sends_commands) {
+        console.say(notice);
+    }
     let log = outputs.interval_log();
     let mut bench = Bench { args, target, plan, console, interrupt, progress, log, found: Found::default() };
     match (&args.tests, other) {
@@ -190,7 +194,7 @@ impl Bench<'_, '_> {
                         "--matrix: rx sets the RDMA receive window, but this server is reached over TCP";
                     return Err(RunError::Refused(reason.to_owned()));
                 }
-                target.endpoint.set_rx_size(*bytes as u32);
+                target.endpoint = target.endpoint.with_rx_size(*bytes as u32);
             }
             let plan = self.plan.at(point);
             let Some(mut session) = self.session(target, plan).await? else { return Ok(()) };

@@ -1,6 +1,7 @@
 //! `--demo`: one small workload over the emulated device and over TCP loopback, against a mock in this process.
 
 mod mock;
+mod screen;
 
 use std::io;
 
@@ -13,8 +14,10 @@ use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::result::Shape;
 use crate::session::Session;
-use crate::workload::{Counts, Keys, Sizes, tests_from_list};
+use crate::workload::{Keys, Sizes, TestOptions, tests_from_list};
 use mock::MockServer;
+
+pub(crate) use screen::screen;
 
 /// Length of the values in bytes.
 pub(crate) const VALUE_LEN: u64 = 64;
@@ -71,7 +74,7 @@ pub(crate) async fn demo(
             seed: None,
         };
         let tests = tests_from_list("ping_mbulk,set,get").unwrap_or_default();
-        let scripts = tests.iter().map(|test| test.script(&Keys::SINGLE, Counts::default())).collect();
+        let scripts = tests.iter().map(|test| test.script(&Keys::SINGLE, &TestOptions::default())).collect();
         let plan = Plan::of(shape, scripts, Sizes::fixed(VALUE_LEN), pace.turn);
         let open = |endpoint: &valkey_rdma_client::Endpoint| {
             let (target, plan) = (Target::new(endpoint.clone()), plan.clone());

@@ -40,9 +40,12 @@ mod tests;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use args::{Args, Instead};
+use clap::CommandFactory;
+
+use args::{Args, DemoForm, Instead};
 use benchmark::{Console, Outcome, RunError, benchmark};
-use demo::{Pace, VALUE_LEN, demo};
+use compare::Comparison;
+use demo::{Pace, VALUE_LEN, demo, screen};
 use interrupt::Interrupt;
 use progress::Progress;
 use report::{Form, Format, Style, error_chain, write_comparisons, write_faults, write_ratios};
@@ -55,6 +58,9 @@ const FAILED: u8 = 1;
 const REFUSED: u8 = 2;
 
 fn main() -> ExitCode {
+    if let Some(status) = valkey_rdma_program::generate(Args::command()) {
+        return status;
+    }
     let instead = match Args::from_command_line(std::env::args_os()) {
         Ok(args) => match measure(&args) {
             Ok(status) => return status,
@@ -87,8 +93,8 @@ fn measure(args: &Args) -> Result<ExitCode, Instead> {
     };
     let outcome = runtime.block_on(async {
         let interrupt = Interrupt::listen();
-        if args.demo {
-            show(&interrupt).await
+        if let Some(form) = args.demo {
+            show(form, &interrupt).await
         } else {
             let (mut out, mut err) = (io::stdout(), io::stderr());
             let (style, err_style) = (Style::of(&out), Style::of(&err));
@@ -123,22 +129,15 @@ fn log_if_asked() -> Result<(), Instead> {
     Ok(())
 }
 
-/// Runs the demo and writes its table.
-async fn show(interrupt: &Interrupt) -> Result<Outcome, RunError> {
-    const NAMES: [&str; 2] = ["emulated", "tcp"];
+/// Runs the demo and writes its screen, or its tables.
+async fn show(form: DemoForm, interrupt: &Interrupt) -> Result<Outcome, RunError> {
     let comparisons = demo(Pace::default(), Progress::Line, interrupt).await?;
     let (mut out, style) = (io::stdout(), Style::of(&io::stdout()));
-    writeln!(
-        out,
-        "The mock server and the client in this process, values of {VALUE_LEN} bytes: the emulated device beside TCP loopback.\n"
-    )?;
-    write_comparisons(&mut out, NAMES, &comparisons, style)?;
-    write_ratios(&mut out, NAMES, &comparisons, style)?;
-    write!(
-        out,
-        "The emulated device is software in this process, not RDMA: absolute times are noise, ratios are what to read.\n\
-         Next, a real server: valkey-rdma-benchmark --url rdma://HOST:6379\n"
-    )?;
+    if form == DemoForm::Screen {
+        out.write_all(screen(&comparisons).as_bytes())?;
+    } else {
+        write_tables(&mut out, &comparisons, style)?;
+    }
     let faults: Vec<_> = comparisons.iter().flat_map(|comparison| comparison.faults()).collect();
     for total in &faults {
         write_faults(&mut io::stderr(), total, Style::of(&io::stderr()))?;
@@ -152,6 +151,22 @@ async fn show(interrupt: &Interrupt) -> Result<Outcome, RunError> {
     })
 }
 
+/// Writes all figures of the demo.
+fn write_tables(out: &mut io::Stdout, comparisons: &[Comparison], style: Style) -> io::Result<()> {
+    const NAMES: [&str; 2] = ["emulated", "tcp"];
+    writeln!(
+        out,
+        "The mock server and the client in this process, values of {VALUE_LEN} bytes: the emulated device beside TCP loopback.\n"
+    )?;
+    write_comparisons(out, NAMES, comparisons, style)?;
+    write_ratios(out, NAMES, comparisons, style)?;
+    write!(
+        out,
+        "The emulated device is software in this process, not RDMA: absolute times are noise, ratios are what to read.\n\
+         Next, a real server: valkey-rdma-benchmark --url rdma://HOST:6379\n"
+    )
+}
+
 /// The form of results; `--csv` wins over `-q`, as in valkey-benchmark.
 fn format(args: &Args) -> Format {
     let form = match (args.csv, args.quiet) {
@@ -159,7 +174,7 @@ fn format(args: &Args) -> Format {
         (false, true) => Form::Quiet,
         (false, false) => Form::Table(Style::of(&io::stdout())),
     };
-    Format { form, precision: args.precision }
+    Format { form, precision: args.precision, percentiles: args.percentiles }
 }
 
 /// Prints one line on standard error, whatever the message holds.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::args::{Args, Instead};
 use crate::file::write_file;
 use crate::found::Found;
-use crate::report::{IntervalLog, hdr, json, plot};
+use crate::report::{IntervalLog, hdr, html, json, plot};
 
 /// The files that the user wants.
 #[derive(Debug, Default)]
@@ -15,6 +15,7 @@ pub(crate) struct Outputs {
     json: Option<PathBuf>,
     hdr: Option<PathBuf>,
     plot: Option<PathBuf>,
+    html: Option<PathBuf>,
 }
 
 impl Outputs {
@@ -28,6 +29,7 @@ impl Outputs {
         let files = [
             ("--json", args.json.clone()),
             ("--plot", args.plot.clone()),
+            ("--html", args.html.clone()),
             ("--hdr", args.hdr.as_deref().map(hdr::log_path)),
         ];
         for (flag, path) in files {
@@ -38,7 +40,12 @@ impl Outputs {
                 Instead::Refuse(format!("{flag}: {} cannot be written: {error}", path.display()))
             })?;
         }
-        Ok(Outputs { json: args.json.clone(), hdr: args.hdr.clone(), plot: args.plot.clone() })
+        Ok(Outputs {
+            json: args.json.clone(),
+            hdr: args.hdr.clone(),
+            plot: args.plot.clone(),
+            html: args.html.clone(),
+        })
     }
 
     /// The file that is written while tests run, if the user wants it.
@@ -57,6 +64,10 @@ impl Outputs {
         if let Some(path) = &self.plot {
             let svg = plot::draw(found).map_err(io::Error::other)?;
             write_file(path, |out| out.write_all(svg.as_bytes()))?;
+        }
+        if let Some(path) = &self.html {
+            let page = html::page(found);
+            write_file(path, |out| out.write_all(page.as_bytes()))?;
         }
         Ok(())
     }

@@ -10,7 +10,9 @@ use crate::args::{Args, Instead, Selection};
 use crate::generator::{Job, Limit, Pace, Verify};
 use crate::matrix::Axis;
 use crate::result::Shape;
-use crate::workload::{Counts, DefaultTest, Expect, Keys, Populate, Script, Sizes, Step, Template, Values};
+use crate::workload::{
+    DefaultTest, Expect, Keys, Populate, Script, Sizes, Step, Template, TestOptions, Values,
+};
 
 /// Bytes of values that are in flight on one connection while keys are written.
 const POPULATE_BYTES: usize = 1 << 20;
@@ -39,6 +41,9 @@ pub(crate) struct Plan {
     pub(crate) verify: Verify,
     /// What is written before a test that reads keys.
     pub(crate) populate: Populate,
+    /// What the tests change on the server, for the user to read before they do.
+    pub(crate) writes: Option<String>,
+    prefix: String,
     keys: Keys,
     values: Values,
     fail_fast: bool,
@@ -81,6 +86,8 @@ impl Plan {
             },
             verify: args.verify,
             populate: args.populate,
+            writes: writes(args),
+            prefix: args.key_prefix.clone(),
             values: Values::new(args.sizes.clone(), keys.count(), args.pool),
             keys,
             fail_fast: args.fail_fast,
@@ -100,6 +107,8 @@ impl Plan {
             pace: Pace::Closed,
             verify: Verify::Full,
             populate: Populate::All,
+            writes: None,
+            prefix: String::new(),
             keys: Keys::SINGLE,
             values: Values::new(sizes, 1, false),
             fail_fast: false,
@@ -215,9 +224,10 @@ impl Plan {
     }
 
     fn set(&self) -> Template {
+        let key = format!("{}key:__rand_int__", self.prefix);
         let words: &[&str] = match self.populate {
-            Populate::Missing => &["SET", "key:__rand_int__", "__data__", "NX"],
-            _ => &["SET", "key:__rand_int__", "__data__"],
+            Populate::Missing => &["SET", &key, "__data__", "NX"],
+            _ => &["SET", &key, "__data__"],
         };
         Template::new(words, self.keys.len.is_some())
     }
@@ -236,11 +246,7 @@ fn shape(args: &Args, keys: &Keys) -> Shape {
 }
 
 fn scripts(args: &Args, keys: &Keys) -> Result<Vec<Script>, Instead> {
-    let counts = Counts {
-        functions: args.num_functions,
-        fcall_keys: args.num_keys_in_fcall,
-        multi_key: args.multi_key,
-    };
+    let options = test_options(args);
     if !args.command.is_empty() {
         let mut words: Vec<Vec<u8>> = args.command.iter().map(|word| word.clone().into_vec()).collect();
         if args.stdin {
@@ -253,18 +259,46 @@ fn scripts(args: &Args, keys: &Keys) -> Result<Vec<Script>, Instead> {
         return Ok(vec![script.map_err(|error| Instead::Refuse(error.to_string()))?]);
     }
     if let Some(mix) = &args.ratio {
-        return Ok(vec![mix.script(keys, counts)]);
+        return Ok(vec![mix.script(keys, &options)]);
     }
-    let mut tests = match &args.tests {
+    Ok(tests(args).iter().map(|test| test.script(keys, &options)).collect())
+}
+
+fn test_options(args: &Args) -> TestOptions {
+    TestOptions {
+        prefix: args.key_prefix.clone(),
+        functions: args.num_functions,
+        fcall_keys: args.num_keys_in_fcall,
+        multi_key: args.multi_key,
+    }
+}
+
+/// The default tests that run, if no command and no mix is given.
+fn tests(args: &Args) -> Vec<DefaultTest> {
+    let tests = match &args.tests {
         Some(Selection::Tests(tests)) => tests.clone(),
         _ => DefaultTest::all(),
     };
-    if args.tasks_per_connection.is_some()
-        || args.matrix.as_ref().is_some_and(crate::matrix::Matrix::has_tasks)
-    {
-        tests = DefaultTest::without_inline(&tests);
+    let shared = args.tasks_per_connection.is_some()
+        || args.matrix.as_ref().is_some_and(crate::matrix::Matrix::has_tasks);
+    if shared { DefaultTest::without_inline(&tests) } else { tests }
+}
+
+/// What the tests change on the server, in one line for the user. Commands of the user's own are not examined.
+fn writes(args: &Args) -> Option<String> {
+    if !args.command.is_empty() {
+        return None;
     }
-    Ok(tests.iter().map(|test| test.script(keys, counts)).collect())
+    let options = test_options(args);
+    let tests = args.ratio.as_ref().map_or_else(|| tests(args), |mix| mix.tests().copied().collect());
+    let mut keys: Vec<String> = Vec::new();
+    for key in tests.iter().filter_map(|test| test.writes(&options)) {
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    (!keys.is_empty())
+        .then(|| format!("note: writes {}; --key-prefix gives its keys other names", keys.join(", ")))
 }
 
 fn seed_of_now() -> u64 {

@@ -1,4 +1,4 @@
-//! Results: as tables, lines and CSV, as JSON, as histograms, as a picture; and what went wrong.
+//! Results: as tables, lines and CSV, as JSON, as histograms, as a picture, as a page; and what went wrong.
 //!
 //! Each form is a file here.
 
@@ -7,8 +7,10 @@ mod csv;
 mod error_chain;
 mod faults;
 pub(crate) mod hdr;
+pub(crate) mod html;
 mod interval_log;
 pub(crate) mod json;
+mod percentiles;
 pub(crate) mod plot;
 mod quiet;
 mod style;
@@ -23,16 +25,19 @@ pub(crate) use compare::{write_compare_head, write_comparisons, write_ratios};
 pub(crate) use error_chain::error_chain;
 pub(crate) use faults::write_faults;
 pub(crate) use interval_log::IntervalLog;
+pub(crate) use percentiles::Percentiles;
 pub(crate) use style::Style;
 pub(crate) use sweep::write_sweep;
 
 /// How results of tests are written to standard output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Format {
     /// The form.
     pub(crate) form: Form,
     /// Decimal places of latencies in milliseconds.
     pub(crate) precision: u8,
+    /// The percentiles of the table.
+    pub(crate) percentiles: Percentiles,
 }
 
 /// The forms in which results can be written.
@@ -58,7 +63,7 @@ impl Format {
     /// Writes what comes before the first test.
     pub(crate) fn write_head(self, out: &mut dyn Write, run: &RunInfo) -> io::Result<()> {
         match self.form {
-            Form::Table(style) => table::write_head(out, run, style),
+            Form::Table(style) => table::write_head(out, run, style, self.percentiles),
             Form::Quiet => Ok(()),
             Form::Csv => csv::write_head(out),
         }
@@ -73,7 +78,7 @@ impl Format {
     ) -> io::Result<()> {
         let precision = self.precision.into();
         match self.form {
-            Form::Table(style) => table::write_test(out, run, result, style, precision),
+            Form::Table(style) => table::write_test(out, run, result, style, (precision, self.percentiles)),
             Form::Quiet => quiet::write_test(out, result, precision),
             Form::Csv => csv::write_test(out, run, result, precision),
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::counters::{Counters, PerRequest};
 use crate::environment::Environment;
 use crate::faults::FaultKind;
-use crate::generator::{Pace, Usage};
+use crate::generator::{Pace, Usage, Verify};
 use crate::measure::{Latencies, Tally};
 use crate::outage::Outage;
 
@@ -23,6 +23,8 @@ pub(crate) struct RunInfo {
     pub(crate) shape: Shape,
     /// How long it took until all connections were open; connections open concurrently.
     pub(crate) connect_time: Duration,
+    /// What is checked of each reply.
+    pub(crate) verify: Verify,
     /// Where this was measured.
     pub(crate) environment: Environment,
 }

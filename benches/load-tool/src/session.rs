@@ -67,6 +67,7 @@ impl Session {
             link: text,
             shape: self.plan.shape.clone(),
             connect_time: opened.time,
+            verify: self.plan.verify,
             environment: Environment::look(link, server, &target.endpoint.polling().to_string()),
         }
     }

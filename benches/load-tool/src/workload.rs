@@ -16,7 +16,7 @@ mod template;
 mod values;
 
 pub(crate) use choice::Distribution;
-pub(crate) use defaults::{Counts, DefaultTest, TestsError, tests_from_list};
+pub(crate) use defaults::{DefaultTest, TestOptions, TestsError, tests_from_list};
 pub(crate) use expect::Expect;
 pub(crate) use keys::Keys;
 pub(crate) use populate::Populate;

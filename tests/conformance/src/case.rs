@@ -104,6 +104,8 @@ pub struct Record {
     pub evidence: Vec<String>,
     /// How long it took.
     pub elapsed: Duration,
+    /// Why it is known to fail, if it has failed and a [baseline](crate::Known) says so.
+    pub known: Option<String>,
 }
 
 impl Record {
@@ -117,7 +119,18 @@ impl Record {
             verdict,
             evidence,
             elapsed,
+            known: None,
         }
+    }
+
+    /// Whether it failed, and no baseline says that it would.
+    pub fn is_new_failure(&self) -> bool {
+        matches!(self.verdict, Verdict::Failed(_)) && self.known.is_none()
+    }
+
+    /// `passed`, `failed`, `known` for a failure that a baseline names, or `not run`.
+    pub fn word(&self) -> &'static str {
+        if self.known.is_some() { "known" } else { self.verdict.word() }
     }
 
     pub(crate) fn not_run<C>(case: &Case<C>, why: impl Into<String>) -> Self {

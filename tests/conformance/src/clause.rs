@@ -12,9 +12,47 @@ pub fn rule(id: &str) -> Option<String> {
     Some([first].into_iter().chain(rest).collect::<Vec<_>>().join(" "))
 }
 
+/// How binding clause `id` is: the strongest of `MUST`, `SHOULD` and `MAY` in its rule. A rule without any of them describes
+/// what is sent, and binds like `MUST`. `None` if there is no such clause.
+pub fn level(id: &str) -> Option<&'static str> {
+    let rule = rule(id)?;
+    let said = |word: &&str| rule.split(|c: char| !c.is_ascii_alphabetic()).any(|other| other == *word);
+    Some(["MUST", "SHOULD", "MAY"].into_iter().find(said).unwrap_or("MUST"))
+}
+
+/// What clause `id` rests on: `page` if Valkey's published page speaks of it; `practice` if that page is silent, and the rule
+/// follows from what peers do and need; `unstated` if the clause does not say which. `None` if there is no such clause.
+pub fn basis(id: &str) -> Option<&'static str> {
+    let start = format!("**{id}** ");
+    let entry = PAGE.lines().skip_while(|line| !line.starts_with(&start)).take_while(|line| !line.is_empty());
+    let entry = entry.collect::<Vec<_>>().join(" ");
+    if entry.is_empty() {
+        return None;
+    }
+    let Some((_, page)) = entry.split_once("*page") else { return Some("unstated") };
+    let said = page.split_once('*').map_or("", |(_, said)| said.trim_start());
+    Some(if said.starts_with("silent") || said.starts_with("no ") { "practice" } else { "page" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_level_is_the_strongest_word_of_the_rule() {
+        assert_eq!(
+            [level("M-1"), level("H-4"), level("M-4"), level("Z-1")],
+            [Some("MUST"), Some("SHOULD"), Some("MUST"), None]
+        );
+    }
+
+    #[test]
+    fn the_basis_is_practice_where_the_page_is_silent() {
+        assert_eq!(
+            [basis("M-1"), basis("H-1"), basis("H-6"), basis("H-4"), basis("Z-1")],
+            [Some("page"), Some("practice"), Some("unstated"), Some("practice"), None]
+        );
+    }
 
     #[test]
     fn a_rule_is_its_clauses_text_without_the_notes() {

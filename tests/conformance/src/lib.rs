@@ -26,9 +26,11 @@
 mod case;
 mod clause;
 pub mod client;
+mod known;
 pub mod peer;
 pub mod report;
 pub mod server;
 
 pub use case::{Case, Record, Verdict};
-pub use clause::rule;
+pub use clause::{basis, level, rule};
+pub use known::Known;

@@ -10,9 +10,9 @@ pub use table::Table;
 
 use crate::{Record, Verdict};
 
-/// `N passed, N failed, N not run (why)`.
+/// `N passed, N failed, N known to fail, N not run (why)`.
 pub fn summary(records: &[Record]) -> String {
-    let count = |word| records.iter().filter(|record| record.verdict.word() == word).count();
+    let count = |word| records.iter().filter(|record| record.word() == word).count();
     let mut reasons: Vec<&str> = Vec::new();
     for record in records {
         if let Verdict::NotRun(why) = &record.verdict
@@ -22,12 +22,21 @@ pub fn summary(records: &[Record]) -> String {
         }
     }
     let why = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
-    format!("{} passed, {} failed, {} not run{why}", count("passed"), count("failed"), count("not run"))
+    let known = match count("known") {
+        0 => String::new(),
+        known => format!("{known} known to fail, "),
+    };
+    format!(
+        "{} passed, {} failed, {known}{} not run{why}",
+        count("passed"),
+        count("failed"),
+        count("not run")
+    )
 }
 
-/// Whether at least one case passed, and none failed.
+/// Whether at least one case passed, and none failed but those that a baseline names.
 pub fn all_well(records: &[Record]) -> bool {
-    let any = |word| records.iter().any(|record| record.verdict.word() == word);
+    let any = |word| records.iter().any(|record| record.word() == word);
     any("passed") && !any("failed")
 }
 

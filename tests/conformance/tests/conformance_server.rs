@@ -14,7 +14,7 @@ async fn suite(config: &TransportConfig) -> Vec<Record> {
     let server =
         Server::builder(Mock::new()).rdma(DeviceKind::Emulated, any, config).start().await.expect("listens");
     let target = Target::new(DeviceKind::Emulated, server.listening()[0].addr);
-    let options = Options { target, patience: PATIENCE, hostile: true, spawn: None };
+    let options = Options { target, patience: PATIENCE, hostile: true, spawn: None, log: None };
     let records = run(cases(), &options, |_| {}).await.expect("connects");
     server.shutdown().await;
     records

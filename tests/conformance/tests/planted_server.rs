@@ -51,7 +51,7 @@ async fn verdict(faults: &str, case: &str) -> Verdict {
     let target = Target::new(kind, device.local_addr());
     let server = Server::builder(Mock::new()).listener(Listener::over(device, &config));
     let server = server.start().await.expect("starts");
-    let options = Options { target, patience: Duration::from_secs(8), hostile: true, spawn: None };
+    let options = Options { target, patience: Duration::from_secs(8), hostile: true, spawn: None, log: None };
     let found = cases().filter(|found| found.id == case);
     let mut records = run(found, &options, |_| {}).await.expect("connects");
     drop(server);

@@ -2,7 +2,10 @@
 
 use std::process::{Command, Output};
 
+use valkey_rdma_conformance::{Known, server};
+use valkey_rdma_mock::faults::Faults;
 use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_transport::{Listener, device};
 
 fn run(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_valkey-rdma-conformance")).args(args).output().expect("it runs")
@@ -51,4 +54,68 @@ async fn the_device_of_the_url_is_used() {
     let error = tokio::task::spawn_blocking(move || error_of(&["server", &url, "--only", "no-features"]));
     let error = error.await.expect("joins");
     assert!(error.contains("mlx5_9"), "{error}");
+}
+
+/// A server that breaks one rule, and its URL.
+async fn planted(faults: &str) -> (Server, String) {
+    let config = TransportConfig::default();
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let device = device::listen(DeviceKind::Emulated, any, &config.device_options()).await.expect("listens");
+    let faults: Faults = faults.parse().expect("a script");
+    let device = faults.listener(device);
+    let url = format!("emulated://{}", device.local_addr());
+    let server = Server::builder(Mock::new()).listener(Listener::over(device, &config));
+    (server.start().await.expect("starts"), url)
+}
+
+#[tokio::test]
+async fn a_failure_that_the_baseline_names_does_not_fail_the_run() {
+    let (_server, url) = planted("answer-missing,seed=1").await;
+    let baseline = std::env::temp_dir().join(format!("valkey-rdma-known-{}", std::process::id()));
+    std::fs::write(&baseline, "# a server of ours\nfeature-answer  never answers\nquit it passes\n")
+        .expect("written");
+    let file = baseline.to_str().expect("a name").to_owned();
+    let outputs = tokio::task::spawn_blocking(move || {
+        let args = ["server", &url, "--only", "feature-answer", "--only", "quit", "--patience", "2"];
+        (run(&args), run(&[&args[..], &["--known", &file]].concat()))
+    });
+    let (without, with) = outputs.await.expect("joins");
+    std::fs::remove_file(baseline).expect("removed");
+    let text = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(without.status.code(), Some(1), "{}", text(&without));
+    assert!(text(&without).contains("\n    clause    F-1: "), "{}", text(&without));
+    assert!(text(&without).contains("\n    level     MUST ("), "{}", text(&without));
+    assert_eq!(with.status.code(), Some(0), "{}", text(&with));
+    assert!(text(&with).contains("1 passed, 0 failed, 1 known to fail"), "{}", text(&with));
+    assert!(text(&with).contains("note: known to fail, but passed: quit"), "{}", text(&with));
+}
+
+#[test]
+fn a_baseline_that_names_no_case_is_refused() {
+    let baseline = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/program.rs");
+    let url = "emulated://127.0.0.1:1";
+    let error = error_of(&["server", url, "--known", baseline]);
+    assert!(error.contains("program.rs: line 1: no case is called"), "{error}");
+}
+
+#[test]
+fn the_baselines_of_valkey_name_cases_that_exist() {
+    let cases: Vec<&str> = server::cases().map(|case| case.id).collect();
+    for file in ["valkey-9.1-server.txt", "valkey-8.1-server.txt"] {
+        let path = format!("{}/known/{file}", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(&path).expect("a file");
+        assert_ne!(Known::read(&text, &cases).expect("valid"), Known::default(), "{file}");
+    }
+}
+
+#[test]
+fn what_the_server_prints_is_kept() {
+    let log = std::env::temp_dir().join(format!("valkey-rdma-server-log-{}", std::process::id()));
+    let file = log.to_str().expect("a name");
+    let spawn = ["--spawn", "sh -c 'echo to out; echo to err >&2; exit 3'", "--server-log", file];
+    error_of(&[&["server", "emulated://127.0.0.1:1"], &spawn[..]].concat());
+    let kept = std::fs::read_to_string(&log).expect("a log");
+    std::fs::remove_file(log).expect("removed");
+    assert!(kept.starts_with("== started: sh -c 'echo to out"), "{kept}");
+    assert!(kept.ends_with("to out\nto err\n"), "{kept}");
 }

@@ -36,6 +36,7 @@ pub(crate) type AddressMap = Arc<dyn Fn(&NodeAddress) -> Option<MappedAddress> +
 
 /// Where to connect to a node, according to [`ClusterConfig::address_map`](super::ClusterConfig::address_map).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MappedAddress {
     /// Over the transport of the seeds, at this address.
     At(NodeAddress),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use valkey_rdma_resp::Value;
+use valkey_rdma_resp::{FromValue, Value};
 
 use super::commands::{Access, Description, find};
 use super::config::ClusterConfig;
@@ -16,7 +16,7 @@ use crate::client::{Client, FailedAttempt};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::multiplexer::Deadline;
-use crate::resp::Command;
+use crate::resp::{Command, IntoCommand};
 
 /// A client of a cluster, shared by any number of tasks. Cloning is cheap; every clone is the same client.
 ///
@@ -75,7 +75,7 @@ impl ClusterClient {
         Ok(Self { core: Arc::new(Core::connect(seeds, config).await?) })
     }
 
-    /// Sends a command, given as its name and arguments, and returns its reply.
+    /// Sends a command and returns its reply.
     ///
     /// # Errors
     /// Same errors as [`Client::command`]. [`Error::Cluster`] if the keys belong to different slots or no node serves
@@ -83,11 +83,22 @@ impl ClusterClient {
     ///
     /// # Cancel safety
     /// Dropping the future discards the reply. The command may or may not run.
-    pub async fn command(&self, args: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<Value, Error> {
-        self.execute(Command::from_args(args)).await
+    pub async fn command(&self, command: impl IntoCommand) -> Result<Value, Error> {
+        self.execute(command.into_command()).await
     }
 
-    /// Sends a [`Command`] and returns its reply.
+    /// Sends a command and converts its reply, as [`Client::query`] does.
+    ///
+    /// # Errors
+    /// Same errors as [`command`](Self::command), and [`Error::Unexpected`] if the reply does not convert.
+    ///
+    /// # Cancel safety
+    /// Same as [`command`](Self::command).
+    pub async fn query<T: FromValue>(&self, command: impl IntoCommand) -> Result<T, Error> {
+        Ok(self.execute(command.into_command()).await?.convert()?)
+    }
+
+    /// Does what [`command`](Self::command) does: the method that [`Execute`](crate::Execute) has too.
     ///
     /// # Errors
     /// Same errors as [`command`](Self::command).
@@ -204,7 +215,12 @@ impl ClusterClient {
         self.go_on(command, tries).await
     }
 
-    async fn go_on(&self, mut command: Box<Command>, mut tries: Tries<'_>) -> Result<Value, Error> {
+    /// Sends a command until a node answers it, after what `tries` knows.
+    pub(super) async fn go_on(
+        &self,
+        mut command: Box<Command>,
+        mut tries: Tries<'_>,
+    ) -> Result<Value, Error> {
         let repeatable = command.is_idempotent();
         let deadline = tries.deadline();
         loop {

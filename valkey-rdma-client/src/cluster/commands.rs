@@ -17,15 +17,18 @@ use crate::resp::Command;
 pub(super) fn find(command: &Command) -> Option<&'static Description<'static>> {
     let mut words = command.words();
     let description = find_name(words.next()?)?;
-    Some(with_subcommand(description, words.next()))
+    Some(with_subcommand(description, || words.next()))
 }
 
 /// The subcommand's description if it has one, else that of its container.
-fn with_subcommand<'a>(container: &'a Description<'a>, name: Option<&[u8]>) -> &'a Description<'a> {
+fn with_subcommand<'a, 'w>(
+    container: &'a Description<'a>,
+    name: impl FnOnce() -> Option<&'w [u8]>,
+) -> &'a Description<'a> {
     if container.subcommands.is_empty() {
         return container;
     }
-    let Some(name) = name else { return container };
+    let Some(name) = name() else { return container };
     let mut subcommands = container.subcommands.iter();
     subcommands.find(|known| known.name.as_bytes().eq_ignore_ascii_case(name)).unwrap_or(container)
 }

@@ -16,10 +16,8 @@ use crate::config::Config;
 /// use valkey_rdma_client::Config;
 ///
 /// # async fn example() -> Result<(), valkey_rdma_client::Error> {
-/// let mut node = Config::default();
-/// node.command_timeout(Duration::from_secs(2)).name("web");
-/// let mut config = ClusterConfig::default();
-/// config.node(node).read_from(ReadFrom::PreferReplica);
+/// let node = Config::default().command_timeout(Duration::from_secs(2)).name("web");
+/// let config = ClusterConfig::default().node(node).read_from(ReadFrom::PreferReplica);
 /// let seeds = ["rdma://10.0.0.1", "rdma://10.0.0.2"];
 /// let cluster = ClusterClient::connect_with(seeds, &config).await?;
 /// # Ok(())
@@ -33,6 +31,7 @@ pub struct ClusterConfig {
     pub(crate) refresh_interval: Option<Duration>,
     pub(crate) min_refresh_interval: Duration,
     pub(crate) max_redirects: u32,
+    pub(crate) silence_limit: Option<Duration>,
 }
 
 impl Default for ClusterConfig {
@@ -44,6 +43,7 @@ impl Default for ClusterConfig {
             refresh_interval: Some(Duration::from_secs(60)),
             min_refresh_interval: Duration::from_millis(250),
             max_redirects: 16,
+            silence_limit: Some(Duration::from_secs(1)),
         }
     }
 }
@@ -53,13 +53,15 @@ impl ClusterConfig {
     /// connections are made when the first command needs them. [`Config::offline_timeout`] limits how long a command
     /// waits for a shard without a reachable primary, [`Config::retries`] how often a command is sent again after lost
     /// connections, and [`Config::reconnect`] sets the waits between attempts to connect to a node.
-    pub fn node(&mut self, config: Config) -> &mut Self {
+    #[must_use]
+    pub fn node(mut self, config: Config) -> Self {
         self.node = config;
         self
     }
 
     /// Which nodes answer commands that only read. Default [`ReadFrom::Primary`].
-    pub fn read_from(&mut self, strategy: ReadFrom) -> &mut Self {
+    #[must_use]
+    pub fn read_from(mut self, strategy: ReadFrom) -> Self {
         self.read_from = strategy;
         self
     }
@@ -71,39 +73,52 @@ impl ClusterConfig {
     /// ```
     /// use valkey_rdma_client::cluster::{ClusterConfig, MappedAddress, NodeAddress};
     ///
-    /// let mut config = ClusterConfig::default();
-    /// config.address_map(|announced| {
+    /// let config = ClusterConfig::default().address_map(|announced| {
     ///     // The cluster talks over 10.1.*, and its RDMA adapters are on 10.2.*.
     ///     let host = announced.host.strip_prefix("10.1.")?;
     ///     Some(MappedAddress::At(NodeAddress::new(format!("10.2.{host}"), announced.port)))
     /// });
     /// ```
+    #[must_use]
     pub fn address_map(
-        &mut self,
+        mut self,
         map: impl Fn(&NodeAddress) -> Option<MappedAddress> + Send + Sync + 'static,
-    ) -> &mut Self {
+    ) -> Self {
         self.address_map = Some(Arc::new(map));
         self
     }
 
     /// How often the slot map is read again although nothing has failed. Default 60 s, randomised by a quarter; `None`:
     /// only after failures and redirections. Shorter finds new replicas earlier; longer spares the cluster.
-    pub fn refresh_interval(&mut self, interval: impl Into<Option<Duration>>) -> &mut Self {
+    #[must_use]
+    pub fn refresh_interval(mut self, interval: impl Into<Option<Duration>>) -> Self {
         self.refresh_interval = interval.into();
         self
     }
 
     /// The shortest time between two readings of the slot map. Default 250 ms, and doubled up to 4 times that for as long
     /// as readings bring nothing new. Shorter finds a new primary earlier; longer spares a cluster with many clients.
-    pub fn min_refresh_interval(&mut self, interval: Duration) -> &mut Self {
+    #[must_use]
+    pub fn min_refresh_interval(mut self, interval: Duration) -> Self {
         self.min_refresh_interval = interval;
         self
     }
 
     /// How often one command follows MOVED and ASK before it fails with
     /// [`ClusterError::Redirected`](crate::ClusterError::Redirected). Default 16.
-    pub fn max_redirects(&mut self, times: u32) -> &mut Self {
+    #[must_use]
+    pub fn max_redirects(mut self, times: u32) -> Self {
         self.max_redirects = times;
+        self
+    }
+
+    /// How long a node may leave commands unanswered before the slot map is read again, from other nodes. Default 1 s; `None`:
+    /// no limit. If the node has lost its slots to another, its connection ends: commands that may run twice go to the new
+    /// primary, and the others fail with [`Fate::MayHaveRun`](crate::Fate::MayHaveRun). If it has kept them, they wait on.
+    /// Shorter finds the new primary of a frozen node earlier; longer asks less often while a node runs long commands.
+    #[must_use]
+    pub fn silence_limit(mut self, limit: impl Into<Option<Duration>>) -> Self {
+        self.silence_limit = limit.into();
         self
     }
 }
@@ -117,6 +132,7 @@ impl fmt::Debug for ClusterConfig {
             .field("refresh_interval", &self.refresh_interval)
             .field("min_refresh_interval", &self.min_refresh_interval)
             .field("max_redirects", &self.max_redirects)
+            .field("silence_limit", &self.silence_limit)
             .finish()
     }
 }

@@ -13,6 +13,7 @@ use super::discovery::ask;
 use super::node::{DialSettings, Node};
 use super::ports::PortRules;
 use super::refresh::{RefreshRequest, RefreshTask};
+use super::silence::SilenceWatch;
 use super::slot_map::SlotMap;
 use super::topology::Topology;
 use crate::client::Client;
@@ -54,8 +55,7 @@ impl Core {
         });
         let seeds = seeds.into_iter().map(|seed| {
             let address = NodeAddress::new(seed.host(), seed.port());
-            let mut endpoint = seed;
-            endpoint.set_rdma_port(RdmaPort::Same);
+            let endpoint = seed.with_rdma_port(RdmaPort::Same);
             Arc::new(Node::new(address, settings.clone(), Some(endpoint)))
         });
         let seeds: Vec<_> = seeds.collect();
@@ -74,6 +74,11 @@ impl Core {
             zones,
         };
         tokio::spawn(task.run());
+        if let Some(limit) = config.silence_limit {
+            let (topology, refresh) = (Arc::downgrade(&topology), refresh.downgrade());
+            let watch = SilenceWatch { topology, counters: counters.clone(), refresh, limit };
+            tokio::spawn(watch.run());
+        }
         Ok(Self {
             config: config.clone(),
             topology,
@@ -157,8 +162,7 @@ fn check(seeds: &[Endpoint]) -> Result<Endpoint, Error> {
     for seed in seeds {
         seed.check()?;
         seed.check_direct()?;
-        let mut same = seed.clone();
-        same.set_address(first.host(), first.port());
+        let same = seed.clone().with_address(first.host(), first.port());
         if same != *first {
             let (first, other) = (first.to_string(), seed.to_string());
             return Err(ClusterError::MixedSeeds { first, other }.into());

@@ -26,6 +26,7 @@ pub(super) struct Counters {
     pub(super) lost: Counter,
     pub(super) refreshes: Counter,
     pub(super) failed_refreshes: Counter,
+    pub(super) given_up: Counter,
 }
 
 /// Counters of a cluster client since it was created.
@@ -46,6 +47,8 @@ pub struct ClusterCounters {
     pub refreshes: u64,
     /// Readings that failed on every node.
     pub failed_refreshes: u64,
+    /// Connections ended because their node was silent, and another had its slots.
+    pub given_up: u64,
 }
 
 impl Counters {
@@ -58,6 +61,7 @@ impl Counters {
             lost: self.lost.read(),
             refreshes: self.refreshes.read(),
             failed_refreshes: self.failed_refreshes.read(),
+            given_up: self.given_up.read(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Large values and blocking commands: on dedicated connections to the node of their key.
 
-use valkey_rdma_resp::Value;
+use valkey_rdma_resp::{FromValue, Value};
 
 use super::client::ClusterClient;
 use super::commands::{Access, find};
@@ -8,7 +8,7 @@ use super::route::{Routed, route};
 use super::tries::{Target, Tries};
 use crate::error::{ClusterError, Error};
 use crate::multiplexer::Deadline;
-use crate::resp::Command;
+use crate::resp::{Command, IntoCommand};
 use crate::streaming::{ValueReader, ValueWriter};
 
 impl ClusterClient {
@@ -18,7 +18,9 @@ impl ClusterClient {
     ///
     /// ```no_run
     /// # async fn example(cluster: valkey_rdma_client::ClusterClient) -> Result<(), valkey_rdma_client::Error> {
-    /// let job: Option<(String, String)> = cluster.blocking_command(["BLPOP", "jobs", "0"]).await?.try_into()?;
+    /// use valkey_rdma_client::cmd;
+    ///
+    /// let job: Option<(String, String)> = cluster.blocking_query(cmd!["BLPOP", "jobs", 0]).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -29,11 +31,19 @@ impl ClusterClient {
     ///
     /// # Cancel safety
     /// Same as [`Client::blocking_command`](crate::Client::blocking_command).
-    pub async fn blocking_command(
-        &self,
-        args: impl IntoIterator<Item = impl AsRef<[u8]>>,
-    ) -> Result<Value, Error> {
-        self.block(Command::from_args(args)).await
+    pub async fn blocking_command(&self, command: impl IntoCommand) -> Result<Value, Error> {
+        self.block(command.into_command()).await
+    }
+
+    /// Sends a blocking command as [`blocking_command`](Self::blocking_command) does, and converts its reply.
+    ///
+    /// # Errors
+    /// Same errors as [`blocking_command`](Self::blocking_command), and [`Error::Unexpected`] if the reply does not convert.
+    ///
+    /// # Cancel safety
+    /// Same as [`blocking_command`](Self::blocking_command).
+    pub async fn blocking_query<T: FromValue>(&self, command: impl IntoCommand) -> Result<T, Error> {
+        Ok(self.block(command.into_command()).await?.convert()?)
     }
 
     pub(crate) async fn block(&self, command: Command) -> Result<Value, Error> {
@@ -56,7 +66,7 @@ impl ClusterClient {
     /// # Cancel safety
     /// Same as [`Client::get_into`](crate::Client::get_into).
     pub async fn get_into(&self, key: impl AsRef<[u8]>, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
-        match self.stream_reply(Command::new("GET").arg(key)).await? {
+        match self.stream_reply(Command::new("GET").arg(key.as_ref())).await? {
             Some(reader) => reader.read_into(buffer).await.map(Some),
             None => Ok(None),
         }

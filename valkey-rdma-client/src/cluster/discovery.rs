@@ -61,7 +61,7 @@ pub(super) async fn ask(nodes: &[Arc<Node>], limit: Duration, zones: bool) -> Re
                     }
                 }
                 Some(Ok(Err(error))) => {
-                    debug!(%error, "a node did not describe the cluster");
+                    debug!(error = %format_args!("{error:#}"), "a node did not describe the cluster");
                     last = Some(worse(last, error));
                 }
                 // The runtime shuts down.

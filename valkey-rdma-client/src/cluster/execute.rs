@@ -7,7 +7,10 @@ use super::client::ClusterClient;
 use super::route::Route;
 use crate::error::Error;
 use crate::execute::Execute;
+use crate::execute::sealed::Sealed;
 use crate::resp::Command;
+
+impl Sealed for ClusterClient {}
 
 impl Execute for ClusterClient {
     async fn execute(&self, command: Command) -> Result<Value, Error> {

@@ -197,7 +197,7 @@ impl Node {
             }
             Ok(_) => Some(self.closed()),
             Err(error) => {
-                warn!(node = %self.name, %error, "no connection to a node");
+                warn!(node = %self.name, error = %format_args!("{error:#}"), "no connection to a node");
                 dial.not_before = Instant::now().checked_add(self.settings.backoff.wait(dial.failures));
                 dial.failures = dial.failures.saturating_add(1);
                 self.usable.store(false, Ordering::Relaxed);

@@ -1,10 +1,9 @@
 //! [`ClusterPipeline`]: commands for several nodes, sent together.
 
-use std::borrow::Borrow;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use valkey_rdma_resp::Value;
+use valkey_rdma_resp::{FromValue, Value};
 
 use super::client::ClusterClient;
 use super::commands::{Access, find};
@@ -13,7 +12,8 @@ use super::route::{Routed, route};
 use super::tries::{Target, Tries};
 use crate::error::Error;
 use crate::multiplexer::{Deadline, Replies, ReplyBuffer};
-use crate::resp::{Command, CommandClass, EncodedPipeline, RefusedCommand};
+use crate::pipeline::convert_replies;
+use crate::resp::{Command, CommandClass, EncodedPipeline, IntoCommand, RefusedCommand};
 
 /// Commands sent together: those of one node in one write, those of different nodes at the same time.
 ///
@@ -51,9 +51,18 @@ impl ClusterClient {
         vec![(index, self.execute(command).await)]
     }
 
-    /// Sends the commands of one node. A command that fails there goes on alone.
-    async fn send_group(&self, group: Group, deadline: Option<Deadline>) -> Answers {
-        let Group { place, commands, .. } = group;
+    /// Sends commands of slots, those of one node together.
+    async fn send_routed(&self, commands: Vec<Sent<'_>>, deadline: Option<Deadline>) -> Answers {
+        let (groups, homeless) = self.group(commands);
+        let sent = groups.into_iter().map(|group| self.send_group(group, deadline));
+        let waiting = homeless.into_iter().map(|commands| self.send_later(commands, deadline));
+        let (sent, waiting) = tokio::join!(join_all(sent), join_all(waiting));
+        sent.into_iter().chain(waiting).flatten().collect()
+    }
+
+    /// Sends the commands of one node. Those that fail there and may be tried again are grouped anew.
+    async fn send_group(&self, group: Group<'_>, deadline: Option<Deadline>) -> Answers {
+        let Group { place, commands } = group;
         let encoded: EncodedPipeline = commands.iter().map(|sent| &sent.command).collect();
         // Replies that came before a connection was lost are final.
         let buffer = Arc::new(ReplyBuffer::with_capacity(commands.len()));
@@ -62,7 +71,7 @@ impl ClusterClient {
         buffer.take(&mut replies);
         let mut replies = replies.into_iter();
         let mut answers = Vec::with_capacity(commands.len());
-        let mut again = Vec::new();
+        let mut failed = Vec::new();
         for sent in commands {
             let error = match (replies.next(), &outcome) {
                 (Some(Ok(value)), _) => {
@@ -74,17 +83,48 @@ impl ClusterClient {
                 // As many replies as commands: that is what success means.
                 (None, Ok(_)) => Error::Lost(place.client.lost()),
             };
-            again.push((sent, error));
+            failed.push((sent, error));
         }
-        // In turn, so that commands of the same slot keep their order.
-        for (sent, error) in again {
-            let Sent { index, command, slot, access } = sent;
-            let target = Target::Slot(slot, access);
-            let place = Place { node: place.node.clone(), client: place.client.clone(), asking: false };
-            let failure = Some((place, error));
-            answers.push((index, self.with_tries(Box::new(command), target, deadline, failure).await));
+        if failed.is_empty() {
+            return answers;
+        }
+        // Side by side, because some wait.
+        let judged = failed.into_iter().map(|(sent, error)| self.judge(sent, &place, error, deadline));
+        let (mut again, mut asking) = (Vec::new(), Vec::new());
+        for judged in join_all(judged).await {
+            match judged {
+                Ok((sent, tries)) if tries.must_ask() => asking.push((sent, tries)),
+                Ok((sent, tries)) => again.push(Sent { tries: Some(tries), ..sent }),
+                Err(answer) => answers.push(answer),
+            }
+        }
+        // ASKING is said for each command. In turn, so that commands of the same slot keep their order.
+        for (sent, tries) in asking {
+            answers.push((sent.index, self.go_on(Box::new(sent.command), *tries).await));
+        }
+        if !again.is_empty() {
+            answers.extend(Box::pin(self.send_routed(again, deadline)).await);
         }
         answers
+    }
+
+    /// Decides whether a command that failed may be tried again, after a pause if it takes one.
+    async fn judge<'a>(
+        &'a self,
+        mut sent: Sent<'a>,
+        place: &Place,
+        error: Error,
+        deadline: Option<Deadline>,
+    ) -> Result<(Sent<'a>, Box<Tries<'a>>), (usize, Result<Value, Error>)> {
+        let mut tries = sent.tries.take().unwrap_or_else(|| Box::new(self.tries_of(&sent, deadline)));
+        match tries.failed(place, error, sent.command.is_idempotent()).await {
+            Ok(()) => Ok((sent, tries)),
+            Err(error) => Err((sent.index, Err(error))),
+        }
+    }
+
+    fn tries_of(&self, sent: &Sent<'_>, deadline: Option<Deadline>) -> Tries<'_> {
+        Tries::new(&self.core, Target::Slot(sent.slot, sent.access), deadline, sent.command.name())
     }
 }
 
@@ -92,35 +132,31 @@ impl ClusterClient {
 type Answers = Vec<(usize, Result<Value, Error>)>;
 
 /// A command on its way to one slot.
-struct Sent {
+struct Sent<'a> {
     index: usize,
     command: Command,
     slot: u16,
     access: Access,
+    /// What happened to it so far, if it has failed.
+    tries: Option<Box<Tries<'a>>>,
 }
 
 /// The commands of one node.
-struct Group {
+struct Group<'a> {
     place: Place,
-    commands: Vec<Sent>,
+    commands: Vec<Sent<'a>>,
 }
 
 impl ClusterPipeline {
-    /// Adds a command, given as its name and arguments.
-    pub fn command(mut self, args: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
-        self.commands.push(Command::from_args(args));
-        self
-    }
-
-    /// Adds a [`Command`].
-    pub fn with(mut self, command: Command) -> Self {
-        self.commands.push(command);
+    /// Adds a command.
+    pub fn command(mut self, command: impl IntoCommand) -> Self {
+        self.push(command);
         self
     }
 
     /// Adds a command in place, for loops.
-    pub fn push(&mut self, command: impl Borrow<Command>) -> &mut Self {
-        self.commands.push(command.borrow().clone());
+    pub fn push(&mut self, command: impl IntoCommand) -> &mut Self {
+        self.commands.push(command.into_command());
         self
     }
 
@@ -172,40 +208,53 @@ impl ClusterPipeline {
                     if description.access == Access::Read {
                         command = command.idempotent();
                     }
-                    routed.push(Sent { index, command, slot, access: description.access });
+                    routed.push(Sent { index, command, slot, access: description.access, tries: None });
                 }
                 Ok(_) => apart.push(cluster.execute_apart(index, command)),
                 Err(error) => answers.push((index, Err(error.into()))),
             }
         }
 
-        let (groups, homeless) = cluster.group(routed);
-        let sent = groups.into_iter().map(|group| cluster.send_group(group, deadline));
-        let waiting = homeless.into_iter().map(|commands| cluster.send_later(commands, deadline));
-        let (sent, (waiting, apart)) =
-            tokio::join!(join_all(sent), async { tokio::join!(join_all(waiting), join_all(apart)) });
-        answers.extend(sent.into_iter().chain(waiting).chain(apart).flatten());
+        let (sent, apart) = tokio::join!(cluster.send_routed(routed, deadline), join_all(apart));
+        answers.extend(sent.into_iter().chain(apart.into_iter().flatten()));
         // One for each command.
         answers.sort_unstable_by_key(|(index, _)| *index);
         Ok(answers.into_iter().map(|(_, answer)| answer).collect())
     }
 }
 
+impl ClusterPipeline {
+    /// Sends as [`send`](Self::send) does, and converts all replies together, as [`Pipeline::query`](crate::Pipeline::query) does.
+    ///
+    /// # Errors
+    /// Same errors as [`send`](Self::send); otherwise the first error of a command, or [`Error::Unexpected`] for a reply that does
+    /// not convert. The other commands may have run.
+    ///
+    /// # Cancel safety
+    /// As [`send`](Self::send).
+    pub async fn query<T: FromValue>(self) -> Result<T, Error> {
+        convert_replies(self.send().await?)
+    }
+}
+
 impl ClusterClient {
     /// Sorts commands by node. Those whose node has no connection come back by slot: each of these finds its own way.
-    fn group(&self, commands: Vec<Sent>) -> (Vec<Group>, Vec<Vec<Sent>>) {
+    fn group<'a>(&self, commands: Vec<Sent<'a>>) -> (Vec<Group<'a>>, Vec<Vec<Sent<'a>>>) {
         let map = self.core.topology.map();
-        let mut groups: Vec<Group> = Vec::new();
-        let mut homeless: Vec<Vec<Sent>> = Vec::new();
+        let mut groups: Vec<Group<'a>> = Vec::new();
+        let mut homeless: Vec<Vec<Sent<'a>>> = Vec::new();
         for sent in commands {
-            let node = self.core.choose(&map, sent.slot, sent.access);
-            let live = node.and_then(|node| Some((node, node.live()?)));
+            let node = match &sent.tries {
+                None => self.core.choose(&map, sent.slot, sent.access).cloned(),
+                Some(tries) => tries.pick(&map),
+            };
+            let live = node.and_then(|node| Some((node.live()?, node)));
             match live {
-                Some((node, client)) => {
-                    match groups.iter_mut().find(|group| Arc::ptr_eq(&group.place.node, node)) {
+                Some((client, node)) => {
+                    match groups.iter_mut().find(|group| Arc::ptr_eq(&group.place.node, &node)) {
                         Some(group) => group.commands.push(sent),
                         None => {
-                            let place = Place { node: node.clone(), client, asking: false };
+                            let place = Place { node, client, asking: false };
                             groups.push(Group { place, commands: vec![sent] });
                         }
                     }
@@ -220,13 +269,24 @@ impl ClusterClient {
     }
 
     /// Waits for a connection to the node of a slot, then sends its commands together.
-    async fn send_later(&self, commands: Vec<Sent>, deadline: Option<Deadline>) -> Answers {
-        let Some(first) = commands.first() else { return Vec::new() };
-        let target = Target::Slot(first.slot, first.access);
-        let mut tries = Tries::new(&self.core, target, deadline, first.command.name());
+    async fn send_later<'a>(&'a self, mut commands: Vec<Sent<'a>>, deadline: Option<Deadline>) -> Answers {
+        let Some(first) = commands.first_mut() else { return Vec::new() };
+        let mut tries = match first.tries.take() {
+            Some(tries) => tries,
+            None => Box::new(self.tries_of(first, deadline)),
+        };
         match tries.next().await {
-            Ok(place) => self.send_group(Group { place, commands }, deadline).await,
-            Err(error) => commands.into_iter().map(|sent| (sent.index, Err(error.clone()))).collect(),
+            Ok(place) => {
+                first.tries = Some(tries);
+                self.send_group(Group { place, commands }, deadline).await
+            }
+            Err(error) => {
+                let answer = |sent: Sent<'_>| {
+                    let own = sent.tries.and_then(|mut tries| tries.take_may_have_run());
+                    (sent.index, Err(own.unwrap_or_else(|| error.clone())))
+                };
+                commands.into_iter().map(answer).collect()
+            }
         }
     }
 }

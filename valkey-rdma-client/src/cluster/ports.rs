@@ -33,12 +33,13 @@ impl PortRules {
     /// The endpoint of a node. Asks the node over TCP if the rule says so.
     pub(crate) async fn endpoint(&self, announced: &NodeAddress) -> Result<Endpoint, Error> {
         let at = |address: &NodeAddress, port: u16| {
-            let mut endpoint = self.template.clone();
-            endpoint.set_rdma_port(RdmaPort::Same).set_address(&*address.host, port);
+            let endpoint =
+                self.template.clone().with_rdma_port(RdmaPort::Same).with_address(&*address.host, port);
             if self.template.transport() != Transport::Tcp && port != address.port {
-                endpoint.set_tcp_port(address.port);
+                endpoint.with_tcp_port(address.port)
+            } else {
+                endpoint
             }
-            endpoint
         };
         match self.map.as_ref().and_then(|map| map(announced)) {
             Some(MappedAddress::At(address)) => return Ok(at(&address, address.port)),
@@ -69,8 +70,7 @@ impl PortRules {
     async fn discover(&self, announced: &NodeAddress) -> Result<Option<u16>, Error> {
         let endpoint = self.template.over_tcp(&*announced.host, announced.port);
         let limit = endpoint.timeout();
-        let mut config = Config::default();
-        config.reconnect(None).command_timeout(limit);
+        let config = Config::default().reconnect(None).command_timeout(limit);
         let ask = async {
             let client = Client::start(Connector::new(endpoint, config), None).await?;
             client.execute(Command::from_args(["INFO", "server"])).await

@@ -1,11 +1,11 @@
 //! redis-rs's [`ConnectionLike`] for [`ClusterClient`]: `cmd()`, `pipe()`, `AsyncCommands` and `Script` run on the cluster.
 
 use redis::aio::ConnectionLike;
-use redis::{Cmd, ErrorKind, RedisFuture, RedisResult, Value as RedisValue};
+use redis::{Cmd, RedisFuture, Value as RedisValue};
 
 use super::client::ClusterClient;
 use crate::error::Error;
-use crate::redis::{error_to_redis, from_redis, to_redis};
+use crate::redis::{from_redis, result_to_redis, to_redis};
 use crate::resp::{CommandClass, Reply};
 use valkey_rdma_resp::Value;
 
@@ -18,11 +18,7 @@ impl ConnectionLike for ClusterClient {
                 CommandClass::Blocks => self.block(command).await,
                 _ => self.execute(command).await,
             };
-            match reply {
-                Ok(value) => to_redis(value),
-                Err(Error::Server(error)) => error_to_redis(&error),
-                Err(error) => Err(error.into()),
-            }
+            result_to_redis(reply)
         })
     }
 
@@ -53,17 +49,7 @@ impl ConnectionLike for ClusterClient {
                 ours.push(from_redis(cmd));
             }
             let replies = ours.send().await?.into_iter().skip(offset).take(count);
-            let one = |reply: Result<Value, Error>| -> RedisResult<RedisValue> {
-                match reply {
-                    Ok(value) => to_redis(value),
-                    Err(Error::Server(error)) => error_to_redis(&error),
-                    Err(error @ Error::Cluster(_)) => {
-                        Err((ErrorKind::Client, "not routed", error.to_string()).into())
-                    }
-                    Err(error) => Err(error.into()),
-                }
-            };
-            replies.map(one).collect()
+            replies.map(result_to_redis).collect()
         })
     }
 

@@ -66,7 +66,7 @@ impl RefreshTask {
                 Ok(report) => topology.install(report),
                 Err(error) => {
                     self.counters.failed_refreshes.add();
-                    warn!(%error, "the slot map cannot be read");
+                    warn!(error = %format_args!("{error:#}"), "the slot map cannot be read");
                     false
                 }
             };

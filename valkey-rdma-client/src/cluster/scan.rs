@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use valkey_rdma_resp::{UnexpectedReply, Value};
+use futures_core::Stream;
+use futures_util::stream;
 
 use super::address::NodeAddress;
 use super::client::ClusterClient;
@@ -12,14 +13,15 @@ use super::slots_reply::SLOTS;
 use super::tries::Target;
 use crate::error::{ClusterError, Error, Fate};
 use crate::multiplexer::Deadline;
-use crate::resp::Command;
+use crate::resp::{Command, ToArg};
+use crate::scan::{ScanOptions, batch, keys};
 
 /// The keys of a cluster, batch by batch: [`ClusterClient::scan`].
 ///
 /// ```no_run
 /// # async fn example(cluster: valkey_rdma_client::ClusterClient) -> Result<(), valkey_rdma_client::Error> {
 /// let mut scan = cluster.scan().matching("user:*").count(1000);
-/// while let Some(keys) = scan.next().await? {
+/// while let Some(keys) = scan.next_batch().await? {
 ///     println!("{} keys", keys.len());
 /// }
 /// # Ok(())
@@ -34,7 +36,7 @@ use crate::resp::Command;
 #[derive(Debug)]
 pub struct ClusterScan {
     cluster: ClusterClient,
-    options: Vec<Bytes>,
+    options: ScanOptions,
     /// The slots that were scanned.
     done: Box<[bool; SLOTS]>,
     part: Option<Part>,
@@ -56,7 +58,7 @@ impl ClusterClient {
     pub fn scan(&self) -> ClusterScan {
         ClusterScan {
             cluster: self.clone(),
-            options: Vec::new(),
+            options: ScanOptions::default(),
             done: Box::new([false; SLOTS]),
             part: None,
             failures: 0,
@@ -67,20 +69,30 @@ impl ClusterClient {
 impl ClusterScan {
     /// Returns only keys that match a pattern: MATCH.
     #[must_use]
-    pub fn matching(self, pattern: impl AsRef<[u8]>) -> Self {
-        self.option("MATCH", pattern.as_ref())
+    pub fn matching(mut self, pattern: impl ToArg) -> Self {
+        self.options.add("MATCH", pattern);
+        self
     }
 
     /// How many keys a batch looks at, roughly: COUNT. The servers' default is 10.
     #[must_use]
-    pub fn count(self, keys: usize) -> Self {
-        self.option("COUNT", keys.to_string().as_bytes())
+    pub fn count(mut self, keys: usize) -> Self {
+        self.options.add("COUNT", keys);
+        self
     }
 
     /// Returns only keys of a type, such as `string` or `hash`: TYPE.
     #[must_use]
-    pub fn of_type(self, name: impl AsRef<[u8]>) -> Self {
-        self.option("TYPE", name.as_ref())
+    pub fn of_type(mut self, name: impl ToArg) -> Self {
+        self.options.add("TYPE", name);
+        self
+    }
+
+    /// The keys, one by one, as [`Scan::keys`](crate::Scan::keys) returns them.
+    pub fn keys(self) -> impl Stream<Item = Result<Bytes, Error>> + Send + Unpin + use<> {
+        keys(stream::try_unfold(self, |mut scan| async move {
+            Ok(scan.next_batch().await?.map(|batch| (batch, scan)))
+        }))
     }
 
     /// The next batch, which may be empty; `None` at the end.
@@ -90,7 +102,7 @@ impl ClusterScan {
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing: the batch is asked for again.
-    pub async fn next(&mut self) -> Result<Option<Vec<Bytes>>, Error> {
+    pub async fn next_batch(&mut self) -> Result<Option<Vec<Bytes>>, Error> {
         loop {
             let Some(part) = &self.part else {
                 if !self.begin_part()? {
@@ -102,11 +114,8 @@ impl ClusterScan {
                 self.part = None;
                 continue;
             };
-            let mut command = Command::new("SCAN").arg(&part.cursor);
-            for option in &self.options {
-                command = command.arg(option);
-            }
-            match self.batch(node, command.idempotent()).await {
+            let command = self.options.command(&part.cursor);
+            match self.batch(node, command).await {
                 Ok((cursor, keys)) => {
                     self.failures = 0;
                     let ended = &cursor[..] == b"0";
@@ -131,12 +140,6 @@ impl ClusterScan {
                 }
             }
         }
-    }
-
-    fn option(mut self, name: &'static str, value: &[u8]) -> Self {
-        self.options.push(Bytes::from_static(name.as_bytes()));
-        self.options.push(Bytes::copy_from_slice(value));
-        self
     }
 
     /// Begins with the node of the first slot left. Returns `false` if none is left.
@@ -167,12 +170,7 @@ impl ClusterScan {
     async fn batch(&self, node: Arc<Node>, command: Command) -> Result<(Bytes, Vec<Bytes>), Error> {
         let deadline = self.cluster.limit(&command).and_then(Deadline::after);
         let reply = self.cluster.with_tries(Box::new(command), Target::Node(node), deadline, None).await?;
-        let (cursor, keys): (Bytes, Vec<Bytes>) = reply.convert()?;
-        if !cursor.iter().all(u8::is_ascii_digit) {
-            let got = Value::Bulk(cursor).describe();
-            return Err(UnexpectedReply { wanted: "a cursor", got }.into());
-        }
-        Ok((cursor, keys))
+        batch(reply)
     }
 }
 

@@ -90,6 +90,11 @@ impl SlotMap {
         self.shard(slot).is_some_and(|shard| Arc::ptr_eq(&shard.primary, node))
     }
 
+    /// True if it is the primary of a shard.
+    pub(super) fn is_primary(&self, node: &Arc<Node>) -> bool {
+        self.shards.iter().any(|shard| Arc::ptr_eq(&shard.primary, node))
+    }
+
     /// All nodes, each once.
     pub(super) fn nodes(&self) -> Vec<&Arc<Node>> {
         let all = self.shards.iter().flat_map(|shard| shard.nodes());

@@ -73,9 +73,9 @@ impl NodeStatus {
             zone: facts.zone.as_deref().map(str::to_owned),
             is_primary,
             slots,
-            transport: client.as_ref().map(|client| client.transport()),
-            connections: client.map(|client| client.status()).unwrap_or_default(),
-            error: node.last_error().map(|error| error.to_string()),
+            transport: client.as_ref().map(|client| client.info().transport),
+            connections: client.map(|client| client.connections()).unwrap_or_default(),
+            error: node.last_error().map(|error| format!("{error:#}")),
         }
     }
 }
@@ -87,7 +87,7 @@ impl fmt::Display for ClusterStatus {
         let complete = if *is_complete { "all slots served" } else { "SLOTS WITHOUT A NODE" };
         writeln!(
             f,
-            "{} nodes, {complete}, map {maps}; moved {}, ask {}, tryagain {}, not ready {}, lost {}, refreshes {} ({} failed)",
+            "{} nodes, {complete}, map {maps}; moved {}, ask {}, tryagain {}, not ready {}, lost {}, refreshes {} ({} failed), given up {}",
             nodes.len(),
             counters.moved,
             counters.ask,
@@ -96,6 +96,7 @@ impl fmt::Display for ClusterStatus {
             counters.lost,
             counters.refreshes,
             counters.failed_refreshes,
+            counters.given_up,
         )?;
         nodes.iter().try_for_each(|node| writeln!(f, "{node}"))
     }
@@ -114,7 +115,7 @@ impl fmt::Display for NodeStatus {
         }
         match (self.connections.first(), &self.error) {
             (Some(connection), _) => write!(f, ": {}", connection.info),
-            (None, Some(error)) => write!(f, ": not connected, {error}"),
+            (None, Some(error)) => write!(f, ": not connected, {error:#}"),
             (None, None) => f.write_str(": not connected yet"),
         }
     }

@@ -1,6 +1,6 @@
 //! [`ClusterTransaction`]: MULTI to EXEC on the node of one slot, and WATCH before it.
 
-use valkey_rdma_resp::ServerErrorKind;
+use valkey_rdma_resp::{FromValue, ServerErrorKind};
 
 use super::client::ClusterClient;
 use super::commands::{Access, find, for_each_key};
@@ -9,19 +9,21 @@ use super::route::slot_of;
 use super::tries::{Target, Tries};
 use crate::error::{ClusterError, Error};
 use crate::multiplexer::{Deadline, Replies};
-use crate::resp::{Command, EncodedPipeline, Reply};
+use crate::pipeline::convert_replies;
+use crate::resp::{Command, EncodedPipeline, IntoCommand, Reply, ToArg};
 use crate::transaction::{Watch, results};
 
 /// Commands that one node runs all or none. Their keys must be in the same slot.
 ///
 /// ```no_run
 /// # async fn example(cluster: valkey_rdma_client::ClusterClient) -> Result<(), valkey_rdma_client::Error> {
-/// let results = cluster
+/// use valkey_rdma_client::cmd;
+///
+/// let transfer = cluster
 ///     .transaction()
-///     .command(["DECRBY", "{account}:1", "10"])
-///     .command(["INCRBY", "{account}:2", "10"])
-///     .execute()
-///     .await?;
+///     .command(cmd!["DECRBY", "{account}:1", 10])
+///     .command(cmd!["INCRBY", "{account}:2", 10]);
+/// let (first, second): (i64, i64) = transfer.query().await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -49,7 +51,7 @@ impl ClusterClient {
     ///
     /// # Cancel safety
     /// Dropping the future closes the dedicated connection.
-    pub async fn watch(&self, keys: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Result<Watch, Error> {
+    pub async fn watch(&self, keys: impl IntoIterator<Item = impl ToArg>) -> Result<Watch, Error> {
         let command = keys.into_iter().fold(Command::new("WATCH"), Command::arg);
         let keys: Vec<_> = command.words().skip(1).collect();
         let slot = one_slot([&command])?;
@@ -66,21 +68,15 @@ impl ClusterClient {
 }
 
 impl ClusterTransaction {
-    /// Adds a command, given as its name and arguments.
-    pub fn command(mut self, args: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
-        self.commands.push(Command::from_args(args));
-        self
-    }
-
-    /// Adds a [`Command`].
-    pub fn with(mut self, command: Command) -> Self {
-        self.commands.push(command);
+    /// Adds a command.
+    pub fn command(mut self, command: impl IntoCommand) -> Self {
+        self.push(command);
         self
     }
 
     /// Adds a command in place, for loops.
-    pub fn push(&mut self, command: Command) -> &mut Self {
-        self.commands.push(command);
+    pub fn push(&mut self, command: impl IntoCommand) -> &mut Self {
+        self.commands.push(command.into_command());
         self
     }
 
@@ -119,6 +115,19 @@ impl ClusterTransaction {
             };
             tries.failed(&place, error, repeatable).await?;
         }
+    }
+
+    /// Executes as [`execute`](Self::execute) does, and converts all replies together: to a tuple with a type for each, to a vector,
+    /// or to `()` to check them only.
+    ///
+    /// # Errors
+    /// Same errors as [`execute`](Self::execute). [`Error::Server`] is the first error reply, and [`Error::Unexpected`] a reply that
+    /// does not convert. The other commands ran all the same.
+    ///
+    /// # Cancel safety
+    /// As [`execute`](Self::execute).
+    pub async fn query<T: FromValue>(self) -> Result<T, Error> {
+        convert_replies(self.execute().await?)
     }
 }
 

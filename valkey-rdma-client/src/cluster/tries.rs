@@ -189,7 +189,18 @@ impl<'a> Tries<'a> {
         }
     }
 
-    fn pick(&self, map: &SlotMap) -> Option<Arc<Node>> {
+    /// True if the next try must follow ASKING.
+    pub(super) fn must_ask(&self) -> bool {
+        self.ask.is_some()
+    }
+
+    /// The error that says it may have run, if it may have.
+    pub(super) fn take_may_have_run(&mut self) -> Option<Error> {
+        self.may_have_run.take()
+    }
+
+    /// The node to try.
+    pub(super) fn pick(&self, map: &SlotMap) -> Option<Arc<Node>> {
         match &self.target {
             Target::Slot(slot, access) => {
                 let access = if self.primary_only { Access::Write } else { *access };

@@ -1,5 +1,6 @@
 //! [`Connector`]: from an [`Endpoint`] to a [`RawConnection`]: resolve, connect, log in, under one deadline.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::future::Future;
 use std::io;
@@ -21,7 +22,7 @@ use crate::config::Config;
 use crate::endpoint::{Endpoint, Transport};
 use crate::error::{ConnectCause, ConnectError};
 use crate::stats::{ConnectionInfo, Purpose};
-use valkey_rdma_transport::{AnyStream, DeviceKind, Duplex, TransportError};
+use valkey_rdma_transport::{AnyStream, DeviceKind, Duplex, Stream, TransportError};
 
 /// Opens connections to one server, all with the same settings.
 pub(crate) struct Connector {
@@ -137,11 +138,24 @@ impl Connector {
         raw.map_err(|cause| self.failure(cause))
     }
 
-    /// Logs in over a connected stream.
-    pub(crate) async fn log_in(&self, stream: Box<dyn Duplex>) -> Result<RawConnection, ConnectError> {
+    /// Logs in over a connected stream. A stream of the transport is driven as the client's own ones are.
+    pub(crate) async fn log_in<S: Duplex + 'static>(&self, stream: S) -> Result<RawConnection, ConnectError> {
         let deadline = ConnectDeadline::of(&self.endpoint);
-        let raw =
-            RawConnection::new(AnyStream::Other(stream), self.plain_info(self.endpoint.transport()), None);
+        let transport = self.endpoint.transport();
+        let mut stream = Some(stream);
+        let raw = match (&mut stream as &mut dyn Any).downcast_mut::<Option<Stream>>().and_then(Option::take)
+        {
+            Some(ours) => {
+                let peer = ours.peer_addr();
+                self.over_device(ours, transport, peer)
+            }
+            None => match stream.take() {
+                Some(other) => {
+                    RawConnection::new(AnyStream::Other(Box::new(other)), self.plain_info(transport), None)
+                }
+                None => return Err(self.failure(ConnectCause::OnlyOneStream)),
+            },
+        };
         self.set_up(raw, &deadline).await.map_err(|cause| self.failure(cause))
     }
 
@@ -202,7 +216,7 @@ impl Connector {
         addresses: &[SocketAddr],
         deadline: &ConnectDeadline,
     ) -> Result<RawConnection, ConnectCause> {
-        let mut config = self.endpoint.transport_config();
+        let mut config = self.endpoint.apply_to(self.config.transport.clone());
         // The endpoint's timeout applies around this; a connect that takes longer is kept for the next attempt.
         config.connect_timeout(ConnectDeadline::FOREVER).handshake_timeout(deadline.left());
         config.idle_timeout(self.config.keepalive_timeout.map(|limit| limit.max(SHORTEST_SILENCE)));
@@ -215,6 +229,10 @@ impl Connector {
             })
         };
         let (stream, peer) = dial(deadline, addresses, connect).await?;
+        Ok(self.over_device(stream, transport, peer))
+    }
+
+    fn over_device(&self, stream: Stream, transport: Transport, peer: SocketAddr) -> RawConnection {
         let seen = stream.info();
         let info = ConnectionInfo {
             peer: Some(peer),
@@ -227,7 +245,7 @@ impl Connector {
             ..self.plain_info(transport)
         };
         let monitor = stream.monitor();
-        Ok(RawConnection::new(AnyStream::Device(stream), info, Some(monitor)))
+        RawConnection::new(AnyStream::Device(stream), info, Some(monitor))
     }
 
     fn plain_info(&self, transport: Transport) -> ConnectionInfo {

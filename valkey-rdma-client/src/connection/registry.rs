@@ -61,7 +61,7 @@ impl ConnectionRegistry {
             state: State::Connected,
             info: entry.info.clone(),
             counters: Counters::default(),
-            transport: entry.monitor.as_ref().map(Monitor::stats),
+            stats: entry.monitor.as_ref().map(Monitor::stats),
         });
         status.collect()
     }

@@ -14,8 +14,11 @@ pub enum EndpointError {
         scheme: String,
     },
     /// The text breaks the syntax of URLs.
-    #[error("bad URL: {0} (write special characters in user and password as %XX)")]
-    Syntax(::url::ParseError),
+    #[error("bad URL: {reason} (write special characters in user and password as %XX)")]
+    Syntax {
+        /// What is wrong.
+        reason: String,
+    },
     /// A `#` in the URL, which is nearly always a password that is not percent-encoded.
     #[error("a URL here has no part after '#': write a '#' in a password as %23")]
     Fragment,

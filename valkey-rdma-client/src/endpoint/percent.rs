@@ -1,8 +1,17 @@
-//! Text of a URL, decoded.
+//! Text of a URL, decoded and encoded.
 
 use std::borrow::Cow;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC};
+
 use super::EndpointError;
+
+/// Encodes all but letters, digits and the marks that need no encoding in a URL.
+pub(super) fn percent_encode(text: &str) -> String {
+    percent_encoding::utf8_percent_encode(text, RESERVED).to_string()
+}
+
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Decodes `%XX`. Unlike the crate, it refuses a `%` without two hexadecimal digits.
 pub(super) fn percent_decode(text: &str) -> Result<String, EndpointError> {

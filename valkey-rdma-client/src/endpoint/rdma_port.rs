@@ -12,6 +12,7 @@ use std::str::FromStr;
 /// assert_eq!("6380".parse(), Ok(RdmaPort::Fixed(6380)));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum RdmaPort {
     /// The same number on both transports: `same`, the default.
     #[default]

@@ -50,13 +50,15 @@ impl Sentinels {
     }
 
     /// Sets user and password for the Sentinels. They are not those of the servers.
-    pub fn set_login(&mut self, user: impl Into<String>, password: impl Into<String>) -> &mut Self {
+    #[must_use]
+    pub fn with_login(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.login = Some(Login { user: Some(user.into()), password: password.into() });
         self
     }
 
     /// Sets the password of the Sentinels' default user.
-    pub fn set_password(&mut self, password: impl Into<String>) -> &mut Self {
+    #[must_use]
+    pub fn with_password(mut self, password: impl Into<String>) -> Self {
         self.login = Some(Login { user: None, password: password.into() });
         self
     }
@@ -67,17 +69,25 @@ impl Sentinels {
         &self.service
     }
 
+    /// User and password for the Sentinels.
+    pub(super) fn login(&self) -> (Option<&str>, Option<&str>) {
+        match &self.login {
+            Some(Login { user, password }) => (user.as_deref(), Some(password)),
+            None => (None, None),
+        }
+    }
+
     /// The endpoint of each Sentinel, over TCP: they have no other transport.
     pub(crate) fn endpoints(&self, template: &Endpoint) -> Vec<Endpoint> {
         let endpoint = |(host, port): &(String, u16)| {
-            let mut endpoint = Endpoint::new(Transport::Tcp, host, *port);
-            endpoint.set_protocol(template.protocol()).set_timeout(template.timeout());
+            let endpoint = Endpoint::new(Transport::Tcp, host, *port)
+                .with_protocol(template.protocol())
+                .with_timeout(template.timeout());
             match &self.login {
-                Some(Login { user: Some(user), password }) => endpoint.set_login(user, password),
-                Some(Login { user: None, password }) => endpoint.set_password(password),
-                None => &mut endpoint,
-            };
-            endpoint
+                Some(Login { user: Some(user), password }) => endpoint.with_login(user, password),
+                Some(Login { user: None, password }) => endpoint.with_password(password),
+                None => endpoint,
+            }
         };
         self.addresses.iter().map(endpoint).collect()
     }
@@ -119,12 +129,11 @@ pub(super) fn parse(scheme: &str, rest: &str) -> Result<Endpoint, EndpointError>
     let others: Vec<&str> = query.split('&').filter(own).collect();
     let at = if login.is_empty() { "" } else { "@" };
     let ordinary = format!("{scheme}://{login}{at}{PLACEHOLDER}/{database}?{}", others.join("&"));
-    let mut endpoint: Endpoint = ordinary.parse()?;
+    let endpoint: Endpoint = ordinary.parse()?;
 
     let mut sentinels = Sentinels::new(service, addresses?);
     sentinels.login = sentinel_login(query)?;
-    endpoint.set_sentinels(sentinels);
-    Ok(endpoint)
+    Ok(endpoint.with_sentinels(sentinels))
 }
 
 fn address(text: &str) -> Result<(String, u16), EndpointError> {

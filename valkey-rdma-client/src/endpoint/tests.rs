@@ -9,11 +9,7 @@ fn parse(url: &str) -> Result<Endpoint, EndpointError> {
 #[test]
 fn good_urls_mean_what_they_say() {
     let base = |transport| Endpoint::new(transport, "h", 6379);
-    let with = |transport, change: &dyn Fn(&mut Endpoint) -> &mut Endpoint| {
-        let mut endpoint = base(transport);
-        change(&mut endpoint);
-        endpoint
-    };
+    let with = |transport, change: &dyn Fn(Endpoint) -> Endpoint| change(base(transport));
     use Transport::{Emulated, Rdma, Tcp};
     let table = [
         ("rdma://h", base(Rdma)),
@@ -24,22 +20,22 @@ fn good_urls_mean_what_they_say() {
         ("rdma://10.0.0.7:7000", Endpoint::new(Rdma, "10.0.0.7", 7000)),
         ("rdma://[::1]:7000", Endpoint::new(Rdma, "::1", 7000)),
         ("rdma://[fe80:0:0::2]", Endpoint::new(Rdma, "fe80::2", 6379)),
-        ("rdma://h/15", with(Rdma, &|e| e.set_database(15))),
-        ("valkey://:pw@h", with(Tcp, &|e| e.set_password("pw"))),
-        ("valkey://me:pw@h", with(Tcp, &|e| e.set_login("me", "pw"))),
-        ("valkey://m%40e:p%3A%2F%25%C3%A9+@h", with(Tcp, &|e| e.set_login("m@e", "p:/%é+"))),
-        ("rdma://h?protocol=resp2", with(Rdma, &|e| e.set_protocol(Protocol::Resp2))),
+        ("rdma://h/15", with(Rdma, &|e| e.with_database(15))),
+        ("valkey://:pw@h", with(Tcp, &|e| e.with_password("pw"))),
+        ("valkey://me:pw@h", with(Tcp, &|e| e.with_login("me", "pw"))),
+        ("valkey://m%40e:p%3A%2F%25%C3%A9+@h", with(Tcp, &|e| e.with_login("m@e", "p:/%é+"))),
+        ("rdma://h?protocol=resp2", with(Rdma, &|e| e.with_protocol(Protocol::Resp2))),
         ("rdma://h?protocol=resp3", base(Rdma)),
-        ("rdma://h/?rx_size=65536&poll=event", with(Rdma, &|e| e.set_rx_size(65536))),
-        ("rdma://h?rx_size=16777216", with(Rdma, &|e| e.set_rx_size(16_777_216))),
-        ("emulated://h?device=rxe0", with(Emulated, &|e| e.set_device("rxe0"))),
-        ("rdma://h?poll=busy", with(Rdma, &|e| e.set_polling(Polling::Busy))),
-        ("emulated://h?poll=adaptive", with(Emulated, &|e| e.set_polling(Polling::Adaptive))),
-        ("rdma://h?gid=3", with(Rdma, &|e| e.set_gid(3))),
-        ("rdma://h?source=10.0.0.2", with(Rdma, &|e| e.set_source([10, 0, 0, 2].into()))),
-        ("rdma://h?timeout=250ms", with(Rdma, &|e| e.set_timeout(Duration::from_millis(250)))),
-        ("rdma://h?timeout=3s", with(Rdma, &|e| e.set_timeout(Duration::from_secs(3)))),
-        ("rdma://h?timeout=2m", with(Rdma, &|e| e.set_timeout(Duration::from_secs(120)))),
+        ("rdma://h/?rx_size=65536&poll=event", with(Rdma, &|e| e.with_rx_size(65536))),
+        ("rdma://h?rx_size=16777216", with(Rdma, &|e| e.with_rx_size(16_777_216))),
+        ("emulated://h?device=rxe0", with(Emulated, &|e| e.with_device("rxe0"))),
+        ("rdma://h?poll=busy", with(Rdma, &|e| e.with_polling(Polling::Busy))),
+        ("emulated://h?poll=adaptive", with(Emulated, &|e| e.with_polling(Polling::Adaptive))),
+        ("rdma://h?gid=3", with(Rdma, &|e| e.with_gid(3))),
+        ("rdma://h?source=10.0.0.2", with(Rdma, &|e| e.with_source([10, 0, 0, 2].into()))),
+        ("rdma://h?timeout=250ms", with(Rdma, &|e| e.with_timeout(Duration::from_millis(250)))),
+        ("rdma://h?timeout=3s", with(Rdma, &|e| e.with_timeout(Duration::from_secs(3)))),
+        ("rdma://h?timeout=2m", with(Rdma, &|e| e.with_timeout(Duration::from_secs(120)))),
     ];
     for (url, expected) in table {
         assert_eq!(parse(url).as_ref(), Ok(&expected), "{url}");
@@ -139,19 +135,18 @@ fn passwords_are_never_shown() {
 
 #[test]
 fn an_endpoint_built_in_code_is_checked_too() {
-    let mut endpoint = Endpoint::new(Transport::Tcp, "h", 6379);
-    assert_eq!(endpoint.check(), Ok(()));
-    endpoint.set_rx_size(65_536);
-    assert_eq!(endpoint.check(), Err(EndpointError::NotOnTcp { option: "rx_size" }));
-    let mut endpoint = Endpoint::new(Transport::Tcp, "h", 6379);
-    endpoint.set_polling(Polling::Busy);
-    assert_eq!(endpoint.check(), Err(EndpointError::NotOnTcp { option: "poll" }));
+    let endpoint = || Endpoint::new(Transport::Tcp, "h", 6379);
+    assert_eq!(endpoint().check(), Ok(()));
+    let sized = endpoint().with_rx_size(65_536);
+    assert_eq!(sized.check(), Err(EndpointError::NotOnTcp { option: "rx_size" }));
+    let busy = endpoint().with_polling(Polling::Busy);
+    assert_eq!(busy.check(), Err(EndpointError::NotOnTcp { option: "poll" }));
 }
 
 /// Clause W-2: more, or less, can end a reference server.
 #[test]
 fn window_lengths_that_a_server_may_not_survive_are_refused_in_code_too() {
-    let endpoint = |bytes| Endpoint::new(Transport::Rdma, "h", 6379).set_rx_size(bytes).clone();
+    let endpoint = |bytes| Endpoint::new(Transport::Rdma, "h", 6379).with_rx_size(bytes);
     for bytes in [65_536, 1 << 20, 16_777_216] {
         assert_eq!(endpoint(bytes).check(), Ok(()), "{bytes}");
     }
@@ -169,5 +164,19 @@ fn every_option_of_the_transport_reaches_its_settings() {
     let settings = format!("{:?}", url.parse::<Endpoint>().expect("a good URL").transport_config());
     for expected in ["65536", "mlx5_1", "Some(3)", "10.0.0.9", "Busy"] {
         assert!(settings.contains(expected), "{expected} in {settings}");
+    }
+}
+
+#[test]
+fn the_url_of_an_endpoint_means_the_same_endpoint() {
+    for url in [
+        "rdma://h",
+        "valkey://:p%40%20w%25@[::1]:7000/3?protocol=resp2",
+        "rdma://us%3Aer:%2F%3F%23@h?timeout=250ms&rx_size=65536&device=mlx5_0&gid=3&source=10.0.0.2&poll=busy&fallback=tcp",
+        "rdma://h?rdma_port=%2B100&timeout=2m",
+        "emulated+sentinel://u:p%40@a,[::1],b:7/my%20one%2F/3?sentinel_user=w&sentinel_password=%26%3D&rdma_port=discover",
+    ] {
+        let endpoint = parse(url).expect(url);
+        assert_eq!(parse(&endpoint.to_url()), Ok(endpoint.clone()), "{url}: {}", endpoint.to_url());
     }
 }

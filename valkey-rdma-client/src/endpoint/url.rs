@@ -4,9 +4,11 @@ use std::borrow::Cow;
 use std::str::FromStr;
 use std::time::Duration;
 
-use url::{Host, Url};
+use url::{Host, Url, form_urlencoded};
+use valkey_rdma_transport::Polling;
 
-use super::percent::percent_decode;
+use super::percent::{percent_decode, percent_encode};
+use super::rdma_port::RdmaPort;
 use super::{ALLOWED_RX_SIZES, Endpoint, EndpointError, Protocol, Transport};
 
 impl FromStr for Endpoint {
@@ -30,7 +32,7 @@ impl FromStr for Endpoint {
         if rest.split_once(['/', '?']).is_some_and(|(_, after)| after.contains('@')) {
             return Err(EndpointError::BareSeparator);
         }
-        let url = Url::parse(text).map_err(EndpointError::Syntax)?;
+        let url = Url::parse(text).map_err(|error| EndpointError::Syntax { reason: error.to_string() })?;
         let host = match url.host() {
             Some(Host::Domain(name)) if !name.is_empty() => name.to_owned(),
             Some(Host::Ipv4(address)) => address.to_string(),
@@ -73,6 +75,61 @@ impl FromStr for Endpoint {
 }
 
 impl Endpoint {
+    /// The URL of this endpoint with its login and all options. Parsing it gives an equal endpoint. It contains the passwords: use
+    /// `Display` for logs.
+    ///
+    /// ```
+    /// use valkey_rdma_client::{Endpoint, Transport};
+    ///
+    /// let endpoint = Endpoint::new(Transport::Rdma, "10.0.0.7", 6379).with_login("app", "s@cret").with_rx_size(65536);
+    /// assert_eq!(endpoint.to_url(), "rdma://app:s%40cret@10.0.0.7:6379?rx_size=65536");
+    /// assert_eq!(endpoint.to_url().parse(), Ok(endpoint));
+    /// ```
+    #[must_use]
+    pub fn to_url(&self) -> String {
+        let login = match (&self.user, &self.password) {
+            (user, Some(password)) => {
+                format!("{}:{}@", percent_encode(user.as_deref().unwrap_or("")), percent_encode(password))
+            }
+            _ => String::new(),
+        };
+        let (sentinel, place) = match &self.sentinels {
+            Some(sentinels) => ("+sentinel", format!("{sentinels}/{}", percent_encode(sentinels.service()))),
+            None => ("", self.authority()),
+        };
+        let mut url = format!("{}{sentinel}://{login}{place}", self.scheme());
+        if self.database != 0 {
+            url.push_str(&format!("/{}", self.database));
+        }
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        let mut add = |name, value: Option<String>| {
+            if let Some(value) = value {
+                query.append_pair(name, &value);
+            }
+        };
+        add("protocol", (self.protocol == Protocol::Resp2).then(|| "resp2".to_owned()));
+        let timeout = Some(self.timeout).filter(|timeout| *timeout != Self::DEFAULT_TIMEOUT);
+        add("timeout", timeout.map(|timeout| format!("{}ms", timeout.as_millis().max(1))));
+        add("rx_size", self.rx_size.map(|bytes| bytes.to_string()));
+        add("device", self.device.clone());
+        add("gid", self.gid.map(|index| index.to_string()));
+        add("source", self.source.map(|address| address.to_string()));
+        add("poll", (self.polling != Polling::default()).then(|| self.polling.to_string()));
+        add("fallback", self.fallback.then(|| "tcp".to_owned()));
+        add("rdma_port", (self.rdma_port != RdmaPort::Same).then(|| self.rdma_port.to_string()));
+        if let Some(sentinels) = &self.sentinels {
+            let (user, password) = sentinels.login();
+            add("sentinel_user", user.map(str::to_owned));
+            add("sentinel_password", password.map(str::to_owned));
+        }
+        let query = query.finish();
+        if !query.is_empty() {
+            url.push('?');
+            url.push_str(&query);
+        }
+        url
+    }
+
     fn set_option(&mut self, name: &str, value: &str) -> Result<(), EndpointError> {
         let bad =
             |allowed| EndpointError::BadOption { name: name.to_owned(), value: value.to_owned(), allowed };

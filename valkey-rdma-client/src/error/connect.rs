@@ -28,12 +28,43 @@ impl ConnectError {
 
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot connect to {} over {}: {}", self.peer, self.transport, self.cause)
+        write!(f, "cannot connect to {} over {}", self.peer, self.transport)?;
+        if f.alternate() {
+            return write!(f, ": {}", self.cause);
+        }
+        // What comes from below is the source.
+        match &self.cause {
+            ConnectCause::Resolve(error) => write!(f, ": the name does not resolve; {}", resolve_hint(error)),
+            ConnectCause::Io(error) if error.kind() != io::ErrorKind::ConnectionRefused => {
+                write!(f, "; {}", io_hint(error))
+            }
+            ConnectCause::Device(error) if out_of_files(&**error) => write!(f, "; {MORE_FILES}"),
+            ConnectCause::Device(_) => Ok(()),
+            ConnectCause::Lost(cause) => match &**cause {
+                LostCause::Io(_) | LostCause::Protocol(_) => {
+                    write!(f, ": the handshake failed; {HANDSHAKE_HINT}")
+                }
+                _ => write!(f, ": {}", self.cause),
+            },
+            cause => write!(f, ": {cause}"),
+        }
     }
 }
 
-// No source: the text contains the whole chain.
-impl std::error::Error for ConnectError {}
+impl std::error::Error for ConnectError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.cause {
+            ConnectCause::Resolve(error) | ConnectCause::Io(error) => Some(&**error),
+            ConnectCause::Device(error) => Some(&**error),
+            ConnectCause::Lost(cause) => match &**cause {
+                LostCause::Io(error) => Some(error),
+                LostCause::Protocol(error) => Some(error),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
 
 /// The step of a connect that failed. Its text includes the underlying errors and ends with advice.
 #[derive(Clone, Debug)]
@@ -117,16 +148,14 @@ impl fmt::Display for ConnectCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Resolve(error) => {
-                let hint = if out_of_files(&**error) { MORE_FILES } else { "check the host" };
-                write!(f, "the name does not resolve ({}); {hint}", Chain(&**error))
+                write!(f, "the name does not resolve ({}); {}", Chain(&**error), resolve_hint(error))
             }
             Self::NoAddress => f.write_str("the name has no address; check the host"),
             Self::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 f.write_str("connection refused; is a server listening on this port?")
             }
             Self::Io(error) => {
-                let hint = if out_of_files(&**error) { MORE_FILES } else { "check host and port" };
-                write!(f, "{}; {hint}", Chain(&**error))
+                write!(f, "{}; {}", Chain(&**error), io_hint(error))
             }
             Self::Device(error) if out_of_files(&**error) => write!(f, "{}; {MORE_FILES}", Chain(&**error)),
             Self::Device(error) => Chain(&**error).fmt(f),
@@ -157,15 +186,21 @@ impl fmt::Display for ConnectCause {
             }
             Self::Rejected(error) => write!(f, "the server said \"{error}\"; {}", hint(error)),
             Self::Lost(cause) => {
-                write!(
-                    f,
-                    "{} during the handshake; is it a Valkey server, and does it admit this address?",
-                    Chain(&**cause)
-                )
+                write!(f, "{} during the handshake; {HANDSHAKE_HINT}", Chain(&**cause))
             }
         }
     }
 }
+
+fn resolve_hint(error: &Arc<io::Error>) -> &'static str {
+    if out_of_files(&**error) { MORE_FILES } else { "check the host" }
+}
+
+fn io_hint(error: &Arc<io::Error>) -> &'static str {
+    if out_of_files(&**error) { MORE_FILES } else { "check host and port" }
+}
+
+const HANDSHAKE_HINT: &str = "is it a Valkey server, and does it admit this address?";
 
 /// Whether the cause of `error` is that this process, or this machine, has too many files open.
 fn out_of_files(error: &(dyn std::error::Error + 'static)) -> bool {
@@ -213,10 +248,47 @@ mod tests {
         TransportError::Device { call, source: too_many_files() }
     }
 
+    /// The whole text in one line.
     fn text(error: impl Into<Error>) -> String {
+        format!("{:#}", error.into())
+    }
+
+    /// The text and those of its sources, as anyhow and eyre print them.
+    fn report(error: impl Into<Error>) -> Vec<String> {
         let error = error.into();
-        assert!(std::error::Error::source(&error).is_none(), "the text has the whole chain");
-        error.to_string()
+        let first: &dyn std::error::Error = &error;
+        std::iter::successors(Some(first), |error| error.source()).map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn no_text_repeats_that_of_its_source() {
+        let system = too_many_files().to_string();
+        let files = "raise the limit of open files (ulimit -n), or open fewer connections";
+        let connect = |cause| report(ConnectError { peer: "h:1".into(), transport: Transport::Rdma, cause });
+        let begin = "cannot connect to h:1 over rdma";
+
+        let cause = ConnectCause::Device(Arc::new(device("ibv_create_cq")));
+        assert_eq!(connect(cause), [&format!("{begin}; {files}"), "ibv_create_cq failed", &system]);
+        let cause = ConnectCause::Resolve(Arc::new(io::Error::other("no such name")));
+        let resolve = format!("{begin}: the name does not resolve; check the host");
+        assert_eq!(connect(cause), [&resolve, "no such name"]);
+        let cause = ConnectCause::Io(Arc::new(io::Error::other("no route")));
+        assert_eq!(connect(cause), [&format!("{begin}; check host and port"), "no route"]);
+        let cause = ConnectCause::Lost(Arc::new(LostCause::Io(io::Error::other("reset"))));
+        let handshake =
+            format!("{begin}: the handshake failed; is it a Valkey server, and does it admit this address?");
+        assert_eq!(connect(cause), [&handshake, "reset"]);
+
+        let lost = |cause| {
+            report(LostConnection { peer: "h:1".into(), cause: Arc::new(cause), may_have_run: false })
+        };
+        let io = LostCause::Io(io::Error::other(device("ibv_poll_cq")));
+        assert_eq!(
+            lost(io),
+            ["connection to h:1 lost; the command was not sent", "ibv_poll_cq failed", &system]
+        );
+        let closed = "connection to h:1 lost: the peer closed it; the command was not sent";
+        assert_eq!(lost(LostCause::PeerClosed), [closed]);
     }
 
     #[test]

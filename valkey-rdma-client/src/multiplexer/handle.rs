@@ -14,6 +14,7 @@ use super::submit::{Claim, Pushed};
 use super::task::{ConnectionTask, ReconnectPolicy};
 use crate::connection::RawConnection;
 use crate::error::Error;
+use crate::events::EventReporter;
 
 /// The clients' handle. The connection task ends when it is dropped.
 pub(crate) struct Multiplexer {
@@ -30,10 +31,11 @@ impl Multiplexer {
         peer: Arc<str>,
         policy: Option<ReconnectPolicy>,
         pushes: Option<PushHook>,
+        events: EventReporter,
     ) -> Self {
         let queue = Arc::new(RequestQueue::new());
         let offline_timeout = policy.as_ref().and_then(|policy| policy.offline_timeout);
-        let state = Arc::new(MultiplexerState::new(peer, &raw, pushes));
+        let state = Arc::new(MultiplexerState::new(peer, &raw, pushes, events));
         let slot = Arc::new(DriverSlot::default());
         let task = ConnectionTask { queue: queue.clone(), slot: slot.clone(), state: state.clone(), policy };
         tokio::spawn(task.run(raw));
@@ -97,6 +99,11 @@ impl Multiplexer {
     #[cfg(test)]
     pub(crate) fn queued(&self) -> usize {
         self.queue.submitted.len()
+    }
+
+    /// Ends the current connection because its server is no longer the one to talk to.
+    pub(crate) fn give_up(&self) {
+        self.slot.give_up();
     }
 
     /// Refuses new requests, and ends the multiplexer after the replies to everything sent so far, or at the deadline. The

@@ -10,7 +10,8 @@ use valkey_rdma_resp::Value;
 use valkey_rdma_transport::{Monitor, Stats};
 
 use crate::connection::RawConnection;
-use crate::error::{Error, LostCause, LostConnection, TimedOut};
+use crate::error::{ConnectError, Error, LostCause, LostConnection, TimedOut};
+use crate::events::EventReporter;
 use crate::stats::AtomicCounters;
 use crate::stats::{ConnectionInfo, ConnectionStatus, Purpose, State};
 
@@ -28,6 +29,7 @@ pub(crate) struct MultiplexerState {
     pub(crate) peer: Arc<str>,
     pub(crate) counters: AtomicCounters,
     pub(crate) pushes: Option<PushHook>,
+    events: EventReporter,
     /// Set when `close` is called: requests are refused although the connection may still live. The moment at which
     /// closing gives up waiting for replies; `None`: never.
     pub(crate) closing: OnceLock<Option<Instant>>,
@@ -48,9 +50,15 @@ struct Current {
 }
 
 impl MultiplexerState {
-    pub(crate) fn new(peer: Arc<str>, raw: &RawConnection, pushes: Option<PushHook>) -> Self {
+    pub(crate) fn new(
+        peer: Arc<str>,
+        raw: &RawConnection,
+        pushes: Option<PushHook>,
+        events: EventReporter,
+    ) -> Self {
         Self {
             peer,
+            events,
             counters: AtomicCounters::default(),
             pushes,
             closing: OnceLock::new(),
@@ -68,16 +76,19 @@ impl MultiplexerState {
         *self.current() = Current { info: raw.info.clone(), monitor: raw.monitor.clone(), outage: None };
         self.counters.reconnected();
         self.online.store(true, Ordering::Relaxed);
+        self.events.reconnected(&raw.info);
     }
 
     pub(crate) fn disconnected(&self, cause: &Arc<LostCause>) {
         self.online.store(false, Ordering::Relaxed);
-        self.not_connected(self.lost(cause, false));
+        self.current().outage = Some(self.lost(cause, false));
+        self.events.lost(cause);
     }
 
     /// Records the latest reason for being disconnected.
-    pub(crate) fn not_connected(&self, why: Error) {
-        self.current().outage = Some(why);
+    pub(crate) fn reconnect_failed(&self, error: ConnectError) {
+        self.events.reconnect_failed(&error);
+        self.current().outage = Some(error.into());
     }
 
     /// The reason for being disconnected; `None` while connected.
@@ -92,7 +103,10 @@ impl MultiplexerState {
     /// Records the end of the multiplexer. The first cause stands.
     pub(crate) fn end(&self, cause: Arc<LostCause>) -> Arc<LostCause> {
         self.online.store(false, Ordering::Relaxed);
-        self.cause.get_or_init(|| cause).clone()
+        if self.cause.set(cause.clone()).is_ok() {
+            self.events.closed(&cause);
+        }
+        self.cause.get().cloned().unwrap_or(cause)
     }
 
     pub(crate) fn info(&self) -> Arc<ConnectionInfo> {
@@ -119,7 +133,7 @@ impl MultiplexerState {
             state: self.state(),
             info: self.info(),
             counters: self.counters.read(),
-            transport: self.transport_stats(),
+            stats: self.transport_stats(),
         }
     }
 

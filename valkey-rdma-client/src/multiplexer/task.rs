@@ -14,7 +14,7 @@ use super::request::Request;
 use super::state::MultiplexerState;
 use crate::config::{Backoff, STABLE_AFTER};
 use crate::connection::{Connector, RawConnection};
-use crate::error::LostCause;
+use crate::error::{Chain, LostCause};
 use crate::stats::Purpose;
 
 /// When and how to reconnect.
@@ -54,7 +54,7 @@ impl ConnectionTask {
                 _ => return self.end(cause),
             };
             self.state.disconnected(&cause);
-            warn!(peer = %self.state.peer, %cause, "connection lost");
+            warn!(peer = %self.state.peer, cause = %Chain(&*cause), "connection lost");
             // A server that ends each connection at once gets growing waits too.
             attempt = if born.elapsed() > STABLE_AFTER { 0 } else { attempt + 1 };
             match self.reconnect(&policy, &cause, attempt).await {
@@ -106,8 +106,8 @@ impl ConnectionTask {
             match connected {
                 Ok(raw) => return Some(raw),
                 Err(error) => {
-                    debug!(%error, attempt, "not connected");
-                    self.state.not_connected(error.into());
+                    debug!(error = %format_args!("{error:#}"), attempt, "not connected");
+                    self.state.reconnect_failed(error);
                 }
             }
         }

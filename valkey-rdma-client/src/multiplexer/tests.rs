@@ -11,9 +11,9 @@ use super::submit::QUEUE_CAPACITY;
 use crate::client::Client;
 use crate::config::Config;
 use crate::error::{Error, Fate};
+use crate::events::ConnectionEvent;
 use crate::multiplexer::driver::MAX_BATCHES_IN_FLIGHT;
 use crate::resp::Command;
-use crate::stats::State;
 
 /// What a client sends to log in, and what it is answered.
 const HELLO: &str = "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n";
@@ -105,10 +105,11 @@ pub(crate) async fn settle() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_connection_comes_back_and_waiting_commands_go_on() {
     let (client, door, peer) = pair(&Config::default()).await;
-    assert_eq!(client.state(), State::Connected);
+    let mut events = client.events();
+    assert!(client.is_connected());
     drop(peer);
     settle().await;
-    assert_eq!(client.state(), State::Reconnecting);
+    assert!(!client.is_connected() && !client.is_closed());
     let waiting = start(&client, get("a"));
     settle().await;
     assert!(!waiting.is_finished());
@@ -118,8 +119,24 @@ async fn a_lost_connection_comes_back_and_waiting_commands_go_on() {
     peer.expect(&raw("a")).await;
     peer.say(b"$1\r\nA\r\n").await;
     assert_eq!(waiting.await.expect("no panic").expect("a reply").as_str(), Some("A"));
-    assert_eq!(client.state(), State::Connected);
+    assert!(client.is_connected());
     assert_eq!(client.counters().reconnects, 1);
+
+    assert!(matches!(events.next().await, Some(ConnectionEvent::Connected { connection: 0, .. })));
+    let lost = events.next().await.map(|event| event.to_string());
+    assert_eq!(lost.as_deref(), Some("connection 0 lost: the peer closed it"));
+    let mut failures = 0;
+    let next = loop {
+        match events.next().await {
+            Some(ConnectionEvent::ReconnectFailed { .. }) => failures += 1,
+            other => break other,
+        }
+    };
+    assert!(matches!(next, Some(ConnectionEvent::Reconnected { connection: 0, .. })), "{next:?}");
+    assert_eq!(failures, door.tries() - 2, "all but the first and the last");
+    client.close().await;
+    assert!(matches!(events.next().await, Some(ConnectionEvent::Closed { connection: 0, .. })));
+    assert!(events.next().await.is_none());
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,8 +174,7 @@ async fn only_what_cannot_have_run_or_is_idempotent_is_sent_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_command_that_ends_connections_is_not_sent_for_ever() {
-    let mut config = Config::default();
-    config.retries(2);
+    let config = Config::default().retries(2);
     let (client, door, mut peer) = pair(&config).await;
     let poison = start(&client, get("p").idempotent());
     peer.expect(&raw("p")).await;
@@ -203,8 +219,7 @@ async fn commands_wait_for_a_connection_with_bounded_patience_and_learn_why() {
 
 #[tokio::test(start_paused = true)]
 async fn a_timeout_is_told_and_the_late_reply_is_dropped() {
-    let mut config = Config::default();
-    config.command_timeout(Duration::from_secs(2));
+    let config = Config::default().command_timeout(Duration::from_secs(2));
     let (client, _door, mut peer) = pair(&config).await;
     let begin = Instant::now();
     let late = start(&client, get("a"));
@@ -248,8 +263,7 @@ async fn every_command_meets_its_deadline_though_nothing_moves() {
 /// What waited for a connection meets a server that takes nothing.
 #[tokio::test(start_paused = true)]
 async fn deadlines_hold_on_a_new_connection_that_blocks_at_once() {
-    let mut config = Config::default();
-    config.command_timeout(None).offline_timeout(None);
+    let config = Config::default().command_timeout(None).offline_timeout(None);
     let (client, door, peer) = pair(&config).await;
     drop(peer);
     settle().await;
@@ -269,8 +283,7 @@ async fn deadlines_hold_on_a_new_connection_that_blocks_at_once() {
 /// However many wait before it, with all the time in the world.
 #[tokio::test(start_paused = true)]
 async fn a_short_deadline_holds_behind_many_long_ones() {
-    let mut config = Config::default();
-    config.command_timeout(None);
+    let config = Config::default().command_timeout(None);
     let (client, _door, _peer) = pair(&config).await;
     let value = "v".repeat(1000);
     let endless: Vec<_> =
@@ -289,8 +302,7 @@ async fn a_short_deadline_holds_behind_many_long_ones() {
 /// Patience is for outages: what outlasted one waits for its turn.
 #[tokio::test(start_paused = true)]
 async fn patience_ends_with_the_outage() {
-    let mut config = Config::default();
-    config.command_timeout(None);
+    let config = Config::default().command_timeout(None);
     let (client, door, peer) = pair(&config).await;
     drop(peer);
     settle().await;
@@ -310,8 +322,7 @@ async fn patience_ends_with_the_outage() {
 /// While connected, only its own deadline ends a request that has waited for room.
 #[tokio::test(start_paused = true)]
 async fn patience_with_an_outage_does_not_count_while_connected() {
-    let mut config = Config::default();
-    config.command_timeout(None);
+    let config = Config::default().command_timeout(None);
     let (client, _door, mut peer) = pair(&config).await;
     // The stream is full, so that requests wait in the queue, and more callers for room in it.
     let large = start(&client, Command::new("SET").arg("k").arg("v".repeat(1 << 20)));
@@ -329,8 +340,7 @@ async fn patience_with_an_outage_does_not_count_while_connected() {
 /// Memory is bounded, and callers beyond the bound are told of the outage like the others.
 #[tokio::test(start_paused = true)]
 async fn an_outage_holds_so_many_commands_and_no_more() {
-    let mut config = Config::default();
-    config.command_timeout(None);
+    let config = Config::default().command_timeout(None);
     let (client, _door, peer) = pair(&config).await;
     drop(peer);
     settle().await;
@@ -354,13 +364,12 @@ async fn an_outage_holds_so_many_commands_and_no_more() {
 
 #[tokio::test(start_paused = true)]
 async fn without_leave_to_reconnect_a_lost_connection_stays_lost() {
-    let mut config = Config::default();
-    config.reconnect(None);
+    let config = Config::default().reconnect(None);
     let (client, door, peer) = pair(&config).await;
     drop(peer);
     settle().await;
     assert!(client.is_closed());
-    assert_eq!(client.state(), State::Closed);
+    assert!(client.is_closed());
     let error = client.command(["PING"]).await.expect_err("lost");
     assert!(matches!(error, Error::Lost(_)) && !error.may_have_run(), "{error:?}");
     assert_eq!(door.tries(), 1);
@@ -382,8 +391,7 @@ async fn closing_while_there_is_no_connection_tells_those_who_wait() {
 #[tokio::test(start_paused = true)]
 async fn closing_begins_on_all_connections_at_once_and_refuses_new_ones() {
     let door = Door::default();
-    let mut config = Config::default();
-    config.connections(2);
+    let config = Config::default().connections(2);
     let (mut first, mut second) = (door.admit(), door.admit());
     let greet = async {
         second.greet().await;
@@ -438,8 +446,7 @@ async fn nobody_reconnects_for_clients_that_are_gone() {
 #[tokio::test(start_paused = true)]
 async fn several_connections_take_turns_and_stand_in_for_each_other() {
     let door = Door::default();
-    let mut config = Config::default();
-    config.connections(2);
+    let config = Config::default().connections(2);
     let (mut first, mut second) = (door.admit(), door.admit());
     let greet = async {
         second.greet().await;
@@ -462,8 +469,8 @@ async fn several_connections_take_turns_and_stand_in_for_each_other() {
         first.say(b"$1\r\nC\r\n").await;
         assert_eq!(task.await.expect("no panic").expect("a reply").as_str(), Some("C"));
     }
-    assert_eq!(client.status().len(), 2);
-    assert_eq!(client.state(), State::Connected);
+    assert_eq!(client.connections().len(), 2);
+    assert!(client.is_connected());
 }
 
 #[tokio::test(start_paused = true)]

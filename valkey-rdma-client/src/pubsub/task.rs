@@ -14,7 +14,7 @@ use super::{Event, Message, Shared, SlowConsumer, Subscription};
 use crate::config::STABLE_AFTER;
 use crate::connection::Connector;
 use crate::connection::RawConnection;
-use crate::error::{Error, LostCause};
+use crate::error::{Chain, Error, LostCause};
 use crate::resp::Command;
 use crate::stats::Purpose;
 
@@ -99,7 +99,7 @@ impl Task {
                 Stop::Gone => return,
                 Stop::Lost(cause) => cause,
             };
-            warn!(peer = %self.shared.peer, %cause, "subscriptions lost");
+            warn!(peer = %self.shared.peer, cause = %Chain(&cause), "subscriptions lost");
             let for_good = matches!(cause, LostCause::SlowConsumer);
             // A server that ends connections at once gets the growing waits too.
             attempt = if born.elapsed() > STABLE_AFTER { 0 } else { attempt + 1 };
@@ -306,7 +306,7 @@ impl Task {
                     self.raw = raw;
                     return true;
                 }
-                Err(error) => debug!(%error, attempt, "not connected"),
+                Err(error) => debug!(error = %format_args!("{error:#}"), attempt, "not connected"),
             }
         }
         false

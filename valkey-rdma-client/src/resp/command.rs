@@ -8,7 +8,10 @@ use valkey_rdma_resp::put_header;
 
 use super::policy::{self, CommandClass, RefusedCommand};
 
+mod to_arg;
 mod words;
+
+pub use self::to_arg::ToArg;
 
 /// [`Bytes`] arguments of this size or more are sent from where they are instead of being copied.
 pub(crate) const SHARED_FROM: usize = 8 * 1024;
@@ -18,15 +21,15 @@ const TYPICAL: usize = 64;
 
 /// A command, encoded for the wire.
 ///
-/// Most callers use [`Client::command`](crate::Client::command). Build a `Command` to send large arguments without a
-/// copy, or to send the same command again: clones share the arguments added by [`arg_bytes`](Self::arg_bytes).
+/// [`cmd!`](crate::cmd) makes one in a line. Keep a `Command` to send it again: clones share the arguments of at least 8 KiB that
+/// were not copied.
 ///
 /// ```
 /// use bytes::Bytes;
 /// use valkey_rdma_client::Command;
 ///
 /// let chunk = Bytes::from(vec![7; 32 << 20]);
-/// let set = Command::new("SET").arg("kv:17").arg_bytes(chunk);
+/// let set = Command::new("SET").arg("kv:17").arg(chunk);
 /// let again = set.clone(); // the 32 MiB are not copied
 /// ```
 #[derive(Clone)]
@@ -44,7 +47,7 @@ pub struct Command {
 impl Command {
     /// A command with this name.
     #[must_use]
-    pub fn new(name: impl AsRef<[u8]>) -> Self {
+    pub fn new(name: impl ToArg) -> Self {
         Self::empty().arg(name)
     }
 
@@ -61,12 +64,8 @@ impl Command {
 
     /// A command from its name and arguments together.
     #[must_use]
-    pub fn from_args(args: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Self {
-        let mut command = Self::empty();
-        for arg in args {
-            command.push(arg.as_ref());
-        }
-        command
+    pub fn from_args(args: impl IntoIterator<Item = impl ToArg>) -> Self {
+        args.into_iter().fold(Self::empty(), Self::arg)
     }
 
     /// Takes a complete, well-formed RESP command encoded by another library.
@@ -90,26 +89,18 @@ impl Command {
         command
     }
 
-    /// Adds an argument of any bytes. They are copied once.
+    /// Adds an argument: text, bytes, a number, or whatever implements [`ToArg`]. `Bytes`, and `String` and `Vec<u8>` passed by
+    /// value, are not copied if they have at least 8 KiB. Over RDMA they are copied into the send buffer later, unless they
+    /// lie in a [`BufferPool`](crate::BufferPool): then they are sent from there.
     #[must_use]
-    pub fn arg(mut self, arg: impl AsRef<[u8]>) -> Self {
-        self.push(arg.as_ref());
+    pub fn arg(mut self, arg: impl ToArg) -> Self {
+        arg.move_to(&mut self);
         self
     }
 
-    /// Adds an argument without copying it, if it has at least 8 KiB. Over RDMA it is copied into the send buffer
-    /// later, unless it lies in a [`BufferPool`](crate::BufferPool): then it is sent from there.
-    #[must_use]
-    pub fn arg_bytes(mut self, arg: Bytes) -> Self {
-        if arg.len() < SHARED_FROM {
-            self.push(&arg);
-        } else {
-            self.classify_arg(&arg);
-            put_header(&mut self.tail, b'$', arg.len());
-            self.parts.push(std::mem::take(&mut self.tail).into());
-            self.parts.push(arg);
-            self.tail.extend_from_slice(b"\r\n");
-        }
+    /// Adds an argument in place, for loops and for implementations of [`ToArg`].
+    pub fn push(&mut self, arg: impl ToArg) -> &mut Self {
+        arg.move_to(self);
         self
     }
 
@@ -203,7 +194,22 @@ impl Command {
         (self.arguments, &self.parts, &self.tail)
     }
 
-    fn push(&mut self, arg: &[u8]) {
+    /// Adds the name and the arguments of another command.
+    pub(crate) fn followed_by(mut self, other: &Self) -> Self {
+        for word in other.words() {
+            self.class = self.class.next(self.arguments, word);
+            self.arguments += 1;
+        }
+        for part in &other.parts {
+            self.parts.push(std::mem::take(&mut self.tail).into());
+            self.parts.push(part.clone());
+        }
+        self.tail.extend_from_slice(&other.tail);
+        self
+    }
+
+    /// Adds one argument, which is copied once.
+    fn push_copied(&mut self, arg: &[u8]) {
         self.classify_arg(arg);
         self.tail.reserve(arg.len() + HEADER_ROOM + 2);
         put_header(&mut self.tail, b'$', arg.len());
@@ -211,6 +217,19 @@ impl Command {
         self.tail.extend_from_slice(b"\r\n");
         if self.tail.len() >= SHARED_FROM {
             self.parts.push(std::mem::take(&mut self.tail).into());
+        }
+    }
+
+    /// Adds one argument without copying it, if it is large.
+    fn push_shared(&mut self, arg: Bytes) {
+        if arg.len() < SHARED_FROM {
+            self.push_copied(&arg);
+        } else {
+            self.classify_arg(&arg);
+            put_header(&mut self.tail, b'$', arg.len());
+            self.parts.push(std::mem::take(&mut self.tail).into());
+            self.parts.push(arg);
+            self.tail.extend_from_slice(b"\r\n");
         }
     }
 

@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn a_large_argument_is_shared_through_every_step() {
         let big = Bytes::from(vec![b'x'; SHARED_FROM]);
-        let joined: EncodedPipeline = [&Command::new("ECHO").arg_bytes(big.clone())].into_iter().collect();
+        let joined: EncodedPipeline = [&Command::new("ECHO").arg(big.clone())].into_iter().collect();
         let mut pieces = EncodeBuffer::default();
         let len = pieces.append(&joined.encoded);
         assert_eq!(len, joined.first());

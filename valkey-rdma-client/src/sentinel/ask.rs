@@ -34,7 +34,7 @@ impl Sentinel {
     pub(super) fn new(mut endpoint: Endpoint) -> Self {
         // One that is dead must leave time for the others, and for the server.
         let limit = endpoint.timeout() / 2;
-        endpoint.set_timeout(limit);
+        endpoint = endpoint.with_timeout(limit);
         Self { connector: Connector::new(endpoint, Config::default()), limit }
     }
 
@@ -46,7 +46,7 @@ impl Sentinel {
     pub(super) async fn ask(&self, service: &str) -> Answer {
         let question = Command::from_args(["SENTINEL", "GET-MASTER-ADDR-BY-NAME", service]);
         let ask = async {
-            let mut raw = self.connect().await.map_err(|error| error.to_string())?;
+            let mut raw = self.connect().await.map_err(|error| format!("{error:#}"))?;
             let peer = self.connector.endpoint.authority();
             let mut replies = Vec::new();
             let exchanged = raw.exchange_into(&[question], &mut replies).await;

@@ -9,7 +9,7 @@ use valkey_rdma_resp::Value;
 use super::Service;
 use super::ask::Sentinel;
 use crate::config::Backoff;
-use crate::error::LostCause;
+use crate::error::{Chain, LostCause};
 use crate::resp::Command;
 
 /// Listens until the service is gone. Subscribes again after a lost connection.
@@ -28,10 +28,10 @@ pub(super) async fn follow(sentinel: Arc<Sentinel>, service: Weak<Service>) {
 
 /// Returns `Ok` when the service is gone.
 async fn listen(sentinel: &Sentinel, service: &Weak<Service>, attempt: &mut u32) -> Result<(), String> {
-    let mut raw = sentinel.connect().await.map_err(|error| error.to_string())?;
+    let mut raw = sentinel.connect().await.map_err(|error| format!("{error:#}"))?;
     raw.write_buffer.push(&Command::from_args(["SUBSCRIBE", SWITCH]));
     loop {
-        let value = raw.receive().await.map_err(|cause: LostCause| cause.to_string())?;
+        let value = raw.receive().await.map_err(|cause: LostCause| Chain(&cause).to_string())?;
         let Some(service) = service.upgrade() else { return Ok(()) };
         match event(&value) {
             // A switch may have been missed before it listened.

@@ -35,7 +35,7 @@ pub(super) async fn collect(
         };
         match answer {
             None => break,
-            Some(answer) => tally.count(answer.unwrap_or_else(|error| Answer::Failed(error.to_string()))),
+            Some(answer) => tally.count(answer.unwrap_or_else(|error| Answer::Failed(format!("{error:#}")))),
         }
         if tally.most() * 2 > sentinels.len() {
             break;

@@ -12,6 +12,7 @@ pub(crate) struct AtomicCounters {
     batches: AtomicU64,
     replies: AtomicU64,
     pushes: AtomicU64,
+    reads: AtomicU64,
     in_flight: AtomicU64,
     reconnects: AtomicU64,
     retries: AtomicU64,
@@ -33,6 +34,10 @@ impl AtomicCounters {
 
     pub(crate) fn push(&self) {
         add(&self.pushes, 1);
+    }
+
+    pub(crate) fn bytes_read(&self) {
+        add(&self.reads, 1);
     }
 
     pub(crate) fn in_flight(&self, commands: usize) {
@@ -64,6 +69,7 @@ impl AtomicCounters {
             batches: read(&self.batches),
             replies: read(&self.replies),
             pushes: read(&self.pushes),
+            reads: read(&self.reads),
             in_flight: read(&self.in_flight),
             reconnects: read(&self.reconnects),
             retries: read(&self.retries),

@@ -87,7 +87,7 @@ async fn get_group<'a>(
     place: &mut impl FnMut(usize, usize) -> Option<&'a mut [u8]>,
 ) -> Result<(), LostCause> {
     for key in keys {
-        raw.write_buffer.push(&Command::new("GET").arg(key));
+        raw.write_buffer.push(&Command::new("GET").arg(key.as_ref()));
     }
     raw.outstanding = Outstanding::Replies(keys.len());
     raw.flush().await?;

@@ -13,8 +13,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 
 /// A client, and the far end of the next connection it makes.
 async fn client() -> (Client, Door, Peer, Peer) {
-    let mut config = Config::default();
-    config.command_timeout(LIMIT);
+    let config = Config::default().command_timeout(LIMIT);
     let (client, door, peer) = pair(&config).await;
     let own = door.admit();
     (client, door, peer, own)

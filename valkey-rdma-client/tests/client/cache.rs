@@ -62,8 +62,7 @@ async fn nothing_is_kept_once_the_connection_is_gone_for_good() {
     let target = target().await;
     let other = target.client().await;
     let key = target.key("k");
-    let mut config = Config::default();
-    config.reconnect(None);
+    let config = Config::default().reconnect(None);
     for kill in [true, false] {
         other.command(["SET", &key, "old"]).await.expect("set");
         let cache = Cache::connect(target.url.as_str(), &config, 100).await.expect("connected");

@@ -1,9 +1,10 @@
 //! Commands, their arguments and their typed replies.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use bytes::Bytes;
-use valkey_rdma_client::{Command, Config, Error, Fate, LostCause, State};
+use futures_util::TryStreamExt;
+use valkey_rdma_client::{Command, Config, Error, Fate, LostCause, cmd};
 
 use crate::target::target;
 
@@ -98,8 +99,7 @@ async fn exec_without_multi_is_an_error_reply() {
 #[tokio::test]
 async fn many_tasks_on_several_connections_each_get_their_own_replies() {
     let target = target().await;
-    let mut config = Config::default();
-    config.connections(3);
+    let config = Config::default().connections(3);
     let client = target.client_with(&config).await;
     let tasks: Vec<_> = (0..500)
         .map(|n| {
@@ -115,21 +115,20 @@ async fn many_tasks_on_several_connections_each_get_their_own_replies() {
     for task in tasks {
         task.await.expect("the right value");
     }
-    let status = client.status();
+    let status = client.connections();
     assert_eq!(status.len(), 3);
     assert!(status.iter().all(|connection| connection.counters.commands > 100), "{status:?}");
     assert_eq!(client.counters().in_flight, 0);
     assert!(status[0].to_string().contains("reconnects:0\n"));
     client.close().await;
-    assert_eq!(client.state(), State::Closed);
+    assert!(client.is_closed());
 }
 
 /// Not by the server, although the end of reading is the same.
 #[tokio::test]
 async fn what_is_closed_was_closed_by_this_side() {
     let target = target().await;
-    let mut config = Config::default();
-    config.reconnect(None);
+    let config = Config::default().reconnect(None);
     let client = target.client_with(&config).await;
     for n in 0..10 {
         client.command(["SET", &target.key("k"), &n.to_string()]).await.expect("set");
@@ -137,7 +136,7 @@ async fn what_is_closed_was_closed_by_this_side() {
     client.close().await;
     let Err(Error::Lost(lost)) = client.command(["PING"]).await else { panic!("a closed client answers") };
     assert!(matches!(lost.cause(), LostCause::Closed), "{lost}");
-    assert_eq!(client.state(), State::Closed);
+    assert!(client.is_closed());
 }
 
 /// A wish of spawned tasks: everything is Send.
@@ -161,13 +160,12 @@ async fn every_future_can_be_spawned() {
 #[tokio::test]
 async fn connections_carry_the_name_they_were_given() {
     let target = target().await;
-    let mut config = Config::default();
-    config.name("kv-writer");
+    let config = Config::default().name("kv-writer");
     let client = target.client_with(&config).await;
     let info: String = client.command(["CLIENT", "INFO"]).await.expect("info").try_into().expect("text");
     assert!(info.contains("name=kv-writer ") && info.contains("lib-name=valkey-rdma-client "), "{info}");
 
-    config.name("two words");
+    let config = config.name("two words");
     let refused = valkey_rdma_client::Client::connect_with(target.url.as_str(), &config).await;
     assert!(refused.expect_err("refused").server().is_some());
 }
@@ -182,4 +180,56 @@ async fn a_connection_comes_from_the_address_that_was_asked_for() {
     let client = valkey_rdma_client::Client::connect(url.as_str()).await.expect("connected");
     let info: String = client.command(["CLIENT", "INFO"]).await.expect("info").try_into().expect("text");
     assert!(info.contains("addr=127.0.0.77:"), "{info}");
+}
+
+#[tokio::test]
+async fn typed_queries_take_arguments_of_different_types() {
+    let target = target().await;
+    let client = target.client().await;
+    let (key, list) = (target.key("typed"), target.key("list"));
+    let set: bool = client.query(cmd!["SET", &key, vec![b'4', b'1'], "EX", 60, "NX"]).await.expect("set");
+    let again: bool = client.query(cmd!["SET", &key, 1.5, "NX"]).await.expect("not set");
+    assert_eq!((set, again), (true, false));
+    assert_eq!(client.query::<u8>(cmd!["INCRBY", &key, 1]).await.expect("a number"), 42);
+    let length: usize =
+        client.query(cmd!["RPUSH", &list, [1, 2], "3", Some(4.5), None::<i32>]).await.expect("a length");
+    assert_eq!(length, 4);
+    let () = client.query(["DEL", &target.key("none")]).await.expect("any reply");
+    let error = client.query::<i64>(["LRANGE", &list, "0", "-1"]).await.expect_err("no number");
+    assert!(matches!(error, Error::Unexpected(_)), "{error:?}");
+
+    let both = client.pipeline().command(cmd!["GET", &key]).command(cmd!["LRANGE", &list, 0, -1]);
+    let (number, items): (i64, Vec<f64>) = both.query().await.expect("both convert");
+    assert_eq!((number, items), (42, vec![1.0, 2.0, 3.0, 4.5]));
+    let wrong = client.pipeline().command(["GET", &list]).command(cmd!["SET", &key, 7]);
+    let error = wrong.query::<()>().await.expect_err("the first command fails");
+    assert!(matches!(error, Error::Server(_)), "{error:?}");
+    assert_eq!(client.query::<i64>(["GET", &key]).await.expect("a number"), 7, "the second ran all the same");
+
+    let transaction = client.transaction().command(cmd!["INCRBY", &key, 1]).command(["LLEN", &list]);
+    assert_eq!(transaction.query::<(i64, usize)>().await.expect("executed"), (8, 4));
+    let popped: Option<(String, String)> =
+        client.blocking_query(cmd!["BLPOP", &list, 1]).await.expect("popped");
+    assert_eq!(popped, Some((list, "1".to_owned())));
+}
+
+#[tokio::test]
+async fn a_scan_returns_every_key_batch_by_batch_or_as_a_stream() {
+    let target = target().await;
+    let client = target.client().await;
+    let keys: BTreeSet<_> = (0..300).map(|number| target.key(&format!("scan:{number}"))).collect();
+    for key in &keys {
+        client.command(["SET", key, "x"]).await.expect("set");
+    }
+    client.command(["LPUSH", &target.key("scan:list"), "x"]).await.expect("pushed");
+    let scan = client.scan().matching(target.key("scan:*")).count(50).of_type("string");
+    let text = |key: Bytes| String::from_utf8_lossy(&key).into_owned();
+    let (mut found, mut batches) = (BTreeSet::new(), scan.clone());
+    while let Some(batch) = batches.next_batch().await.expect("a batch") {
+        found.extend(batch.into_iter().map(text));
+    }
+    assert_eq!(found, keys);
+    assert_eq!(batches.next_batch().await.expect("the end stays"), None);
+    let streamed: BTreeSet<_> = scan.keys().map_ok(text).try_collect().await.expect("all keys");
+    assert_eq!(streamed, keys);
 }

@@ -8,8 +8,7 @@ use crate::target::{Target, target};
 
 /// A client whose connections have a name, so that the server tells of them.
 async fn named(target: &Target) -> Client {
-    let mut config = Config::default();
-    config.name(target.key("blocks"));
+    let config = Config::default().name(target.key("blocks"));
     target.client_with(&config).await
 }
 
@@ -45,7 +44,8 @@ async fn a_connection_of_ones_own_takes_what_the_shared_one_refuses() {
 async fn every_connection_is_seen_with_what_it_is_for() {
     let target = target().await;
     let client = target.client().await;
-    let purposes = || -> Vec<_> { client.status().iter().map(|connection| connection.purpose).collect() };
+    let purposes =
+        || -> Vec<_> { client.connections().iter().map(|connection| connection.purpose).collect() };
     assert_eq!(purposes(), [Purpose::Shared]);
     client.blocking_command(["BLPOP", &target.key("none"), "0.01"]).await.expect("a reply");
     assert_eq!(purposes(), [Purpose::Shared, Purpose::Idle]);
@@ -54,9 +54,9 @@ async fn every_connection_is_seen_with_what_it_is_for() {
     let subscriber = client.subscriber().await.expect("connected");
     assert_eq!(purposes(), [Purpose::Shared, Purpose::Dedicated, Purpose::Subscriber]);
 
-    let status = client.status();
+    let status = client.connections();
     assert!(status.iter().all(|connection| connection.info.peer == own.info().peer));
-    let pinned = |at: usize| status[at].transport.map(|stats| stats.pinned_bytes);
+    let pinned = |at: usize| status[at].stats.map(|stats| stats.pinned_bytes);
     assert_eq!(pinned(1), pinned(0), "on TCP there is none");
     assert!(status[1].to_string().starts_with("purpose:dedicated\nstate:connected\nconnection:"));
     drop(own);

@@ -11,7 +11,7 @@ async fn with_leave_to_fall_back_tcp_is_used_and_the_reason_told() {
     // Only TCP listens on this port.
     let url = target.tcp.replace("valkey://", "emulated://") + "?device=inprocess&fallback=tcp";
     let client = Client::connect(url.as_str()).await.expect("connected");
-    assert_eq!(client.transport(), Transport::Tcp);
+    assert_eq!(client.info().transport, Transport::Tcp);
     let info = client.info();
     assert!(info.fallback.as_ref().is_some_and(|reason| reason.contains("nothing listens there")), "{info}");
     assert!(info.to_string().contains(", instead of rdma: "), "{info}");
@@ -28,7 +28,7 @@ async fn where_rdma_works_there_is_no_fallback() {
         return assert!(Client::connect(target.url.as_str()).await.is_ok());
     }
     let client = Client::connect(format!("{}?fallback=tcp", target.url).as_str()).await.expect("connected");
-    assert_eq!(client.transport(), Transport::Emulated);
+    assert_eq!(client.info().transport, Transport::Emulated);
     assert_eq!(client.info().fallback, None);
 }
 

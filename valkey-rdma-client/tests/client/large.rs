@@ -21,13 +21,12 @@ fn byte(at: u32) -> u8 {
 #[tokio::test]
 async fn a_value_is_read_straight_into_the_callers_memory() {
     let target = target().await;
-    let mut config = Config::default();
     // What is given up below is read on before this runtime ends, on slow devices too: Valkey 8.1.1 does not survive less.
-    config.close_timeout(Duration::from_secs(120));
+    let config = Config::default().close_timeout(Duration::from_secs(120));
     let client = target.client_with(&config).await;
     let key = target.key("big");
     let value = pattern(LEN);
-    client.execute(Command::new("SET").arg(&key).arg_bytes(value.clone().into())).await.expect("set");
+    client.execute(Command::new("SET").arg(&key).arg(value.clone())).await.expect("set");
     let mut buffer = vec![0; LEN + 1];
     assert_eq!(client.get_into(&key, &mut buffer).await.expect("get"), Some(LEN));
     assert!(buffer[..LEN] == value[..]);
@@ -52,8 +51,7 @@ async fn several_values_are_read_together_straight_into_the_callers_memory() {
     let keys: Vec<_> = (0..lengths.len()).map(|n| target.key(&format!("each:{n}"))).collect();
     let mut connection = client.dedicated().await.expect("connected");
     let sets = keys.iter().zip(&lengths).filter(|(_, len)| **len != 9);
-    let sets: Vec<_> =
-        sets.map(|(key, len)| Command::new("SET").arg(key).arg_bytes(pattern(*len).into())).collect();
+    let sets: Vec<_> = sets.map(|(key, len)| Command::new("SET").arg(key).arg(pattern(*len))).collect();
     let stored = connection.execute_all(&sets, None).await.expect("set");
     assert!(stored.len() == 599 && stored.iter().all(Result::is_ok));
     client.command(["DEL", &keys[8]]).await.expect("deleted");
@@ -92,7 +90,7 @@ async fn values_of_a_pool_go_out_without_a_copy_and_their_buffers_come_back() {
     let pool = BufferPool::new(2, LEN).expect("a usable pool");
     for url in [&target.url, &target.tcp] {
         let client = Client::connect(url.as_str()).await.expect("connected");
-        let lent = || client.stats().map(|stats| stats.device.lent);
+        let lent = || client.connections()[0].stats.map(|stats| stats.device.lent);
         let before = lent();
         for round in 0..5 {
             // More commands at once than buffers: the rest wait for one.
@@ -101,7 +99,7 @@ async fn values_of_a_pool_go_out_without_a_copy_and_their_buffers_come_back() {
                 tokio::spawn(async move {
                     let mut buffer = pool.take().await;
                     buffer.copy_from_slice(&pattern(LEN + n + round)[n + round..]);
-                    let set = Command::new("SET").arg(&key).arg_bytes(buffer.freeze());
+                    let set = Command::new("SET").arg(&key).arg(buffer.freeze());
                     client.execute(set).await.expect("set");
                 })
             });
@@ -185,10 +183,9 @@ async fn until_alone(client: &Client, name: &str) {
 async fn the_server_survives_values_that_are_given_up_half_way() {
     let target = target().await;
     let (key, name) = (target.key("unread"), target.key("gives-up"));
-    let mut config = Config::default();
-    config.name(&name);
+    let config = Config::default().name(&name);
     let client = target.client_with(&config).await;
-    client.execute(Command::new("SET").arg(&key).arg_bytes(pattern(LEN).into())).await.expect("set");
+    client.execute(Command::new("SET").arg(&key).arg(pattern(LEN))).await.expect("set");
 
     let reader = client.stream_reply(Command::new("GET").arg(&key)).await;
     let mut reader = reader.expect("sent").expect("a value");

@@ -59,8 +59,7 @@ async fn channels_patterns_and_shards_deliver_in_order() {
 #[tokio::test]
 async fn subscriptions_come_back_with_the_connection() {
     let target = target().await;
-    let mut config = Config::default();
-    config.name(target.key("subscriber"));
+    let config = Config::default().name(target.key("subscriber"));
     for url in [target.url.clone(), format!("{}?protocol=resp2", target.url)] {
         let client = Client::connect_with(url.as_str(), &config).await.expect("connected");
         let news = target.key("news");

@@ -116,6 +116,6 @@ fn every_future_can_be_spawned() {
     is_send(|cluster| async move { cluster.pipeline().command(["GET", "a"]).send().await });
     is_send(|cluster| async move { cluster.transaction().command(["GET", "a"]).execute().await });
     is_send(|cluster| async move { cluster.execute_on(Route::Any, Command::new("PING")).await });
-    is_send(|cluster| async move { cluster.scan().next().await });
+    is_send(|cluster| async move { cluster.scan().next_batch().await });
     is_send(|cluster| async move { cluster.close().await });
 }

@@ -10,11 +10,8 @@ use valkey_rdma_resp::Reply;
 use crate::target::{client_of, mocks};
 
 fn limited(limit: Duration) -> ClusterConfig {
-    let mut node = Config::default();
-    node.command_timeout(limit);
-    let mut config = ClusterConfig::default();
-    config.node(node).min_refresh_interval(Duration::from_millis(20));
-    config
+    let node = Config::default().command_timeout(limit);
+    ClusterConfig::default().node(node).min_refresh_interval(Duration::from_millis(20))
 }
 
 #[tokio::test]
@@ -66,6 +63,64 @@ async fn a_node_that_never_answers_delays_only_its_own_commands() {
     assert_eq!(error.fate(), Fate::MayHaveRun, "{error}");
     mocks.thaw(0);
     cluster.command(["GET", &mocks.key_of(0, 0)]).await.expect("answers again");
+}
+
+/// No time limit ends these commands: only the new map does, which no command reports.
+#[tokio::test]
+async fn commands_leave_a_frozen_node_when_a_replica_has_taken_over() {
+    for failed in [false, true] {
+        leave_a_frozen_node(failed).await;
+    }
+}
+
+/// `failed`: the map leaves the node out, as real ones do soon.
+async fn leave_a_frozen_node(failed: bool) {
+    let mocks = mocks().await;
+    let node = Config::default().command_timeout(None).keepalive_timeout(None);
+    let config =
+        ClusterConfig::default().node(node).refresh_interval(None).silence_limit(Duration::from_millis(50));
+    let cluster = client_of(&mocks, &config).await;
+    let key = mocks.key_of(0, 0);
+    cluster.command(["SET", &key, "1"]).await.expect("set");
+    mocks.freeze(0);
+    let both = tokio::spawn({
+        let (cluster, key) = (cluster.clone(), key.clone());
+        async move { tokio::join!(cluster.command(["INCR", &key]), cluster.command(["GET", &key])) }
+    });
+    while cluster.status().nodes[0].connections.iter().all(|connection| connection.counters.in_flight < 2) {
+        tokio::task::yield_now().await;
+    }
+    mocks.mark_failed(0, failed);
+    mocks.fail_over(3);
+    let (incr, get) = both.await.expect("no panic");
+    assert_eq!(incr.expect_err("not answered").fate(), Fate::MayHaveRun);
+    get.expect("read from the new primary");
+    // Readings of the map may have met it too.
+    assert!(cluster.status().counters.given_up >= 1);
+}
+
+/// A primary that answers late is not given up.
+#[tokio::test]
+async fn a_slow_node_keeps_its_commands() {
+    let mocks = mocks().await;
+    let config = ClusterConfig::default()
+        .min_refresh_interval(Duration::from_millis(1))
+        .silence_limit(Duration::from_millis(1));
+    let cluster = client_of(&mocks, &config).await;
+    let key = mocks.key_of(0, 0);
+    cluster.command(["SET", &key, "1"]).await.expect("set");
+    mocks.freeze(0);
+    let before = cluster.status().counters.refreshes;
+    let waits = tokio::spawn({
+        let (cluster, key) = (cluster.clone(), key.clone());
+        async move { cluster.command(["INCR", &key]).await }
+    });
+    while cluster.status().counters.refreshes < before + 3 {
+        tokio::task::yield_now().await;
+    }
+    mocks.thaw(0);
+    let reply = waits.await.expect("no panic").expect("answered");
+    assert_eq!((reply.as_int(), cluster.status().counters.given_up), (Some(2), 0));
 }
 
 #[tokio::test]

@@ -1,8 +1,10 @@
 //! Pipelines across nodes.
 
-use valkey_rdma_client::{Error, Fate};
+use valkey_rdma_client::cluster::ClusterConfig;
+use valkey_rdma_client::{Command, Error, Fate};
+use valkey_rdma_resp::Value;
 
-use crate::target::target;
+use crate::target::{client_of, mocks, target};
 
 #[tokio::test]
 async fn replies_of_several_nodes_come_in_the_order_of_the_commands() {
@@ -11,7 +13,7 @@ async fn replies_of_several_nodes_come_in_the_order_of_the_commands() {
     let mut pipeline = cluster.pipeline();
     for number in 0..300 {
         let key = target.key(&(number % 100).to_string());
-        pipeline.push(valkey_rdma_client::Command::from_args(["INCRBY", &key, &number.to_string()]));
+        pipeline.push(Command::from_args(["INCRBY", &key, &number.to_string()]));
     }
     let replies = pipeline.send().await.expect("sent");
     assert_eq!(replies.len(), 300);
@@ -53,4 +55,32 @@ async fn a_transaction_in_a_pipeline_is_refused() {
     let outcome = cluster.pipeline().command(["MULTI"]).command(["GET", "a"]).command(["EXEC"]).send().await;
     let error = outcome.expect_err("refused");
     assert!(matches!(error, Error::Refused(_)), "{error:?}");
+}
+
+/// Not one by one: a pipeline whose slots have all moved costs a second round, not one per command.
+#[tokio::test]
+async fn commands_whose_slots_have_moved_are_sent_again_together() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    for node in 0..3 {
+        cluster.command(["SET", &mocks.key_of(node, 0), "x"]).await.expect("connected");
+    }
+    let batches = || -> u64 {
+        let nodes = cluster.status().nodes;
+        nodes.iter().flat_map(|node| &node.connections).map(|connection| connection.counters.batches).sum()
+    };
+    let keys: Vec<_> = (0..300).map(|number| mocks.key_of(0, number)).collect();
+    for slots in mocks.slots_of(0) {
+        mocks.move_slots(slots, 1);
+    }
+    let before = batches();
+    let mut pipeline = cluster.pipeline();
+    for key in &keys {
+        pipeline.push(Command::from_args(["SET", key, "y"]));
+    }
+    let replies = pipeline.send().await.expect("sent");
+    assert!(replies.iter().all(|reply| reply.as_ref().is_ok_and(Value::is_ok)), "{replies:?}");
+    // The first round, the second, and readings of the map.
+    let sent = batches() - before;
+    assert!(sent < 30, "{sent} batches");
 }

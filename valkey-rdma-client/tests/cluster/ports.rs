@@ -33,8 +33,7 @@ async fn the_rdma_port_follows_from_the_announced_port() {
 #[tokio::test]
 async fn a_program_can_map_addresses() {
     let mocks = both().await;
-    let mut config = ClusterConfig::default();
-    config.address_map(|announced| {
+    let config = ClusterConfig::default().address_map(|announced| {
         let port = announced.port.checked_add(1)?;
         Some(MappedAddress::At(NodeAddress::new(announced.host.clone(), port)))
     });

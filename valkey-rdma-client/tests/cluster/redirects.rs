@@ -10,11 +10,8 @@ use valkey_rdma_resp::Reply;
 use crate::target::{client_of, mocks};
 
 fn patient(limit: Duration) -> ClusterConfig {
-    let mut node = Config::default();
-    node.command_timeout(limit).offline_timeout(limit);
-    let mut config = ClusterConfig::default();
-    config.node(node);
-    config
+    let node = Config::default().command_timeout(limit).offline_timeout(limit);
+    ClusterConfig::default().node(node)
 }
 
 async fn count(cluster: &ClusterClient, key: &str) -> Result<i64, Error> {

@@ -6,9 +6,7 @@ use valkey_rdma_mock::MockCluster;
 use crate::target::{client_of, mocks};
 
 fn from(strategy: ReadFrom) -> ClusterConfig {
-    let mut config = ClusterConfig::default();
-    config.read_from(strategy);
-    config
+    ClusterConfig::default().read_from(strategy)
 }
 
 /// How many of ten reads of a key of node 0 each node got.

@@ -121,8 +121,7 @@ async fn one_sentinel_alone_moves_nothing() {
 async fn a_lost_primary_is_replaced_by_the_one_that_is_reported() {
     let pair = Pair::start().await;
     let sentinel = pair.sentinel(0).await;
-    let mut config = Config::default();
-    config.offline_timeout(PATIENCE);
+    let config = Config::default().offline_timeout(PATIENCE);
     let client = Client::connect_with(url(&[&sentinel]), &config).await.expect("connected");
     pair.cluster.kill(0).await;
     pair.cluster.fail_over(1);

@@ -83,8 +83,7 @@ async fn a_client_follows_real_sentinels_to_the_next_primary() {
     }
     let scheme = if rdma { "rdma" } else { "valkey" };
     let url = format!("{scheme}+sentinel://{bind}:7694,{bind}:7695,{bind}:7696/mymaster");
-    let mut patient = Config::default();
-    patient.offline_timeout(PATIENCE).command_timeout(PATIENCE);
+    let patient = Config::default().offline_timeout(PATIENCE).command_timeout(PATIENCE);
     let client = Client::connect_with(url, &patient).await.expect("connected");
     client.command(["SET", "k", "before"]).await.expect("written");
     client.command(["WAIT", "1", "20000"]).await.map(drop).unwrap_or_default();

@@ -98,22 +98,22 @@ impl Handler for State {
 
     fn session(&self, _: &Peer) {}
 
-    async fn call(&self, peer: &mut Peer, _: &mut (), command: Command) -> Reply {
+    async fn call(&self, peer: &mut Peer, _: &mut (), command: Command) -> Result<Reply, Reply> {
         if command.is("SUBSCRIBE") {
             let channel = Reply::Bulk(command.args()[0].clone());
             self.listeners.lock().expect("no panic").push(peer.pusher());
-            return Reply::Push(vec![Reply::bulk("subscribe"), channel, Reply::Integer(1)]);
+            return Ok(Reply::Push(vec![Reply::bulk("subscribe"), channel, Reply::Integer(1)]));
         }
         if !command.is("SENTINEL") {
-            return Reply::error("ERR unknown command");
+            return Err(command.unknown());
         }
         *self.asked.lock().expect("no panic") += 1;
-        match self.script.lock().expect("no panic").clone() {
+        Ok(match self.script.lock().expect("no panic").clone() {
             _ if command.args()[1] != "mymaster" => Reply::NullArray,
             Script::Reports((host, port)) => {
                 Reply::Array(vec![Reply::bulk(host), Reply::bulk(port.to_string())])
             }
             Script::Garbage => Reply::Array(vec![Reply::bulk("127.0.0.1"), Reply::bulk("none")]),
-        }
+        })
     }
 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use tokio::time::Instant;
 use valkey_rdma_transport::device::work::{Completion, ReceiveRequest, Region, RegionId, SendRequest};
 use valkey_rdma_transport::device::{Access, CmEvent, DeviceConnection, DeviceInfo, Limits};
-use valkey_rdma_transport::{BufferPool, TransportError};
+use valkey_rdma_transport::{SendMemory, TransportError};
 
 /// Passes everything on.
 pub(super) struct Observed {
@@ -35,8 +35,8 @@ impl DeviceConnection for Observed {
         self.below.register(len, access)
     }
 
-    fn register_pool(&mut self, pool: &BufferPool) -> Result<Region, TransportError> {
-        self.below.register_pool(pool)
+    fn register_send_memory(&mut self, memory: &SendMemory) -> Result<Region, TransportError> {
+        self.below.register_send_memory(memory)
     }
 
     fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {

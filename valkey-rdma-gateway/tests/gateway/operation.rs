@@ -80,6 +80,42 @@ async fn figures_are_served_over_http() {
     assert!(get(addr, "/").await.starts_with("HTTP/1.1 404"));
 }
 
+/// Every name of a metric in a text.
+fn metric_names(text: &str) -> Vec<&str> {
+    let is_part = |character: char| character.is_ascii_lowercase() || character == '_';
+    let starts = text.match_indices("valkey_rdma_gateway_").map(|(start, _)| &text[start..]);
+    starts.map(|rest| &rest[..rest.find(|character| !is_part(character)).unwrap_or(rest.len())]).collect()
+}
+
+#[tokio::test]
+async fn dashboard_and_alerts_name_metrics_that_exist() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let mut config = config(&url, Share::Auto, Limits::default());
+    config.metrics = Some("127.0.0.1:0".parse().unwrap());
+    let running = start(&config).await;
+    assert_eq!(running.client().await.say("SET k v").await, "OK");
+    let metrics = get(running.gateway.metrics_addr().unwrap(), "/metrics").await;
+    let samples: Vec<&str> = metrics.lines().filter(|line| !line.starts_with('#')).collect();
+    let dashboard = include_str!("../../monitoring/grafana-dashboard.json");
+    let alerts = include_str!("../../monitoring/prometheus-alerts.yml");
+    for (file, text, least) in [("the dashboard", dashboard, 20), ("the alerts", alerts, 8)] {
+        let names = metric_names(text);
+        assert!(names.len() >= least, "{file}: {names:?}");
+        for name in names {
+            let exists = samples.iter().any(|line| line.split(['{', ' ']).next() == Some(name));
+            assert!(exists, "{file} names {name}, which is not in {metrics}");
+        }
+    }
+    let parsed: serde_json::Value = serde_json::from_str(dashboard).unwrap();
+    let panels = parsed["panels"].as_array().unwrap();
+    assert!(panels.iter().all(|panel| panel["targets"][0]["expr"].is_string()), "{panels:?}");
+    // The dashboard shows all there is.
+    for name in metric_names(&metrics) {
+        let name = name.trim_end_matches("_sum").trim_end_matches("_count");
+        assert!(dashboard.contains(name), "{name} is on no panel");
+    }
+}
+
 fn program(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_valkey-rdma-gateway"));
     command.args(args).env_remove("RUST_LOG");

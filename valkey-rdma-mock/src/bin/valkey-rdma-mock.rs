@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -23,7 +23,7 @@ use valkey_rdma_transport::{Listener, Polling, SharedCq, device};
 /// commands it has received are answered; a second signal stops it immediately. Exits with status 1 if no listener is left.
 /// Logs go to standard error; RUST_LOG sets the level (default: warn).
 #[derive(Parser)]
-#[command(name = "valkey-rdma-mock", version)]
+#[command(name = "valkey-rdma-mock", version = valkey_rdma_program::version!("verbs", "rdma-sys"))]
 struct Options {
     /// Address to listen on
     #[arg(long, value_name = "ADDR", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
@@ -92,6 +92,9 @@ fn faults_help() -> String {
 const DEFAULT_PORT: u16 = 6379;
 
 fn main() -> ExitCode {
+    if let Some(status) = valkey_rdma_program::generate(Options::command()) {
+        return status;
+    }
     let options = match Options::try_parse() {
         Ok(options) => options,
         Err(error) if error.use_stderr() => return fail(&one_line(&error), ExitCode::from(2)),

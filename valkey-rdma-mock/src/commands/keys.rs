@@ -77,11 +77,12 @@ fn keys(context: &mut Context<'_>, command: &Command) -> Outcome {
 }
 
 fn randomkey(context: &mut Context<'_>, _command: &Command) -> Outcome {
+    let mut random = context.state.random.fork();
     let database = context.database();
     if database.len() == 0 {
         return Ok(Reply::Null);
     }
-    let any = fastrand::usize(..database.len());
+    let any = random.usize(..database.len());
     Ok(database.at(any).map_or(Reply::Null, |(key, _)| Reply::Bulk(key.clone())))
 }
 

@@ -76,9 +76,10 @@ fn spop(context: &mut Context<'_>, command: &Command) -> Outcome {
         }
         _ => return Err(Failure::SYNTAX),
     };
+    let mut random = context.state.random.fork();
     let popped = context.database().edit(&command.args()[0], |set: &mut Set| {
         let number = limit.unwrap_or(1).min(set.len());
-        let mut take = || set.take_at(fastrand::usize(..set.len()));
+        let mut take = || set.take_at(random.usize(..set.len()));
         (0..number).filter_map(|_| take()).collect::<Vec<_>>()
     })?;
     Ok(match (limit, popped) {
@@ -94,28 +95,29 @@ fn srandmember(context: &mut Context<'_>, command: &Command) -> Outcome {
         [limit] => Some(integer(limit)?),
         _ => return Err(Failure::SYNTAX),
     };
+    let mut random = context.state.random.fork();
     let found = set(context.database(), command)?;
     let Some(limit) = limit else {
-        let any = found.and_then(|set| set.at(fastrand::usize(..set.len())));
+        let any = found.and_then(|set| set.at(random.usize(..set.len())));
         return Ok(any.map_or(Reply::Null, |member| Reply::Bulk(member.clone())));
     };
     let Some(set) = found else { return Ok(Reply::Array(vec![])) };
-    let places = sample(limit, set.len())?;
+    let places = sample(limit, set.len(), &mut random)?;
     Ok(super::bulks(places.into_iter().filter_map(|index| set.at(index))))
 }
 
 /// Random indexes below `len`: at most `number` distinct ones, or, if `number` is negative, exactly that number with repeats.
-pub(super) fn sample(number: i64, len: usize) -> Result<Vec<usize>, Failure> {
+fn sample(number: i64, len: usize, random: &mut fastrand::Rng) -> Result<Vec<usize>, Failure> {
     if number < 0 {
         let number = usize::try_from(number.unsigned_abs()).ok().filter(|number| *number <= MAX_SAMPLE);
         let number = number.ok_or(Failure::OUT_OF_RANGE)?;
-        return Ok((0..number).map(|_| fastrand::usize(..len)).collect());
+        return Ok((0..number).map(|_| random.usize(..len)).collect());
     }
     let number = usize::try_from(number).unwrap_or(usize::MAX).min(len);
     if number == len {
         return Ok((0..len).collect());
     }
-    Ok(fastrand::choose_multiple(0..len, number))
+    Ok(random.choose_multiple(0..len, number))
 }
 
 /// Most items in one reply that repeats them: Valkey would try any number.

@@ -42,7 +42,7 @@ fn exec(context: &mut Context<'_>, _command: &Command) -> Outcome {
     context.in_transaction = true;
     let replies = transaction.commands.iter().map(|command| {
         let Some(entry) = Entry::find(command.name()) else {
-            return Failure::unknown_command(command.name(), command.args()).into();
+            return command.unknown();
         };
         call(context, entry, command)
     });

@@ -18,7 +18,7 @@ use valkey_rdma_transport::device::work::{
     Completion, ReceiveRequest, Region, RegionId, SendOp, SendRequest, Slice, WrId, WrKind,
 };
 use valkey_rdma_transport::device::{Access, CmEvent, DeviceConnection, DeviceInfo, Limits};
-use valkey_rdma_transport::{BufferPool, TransportError};
+use valkey_rdma_transport::{SendMemory, TransportError};
 
 use super::fault::{Fault, Occasion};
 use super::script::Script;
@@ -159,7 +159,7 @@ impl DeviceConnection for FaultyEndpoint {
     }
 
     /// Never: faults are made in the bytes of the send buffer.
-    fn register_pool(&mut self, _: &BufferPool) -> Result<Region, TransportError> {
+    fn register_send_memory(&mut self, _: &SendMemory) -> Result<Region, TransportError> {
         let source = std::io::ErrorKind::Unsupported.into();
         Err(TransportError::Device { call: "ibv_reg_mr", source })
     }

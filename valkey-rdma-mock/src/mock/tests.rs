@@ -23,7 +23,7 @@ impl Caller {
     async fn call(&mut self, line: &str) -> Reply {
         let mut words = line.split(' ').map(str::to_owned);
         let command = Command::new(words.next().unwrap(), words);
-        self.mock.call(&mut self.peer, &mut self.session, command).await
+        self.mock.run(&mut self.peer, &mut self.session, command).await
     }
 }
 
@@ -127,7 +127,7 @@ async fn small_values_do_not_pin_what_they_came_in() {
     let mut caller = caller();
     let read_buffer = Bytes::from(vec![b'x'; 30_000]);
     let command = Command::new("SET", [read_buffer.slice(..3), read_buffer.slice(3..6)]);
-    caller.mock.call(&mut caller.peer, &mut caller.session, command).await;
+    caller.mock.run(&mut caller.peer, &mut caller.session, command).await;
     assert!(read_buffer.is_unique());
 }
 

@@ -11,6 +11,7 @@ from ._native import (
     Client,
     LMCacheClient,
     Pipeline,
+    Registration,
     Subscriber,
     __version__,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "LostError",
     "Pipeline",
     "RefusedError",
+    "Registration",
     "ServerError",
     "SizeError",
     "Subscriber",

@@ -7,6 +7,7 @@
 ``LMCacheClient``.
 """
 
+import ctypes
 from typing import Any
 
 from lmcache.v1.distributed.l2_adapters.native_connector_l2_adapter import NativeConnectorL2Adapter
@@ -17,13 +18,17 @@ __all__ = ["ValkeyRdmaL2Adapter"]
 
 
 class ValkeyRdmaL2Adapter(NativeConnectorL2Adapter):  # type: ignore[misc]
-    """LMCache's own adapter of native connectors, around ours. It does not need to know where the L1 memory is."""
+    """LMCache's own adapter of native connectors, around ours, which sends from the L1 memory without a copy."""
 
     def __init__(self, parameters: dict[str, Any], l1_memory_desc: Any = None) -> None:
         parameters = dict(parameters)
         capacity = parameters.pop("max_capacity_gb", 0)
         client = LMCacheClient(**parameters)
         try:
+            if l1_memory_desc is not None:
+                # LMCache keeps it for as long as its adapters.
+                memory = (ctypes.c_ubyte * l1_memory_desc.size).from_address(l1_memory_desc.ptr)
+                client.register(memory)
             super().__init__(client, max_capacity_gb=capacity, type_name="valkey_rdma")
         except BaseException:
             client.close()

@@ -34,7 +34,23 @@ fn doubles_and_truth() {
     assert!(ok::<bool>(Value::Bool(true)) && ok::<bool>(Value::Int(1)) && !ok::<bool>(Value::Int(0)));
     assert!(ok::<bool>(Value::Simple(Bytes::from_static(b"OK"))));
     assert_eq!(wrong::<bool>(Value::Int(2)), "expected a truth value, got the integer 2");
-    assert_eq!(wrong::<()>(Value::Nil), "expected OK, got nothing");
+    assert!(!ok::<bool>(Value::Nil), "the reply of SET NX");
+    assert_eq!(ok::<f32>(bulk("0.1")), 0.1);
+}
+
+#[test]
+fn the_unit_takes_every_reply_but_an_error() {
+    for value in [
+        Value::Nil,
+        Value::Int(1),
+        bulk("x"),
+        Value::Simple(Bytes::from_static(b"QUEUED")),
+        Value::Array(vec![]),
+    ] {
+        ok::<()>(value);
+    }
+    let error = Value::Error(ServerError::from_reply(b"ERR no"));
+    assert_eq!(wrong::<()>(error), "expected no error, got the error \"ERR no\"");
 }
 
 #[test]

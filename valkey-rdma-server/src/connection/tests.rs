@@ -21,11 +21,10 @@ impl Handler for TestHandler {
 
     fn session(&self, _peer: &Peer) {}
 
-    async fn call(&self, peer: &mut Peer, _session: &mut (), command: Command) -> Reply {
+    async fn call(&self, peer: &mut Peer, _session: &mut (), command: Command) -> Result<Reply, Reply> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         if command.is("SIZE") {
-            let len = valkey_rdma_resp::integer::parse(&command.args()[0]).unwrap();
-            return Reply::bulk(vec![b'x'; len as usize]);
+            return Ok(Reply::bulk(vec![b'x'; command.int(0)? as usize]));
         }
         if command.is("WAIT") {
             self.go.acquire().await.unwrap().forget();
@@ -36,7 +35,7 @@ impl Handler for TestHandler {
         if command.is("QUIT") {
             peer.close_after_reply();
         }
-        Reply::OK
+        Ok(Reply::OK)
     }
 
     fn basics(&self, _peer: &mut Peer, _session: &mut (), _command: &Command) -> Option<Reply> {

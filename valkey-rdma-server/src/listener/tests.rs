@@ -16,8 +16,8 @@ impl Handler for Pong {
 
     fn session(&self, _peer: &Peer) {}
 
-    async fn call(&self, _peer: &mut Peer, _session: &mut (), _command: Command) -> Reply {
-        Reply::simple("PONG")
+    async fn call(&self, _peer: &mut Peer, _session: &mut (), _command: Command) -> Result<Reply, Reply> {
+        Ok(Reply::simple("PONG"))
     }
 }
 

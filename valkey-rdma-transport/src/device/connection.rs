@@ -8,8 +8,8 @@ use bytes::BufMut;
 use valkey_rdma_proto::work::{Completion, ReceiveRequest, Region, RegionId, SendRequest};
 
 use super::{CmEvent, DeviceInfo, Limits};
-use crate::buffer_pool::BufferPool;
 use crate::error::TransportError;
+use crate::in_place::SendMemory;
 
 /// One queue pair with its completion queue, regions and connection-manager identifier.
 ///
@@ -23,33 +23,33 @@ pub trait DeviceConnection: Send {
     /// is 0.
     fn register(&mut self, len: u32, access: Access) -> Result<Region, TransportError>;
 
-    /// Registers a pool's memory for sending. It stays registered and allocated until the connection is dropped. Post
+    /// Registers memory of the application for sending. It stays registered and allocated until the connection is dropped. Post
     /// only [frozen](crate::PoolBuffer::freeze) bytes, and hold them for as long as the device may read them:
     /// otherwise the peer gets what is written there next.
     ///
     /// # Errors
     /// [`TransportError::Memory`] if the memory cannot be pinned (naming the `memlock` limit), another if the device lends
     /// nothing.
-    fn register_pool(&mut self, pool: &BufferPool) -> Result<Region, TransportError>;
+    fn register_send_memory(&mut self, memory: &SendMemory) -> Result<Region, TransportError>;
 
     /// Lets `fill` write into a region. The caller guarantees, by the protocol's bookkeeping, that no posted work
     /// request reads these bytes and no peer may write them.
     ///
     /// # Panics
-    /// If the range is outside of the region, or the region was [lent](Self::register_pool): a local bug.
+    /// If the range is outside of the region, or the region was [lent](Self::register_send_memory): a local bug.
     fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8]));
 
     /// Copies `bytes` into a region, from `offset` on. The peer may be reading or writing there, and so may posted work
     /// requests: what is there then is some mixture.
     ///
     /// # Panics
-    /// If the bytes go beyond the region, or the region was [lent](Self::register_pool): a local bug.
+    /// If the bytes go beyond the region, or the region was [lent](Self::register_send_memory): a local bug.
     fn copy_in(&mut self, region: RegionId, offset: usize, bytes: &[u8]);
 
     /// Appends a copy of a region's bytes to `out`. A peer may be rewriting them: the copy is what counts.
     ///
     /// # Panics
-    /// If the range is outside of the region, or not frozen bytes of a region that was [lent](Self::register_pool), or `out` has no
+    /// If the range is outside of the region, or not held bytes of a region that was [lent](Self::register_send_memory), or `out` has no
     /// room for it: a local bug.
     fn read_local(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut);
 

@@ -19,12 +19,12 @@ use super::memory::Memory;
 use super::queue_pair::{QueuePair, QueuePairState};
 use super::socket::{self, SocketLink, SocketRequest};
 use super::{MAX_MESSAGE, MAX_READS, REASON_CONSUMER, refused};
-use crate::buffer_pool::BufferPool;
 use crate::device::{
     Access, CmEvent, DeviceConnection, DeviceInfo, DeviceKind, DeviceLimits, DeviceOptions, Limits,
     check_limits, check_reads,
 };
 use crate::error::TransportError;
+use crate::in_place::SendMemory;
 
 /// One end of a link.
 #[derive(Debug)]
@@ -184,8 +184,8 @@ impl DeviceConnection for EmulatedConnection {
         self.add(len, |region| Memory::new(region, access))
     }
 
-    fn register_pool(&mut self, pool: &BufferPool) -> Result<Region, TransportError> {
-        self.add(pool.inner().len(), |region| Memory::lent(region, pool.clone()))
+    fn register_send_memory(&mut self, memory: &SendMemory) -> Result<Region, TransportError> {
+        self.add(memory.len(), |region| Memory::lent(region, memory.clone()))
     }
 
     fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
@@ -197,7 +197,7 @@ impl DeviceConnection for EmulatedConnection {
     }
 
     fn read_local(&self, region: RegionId, range: Range<usize>, out: &mut dyn BufMut) {
-        assert!(self.memory(region).copy_to(range, out), "a pool's bytes are frozen while they are used");
+        assert!(self.memory(region).copy_to(range, out), "lent bytes are held while they are used");
     }
 
     fn post_sends(&mut self, chain: &[SendRequest]) -> Result<(), TransportError> {

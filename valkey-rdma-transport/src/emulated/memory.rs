@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::BufMut;
 use valkey_rdma_proto::work::Region;
 
-use crate::buffer_pool::BufferPool;
 use crate::device::Access;
+use crate::in_place::SendMemory;
 
 /// One registered region. Both ends of a link hold it: the owner by name, the peer by key.
 #[derive(Clone, Debug)]
@@ -20,8 +20,8 @@ pub(super) struct Memory {
 #[derive(Clone, Debug)]
 enum Place {
     Own(Arc<Mutex<Box<[u8]>>>),
-    /// To be read only, where it is frozen.
-    Lent(BufferPool),
+    /// Only read, and only what is held.
+    Lent(SendMemory),
 }
 
 impl Memory {
@@ -30,8 +30,8 @@ impl Memory {
         Self { region, access, place: Place::Own(bytes) }
     }
 
-    pub(super) fn lent(region: Region, pool: BufferPool) -> Self {
-        Self { region, access: Access::Local, place: Place::Lent(pool) }
+    pub(super) fn lent(region: Region, memory: SendMemory) -> Self {
+        Self { region, access: Access::Local, place: Place::Lent(memory) }
     }
 
     /// The bytes, for as long as the guard lives. A panic in a caller's closure leaves bytes, not nonsense, so
@@ -51,14 +51,14 @@ impl Memory {
         matches!(self.place, Place::Own(_))
     }
 
-    /// Appends a copy of the bytes to `out`. `false`: they lie in a pool and are not frozen.
+    /// Appends a copy of the bytes to `out`. `false`: they are lent and may change.
     pub(super) fn copy_to(&self, range: Range<usize>, out: &mut dyn BufMut) -> bool {
         match &self.place {
             Place::Own(_) => {
                 out.put_slice(&self.lock()[range]);
                 true
             }
-            Place::Lent(pool) => pool.copy_to(range, out),
+            Place::Lent(memory) => memory.copy_to(range, out),
         }
     }
 

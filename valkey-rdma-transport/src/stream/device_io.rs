@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::task::{Context, Poll};
 
 use bytes::BufMut;
@@ -11,10 +11,10 @@ use valkey_rdma_proto::work::{
 };
 use valkey_rdma_proto::{Work, control_region_len, wire};
 
-use crate::buffer_pool::{PinnedSlice, PoolInner};
 use crate::config::Config;
 use crate::device::{Access, CmEvent, DeviceConnection};
 use crate::error::TransportError;
+use crate::in_place::{PinnedSlice, Source};
 use crate::limiter::ConnectionPermit;
 use crate::stats::DeviceCounters;
 
@@ -28,8 +28,8 @@ pub(super) struct DeviceIo {
     /// Memory of the application's that is being sent, each with the position after it: given back when that is
     /// delivered, or after the device is gone.
     slices: VecDeque<(u64, PinnedSlice)>,
-    /// The pools that were to be registered, and under which name they are, unless that was refused.
-    pools: Vec<(Weak<PoolInner>, Option<RegionId>)>,
+    /// Memory of the application that was to be registered, and under which name it is, unless that was refused.
+    send_memory: Vec<(Weak<dyn Source>, Option<RegionId>)>,
     control: RegionId,
     send_buffer: RegionId,
     pinned_bytes: u64,
@@ -80,7 +80,7 @@ impl DeviceIo {
             device: Some(device),
             permit,
             slices: VecDeque::new(),
-            pools: Vec::new(),
+            send_memory: Vec::new(),
             control: control.id,
             send_buffer: send_buffer.id,
             armed: false,
@@ -230,21 +230,21 @@ impl DeviceIo {
         Some(Slice { region, offset: start, len: end - start })
     }
 
-    /// The name of a pool's memory, which is registered the first time.
+    /// The name of their memory, which is registered the first time.
     fn region_of(&mut self, slice: &PinnedSlice) -> Option<RegionId> {
-        let pool = slice.inner();
-        if let Some((_, region)) = self.pools.iter().find(|(known, _)| known.as_ptr() == Arc::as_ptr(pool)) {
+        let memory = slice.memory();
+        if let Some((_, region)) = self.send_memory.iter().find(|(known, _)| memory.is(known)) {
             return *region;
         }
         let device = self.device.as_mut()?;
-        let registered = device.register_pool(&slice.pool());
+        let registered = device.register_send_memory(memory);
         if let Err(error) = &registered {
-            tracing::warn!(%error, "this connection copies values, because their pool cannot be registered");
+            tracing::warn!(%error, "this connection copies values, because their memory cannot be registered");
         }
         let region = registered.ok();
         self.pinned_bytes += region.map_or(0, |region| u64::from(region.len));
         let region = region.map(|region| region.id);
-        self.pools.push((Arc::downgrade(pool), region));
+        self.send_memory.push((memory.downgrade(), region));
         region
     }
 

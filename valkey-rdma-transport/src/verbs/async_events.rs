@@ -222,7 +222,7 @@ fn watch(device: Device, events: BorrowedFd<'_>, stopped: &PipeReader) {
                 return;
             }
         }
-        // SAFETY: nobody has asked for the end, so the device is open.
+        // SAFETY: no call has ended it, so the device is open.
         let (notice, gone) = match unsafe { sys::get_async_event(context) } {
             Ok(event) => {
                 let notice = event.notice();

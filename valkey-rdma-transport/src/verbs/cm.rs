@@ -19,8 +19,8 @@ use super::{device_removal, failed, log_teardown};
 use crate::device::{CmEvent, DeviceOptions};
 use crate::error::TransportError;
 
-/// Where connection-manager events arrive. Shared between the identifiers on it, which need it to their end, and
-/// whoever waits for its events.
+/// Where connection-manager events arrive. Its identifiers hold it until they are destroyed, and so does the task that waits for
+/// its events.
 pub(super) struct EventChannel {
     raw: NonNull<rdma_event_channel>,
 }
@@ -31,9 +31,9 @@ impl EventChannel {
         Ok(Arc::new(Self { raw }))
     }
 
-    /// Puts the channel under tokio's eyes. What waits in it already is noticed too.
+    /// Registers the channel with tokio. Events that it holds already are reported too.
     pub(super) fn watch(self: &Arc<Self>) -> Result<AsyncFd<Arc<Self>>, TransportError> {
-        // SAFETY: the descriptor is the channel's for life, and the share handed over keeps the channel.
+        // SAFETY: the descriptor belongs to the channel for its whole life, and the `Arc` handed over keeps the channel.
         unsafe { AsyncFd::register_with_interest(Arc::clone(self), Interest::READABLE) }
             .map_err(|error| failed("epoll_ctl")(error.into()))
     }
@@ -48,7 +48,7 @@ impl AsRawFd for EventChannel {
 
 impl Drop for EventChannel {
     fn drop(&mut self) {
-        // SAFETY: made in `new`, destroyed here only; every identifier on it holds a share, so none is left.
+        // SAFETY: made in `new`, destroyed here only. Every identifier of the channel holds an `Arc` of it, so none is left.
         unsafe { sys::destroy_event_channel(self.raw) };
     }
 }
@@ -84,7 +84,7 @@ pub(super) unsafe fn poll_notice(
     }
 }
 
-/// An identifier by itself: what must be destroyed, and the channel it needs for that.
+/// An identifier, and the channel that it needs until it is destroyed.
 pub(super) struct RawCmId {
     raw: NonNull<rdma_cm_id>,
     channel: Arc<EventChannel>,
@@ -92,7 +92,7 @@ pub(super) struct RawCmId {
 
 impl RawCmId {
     pub(super) fn new(channel: Arc<EventChannel>) -> Result<Self, TransportError> {
-        // SAFETY: the channel is live, and the identifier keeps a share of it.
+        // SAFETY: the channel is live, and the identifier holds an `Arc` of it.
         let raw = unsafe { sys::create_id(channel.raw) }.map_err(failed("rdma_create_id"))?;
         Ok(Self { raw, channel })
     }
@@ -101,7 +101,7 @@ impl RawCmId {
         self.raw
     }
 
-    /// Sets what was chosen, if anything was: before the route is resolved, or a request accepted.
+    /// Sets the acknowledgement timeout, if one was chosen. Call it before the route is resolved or a request is accepted.
     pub(super) fn set_ack_timeout(&self, options: &DeviceOptions) -> Result<(), TransportError> {
         let Some(timeout) = options.ack_timeout else { return Ok(()) };
         // SAFETY: the identifier is live.
@@ -133,24 +133,23 @@ impl Drop for RawCmId {
 // SAFETY: the pointer is this value's alone, and librdmacm ties no object to a thread.
 unsafe impl Send for RawCmId {}
 
-/// How far a connection has come, which says how to end it.
+/// The state of a connection, which decides how to end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CmState {
-    /// Active side, nothing sent: there is nobody to tell.
+    /// Active side, nothing sent: the peer knows nothing of it.
     Idle,
-    /// Passive side, not answered: to be rejected.
+    /// Passive side, not answered: rejected at the end.
     Incoming {
-        /// What the peer asks for.
+        /// The depths that the peer asks for.
         asked: ReadDepths,
     },
-    /// Connect request or acceptance sent: to be disconnected.
+    /// Connect request or acceptance sent: disconnected at the end.
     Active,
-    /// Ended, whoever ended it.
+    /// Ended by either side.
     Closed,
 }
 
-/// One connection's identifier, with an event channel of its own: nothing that happens to a connection can hold
-/// up another one or a listener.
+/// One connection's identifier, with a separate event channel: no connection can delay another one or a listener.
 pub(super) struct CmId {
     id: RawCmId,
     state: CmState,
@@ -225,12 +224,12 @@ impl CmId {
         self.peer
     }
 
-    /// As for a bare identifier.
+    /// As [`RawCmId::set_ack_timeout`].
     pub(super) fn set_ack_timeout(&self, options: &DeviceOptions) -> Result<(), TransportError> {
         self.id.set_ack_timeout(options)
     }
 
-    /// Sends the connect request, with what it asks about retries, or accepts the peer's.
+    /// Sends the connect request, with its retry count, or accepts the peer's request.
     ///
     /// # Safety
     /// The identifier has its queue pair.
@@ -246,7 +245,7 @@ impl CmId {
                 unsafe { sys::connect(self.id.raw, retry_count, reads) }.map_err(failed("rdma_connect"))?;
             }
             CmState::Incoming { asked } => {
-                // Peers that say nothing of reads are accepted as they always were.
+                // A peer that sends no read depths gets the default answer.
                 if read_depth > 0 {
                     reads = reads.min(asked);
                 }
@@ -282,12 +281,12 @@ impl CmId {
         }
     }
 
-    /// The queue pair has received something: the peer regards the connection as established. Where its word for it
-    /// was lost, the connection manager now reports the event all the same.
+    /// Call it when the queue pair has received something before the peer's ready-to-use message: the peer regards the connection
+    /// as established. If that message was lost, the connection manager then reports the event all the same.
     pub(super) fn received_something(&mut self) {
         // SAFETY: the identifier is live.
         if let Err(error) = unsafe { sys::notify_established(self.id.raw) } {
-            // Usual: its word was not lost after all.
+            // Usual: the message arrived after all.
             tracing::debug!(%error, "rdma_notify");
         }
     }
@@ -303,7 +302,7 @@ impl CmId {
         };
         if let Err(error) = outcome {
             // Usual when the peer was faster, or never answered.
-            tracing::debug!(call, %error, peer = %self.peer, "the peer could not be told of the end");
+            tracing::debug!(call, %error, peer = %self.peer, "the peer was not notified of the end");
         }
     }
 }
@@ -352,8 +351,8 @@ async fn resolved(
     }
 }
 
-/// A connect request that has not been answered. It costs this process nothing but the kernel's record of it: no event
-/// channel, no descriptor. Dropping it rejects the request.
+/// A connect request that has not been answered. It needs no event channel and no descriptor, only the kernel's record of it.
+/// Dropping it rejects the request.
 pub(super) struct ConnectRequest {
     /// `None` once it has been adopted.
     id: Option<RawCmId>,
@@ -385,7 +384,7 @@ impl ConnectRequest {
         self.peer
     }
 
-    /// Gives the request an event channel, as a connection has it.
+    /// Gives the request the event channel of a connection.
     pub(super) fn adopt(mut self) -> Result<CmId, TransportError> {
         let channel = EventChannel::new()?;
         let id = self.id.as_mut().expect("taken only below, by value");

@@ -18,12 +18,12 @@ use super::qp::QueuePair;
 use super::sys;
 use super::sys::convert;
 use super::sysfs::Sysfs;
-use crate::buffer_pool::BufferPool;
 use crate::device::{
     Access, CmEvent, DeviceConnection, DeviceFault, DeviceInfo, DeviceKind, DeviceOptions, Limits,
     check_limits, check_reads,
 };
 use crate::error::TransportError;
+use crate::in_place::SendMemory;
 
 /// An endpoint over kernel verbs.
 ///
@@ -143,10 +143,10 @@ impl DeviceConnection for VerbsConnection {
         Ok(self.add(region, len))
     }
 
-    fn register_pool(&mut self, pool: &BufferPool) -> Result<Region, TransportError> {
+    fn register_send_memory(&mut self, memory: &SendMemory) -> Result<Region, TransportError> {
         // SAFETY: the domain outlives the regions (field order).
-        let region = unsafe { MemoryRegion::lent(&self.domain, pool) }?;
-        Ok(self.add(region, pool.inner().len()))
+        let region = unsafe { MemoryRegion::lent(&self.domain, memory) }?;
+        Ok(self.add(region, memory.len()))
     }
 
     fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {

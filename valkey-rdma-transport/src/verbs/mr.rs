@@ -11,9 +11,9 @@ use bytes::BufMut;
 use super::pd::ProtectionDomain;
 use super::sys::convert;
 use super::{log_teardown, sys};
-use crate::buffer_pool::BufferPool;
 use crate::device::Access;
 use crate::error::TransportError;
+use crate::in_place::SendMemory;
 
 /// Memory that the device may reach, and a peer too if it was registered for that.
 pub(super) struct MemoryRegion {
@@ -29,13 +29,12 @@ pub(super) struct MemoryRegion {
 /// Where a region lies.
 enum Memory {
     Own(Pages),
-    /// In a pool, whose memory is there for as long as the pool is held. Its buffers are their holders'; the device only
-    /// reads them.
-    Lent(BufferPool),
+    /// Memory of the application, which is there for as long as this is held. The device only reads it.
+    Lent(SendMemory),
 }
 
 impl MemoryRegion {
-    /// Maps and registers `len` bytes, zeroed; in huge pages if they are `huge`, fill one and are to be had.
+    /// Maps and registers `len` bytes, zeroed; in huge pages if they are `huge`, fill one and the system has them.
     ///
     /// # Safety
     /// The domain outlives the region.
@@ -56,22 +55,25 @@ impl MemoryRegion {
         Ok(Self::registered(raw, len, Memory::Own(pages)))
     }
 
-    /// Registers a pool's memory, to be read by the device alone.
+    /// Registers memory of the application, to be read by the device alone.
     ///
     /// # Safety
     /// The domain outlives the region.
-    pub(super) unsafe fn lent(domain: &ProtectionDomain, pool: &BufferPool) -> Result<Self, TransportError> {
-        let len = pool.inner().len();
+    pub(super) unsafe fn lent(
+        domain: &ProtectionDomain,
+        memory: &SendMemory,
+    ) -> Result<Self, TransportError> {
+        let len = memory.len();
         let refused =
             |source| TransportError::Memory { bytes: u64::from(len), limit: sys::memlock_limit(), source };
         // For the kernel, which goes by the address: nothing is read or written through this pointer.
-        let start = NonNull::new(ptr::with_exposed_provenance_mut(pool.inner().start()))
-            .expect("memory is nowhere at 0");
-        // SAFETY: the domain as above; the memory is there for as long as the pool, which is owned by the same value
-        // and dropped only after the deregistration. The device may not write it, so that it takes nothing from those
-        // who hold buffers of it.
+        let start =
+            NonNull::new(ptr::with_exposed_provenance_mut(memory.start())).expect("memory is nowhere at 0");
+        // SAFETY: the domain as above. The device may not write this memory, so no owner of it loses anything; the kernel
+        // refuses addresses without memory, and pins the pages until the deregistration. Only ranges that are held as bytes
+        // are sent.
         let raw = unsafe { sys::reg_mr(domain.raw(), start, len as usize, READ_ONLY) }.map_err(refused)?;
-        Ok(Self::registered(raw, len as usize, Memory::Lent(pool.clone())))
+        Ok(Self::registered(raw, len as usize, Memory::Lent(memory.clone())))
     }
 
     fn registered(raw: NonNull<ibv_mr>, len: usize, memory: Memory) -> Self {
@@ -92,7 +94,7 @@ impl MemoryRegion {
     pub(super) fn addr(&self) -> u64 {
         match &self.memory {
             Memory::Own(pages) => pages.usable().as_ptr() as u64,
-            Memory::Lent(pool) => pool.inner().start() as u64,
+            Memory::Lent(memory) => memory.start() as u64,
         }
     }
 
@@ -127,8 +129,8 @@ impl MemoryRegion {
     /// Appends a copy of the bytes to `out`. The device or a peer may be writing them: no slice over them is
     /// ever made, and any mixture of old and new bytes is a valid outcome.
     pub(super) fn copy_out(&self, range: Range<usize>, out: &mut dyn BufMut) {
-        if let Memory::Lent(pool) = &self.memory {
-            assert!(pool.copy_to(range, out), "a pool's bytes are frozen while they are used");
+        if let Memory::Lent(memory) = &self.memory {
+            assert!(memory.copy_to(range, out), "lent bytes are held while they are used");
             return;
         }
         let mut from = self.checked(&range);
@@ -138,7 +140,7 @@ impl MemoryRegion {
             let chunk = out.chunk_mut();
             let count = left.min(chunk.len());
             // SAFETY: `count` bytes remain in the checked range and fit the chunk, which is the caller's own
-            // memory and so cannot overlap registered pages lent to nobody. The bytes copied are initialised:
+            // memory and so cannot overlap registered pages that are lent to no code. The bytes copied are initialised:
             // the pages were zeroed at birth. `advance_mut` covers exactly what was written.
             unsafe {
                 ptr::copy_nonoverlapping(from.as_ptr(), chunk.as_mut_ptr(), count);
@@ -168,7 +170,7 @@ impl Drop for MemoryRegion {
 // SAFETY: the pointers are this value's alone, and libibverbs ties no object to a thread.
 unsafe impl Send for MemoryRegion {}
 
-/// No flag: the device may read, and nobody write.
+/// No flag: the device may read, and no side may write.
 const READ_ONLY: i32 = 0;
 
 /// A huge page of the common size. Others exist, and are not asked for.

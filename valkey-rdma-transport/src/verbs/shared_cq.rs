@@ -18,17 +18,18 @@ use super::cq::CompletionQueue;
 use crate::device::SharedCqError;
 use crate::error::TransportError;
 
-/// Connections of one queue, if all are as deep as the first, and where the device has queues that deep. They all end if it
-/// fails, and wait for each other at its lock; what is saved hardly grows with more.
+/// How many connections share a queue, if all have the depth of the first and the device offers queues that deep. If the queue
+/// fails, all of them end, and they contend for its lock. More members save hardly anything.
 const MEMBERS: u32 = 64;
 
-/// The queues of one group of connections: others for each device and each of its interrupts, and where these are full.
+/// The queues of one group of connections. Each device and each completion vector has queues of its own, and another one is made
+/// when these are full.
 #[derive(Default)]
 pub(crate) struct Queues(Mutex<Vec<Arc<SharedQueue>>>);
 
 impl Queues {
-    /// Finds or makes a queue with room for a connection that never has more than `depth` completions under way.
-    /// `deepest` is as many as one queue of the device can have.
+    /// Finds or makes a queue with room for a connection that never has more than `depth` completions in flight.
+    /// `deepest` is the device's limit for one queue.
     ///
     /// # Safety
     /// The identifier outlives the membership: it keeps the device open.
@@ -53,7 +54,7 @@ impl Queues {
             // SAFETY: the last member drops the queue when it leaves, and its identifier keeps the device open until then.
             match unsafe { CompletionQueue::new(id, whole, vector) } {
                 Err(error) if whole > depth => {
-                    tracing::debug!(%error, whole, "no such completion queue; trying half of it");
+                    tracing::debug!(%error, whole, "the device refused a completion queue of this depth; trying half of it");
                     whole = (whole / 2).max(depth);
                 }
                 outcome => break outcome?,
@@ -71,9 +72,9 @@ impl Queues {
 /// What a queue was made for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Origin {
-    /// The address of the device's context. As long as there are members it is open, so that no other device has that.
+    /// The address of the device's context. It stays open while the queue has members, so no other device gets the address.
     device: usize,
-    /// The interrupt that announces completions.
+    /// The completion vector: the interrupt that announces completions.
     vector: u32,
 }
 
@@ -89,7 +90,7 @@ impl SharedQueue {
         Some(Membership { queue: Arc::clone(self), place })
     }
 
-    /// Runs `work` with the lock held, and afterwards wakes those it names.
+    /// Runs `work` with the lock held, and then wakes the tasks that it collected.
     fn with<T>(&self, work: impl FnOnce(&mut Option<CqDemux<CompletionQueue>>, &mut Vec<Waker>) -> T) -> T {
         let mut wake = Vec::new();
         let outcome = work(&mut lock(&self.demux), &mut wake);
@@ -98,7 +99,7 @@ impl SharedQueue {
     }
 }
 
-/// One connection's place in a shared queue. To be dropped after its queue pair.
+/// One connection's place in a shared queue. Drop it after the queue pair.
 pub(super) struct Membership {
     queue: Arc<SharedQueue>,
     place: MemberId,
@@ -109,12 +110,12 @@ impl Membership {
         self.with(|demux, _| demux.queue().raw())
     }
 
-    /// How many entries of the queue are this connection's.
+    /// Number of entries of the queue that are reserved for this connection.
     pub(super) fn depth(&self) -> u32 {
         self.with(|demux, _| demux.depth(self.place))
     }
 
-    /// From now on, the completions of the queue pair with this number are this connection's.
+    /// Assigns the completions of the queue pair with this number to this connection.
     pub(super) fn bind_qp(&mut self, queue_pair: u32) {
         self.with(|demux, wake| demux.bind_qp(self.place, queue_pair, wake));
     }
@@ -131,7 +132,7 @@ impl Membership {
         self.with(|demux, _| demux.poll_event(self.place, cx))
     }
 
-    /// The device has reported that the queue is of no use any more.
+    /// Ends the queue, after the device has reported that it failed.
     pub(super) fn end(&mut self) {
         self.with(|demux, wake| demux.end(SharedCqError::Failed, wake));
     }
@@ -153,7 +154,7 @@ impl Drop for Membership {
     }
 }
 
-/// Waits for a queue's events, as a task of the runtime in which its first member was made.
+/// Waits for a queue's events, as a task of the runtime that made its first member.
 struct CqDispatcher(Arc<SharedQueue>);
 
 impl CqDispatcher {
@@ -165,14 +166,14 @@ impl CqDispatcher {
             })
         };
         while poll_fn(turn).await {
-            // Not only to its own members: this lets the runtime look at its sockets, where those of other queues wait.
+            // Lets the runtime poll its sockets, so that the dispatchers of other queues get their events.
             tokio::task::yield_now().await;
         }
     }
 }
 
 impl Drop for CqDispatcher {
-    /// Where members are left, the runtime has ended before them.
+    /// If the queue still has members, the runtime has ended before them.
     fn drop(&mut self) {
         self.0.with(|demux, wake| {
             if let Some(demux) = demux {
@@ -182,7 +183,7 @@ impl Drop for CqDispatcher {
     }
 }
 
-/// No code of ours can panic while it holds one of these locks half done.
+/// A poisoned lock is safe to take: no code here panics between two related changes.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -195,7 +195,7 @@ async fn a_read_goes_only_into_memory_that_the_device_may_write() {
 
     let (mut active, _passive, shelf) = readable().await;
     let pool = BufferPool::new(1, 4096).expect("a usable pool");
-    let lent = active.endpoint.register_pool(&pool).expect("memory");
+    let lent = active.endpoint.register_send_memory(&pool.memory()).expect("memory");
     let local = Slice { region: lent.id, offset: 0, len: 16 };
     active.post(&[SendRequest { wr_id: WrId::send(1), local, op: read_from(shelf, 0), signalled: true }]);
     assert_eq!(active.send_outcome(WrId::send(1)).await, Outcome::Failed(FailureStatus::LocalProtection));

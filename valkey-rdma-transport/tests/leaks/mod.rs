@@ -24,7 +24,7 @@ pub(crate) async fn connections_leave_nothing_behind() {
     let pool = BufferPool::new(1, 100_000).expect("a usable pool");
     for round in 0..CONNECTIONS {
         let (mut active, mut passive) = connect(listener.as_mut()).await;
-        active.endpoint.register_pool(&pool).expect("memory");
+        active.endpoint.register_send_memory(&pool.memory()).expect("memory");
         active.send(1, b"on the way while it ends");
         // Every way to end.
         match round % 4 {

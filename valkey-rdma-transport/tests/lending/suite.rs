@@ -6,7 +6,7 @@ use std::io::IoSlice;
 use super::stream_pair::{bounded, defaults, pair, pattern, polling_modes};
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use valkey_rdma_transport::{BufferPool, Config, Stream};
+use valkey_rdma_transport::{BufferPool, Config, SendRegion, Stream};
 
 const LEN: usize = 100_000;
 
@@ -225,4 +225,27 @@ async fn a_shutdown_delivers_what_is_lent_x1() {
     expect_around(&mut server, &value).await;
     drop((value, client));
     bounded(pool.take()).await;
+}
+
+#[tokio::test]
+async fn a_value_of_a_region_is_not_copied_and_is_held_until_it_was_delivered() {
+    let (mut client, mut server) = pair(&defaults(), &defaults()).await;
+    let memory = Bytes::from(pattern(1, 3 * LEN));
+    let region = SendRegion::new(memory.as_ptr().addr(), memory.len(), memory.clone());
+    for n in 0..2 {
+        let before = client.stats();
+        let value = region.lend(memory.slice(n * LEN..(n + 1) * LEN));
+        write_around(&mut client, &value).await;
+        let after = client.stats();
+        assert_eq!(after.device.lent - before.device.lent, LEN as u64);
+        assert_eq!(after.device.copied_in - before.device.copied_in, 8);
+        let pinned = if n == 0 { memory.len() as u64 } else { 0 };
+        assert_eq!(after.pinned_bytes - before.pinned_bytes, pinned, "registered once");
+        expect_around(&mut server, &value).await;
+    }
+    // What is not lent may change, so it is copied.
+    let not_lent = &memory[2 * LEN..];
+    write_around(&mut client, not_lent).await;
+    assert_eq!(client.stats().device.lent, 2 * LEN as u64);
+    expect_around(&mut server, not_lent).await;
 }

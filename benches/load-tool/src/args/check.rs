@@ -33,6 +33,7 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
             "json",
             "hdr",
             "plot",
+            "html",
             "csv",
             "quiet",
             "live",
@@ -59,10 +60,13 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
             "socket",
             "hdr",
             "plot",
+            "html",
             "json",
             "csv",
             "quiet",
             "precision",
+            "percentiles",
+            "key_prefix",
             "live",
             "warmup",
             "threads",
@@ -114,6 +118,15 @@ fn check_run(args: &Args, given: &dyn Fn(&str) -> bool, mode: Option<&str>) -> R
             args.sizes.longest()
         ));
     }
+    if args.user.is_some() && args.password.is_none() {
+        return refuse("--user needs a password: give -a, or set VALKEY_RDMA_PASSWORD");
+    }
+    if args.csv && given("percentiles") {
+        return refuse("--csv prints valkey-benchmark's percentiles: leave out --percentiles");
+    }
+    if given("key_prefix") && !args.command.is_empty() {
+        return refuse("--key-prefix is for the tests: write the names of keys into your command");
+    }
     if given("arrivals") && args.rps == 0.0 && !args.sweep {
         return refuse("--arrivals needs --rps or --sweep");
     }
@@ -127,16 +140,16 @@ fn check_run(args: &Args, given: &dyn Fn(&str) -> bool, mode: Option<&str>) -> R
         return refuse("--compare measures the highest rate of two servers: leave out --rps");
     }
     if let Some(mode @ ("--compare" | "--sweep")) = mode
-        && let Some(flag) = ["hdr", "quiet", "precision"].into_iter().find(|id| given(id))
+        && let Some(flag) = ["hdr", "quiet", "precision", "percentiles"].into_iter().find(|id| given(id))
     {
         return refuse(format!("{mode} has its own output: leave out {}", flag_of(flag)));
     }
     if args.csv && (args.compare.is_some() || args.sweep) {
         return refuse("--compare and --sweep print no CSV: use --json");
     }
-    if args.forever && (args.json.is_some() || args.hdr.is_some() || args.plot.is_some()) {
+    if args.forever && [&args.json, &args.hdr, &args.plot, &args.html].iter().any(|file| file.is_some()) {
         return refuse(
-            "-l repeats the tests until interrupted and writes no files: leave out -l, or --json, --hdr and --plot",
+            "-l repeats the tests until interrupted and writes no files: leave out -l, or --json, --hdr, --plot and --html",
         );
     }
     if args.cluster {

@@ -7,6 +7,12 @@ use std::fmt;
 pub(crate) struct Password(String);
 
 impl Password {
+    /// The first of the variables that is set and not empty: ours, then those of valkey-cli.
+    pub(super) fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Option<Password> {
+        let names = ["VALKEY_RDMA_PASSWORD", "VALKEYCLI_AUTH", "REDISCLI_AUTH"];
+        names.into_iter().filter_map(variable).find(|password| !password.is_empty()).map(Password)
+    }
+
     /// The password itself. Mind where you print it.
     pub(crate) fn as_str(&self) -> &str {
         &self.0

@@ -2,7 +2,7 @@
 
 use valkey_rdma_client::{Endpoint, Polling, Protocol, Transport};
 
-use super::{Args, Instead, ServerUrl};
+use super::{Args, Instead, Password, ServerUrl};
 use crate::generator::Target;
 
 impl Args {
@@ -10,9 +10,9 @@ impl Args {
     pub(crate) fn target(&self) -> Result<Target, Instead> {
         let endpoint = match &self.url {
             Some(url) => {
-                let mut endpoint = from_url("--url", url)?;
+                let mut endpoint = self.log_in_by_environment(from_url("--url", url)?);
                 if !says(url, "protocol") {
-                    endpoint.set_protocol(self.protocol());
+                    endpoint = endpoint.with_protocol(self.protocol());
                 } else if self.resp3 && endpoint.protocol() != Protocol::Resp3 {
                     return Err(Instead::Refuse("-3 contradicts the URL's protocol".to_owned()));
                 }
@@ -32,24 +32,24 @@ impl Args {
         let Some(url) = &self.compare else { return Ok(None) };
         let (mut endpoint, one) = (from_url("--compare", url)?, self.target()?.endpoint);
         if !says(url, "protocol") {
-            endpoint.set_protocol(one.protocol());
+            endpoint = endpoint.with_protocol(one.protocol());
         }
         if !names_database(url) {
-            endpoint.set_database(one.database());
+            endpoint = endpoint.with_database(one.database());
         }
         if endpoint.user().is_none() && endpoint.password().is_none() && endpoint.host() == one.host() {
-            match (one.user(), one.password()) {
-                (Some(user), Some(password)) => drop(endpoint.set_login(user, password)),
-                (None, Some(password)) => drop(endpoint.set_password(password)),
-                (_, None) => {}
-            }
+            endpoint = match (one.user(), one.password()) {
+                (Some(user), Some(password)) => endpoint.with_login(user, password),
+                (None, Some(password)) => endpoint.with_password(password),
+                (_, None) => endpoint,
+            };
         }
         if endpoint.transport() != Transport::Tcp {
             if let Some(bytes) = self.rx_size.filter(|_| endpoint.rx_size().is_none()) {
-                endpoint.set_rx_size(bytes);
+                endpoint = endpoint.with_rx_size(bytes);
             }
             if self.poll.is_some() && !says(url, "poll") {
-                endpoint.set_polling(one.polling());
+                endpoint = endpoint.with_polling(one.polling());
             }
         }
         if endpoint.protocol() != one.protocol() || endpoint.database() != one.database() {
@@ -67,6 +67,20 @@ impl Args {
         Ok(Some(target))
     }
 
+    /// A URL without a password gets that of the environment.
+    fn log_in_by_environment(&self, endpoint: Endpoint) -> Endpoint {
+        if endpoint.password().is_some() {
+            return endpoint;
+        }
+        let Some(password) = Password::from_environment(|name| std::env::var(name).ok()) else {
+            return endpoint;
+        };
+        match endpoint.user().map(str::to_owned) {
+            Some(user) => endpoint.with_login(&user, password.as_str()),
+            None => endpoint.with_password(password.as_str()),
+        }
+    }
+
     fn finish(&self, mut endpoint: Endpoint) -> Result<Target, Instead> {
         let refuse = |reason: &str| Err(Instead::Refuse(reason.to_owned()));
         if let Some(bytes) = self.rx_size {
@@ -76,7 +90,7 @@ impl Args {
             if endpoint.rx_size().is_some() {
                 return refuse("--rx-size contradicts the URL's rx_size");
             }
-            endpoint.set_rx_size(bytes);
+            endpoint = endpoint.with_rx_size(bytes);
         }
         if let Some(mode) = &self.poll {
             if endpoint.transport() == Transport::Tcp {
@@ -88,7 +102,8 @@ impl Args {
                 return refuse("--poll contradicts the URL's poll");
             }
             let mode = mode.parse::<Polling>();
-            endpoint.set_polling(mode.map_err(|error| Instead::Refuse(format!("--poll: {error}")))?);
+            endpoint =
+                endpoint.with_polling(mode.map_err(|error| Instead::Refuse(format!("--poll: {error}")))?);
         }
         if self.pool && endpoint.transport() == Transport::Tcp {
             return refuse("--pool registers memory for RDMA, but this server is reached over TCP");
@@ -104,15 +119,13 @@ impl Args {
             super::Transport::Tcp => Transport::Tcp,
             super::Transport::Emulated => Transport::Emulated,
         };
-        let mut endpoint = Endpoint::new(transport, self.host.as_str(), self.port);
-        match (&self.user, &self.password) {
-            (Some(user), Some(password)) => drop(endpoint.set_login(user, password.as_str())),
-            (None, Some(password)) => drop(endpoint.set_password(password.as_str())),
-            (_, None) => {}
-        }
-        endpoint.set_database(self.dbnum);
-        endpoint.set_protocol(self.protocol());
-        endpoint
+        let endpoint = Endpoint::new(transport, self.host.as_str(), self.port);
+        let endpoint = match (&self.user, &self.password) {
+            (Some(user), Some(password)) => endpoint.with_login(user, password.as_str()),
+            (None, Some(password)) => endpoint.with_password(password.as_str()),
+            (_, None) => endpoint,
+        };
+        endpoint.with_database(self.dbnum).with_protocol(self.protocol())
     }
 
     fn protocol(&self) -> Protocol {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use valkey_rdma_client::{Client, ClusterClient, Command, ConnectionInfo, Error, Value};
+use valkey_rdma_client::{Client, ClusterClient, Command, ConnectionInfo, Error, Purpose, Value};
 use valkey_rdma_transport::Stats;
 
 /// A client of the library. Clones share its connections.
@@ -31,10 +31,14 @@ impl Caller {
     /// The transport's counters of each connection that has them.
     pub(super) fn stats(&self) -> Vec<Stats> {
         match self {
-            Caller::One(client) => client.stats().into_iter().collect(),
+            Caller::One(client) => {
+                let connections = client.connections().into_iter();
+                let shared = connections.filter(|connection| connection.purpose == Purpose::Shared);
+                shared.filter_map(|connection| connection.stats).collect()
+            }
             Caller::Cluster(client) => {
                 let nodes = client.status().nodes.into_iter().flat_map(|node| node.connections);
-                nodes.filter_map(|connection| connection.transport).collect()
+                nodes.filter_map(|connection| connection.stats).collect()
             }
         }
     }

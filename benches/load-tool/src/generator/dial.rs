@@ -113,8 +113,7 @@ pub(crate) async fn dial(target: &Target) -> Result<AnyStream, DialError> {
     let deadline = Deadline::of(&target.endpoint);
     let stream = connect(target, &deadline).await.map_err(|cause| DialError::new(target, cause))?;
     let lent = Lent::new(stream);
-    let mut endpoint = target.endpoint.clone();
-    endpoint.set_timeout(deadline.left());
+    let endpoint = target.endpoint.clone().with_timeout(deadline.left());
     let logged_in = log_in(lent.clone(), &endpoint, target.tracking).await;
     logged_in.map_err(|cause| DialError::new(target, deadline.own_limit(cause)))?;
     lent.take_back()
@@ -136,10 +135,8 @@ pub(super) async fn dial_caller(target: &Target) -> Result<Caller, DialError> {
     if !target.cluster {
         return dial_client(target).await.map(Caller::One);
     }
-    let mut node = ClientConfig::default();
-    node.command_timeout(None);
-    let mut config = ClusterConfig::default();
-    config.node(node);
+    let node = ClientConfig::default().command_timeout(None);
+    let config = ClusterConfig::default().node(node);
     let client = ClusterClient::connect_with([&target.endpoint], &config).await;
     client.map(Caller::Cluster).map_err(|error| DialError::new(target, cause_of(error)))
 }
@@ -163,9 +160,7 @@ pub(crate) async fn dial_client(target: &Target) -> Result<Client, DialError> {
 
 /// Without automatic reconnects, because the tool itself detects and counts losses.
 fn plain() -> ClientConfig {
-    let mut config = ClientConfig::default();
-    config.reconnect(None).command_timeout(None);
-    config
+    ClientConfig::default().reconnect(None).command_timeout(None)
 }
 
 async fn log_in(stream: Lent, endpoint: &Endpoint, tracking: bool) -> Result<(), ConnectCause> {

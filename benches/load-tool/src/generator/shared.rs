@@ -182,7 +182,7 @@ impl Task<'_> {
         };
         let mut pipeline = client.pipeline();
         for (request, step) in in_order() {
-            pipeline.push(self.commands.command(job, request, step));
+            pipeline.push(&*self.commands.command(job, request, step));
         }
         let mut waiting = in_order();
         let sending = pipeline.send_each(|_, reply| {
@@ -218,7 +218,7 @@ impl Task<'_> {
         timer: &mut ReplyTimer,
     ) -> Result<(), NoReply> {
         for (request, step) in in_order() {
-            pipeline.push(self.commands.command(&self.run.job, request, step));
+            pipeline.push(&*self.commands.command(&self.run.job, request, step));
         }
         let mut waiting = in_order();
         match timer.wait(|| self.last_progress(), pipeline.send()).await {
@@ -309,7 +309,7 @@ impl Task<'_> {
             Error::Refused(_) => FaultKind::Refused,
             _ => FaultKind::ConnectionLost,
         };
-        let detail = format!("{}: {error}", self.describe(request, step));
+        let detail = format!("{}: {error:#}", self.describe(request, step));
         lock(&self.share.tally).faults.add(Fault { kind, detail });
         self.wrong();
     }

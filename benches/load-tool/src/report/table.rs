@@ -2,32 +2,36 @@
 
 use std::io::{self, Write};
 
-use super::{millis, style::Style};
+use super::{Percentiles, millis, style::Style};
 use crate::counters::Counter;
 use crate::measure::Latencies;
 use crate::result::{RunInfo, TestResult};
 
 /// Columns of the result rows after the test's name, each with its width.
-const COLUMNS: [(&str, usize); 10] = [
-    ("requests/s", 13),
-    ("MB/s", 10),
-    ("mean ms", 10),
-    ("p50 ms", 10),
-    ("p99 ms", 10),
-    ("p99.9 ms", 10),
-    ("max ms", 10),
-    ("CPU us", 8),
-    ("replies", 11),
-    ("errors", 8),
-];
+fn columns(percentiles: Percentiles) -> Vec<(String, usize)> {
+    let column = |(name, width): (&str, usize)| (name.to_owned(), width);
+    let mut columns: Vec<_> = [("requests/s", 13), ("MB/s", 10), ("mean ms", 10)].map(column).into();
+    columns.extend(percentiles.iter().map(|percentile| {
+        let name = format!("p{percentile} ms");
+        let width = name.len().max(10);
+        (name, width)
+    }));
+    columns.extend([("max ms", 10), ("CPU us", 8), ("replies", 11), ("errors", 8)].map(column));
+    columns
+}
 
 /// Width of the column with the test's name.
 const NAME_WIDTH: usize = 16;
 
-pub(super) fn write_head(out: &mut dyn Write, run: &RunInfo, style: Style) -> io::Result<()> {
+pub(super) fn write_head(
+    out: &mut dyn Write,
+    run: &RunInfo,
+    style: Style,
+    percentiles: Percentiles,
+) -> io::Result<()> {
     write_setup(out, run, style)?;
     write!(out, "\n{}", style.bold(format_args!("{:NAME_WIDTH$}", "test")))?;
-    for (name, width) in COLUMNS {
+    for (name, width) in columns(percentiles) {
         write!(out, " {}", style.bold(format_args!("{name:>width$}")))?;
     }
     writeln!(out)
@@ -83,7 +87,7 @@ pub(super) fn write_test(
     run: &RunInfo,
     result: &TestResult,
     style: Style,
-    precision: usize,
+    latency_form: (usize, Percentiles),
 ) -> io::Result<()> {
     let errors = result.tally.faults.total();
     let cpu = format!("{:.2}", result.cpu_per_request());
@@ -94,7 +98,7 @@ pub(super) fn write_test(
     let service = &result.tally.service;
     let rate = format!("{:.2}", result.rate());
     let last = [cpu, result.replies().to_string(), errors.to_string()];
-    write_row(out, &result.title, [rate, payload], result.latencies(), last, style, precision)?;
+    write_row(out, &result.title, [rate, payload], result.latencies(), last, style, latency_form)?;
     if result.tally.corrected.is_some() {
         let empty = || "-".to_owned();
         write_row(
@@ -104,19 +108,19 @@ pub(super) fn write_test(
             service,
             [empty(), empty(), "".to_owned()],
             style,
-            precision,
+            latency_form,
         )?;
     }
     for (title, part) in result.parts.iter().zip(&result.tally.parts) {
         let share = part.count() as f64 / result.replies().max(1) as f64;
         let rate = format!("{:.2}", result.rate() * share);
         let last = ["-".to_owned(), part.count().to_string(), String::new()];
-        write_row(out, &format!("  {title}"), [rate, "-".to_owned()], part, last, style, precision)?;
+        write_row(out, &format!("  {title}"), [rate, "-".to_owned()], part, last, style, latency_form)?;
     }
     if result.connects.count() > 0 {
         let empty = String::new;
         let last = [empty(), result.connects.count().to_string(), empty()];
-        write_row(out, "  connecting", [empty(), empty()], &result.connects, last, style, precision)?;
+        write_row(out, "  connecting", [empty(), empty()], &result.connects, last, style, latency_form)?;
     }
     match run.environment.link_speed() {
         Some(speed) if result.link_rate() > speed / 100.0 => {
@@ -139,16 +143,11 @@ fn write_row(
     latencies: &Latencies,
     last: [String; 3],
     style: Style,
-    precision: usize,
+    (precision, percentiles): (usize, Percentiles),
 ) -> io::Result<()> {
     let ms = |duration| format!("{:.precision$}", millis(duration));
-    let middle = [
-        ms(latencies.mean()),
-        ms(latencies.quantile(0.5)),
-        ms(latencies.quantile(0.99)),
-        ms(latencies.quantile(0.999)),
-        ms(latencies.max()),
-    ];
+    let quantiles = percentiles.iter().map(|percentile| latencies.quantile(percentile / 100.0));
+    let middle = std::iter::once(latencies.mean()).chain(quantiles).chain([latencies.max()]).map(ms);
     let wrong = last[2].parse::<u64>().is_ok_and(|errors| errors > 0);
     let cells = first.into_iter().chain(middle).chain(last);
     if name.chars().count() > NAME_WIDTH {
@@ -157,8 +156,10 @@ fn write_row(
     } else {
         write!(out, "{name:NAME_WIDTH$}")?;
     }
-    for (number, (cell, (_, width))) in cells.zip(COLUMNS).enumerate() {
-        if number == COLUMNS.len() - 1 && wrong {
+    let columns = columns(percentiles);
+    let last_column = columns.len() - 1;
+    for (number, (cell, (_, width))) in cells.zip(columns).enumerate() {
+        if number == last_column && wrong {
             write!(out, " {}", style.red(format_args!("{cell:>width$}")))?;
         } else {
             write!(out, " {cell:>width$}")?;

@@ -22,6 +22,7 @@ fn run() -> RunInfo {
             seed: None,
         },
         connect_time: Duration::from_micros(1500),
+        verify: crate::generator::Verify::Length,
         environment: Environment { facts: vec![("kernel", "Linux 6.1".to_owned())] },
     }
 }
@@ -36,7 +37,7 @@ fn result(faults: Faults) -> TestResult {
 }
 
 const fn format(form: Form) -> Format {
-    Format { form, precision: 3 }
+    Format { form, precision: 3, percentiles: Percentiles::USUAL }
 }
 
 const CSV: Format = format(Form::Csv);

@@ -93,7 +93,8 @@ fn our_own_flags_are_read() {
     assert_eq!(args.url.as_ref().map(|url| url.as_str()), Some("emulated://host:1234"));
     assert_eq!((args.tasks_per_connection, args.rx_size), (Some(50), Some(65536)));
     assert!(args.fail_fast && args.verify == Verify::Full);
-    assert!(parse("--demo").unwrap().demo);
+    assert_eq!(parse("--demo").unwrap().demo, Some(crate::args::DemoForm::Screen));
+    assert_eq!(parse("--demo=tables").unwrap().demo, Some(crate::args::DemoForm::Tables));
     for line in [
         "--rps 100 --arrivals poisson",
         "--sweep --target-p99 1.5 --arrivals poisson",
@@ -179,7 +180,7 @@ fn bad_command_lines_are_refused_in_one_line_that_names_the_flag() {
         ("--rx-size 4294967295", "4294967295 is not in 65536..=16777216"),
         ("--transport udp", "rdma, tcp, emulated"),
         ("--transport tcp --rx-size 65536", "it needs --rdma"),
-        ("--user app", "-a <PASSWORD>"),
+        ("--user app", "--user needs a password: give -a"),
         ("--url rdma://server -h server", "cannot be used with '-h <HOST>'"),
         ("--url rdma://server -p 1", "cannot be used with '-p <PORT>'"),
         ("--url rdma://server --transport tcp", "cannot be used with '--transport <KIND>'"),
@@ -201,7 +202,8 @@ fn the_readmes_table_has_every_flag_and_no_other() {
         .lines()
         .filter(|line| line.trim_start().starts_with('-'))
         .flat_map(|line| line.split_whitespace().take_while(|word| word.starts_with('-')))
-        .map(|flag| flag.trim_end_matches(',').to_owned())
+        // An optional value, as in `--demo[=<FORM>]`, is not part of the flag.
+        .filter_map(|flag| flag.trim_end_matches(',').split('[').next().map(str::to_owned))
         .collect();
     // Refused flags are in the table too, with the reason.
     let refused = REFUSED.iter().map(|(flag, _)| format!("--{flag}"));

@@ -111,9 +111,11 @@ const TESTS: [DefaultTest; 24] = [
     DefaultTest { command: Command::Fcall, ..test(&["fcall"], "FCALL", "", Expect::Nil) },
 ];
 
-/// How many of everything the tests send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Counts {
+/// How many of everything the tests send, and how their keys are called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TestOptions {
+    /// What the names of all keys begin with (`--key-prefix`).
+    pub(crate) prefix: String,
     /// Functions in the library that `function_load` loads.
     pub(crate) functions: u32,
     /// Keys that `fcall` passes.
@@ -122,9 +124,9 @@ pub(crate) struct Counts {
     pub(crate) multi_key: u16,
 }
 
-impl Default for Counts {
-    fn default() -> Counts {
-        Counts { functions: 10, fcall_keys: 1, multi_key: 10 }
+impl Default for TestOptions {
+    fn default() -> TestOptions {
+        TestOptions { prefix: String::new(), functions: 10, fcall_keys: 1, multi_key: 10 }
     }
 }
 
@@ -139,15 +141,20 @@ impl DefaultTest {
         tests.iter().copied().filter(|test| !matches!(test.command, Command::Inline(_))).collect()
     }
 
+    /// What it changes on the server.
+    pub(crate) fn writes(&self, options: &TestOptions) -> Option<String> {
+        self.command.writes(options)
+    }
+
     /// What it sends and expects.
-    pub(crate) fn script(&self, keys: &Keys, counts: Counts) -> Script {
+    pub(crate) fn script(&self, keys: &Keys, options: &TestOptions) -> Script {
         let random = keys.len.is_some();
-        let template = self.command.template(random, counts);
-        let writer = self.written_by.map(|writer| writer.template(random, counts));
+        let template = self.command.template(random, options);
+        let writer = self.written_by.map(|writer| writer.template(random, options));
         let (title, expect) = match self.command {
-            Command::Mset => (format!("MSET ({} keys)", counts.multi_key), self.expect),
+            Command::Mset => (format!("MSET ({} keys)", options.multi_key), self.expect),
             Command::Mget => {
-                (format!("MGET ({} keys)", counts.multi_key), Expect::Values(counts.multi_key.into()))
+                (format!("MGET ({} keys)", options.multi_key), Expect::Values(options.multi_key.into()))
             }
             _ => (self.title.to_owned(), self.expect),
         };
@@ -156,32 +163,59 @@ impl DefaultTest {
 }
 
 impl Command {
-    fn template(self, random: bool, counts: Counts) -> Template {
+    fn template(self, random: bool, options: &TestOptions) -> Template {
+        let named = |key: &str| format!("{}{key}", options.prefix);
         match self {
-            Command::Words(words) => Template::new(&words.split(' ').collect::<Vec<_>>(), random),
+            Command::Words(words) => {
+                let mut words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+                if let Some(key) = words.get_mut(1) {
+                    *key = named(key);
+                }
+                Template::new(&words, random)
+            }
             Command::Inline(line) => Template::inline(line),
             Command::Zadd => {
                 let score = if random { "__rand_int__" } else { "0" };
-                Template::new(&["ZADD", "myzset", score, "element:__rand_int__"], random)
+                Template::new(&["ZADD", &named("myzset"), score, "element:__rand_int__"], random)
             }
             Command::FunctionLoad => {
-                Template::new(&["FUNCTION", "LOAD", "REPLACE", &library(counts.functions)], random)
+                Template::new(&["FUNCTION", "LOAD", "REPLACE", &library(options.functions)], random)
             }
             Command::Fcall => {
-                let count = counts.fcall_keys.to_string();
+                let count = options.fcall_keys.to_string();
                 let mut args = vec!["FCALL".to_owned(), "foo1".to_owned(), count];
-                args.extend((1..=counts.fcall_keys).map(|number| format!("key{number}")));
+                args.extend((1..=options.fcall_keys).map(|number| named(&format!("key{number}"))));
                 Template::new(&args, random)
             }
             Command::Mset => {
-                let pairs = ["key:__rand_int__", "__data__"].repeat(counts.multi_key.into());
+                let key = named("key:__rand_int__");
+                let pairs = [key.as_str(), "__data__"].repeat(options.multi_key.into());
                 Template::new(&[&["MSET"], pairs.as_slice()].concat(), random)
             }
             Command::Mget => {
-                let keys = ["key:__rand_int__"].repeat(counts.multi_key.into());
+                let key = named("key:__rand_int__");
+                let keys = [key.as_str()].repeat(options.multi_key.into());
                 Template::new(&[&["MGET"], keys.as_slice()].concat(), random)
             }
         }
+    }
+
+    /// What it changes on the server: the name of its keys, with `*` for their numbers.
+    fn writes(self, options: &TestOptions) -> Option<String> {
+        let key = match self {
+            Command::Words(words) => {
+                let (name, arguments) = words.split_once(' ')?;
+                let key = arguments.split(' ').next().filter(|_| !matches!(name, "GET" | "LRANGE"))?;
+                key.replace("__rand_int__", "*")
+            }
+            Command::Zadd => "myzset".to_owned(),
+            Command::Mset => "key:*".to_owned(),
+            Command::FunctionLoad | Command::Fcall => {
+                return Some("the function library benchlib".to_owned());
+            }
+            Command::Inline(_) | Command::Mget => return None,
+        };
+        Some(format!("{}{key}", options.prefix))
     }
 }
 

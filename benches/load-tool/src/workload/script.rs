@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use super::defaults::FCALL_LIBRARY;
-use super::{Counts, DefaultTest, Expect, Keys, Template, below, mix, tests_from_list};
+use super::{DefaultTest, Expect, Keys, Template, TestOptions, below, mix, tests_from_list};
 
 /// The commands of a test.
 #[derive(Debug, Clone)]
@@ -215,16 +215,21 @@ impl FromStr for Mix {
 }
 
 impl Mix {
+    /// The tests that it consists of.
+    pub(crate) fn tests(&self) -> impl Iterator<Item = &DefaultTest> {
+        self.parts.iter().map(|(test, _)| test)
+    }
+
     /// Whether one of its commands is sent as a line, not as an array.
     pub(crate) fn has_inline(&self) -> bool {
         self.parts.iter().any(|(test, _)| DefaultTest::without_inline(&[*test]).is_empty())
     }
 
     /// What it sends and expects.
-    pub(crate) fn script(&self, keys: &Keys, counts: Counts) -> Script {
+    pub(crate) fn script(&self, keys: &Keys, options: &TestOptions) -> Script {
         let mut writer = None;
         let steps = self.parts.iter().map(|(test, weight)| {
-            let mut script = test.script(keys, counts);
+            let mut script = test.script(keys, options);
             let mut step = script.steps.swap_remove(0);
             step.title = script.title;
             // The one with the most keys writes those of the others too.
@@ -276,7 +281,7 @@ mod tests {
     #[test]
     fn a_mix_comes_in_its_ratio() {
         let mix: Mix = "1:3".parse().unwrap();
-        let script = mix.script(&Keys::SINGLE, Counts::default());
+        let script = mix.script(&Keys::SINGLE, &TestOptions::default());
         let gets = (0..40_000).filter(|&number| script.request(number).start == 1).count();
         assert!((29_500..30_500).contains(&gets), "{gets}");
         assert!(script.writer.is_some(), "what is read has to be written first");

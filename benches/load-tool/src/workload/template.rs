@@ -128,17 +128,10 @@ impl Template {
                     if values.len_of(key) < SHARED_FROM {
                         command.arg(values.of(key))
                     } else {
-                        command.arg_bytes(values.shared(key))
+                        command.arg(values.shared(key))
                     }
                 }
-                several => {
-                    let whole = self.argument_of(several, keys, values, request);
-                    if whole.len() < SHARED_FROM {
-                        command.arg(whole)
-                    } else {
-                        command.arg_bytes(whole.into())
-                    }
-                }
+                several => command.arg(self.argument_of(several, keys, values, request)),
             };
         }
         command

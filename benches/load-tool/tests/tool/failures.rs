@@ -127,7 +127,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 fn an_interrupt_ends_connecting_over_tcp_at_once() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("valkey://{}?timeout=60m", listener.local_addr().unwrap());
-    let mut run = start(&["--url", &url]);
+    let mut run = start(&["--url", &url, "-t", "ping"]);
     let _silent = listener.accept().unwrap();
     run.signal(Signal::INT);
     let status = run.wait(DEADLINE).unwrap();

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod failures;
+mod keys_and_login;
 mod mock;
 mod modes;
+mod page;
 mod replies;
 mod scripted;

@@ -11,13 +11,13 @@ use valkey_rdma_testkit::csv_column;
 use crate::scripted::{stderr, stdout, tool, tool_at};
 
 /// A mock on TCP, and the runtime that it lives in.
-struct Running {
+pub(crate) struct Running {
     _runtime: Runtime,
     _server: Server,
-    addr: SocketAddr,
+    pub(crate) addr: SocketAddr,
 }
 
-fn mock() -> Running {
+pub(crate) fn mock() -> Running {
     let runtime = Runtime::new().unwrap();
     let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let server = runtime.block_on(Server::builder(Mock::new()).tcp(loopback).start()).unwrap();
@@ -25,27 +25,27 @@ fn mock() -> Running {
     Running { _runtime: runtime, _server: server, addr }
 }
 
-fn right(output: &Output) -> &str {
+pub(crate) fn right(output: &Output) -> &str {
     let notices: Vec<&str> = stderr(output).lines().filter(|line| !line.contains("--populate")).collect();
     assert_eq!((output.status.code(), notices.as_slice()), (Some(0), [].as_slice()));
     stdout(output)
 }
 
 /// A folder that goes away with the test.
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Folder {
+    pub(crate) fn new(name: &str) -> Folder {
         let path = std::env::temp_dir().join(format!("valkey-rdma-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Folder(path)
     }
 
-    fn file(&self, name: &str) -> String {
+    pub(crate) fn file(&self, name: &str) -> String {
         self.0.join(name).display().to_string()
     }
 
-    fn read(&self, name: &str) -> String {
+    pub(crate) fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.0.join(name)).unwrap()
     }
 }

@@ -113,6 +113,11 @@ pub(crate) fn stdout(output: &Output) -> &str {
     std::str::from_utf8(&output.stdout).unwrap()
 }
 
+/// Without the note of what a run writes, which every run of a writing test begins with.
 pub(crate) fn stderr(output: &Output) -> &str {
-    std::str::from_utf8(&output.stderr).unwrap()
+    let text = std::str::from_utf8(&output.stderr).unwrap();
+    match text.split_once('\n') {
+        Some((first, rest)) if first.starts_with("note: writes ") => rest,
+        _ => text,
+    }
 }

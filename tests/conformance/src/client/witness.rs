@@ -15,7 +15,7 @@ use valkey_rdma_transport::device::{
     Access, CmEvent, ConnectRequest, DeviceConnection, DeviceInfo, DeviceKind, DeviceListener, DeviceOptions,
     Limits,
 };
-use valkey_rdma_transport::{BufferPool, TransportError};
+use valkey_rdma_transport::{SendMemory, TransportError};
 
 use crate::peer::{Transcript, describe_message, reserved};
 
@@ -249,8 +249,8 @@ impl DeviceConnection for Watched {
         self.device.register(len, access)
     }
 
-    fn register_pool(&mut self, pool: &BufferPool) -> Result<Region, TransportError> {
-        self.device.register_pool(pool)
+    fn register_send_memory(&mut self, memory: &SendMemory) -> Result<Region, TransportError> {
+        self.device.register_send_memory(memory)
     }
 
     fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {

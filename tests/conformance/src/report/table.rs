@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Effects, Style};
 
-use crate::{Record, Verdict, rule};
+use crate::{Record, Verdict, basis, level, rule};
 
 /// Prints a run to standard output.
 #[derive(Debug)]
@@ -30,28 +30,42 @@ impl Table {
     pub fn listed(&self, id: &str, clause: &str, hostile: bool, stimulus: &str, expected: &str) -> String {
         let (id_width, clause_width) = self.widths;
         let mark = if hostile { " (--hostile)" } else { "" };
-        format!("{id:<id_width$}  {clause:<clause_width$}  {stimulus} -> {expected}{mark}")
+        let level = level(clause).unwrap_or("unknown");
+        format!("{id:<id_width$}  {clause:<clause_width$}  {level:<6}  {stimulus} -> {expected}{mark}")
     }
 
     /// The line of one case. If it failed: also the clause, what was expected, what was found, and the evidence.
     pub fn line(&self, record: &Record) -> String {
         let (id_width, clause_width) = self.widths;
-        let (id, clause, word) = (record.id, record.clause, record.verdict.word());
+        let (id, clause, word) = (record.id, record.clause, record.word());
         let colour = match record.verdict {
             Verdict::Passed => AnsiColor::Green,
+            Verdict::Failed(_) if record.known.is_some() => AnsiColor::Yellow,
             Verdict::Failed(_) => AnsiColor::Red,
             Verdict::NotRun(_) => AnsiColor::Yellow,
         };
         let word = self.paint(colour.on_default(), &format!("{word:<7}"));
         let seconds = record.elapsed.as_secs_f64();
         let mut text = format!("{word}  {id:<id_width$}  {clause:<clause_width$}  {seconds:7.2} s");
+        if let Some(why) = &record.known {
+            // Writing to a string does not fail.
+            let _ = write!(text, "  {why}");
+            return text;
+        }
         if let Verdict::Failed(found) = &record.verdict {
             let rule = rule(clause).unwrap_or_default();
             // Writing to a string does not fail.
             let _ = write!(
                 text,
-                "\n    clause    {clause}: {rule}\n    stimulus  {}\n    expected  {}\n    found     {found}",
-                record.stimulus, record.expected
+                "\n    clause    {clause}: {rule}\n    level     {} ({})\n    stimulus  {}\n    expected  {}\n    found     {found}",
+                level(clause).unwrap_or("unknown"),
+                match basis(clause) {
+                    Some("page") => "Valkey's page speaks of it",
+                    Some("practice") => "Valkey's page is silent; it follows from what peers do",
+                    _ => "the clause does not say on what it rests",
+                },
+                record.stimulus,
+                record.expected
             );
             if !record.evidence.is_empty() {
                 let _ = write!(text, "\n    evidence  {LEGEND}");

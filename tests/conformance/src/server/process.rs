@@ -1,5 +1,8 @@
 //! A server that the suite starts, and starts again after a case has killed it.
 
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -16,16 +19,22 @@ pub struct Spawned {
 }
 
 impl Spawned {
-    /// Starts `command` with `sh -c exec`, and waits until a client can connect at `target`.
+    /// Starts `command` with `sh -c exec`, and waits until a client can connect at `target`. What it prints is appended to `log`.
     ///
     /// # Errors
-    /// A text for people, if no client can connect within a minute.
-    pub async fn start(command: &str, target: &Target, patience: Duration) -> Result<Self, String> {
+    /// A text for people, if the log cannot be written, or if no client can connect within a minute.
+    pub async fn start(
+        command: &str,
+        target: &Target,
+        patience: Duration,
+        log: Option<&Path>,
+    ) -> Result<Self, String> {
+        let [out, err] = outputs(command, log)?;
         let child = Command::new("sh")
             .args(["-c", &format!("exec {command}")])
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stdout(out)
+            .stderr(err)
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| format!("cannot start `{command}`: {error}"))?;
@@ -74,6 +83,19 @@ impl Spawned {
     pub fn command(&self) -> &str {
         &self.command
     }
+}
+
+/// Where standard output and standard error go: to the log, with a line at each start, or nowhere.
+fn outputs(command: &str, log: Option<&Path>) -> Result<[Stdio; 2], String> {
+    let Some(path) = log else { return Ok([Stdio::null(), Stdio::null()]) };
+    let open = || -> std::io::Result<[File; 2]> {
+        let mut file = OpenOptions::new().create(true).append(true).open(path)?;
+        writeln!(file, "== started: {command}")?;
+        Ok([file.try_clone()?, file])
+    };
+    open()
+        .map(|files| files.map(Stdio::from))
+        .map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
 const START_LIMIT: Duration = Duration::from_secs(60);

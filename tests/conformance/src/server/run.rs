@@ -1,5 +1,6 @@
 //! Runs cases against a server, one after the other, and checks after each that other connections are unharmed.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
@@ -19,6 +20,8 @@ pub struct Options {
     pub hostile: bool,
     /// A shell command that starts the server. It is started again after a case has killed it.
     pub spawn: Option<String>,
+    /// The file to which the output of that command is appended.
+    pub log: Option<PathBuf>,
 }
 
 /// Runs `cases`, and passes each record to `report` as soon as it exists.
@@ -91,7 +94,13 @@ impl<'a> Runner<'a> {
     /// the cases.
     async fn reach(&mut self) -> Result<(), String> {
         if let Some(command) = &self.options.spawn {
-            let server = Spawned::start(command, &self.options.target, self.options.patience).await?;
+            let server = Spawned::start(
+                command,
+                &self.options.target,
+                self.options.patience,
+                self.options.log.as_deref(),
+            )
+            .await?;
             self.server = Some(server);
         }
         let target = &self.options.target;
@@ -108,7 +117,9 @@ impl<'a> Runner<'a> {
         {
             self.context.bystander = None;
             let patience = self.options.patience;
-            self.server = Some(Spawned::start(command, &self.options.target, patience).await?);
+            self.server = Some(
+                Spawned::start(command, &self.options.target, patience, self.options.log.as_deref()).await?,
+            );
         }
         if self.context.bystander.is_none() {
             let target = &self.options.target;

@@ -27,6 +27,8 @@ pub(crate) enum Access {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum KeyRule<'a> {
     Specs(&'a [KeySpec]),
+    /// The first argument alone, as in most commands.
+    First,
     /// SORT: the first argument, and what follows the last STORE.
     Sort,
     /// GEORADIUS and GEORADIUSBYMEMBER: the first argument, and what follows the last STORE or STOREDIST.

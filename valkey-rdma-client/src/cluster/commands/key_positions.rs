@@ -11,6 +11,11 @@ pub(crate) fn for_each_key<'a>(
     each: &mut impl FnMut(usize, &'a [u8]) -> bool,
 ) {
     match rule {
+        KeyRule::First => {
+            if let Some(key) = command.words().nth(1) {
+                each(1, key);
+            }
+        }
         KeyRule::Specs(specs) => {
             for spec in specs {
                 if !group(command, spec, each) {

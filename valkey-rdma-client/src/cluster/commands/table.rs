@@ -7,7 +7,7 @@ use super::description::{Description, Find, KeyRule, Request, Response, key, key
 
 const ONE: Find = Range { last: 0, step: 1, limit: 0 };
 const NO_KEYS: KeyRule<'static> = keys(&[]);
-const FIRST: KeyRule<'static> = keys(&[key(Index(1), ONE)]);
+const FIRST: KeyRule<'static> = KeyRule::First;
 const SECOND: KeyRule<'static> = keys(&[key(Index(2), ONE)]);
 const ALL: KeyRule<'static> = keys(&[key(Index(1), Range { last: -1, step: 1, limit: 0 })]);
 

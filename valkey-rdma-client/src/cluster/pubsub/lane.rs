@@ -77,7 +77,7 @@ impl Lane {
                     self.core.request_refresh();
                 }
                 Err(error) => {
-                    debug!(%error, slot = ?self.slot, "subscriptions are not restored yet");
+                    debug!(error = %format_args!("{error:#}"), slot = ?self.slot, "subscriptions are not restored yet");
                     self.core.request_refresh();
                     tokio::select! {
                         () = sleep(self.core.backoff().wait(attempts)) => {}
@@ -141,7 +141,7 @@ impl Lane {
                         }
                     }
                     Err(error) => {
-                        debug!(%error, "subscriptions lost");
+                        debug!(error = %format_args!("{error:#}"), "subscriptions lost");
                         return Leave::Moved;
                     }
                 },

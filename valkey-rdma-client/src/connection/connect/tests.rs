@@ -7,7 +7,6 @@ use valkey_rdma_transport::{Config as TransportConfig, Listener, Stream};
 use super::*;
 use crate::client::Client;
 use crate::error::Error;
-use crate::stats::State;
 
 const PING: &str = "*1\r\n$4\r\nPING\r\n";
 
@@ -36,7 +35,7 @@ async fn shake(url: &str, expected: &str, answer: &str) -> (Result<Client, Error
 }
 
 fn text(result: &Result<Client, Error>) -> String {
-    let text = result.as_ref().expect_err("no connection").to_string();
+    let text = format!("{:#}", result.as_ref().expect_err("no connection"));
     assert!(!text.contains('\n'), "{text}");
     text
 }
@@ -188,7 +187,7 @@ async fn tcp_connects_and_says_so() {
     let client = client.await.expect("no panic").expect("connected");
     assert_eq!(client.info().peer, Some(address));
     assert_eq!(client.info().to_string(), format!("tcp to {address} (resp3)"));
-    assert!(client.stats().is_none());
+    assert!(client.connections()[0].stats.is_none());
     client.close().await;
     let received = server.await.expect("no panic");
     assert!(received.ends_with(SETINFO.as_bytes()));
@@ -236,13 +235,24 @@ async fn the_emulated_device_connects_and_says_so() {
     });
 
     let endpoint: Endpoint = format!("emulated://{address}?rx_size=100001").parse().expect("a good URL");
-    let client = tokio::spawn(Client::connect(endpoint)).await.expect("no panic").expect("connected");
+    let mut settings = TransportConfig::default();
+    settings.rx_size(200_000).send_buffer(128 * 1024);
+    let config = Config::default().transport(settings);
+    let pinned = |client: &Client| client.connections()[0].stats.map(|stats| stats.pinned_bytes);
+    let client = Client::connect_with(endpoint, &config).await.expect("connected");
+    let mut both = TransportConfig::default();
+    both.rx_size(100_001).send_buffer(128 * 1024);
+    assert_eq!(
+        pinned(&client),
+        Some(both.pinned_bytes()),
+        "the endpoint's windows, the configuration's buffer"
+    );
     let info = client.info();
     assert_eq!((info.transport, info.peer), (Transport::Emulated, Some(address)));
     assert_eq!((info.rx_window, info.tx_window), (Some(100_001), Some(65_536)));
     assert!(info.device.is_some());
     assert_eq!(client.command(["PING"]).await.expect("a reply").as_str(), Some("PONG"));
-    let before = client.stats().expect("a device").device;
+    let before = client.connections()[0].stats.expect("a device").device;
     assert!(before.doorbells > 0);
     assert!(before.filled_in_place > 0, "the command is encoded straight into the send buffer");
     client.close().await;
@@ -280,9 +290,9 @@ async fn a_server_that_falls_silent_is_found_dead() {
         let serving = tokio::spawn(async move { tokio::io::copy(&mut stream, &mut tokio::io::sink()).await });
         let silence = Duration::from_secs(19);
         tokio::time::sleep(silence).await;
-        assert_eq!(client.state(), State::Connected);
+        assert!(client.is_connected());
         tokio::time::sleep(silence).await;
-        assert_eq!(client.state() == State::Connected, keepalives);
+        assert_eq!(client.is_connected(), keepalives);
         serving.abort();
     }
 }
@@ -415,8 +425,7 @@ async fn a_server_that_offers_no_next_window_is_given_up() {
         stream.write_all(b"%0\r\n+OK\r\n+OK\r\n").await.expect("open");
         stream
     };
-    let mut config = Config::default();
-    config.reconnect(None).command_timeout(None);
+    let config = Config::default().reconnect(None).command_timeout(None);
     let (client, stream) = tokio::join!(Client::connect_with(url.as_str(), &config), accept);
     let client = client.expect("connected");
     let begin = Instant::now();
@@ -425,7 +434,35 @@ async fn a_server_that_offers_no_next_window_is_given_up() {
     let error = timeout(Duration::from_secs(600), set).await.expect("given up").expect_err("given up");
     assert_eq!(begin.elapsed().as_secs(), 30);
     let text = "the peer is alive but offered no receive window for 30s; the command may have run";
-    assert!(error.to_string().ends_with(text), "{error}");
-    assert_eq!(client.state(), State::Closed);
+    assert!(format!("{error:#}").ends_with(text), "{error:#}");
+    assert!(client.is_closed());
     drop(stream);
+}
+
+#[tokio::test]
+async fn a_stream_of_the_transport_keeps_its_counters_and_the_configuration_applies() {
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let settings = TransportConfig::default();
+    let mut listener = Listener::bind(DeviceKind::Emulated, any, &settings).await.expect("a free port");
+    let address = listener.local_addr();
+    let server = async {
+        let mut stream = listener.accept().await.expect("a client");
+        let mut received = Vec::new();
+        while !received.ends_with(concat!(env!("CARGO_PKG_VERSION"), "\r\n").as_bytes()) {
+            stream.read_buf(&mut received).await.expect("open");
+        }
+        let received = received.escape_ascii().to_string();
+        assert!(received.contains("SETNAME\\r\\n$4\\r\\nmine\\r"), "{received}");
+        stream.write_all(b"%0\r\n+OK\r\n+OK\r\n+OK\r\n").await.expect("open");
+        stream
+    };
+    let client = async {
+        let stream = Stream::connect(DeviceKind::Emulated, address, &settings).await.expect("connected");
+        let endpoint = Endpoint::new(Transport::Emulated, "h", 6379);
+        Client::from_stream_with(stream, &endpoint, &Config::default().name("mine")).await.expect("logged in")
+    };
+    let (_open, client) = tokio::join!(server, client);
+    let status = &client.connections()[0];
+    assert!(status.stats.is_some() && status.info.device.is_some(), "{status}");
+    assert_eq!(status.info.peer, Some(address));
 }

@@ -47,7 +47,7 @@ async fn drop_after<T>(call: impl Future<Output = T>, progress: impl Future<Outp
 }
 
 fn purposes(client: &Client) -> Vec<Purpose> {
-    client.status().iter().map(|connection| connection.purpose).collect()
+    client.connections().iter().map(|connection| connection.purpose).collect()
 }
 
 async fn take_get(own: &mut Peer) {

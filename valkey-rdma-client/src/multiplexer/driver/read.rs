@@ -36,6 +36,7 @@ impl Driver {
                 Poll::Ready(filled) => filled?,
                 Poll::Pending => return Ok(Read::Drained),
             }
+            self.state.counters.bytes_read();
         }
         let share = match self.one_thread {
             true => self.in_flight.commands().div_ceil(2).max(REPLIES_PER_TURN),

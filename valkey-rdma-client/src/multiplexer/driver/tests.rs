@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::connection::Connector;
 use crate::endpoint::{Endpoint, Transport};
 use crate::error::Error;
+use crate::events::{EventHub, EventReporter};
 use crate::multiplexer::handle::Multiplexer;
 use crate::multiplexer::submit::{BATCH_BYTES, BATCH_COMMANDS};
 use crate::resp::Command;
@@ -88,8 +89,10 @@ fn info() -> ConnectionInfo {
 fn client(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Client {
     let endpoint = Endpoint::new(Transport::Tcp, "test", 1);
     let raw = RawConnection::new(AnyStream::Other(Box::new(stream)), info(), None);
-    let multiplexer = Multiplexer::start(raw, "test:1".into(), None, None);
-    Client::assemble(vec![multiplexer], Arc::new(Connector::once(endpoint, Config::default())))
+    let events = Arc::new(EventHub::new(1));
+    let reporter = EventReporter::new(events.clone(), 0);
+    let multiplexer = Multiplexer::start(raw, "test:1".into(), None, None, reporter);
+    Client::assemble(vec![multiplexer], Arc::new(Connector::once(endpoint, Config::default())), events)
 }
 
 /// A client without handshake, its peer, and the count of its writes. `room` bytes fit between them each way.
@@ -126,7 +129,7 @@ fn bulk(text: &str) -> Value {
 fn lost(result: Result<impl std::fmt::Debug, Error>) -> (bool, String) {
     let error = result.expect_err("the connection is lost");
     assert!(matches!(error, Error::Lost(_)), "{error:?}");
-    (error.may_have_run(), error.to_string())
+    (error.may_have_run(), format!("{error:#}"))
 }
 
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
@@ -407,7 +410,7 @@ async fn reading_goes_on_while_writing_is_blocked() {
 async fn large_arguments_arrive_in_order() {
     let (client, mut peer, _) = connection(1000);
     let big = Bytes::from((0..100_000_u32).flat_map(u32::to_be_bytes).collect::<Vec<_>>());
-    let shared = Command::new("SET").arg("k").arg_bytes(big.clone()).arg("NX");
+    let shared = Command::new("SET").arg("k").arg(big.clone()).arg("NX");
     let copied = Command::new("SET").arg("l").arg(&big);
     let mut pipeline = client.pipeline();
     pipeline.push(shared).push(Command::new("PING")).push(copied);
@@ -535,6 +538,7 @@ impl AsyncWrite for Panics {
 
 #[tokio::test]
 async fn a_connection_whose_task_has_panicked_is_closed_and_not_chosen() {
+    let events = Arc::new(EventHub::new(2));
     let multiplexers = {
         let (ours, peer) = duplex(1024);
         let streams: [Box<dyn valkey_rdma_transport::Duplex>; 2] = [Box::new(Panics(false)), Box::new(ours)];
@@ -544,18 +548,19 @@ async fn a_connection_whose_task_has_panicked_is_closed_and_not_chosen() {
                 "test:1".into(),
                 None,
                 None,
+                EventReporter::new(events.clone(), 0),
             )
         });
         (multiplexers, peer)
     };
     let (multiplexers, mut peer) = multiplexers;
     let endpoint = Endpoint::new(Transport::Tcp, "test", 1);
-    let client =
-        Client::assemble(multiplexers.into(), Arc::new(Connector::once(endpoint, Config::default())));
+    let connector = Arc::new(Connector::once(endpoint, Config::default()));
+    let client = Client::assemble(multiplexers.into(), connector, events);
     settle().await;
     let error = start(&client, &["PING"]).await.expect("no panic").expect_err("the task panics");
     assert!(error.to_string().contains("its task was stopped"), "{error}");
-    let states: Vec<_> = client.status().iter().map(|connection| connection.state).collect();
+    let states: Vec<_> = client.connections().iter().map(|connection| connection.state).collect();
     assert_eq!(states, [crate::stats::State::Closed, crate::stats::State::Connected]);
     for _ in 0..3 {
         let ping = start(&client, &["PING"]);

@@ -20,7 +20,7 @@ fn arguments_of_any_bytes_are_length_prefixed() {
 #[test]
 fn large_shared_arguments_keep_their_place_and_are_not_copied() {
     let big = Bytes::from(vec![b'x'; SHARED_FROM]);
-    let command = Command::new("SET").arg("k").arg_bytes(big.clone()).arg("NX");
+    let command = Command::new("SET").arg("k").arg(big.clone()).arg("NX");
     assert!(command.parts.iter().any(|part| part.as_ptr() == big.as_ptr()));
 
     let mut expected = b"*4\r\n$3\r\nSET\r\n$1\r\nk\r\n$8192\r\n".to_vec();
@@ -31,7 +31,7 @@ fn large_shared_arguments_keep_their_place_and_are_not_copied() {
 
 #[test]
 fn small_shared_arguments_are_copied() {
-    let command = Command::new("GET").arg_bytes(Bytes::from_static(b"k"));
+    let command = Command::new("GET").arg(Bytes::from_static(b"k"));
     assert_eq!(wire(command), b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n");
 }
 
@@ -49,7 +49,7 @@ fn headers_hold_any_length() {
 fn debug_output_holds_no_arguments() {
     let login = Command::from_args(["AUTH", "me", "hush"]);
     assert_eq!(format!("{login:?}"), "Command { name: \"AUTH\", arguments: 2 }");
-    let shared = Command::new("HELLO").arg_bytes(Bytes::from("hush".repeat(SHARED_FROM)));
+    let shared = Command::new("HELLO").arg(Bytes::from("hush".repeat(SHARED_FROM)));
     assert_eq!(format!("{shared:?}"), "Command { name: \"HELLO\", arguments: 1 }");
     assert_eq!(format!("{:?}", Command::empty()), "Command { name: \"an empty command\", arguments: 0 }");
 }

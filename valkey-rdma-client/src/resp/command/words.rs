@@ -80,10 +80,10 @@ mod tests {
     fn words_are_what_was_added() {
         let big = vec![b'x'; 9000];
         let large = Bytes::from(big.clone());
-        let command = Command::new("MSET").arg("a").arg_bytes(large.clone()).arg("").arg(&big).arg("z");
+        let command = Command::new("MSET").arg("a").arg(large.clone()).arg("").arg(&big).arg("z");
         let words: Vec<_> = command.words().collect();
         assert_eq!(words, [&b"MSET"[..], b"a", &large, b"", &big, b"z"]);
-        let ends = Command::new("SET").arg_bytes(large.clone()).arg_bytes(large.clone());
+        let ends = Command::new("SET").arg(large.clone()).arg(large.clone());
         assert_eq!(ends.words().collect::<Vec<_>>(), [&b"SET"[..], &large, &large]);
         assert_eq!(ends.arguments(), 3);
         assert_eq!(Command::from_args([""; 0]).words().next(), None);

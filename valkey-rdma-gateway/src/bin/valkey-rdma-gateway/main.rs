@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info};
@@ -22,7 +22,7 @@ use valkey_rdma_gateway::{Activation, Config, Gateway, Listen, RouteConfig, Shar
 #[derive(Parser)]
 #[command(
     name = "valkey-rdma-gateway",
-    version,
+    version = valkey_rdma_program::version!("verbs", "rdma-sys", "emulated"),
     subcommand_negates_reqs = true,
     args_conflicts_with_subcommands = true
 )]
@@ -87,6 +87,9 @@ impl Options {
 }
 
 fn main() -> ExitCode {
+    if let Some(status) = valkey_rdma_program::generate(Options::command()) {
+        return status;
+    }
     let options = Options::parse();
     if let Some(Command::Top { address, once }) = &options.command {
         return top::run(address, *once)

@@ -8,7 +8,7 @@ use valkey_rdma_proto::DeliveryReport;
 use super::ConnectionState;
 use super::progress::CqPoll;
 use super::wakers::WriteInterest;
-use crate::buffer_pool::PinnedSlice;
+use crate::in_place::PinnedSlice;
 
 impl ConnectionState {
     /// Takes as many bytes as the send buffer has room for, and sends what window and credits allow. `Pending` keeps the

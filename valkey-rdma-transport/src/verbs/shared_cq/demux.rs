@@ -22,9 +22,9 @@ use valkey_rdma_proto::work::Completion;
 use crate::device::SharedCqError;
 use crate::error::TransportError;
 
-/// What is shared.
+/// The completion queue that is shared.
 pub(in crate::verbs) trait Queue {
-    /// Takes all there is, oldest first, each with the number of its queue pair.
+    /// Takes all completions, oldest first, each with the number of its queue pair.
     fn take(&mut self, sort: &mut dyn FnMut(u32, Completion)) -> Result<(), TransportError>;
 
     /// Asks for one event at the next completion.
@@ -34,41 +34,41 @@ pub(in crate::verbs) trait Queue {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>>;
 }
 
-/// A queue and its members. Those to wake are handed back to the caller, who does so without its lock.
+/// A queue and its members. Methods collect the tasks to wake, and the caller wakes them without holding the lock.
 pub(in crate::verbs) struct CqDemux<Q> {
     queue: Q,
-    /// Those who have left leave a place for those to come.
+    /// A member that leaves makes room for a new one.
     members: Vec<Option<CqMember>>,
-    /// Whose a queue pair's completions are. Nothing completes before that is known.
+    /// The member of each queue pair. A queue pair completes nothing before it is entered here.
     of_queue_pairs: HashMap<u32, MemberId>,
-    /// Entries of the queue that are nobody's.
+    /// Entries of the queue that no member has reserved.
     free: u32,
-    /// An event was armed for and has not been taken.
+    /// The queue is armed, and its event has not been taken.
     armed: bool,
     /// The dispatcher is about to run.
     dispatch_pending: bool,
     dispatcher: Option<Waker>,
-    /// Why no completion can be had any more.
+    /// Why the queue delivers no more completions.
     broken: Option<SharedCqError>,
     counts: Counts,
 }
 
-/// What was armed of the queue on behalf of all.
+/// Counts of what the queue did for all members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::verbs) struct Counts {
     pub(in crate::verbs) events: u64,
     pub(in crate::verbs) arms: u64,
 }
 
-/// By which a member is called, until it leaves.
+/// Identifies a member until it leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::verbs) struct MemberId(usize);
 
 struct CqMember {
-    /// How many entries of the queue are its own.
+    /// Number of entries of the queue that it has reserved.
     depth: u32,
     inbox: VecDeque<Completion>,
-    /// It wants to be notified of the next completion.
+    /// It asked for an event at the next completion.
     armed: bool,
     /// It has completions and waits for its wake-up.
     notified: bool,
@@ -76,7 +76,7 @@ struct CqMember {
 }
 
 impl<Q: Queue> CqDemux<Q> {
-    /// Shares a queue of `depth` entries. The dispatcher is about to run for the first time.
+    /// Shares a queue of `depth` entries. The dispatcher counts as scheduled.
     pub(in crate::verbs) fn new(queue: Q, depth: u32) -> Self {
         Self {
             queue,
@@ -99,8 +99,7 @@ impl<Q: Queue> CqDemux<Q> {
         self.counts
     }
 
-    /// A new member that never has more than `depth` completions under way. `None`: there is no room for it, or nothing
-    /// to be had any more.
+    /// Adds a member that never has more than `depth` completions in flight. `None`: the queue is full, or it has ended.
     pub(in crate::verbs) fn join(&mut self, depth: u32) -> Option<MemberId> {
         self.free = self.free.checked_sub(depth).filter(|_| self.broken.is_none())?;
         let member = CqMember { depth, inbox: VecDeque::new(), armed: false, notified: false, waker: None };
@@ -112,22 +111,22 @@ impl<Q: Queue> CqDemux<Q> {
         Some(MemberId(place))
     }
 
-    /// How many entries of the queue are the member's.
+    /// Number of entries of the queue that the member has reserved.
     pub(in crate::verbs) fn depth(&mut self, member: MemberId) -> u32 {
         self.member(member).depth
     }
 
-    /// Says which completions are the member's.
+    /// Assigns a queue pair's completions to a member.
     pub(in crate::verbs) fn bind_qp(&mut self, member: MemberId, queue_pair: u32, wake: &mut Vec<Waker>) {
-        // What an earlier queue pair of this number has left is not the member's. If that fails, it learns when it polls.
+        // Completions that an earlier queue pair of this number left are not the member's. Its next poll reports a failure.
         let _ = self.sort(wake);
         self.of_queue_pairs.insert(queue_pair, member);
     }
 
-    /// The member leaves, and its queue pair is gone. Returns whether it was the last one: then the queue is to be
-    /// dropped, and the dispatcher among those to wake.
+    /// Removes a member whose queue pair is destroyed. Returns whether it was the last one: then drop the queue, and wake the
+    /// dispatcher, whose waker is collected too.
     pub(in crate::verbs) fn leave(&mut self, member: MemberId, wake: &mut Vec<Waker>) -> bool {
-        // What the queue pair has left in the queue takes room there, and another one may get its number.
+        // Completions that the queue pair left take room in the queue, and another queue pair may get its number.
         let _ = self.sort(wake);
         self.of_queue_pairs.retain(|_, place| *place != member);
         self.free += self.members[member.0].take().map_or(0, |member| member.depth);
@@ -160,12 +159,12 @@ impl<Q: Queue> CqDemux<Q> {
         wake: &mut Vec<Waker>,
     ) -> Result<(), TransportError> {
         if self.member(member).armed {
-            // It may have given up waiting to be notified, as an event was lost. The dispatcher looks, and asks for another.
+            // The device may have lost the event. The dispatcher polls the queue and arms it again.
             self.armed = false;
             self.dispatch_pending = true;
             wake.extend(self.dispatcher.take());
         }
-        // What came before raises no event.
+        // Completions that arrived before the queue is armed raise no event.
         self.sort(wake)?;
         self.member(member).armed = true;
         if self.armed || self.dispatch_pending { Ok(()) } else { self.ask() }
@@ -189,9 +188,9 @@ impl<Q: Queue> CqDemux<Q> {
         Poll::Pending
     }
 
-    /// One round of the dispatcher: takes the queue's events and hands out what there is. If there is nothing, it asks for an event,
-    /// should anyone want one, and sleeps (`Pending`). Otherwise it is to have another turn when those to wake have had
-    /// theirs: in the meantime there may be more, for which no event is needed.
+    /// One round of the dispatcher: takes the queue's events and sorts the completions. If no member has any, it arms the queue, if
+    /// a member asked for that, and sleeps (`Pending`). Otherwise it runs again after the members that it wakes: completions that
+    /// arrive meanwhile then need no event.
     pub(in crate::verbs) fn poll_dispatch(
         &mut self,
         cx: &mut Context<'_>,
@@ -212,7 +211,7 @@ impl<Q: Queue> CqDemux<Q> {
         self.notify(wake);
         if wake.is_empty() && !self.armed && self.members.iter().flatten().any(|member| member.armed) {
             self.ask().inspect_err(|error| self.fail(error, wake))?;
-            // What came before the event was armed for raises none.
+            // As above.
             self.sort(wake)?;
             self.notify(wake);
         }
@@ -225,14 +224,14 @@ impl<Q: Queue> CqDemux<Q> {
         wake.extend(notified.filter_map(|member| member.waker.take()));
     }
 
-    /// Nothing more comes from the queue, for a reason outside of it.
+    /// Ends the queue for a reason outside of it.
     pub(in crate::verbs) fn end(&mut self, cause: SharedCqError, wake: &mut Vec<Waker>) {
-        // What has come until now is still the members'.
+        // Completions that have arrived still belong to their members.
         let _ = self.sort(wake);
         self.break_off(cause, wake);
     }
 
-    /// Takes what lies in the queue and puts it into the inboxes.
+    /// Moves all completions from the queue to the inboxes.
     fn sort(&mut self, wake: &mut Vec<Waker>) -> Result<(), TransportError> {
         if let Some(cause) = self.broken {
             return Err(TransportError::SharedQueue { cause });

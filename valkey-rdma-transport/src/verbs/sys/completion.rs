@@ -20,7 +20,7 @@ pub(in crate::verbs) unsafe fn create_comp_channel(
     let channel = non_null(unsafe { bindings::ibv_create_comp_channel(context.as_ptr()) })?;
     // SAFETY: just made.
     if let Err(error) = set_nonblocking(unsafe { comp_channel_fd(channel) }) {
-        // SAFETY: just made, and nobody else has it. Of the two failures the first is the one to report.
+        // SAFETY: just made, and held by no other value. Of the two failures the first is the one to report.
         let _ = unsafe { destroy_comp_channel(channel) };
         return Err(error);
     }

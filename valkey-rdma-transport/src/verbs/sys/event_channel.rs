@@ -21,7 +21,7 @@ pub(in crate::verbs) fn create_event_channel() -> io::Result<NonNull<rdma_event_
     let channel = non_null(unsafe { bindings::rdma_create_event_channel() })?;
     // SAFETY: just made.
     if let Err(error) = set_nonblocking(unsafe { event_channel_fd(channel) }) {
-        // SAFETY: just made, and nobody else has it.
+        // SAFETY: just made, and held by no other value.
         unsafe { destroy_event_channel(channel) };
         return Err(error);
     }

@@ -3,6 +3,9 @@
 //! Nothing of rdma-core is needed to build: the libraries are opened when the first `rdma://` address is used. With the
 //! cargo feature `rdma-sys` they are linked instead, and the same table of functions is filled with the linked ones.
 
+use std::process;
+use std::sync::OnceLock;
+
 use super::bindings::{Functions, LOADED};
 use super::device::fork_init;
 use crate::error::TransportError;
@@ -13,14 +16,24 @@ use crate::error::TransportError;
 /// A failure is not remembered: after the packages have been installed, the next attempt succeeds.
 ///
 /// # Errors
-/// [`TransportError::Library`] or [`TransportError::LibrarySymbol`] if a library or one of its functions is missing.
+/// [`TransportError::Library`] or [`TransportError::LibrarySymbol`] if a library or one of its functions is missing,
+/// [`TransportError::Forked`] in a child of the process that loaded them.
 pub(in crate::verbs) fn load() -> Result<(), TransportError> {
     if LOADED.get().is_none() {
         let functions = open()?;
         LOADED.get_or_init(|| functions);
     }
+    check_process(*LOADED_BY.get_or_init(process::id), process::id())?;
     fork_init();
     Ok(())
+}
+
+/// The process that loaded the libraries.
+static LOADED_BY: OnceLock<u32> = OnceLock::new();
+
+/// librdmacm opens each device once and never again, and the kernel refuses work from a child of the process that opened it.
+fn check_process(loaded_by: u32, this: u32) -> Result<(), TransportError> {
+    if loaded_by == this { Ok(()) } else { Err(TransportError::Forked { parent: loaded_by }) }
 }
 
 #[cfg(feature = "rdma-sys")]
@@ -68,6 +81,13 @@ fn open_named(verbs: &'static str, cm: &'static str) -> Result<Functions, Transp
 #[cfg(all(test, not(feature = "rdma-sys")))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_forked_child_learns_why_it_cannot_use_rdma() {
+        assert!(check_process(7, 7).is_ok());
+        let error = check_process(7, 8).expect_err("a child").to_string();
+        assert!(error.contains("process 7") && error.contains("forked"), "{error}");
+    }
 
     #[test]
     fn a_library_that_is_missing_is_named_with_the_packages_to_install() {

@@ -11,9 +11,9 @@ use valkey_rdma_transport::DeviceKind;
 ///
 /// Each case cites a clause of spec/protocol.md. A failed one shows what was sent and received, in order.
 ///
-/// Exit status: 0 if no case failed, 1 if one did, 2 if nothing could be run.
+/// Exit status: 0 if no case failed but those of --known, 1 if another did, 2 if nothing could be run.
 #[derive(Debug, Parser)]
-#[command(name = "valkey-rdma-conformance", version)]
+#[command(name = "valkey-rdma-conformance", version = valkey_rdma_program::version!("verbs", "rdma-sys"))]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) mode: Mode,
@@ -40,6 +40,10 @@ pub(crate) struct ServerArgs {
     /// Start the server with this shell command, and start it again after a case has killed it
     #[arg(long, value_name = "COMMAND")]
     pub(crate) spawn: Option<String>,
+
+    /// Append what the command of --spawn prints to this file; without it, that is lost
+    #[arg(long, value_name = "FILE", requires = "spawn")]
+    pub(crate) server_log: Option<PathBuf>,
 
     /// How long to wait for anything that must come, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
@@ -82,6 +86,10 @@ pub(crate) struct ReportArgs {
     /// Run only the cases whose name contains this text; may be given several times
     #[arg(long, value_name = "NAME")]
     pub(crate) only: Vec<String>,
+
+    /// Cases that are known to fail: one a line, its name and the reason. They do not fail the run
+    #[arg(long, value_name = "FILE")]
+    pub(crate) known: Option<PathBuf>,
 
     /// Write the report as JSON
     #[arg(long, value_name = "FILE")]

@@ -6,16 +6,19 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use args::{Args, ClientArgs, Mode, ReportArgs, ServerArgs};
 use valkey_rdma_conformance::client::Subject;
 use valkey_rdma_conformance::report::{self, Table};
 use valkey_rdma_conformance::server::Target;
-use valkey_rdma_conformance::{Case, Record, client, server};
+use valkey_rdma_conformance::{Case, Known, Record, client, server};
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    if let Some(status) = valkey_rdma_program::generate(Args::command()) {
+        return status;
+    }
     let outcome = match Args::parse().mode {
         Mode::Server(args) => test_server(&args).await,
         Mode::Client(args) => test_client(&args).await,
@@ -38,12 +41,15 @@ async fn test_server(args: &ServerArgs) -> Result<ExitCode, String> {
         patience: args.patience,
         hostile: args.hostile,
         spawn: args.spawn.clone(),
+        log: args.server_log.clone(),
     };
     if args.hostile {
         table.print("note: --hostile includes cases that published servers die of");
     }
-    let records = server::run(cases, &options, |record| table.print(&table.line(record))).await?;
-    finish(url, &records, &table, &args.report)
+    let known = known(&args.report, &server::cases().map(|case| case.id).collect::<Vec<_>>())?;
+    let records =
+        server::run(cases, &options, |record| table.print(&table.line(&known.mark(record)))).await?;
+    finish(url, &records, &known, &table, &args.report)
 }
 
 async fn test_client(args: &ClientArgs) -> Result<ExitCode, String> {
@@ -58,8 +64,9 @@ async fn test_client(args: &ClientArgs) -> Result<ExitCode, String> {
         subject: Subject::Command(args.command.clone()),
         patience: args.patience,
     };
-    let records = client::run(cases, &options, |record| table.print(&table.line(record))).await;
-    finish(&args.command.join(" "), &records, &table, &args.report)
+    let known = known(&args.report, &client::CASES.iter().map(|case| case.id).collect::<Vec<_>>())?;
+    let records = client::run(cases, &options, |record| table.print(&table.line(&known.mark(record)))).await;
+    finish(&args.command.join(" "), &records, &known, &table, &args.report)
 }
 
 fn select<C>(
@@ -82,8 +89,27 @@ fn list<C>(table: &Table, cases: &[&Case<C>]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn finish(subject: &str, records: &[Record], table: &Table, args: &ReportArgs) -> Result<ExitCode, String> {
+/// The baseline; an empty one if there is none.
+fn known(args: &ReportArgs, cases: &[&str]) -> Result<Known, String> {
+    let Some(file) = &args.known else { return Ok(Known::default()) };
+    let named = |error: String| format!("--known {}: {error}", file.display());
+    let text = std::fs::read_to_string(file).map_err(|error| named(error.to_string()))?;
+    Known::read(&text, cases).map_err(named)
+}
+
+fn finish(
+    subject: &str,
+    records: &[Record],
+    known: &Known,
+    table: &Table,
+    args: &ReportArgs,
+) -> Result<ExitCode, String> {
+    let records: &[Record] = &records.iter().map(|record| known.mark(record)).collect::<Vec<_>>();
     table.print(&report::summary(records));
+    let passed = known.passed(records);
+    if !passed.is_empty() {
+        table.print(&format!("note: known to fail, but passed: {}", passed.join(", ")));
+    }
     if let Some(file) = &args.json {
         save(file, &format!("{:#}\n", report::json(subject, records)))?;
     }

@@ -1,11 +1,13 @@
 //! What happens to the cluster.
 
 use std::fmt;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use valkey_rdma_testkit::Signal;
 
-use crate::servers::Servers;
+use crate::servers::{FAR, Servers};
+use crate::target::DEADLINE;
 
 /// A fault, or an operator's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -24,30 +26,51 @@ pub(crate) enum Event {
     Freeze,
     /// The primary of shard 2 comes back without RDMA: TCP lives.
     NoRdma,
-    /// A third of all slots moves: from shard 0 to 1, and from 1 to 2.
+    /// The fabrics of the client and of node 2, the primary of shard 2, are separated: TCP lives.
+    Partition,
+    /// Ranges of slots move, each all at once, from shard 0 to 1, and from 1 to 2 (CLUSTER MIGRATESLOTS).
+    Migrate,
+    /// Slots move one by one, from shard 0 to 1, and from 1 to 2 (valkey-cli --cluster reshard).
     Reshard,
 }
 
 impl Event {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Nothing,
         Self::Failover,
         Self::Force,
         Self::Takeover,
         Self::Kill,
         Self::Freeze,
+        Self::Partition,
         Self::NoRdma,
-        // Last: afterwards the keys of a shard are on several.
+        // These last: afterwards the keys of a shard are on several.
+        Self::Migrate,
         Self::Reshard,
     ];
 
-    /// Needs servers with the RDMA module.
-    pub(crate) fn is_about_rdma(self) -> bool {
-        self == Self::NoRdma
+    /// Whether it can happen: to servers with the RDMA module, with commands that separate fabrics, from Valkey 9.0 on.
+    pub(crate) fn is_possible(self, rdma: bool, cut: bool, version: &str) -> bool {
+        match self {
+            Self::NoRdma => rdma,
+            Self::Partition => cut,
+            Self::Migrate => !version.starts_with("8."),
+            _ => true,
+        }
     }
 
-    /// Makes it happen. Returns the shards that it is about.
-    pub(crate) async fn happen(self, servers: &mut Servers) -> Result<Vec<usize>, String> {
+    /// How long it lasts at least: until commands that wait for a node without an answer have ended.
+    pub(crate) fn lasts(self) -> Duration {
+        match self {
+            Self::Freeze => DEADLINE * 3 / 2,
+            // Soft-RoCE reports a loss after some 15 s.
+            Self::Partition => DEADLINE * 3,
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Makes it happen. Returns the shards that it is about. `slots` is how many move.
+    pub(crate) async fn happen(self, servers: &mut Servers, slots: usize) -> Result<Vec<usize>, String> {
         match self {
             Self::Nothing => Ok(vec![]),
             Self::Failover => fail_over(servers, 0, "").await,
@@ -74,9 +97,21 @@ impl Event {
                 servers.settled().await?;
                 fail_over(servers, 2, "").await
             }
+            Self::Partition => {
+                if servers.shard(2).await?.0 != FAR {
+                    fail_over(servers, 2, "").await?;
+                }
+                servers.cut().await?;
+                Ok(vec![2])
+            }
+            Self::Migrate => {
+                servers.migrate(0, 1, slots / 2).await?;
+                servers.migrate(1, 2, slots - slots / 2).await?;
+                Ok(vec![0, 1, 2])
+            }
             Self::Reshard => {
-                servers.reshard(0, 1, THIRD / 2).await?;
-                servers.reshard(1, 2, THIRD - THIRD / 2).await?;
+                servers.reshard(0, 1, slots / 2).await?;
+                servers.reshard(1, 2, slots - slots / 2).await?;
                 Ok(vec![0, 1, 2])
             }
         }
@@ -84,12 +119,16 @@ impl Event {
 
     /// Repairs what [`happen`](Self::happen) has left broken.
     pub(crate) async fn end(self, servers: &mut Servers) -> Result<(), String> {
-        if self == Self::Freeze {
-            for node in [1, 4] {
-                servers.signal(node, Signal::CONT);
+        match self {
+            Self::Freeze => {
+                for node in [1, 4] {
+                    servers.signal(node, Signal::CONT);
+                }
+                Ok(())
             }
+            Self::Partition => servers.mend().await,
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -100,9 +139,6 @@ async fn fail_over(servers: &Servers, shard: usize, how: &str) -> Result<Vec<usi
     Ok(vec![shard])
 }
 
-/// A third of all slots.
-const THIRD: usize = 16384 / 3;
-
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -112,7 +148,9 @@ impl fmt::Display for Event {
             Self::Takeover => "takeover",
             Self::Kill => "kill",
             Self::Freeze => "freeze",
+            Self::Partition => "partition",
             Self::NoRdma => "no-rdma",
+            Self::Migrate => "migrate",
             Self::Reshard => "reshard",
         })
     }

@@ -8,6 +8,7 @@ mod servers;
 mod table;
 mod target;
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use clap::{Parser, ValueEnum};
 
 use events::Event;
 use load::Load;
-use servers::Servers;
+use servers::{Servers, Setup};
 use target::Target;
 
 /// Starts three primaries and three replicas, and lets tasks count in them through a cluster client, while nodes fail and
@@ -28,8 +29,8 @@ use target::Target;
 /// Each task increments counters of its own, so that a command that ran twice shows. Valkey replicates late: a killed primary takes
 /// acknowledged writes with it. The column `lost` counts them; the client cannot prevent that.
 ///
-/// Exit status: 0 if no reply was wrong, no command hung and none ran twice; 1 if not, or if the cluster does not start; 2 for a
-/// wrong flag.
+/// Exit status: 0 if no reply was wrong, no command hung and none ran twice, or if COMMAND succeeded; 1 if not, or if the cluster does
+/// not start; 2 for a wrong flag.
 #[derive(Debug, Parser)]
 #[command(name = "valkey-rdma-cluster-faults", version)]
 struct Args {
@@ -69,9 +70,30 @@ struct Args {
     #[arg(long, value_name = "EVENT,...", value_delimiter = ',', default_values_t = Event::ALL)]
     events: Vec<Event>,
 
+    /// Slots that move in the events migrate and reshard
+    #[arg(long, value_name = "N", default_value_t = 16384 / 3, value_parser = clap::value_parser!(u16).range(2..=5461))]
+    slots: u16,
+
     /// Milliseconds without an answer after which the nodes call another failed (cluster-node-timeout)
     #[arg(long, value_name = "MS", default_value_t = 2000)]
     node_timeout: u32,
+
+    /// The address of node 2, which runs elsewhere, on the third port, as an empty node of a cluster. Ends by SHUTDOWN
+    #[arg(long, value_name = "ADDR")]
+    far: Option<IpAddr>,
+
+    /// The shell command that separates the RDMA fabrics of node 2 and the client, for the event partition
+    #[arg(long, value_name = "COMMAND", requires = "mend")]
+    cut: Option<String>,
+
+    /// The shell command that repairs what --cut has done
+    #[arg(long, value_name = "COMMAND", requires = "cut")]
+    mend: Option<String>,
+
+    /// Instead of load and events: the command that runs while the cluster is up, with the nodes' URLs, separated by commas, in
+    /// VALKEY_RDMA_TEST_CLUSTER
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -83,12 +105,17 @@ enum Client {
 #[tokio::main]
 async fn main() -> ExitCode {
     let args = Args::parse();
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     if args.rdma && args.client == Client::RedisRs {
         return fail("redis-rs has TCP only: leave --rdma out", ExitCode::from(2));
     }
     match run(&args).await {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => fail("a reply was wrong, a command hung or ran twice: see the table", ExitCode::FAILURE),
+        Ok(false) if args.command.is_empty() => {
+            fail("a reply was wrong, a command hung or ran twice: see the table", ExitCode::FAILURE)
+        }
+        Ok(false) => fail("the command failed: see its output", ExitCode::FAILURE),
         Err(error) => fail(&error, ExitCode::FAILURE),
     }
 }
@@ -100,22 +127,53 @@ fn fail(message: &str, code: ExitCode) -> ExitCode {
 }
 
 async fn run(args: &Args) -> Result<bool, String> {
-    let mut servers =
-        Servers::start(&args.valkey, args.bind, args.port, args.rdma, args.node_timeout).await?;
+    let mut servers = Servers::start(Setup {
+        folder: args.valkey.clone(),
+        bind: args.bind,
+        first_port: args.port,
+        rdma: args.rdma,
+        node_timeout: args.node_timeout,
+        far: args.far,
+        cut: args.cut.clone(),
+        mend: args.mend.clone(),
+    })
+    .await?;
+    let result = match args.command.split_first() {
+        Some((program, words)) => lend(&servers, program, words).await,
+        None => examine(args, &mut servers).await,
+    };
+    servers.end().await;
+    result
+}
+
+/// Runs a command while the cluster is up. Returns whether it succeeded.
+async fn lend(servers: &Servers, program: &OsString, words: &[OsString]) -> Result<bool, String> {
+    println!("valkey {} for {}", servers.version().await?, program.display());
+    let mut command = tokio::process::Command::new(program);
+    command.args(words).env("VALKEY_RDMA_TEST_CLUSTER", servers.urls().join(",")).kill_on_drop(true);
+    let status = command.status().await;
+    status
+        .map(|status| status.success())
+        .map_err(|error| format!("cannot start {}: {error}", program.display()))
+}
+
+/// Lets events happen under load, and prints what they do to it. Returns whether nothing was wrong.
+async fn examine(args: &Args, servers: &mut Servers) -> Result<bool, String> {
     let target = match args.client {
         Client::Ours => Target::ours(&servers.seeds()).await?,
         Client::RedisRs => Target::redis_rs(&servers.seeds()).await?,
     };
-    let events: Vec<Event> =
-        args.events.iter().copied().filter(|event| args.rdma || !event.is_about_rdma()).collect();
+    let version = servers.version().await?;
+    let events: Vec<Event> = args
+        .events
+        .iter()
+        .copied()
+        .filter(|event| event.is_possible(args.rdma, args.cut.is_some(), &version))
+        .collect();
     let transport = if args.rdma { "rdma" } else { "tcp" };
     println!(
-        "client {:?} over {transport}, {} tasks, {} commands/s, cluster-node-timeout {} ms, {}",
-        args.client,
-        args.tasks,
-        args.rate,
-        args.node_timeout,
-        servers.version().await?
+        "client {:?} over {transport}, {} tasks, {} commands/s, cluster-node-timeout {} ms, valkey {}",
+        args.client, args.tasks, args.rate, args.node_timeout, version
     );
     let window = Duration::from_secs(args.seconds) / u32::try_from(events.len().max(1)).unwrap_or(1);
     let target = Arc::new(target);
@@ -125,11 +183,13 @@ async fn run(args: &Args) -> Result<bool, String> {
     for event in events {
         servers.settled().await.map_err(|error| format!("before {event}: {error}"))?;
         load.begin();
-        let affected = tokio::time::timeout(LIMIT + window, async {
+        let length = window.max(event.lasts());
+        let affected = tokio::time::timeout(LIMIT + length, async {
             let begun = tokio::time::Instant::now();
-            let affected = event.happen(&mut servers).await?;
-            tokio::time::sleep_until(begun + window).await;
-            event.end(&mut servers).await?;
+            let affected = event.happen(servers, args.slots.into()).await?;
+            tokio::time::sleep_until(begun + length).await;
+            event.end(servers).await?;
+            servers.settled().await?;
             Ok::<_, String>(affected)
         });
         let affected = affected.await.map_err(|_| format!("{event} did not end within {LIMIT:?}"))?;
@@ -144,5 +204,5 @@ async fn run(args: &Args) -> Result<bool, String> {
     Ok(clean)
 }
 
-/// Longer than any event takes beyond its window.
-const LIMIT: Duration = Duration::from_secs(180);
+/// Longer than any event takes beyond its window: moving slots one by one takes minutes on an emulated processor.
+const LIMIT: Duration = Duration::from_secs(900);

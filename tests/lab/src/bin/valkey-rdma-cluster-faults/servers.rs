@@ -1,7 +1,7 @@
 //! Six real servers: three primaries with a replica each.
 
-use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -12,15 +12,31 @@ use valkey_rdma_testkit::{Child, Signal};
 /// Primaries at the start.
 pub(crate) const SHARDS: usize = 3;
 
+/// How the servers are started and reached.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    /// The folder of their programs.
+    pub(crate) folder: PathBuf,
+    pub(crate) bind: IpAddr,
+    pub(crate) first_port: u16,
+    pub(crate) rdma: bool,
+    /// In milliseconds.
+    pub(crate) node_timeout: u32,
+    /// The address of [`FAR`], if that node runs elsewhere.
+    pub(crate) far: Option<IpAddr>,
+    /// The shell commands that separate the fabrics of [`FAR`] and the client, and join them again.
+    pub(crate) cut: Option<String>,
+    pub(crate) mend: Option<String>,
+}
+
+/// The node that may run elsewhere: the first primary of the last shard.
+pub(crate) const FAR: usize = 2;
+
 /// The running servers.
 pub(crate) struct Servers {
-    folder: PathBuf,
-    bind: IpAddr,
-    first_port: u16,
-    rdma: bool,
-    node_timeout: u32,
+    setup: Setup,
     data: Data,
-    /// `None`: killed.
+    /// `None`: killed, or elsewhere.
     children: Vec<Option<Child>>,
 }
 
@@ -36,59 +52,69 @@ impl Drop for Data {
 
 impl Servers {
     /// Starts the servers, and joins them to a cluster.
-    pub(crate) async fn start(
-        folder: &Path,
-        bind: IpAddr,
-        first_port: u16,
-        rdma: bool,
-        node_timeout: u32,
-    ) -> Result<Self, String> {
+    pub(crate) async fn start(setup: Setup) -> Result<Self, String> {
         let data = std::env::temp_dir().join(format!("valkey-rdma-cluster-{}", std::process::id()));
-        let mut servers = Self {
-            folder: folder.to_owned(),
-            bind,
-            first_port,
-            rdma,
-            node_timeout,
-            data: Data(data),
-            children: Vec::new(),
-        };
+        let mut servers = Self { setup, data: Data(data), children: Vec::new() };
         for node in 0..SHARDS * 2 {
-            let child = servers.launch(node, rdma)?;
-            servers.children.push(Some(child));
+            let child =
+                if servers.is_far(node) { None } else { Some(servers.launch(node, servers.setup.rdma)?) };
+            servers.children.push(child);
         }
         servers.join().await?;
         Ok(servers)
     }
 
-    /// URLs for the client that is examined.
+    /// Ends the node that runs elsewhere. The others end with this process.
+    pub(crate) async fn end(&self) {
+        if self.setup.far.is_some() {
+            // It does not answer: it is gone.
+            let _ = self.ask(FAR, &["SHUTDOWN", "NOSAVE"]).await;
+        }
+    }
+
+    /// URLs of the first primaries.
+    pub(crate) fn urls(&self) -> Vec<String> {
+        let scheme = if self.setup.rdma { "rdma" } else { "valkey" };
+        (0..SHARDS).map(|node| format!("{scheme}://{}", self.address(node))).collect()
+    }
+
+    /// URLs for the client that is examined. It uses a node that RDMA does not reach over TCP.
     pub(crate) fn seeds(&self) -> Vec<String> {
-        let scheme = if self.rdma { "rdma" } else { "valkey" };
-        // A node whose RDMA listener is gone is used over TCP.
-        let options = if self.rdma { "?fallback=tcp" } else { "" };
-        (0..SHARDS).map(|node| format!("{scheme}://{}{options}", self.address(node))).collect()
+        let options = if self.setup.rdma { "?fallback=tcp" } else { "" };
+        self.urls().into_iter().map(|url| url + options).collect()
+    }
+
+    fn is_far(&self, node: usize) -> bool {
+        node == FAR && self.setup.far.is_some()
+    }
+
+    fn host(&self, node: usize) -> IpAddr {
+        self.setup.far.filter(|_| node == FAR).unwrap_or(self.setup.bind)
     }
 
     fn port(&self, node: usize) -> u16 {
-        self.first_port + u16::try_from(node).unwrap_or(0)
+        self.setup.first_port + u16::try_from(node).unwrap_or(0)
     }
 
     fn address(&self, node: usize) -> String {
-        format!("{}:{}", self.bind, self.port(node))
+        SocketAddr::new(self.host(node), self.port(node)).to_string()
     }
 
     /// Starts one server, with the RDMA module or without.
     fn launch(&self, node: usize, rdma: bool) -> Result<Child, String> {
+        if self.is_far(node) {
+            return Err(format!("node {node} runs elsewhere and cannot be started"));
+        }
         let folder = self.data.0.join(node.to_string());
         std::fs::create_dir_all(&folder)
             .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
-        let (bind, port) = (self.bind.to_string(), self.port(node).to_string());
-        let mut command = Command::new(self.folder.join("valkey-server"));
+        let (bind, port) = (self.setup.bind.to_string(), self.port(node).to_string());
+        let mut command = Command::new(self.setup.folder.join("valkey-server"));
         command.current_dir(&folder).args(["--protected-mode", "no", "--save", "", "--port", &port]);
         command.args(["--bind", &bind, "--cluster-enabled", "yes", "--repl-diskless-sync-delay", "0"]);
-        command.args(["--cluster-node-timeout", &self.node_timeout.to_string()]);
+        command.args(["--cluster-node-timeout", &self.setup.node_timeout.to_string()]);
         if rdma {
-            command.arg("--loadmodule").arg(self.folder.join("valkey-rdma.so"));
+            command.arg("--loadmodule").arg(self.setup.folder.join("valkey-rdma.so"));
             command.args(["--rdma-bind", &bind, "--rdma-port", &port]);
         }
         let child = Child::start(&mut command)?;
@@ -100,13 +126,12 @@ impl Servers {
 
     async fn join(&self) -> Result<(), String> {
         for node in 0..SHARDS {
-            let bound = |shard: usize| (shard * 16384).div_ceil(SHARDS);
-            let (first, last) = (bound(node).to_string(), (bound(node + 1) - 1).to_string());
+            let (first, last) = (first_slot(node).to_string(), (first_slot(node + 1) - 1).to_string());
             self.ask(node, &["CLUSTER", "ADDSLOTSRANGE", &first, &last]).await?;
             // Different epochs, so that the nodes need not agree first.
             self.ask(node, &["CLUSTER", "SET-CONFIG-EPOCH", &(node + 1).to_string()]).await?;
         }
-        let (bind, port) = (self.bind.to_string(), self.port(0).to_string());
+        let (bind, port) = (self.host(0).to_string(), self.port(0).to_string());
         for node in 1..SHARDS * 2 {
             self.ask(node, &["CLUSTER", "MEET", &bind, &port]).await?;
         }
@@ -157,7 +182,7 @@ impl Servers {
     pub(crate) async fn version(&self) -> Result<String, String> {
         let info = self.text(0, &["INFO", "server"]).await?;
         let line = info.lines().find(|line| line.starts_with("valkey_version:"));
-        Ok(line.map_or("unknown version", str::trim).replace("valkey_version:", "valkey "))
+        Ok(line.map_or("of unknown version", str::trim).replace("valkey_version:", ""))
     }
 
     /// `CLUSTER FAILOVER` on the replica of a shard; `how` is empty, `FORCE` or `TAKEOVER`.
@@ -166,6 +191,28 @@ impl Servers {
         let words = ["CLUSTER", "FAILOVER", how];
         self.ask(replica, &words[..if how.is_empty() { 2 } else { 3 }]).await?;
         Ok(())
+    }
+
+    /// Moves the first slots that a shard had at the start to another shard, all at once: Valkey 9.0 and later.
+    pub(crate) async fn migrate(&self, from: usize, to: usize, slots: usize) -> Result<(), String> {
+        let (source, _) = self.shard(from).await?;
+        let (target, _) = self.shard(to).await?;
+        let target = self.text(target, &["CLUSTER", "MYID"]).await?;
+        let (first, last) = (first_slot(from).to_string(), (first_slot(from) + slots - 1).to_string());
+        let words = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", &first, &last, "NODE", target.trim()];
+        self.ask(source, &words).await?;
+        let mut end = None;
+        until("the slots have moved", async || {
+            let all = self.ask(source, &["CLUSTER", "GETSLOTMIGRATIONS"]).await?;
+            // The newest is the first.
+            let newest = all.as_slice().and_then(|all| all.first()?.as_map()).unwrap_or_default();
+            let state = newest.iter().find(|(name, _)| name.as_str() == Some("state"));
+            let state = state.and_then(|(_, value)| value.as_str().map(str::to_owned));
+            end = state.filter(|state| ["success", "failed", "cancelled"].contains(&state.as_str()));
+            Ok(end.is_some())
+        })
+        .await?;
+        end.filter(|end| end == "success").map(drop).ok_or_else(|| "CLUSTER MIGRATESLOTS failed".to_owned())
     }
 
     /// Waits until the replica of `before` has become the primary.
@@ -183,7 +230,7 @@ impl Servers {
 
     /// Starts a killed node again, with the RDMA module or without.
     pub(crate) fn restart(&mut self, node: usize, rdma: bool) -> Result<(), String> {
-        let child = self.launch(node, rdma && self.rdma)?;
+        let child = self.launch(node, rdma && self.setup.rdma)?;
         self.children[node] = Some(child);
         Ok(())
     }
@@ -194,13 +241,23 @@ impl Servers {
         }
     }
 
+    /// Separates the RDMA fabrics of [`FAR`] and the client.
+    pub(crate) async fn cut(&self) -> Result<(), String> {
+        shell(self.setup.cut.as_deref()).await
+    }
+
+    /// Joins the fabrics again.
+    pub(crate) async fn mend(&self) -> Result<(), String> {
+        shell(self.setup.mend.as_deref()).await
+    }
+
     /// Moves slots from one shard to another, as an operator does.
     pub(crate) async fn reshard(&self, from: usize, to: usize, slots: usize) -> Result<(), String> {
         let (source, _) = self.shard(from).await?;
         let (target, _) = self.shard(to).await?;
         let source_id = self.text(source, &["CLUSTER", "MYID"]).await?;
         let target_id = self.text(target, &["CLUSTER", "MYID"]).await?;
-        let mut command = tokio::process::Command::new(self.folder.join("valkey-cli"));
+        let mut command = tokio::process::Command::new(self.setup.folder.join("valkey-cli"));
         command.args(["--cluster", "reshard", &self.address(source), "--cluster-yes"]);
         command.args(["--cluster-from", source_id.trim(), "--cluster-to", target_id.trim()]);
         command.args(["--cluster-slots", &slots.to_string(), "--cluster-pipeline", "100"]);
@@ -221,8 +278,7 @@ impl Servers {
     /// Runs a command on one node, over TCP.
     async fn ask(&self, node: usize, words: &[&str]) -> Result<Value, String> {
         let url = format!("valkey://{}?timeout=3s", self.address(node));
-        let mut config = Config::default();
-        config.reconnect(None).command_timeout(ANSWER);
+        let config = Config::default().reconnect(None).command_timeout(ANSWER);
         let ask = async {
             let client = Client::connect_with(url.as_str(), &config).await?;
             client.command(words).await
@@ -232,6 +288,23 @@ impl Servers {
             .map_err(|_| format!("no answer from {url}"))?
             .map_err(|error| format!("{}: {error}", words.join(" ")))
     }
+}
+
+/// The first slot that a shard has at the start.
+fn first_slot(shard: usize) -> usize {
+    (shard * 16384).div_ceil(SHARDS)
+}
+
+/// Runs a command of the user's.
+async fn shell(line: Option<&str>) -> Result<(), String> {
+    let line = line.ok_or("--cut and --mend are missing")?;
+    let mut command = tokio::process::Command::new("sh");
+    command.args(["-c", line]).stdin(Stdio::null()).kill_on_drop(true);
+    let output = command.output().await.map_err(|error| format!("cannot start sh: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("{line}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
 }
 
 /// Tries again until `holds` is true. An error counts as not yet.

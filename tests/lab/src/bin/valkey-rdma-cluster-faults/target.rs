@@ -31,12 +31,10 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(10);
 
 impl Target {
     pub(crate) async fn ours(seeds: &[String]) -> Result<Self, String> {
-        let mut node = Config::default();
-        node.command_timeout(DEADLINE);
-        let mut config = ClusterConfig::default();
-        config.node(node);
+        let node = Config::default().command_timeout(DEADLINE);
+        let config = ClusterConfig::default().node(node);
         let client = ClusterClient::connect_with(seeds.iter().map(String::as_str), &config).await;
-        client.map(Self::Ours).map_err(|error| format!("our client does not connect: {error}"))
+        client.map(Self::Ours).map_err(|error| format!("our client does not connect: {error:#}"))
     }
 
     pub(crate) async fn redis_rs(seeds: &[String]) -> Result<Self, String> {
@@ -77,9 +75,9 @@ fn ours(result: Result<Value, Error>) -> Outcome {
             (None, None) if value.is_nil() => Outcome::Text(None),
             _ => Outcome::Wrong(format!("{value:?}")),
         },
-        Err(error) if error.fate() == Fate::MayHaveRun => Outcome::MayHaveRun(error.to_string()),
+        Err(error) if error.fate() == Fate::MayHaveRun => Outcome::MayHaveRun(format!("{error:#}")),
         // Error replies of a cluster that is not ready: the command did not run.
-        Err(error) => Outcome::NotRun(error.to_string()),
+        Err(error) => Outcome::NotRun(format!("{error:#}")),
     }
 }
 

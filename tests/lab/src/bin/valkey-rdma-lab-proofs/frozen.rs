@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use valkey_rdma_client::{Backoff, Client, Config, State};
+use valkey_rdma_client::{Backoff, Client, Config};
 use valkey_rdma_lab::valkey;
 use valkey_rdma_testkit::{Child, Signal, describe};
 
@@ -30,7 +30,7 @@ pub(crate) async fn prove() -> Outcome {
 
     server.signal(Signal::STOP);
     let reconnecting = async {
-        while client.state() == State::Connected {
+        while client.is_connected() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
@@ -89,9 +89,10 @@ fn stop(mut server: Child) -> Outcome {
 /// A client that notices losses, gives up attempts and commands, and tries again as early as it may.
 async fn connect() -> Outcome<Client> {
     let second = Duration::from_secs(1);
-    let mut config = Config::default();
-    config.keepalive_timeout(second).offline_timeout(second);
-    config.reconnect(Backoff::default().max(second / 10));
+    let config = Config::default()
+        .keepalive_timeout(second)
+        .offline_timeout(second)
+        .reconnect(Backoff::default().max(second / 10));
     let url = format!("rdma://{}:{PORT}?timeout=2s", peers::lab().ip());
     let client = bounded("a client", Client::connect_with(url.as_str(), &config)).await??;
     bounded("a reply", client.command(["PING"])).await??;

@@ -36,24 +36,26 @@ pub(crate) async fn prove() -> Outcome {
 
 /// The connection ends after `stall_timeout`, and names the reason.
 async fn give_up(url: &str) -> Outcome<Error> {
-    let mut config = Config::default();
-    config.stall_timeout(Duration::from_secs(2)).command_timeout(None).retries(0);
+    let config = Config::default().stall_timeout(Duration::from_secs(2)).command_timeout(None).retries(0);
     let client = Client::connect_with(url, &config).await?;
     let error = set(&client).await?;
-    ensure(error.to_string().contains("receive window"), format!("an unexpected end: {error}"))?;
+    ensure(format!("{error:#}").contains("receive window"), format!("an unexpected end: {error:#}"))?;
     client.close().await;
     Ok(error)
 }
 
 /// Without a limit on the stall, closing ends the connection, and the command with it.
 async fn close(url: &str) -> Outcome<Error> {
-    let mut config = Config::default();
-    config.stall_timeout(None).command_timeout(None).close_timeout(Duration::from_secs(1)).reconnect(None);
+    let config = Config::default()
+        .stall_timeout(None)
+        .command_timeout(None)
+        .close_timeout(Duration::from_secs(1))
+        .reconnect(None);
     let client = Client::connect_with(url, &config).await?;
     let waiting = client.clone();
     let waiting = tokio::spawn(async move { set(&waiting).await });
     let stalled = async {
-        while client.stats().is_none_or(|stats| stats.protocol.bytes_sent < VALUE as u64 / 4) {
+        while client.connections()[0].stats.is_none_or(|stats| stats.protocol.bytes_sent < VALUE as u64 / 4) {
             tokio::task::yield_now().await;
         }
     };

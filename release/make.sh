@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# Makes what a release offers for download, in one folder. What it makes, and why so, is in release/README.md.
+#
+# usage: release/make.sh [FOLDER]      FOLDER: target/artifacts if none is given; what it holds is replaced
+#
+# Run it on the oldest Debian that is supported (12): programs need the glibc of the machine that they were built on, or a
+# later one. The script checks that.
+set -euo pipefail
+top=$(dirname "$(readlink -f "$0")")/..
+top=$(readlink -f "$top")
+. "$top/tests/lab/packages.sh"
+cd "$top"
+
+# The oldest glibc that programs may need: Debian 12's.
+oldest_glibc=2.36
+programs=(valkey-rdma-benchmark valkey-rdma-mock valkey-rdma-doctor valkey-rdma-gateway valkey-rdma-conformance)
+
+out=${1:-target/artifacts}
+mkdir -p "$out"
+out=$(readlink -f "$out")
+target=${CARGO_TARGET_DIR:-$top/target}/release-artifacts
+arch=$(uname -m)
+
+# A changed working tree is not what its commit says; `--version` and the file names then end in "dirty".
+VALKEY_RDMA_COMMIT=$(git describe --always --dirty --abbrev=12 --exclude '*')
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+version=$(cargo metadata --no-deps --format-version 1 | sed -n 's/.*"name":"valkey-rdma-gateway","version":"\([^"]*\)".*/\1/p')
+# A build of any other commit sorts before the release in Debian.
+[ "$(git tag --points-at HEAD "v$version")" ] || version=$version~git$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y%m%d).${VALKEY_RDMA_COMMIT//-/.}
+export VALKEY_RDMA_COMMIT SOURCE_DATE_EPOCH
+
+# Optimised as the benchmarks are. Function names stay, for backtraces; folders of this machine do not.
+build() {
+    CARGO_PROFILE_DIST_DEBUG=0 CARGO_PROFILE_DIST_STRIP=debuginfo \
+        RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src= --remap-path-prefix=$top=" \
+        cargo build --quiet --locked --profile dist --target-dir "$target" "$@"
+}
+
+# The gateway alone: built together with the other programs, it would get the emulated device, which they need.
+build_programs() {
+    local program
+    build -p valkey-rdma-gateway --bin valkey-rdma-gateway
+    build -p valkey-rdma-benchmark -p valkey-rdma-mock -p valkey-rdma-doctor -p valkey-rdma-conformance --bins
+    for program in "${programs[@]}"; do
+        check_glibc "$target/dist/$program"
+    done
+}
+
+check_glibc() {
+    local needed
+    needed=$(objdump -T "$1" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -1)
+    needed=${needed#GLIBC_}
+    [ "$(printf '%s\n' "$needed" "$oldest_glibc" | sort -V | tail -1)" = "$oldest_glibc" ] ||
+        die "${1##*/} needs glibc $needed, later than $oldest_glibc: run this on Debian 12"
+}
+
+# stage FOLDER: programs, man pages, completions, units and licences, as under /usr.
+stage() {
+    local program
+    install -d "$1/bin" "$1/share/doc/valkey-rdma-tools" "$1/lib/systemd/system"
+    for program in "${programs[@]}"; do
+        install -m 755 "$target/dist/$program" "$1/bin"
+        "$1/bin/$program" --generate "$1/share"
+    done
+    install -m 644 valkey-rdma-gateway/systemd/*.service valkey-rdma-gateway/systemd/*.socket "$1/lib/systemd/system"
+    install -m 644 LICENSE-MIT LICENSE-APACHE CHANGELOG.md valkey-rdma-gateway/systemd/valkey-rdma-gateway.toml \
+        "$1/share/doc/valkey-rdma-tools"
+    release/third-party.py "${programs[@]}" >"$1/share/doc/valkey-rdma-tools/THIRD-PARTY.txt"
+    if [ -d valkey-rdma-gateway/monitoring ]; then
+        cp -r valkey-rdma-gateway/monitoring "$1/share/doc/valkey-rdma-tools"
+    fi
+}
+
+archive() {
+    tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --use-compress-program='gzip -n9' \
+        -cf "$out/$1.tar.gz" -C "$2" --transform "s,^\.,$1," .
+}
+
+# For users: without the emulated device, with which `./dev python` tests it.
+wheel() {
+    local env=${CARGO_TARGET_DIR:-$top/target}/python
+    [ -x "$env/bin/pip" ] || python3 -m venv "$env"
+    "$env/bin/pip" install --quiet 'maturin>=1.9,<2'
+    PATH=$env/bin:$PATH CARGO_TARGET_DIR=$target maturin build --quiet --release --locked \
+        --manifest-path valkey-rdma-python/Cargo.toml --interpreter "$env/bin/python" --out "$out"
+}
+
+# Beside each program, what it is made of: one CycloneDX document each. The tool writes beside the manifests.
+bills_of_materials() {
+    local program file
+    command -v cargo-cyclonedx >/dev/null || cargo install --quiet --locked --debug cargo-cyclonedx
+    cargo cyclonedx --quiet --format json --describe binaries --manifest-path valkey-rdma-gateway/Cargo.toml
+    mkdir -p "$out/sbom"
+    for program in "${programs[@]}"; do
+        file=$(find . -path ./target -prune -o -name "${program}_bin.cdx.json" -print)
+        [ -n "$file" ] || die "cargo-cyclonedx has written nothing about $program"
+        mv "$file" "$out/sbom/$program.cdx.json"
+    done
+    find . -path ./target -prune -o -name '*.cdx.json' -print0 | xargs -0r rm
+}
+
+need_packages gcc libc6-dev binutils python3-venv dpkg-dev
+rm -rf "${out:?}"/*
+quietly "building the programs" build_programs
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+chmod 755 "$stage"
+stage "$stage"
+archive "valkey-rdma-tools-$version-$arch-linux-gnu" "$stage"
+quietly "making the Debian package" release/debian/package.sh "$stage" "$version" "$out"
+cp release/Containerfile "$out"
+quietly "building the Python wheel" wheel
+quietly "writing bills of materials" bills_of_materials
+sums=$(cd "$out" && find . -type f -printf '%P\0' | sort -z | xargs -0 sha256sum)
+tee "$out/SHA256SUMS" <<<"$sums"

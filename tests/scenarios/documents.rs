@@ -1,0 +1,32 @@
+//! The Rust code in the README and in docs/ compiles, and its tests pass. The build script writes it as modules.
+#![allow(
+    warnings,
+    clippy::all,
+    clippy::pedantic,
+    clippy::restriction,
+    reason = "code for readers, in pieces"
+)]
+
+include!(concat!(env!("OUT_DIR"), "/documents.rs"));
+
+/// What docs/operations.md says one connection pins.
+#[test]
+fn the_table_of_pinned_memory_is_right() {
+    let text = include_str!("../../docs/operations.md");
+    let memlock = 8 << 20;
+    for window in [1_048_576, 65_536, 16_777_216] {
+        let mut config = valkey_rdma_transport::Config::default();
+        config.rx_size(window);
+        let pinned = config.pinned_bytes();
+        let fit = match memlock / pinned {
+            0 => "none".to_owned(),
+            count => format!("{count} connections"),
+        };
+        let fifty = (50 * pinned) as f64 / f64::from(1 << 20);
+        let digits = pinned.to_string();
+        let groups: Vec<&str> =
+            digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap()).collect();
+        let row = format!("| {} bytes | {fit} | {fifty:.0} MiB |", groups.join(" "));
+        assert!(text.contains(&row), "docs/operations.md lacks: {row}");
+    }
+}

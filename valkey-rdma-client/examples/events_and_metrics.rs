@@ -1,0 +1,41 @@
+//! What happens to the connections, and what they have counted.
+
+#![expect(clippy::print_stdout, reason = "an example talks to its user")]
+
+use valkey_rdma_client::{Client, Config, ConnectionEvent};
+use valkey_rdma_mock::MockServer;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mock = MockServer::start().await;
+    let url = std::env::args().nth(1).unwrap_or_else(|| mock.url().to_owned());
+    let client = Client::connect_with(url, &Config::default().name("metrics")).await?;
+
+    let mut events = client.events();
+    client.command(["PING"]).await?;
+    mock.on("GET").drop_connection().times(1);
+    if let Err(error) = client.command(["GET", "key"]).await {
+        println!("{}", error.fate());
+    }
+    while let Some(event) = events.next().await {
+        match event {
+            ConnectionEvent::Connected { info, .. } => println!("connected over {}", info.transport),
+            ConnectionEvent::Lost { cause, .. } => println!("lost: {cause}"),
+            ConnectionEvent::Reconnected { .. } => {
+                println!("connected again");
+                break;
+            }
+            other => println!("{other}"),
+        }
+    }
+
+    let counters = client.counters();
+    println!("commands: {}, reconnects: {}", counters.commands, counters.reconnects);
+    for connection in client.connections() {
+        println!("{} connection, {}", connection.purpose, connection.state);
+        if let Some(stats) = connection.stats {
+            println!("doorbells since it was connected: {}", stats.device.doorbells > 0);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,304 @@
+//! [`ConnectionEvents`]: what happens to the shared connections of a client.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+
+use futures_core::Stream;
+
+use crate::error::{Chain, ConnectError, LostCause};
+use crate::stats::ConnectionInfo;
+
+/// What happened to a shared connection. `connection` counts them from 0: see [`Config::connections`](crate::Config::connections).
+///
+/// `Display` is a line for a log.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ConnectionEvent {
+    /// It was connected when listening began.
+    Connected {
+        /// Which connection.
+        connection: usize,
+        /// Describes it.
+        info: Arc<ConnectionInfo>,
+    },
+    /// It ended, and the client reconnects.
+    Lost {
+        /// Which connection.
+        connection: usize,
+        /// Why.
+        cause: Arc<LostCause>,
+    },
+    /// An attempt to reconnect failed. The client tries again.
+    ReconnectFailed {
+        /// Which connection.
+        connection: usize,
+        /// Why.
+        error: ConnectError,
+    },
+    /// It is connected again.
+    Reconnected {
+        /// Which connection.
+        connection: usize,
+        /// Describes it.
+        info: Arc<ConnectionInfo>,
+    },
+    /// It runs over TCP although RDMA was tried first (`fallback=tcp`). Follows `Connected` or `Reconnected`.
+    FellBack {
+        /// Which connection.
+        connection: usize,
+        /// Why RDMA failed.
+        reason: String,
+    },
+    /// It ended for good: closed by this program, or lost with reconnecting disabled.
+    Closed {
+        /// Which connection.
+        connection: usize,
+        /// Why.
+        cause: Arc<LostCause>,
+    },
+    /// The program did not read events for so long that the oldest were dropped.
+    Missed {
+        /// How many.
+        count: u64,
+    },
+}
+
+impl fmt::Display for ConnectionEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connected { connection, info } => write!(f, "connection {connection}: {info}"),
+            Self::Lost { connection, cause } => {
+                write!(f, "connection {connection} lost: {}", Chain(&**cause))
+            }
+            Self::ReconnectFailed { connection, error } => {
+                write!(f, "connection {connection} not restored: {error:#}")
+            }
+            Self::Reconnected { connection, info } => write!(f, "connection {connection} restored: {info}"),
+            Self::FellBack { connection, reason } => {
+                write!(f, "connection {connection} uses tcp instead of rdma: {reason}")
+            }
+            Self::Closed { connection, cause } => {
+                write!(f, "connection {connection} closed: {}", Chain(&**cause))
+            }
+            Self::Missed { count } => write!(f, "{count} events missed"),
+        }
+    }
+}
+
+/// Events of a client's shared connections, in order: [`Client::events`](crate::Client::events). Also a [`Stream`]. The last 64
+/// events are kept until they are read. It ends when all connections have closed for good.
+#[derive(Debug)]
+pub struct ConnectionEvents(Arc<Mutex<Waiting>>);
+
+/// Events that were not read yet.
+#[derive(Debug)]
+struct Waiting {
+    events: VecDeque<ConnectionEvent>,
+    missed: u64,
+    ended: bool,
+    waker: Option<Waker>,
+}
+
+/// The most events that wait to be read.
+const KEPT: usize = 64;
+
+impl Waiting {
+    fn add(&mut self, event: ConnectionEvent) {
+        if self.events.len() == KEPT {
+            self.events.pop_front();
+            self.missed += 1;
+        }
+        self.events.push_back(event);
+    }
+
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl ConnectionEvents {
+    /// The next event; `None` once all connections have closed for good.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no event.
+    pub async fn next(&mut self) -> Option<ConnectionEvent> {
+        poll_fn(|cx| self.poll(cx)).await
+    }
+
+    fn poll(&self, cx: &Context<'_>) -> Poll<Option<ConnectionEvent>> {
+        let mut waiting = lock(&self.0);
+        if waiting.missed > 0 {
+            return Poll::Ready(Some(ConnectionEvent::Missed { count: std::mem::take(&mut waiting.missed) }));
+        }
+        match waiting.events.pop_front() {
+            Some(event) => Poll::Ready(Some(event)),
+            None if waiting.ended => Poll::Ready(None),
+            None => {
+                waiting.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Stream for ConnectionEvents {
+    type Item = ConnectionEvent;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ConnectionEvent>> {
+        self.poll(cx)
+    }
+}
+
+/// Passes events to those who listen. Costs nothing while none does.
+#[derive(Debug)]
+pub(crate) struct EventHub {
+    listeners: Mutex<Vec<Weak<Mutex<Waiting>>>>,
+    /// Connections that have not closed for good.
+    open: AtomicUsize,
+}
+
+impl EventHub {
+    pub(crate) fn new(connections: usize) -> Self {
+        Self { listeners: Mutex::default(), open: AtomicUsize::new(connections) }
+    }
+
+    /// Listens from now on. `connected` describes the connections that are up, by number.
+    pub(crate) fn listen(
+        &self,
+        connected: impl FnOnce() -> Vec<(usize, Arc<ConnectionInfo>)>,
+    ) -> ConnectionEvents {
+        let waiting = Waiting { events: VecDeque::new(), missed: 0, ended: false, waker: None };
+        let waiting = Arc::new(Mutex::new(waiting));
+        let mut listeners = lock(&self.listeners);
+        listeners.push(Arc::downgrade(&waiting));
+        {
+            let mut waiting = lock(&waiting);
+            for (connection, info) in connected() {
+                let reason = info.fallback.clone();
+                waiting.add(ConnectionEvent::Connected { connection, info });
+                if let Some(reason) = reason {
+                    waiting.add(ConnectionEvent::FellBack { connection, reason });
+                }
+            }
+            waiting.ended = self.open.load(Ordering::Acquire) == 0;
+        }
+        ConnectionEvents(waiting)
+    }
+
+    fn pass(&self, change: impl Fn(&mut Waiting)) {
+        lock(&self.listeners).retain(|listener| match listener.upgrade() {
+            Some(waiting) => {
+                let mut waiting = lock(&waiting);
+                change(&mut waiting);
+                waiting.wake();
+                true
+            }
+            None => false,
+        });
+    }
+}
+
+/// Reports what happens to one connection.
+#[derive(Clone, Debug)]
+pub(crate) struct EventReporter {
+    hub: Arc<EventHub>,
+    connection: usize,
+}
+
+impl EventReporter {
+    pub(crate) fn new(hub: Arc<EventHub>, connection: usize) -> Self {
+        Self { hub, connection }
+    }
+
+    pub(crate) fn lost(&self, cause: &Arc<LostCause>) {
+        let connection = self.connection;
+        self.hub.pass(|to| to.add(ConnectionEvent::Lost { connection, cause: cause.clone() }));
+    }
+
+    pub(crate) fn reconnect_failed(&self, error: &ConnectError) {
+        let connection = self.connection;
+        self.hub.pass(|to| to.add(ConnectionEvent::ReconnectFailed { connection, error: error.clone() }));
+    }
+
+    pub(crate) fn reconnected(&self, info: &Arc<ConnectionInfo>) {
+        let connection = self.connection;
+        self.hub.pass(|to| {
+            to.add(ConnectionEvent::Reconnected { connection, info: info.clone() });
+            if let Some(reason) = info.fallback.clone() {
+                to.add(ConnectionEvent::FellBack { connection, reason });
+            }
+        });
+    }
+
+    /// To be called once.
+    pub(crate) fn closed(&self, cause: &Arc<LostCause>) {
+        let connection = self.connection;
+        let last = self.hub.open.fetch_sub(1, Ordering::AcqRel) == 1;
+        self.hub.pass(|to| {
+            to.add(ConnectionEvent::Closed { connection, cause: cause.clone() });
+            to.ended |= last;
+        });
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Valid after every step, so a panic elsewhere does not spoil it.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn now(events: &mut ConnectionEvents) -> Option<Option<String>> {
+        events.next().now_or_never().map(|event| event.map(|event| event.to_string()))
+    }
+
+    #[test]
+    fn a_slow_listener_learns_how_many_events_it_missed() {
+        let hub = Arc::new(EventHub::new(1));
+        let reporter = EventReporter::new(hub.clone(), 0);
+        let mut events = hub.listen(Vec::new);
+        assert_eq!(now(&mut events), None);
+        for _ in 0..KEPT + 3 {
+            reporter.lost(&Arc::new(LostCause::PeerClosed));
+        }
+        assert_eq!(now(&mut events), Some(Some("3 events missed".to_owned())));
+        for _ in 0..KEPT {
+            assert_eq!(now(&mut events), Some(Some("connection 0 lost: the peer closed it".to_owned())));
+        }
+        assert_eq!(now(&mut events), None);
+    }
+
+    #[test]
+    fn events_end_with_the_last_connection() {
+        let hub = Arc::new(EventHub::new(2));
+        let mut events = hub.listen(Vec::new);
+        for connection in 0..2 {
+            EventReporter::new(hub.clone(), connection).closed(&Arc::new(LostCause::Closed));
+        }
+        for connection in 0..2 {
+            let text = format!("connection {connection} closed: it was closed by this program");
+            assert_eq!(now(&mut events), Some(Some(text)));
+        }
+        assert_eq!(now(&mut events), Some(None));
+        assert_eq!(now(&mut hub.listen(Vec::new)), Some(None), "listening later ends at once");
+    }
+
+    #[test]
+    fn listeners_that_were_dropped_are_forgotten() {
+        let hub = Arc::new(EventHub::new(1));
+        drop(hub.listen(Vec::new));
+        EventReporter::new(hub.clone(), 0).lost(&Arc::new(LostCause::PeerClosed));
+        assert!(lock(&hub.listeners).is_empty());
+    }
+}

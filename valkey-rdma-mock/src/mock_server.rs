@@ -1,0 +1,98 @@
+//! [`MockServer`]: a mock that serves, in one line.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use valkey_rdma_server::{BindError, Server};
+
+use crate::mock::Mock;
+
+/// A [`Mock`] that serves on the emulated device and on TCP, on free ports of this machine. Everything of [`Mock`] is there too: rules
+/// for replies, what was received, preloaded values.
+///
+/// ```
+/// use std::time::Duration;
+/// use valkey_rdma_mock::MockServer;
+///
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+/// let mock = MockServer::start().await;
+/// mock.set("greeting", "hello");
+/// let busy = mock.on("GET").with("greeting").error("LOADING wait").times(2); // then it runs as always
+/// mock.on("INCR").delay(Duration::from_millis(10));
+/// mock.on("SHUTDOWN").drop_connection();
+///
+/// let url = mock.url(); // emulated://127.0.0.1:...; the program under test connects to it
+/// # let _ = url;
+///
+/// assert_eq!(busy.matched(), 0);
+/// assert!(mock.received().is_empty());
+/// # });
+/// ```
+///
+/// It ends when it is dropped. [`shutdown`](Self::shutdown) waits for the last replies.
+pub struct MockServer {
+    mock: Arc<Mock>,
+    server: Server,
+    url: String,
+    tcp_url: String,
+}
+
+impl MockServer {
+    /// Starts an empty mock. Must run inside a tokio runtime.
+    ///
+    /// # Panics
+    /// If no port can be opened, as a test would.
+    pub async fn start() -> Self {
+        match Self::start_with(Mock::new()).await {
+            Ok(server) => server,
+            Err(error) => panic!("the mock cannot listen on 127.0.0.1: {error}"),
+        }
+    }
+
+    /// Starts a mock with settings: a password, a seed.
+    ///
+    /// # Errors
+    /// [`BindError`] if no port can be opened.
+    pub async fn start_with(mock: Mock) -> Result<Self, BindError> {
+        let mock = Arc::new(mock.recording());
+        let server = Server::builder(mock.clone())
+            .listen("emulated://127.0.0.1:0")
+            .listen("valkey://127.0.0.1:0")
+            .start()
+            .await?;
+        let mut urls = server.urls();
+        let mut next = || urls.next().unwrap_or_default();
+        let (url, tcp_url) = (next(), next());
+        Ok(Self { mock, server, url, tcp_url })
+    }
+
+    /// The URL to connect to over the emulated device.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The URL to connect to over TCP, for any client.
+    pub fn tcp_url(&self) -> &str {
+        &self.tcp_url
+    }
+
+    /// Closes all connections after the replies to the commands that have arrived.
+    pub async fn shutdown(self) {
+        self.server.shutdown().await;
+    }
+}
+
+impl Deref for MockServer {
+    type Target = Mock;
+
+    fn deref(&self) -> &Mock {
+        &self.mock
+    }
+}
+
+impl fmt::Debug for MockServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MockServer").field("url", &self.url).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,141 @@
+//! [`Rule`]: what a test wants a command to be answered with.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use valkey_rdma_server::{Command, Reply};
+
+/// What the mock does with a command instead of running it, or before: [`Mock::on`](crate::Mock::on). It holds from the moment it is
+/// made, and each method changes it. Without any of them the command runs, and is counted.
+///
+/// If several rules match a command, the first one made decides, until it is [used up](Self::times).
+#[derive(Clone, Debug)]
+pub struct Rule(Arc<Mutex<Settings>>);
+
+#[derive(Debug)]
+struct Settings {
+    name: String,
+    args: Vec<Bytes>,
+    delay: Option<Duration>,
+    action: Action,
+    left: Option<u64>,
+    matched: u64,
+}
+
+/// What a rule does.
+#[derive(Clone, Debug)]
+pub(crate) enum Action {
+    /// The command runs.
+    Run,
+    Reply(Reply),
+    /// The connection ends without a reply.
+    Drop,
+}
+
+impl Rule {
+    /// Matches only commands that have this argument next: the first `with` is about the first argument after the name.
+    pub fn with(self, arg: impl Into<Bytes>) -> Self {
+        self.settings().args.push(arg.into());
+        self
+    }
+
+    /// Answers with this.
+    pub fn reply(self, reply: impl Into<Reply>) -> Self {
+        self.settings().action = Action::Reply(reply.into());
+        self
+    }
+
+    /// Answers with this error: a code, a blank and a text, such as `LOADING wait`.
+    pub fn error(self, text: impl Into<String>) -> Self {
+        self.reply(Reply::error(text.into()))
+    }
+
+    /// Waits before the answer, whichever it is. Later commands of the same connection wait too.
+    pub fn delay(self, wait: Duration) -> Self {
+        self.settings().delay = Some(wait);
+        self
+    }
+
+    /// Closes the connection without a reply.
+    pub fn drop_connection(self) -> Self {
+        self.settings().action = Action::Drop;
+        self
+    }
+
+    /// Holds for `count` commands only.
+    pub fn times(self, count: u64) -> Self {
+        self.settings().left = Some(count);
+        self
+    }
+
+    /// How many commands it was applied to.
+    pub fn matched(&self) -> u64 {
+        self.settings().matched
+    }
+
+    fn settings(&self) -> MutexGuard<'_, Settings> {
+        lock(&self.0)
+    }
+}
+
+impl Settings {
+    fn apply(&mut self, command: &Command) -> bool {
+        let matches = command.is(&self.name)
+            && command.args().len() >= self.args.len()
+            && self.args.iter().zip(command.args()).all(|(expected, arg)| expected == arg);
+        if !matches || self.left == Some(0) {
+            return false;
+        }
+        self.left = self.left.map(|left| left - 1);
+        self.matched += 1;
+        true
+    }
+}
+
+/// The rules of a mock.
+#[derive(Debug, Default)]
+pub(crate) struct Rules {
+    /// False while there is none, so that a command takes no lock.
+    any: AtomicBool,
+    rules: Mutex<Vec<Rule>>,
+}
+
+impl Rules {
+    pub(crate) fn add(&self, name: &str) -> Rule {
+        let settings = Settings {
+            name: name.to_owned(),
+            args: Vec::new(),
+            delay: None,
+            action: Action::Run,
+            left: None,
+            matched: 0,
+        };
+        let rule = Rule(Arc::new(Mutex::new(settings)));
+        lock(&self.rules).push(rule.clone());
+        self.any.store(true, Ordering::Release);
+        rule
+    }
+
+    pub(crate) fn clear(&self) {
+        self.any.store(false, Ordering::Release);
+        lock(&self.rules).clear();
+    }
+
+    /// What the first rule that matches does, and how long it waits before.
+    pub(crate) fn decide(&self, command: &Command) -> Option<(Option<Duration>, Action)> {
+        if !self.any.load(Ordering::Acquire) {
+            return None;
+        }
+        lock(&self.rules).iter().find_map(|rule| {
+            let mut settings = rule.settings();
+            settings.apply(command).then(|| (settings.delay, settings.action.clone()))
+        })
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Valid after every step, so a panic elsewhere does not spoil it.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
