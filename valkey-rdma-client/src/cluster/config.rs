@@ -112,7 +112,7 @@ impl ClusterConfig {
         self
     }
 
-    /// How long a node may leave commands unanswered before the slot map is read again, from other nodes. Default 1 s; `None`:
+    /// How long a primary may leave commands unanswered before the slot map is read again, from other nodes. Default 1 s; `None`:
     /// no limit. If the node has lost its slots to another, its connection ends: commands that may run twice go to the new
     /// primary, and the others fail with [`Fate::MayHaveRun`](crate::Fate::MayHaveRun). If it has kept them, they wait on.
     /// Shorter finds the new primary of a frozen node earlier; longer asks less often while a node runs long commands.

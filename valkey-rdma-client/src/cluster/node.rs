@@ -39,6 +39,8 @@ pub(super) struct Node {
     outcome: watch::Sender<Outcome>,
     /// False while the node cannot answer reads: unreachable, loading, or without its primary.
     usable: AtomicBool,
+    /// True from the first map that names it a primary until it has answered as something else.
+    had_slots: AtomicBool,
     facts: Mutex<Facts>,
 }
 
@@ -80,6 +82,7 @@ impl Node {
             dial: Mutex::default(),
             outcome: watch::Sender::new(Outcome::default()),
             usable: AtomicBool::new(true),
+            had_slots: AtomicBool::new(false),
             facts: Mutex::default(),
         }
     }
@@ -138,6 +141,21 @@ impl Node {
 
     pub(super) fn is_usable(&self) -> bool {
         self.usable.load(Ordering::Relaxed)
+    }
+
+    /// True if commands in flight may have been sent to it as a primary.
+    pub(super) fn had_slots(&self) -> bool {
+        self.had_slots.load(Ordering::Relaxed)
+    }
+
+    /// A map names it a primary.
+    pub(super) fn got_slots(&self) {
+        self.had_slots.store(true, Ordering::Relaxed);
+    }
+
+    /// It has answered since it lost its slots, or owes nothing.
+    pub(super) fn forget_slots(&self) {
+        self.had_slots.store(false, Ordering::Relaxed);
     }
 
     /// Sets whether reads may go to it. A new connection makes it usable again.

@@ -1,9 +1,9 @@
 //! [`SilenceWatch`]: notices nodes that leave commands unanswered, long before the commands' time limits.
 //!
-//! A frozen process or a dead fabric keeps its connections open. The nodes notice it by their bus and give its slots to a
-//! replica, but no client hears of that from the node itself. So a silent node makes the client read the map again, and if
-//! the map has the slots elsewhere, the connection ends: commands that may run twice go to the new primary, and the others
-//! fail with what they are, "may have run".
+//! A frozen process keeps its connections open. The other nodes notice it by their bus and give its slots to a replica, but no
+//! client hears of that from the node itself. So a silent primary makes the client read the map again, and if the map has the
+//! slots elsewhere, the connection ends: commands that may run twice go to the new primary, and the others fail with what they
+//! are, "may have run". Reads from a replica wait for their own time limit: a map cannot tell a frozen replica from a slow one.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -60,18 +60,20 @@ impl SilenceWatch {
         let (mut kept, mut silent) = (Vec::new(), false);
         for (node, client) in connected.chain(gone) {
             let counters = client.counters();
-            if counters.in_flight == 0 {
+            let earlier = before.iter().find(|watched| watched.client.is_same(&client));
+            let has_answered = earlier.is_some_and(|earlier| earlier.reads != counters.reads);
+            let is_primary = map.is_primary(&node);
+            if !is_primary && (counters.in_flight == 0 || has_answered) {
+                node.forget_slots();
+            }
+            if counters.in_flight == 0 || !node.had_slots() {
                 continue;
             }
-            let earlier = before.iter().find(|watched| watched.client.is_same(&client));
-            let since = match earlier {
-                Some(earlier) if earlier.reads == counters.reads => earlier.since,
-                _ => now,
-            };
+            let since = earlier.filter(|_| !has_answered).map_or(now, |earlier| earlier.since);
             let is_silent = now - since >= self.limit;
             silent |= is_silent;
-            if is_silent && !map.is_primary(&node) {
-                warn!(node = %node.name(), "a silent node is not a primary any more; its connection ends");
+            if is_silent && !is_primary {
+                warn!(node = %node.name(), "a silent node has lost its slots; its connection ends");
                 self.counters.given_up.add();
                 node.set_usable(false);
                 node.lost(&client);

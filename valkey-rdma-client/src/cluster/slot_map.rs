@@ -27,6 +27,7 @@ pub(super) struct Shard {
 
 impl Shard {
     pub(super) fn new(primary: Arc<Node>, replicas: Vec<Arc<Node>>) -> Self {
+        primary.got_slots();
         // Clients that start at the same moment do not all begin with the same replica.
         Self { primary, replicas, turn: AtomicUsize::new(fastrand::usize(..)) }
     }

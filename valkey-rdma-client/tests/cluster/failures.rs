@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use valkey_rdma_client::cluster::ClusterConfig;
+use valkey_rdma_client::cluster::{ClusterConfig, ReadFrom};
 use valkey_rdma_client::{ClusterClient, ClusterError, Command, Config, Error, Fate};
 use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 use valkey_rdma_resp::Reply;
@@ -121,6 +121,42 @@ async fn a_slow_node_keeps_its_commands() {
     mocks.thaw(0);
     let reply = waits.await.expect("no panic").expect("answered");
     assert_eq!((reply.as_int(), cluster.status().counters.given_up), (Some(2), 0));
+}
+
+/// A replica that answers late is not given up: it has no slots that it could lose.
+#[tokio::test]
+async fn a_slow_replica_keeps_its_reads() {
+    let mocks = mocks().await;
+    let config = ClusterConfig::default()
+        .read_from(ReadFrom::PreferReplica)
+        .refresh_interval(Some(Duration::from_millis(1)))
+        .min_refresh_interval(Duration::from_millis(1))
+        .silence_limit(Duration::from_millis(1));
+    let cluster = client_of(&mocks, &config).await;
+    let key = mocks.key_of(0, 0);
+    cluster.command(["SET", &key, "1"]).await.expect("set");
+    cluster.command(["GET", &key]).await.expect("the replica is connected");
+    mocks.freeze(3);
+    let waits = tokio::spawn({
+        let (cluster, key) = (cluster.clone(), key.clone());
+        async move { cluster.command(["GET", &key]).await }
+    });
+    let is_in_flight = || {
+        let nodes = cluster.status().nodes;
+        nodes.iter().flat_map(|node| &node.connections).any(|connection| connection.counters.in_flight > 0)
+    };
+    // Refreshes may meet the frozen node too, and wait for it.
+    let mut seen = 0;
+    let mut last = cluster.status().counters.refreshes;
+    while seen < 20 {
+        tokio::task::yield_now().await;
+        let refreshes = cluster.status().counters.refreshes;
+        seen += u32::from(refreshes != last && is_in_flight());
+        last = refreshes;
+    }
+    mocks.thaw(3);
+    let reply = waits.await.expect("no panic").expect("answered");
+    assert_eq!((reply.as_str(), cluster.status().counters.given_up), (Some("1"), 0));
 }
 
 #[tokio::test]
