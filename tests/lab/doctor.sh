@@ -96,10 +96,10 @@ server() {
 theirs() {
     local column=$1 size=$2 server
     shift 2
-    timeout 60 "$@" -d rxe0 -F -s "$size" -n 500 >/tmp/perftest-server.txt 2>&1 &
+    timeout 60 "$@" -d rxe0 -F -s "$size" -n 100 >/tmp/perftest-server.txt 2>&1 &
     server=$!
     until_true 20 grep -q 'Waiting for client' /tmp/perftest-server.txt
-    timeout 60 "$@" -d rxe0 -F -s "$size" -n 500 10.0.0.1 | awk -v size="$size" -v column="$column" '$1 == size { print $column }'
+    timeout 60 "$@" -d rxe0 -F -s "$size" -n 100 10.0.0.1 | awk -v size="$size" -v column="$column" '$1 == size { print $column }'
     wait "$server"
 }
 
