@@ -96,9 +96,11 @@ server() {
 theirs() {
     local column=$1 size=$2 server
     shift 2
-    timeout 60 "$@" -d rxe0 -F -s "$size" -n 100 >/tmp/perftest-server.txt 2>&1 &
+    # That of the last one says that it waits, too. Line by line: perftest would keep the line until it ends.
+    rm -f /tmp/perftest-server.txt
+    timeout 60 stdbuf -oL "$@" -d rxe0 -F -s "$size" -n 100 >/tmp/perftest-server.txt 2>&1 &
     server=$!
-    until_true 20 grep -q 'Waiting for client' /tmp/perftest-server.txt
+    until_true 20 grep -qs 'Waiting for client' /tmp/perftest-server.txt
     timeout 60 "$@" -d rxe0 -F -s "$size" -n 100 10.0.0.1 | awk -v size="$size" -v column="$column" '$1 == size { print $column }'
     wait "$server"
 }
@@ -155,9 +157,10 @@ rows = json.load(open("/tmp/strace-output.txt"))["checks"][0]["found"]["rows"]
 print("ours:", sys.argv[1], "in all for", sum(row["figures"]["messages"] for row in rows if not row["run"]["stream"]), "round trips and",
       sum(row["figures"]["messages"] for row in rows if row["run"]["stream"]), "messages in a stream")' "$total"
     head -n 14 /tmp/strace.txt
-    ib_send_lat -e -d rxe0 -F -s 64 -n 500 >/tmp/perftest-server.txt 2>&1 &
+    rm -f /tmp/perftest-server.txt
+    stdbuf -oL ib_send_lat -e -d rxe0 -F -s 64 -n 500 >/tmp/perftest-server.txt 2>&1 &
     local server=$!
-    until_true 20 grep -q 'Waiting for client' /tmp/perftest-server.txt
+    until_true 20 grep -qs 'Waiting for client' /tmp/perftest-server.txt
     echo "perftest: $(calls ib_send_lat -e -d rxe0 -F -s 64 -n 500 10.0.0.1) in all for 500 round trips"
     head -n 14 /tmp/strace.txt
     wait "$server"
