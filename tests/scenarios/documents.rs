@@ -15,8 +15,7 @@ fn the_table_of_pinned_memory_is_right() {
     let text = include_str!("../../docs/operations.md");
     let memlock = 8 << 20;
     for window in [1_048_576, 65_536, 16_777_216] {
-        let mut config = valkey_rdma_transport::Config::default();
-        config.rx_size(window);
+        let config = valkey_rdma_transport::Config::default().rx_size(window);
         let pinned = config.pinned_bytes();
         let fit = match memlock / pinned {
             0 => "none".to_owned(),

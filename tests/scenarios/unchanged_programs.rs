@@ -152,8 +152,7 @@ async fn redis_rs_over_tcp_goes_through_a_proxy_of_copy_bidirectional() {
 #[tokio::test]
 async fn replies_reach_a_tcp_client_that_has_half_closed() {
     let peer = peer().await;
-    let mut config = Config::default();
-    config.linger(Duration::from_secs(3600));
+    let config = Config::default().linger(Duration::from_secs(3600));
     let (addr, copying) = proxy(&peer, &config).await;
     let mut tcp = TcpStream::connect(addr).await.expect("connects");
     let request = b"PING\r\n".repeat(1000);

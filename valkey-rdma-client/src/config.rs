@@ -157,8 +157,7 @@ impl Config {
     /// ```
     /// use valkey_rdma_client::{Config, transport};
     ///
-    /// let mut device = transport::Config::default();
-    /// device.send_buffer(4 << 20);
+    /// let device = transport::Config::default().send_buffer(4 << 20);
     /// let config = Config::default().transport(device);
     /// ```
     #[must_use]

@@ -404,19 +404,19 @@ impl Endpoint {
     /// Replaces the settings that this endpoint asks for.
     pub(crate) fn apply_to(&self, mut config: TransportConfig) -> TransportConfig {
         if let Some(bytes) = self.rx_size {
-            config.rx_size(bytes);
+            config = config.rx_size(bytes);
         }
         if let Some(name) = &self.device {
-            config.device(name);
+            config = config.device(name);
         }
         if let Some(index) = self.gid {
-            config.gid_index(index);
+            config = config.gid_index(index);
         }
         if let Some(address) = self.source {
-            config.source(address);
+            config = config.source(address);
         }
         if self.polling != Polling::default() {
-            config.polling(self.polling);
+            config = config.polling(self.polling);
         }
         config
     }

@@ -52,8 +52,7 @@ async fn load_libraries() -> Result<(), String> {
 async fn connect_to_itself(address: IpAddr) -> Result<Tried, String> {
     let started = Instant::now();
     // The pinned memory of one client is what is tried; its peer takes as little as it can.
-    let mut small = Config::default();
-    small.rx_size(4096).rx_buffers(1).send_buffer(4096);
+    let small = Config::default().rx_size(4096).rx_buffers(1).send_buffer(4096);
     let mut listener = Listener::bind(DeviceKind::Verbs, SocketAddr::new(address, 0), &small)
         .await
         .map_err(|error| chain(&error))?;

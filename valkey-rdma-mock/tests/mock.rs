@@ -326,7 +326,7 @@ async fn a_client_is_killed() {
 
 #[tokio::test]
 async fn a_server_that_stops_unblocks_its_waiting_clients() {
-    let server = start(Mock::new(), Limits::default().drain_timeout(std::time::Duration::MAX)).await;
+    let server = start(Mock::new(), &Limits::default().drain_timeout(std::time::Duration::MAX)).await;
     let mut wires = wires(&server).await;
     for wire in &mut wires {
         wire.send("BLPOP k 0\r\n").await;

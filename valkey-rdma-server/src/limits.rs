@@ -3,8 +3,6 @@
 use std::time::Duration;
 
 /// Limits of a [`Server`](crate::Server). `Limits::default()` works unedited.
-///
-/// Setters take and return `&mut Self`.
 #[derive(Debug, Clone)]
 pub struct Limits {
     pub(crate) max_connections: usize,
@@ -27,7 +25,8 @@ impl Limits {
     /// 33 KiB by default, also while it is refused with a reply; a rejected peer causes no memory to be pinned. The
     /// operating system's limit of locked memory is usually reached before this limit;
     /// [`TransportConfig::max_pinned_bytes`](crate::TransportConfig::max_pinned_bytes) sets a lower one.
-    pub fn max_connections(&mut self, count: usize) -> &mut Self {
+    #[must_use]
+    pub fn max_connections(mut self, count: usize) -> Self {
         self.max_connections = count;
         self
     }
@@ -35,7 +34,8 @@ impl Limits {
     /// Longest argument of a command, in bytes. Default 512 MiB (Valkey's `proto-max-bulk-len`).
     ///
     /// A longer one is answered with `-ERR Protocol error: invalid bulk length`, and the connection is closed.
-    pub fn max_argument_len(&mut self, len: usize) -> &mut Self {
+    #[must_use]
+    pub fn max_argument_len(mut self, len: usize) -> Self {
         self.max_argument_len = len;
         self
     }
@@ -48,7 +48,8 @@ impl Limits {
     /// A connection that exceeds it is closed and the reason logged, so this is also the size of the largest command.
     /// A lower limit closes clients sooner that write a long pipeline before they read; a higher limit lets one client take
     /// more memory.
-    pub fn input_limit(&mut self, len: usize) -> &mut Self {
+    #[must_use]
+    pub fn input_limit(mut self, len: usize) -> Self {
         self.input_limit = len;
         self
     }
@@ -61,7 +62,8 @@ impl Limits {
     /// pipeline deadlocks.
     ///
     /// A lower value sends large replies in more and smaller batches; with a higher value a slow reader holds more memory.
-    pub fn output_high_water(&mut self, len: usize) -> &mut Self {
+    #[must_use]
+    pub fn output_high_water(mut self, len: usize) -> Self {
         self.output_high_water = len.max(1);
         self
     }
@@ -71,7 +73,8 @@ impl Limits {
     ///
     /// A connection whose peer does not read its messages is closed at this limit. So one connection never holds more than
     /// this, [`output_high_water`](Self::output_high_water), one reply and [`input_limit`](Self::input_limit) together.
-    pub fn push_limit(&mut self, len: usize) -> &mut Self {
+    #[must_use]
+    pub fn push_limit(mut self, len: usize) -> Self {
         self.push_limit = len;
         self
     }
@@ -83,14 +86,16 @@ impl Limits {
     ///
     /// With a shorter time, clients that pause between commands have to reconnect; with a longer one, connections of clients
     /// that vanished silently are kept longer.
-    pub fn idle_timeout(&mut self, limit: Option<Duration>) -> &mut Self {
-        self.idle_timeout = limit;
+    #[must_use]
+    pub fn idle_timeout(mut self, limit: impl Into<Option<Duration>>) -> Self {
+        self.idle_timeout = limit.into();
         self
     }
 
     /// Time that [`Server::shutdown`](crate::Server::shutdown) gives peers to read their last replies. Default 10 s (Valkey's
     /// `shutdown-timeout`). Connections that are left afterwards are cut.
-    pub fn drain_timeout(&mut self, timeout: Duration) -> &mut Self {
+    #[must_use]
+    pub fn drain_timeout(mut self, timeout: Duration) -> Self {
         self.drain_timeout = timeout;
         self
     }

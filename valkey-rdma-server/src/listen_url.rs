@@ -59,13 +59,13 @@ impl ListenUrl {
             }
             match option.split_once('=') {
                 Some(("rx_size", bytes)) => {
-                    config.rx_size(bytes.parse().map_err(|_| "rx_size is not a number of bytes")?);
+                    config = config.rx_size(bytes.parse().map_err(|_| "rx_size is not a number of bytes")?);
                 }
                 Some(("poll", mode)) => {
-                    config.polling(mode.parse().map_err(|_| "poll is not event, busy or adaptive")?);
+                    config = config.polling(mode.parse().map_err(|_| "poll is not event, busy or adaptive")?);
                 }
                 Some(("device", name)) if !name.is_empty() => {
-                    config.device(name);
+                    config = config.device(name);
                 }
                 _ => return Err("unknown option: use rx_size, poll or device"),
             }

@@ -375,7 +375,7 @@ impl Accept for Listener {
         assigned: Option<&Assigned>,
     ) -> Result<Accepted<Self::Stream>, TransportError> {
         if let Some(assigned) = assigned.filter(|_| self.device() == DeviceKind::Verbs) {
-            request.shared_cq(assigned.shared_cq());
+            request = request.shared_cq(assigned.shared_cq());
         }
         let stream = request.accept()?;
         let (remote, local, rdma) = (stream.peer_addr(), stream.local_addr(), Some(stream.monitor()));

@@ -60,7 +60,7 @@ async fn a_server_without_listeners_is_an_error() {
 
 #[tokio::test]
 async fn one_connection_too_many_is_refused_with_a_reply() {
-    let server = start(Mock::new(), Limits::default().max_connections(2)).await;
+    let server = start(Mock::new(), &Limits::default().max_connections(2)).await;
     let mut admitted = wires(&server).await;
     for wire in &mut admitted {
         wire.dialogue(&[("PING", "+PONG\r\n")]).await;
@@ -76,7 +76,7 @@ async fn one_connection_too_many_is_refused_with_a_reply() {
 
 #[tokio::test]
 async fn a_connection_that_ends_makes_room_for_another() {
-    let server = start(Mock::new(), Limits::default().max_connections(1)).await;
+    let server = start(Mock::new(), &Limits::default().max_connections(1)).await;
     for listening in server.listening() {
         for _ in 0..20 {
             // A moment after the previous client has seen the end.
@@ -199,7 +199,7 @@ async fn shutdown_delivers_the_replies_of_running_commands() {
 #[tokio::test]
 async fn a_blocked_command_that_hears_of_the_stop_does_not_delay_it() {
     let moody = Arc::new(Moody::default());
-    let server = start(moody.clone(), Limits::default().drain_timeout(Duration::MAX)).await;
+    let server = start(moody.clone(), &Limits::default().drain_timeout(Duration::MAX)).await;
     let mut wires = wires(&server).await;
     for wire in &mut wires {
         wire.send("LISTEN\r\n").await;
@@ -253,7 +253,7 @@ async fn a_server_whose_last_listener_has_ended_reports_it() {
 #[tokio::test]
 async fn shutdown_cuts_what_takes_too_long() {
     let moody = Arc::new(Moody::default());
-    let server = start(moody.clone(), Limits::default().drain_timeout(Duration::from_millis(1))).await;
+    let server = start(moody.clone(), &Limits::default().drain_timeout(Duration::from_millis(1))).await;
     let mut wire = Wire::connect(&server.listening()[0]).await;
     wire.send("WAIT\r\n").await;
     within("the command runs", moody.waiting.notified()).await;
@@ -280,7 +280,7 @@ async fn dropping_the_server_cuts_every_connection() {
 async fn an_idle_rdma_connection_is_closed() {
     let server = Server::builder(Mock::new())
         .rdma(DeviceKind::Emulated, localhost(), &TransportConfig::default())
-        .limits(Limits::default().idle_timeout(Some(Duration::from_secs(20))).clone())
+        .limits(Limits::default().idle_timeout(Duration::from_secs(20)))
         .start()
         .await
         .unwrap();
@@ -341,7 +341,7 @@ async fn messages_come_from_outside_in_order_with_replies() {
 #[tokio::test]
 async fn a_peer_that_does_not_read_its_messages_is_closed_and_counted() {
     let news = Arc::new(News::default());
-    let limits = Limits::default().push_limit(1_000_000).output_high_water(1000).clone();
+    let limits = Limits::default().push_limit(1_000_000).output_high_water(1000);
     let server = start(news.clone(), &limits).await;
     for (index, wire) in wires(&server).await.iter_mut().enumerate() {
         wire.dialogue(&[("LISTEN", "+OK\r\n*1\r\n$6\r\nduring\r\n")]).await;
@@ -396,7 +396,7 @@ async fn a_port_is_changed_without_disturbing_connections() {
 
 #[tokio::test]
 async fn refused_connections_are_counted_by_cause() {
-    let server = start(Mock::new(), Limits::default().max_connections(2)).await;
+    let server = start(Mock::new(), &Limits::default().max_connections(2)).await;
     let mut admitted = wires(&server).await;
     for wire in &mut admitted {
         wire.dialogue(&[("PING", "+PONG\r\n")]).await;
@@ -418,9 +418,8 @@ async fn refused_connections_are_counted_by_cause() {
 
 #[tokio::test]
 async fn memory_pinned_by_all_connections_is_limited() {
-    let mut config = TransportConfig::default();
-    let each = config.pinned_bytes();
-    config.max_pinned_bytes(Some(2 * each - 1));
+    let each = TransportConfig::default().pinned_bytes();
+    let config = TransportConfig::default().max_pinned_bytes(Some(2 * each - 1));
     let server =
         Server::builder(Mock::new()).rdma(DeviceKind::Emulated, localhost(), &config).start().await.unwrap();
     let listening = server.listening()[0];

@@ -99,7 +99,7 @@ async fn a_protocol_error_is_answered_and_ends_the_connection() {
 
 #[tokio::test]
 async fn an_argument_longer_than_allowed_is_refused_before_it_is_sent() {
-    let server = start(Mock::new(), Limits::default().max_argument_len(1000)).await;
+    let server = start(Mock::new(), &Limits::default().max_argument_len(1000)).await;
     for wire in &mut wires(&server).await {
         wire.send("*2\r\n$4\r\nECHO\r\n$1001\r\n").await;
         wire.expect("-ERR Protocol error: invalid bulk length\r\n").await;

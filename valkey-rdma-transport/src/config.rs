@@ -86,40 +86,46 @@ impl Config {
     /// The peer can have this much in flight. Small windows save pinned memory and cache, large ones save
     /// round trips on large values. A Valkey server pins as much again on its side, so stay within 64 KiB to
     /// 16 MiB towards one.
-    pub fn rx_size(&mut self, bytes: u32) -> &mut Self {
+    #[must_use]
+    pub fn rx_size(mut self, bytes: u32) -> Self {
         self.rx_size = bytes.clamp(1, MAX_RX_SIZE);
         self
     }
 
     /// How many windows of that length to rotate. Default 2: the peer fills one while the other is read.
     /// Range 1 to 16. Each costs pinned memory.
-    pub fn rx_buffers(&mut self, count: u32) -> &mut Self {
+    #[must_use]
+    pub fn rx_buffers(mut self, count: u32) -> Self {
         self.rx_buffers = count.clamp(1, 16);
         self
     }
 
     /// Bytes of pinned memory for data on its way out. Default 1 MiB, range 4 KiB to 1 GiB. Independent of the
     /// peer's window. Smaller blocks writers earlier. As many bytes of [pools](crate::BufferPool) may be in flight.
-    pub fn send_buffer(&mut self, bytes: u32) -> &mut Self {
+    #[must_use]
+    pub fn send_buffer(mut self, bytes: u32) -> Self {
         self.send_buffer = bytes.clamp(4096, MAX_RX_SIZE);
         self
     }
 
     /// How long connecting may take, from the first address lookup to the peer's offer of memory. Default 5 s.
-    pub fn connect_timeout(&mut self, limit: Duration) -> &mut Self {
+    #[must_use]
+    pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
         self
     }
 
     /// How long a connected peer may take to offer its memory. Default 10 s. The side that connects waits no longer than
     /// [`connect_timeout`](Self::connect_timeout) either.
-    pub fn handshake_timeout(&mut self, limit: Duration) -> &mut Self {
+    #[must_use]
+    pub fn handshake_timeout(mut self, limit: Duration) -> Self {
         self.handshake_timeout = limit;
         self
     }
 
     /// How long closing waits until the peer's device has acknowledged what was written. Default 5 s.
-    pub fn close_timeout(&mut self, limit: Duration) -> &mut Self {
+    #[must_use]
+    pub fn close_timeout(mut self, limit: Duration) -> Self {
         self.close_timeout = limit;
         self
     }
@@ -130,13 +136,15 @@ impl Config {
     ///
     /// The protocol has no half-close. A longer time lets replies to the last requests arrive after a shutdown, as
     /// they would over TCP; a shutdown then takes that long unless the peer disconnects.
-    pub fn linger(&mut self, limit: Duration) -> &mut Self {
+    #[must_use]
+    pub fn linger(mut self, limit: Duration) -> Self {
         self.linger = Some(limit);
         self
     }
 
     /// How connections wait for their device. Default [`Polling::Event`].
-    pub fn polling(&mut self, mode: Polling) -> &mut Self {
+    #[must_use]
+    pub fn polling(mut self, mode: Polling) -> Self {
         self.polling = mode;
         self
     }
@@ -144,14 +152,16 @@ impl Config {
     /// How long [`Polling::Adaptive`] spins before it sleeps, at most. A completion that arrives within this time
     /// after falling asleep makes it spin longer next time. Default 50 µs, range 0 to 100 ms; larger values become
     /// 100 ms. Longer uses more CPU for fewer system calls; 0 is [`Polling::Event`].
-    pub fn spin_limit(&mut self, limit: Duration) -> &mut Self {
+    #[must_use]
+    pub fn spin_limit(mut self, limit: Duration) -> Self {
         self.spin_limit = limit.min(MAX_SPIN);
         self
     }
 
     /// Lets [`Polling::Adaptive`] spin where it is [off](crate::AdaptiveOff) by default. Default `false`. Spinning
     /// there takes the CPU away from the work that is waited for: for tests and measurements.
-    pub fn danger_spin_anyway(&mut self, spin: bool) -> &mut Self {
+    #[must_use]
+    pub fn danger_spin_anyway(mut self, spin: bool) -> Self {
         self.spin_anyway = spin;
         self
     }
@@ -159,29 +169,33 @@ impl Config {
     /// How long nothing at all may arrive from the peer, keepalives included. Default: for ever. On an accepted
     /// connection this ends idle clients; on a connected one it finds a dead server, if it is at least three of the
     /// server's keepalive periods.
-    pub fn idle_timeout(&mut self, limit: Option<Duration>) -> &mut Self {
-        self.idle_timeout = limit;
+    #[must_use]
+    pub fn idle_timeout(mut self, limit: impl Into<Option<Duration>>) -> Self {
+        self.idle_timeout = limit.into();
         self
     }
 
     /// How long data may wait for the peer's next receive window. Default: no limit. It finds a peer that has stopped
     /// reading but still sends keepalives, which [`idle_timeout`](Self::idle_timeout) does not.
-    pub fn stall_timeout(&mut self, limit: Option<Duration>) -> &mut Self {
-        self.stall_timeout = limit;
+    #[must_use]
+    pub fn stall_timeout(mut self, limit: impl Into<Option<Duration>>) -> Self {
+        self.stall_timeout = limit.into();
         self
     }
 
     /// Period of keepalives. Default: every 3 s on accepted connections (as Valkey does), none on others.
-    pub fn keepalive(&mut self, period: Option<Duration>) -> &mut Self {
-        self.keepalive = period.map_or(Keepalive::Never, Keepalive::Every);
+    #[must_use]
+    pub fn keepalive(mut self, period: impl Into<Option<Duration>>) -> Self {
+        self.keepalive = period.into().map_or(Keepalive::Never, Keepalive::Every);
         self
     }
 
     /// Limit of open connections of one listener. Default: none, beyond the machine's memory and queue pairs. Further
     /// requests are rejected before a queue pair is made or memory is pinned; the device may already hold a
     /// connection-manager object for them. Ignored when connecting.
-    pub fn max_connections(&mut self, limit: Option<usize>) -> &mut Self {
-        self.max_connections = limit;
+    #[must_use]
+    pub fn max_connections(mut self, limit: impl Into<Option<usize>>) -> Self {
+        self.max_connections = limit.into();
         self
     }
 
@@ -189,8 +203,9 @@ impl Config {
     /// [`pinned_bytes`](Self::pinned_bytes). Default: none, beyond the process's (`ulimit -l`). Further requests are
     /// rejected before a queue pair is made or memory is pinned. Ignored when connecting. [Pools](crate::BufferPool)
     /// that they send from later do not count.
-    pub fn max_pinned_bytes(&mut self, limit: Option<u64>) -> &mut Self {
-        self.max_pinned_bytes = limit;
+    #[must_use]
+    pub fn max_pinned_bytes(mut self, limit: impl Into<Option<u64>>) -> Self {
+        self.max_pinned_bytes = limit.into();
         self
     }
 

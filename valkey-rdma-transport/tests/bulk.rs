@@ -129,10 +129,9 @@ async fn bytes_each_way_at_once_arrive_as_they_were_sent_w4() {
     let (kind, links) = device();
     for link in links {
         for (mode, window) in MODES.into_iter().flat_map(|mode| WINDOWS.map(|window| (mode, window))) {
-            let mut config = Config::default();
-            config.rx_size(window).polling(mode);
+            let mut config = Config::default().rx_size(window).polling(mode);
             if let Some(name) = &link {
-                config.device(name);
+                config = config.device(name);
             }
             let begin = Instant::now();
             transfer(kind, &config, total).await;

@@ -18,9 +18,7 @@ fn links() -> [Link; 3] {
 }
 
 fn on(device: &Device) -> Config {
-    let mut config = Config::default();
-    config.device(device.name());
-    config
+    Config::default().device(device.name())
 }
 
 /// A client on a device of its own, and another one at the same listener.
@@ -223,8 +221,7 @@ async fn a_lost_completion_event_is_made_good_by_the_next_keepalive() {
 async fn a_lost_completion_event_is_made_good_by_any_deadline() {
     let mut listener = Listener::bind(DeviceKind::Emulated, ANY, &Config::default()).await.expect("listens");
     let near = Device::new(Link::InProcess);
-    let mut config = on(&near);
-    config.idle_timeout(Some(Duration::from_secs(2)));
+    let config = on(&near).idle_timeout(Some(Duration::from_secs(2)));
     let (mut client, mut server) = connect(&mut listener, &config).await;
     server.write_all(b"x").await.expect("writes");
     assert_eq!(client.read_u8().await.expect("reads"), b'x');

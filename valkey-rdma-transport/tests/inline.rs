@@ -29,25 +29,24 @@ async fn both_ways(config: &Config, len: usize) {
 
 #[tokio::test]
 async fn bytes_arrive_in_order_both_ways_at_once_w4() {
-    for (_, mut config) in polling_modes() {
+    for (_, config) in polling_modes() {
         for window in [1 << 16, 100_001] {
-            both_ways(config.rx_size(window).send_buffer(1 << 18), 3_000_000).await;
+            both_ways(&config.clone().rx_size(window).send_buffer(1 << 18), 3_000_000).await;
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn so_they_do_on_a_runtime_of_several_threads_w4() {
-    for (_, mut config) in polling_modes() {
-        both_ways(config.rx_size(100_001).send_buffer(1 << 18), 3_000_000).await;
+    for (_, config) in polling_modes() {
+        both_ways(&config.rx_size(100_001).send_buffer(1 << 18), 3_000_000).await;
     }
 }
 
 /// Nothing but the writes is polled while they wait for the peer's window.
 #[tokio::test]
 async fn a_write_that_waits_drives_the_connection_w6() {
-    let mut config = defaults();
-    config.rx_size(10_001).send_buffer(1 << 16);
+    let config = defaults().rx_size(10_001).send_buffer(1 << 16);
     let (client, mut server) = pair(&config, &config).await;
     let sent = pattern(3, 1_000_000);
     let expected = sent.clone();
@@ -94,8 +93,7 @@ async fn nothing_runs_in_the_background_until_it_is_a_stream_again() {
 /// More than the peer's window holds, so that the peer has to make room for the rest.
 #[tokio::test]
 async fn one_that_is_dropped_delivers_what_was_written_x1() {
-    let mut config = defaults();
-    config.rx_size(1000).send_buffer(1 << 16);
+    let config = defaults().rx_size(1000).send_buffer(1 << 16);
     let (client, mut server) = pair(&config, &config).await;
     let mut client = client.into_inline();
     let sent = pattern(4, 30_000);

@@ -11,8 +11,7 @@ const LEN: usize = 50_000;
 async fn pair(device: &Device) -> (Stream, Stream) {
     let any = "127.0.0.1:0".parse().expect("an address");
     let mut listener = Listener::bind(DeviceKind::Emulated, any, &Config::default()).await.expect("listens");
-    let mut config = Config::default();
-    config.device(device.name());
+    let config = Config::default().device(device.name());
     let connecting = Stream::connect(DeviceKind::Emulated, listener.local_addr(), &config);
     let (client, server) = tokio::join!(connecting, listener.accept());
     (client.expect("connects"), server.expect("accepts"))

@@ -34,7 +34,7 @@ async fn until_connections(listener: &Listener, count: usize) {
 
 #[tokio::test]
 async fn a_request_beyond_the_connections_allowed_is_rejected_and_counted() {
-    let mut listener = listen(Config::default().max_connections(Some(2))).await;
+    let mut listener = listen(&Config::default().max_connections(2)).await;
     let first = connected(&mut listener).await;
     let second = connected(&mut listener).await;
     for _ in 0..3 {
@@ -55,11 +55,10 @@ async fn a_request_beyond_the_connections_allowed_is_rejected_and_counted() {
 
 #[tokio::test]
 async fn memory_beyond_the_bytes_allowed_is_not_pinned() {
-    let mut config = Config::default();
-    config.rx_size(1 << 16).send_buffer(1 << 16);
+    let config = Config::default().rx_size(1 << 16).send_buffer(1 << 16);
     let one = config.pinned_bytes();
     assert_eq!(one, 3 * (1 << 16) + 33_280);
-    let mut listener = listen(config.max_pinned_bytes(Some(2 * one - 1))).await;
+    let mut listener = listen(&config.max_pinned_bytes(2 * one - 1)).await;
     let (client, server) = connected(&mut listener).await;
     assert_eq!(server.stats().pinned_bytes, one, "what is counted is what is pinned");
     let error = rejection(&mut listener).await;
@@ -137,8 +136,8 @@ async fn a_shutdown_tells_how_many_streams_outlast_its_limit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_closed_under_load_harms_no_accepted_connection() {
     const STREAMS: usize = 8;
-    let mut small = Config::default();
-    small.rx_size(1 << 16).send_buffer(1 << 16).connect_timeout(Duration::from_secs(30));
+    let small =
+        Config::default().rx_size(1 << 16).send_buffer(1 << 16).connect_timeout(Duration::from_secs(30));
     let mut listener = listen(&small).await;
     let addr = listener.local_addr();
     let mut pairs = Vec::new();

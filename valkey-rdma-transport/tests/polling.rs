@@ -233,8 +233,8 @@ where
     /// Arm; event, look.
     const ARMING: u64 = 3;
     // Busy comes last: it keeps the virtual clock from going on.
-    for (mode, mut config) in polling_modes() {
-        let (stream, schedule) = timed(config.keepalive(None)).await;
+    for (mode, config) in polling_modes() {
+        let (stream, schedule) = timed(&config.keepalive(None)).await;
         let monitor = stream.monitor();
         let mut stream = driven_by(stream);
         let (read, mut reads) = tokio::sync::watch::channel(0);
@@ -352,12 +352,13 @@ async fn busy_connections_let_other_tasks_and_timers_run() {
 
 #[tokio::test]
 async fn a_connection_tells_how_it_waits() {
-    let mut config = Config::default();
+    let config = Config::default();
     let (plain, _server) = pair(&config, &config).await;
     assert_eq!((plain.info().polling, plain.info().adaptive_off), (Polling::Event, None));
-    let (adaptive, _server) = pair(config.polling(Polling::Adaptive), &Config::default()).await;
+    let config = config.polling(Polling::Adaptive);
+    let (adaptive, _server) = pair(&config, &Config::default()).await;
     let info = adaptive.info();
     assert_eq!((info.polling, info.adaptive_off), (Polling::Event, Some(AdaptiveOff::SoftwareDevice)));
-    let (forced, _server) = pair(config.danger_spin_anyway(true), &Config::default()).await;
+    let (forced, _server) = pair(&config.danger_spin_anyway(true), &Config::default()).await;
     assert_eq!((forced.info().polling, forced.info().adaptive_off), (Polling::Adaptive, None));
 }

@@ -27,10 +27,9 @@ async fn exchange(stream: &mut Stream, sent: &[u8]) -> Vec<u8> {
 
 #[tokio::test]
 async fn the_shallowest_queues_carry_many_small_writes_both_ways() {
-    let mut shallow = Config::default();
-    shallow.rx_size(1 << 12);
+    let shallow = Config::default().rx_size(1 << 12);
     let deep = shallow.pinned_bytes();
-    shallow.send_depth(0).receive_depth(0);
+    let shallow = shallow.send_depth(0).receive_depth(0);
     let (mut client, mut server) = pair(&shallow, &shallow).await;
     assert_eq!(client.stats().pinned_bytes, shallow.pinned_bytes(), "what is promised is what is pinned");
     assert_eq!(deep - shallow.pinned_bytes(), 32 * (1024 - 16), "32 bytes for each receive");
@@ -44,8 +43,7 @@ async fn the_shallowest_queues_carry_many_small_writes_both_ways() {
 
 #[tokio::test]
 async fn queues_beyond_the_device_are_refused_with_its_limit() {
-    let mut deep = Config::default();
-    deep.send_depth(u32::MAX);
+    let deep = Config::default().send_depth(u32::MAX);
     let listener = listen(&Config::default()).await;
     let error = Stream::connect(device(), listener.local_addr(), &deep).await.expect_err("too deep");
     let TransportError::QueueDepth { asked, limit, .. } = &error else { panic!("{error:?}") };
@@ -59,8 +57,7 @@ async fn queues_beyond_the_device_are_refused_with_its_limit() {
 /// A request that cannot be accepted as deep as that is rejected, and the listener goes on.
 #[tokio::test]
 async fn a_listener_with_queues_beyond_the_device_rejects_and_says_why() {
-    let mut deep = Config::default();
-    deep.receive_depth(u32::MAX);
+    let deep = Config::default().receive_depth(u32::MAX);
     let mut listener = listen(&deep).await;
     let (addr, config) = (listener.local_addr(), Config::default());
     for _ in 0..2 {
@@ -76,8 +73,7 @@ async fn a_listener_with_queues_beyond_the_device_rejects_and_says_why() {
 #[tokio::test]
 async fn what_only_kernel_verbs_have_is_refused_by_the_emulated_device() {
     let addr = "127.0.0.1:1".parse().expect("an address");
-    let mut config = Config::default();
-    config.retry_count(200);
+    let config = Config::default().retry_count(200);
     assert_eq!(config.device_options().retry_count, Some(7), "brought into its range");
     let error = Stream::connect(DeviceKind::Emulated, addr, &config).await.expect_err("an option of verbs");
     assert!(matches!(error, TransportError::EmulatedOption { option: "retry count" }), "{error:?}");

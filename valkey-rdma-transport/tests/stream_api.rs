@@ -19,9 +19,7 @@ async fn default_pair() -> (Stream, Stream) {
 }
 
 fn small(window: u32, send_buffer: u32) -> Config {
-    let mut config = Config::default();
-    config.rx_size(window).rx_buffers(1).send_buffer(send_buffer);
-    config
+    Config::default().rx_size(window).rx_buffers(1).send_buffer(send_buffer)
 }
 
 /// Polls once, as somebody does who then gives up.
@@ -208,8 +206,7 @@ async fn a_reader_sees_what_had_arrived_and_then_end_of_file_after_its_own_shutd
 /// What a user of TCP does: sends, shuts down, reads the answer. Over this wire it takes a linger.
 #[tokio::test]
 async fn replies_that_follow_a_shutdown_are_read_while_it_lingers_x1() {
-    let mut patient = Config::default();
-    patient.linger(Duration::from_secs(3600));
+    let patient = Config::default().linger(Duration::from_secs(3600));
     let (client, mut server) = pair(&patient, &Config::default()).await;
     let (mut reader, mut writer) = tokio::io::split(client);
     writer.write_all(b"question").await.expect("writes");

@@ -25,8 +25,7 @@ impl Wake for Wakes {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_wakes_the_task_that_drives_its_stream_once() {
     const MESSAGES: u64 = 100;
-    let mut config = Config::default();
-    config.idle_timeout(Some(Duration::from_secs(20)));
+    let config = Config::default().idle_timeout(Some(Duration::from_secs(20)));
     let any_port = ([127, 0, 0, 1], 0).into();
     let mut listener = Listener::bind(DeviceKind::Emulated, any_port, &config).await.expect("listens");
     let connect = Stream::connect(DeviceKind::Emulated, listener.local_addr(), &config);

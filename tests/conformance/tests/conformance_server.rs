@@ -22,8 +22,7 @@ async fn suite(config: &TransportConfig) -> Vec<Record> {
 
 #[tokio::test(start_paused = true)]
 async fn the_mock_passes_every_case_and_takes_commands_while_replies_wait_c4() {
-    let mut config = TransportConfig::default();
-    config.keepalive(Some(Duration::from_millis(200)));
+    let config = TransportConfig::default().keepalive(Some(Duration::from_millis(200)));
     let records = suite(&config).await;
     let failed: Vec<_> = records.iter().filter(|record| record.verdict != Verdict::Passed).collect();
     assert!(failed.is_empty(), "{failed:#?}");

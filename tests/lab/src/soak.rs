@@ -114,8 +114,10 @@ async fn round(
 ) -> Result<(), String> {
     let parse = |script: &str| script.parse::<Faults>().map_err(|error| error.to_string());
     let (of_server, of_client) = (parse(&scripts.0)?, parse(&scripts.1)?);
-    let mut config = TransportConfig::default();
-    config.rx_size(65_536).connect_timeout(LIMIT).keepalive(Some(Duration::from_millis(50)));
+    let config = TransportConfig::default()
+        .rx_size(65_536)
+        .connect_timeout(LIMIT)
+        .keepalive(Some(Duration::from_millis(50)));
     let any = SocketAddr::new(options.bind, 0);
     let mut listeners = Vec::new();
     for _ in 0..2 {
@@ -131,8 +133,7 @@ async fn round(
         .await
         .map_err(|error| error.to_string())?;
 
-    let mut client_config = TransportConfig::default();
-    client_config.rx_size(65_536).connect_timeout(LIMIT);
+    let client_config = TransportConfig::default().rx_size(65_536).connect_timeout(LIMIT);
     let neighbour = connect(options.device, honest_at, &client_config, None)
         .await
         .map_err(|error| format!("the neighbour cannot connect: {error}"))?;

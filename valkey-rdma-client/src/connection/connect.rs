@@ -216,12 +216,14 @@ impl Connector {
         addresses: &[SocketAddr],
         deadline: &ConnectDeadline,
     ) -> Result<RawConnection, ConnectCause> {
-        let mut config = self.endpoint.apply_to(self.config.transport.clone());
-        // The endpoint's timeout applies around this; a connect that takes longer is kept for the next attempt.
-        config.connect_timeout(ConnectDeadline::FOREVER).handshake_timeout(deadline.left());
-        config.idle_timeout(self.config.keepalive_timeout.map(|limit| limit.max(SHORTEST_SILENCE)));
-        config.stall_timeout(self.config.stall_timeout);
-        let config = &config;
+        let config = &self
+            .endpoint
+            .apply_to(self.config.transport.clone())
+            // The endpoint's timeout applies around this; a connect that takes longer is kept for the next attempt.
+            .connect_timeout(ConnectDeadline::FOREVER)
+            .handshake_timeout(deadline.left())
+            .idle_timeout(self.config.keepalive_timeout.map(|limit| limit.max(SHORTEST_SILENCE)))
+            .stall_timeout(self.config.stall_timeout);
         let connect = move |address| async move {
             self.device_connects.connect(kind, address, config).await.map_err(|error| match error {
                 TransportError::ConnectTimeout { .. } => deadline.passed(false),

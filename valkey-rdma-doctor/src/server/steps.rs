@@ -141,8 +141,7 @@ impl Steps {
         kind: DeviceKind,
     ) -> Option<Connected> {
         self.begin("route");
-        let mut config: Config = endpoint.transport_config();
-        config.connect_timeout(endpoint.timeout());
+        let config: Config = endpoint.transport_config().connect_timeout(endpoint.timeout());
         let device = match device::open(kind, address, &config.device_options()).await {
             Ok(device) => device,
             Err(error) => {

@@ -154,14 +154,14 @@ async fn run(options: Options) -> Result<(), String> {
 async fn listen(options: &Options, port: u16) -> Result<Listener, String> {
     let mut config = TransportConfig::default();
     if let Some(rx_size) = options.rx_size {
-        config.rx_size(rx_size);
+        config = config.rx_size(rx_size);
     }
     if let Some(mode) = options.poll {
-        config.polling(mode);
+        config = config.polling(mode);
     }
     let device = options.device.unwrap_or(DeviceKind::Verbs);
     if device == DeviceKind::Verbs && options.threads == 1 {
-        config.shared_cq(&SharedCq::new());
+        config = config.shared_cq(&SharedCq::new());
     }
     let addr = SocketAddr::new(options.bind, port);
     let honest = device::listen(device, addr, &config.device_options()).await;

@@ -19,8 +19,7 @@ pub(crate) fn localhost() -> SocketAddr {
 
 /// `handler` on TCP and on the emulated device, whose windows are small and odd so that values wrap often.
 pub(crate) async fn start(handler: impl Handler, limits: &Limits) -> Server {
-    let mut rdma = TransportConfig::default();
-    rdma.rx_size(10_001);
+    let rdma = TransportConfig::default().rx_size(10_001);
     Server::builder(handler)
         .tcp(localhost())
         .rdma(DeviceKind::Emulated, localhost(), &rdma)

@@ -109,7 +109,7 @@ async fn replies_of_one_turn_leave_together() {
 /// Blocking clients write a whole pipeline before they read its first reply.
 #[tokio::test]
 async fn a_client_that_reads_only_after_writing_everything_is_served() {
-    let mut served = serve(4096, Limits::default().output_high_water(10_000));
+    let mut served = serve(4096, &Limits::default().output_high_water(10_000));
     let count = 100_000;
     served.client.write_all(&b"SIZE 80\r\n".repeat(count)).await.unwrap();
     let reply = [b"$80\r\n", &[b'x'; 80][..], b"\r\n"].concat();
@@ -120,7 +120,7 @@ async fn a_client_that_reads_only_after_writing_everything_is_served() {
 
 #[tokio::test]
 async fn commands_wait_while_replies_pile_up() {
-    let mut served = serve(4096, Limits::default().output_high_water(10_000));
+    let mut served = serve(4096, &Limits::default().output_high_water(10_000));
     served.client.write_all(&b"SIZE 1000\r\n".repeat(1000)).await.unwrap();
     // 10 fill the output, 4 are in the stream.
     assert!(served.handler.calls.load(Ordering::Relaxed) < 20);
@@ -132,7 +132,7 @@ async fn commands_wait_while_replies_pile_up() {
 
 #[tokio::test]
 async fn a_client_that_never_reads_is_cut_off_at_the_input_limit() {
-    let limits = Limits::default().output_high_water(1000).input_limit(50_000).clone();
+    let limits = Limits::default().output_high_water(1000).input_limit(50_000);
     let mut served = serve(4096, &limits);
     // The write fails once the connection is gone.
     served.client.write_all(&b"PING\r\n".repeat(100_000)).await.unwrap_err();
@@ -147,7 +147,7 @@ async fn a_client_that_never_reads_is_cut_off_at_the_input_limit() {
 
 #[tokio::test]
 async fn a_command_larger_than_the_input_limit_is_refused() {
-    let mut served = serve(4096, Limits::default().input_limit(100_000));
+    let mut served = serve(4096, &Limits::default().input_limit(100_000));
     served.client.write_all(b"*2\r\n$4\r\nPING\r\n$200000\r\n").await.unwrap();
     served.client.write_all(&vec![b'x'; 200_000]).await.unwrap_err();
     assert!(matches!(served.task.await.unwrap(), Err(ConnectionError::InputLimit { .. })));
@@ -155,7 +155,7 @@ async fn a_command_larger_than_the_input_limit_is_refused() {
 
 #[tokio::test]
 async fn an_untrusted_client_that_never_reads_is_cut_off_earlier() {
-    let mut served = serve(4096, Limits::default().output_high_water(1000));
+    let mut served = serve(4096, &Limits::default().output_high_water(1000));
     served.handler.trusting.store(false, Ordering::Relaxed);
     served.client.write_all(&b"PING\r\n".repeat(400_000)).await.unwrap_err();
     let outcome = served.task.await.unwrap();
@@ -195,7 +195,7 @@ async fn input_is_received_while_a_command_runs() {
 
 #[tokio::test]
 async fn the_input_limit_holds_while_a_command_runs() {
-    let mut served = serve(4096, Limits::default().input_limit(50_000));
+    let mut served = serve(4096, &Limits::default().input_limit(50_000));
     served.client.write_all(b"WAIT\r\n").await.unwrap();
     served.client.write_all(&b"PING\r\n".repeat(100_000)).await.unwrap_err();
     assert!(matches!(served.task.await.unwrap(), Err(ConnectionError::InputLimit { limit: 50_000, .. })));
@@ -238,7 +238,7 @@ async fn a_protocol_error_is_answered_after_the_replies_before_it() {
 
 #[tokio::test]
 async fn commands_sent_before_the_end_are_answered() {
-    let mut served = serve(4096, Limits::default().output_high_water(100));
+    let mut served = serve(4096, &Limits::default().output_high_water(100));
     served.client.write_all(&b"SIZE 1000\r\n".repeat(10)).await.unwrap();
     served.client.write_all(b"PIN").await.unwrap();
     served.client.shutdown().await.unwrap();
@@ -289,7 +289,7 @@ async fn messages_to_a_connection_that_is_over_are_refused() {
 
 #[tokio::test]
 async fn stopping_answers_commands_that_have_arrived_and_closes() {
-    let mut served = serve(4096, Limits::default().output_high_water(100));
+    let mut served = serve(4096, &Limits::default().output_high_water(100));
     served.client.write_all(b"WAIT\r\nSIZE 1000\r\nPING\r\nSIZE 20").await.unwrap();
     served.calls(1).await;
     served.stop.cancel();
@@ -324,7 +324,7 @@ async fn an_idle_connection_closes_when_the_server_stops() {
 #[tokio::test(start_paused = true)]
 async fn an_idle_client_is_closed_and_a_busy_one_is_not() {
     let limit = Duration::from_secs(10);
-    let mut served = serve(4096, Limits::default().idle_timeout(Some(limit)));
+    let mut served = serve(4096, &Limits::default().idle_timeout(Some(limit)));
     for _ in 0..3 {
         served.client.write_all(b"PING\r\n").await.unwrap();
         served.expect(b"+OK\r\n").await;
@@ -337,7 +337,7 @@ async fn an_idle_client_is_closed_and_a_busy_one_is_not() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_does_not_take_its_reply_is_idle() {
     for input in ["SIZE 1000\r\n", "SIZE 1000\r\nQUIT\r\n"] {
-        let mut served = serve(64, Limits::default().idle_timeout(Some(Duration::from_secs(10))));
+        let mut served = serve(64, &Limits::default().idle_timeout(Some(Duration::from_secs(10))));
         served.client.write_all(input.as_bytes()).await.unwrap();
         assert!(matches!(served.task.await.unwrap(), Err(ConnectionError::Idle { .. })), "{input}");
     }
@@ -346,7 +346,7 @@ async fn a_client_that_does_not_take_its_reply_is_idle() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_waits_for_a_command_is_not_idle() {
     let limit = Duration::from_secs(10);
-    let mut served = serve(4096, Limits::default().idle_timeout(Some(limit)));
+    let mut served = serve(4096, &Limits::default().idle_timeout(Some(limit)));
     served.client.write_all(b"PING\r\nWAIT\r\n").await.unwrap();
     served.expect(b"+OK\r\n").await;
     advance(limit * 2).await;

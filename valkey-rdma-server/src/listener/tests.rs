@@ -72,7 +72,7 @@ const FULL: &str = "-ERR max number of clients reached\r\n";
 
 #[tokio::test(start_paused = true)]
 async fn only_some_are_refused_with_a_reply_at_once() {
-    let mut door = Door::new(Limits::default().max_connections(0));
+    let mut door = Door::new(&Limits::default().max_connections(0));
     let mut refused: Vec<_> = (0..REFUSED_AT_ONCE).map(|_| door.open()).collect();
     assert_eq!(all_from(&mut door.open()).await, "");
     for client in &mut refused {
@@ -85,7 +85,7 @@ async fn only_some_are_refused_with_a_reply_at_once() {
 
 #[tokio::test]
 async fn a_refused_client_may_finish_sending() {
-    let mut door = Door::new(Limits::default().max_connections(0));
+    let mut door = Door::new(&Limits::default().max_connections(0));
     let mut client = door.open();
     assert_eq!(all_from(&mut client).await, FULL);
     client.write_all(&b"PING\r\n".repeat(10_000)).await.unwrap();
@@ -126,7 +126,7 @@ impl AsyncWrite for SlowToClose {
 #[tokio::test]
 async fn a_connection_counts_until_its_stream_is_closed() {
     for (input, why) in [("QUIT\r\n", "it leaves"), ("PING PING PING", "it sent more than it may")] {
-        let mut door = Door::new(Limits::default().max_connections(1).input_limit(10));
+        let mut door = Door::new(&Limits::default().max_connections(1).input_limit(10));
         let (mut client, stream) = duplex(4096);
         let closing = Arc::new(Notify::new());
         let (close, closed) = oneshot::channel();

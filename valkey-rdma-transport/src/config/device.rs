@@ -31,7 +31,8 @@ impl Config {
 
     /// Uses this RDMA device or fails. Default: the one that the route leads to. On the emulated device, the name
     /// chooses a link (module `emulated`).
-    pub fn device(&mut self, name: impl Into<String>) -> &mut Self {
+    #[must_use]
+    pub fn device(mut self, name: impl Into<String>) -> Self {
         self.device = Some(name.into());
         self
     }
@@ -39,28 +40,32 @@ impl Config {
     /// Uses this entry of the device's table of global identifiers (`ibv_devinfo -v`, `GID[N]`), or fails. Default:
     /// the one that the route leads to. RoCE only: on InfiniBand choose by [`source`](Self::source). On a listener,
     /// the entry must be the address that it listens on, or that address the unspecified one.
-    pub fn gid_index(&mut self, index: u32) -> &mut Self {
+    #[must_use]
+    pub fn gid_index(mut self, index: u32) -> Self {
         self.gid = Some(index);
         self
     }
 
     /// Connects from this address of this machine, which picks device and port, or fails. Default: the route
     /// decides. A listener refuses another address than its own here.
-    pub fn source(&mut self, addr: IpAddr) -> &mut Self {
+    #[must_use]
+    pub fn source(mut self, addr: IpAddr) -> Self {
         self.source = Some(addr);
         self
     }
 
     /// Shares completion queues with the other connections of this group. Default: each connection has one of its own. On
     /// a listener, its connections do. Kernel verbs only.
-    pub fn shared_cq(&mut self, group: &SharedCq) -> &mut Self {
+    #[must_use]
+    pub fn shared_cq(mut self, group: &SharedCq) -> Self {
         self.shared_cq = Some(group.clone());
         self
     }
 
     /// Asks for huge pages for windows and send buffers of 2 MiB and more. Default: no. The system must have some
     /// (`vm.nr_hugepages`); where it has none left, ordinary pages are used and a warning is logged.
-    pub fn huge_pages(&mut self, wanted: bool) -> &mut Self {
+    #[must_use]
+    pub fn huge_pages(mut self, wanted: bool) -> Self {
         self.huge_pages = wanted;
         self
     }
@@ -71,7 +76,8 @@ impl Config {
     /// Fewer save the device's memory and make many small writes wait for each other. More than the device has
     /// (`ibv_devinfo -v`, `max_qp_wr`; both queues together `max_cqe`) is an error:
     /// [`TransportError::QueueDepth`](crate::TransportError::QueueDepth).
-    pub fn send_depth(&mut self, requests: u32) -> &mut Self {
+    #[must_use]
+    pub fn send_depth(mut self, requests: u32) -> Self {
         self.send_depth = requests.clamp(MIN_DEPTH, MAX_DEPTH);
         self
     }
@@ -82,7 +88,8 @@ impl Config {
     /// With fewer, a peer that writes often finds none posted, and its device repeats the write. Peers that give up
     /// then, instead of repeating it without end, lose the connection. More than the device has is an error, as for
     /// [`send_depth`](Self::send_depth).
-    pub fn receive_depth(&mut self, receives: u32) -> &mut Self {
+    #[must_use]
+    pub fn receive_depth(mut self, receives: u32) -> Self {
         self.receive_depth = receives.clamp(MIN_DEPTH, MAX_DEPTH);
         self
     }
@@ -97,7 +104,8 @@ impl Config {
     /// [`TransportError::Device`](crate::TransportError::Device), operation `rdma_set_option`.
     ///
     /// Source: `RDMA_OPTION_ID_ACK_TIMEOUT` in `rdma_set_option(3)`.
-    pub fn ack_timeout(&mut self, limit: Duration) -> &mut Self {
+    #[must_use]
+    pub fn ack_timeout(mut self, limit: Duration) -> Self {
         self.ack_timeout = Some(limit);
         self
     }
@@ -107,7 +115,8 @@ impl Config {
     ///
     /// More survives longer outages, fewer finds them sooner: after some [`ack_timeout`](Self::ack_timeout) times this and
     /// one. soft-RoCE takes 7 for "without end", and then never reports a cut cable.
-    pub fn retry_count(&mut self, times: u8) -> &mut Self {
+    #[must_use]
+    pub fn retry_count(mut self, times: u8) -> Self {
         self.retry_count = Some(times.min(MAX_RETRIES));
         self
     }

@@ -29,8 +29,7 @@ use crate::error::TransportError;
 /// let mut listener =
 ///     Listener::bind(DeviceKind::Emulated, "127.0.0.1:0".parse()?, &Config::default()).await?;
 /// let device = Device::new(Link::Any);
-/// let mut config = Config::default();
-/// config.device(device.name());
+/// let config = Config::default().device(device.name());
 /// let connecting = Stream::connect(DeviceKind::Emulated, listener.local_addr(), &config);
 /// let (client, server) = tokio::join!(connecting, listener.accept());
 /// let (mut client, mut server) = (client?, server?);

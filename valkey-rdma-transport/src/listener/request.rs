@@ -37,8 +37,10 @@ impl Request {
 
     /// Shares completion queues with the other connections of this group, instead of the listener's: see
     /// [`Config::shared_cq`].
-    pub fn shared_cq(&mut self, group: &SharedCq) {
-        self.config.shared_cq(group);
+    #[must_use]
+    pub fn shared_cq(mut self, group: &SharedCq) -> Self {
+        self.config = self.config.shared_cq(group);
+        self
     }
 
     /// Accepts: makes the connection's queue pair and pins its memory, [`Config::pinned_bytes`] of it. Blocks for

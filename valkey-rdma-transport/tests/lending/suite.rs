@@ -97,8 +97,7 @@ async fn a_buffer_comes_back_when_its_bytes_have_been_delivered() {
 async fn values_keep_their_order_whatever_the_polling_and_the_windows_w4() {
     for (mode, config) in polling_modes() {
         for (window, send_buffer) in [(1 << 16, 1 << 16), (100_001, 1 << 18), (1 << 20, 1 << 20)] {
-            let mut config = config.clone();
-            config.rx_size(window).send_buffer(send_buffer);
+            let config = config.clone().rx_size(window).send_buffer(send_buffer);
             let (mut client, mut server) = pair(&config, &config).await;
             let pool = pool(2);
             let monitor = client.monitor();
@@ -159,8 +158,7 @@ async fn a_task_that_drives_its_stream_lends_as_well() {
 #[tokio::test]
 async fn what_is_being_sent_when_a_connection_ends_comes_back_x3() {
     let pool = pool(1);
-    let mut small: Config = defaults();
-    small.rx_size(1 << 16).rx_buffers(1);
+    let small: Config = defaults().rx_size(1 << 16).rx_buffers(1);
     let (mut client, mut server) = pair(&defaults(), &small).await;
     // More than the peer's window takes: the rest waits, for ever.
     let value = value(&pool, 1).await;
@@ -203,8 +201,7 @@ async fn two_pools_serve_one_connection() {
 #[tokio::test]
 async fn a_value_longer_than_the_send_buffer_is_lent_bit_by_bit() {
     const LONG: usize = 10 << 17;
-    let mut config = defaults();
-    config.send_buffer(1 << 17);
+    let config = defaults().send_buffer(1 << 17);
     let (mut client, mut server) = pair(&config, &defaults()).await;
     let mut buffer = BufferPool::new(1, LONG).expect("a usable pool").take().await;
     buffer.copy_from_slice(&pattern(1, LONG));

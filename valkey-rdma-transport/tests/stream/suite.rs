@@ -21,12 +21,12 @@ async fn send_and_check(stream: Stream, mine: Vec<u8>, theirs: Vec<u8>) -> Strea
 }
 
 async fn both_ways(rx_size: u32, rx_buffers: u32, send_buffer: u32, len: usize) {
-    both_ways_with(&mut defaults(), rx_size, rx_buffers, send_buffer, len).await;
+    both_ways_with(defaults(), rx_size, rx_buffers, send_buffer, len).await;
 }
 
-async fn both_ways_with(config: &mut Config, rx_size: u32, rx_buffers: u32, send_buffer: u32, len: usize) {
-    config.rx_size(rx_size).rx_buffers(rx_buffers).send_buffer(send_buffer);
-    let (client, server) = pair(config, config).await;
+async fn both_ways_with(config: Config, rx_size: u32, rx_buffers: u32, send_buffer: u32, len: usize) {
+    let config = config.rx_size(rx_size).rx_buffers(rx_buffers).send_buffer(send_buffer);
+    let (client, server) = pair(&config, &config).await;
     let (up, down) = (pattern(1, len), pattern(2, len));
     let server = tokio::spawn(send_and_check(server, down.clone(), up.clone()));
     let client = send_and_check(client, up, down).await;
@@ -44,7 +44,7 @@ async fn bytes_arrive_in_order_both_ways_at_once_w4() {
 async fn bytes_arrive_in_order_whatever_the_polling_and_the_window_w4() {
     for (_, config) in polling_modes() {
         for window in [1 << 16, 1 << 20, 100_001] {
-            both_ways_with(&mut config.clone(), window, 2, 1 << 18, 3_000_000).await;
+            both_ways_with(config.clone(), window, 2, 1 << 18, 3_000_000).await;
         }
     }
 }
@@ -133,8 +133,7 @@ async fn a_server_that_closes_after_its_reply_is_read_to_the_end_x2() {
 
 #[tokio::test]
 async fn shutdown_tells_of_bytes_that_the_peer_did_not_take_x1() {
-    let mut config = defaults();
-    config.rx_size(4096).rx_buffers(1);
+    let config = defaults().rx_size(4096).rx_buffers(1);
     let (mut client, server) = pair(&defaults(), &config).await;
     client.write_all(&pattern(6, 100_000)).await.expect("fits into the send buffer");
     let (outcome, ()) = tokio::join!(client.shutdown(), async { drop(server) });
@@ -159,8 +158,10 @@ async fn a_connection_that_ended_keeps_no_resources_whoever_looks_at_its_counts(
 
 #[tokio::test]
 async fn a_deadline_beyond_the_end_of_the_clock_never_comes() {
-    let mut config = defaults();
-    config.handshake_timeout(Duration::MAX).keepalive(Some(Duration::MAX)).idle_timeout(Some(Duration::MAX));
+    let config = defaults()
+        .handshake_timeout(Duration::MAX)
+        .keepalive(Some(Duration::MAX))
+        .idle_timeout(Some(Duration::MAX));
     let (mut client, mut server) = pair(&defaults(), &config).await;
     client.write_all(b"x").await.expect("writes");
     assert_eq!(server.read_u8().await.expect("reads"), b'x');
@@ -196,16 +197,14 @@ async fn an_address_is_listened_on_once() {
 #[tokio::test]
 async fn a_listener_that_never_accepts_ends_in_the_connect_deadline() {
     let listener = Listener::bind(device(), any_port(), &defaults()).await.expect("listens");
-    let mut config = defaults();
-    config.connect_timeout(Duration::from_millis(300));
+    let config = defaults().connect_timeout(Duration::from_millis(300));
     let error = Stream::connect(device(), listener.local_addr(), &config).await.expect_err("nobody accepts");
     assert!(matches!(error, TransportError::ConnectTimeout { .. }), "{error:?}");
 }
 
 #[tokio::test]
 async fn a_full_window_holds_the_writer_back_until_the_reader_reads_w5() {
-    let mut config = defaults();
-    config.rx_size(4096).rx_buffers(1).send_buffer(4096);
+    let config = defaults().rx_size(4096).rx_buffers(1).send_buffer(4096);
     let (mut client, mut server) = pair(&config, &config).await;
     let sent = pattern(4, 50_000);
     let expected = sent.clone();

@@ -31,10 +31,10 @@ thread_local! {
 pub(crate) fn defaults() -> Config {
     let mut config = Config::default();
     if let Some(name) = device_name() {
-        config.device(name);
+        config = config.device(name);
     }
     if std::env::var_os("VALKEY_RDMA_TEST_SHARE").is_some() {
-        GROUP.with(|group| config.shared_cq(group).clone())
+        GROUP.with(|group| config.shared_cq(group))
     } else {
         config
     }
@@ -82,8 +82,7 @@ pub(crate) async fn bounded<T>(work: impl Future<Output = T>) -> T {
 /// Every way to wait; adaptive also where it would not pay, as on a machine so busy that nothing comes soon.
 pub(crate) fn polling_modes() -> [(Polling, Config); 3] {
     [Polling::Event, Polling::Adaptive, Polling::Busy].map(|mode| {
-        let mut config = defaults();
-        config.polling(mode).danger_spin_anyway(true).spin_limit(Duration::from_millis(50));
+        let config = defaults().polling(mode).danger_spin_anyway(true).spin_limit(Duration::from_millis(50));
         (mode, config)
     })
 }

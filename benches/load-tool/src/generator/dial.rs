@@ -211,10 +211,9 @@ async fn over_device(
     deadline: &Deadline,
 ) -> Result<AnyStream, ConnectCause> {
     let Target { endpoint, group, .. } = target;
-    let mut config = endpoint.transport_config();
-    config.connect_timeout(deadline.left());
+    let mut config = endpoint.transport_config().connect_timeout(deadline.left());
     if let Some(group) = group {
-        config.shared_cq(group).send_depth(SHALLOW).receive_depth(SHALLOW);
+        config = config.shared_cq(group).send_depth(SHALLOW).receive_depth(SHALLOW);
     }
     let config = &config;
     try_each(deadline, addresses, |address| async move {

@@ -99,8 +99,7 @@ const ROUND: u64 = 200;
 
 async fn mock(polling: Polling) -> Server {
     let addr = "127.0.0.1:0".parse().expect("an address");
-    let mut config = TransportConfig::default();
-    config.polling(polling);
+    let config = TransportConfig::default().polling(polling);
     Server::builder(Mock::new()).rdma(DeviceKind::Emulated, addr, &config).start().await.expect("started")
 }
 

@@ -25,15 +25,13 @@ pub struct Context {
 impl Context {
     /// The client must end with success, and keep the rules.
     pub(super) async fn served(&mut self, faults: Option<&str>, window: u32) -> Result<(), Finding> {
-        let mut config = TransportConfig::default();
-        config.rx_size(window);
+        let config = TransportConfig::default().rx_size(window);
         self.served_by(faults, &config).await
     }
 
     /// As [`served`](Self::served), by a server that sends no keepalives.
     pub(super) async fn served_without_keepalives(&mut self, window: u32) -> Result<(), Finding> {
-        let mut config = TransportConfig::default();
-        config.rx_size(window).keepalive(None);
+        let config = TransportConfig::default().rx_size(window).keepalive(None);
         self.served_by(None, &config).await
     }
 
@@ -52,8 +50,7 @@ impl Context {
         if self.unserved {
             return Err(Finding::not_run("the client fails without faults too"));
         }
-        let mut config = TransportConfig::default();
-        config.rx_size(window);
+        let config = TransportConfig::default().rx_size(window);
         match self.run(Some(faults), &config).await? {
             (Ended::Error(_), None) => Ok(()),
             (_, Some(rule)) => Err(Finding::failed(rule)),
@@ -63,8 +60,7 @@ impl Context {
 
     /// The client must end, with success or with an error.
     pub(super) async fn ends(&mut self, faults: &str, window: u32) -> Result<(), Finding> {
-        let mut config = TransportConfig::default();
-        config.rx_size(window);
+        let config = TransportConfig::default().rx_size(window);
         match self.run(Some(faults), &config).await? {
             (Ended::Error(_) | Ended::Well, None) => Ok(()),
             (_, Some(rule)) => Err(Finding::failed(rule)),

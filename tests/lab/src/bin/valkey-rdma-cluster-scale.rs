@@ -53,8 +53,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run(args: &Args) -> Result<(), String> {
-    let mut buffers = TransportConfig::default();
-    buffers.rx_size(65_536);
+    let buffers = TransportConfig::default().rx_size(65_536);
     let transports = if args.tcp { Transports::Tcp } else { Transports::Rdma(DeviceKind::Emulated) };
     let (before, begun) = (resident_kib(), Instant::now());
     let cluster = MockCluster::builder(args.primaries).replicas(1).transports(transports).transport(&buffers);

@@ -219,8 +219,7 @@ async fn nothing_listening_and_bad_names_say_what_to_do() {
 #[tokio::test]
 async fn the_emulated_device_connects_and_says_so() {
     let any = "127.0.0.1:0".parse().expect("an address");
-    let mut config = TransportConfig::default();
-    config.rx_size(65_536);
+    let config = TransportConfig::default().rx_size(65_536);
     let mut listener = Listener::bind(DeviceKind::Emulated, any, &config).await.expect("a free port");
     let address = listener.local_addr();
     let server = tokio::spawn(async move {
@@ -235,13 +234,11 @@ async fn the_emulated_device_connects_and_says_so() {
     });
 
     let endpoint: Endpoint = format!("emulated://{address}?rx_size=100001").parse().expect("a good URL");
-    let mut settings = TransportConfig::default();
-    settings.rx_size(200_000).send_buffer(128 * 1024);
+    let settings = TransportConfig::default().rx_size(200_000).send_buffer(128 * 1024);
     let config = Config::default().transport(settings);
     let pinned = |client: &Client| client.connections()[0].stats.map(|stats| stats.pinned_bytes);
     let client = Client::connect_with(endpoint, &config).await.expect("connected");
-    let mut both = TransportConfig::default();
-    both.rx_size(100_001).send_buffer(128 * 1024);
+    let both = TransportConfig::default().rx_size(100_001).send_buffer(128 * 1024);
     assert_eq!(
         pinned(&client),
         Some(both.pinned_bytes()),
@@ -276,7 +273,7 @@ async fn a_server_that_falls_silent_is_found_dead() {
         let any = "127.0.0.1:0".parse().expect("an address");
         let mut config = TransportConfig::default();
         if !keepalives {
-            config.keepalive(None);
+            config = config.keepalive(None);
         }
         let mut listener = Listener::bind(DeviceKind::Emulated, any, &config).await.expect("a free port");
         let url = format!("emulated://{}", listener.local_addr());
@@ -416,8 +413,7 @@ async fn a_connection_that_comes_too_late_is_closed_unless_the_next_attempt_come
 #[tokio::test(start_paused = true)]
 async fn a_server_that_offers_no_next_window_is_given_up() {
     let any = "127.0.0.1:0".parse().expect("an address");
-    let mut config = TransportConfig::default();
-    config.rx_size(4096).rx_buffers(1);
+    let config = TransportConfig::default().rx_size(4096).rx_buffers(1);
     let mut listener = Listener::bind(DeviceKind::Emulated, any, &config).await.expect("a free port");
     let url = format!("emulated://{}", listener.local_addr());
     let accept = async {

@@ -74,8 +74,7 @@ async fn a_sender_that_finds_no_receive_tries_again_soon_and_without_end() {
 #[tokio::test]
 #[ignore = "needs an RDMA device"]
 async fn ack_timeout_and_retry_count_are_what_was_asked_for() {
-    let mut config = Config::default();
-    config.ack_timeout(Duration::from_millis(100)).retry_count(3);
+    let config = Config::default().ack_timeout(Duration::from_millis(100)).retry_count(3);
     for side in pair(&config.device_options()).await {
         let retry_timers = side.queue_pair.retry_timers();
         // 4.096 us, doubled 15 times, is 134 ms.

@@ -46,8 +46,7 @@ pub(crate) async fn near(far: SocketAddr, local: SocketAddr) -> Outcome {
     let bystander = Bystander::start(here.addr).await?;
     let before = Census::settled().await?;
     let talking = connect_when_up(far).await?;
-    let mut patient = peers::small();
-    patient.idle_timeout(Some(SILENCE));
+    let patient = peers::small().idle_timeout(Some(SILENCE));
     let mut listening = Stream::connect(DeviceKind::Verbs, far, &patient).await?;
     peers::exchange(&mut listening, 1).await?;
     let monitor = talking.monitor();

@@ -27,8 +27,7 @@ pub(crate) async fn descriptors() -> Outcome {
 pub(crate) async fn run_into_memlock() -> Outcome {
     let server = EchoServer::start(peers::lab(), &peers::small()).await?;
     let bystander = Bystander::start(server.addr).await?;
-    let mut large = peers::small();
-    large.rx_size(64 << 20);
+    let large = peers::small().rx_size(64 << 20);
     let mut greedy = Listener::bind(DeviceKind::Verbs, peers::lab(), &large).await?;
     for round in 0..2 {
         let before = Census::settled().await?;

@@ -14,10 +14,11 @@ use crate::outcome::{Outcome, bounded, ensure};
 
 /// Small windows, so that many connections fit.
 pub(crate) fn small() -> Config {
-    let mut config = Config::default();
-    config.rx_size(4096).rx_buffers(2).send_buffer(4096);
-    config.connect_timeout(std::time::Duration::from_secs(60));
-    config
+    Config::default()
+        .rx_size(4096)
+        .rx_buffers(2)
+        .send_buffer(4096)
+        .connect_timeout(std::time::Duration::from_secs(60))
 }
 
 /// The lab's address, any port.
