@@ -5,12 +5,14 @@ mod context;
 mod credits;
 mod handshake;
 mod immediates;
+mod login;
 mod messages;
 mod process;
 mod run;
 mod windows;
 
 pub use context::{Context, Target};
+pub use login::{Login, without_login};
 pub use process::Spawned;
 pub use run::{Options, run};
 

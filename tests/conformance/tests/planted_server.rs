@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use valkey_rdma_conformance::Verdict;
-use valkey_rdma_conformance::server::{Options, Target, cases, run};
+use valkey_rdma_conformance::server::{Login, Options, Target, cases, run};
+use valkey_rdma_conformance::{Record, Verdict};
 use valkey_rdma_mock::faults::Faults;
 use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 use valkey_rdma_transport::{Listener, device};
@@ -41,31 +41,50 @@ const PLANTED: &[(&str, &str, &str)] = &[
     ("garbage", "no-features", "RESP"),
 ];
 
-async fn verdict(faults: &str, case: &str) -> Verdict {
+async fn record(mock: Mock, login: Option<Login>, faults: &str, case: &str) -> Record {
     let config = TransportConfig::default();
     let any = "127.0.0.1:0".parse().expect("an address");
     let kind = DeviceKind::Emulated;
     let mut device = device::listen(kind, any, &config.device_options()).await.expect("listens");
     let faults: Faults = format!("{faults},seed=1").parse().expect("a script");
     device = faults.listener(device);
-    let target = Target::new(kind, device.local_addr());
-    let server = Server::builder(Mock::new()).listener(Listener::over(device, &config));
+    let target = Target { login, ..Target::new(kind, device.local_addr()) };
+    let server = Server::builder(mock).listener(Listener::over(device, &config));
     let server = server.start().await.expect("starts");
     let options = Options { target, patience: Duration::from_secs(8), hostile: true, spawn: None, log: None };
     let found = cases().filter(|found| found.id == case);
     let mut records = run(found, &options, |_| {}).await.expect("connects");
     drop(server);
-    records.pop().expect("a case of this name").verdict
+    records.pop().expect("a case of this name")
 }
 
 #[tokio::test(start_paused = true)]
 async fn every_planted_defect_is_found_by_the_case_about_its_rule() {
     let mut missed = Vec::new();
     for &(defect, case, finding) in PLANTED {
-        match verdict(defect, case).await {
+        match record(Mock::new(), None, defect, case).await.verdict {
             Verdict::Failed(found) if found.contains(finding) => {}
             other => missed.push(format!("{defect} in {case}: {other:?}, not {finding:?}")),
         }
     }
     assert!(missed.is_empty(), "{missed:#?}");
+}
+
+/// Also where the defect shows in the login already. What was sent to log in stays out of the record.
+#[tokio::test(start_paused = true)]
+async fn defects_are_found_behind_a_login_and_the_password_is_not_shown() {
+    for (defect, case, finding) in [
+        ("register-early", "fill-exactly", "clause W-5"),
+        ("answer-missing", "feature-answer", "nothing came"),
+        ("imm-over", "no-features", "clause I-2"),
+        ("address-stale", "another-buffer", "instead of"),
+        ("lenient-imm", "imm-beyond-window", "still open"),
+    ] {
+        let login = Login::new(Some("default".to_owned()), "a secret".to_owned());
+        let record = record(Mock::new().requirepass("a secret"), Some(login), defect, case).await;
+        let found = matches!(&record.verdict, Verdict::Failed(found) if found.contains(finding));
+        assert!(found, "{defect} in {case}: {record:#?}, not {finding:?}");
+        let transcript = record.evidence.join("\n");
+        assert!(transcript.contains("(not shown)") && !transcript.contains("a secret"), "{transcript}");
+    }
 }

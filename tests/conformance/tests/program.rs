@@ -7,8 +7,20 @@ use valkey_rdma_mock::faults::Faults;
 use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 use valkey_rdma_transport::{Listener, device};
 
+/// Variables from which the program takes a password.
+const PASSWORDS: [&str; 3] = ["VALKEY_RDMA_PASSWORD", "VALKEYCLI_AUTH", "REDISCLI_AUTH"];
+
+fn program(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_valkey-rdma-conformance"));
+    command.args(args);
+    for variable in PASSWORDS {
+        command.env_remove(variable);
+    }
+    command
+}
+
 fn run(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_valkey-rdma-conformance")).args(args).output().expect("it runs")
+    program(args).output().expect("it runs")
 }
 
 /// The error, of a run that must end with status 2 and print no verdict.
@@ -88,6 +100,64 @@ async fn a_failure_that_the_baseline_names_does_not_fail_the_run() {
     assert_eq!(with.status.code(), Some(0), "{}", text(&with));
     assert!(text(&with).contains("1 passed, 0 failed, 1 known to fail"), "{}", text(&with));
     assert!(text(&with).contains("note: known to fail, but passed: quit"), "{}", text(&with));
+}
+
+/// A server with the password `s@cret`: its address.
+async fn protected() -> (Server, String) {
+    let any = "127.0.0.1:0".parse().expect("an address");
+    let config = TransportConfig::default();
+    let server = Server::builder(Mock::new().requirepass("s@cret")).rdma(DeviceKind::Emulated, any, &config);
+    let server = server.start().await.expect("serves");
+    let address = server.listening()[0].addr.to_string();
+    (server, address)
+}
+
+#[tokio::test]
+async fn a_password_comes_from_the_url_or_the_environment_and_is_in_no_report() {
+    let (_server, address) = protected().await;
+    let reports = std::env::temp_dir().join(format!("valkey-rdma-reports-{}", std::process::id()));
+    let file = reports.to_str().expect("a name").to_owned();
+    let outputs = tokio::task::spawn_blocking(move || {
+        let mut outputs = Vec::new();
+        for login in [":s%40cret@", "default:s%40cret@"] {
+            let url = format!("emulated://{login}{address}");
+            for report in ["--json", "--junit"] {
+                let output = run(&["server", &url, "--only", "no-features", report, &file]);
+                outputs.push((output, std::fs::read_to_string(&file).expect("a report")));
+            }
+        }
+        let users: [&[&str]; 3] = [&[], &["--user", "default"], &[]];
+        for (variable, user) in PASSWORDS.into_iter().zip(users) {
+            let url = format!("emulated://{address}");
+            let mut command = program(&[&["server", &url, "--only", "no-features"], user].concat());
+            outputs.push((command.env(variable, "s@cret").output().expect("it runs"), String::new()));
+        }
+        outputs
+    });
+    for (output, report) in outputs.await.expect("joins") {
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        for text in [String::from_utf8_lossy(&output.stdout).as_ref(), &report] {
+            assert!(!text.contains("s@cret") && !text.contains("s%40cret"), "{text}");
+        }
+    }
+    std::fs::remove_file(reports).expect("removed");
+}
+
+#[tokio::test]
+async fn a_login_that_is_missing_or_refused_has_no_verdict() {
+    let (_server, address) = protected().await;
+    let errors = tokio::task::spawn_blocking(move || {
+        let logins = ["", ":other@", "stranger:s%40cret@"];
+        let refused = logins.map(|login| error_of(&["server", &format!("emulated://{login}{address}")]));
+        (refused, error_of(&["server", &format!("emulated://{address}"), "--user", "stranger"]))
+    });
+    let ([missing, wrong, unknown], no_password) = errors.await.expect("joins");
+    assert!(missing.contains("asks for a password") && missing.contains("VALKEY_RDMA_PASSWORD"), "{missing}");
+    for error in [wrong, unknown] {
+        assert!(error.contains("refuses the login: WRONGPASS"), "{error}");
+        assert!(!error.contains("other") && !error.contains("s%40cret"), "{error}");
+    }
+    assert!(no_password.contains("--user needs a password"), "{no_password}");
 }
 
 #[test]

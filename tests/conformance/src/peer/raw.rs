@@ -36,6 +36,8 @@ pub struct Peer {
     patience: Duration,
     transcript: Transcript,
     connection: u32,
+    /// Keeps the bytes of writes out of the transcript.
+    hides_writes: bool,
 }
 
 /// Settings of a peer.
@@ -121,6 +123,7 @@ impl Peer {
             patience: options.patience,
             transcript: transcript.clone(),
             connection,
+            hides_writes: false,
         };
         peer.post_receives((0..receives).collect())?;
         Ok(peer)
@@ -172,7 +175,7 @@ impl Peer {
         self.note(&format!(
             "-> WRITE addr={addr:#x} key={rkey:#x} len={} {}",
             bytes.len(),
-            describe_data(bytes)
+            self.describe(bytes)
         ));
         self.post(bytes, SendOp::Write { addr, rkey }).await
     }
@@ -182,9 +185,18 @@ impl Peer {
         self.note(&format!(
             "-> WRITE_WITH_IMM addr={addr:#x} key={rkey:#x} len={} imm={imm} {}",
             bytes.len(),
-            describe_data(bytes)
+            self.describe(bytes)
         ));
         self.post(bytes, SendOp::WriteWithImm { addr, rkey, imm }).await
+    }
+
+    /// From now on the transcript shows the bytes of writes, or does not.
+    pub(super) fn hide_writes(&mut self, hide: bool) {
+        self.hides_writes = hide;
+    }
+
+    fn describe(&self, bytes: &[u8]) -> String {
+        if self.hides_writes { "(not shown)".to_owned() } else { describe_data(bytes) }
     }
 
     /// The next thing seen.

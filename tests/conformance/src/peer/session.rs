@@ -100,7 +100,7 @@ impl Session {
     /// Offers full windows again from now on, and this one if it is full.
     pub async fn resume(&mut self) -> Result<(), Finding> {
         self.withholds = false;
-        if self.announced == self.windows[self.current].len { self.offer().await } else { Ok(()) }
+        if self.window_is_full() { self.offer().await } else { Ok(()) }
     }
 
     /// Sends a control message.
@@ -156,6 +156,14 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// As [`write`](Self::write). The transcript does not show the bytes.
+    pub async fn write_secret(&mut self, bytes: &[u8]) -> Result<(), Finding> {
+        self.peer.hide_writes(true);
+        let written = self.write(bytes).await;
+        self.peer.hide_writes(false);
+        written
     }
 
     /// Writes and announces at most what fits into the server's present window. Does not wait for another.
@@ -251,13 +259,18 @@ impl Session {
         &self.received
     }
 
+    /// Whether the window that was offered last is full.
+    pub fn window_is_full(&self) -> bool {
+        self.announced == self.windows[self.current].len
+    }
+
     async fn take(&mut self, seen: Seen) -> Result<(), Finding> {
         match seen {
             Seen::Message(bytes) => self.take_message(&bytes),
             Seen::Announced { imm, byte_len } => {
                 self.immediates += 1;
                 self.take_data(imm, byte_len)?;
-                if self.announced == self.windows[self.current].len && !self.withholds {
+                if self.window_is_full() && !self.withholds {
                     self.offer().await?;
                 }
                 Ok(())

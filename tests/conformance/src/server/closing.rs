@@ -101,7 +101,7 @@ async fn leave_with_replies_due(c: &mut Context) -> Result<(), Finding> {
     session.withhold();
     let text = vec![b't'; 50_000];
     session.write(&request(&[b"ECHO", &text]).repeat(4)).await?;
-    while session.unread().len() < 65_536 {
+    while !session.window_is_full() {
         session.take_next().await?;
     }
     session.peer.disconnect();

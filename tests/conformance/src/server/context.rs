@@ -4,10 +4,12 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use redis_protocol::resp2::types::OwnedFrame;
 use valkey_rdma_client::{Endpoint, Transport};
 use valkey_rdma_transport::DeviceKind;
 
-use crate::peer::{Finding, Peer, PeerOptions, Session, Transcript};
+use super::{Login, without_login};
+use crate::peer::{Finding, Peer, PeerOptions, Session, Transcript, expect_reply};
 
 /// How a server is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,32 +22,39 @@ pub struct Target {
     pub device: Option<String>,
     /// Index into the device's table of GIDs, which chooses the address to connect from. `None`: the route decides.
     pub gid: Option<u32>,
+    /// How to log in. `None`: the server asks for nothing.
+    pub login: Option<Login>,
 }
 
 /// The URL options that apply to a raw peer. All others are about a client or a byte stream, which the suite has not.
 const OPTIONS: [&str; 2] = ["device", "gid"];
 
 impl Target {
-    /// A server at `addr`, with the device and the source address that the route leads to.
+    /// A server at `addr` without a password, with the device and the source address that the route leads to.
     pub fn new(kind: DeviceKind, addr: SocketAddr) -> Self {
-        Self { kind, addr, device: None, gid: None }
+        Self { kind, addr, device: None, gid: None, login: None }
     }
 
-    /// Parses a URL `rdma://host:port` or `emulated://host:port`, with the options `device` and `gid`, and resolves the
-    /// host.
+    /// Parses a URL `rdma://[[user]:password@]host:port` or `emulated://...`, with the options `device` and `gid`, and
+    /// resolves the host. `login` is used if the URL has none.
     ///
     /// # Errors
-    /// A text for people, if the URL is malformed, has other options or a password, or the host is unknown.
-    pub async fn parse(url: &str) -> Result<Self, String> {
-        let endpoint: Endpoint = url.parse().map_err(|error| format!("{url}: {error}"))?;
+    /// A text for people without the password, if the URL is malformed, has other options or a database, or if the host is
+    /// unknown.
+    pub async fn parse(url: &str, login: Option<Login>) -> Result<Self, String> {
+        let parsed = url.parse();
+        let url = without_login(url);
+        let endpoint: Endpoint = parsed.map_err(|error| format!("{url}: {error}"))?;
         let kind = match endpoint.transport() {
             Transport::Rdma => DeviceKind::Verbs,
             Transport::Emulated => DeviceKind::Emulated,
             other => return Err(format!("{url}: {other} is not RDMA: use rdma:// or emulated://")),
         };
-        if endpoint.password().is_some() || endpoint.database() != 0 {
-            return Err(format!("{url}: the suite does not log in: test a server without password"));
+        if endpoint.database() != 0 {
+            return Err(format!("{url}: the suite works in database 0"));
         }
+        let given = endpoint.password().map(str::to_owned);
+        let login = given.map(|password| Login::new(endpoint.user().map(str::to_owned), password)).or(login);
         let options = url.split_once('?').map_or("", |(_, options)| options).split('&');
         let mut names = options.filter_map(|option| option.split('=').next());
         if let Some(name) = names.find(|name| !name.is_empty() && !OPTIONS.contains(name)) {
@@ -60,6 +69,7 @@ impl Target {
         Ok(Self {
             device: endpoint.device().map(str::to_owned),
             gid: endpoint.gid(),
+            login,
             ..Self::new(kind, addr)
         })
     }
@@ -108,16 +118,44 @@ impl Context {
         Session::new(self.peer().await?, WINDOW)
     }
 
-    /// A session that has exchanged windows.
+    /// A session that has exchanged windows, and logged in if the server asks for that.
     pub(super) async fn session(&mut self) -> Result<Session, Finding> {
         self.session_with_window(WINDOW).await
     }
 
-    /// A session that offers a window of this length.
+    /// As [`session`](Self::session), with a window of this length.
     pub(super) async fn session_with_window(&mut self, len: u32) -> Result<Session, Finding> {
         let mut session = Session::new(self.peer().await?, len)?;
         session.handshake().await?;
+        self.log_in(&mut session).await?;
         Ok(session)
+    }
+
+    /// Logs in, if the server asks for that.
+    pub(super) async fn log_in(&self, session: &mut Session) -> Result<(), Finding> {
+        self.send_login(session).await?;
+        self.login_accepted(session).await
+    }
+
+    /// Sends the login without waiting for its reply.
+    pub(super) async fn send_login(&self, session: &mut Session) -> Result<(), Finding> {
+        match &self.target.login {
+            Some(login) => session.write_secret(&login.command()).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the reply to the login.
+    pub(super) async fn login_accepted(&self, session: &mut Session) -> Result<(), Finding> {
+        match self.target.login {
+            Some(_) => expect_reply(&session.reply().await?, &OwnedFrame::SimpleString(b"OK".to_vec())),
+            None => Ok(()),
+        }
+    }
+
+    /// The bytes of the reply to a login: nothing if there is none.
+    pub(super) fn login_reply(&self) -> &'static [u8] {
+        if self.target.login.is_some() { b"+OK\r\n" } else { b"" }
     }
 
     /// Expects the server to end this connection. If it does not, the finding states whether more data makes it.

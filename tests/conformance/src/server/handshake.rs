@@ -63,6 +63,7 @@ const REGISTER_LATE: Case<Context> = Case::new("register-late", |c| Box::pin(reg
 async fn register_late(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.silent_session().await?;
     session.remote().await?;
+    c.send_login(&mut session).await?;
     session.write(&request(&[b"PING"]).repeat(10)).await?;
     tokio::time::sleep(LATE).await;
     while let Some(seen) = session.peer.glance()? {
@@ -71,6 +72,7 @@ async fn register_late(c: &mut Context) -> Result<(), Finding> {
         }
     }
     session.offer().await?;
+    c.login_accepted(&mut session).await?;
     session.pongs(10).await
 }
 

@@ -77,6 +77,7 @@ async fn reserved_noise(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.silent_session().await?;
     session.make_noise();
     session.handshake().await?;
+    c.log_in(&mut session).await?;
     session.say(ControlMessage::Keepalive).await?;
     let answer = session.ask(0x77).await?;
     if answer.select != 0x77 {

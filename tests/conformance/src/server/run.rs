@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use redis_protocol::resp2::types::OwnedFrame;
 use tokio::time::{Instant, timeout};
 
 use super::{Context, Spawned, Target};
-use crate::peer::{Finding, Transcript};
+use crate::peer::{Finding, Transcript, request};
 use crate::{Case, Record, Verdict};
 
 /// Which server is tested, and how.
@@ -106,7 +107,30 @@ impl<'a> Runner<'a> {
         let target = &self.options.target;
         let peer = self.context.peer().await;
         peer.map_err(|finding| format!("cannot connect to {target}: {finding}"))?.disconnect();
-        Ok(())
+        self.check_login().await
+    }
+
+    /// Fails if the server refuses the login, or asks for one and there is none. All else is left to the cases.
+    async fn check_login(&mut self) -> Result<(), String> {
+        let target = &self.options.target;
+        let first_reply = async {
+            let mut session = self.context.silent_session().await?;
+            session.handshake().await?;
+            match target.login {
+                Some(_) => self.context.send_login(&mut session).await?,
+                None => session.write(&request(&[b"PING"])).await?,
+            }
+            session.reply().await
+        };
+        match timeout(self.options.patience, first_reply).await {
+            Ok(Ok(OwnedFrame::Error(error))) if target.login.is_some() => {
+                Err(format!("{target} refuses the login: {error}"))
+            }
+            Ok(Ok(OwnedFrame::Error(error))) if error.starts_with("NOAUTH") => {
+                Err(format!("{target} asks for a password: {HOW_TO_LOG_IN}"))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// A server that runs, and a bystander on it.
@@ -160,6 +184,9 @@ impl<'a> Runner<'a> {
         }
     }
 }
+
+const HOW_TO_LOG_IN: &str =
+    "give it in the URL (rdma://USER:PASSWORD@HOST:PORT), or set VALKEY_RDMA_PASSWORD";
 
 /// Longer than any case takes on a server that answers.
 const CASE_LIMIT: Duration = Duration::from_secs(120);

@@ -112,7 +112,7 @@ const FROM_THE_START: Case<Context> = Case::new("from-the-start", |c| Box::pin(f
 async fn from_the_start(c: &mut Context) -> Result<(), Finding> {
     const LEN: u32 = 65_536;
     let mut session = c.session_with_window(LEN).await?;
-    let mut expected = Vec::new();
+    let mut expected = c.login_reply().to_vec();
     for len in [1, 1000, 3] {
         let value = value(len);
         let reply = session.command(&[b"ECHO", &value]).await?;
@@ -169,7 +169,7 @@ async fn full_window(c: &mut Context) -> Result<(Session, Vec<u8>), Finding> {
     session.withhold();
     let value = value(LEN as usize + 1000);
     session.write(&request(&[b"ECHO", &value])).await?;
-    while session.unread().len() < LEN as usize {
+    while !session.window_is_full() {
         session.take_next().await?;
     }
     Ok((session, value))
@@ -212,9 +212,11 @@ const REGISTER_TWICE_AT_START: Case<Context> =
         .expected("the reply is in the second");
 
 async fn register_twice(c: &mut Context) -> Result<(), Finding> {
-    let mut session = c.session().await?;
+    let mut session = c.silent_session().await?;
+    session.handshake().await?;
     session.change_window(1 << 20)?;
     session.offer().await?;
+    c.log_in(&mut session).await?;
     session.ping().await
 }
 

@@ -29,9 +29,17 @@ pub(crate) enum Mode {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServerArgs {
-    /// rdma://HOST:PORT or emulated://HOST:PORT; the options device= and gid= apply
+    /// rdma://HOST:PORT or emulated://HOST:PORT, with USER:PASSWORD@ before the host if the server asks for them; the options
+    /// device= and gid= apply
+    ///
+    /// Other users of this machine can see a password in the URL. Without one there, it is that of VALKEY_RDMA_PASSWORD,
+    /// VALKEYCLI_AUTH or REDISCLI_AUTH.
     #[arg(required_unless_present = "list")]
     pub(crate) url: Option<String>,
+
+    /// User whose password the variable has. Default: the default user
+    #[arg(long, value_name = "NAME")]
+    pub(crate) user: Option<String>,
 
     /// Also run the cases that published servers die of. Use a server that may be lost, or --spawn
     #[arg(long)]

@@ -11,7 +11,7 @@ use clap::{CommandFactory, Parser};
 use args::{Args, ClientArgs, Mode, ReportArgs, ServerArgs};
 use valkey_rdma_conformance::client::Subject;
 use valkey_rdma_conformance::report::{self, Table};
-use valkey_rdma_conformance::server::Target;
+use valkey_rdma_conformance::server::{Login, Target, without_login};
 use valkey_rdma_conformance::{Case, Known, Record, client, server};
 
 #[tokio::main]
@@ -37,7 +37,7 @@ async fn test_server(args: &ServerArgs) -> Result<ExitCode, String> {
         return Ok(list(&table, &cases));
     };
     let options = server::Options {
-        target: Target::parse(url).await?,
+        target: Target::parse(url, login_beside_the_url(args.user.as_deref())?).await?,
         patience: args.patience,
         hostile: args.hostile,
         spawn: args.spawn.clone(),
@@ -49,7 +49,18 @@ async fn test_server(args: &ServerArgs) -> Result<ExitCode, String> {
     let known = known(&args.report, &server::cases().map(|case| case.id).collect::<Vec<_>>())?;
     let records =
         server::run(cases, &options, |record| table.print(&table.line(&known.mark(record)))).await?;
-    finish(url, &records, &known, &table, &args.report)
+    finish(&without_login(url), &records, &known, &table, &args.report)
+}
+
+/// The user of `--user`, with the password of the first variable that is set and not empty: ours, then those of valkey-cli.
+fn login_beside_the_url(user: Option<&str>) -> Result<Option<Login>, String> {
+    let names = ["VALKEY_RDMA_PASSWORD", "VALKEYCLI_AUTH", "REDISCLI_AUTH"];
+    let set = names.into_iter().filter_map(|name| std::env::var(name).ok());
+    match set.into_iter().find(|password| !password.is_empty()) {
+        Some(password) => Ok(Some(Login::new(user.map(str::to_owned), password))),
+        None if user.is_some() => Err("--user needs a password: set VALKEY_RDMA_PASSWORD".to_owned()),
+        None => Ok(None),
+    }
 }
 
 async fn test_client(args: &ClientArgs) -> Result<ExitCode, String> {
