@@ -48,6 +48,17 @@ pub(crate) struct Args {
     pub(crate) device: DeviceArgs,
 }
 
+impl Args {
+    /// Whether this side's system calls are wanted.
+    pub(crate) fn counts_system_calls(&self) -> bool {
+        match &self.command {
+            Some(Command::Listen { system_calls, .. }) => *system_calls,
+            Some(Command::Check(check)) => check.system_calls,
+            None => false,
+        }
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Answer checks from other machines, until Ctrl-C
@@ -59,6 +70,10 @@ pub(crate) enum Command {
         /// Turn one bit of what each peer writes, to see that it finds that
         #[arg(long)]
         corrupt: bool,
+
+        /// Count this side's system calls too, for the peers' tables (root only; each call takes longer)
+        #[arg(long)]
+        system_calls: bool,
 
         #[command(flatten)]
         device: DeviceArgs,
@@ -107,6 +122,10 @@ pub(crate) struct CheckArgs {
     /// Do not have the peer send
     #[arg(long)]
     pub(crate) one_way: bool,
+
+    /// Count this side's system calls too (root only; each call takes longer)
+    #[arg(long)]
+    pub(crate) system_calls: bool,
 
     /// Also draw what was found
     #[arg(long, value_name = "FILE.svg")]

@@ -21,6 +21,7 @@ mod run;
 mod service;
 mod session;
 mod size;
+mod system_calls;
 mod table;
 mod tcp;
 
@@ -34,4 +35,5 @@ pub use self::plot::draw;
 pub use self::run::{Device, Operation, Run};
 pub use self::service::{Ended, Service};
 pub use self::size::{BadSize, parse_size, size_text};
+pub use self::system_calls::count_system_calls;
 pub use self::table::table;

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use valkey_rdma_client::Endpoint;
+use valkey_rdma_doctor::fabric;
 use valkey_rdma_doctor::machine::{self, Root, Wishes};
 use valkey_rdma_doctor::{Report, Style, probe, server};
 
@@ -33,6 +34,13 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return refuse(&error),
     };
+    // Before any thread is started: what those call counts too.
+    if args.counts_system_calls()
+        && let Err(reason) = fabric::count_system_calls()
+    {
+        complain(&format!("--system-calls: {reason}"));
+        return ExitCode::from(FAILED);
+    }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return complain(&format!("the runtime cannot start: {error}")),
@@ -44,7 +52,7 @@ fn main() -> ExitCode {
 
 async fn run(args: &Args) -> ExitCode {
     match &args.command {
-        Some(Command::Listen { addr, corrupt, device }) => {
+        Some(Command::Listen { addr, corrupt, device, .. }) => {
             run_fabric::listen(addr, &device.options(), *corrupt, Interrupt::listen()).await
         }
         Some(Command::Check(check)) => run_fabric::check(check, Interrupt::listen()).await,

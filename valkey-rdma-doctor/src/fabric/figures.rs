@@ -8,6 +8,7 @@ use nix::sys::time::TimeValLike;
 use serde::{Deserialize, Serialize};
 
 use super::run::{Device, Run};
+use super::system_calls::system_calls;
 
 /// What a check has found so far.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -91,17 +92,22 @@ pub struct Side {
     pub cpu: u64,
     /// Context switches of this process.
     pub switches: u64,
+    /// System calls of this process. `None`: not [counted](super::count_system_calls).
+    pub system_calls: Option<u64>,
 }
 
 impl Side {
     /// What this process has taken since it began.
     pub(super) fn now() -> Self {
-        let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else { return Self::default() };
+        let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
+            return Self { system_calls: system_calls(), ..Self::default() };
+        };
         let cpu = usage.user_time() + usage.system_time();
         let count = |value: nix::libc::c_long| u64::try_from(value).unwrap_or(0);
         Self {
             cpu: u64::try_from(cpu.num_microseconds()).unwrap_or(0) * 1000,
             switches: count(usage.voluntary_context_switches()) + count(usage.involuntary_context_switches()),
+            system_calls: system_calls(),
         }
     }
 
@@ -111,6 +117,10 @@ impl Side {
         Self {
             cpu: now.cpu.saturating_sub(before.cpu),
             switches: now.switches.saturating_sub(before.switches),
+            system_calls: now
+                .system_calls
+                .zip(before.system_calls)
+                .map(|(now, before)| now.saturating_sub(before)),
         }
     }
 }

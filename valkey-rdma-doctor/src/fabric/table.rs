@@ -91,7 +91,11 @@ pub fn table(found: &Found, style: Style) -> String {
         "switches",
         "at peer"
     );
-    let _ = writeln!(out, "\n{}", style.bold(heading));
+    // Most checks do not count them.
+    let counted = |row: &Row| row.figures.here.system_calls.or(row.figures.there.system_calls).is_some();
+    let calls = found.rows.iter().any(counted);
+    let more = if calls { format!("  {:>8} {:>8}", "calls", "at peer") } else { String::new() };
+    let _ = writeln!(out, "\n{}", style.bold(format!("{heading}{more}")));
     let mut size = None;
     for line in &lines {
         if size.is_some_and(|size| size != line.run.size) {
@@ -99,10 +103,16 @@ pub fn table(found: &Found, style: Style) -> String {
         }
         size = Some(line.run.size);
         write_line(&mut out, line);
+        if calls {
+            write_calls(&mut out, line);
+        }
+        out.push('\n');
     }
-    out.push_str(
+    let calls = if calls { ", system calls" } else { "" };
+    let _ = writeln!(
+        out,
         "\nway: -> sent from here, <- from the peer. Latency: SEND, WRITE+imm and TCP half of a round trip; WRITE and READ until done.\n\
-         CPU time and context switches: per message of the rate, at the sender and at its peer.\n",
+         CPU time, context switches{calls}: per message of the rate, at the sender and at its peer."
     );
     out
 }
@@ -133,7 +143,7 @@ fn write_line(out: &mut String, line: &Line<'_>) {
         (_, false) => "event",
     };
     let way = if line.direction == Direction::There { "->" } else { "<-" };
-    let _ = writeln!(
+    let _ = write!(
         out,
         "{:>8}  {:<9}  {wait:<5}  {way:<3}  {:>9} {:>9} {:>9} {:>9}  {:>10} {:>9}  {:>8} {:>8}  {:>8} {:>8}",
         size_text(line.run.size),
@@ -149,4 +159,48 @@ fn write_line(out: &mut String, line: &Line<'_>) {
         cost[2],
         cost[3],
     );
+}
+
+fn write_calls(out: &mut String, line: &Line<'_>) {
+    let per_message = |calls: Option<u64>, messages: u64| match calls {
+        Some(calls) => format!("{:.3}", calls as f64 / messages.max(1) as f64),
+        None => "-".to_owned(),
+    };
+    let [here, there] = match line.rate.map(|row| &row.figures) {
+        Some(figures) => {
+            [figures.here, figures.there].map(|side| per_message(side.system_calls, figures.messages))
+        }
+        None => ["-"; 2].map(str::to_owned),
+    };
+    let _ = write!(out, "  {here:>8} {there:>8}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::{Figures, Rate, Side};
+    use super::*;
+
+    fn found(here: Option<u64>, there: Option<u64>) -> Found {
+        let run = Run { operation: Operation::Send, size: 64, busy: false, stream: true, millis: 1 };
+        let side = |system_calls| Side { cpu: 1, switches: 1, system_calls };
+        let figures = Figures {
+            messages: 1000,
+            latency: None,
+            rate: Some(Rate { messages: 1e6, bytes: 64e6 }),
+            here: side(here),
+            there: side(there),
+        };
+        Found { rows: vec![Row { direction: Direction::There, run, figures }], ..Found::default() }
+    }
+
+    #[test]
+    fn system_calls_have_their_columns_where_they_are_counted() {
+        let text = table(&found(Some(2500), None), Style::Plain);
+        assert!(text.contains("     calls  at peer\n"), "{text}");
+        assert!(text.contains("     2.500        -\n"), "{text}");
+        assert!(text.contains("context switches, system calls: per message"), "{text}");
+        assert!(table(&found(None, Some(1)), Style::Plain).contains("         -    0.001\n"));
+        let without = table(&found(None, None), Style::Plain);
+        assert!(!without.contains("calls") && without.contains("context switches: per message"), "{without}");
+    }
 }

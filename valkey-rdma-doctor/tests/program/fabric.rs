@@ -74,3 +74,21 @@ fn several_peers_are_checked_one_after_the_other() {
     assert!(out.starts_with(&first) && out.contains(&format!("\n{second}\n")), "{out}");
     assert_eq!(out.matches("buffers match: 3 compared").count(), 2, "{out}");
 }
+
+#[test]
+fn system_calls_are_counted_or_the_reason_is_said() {
+    let (_listener, addr) = listen(&[]);
+    let (status, out, err) = run(&brief(&addr, &["--system-calls", "--operations", "send", "--one-way"]));
+    if status == Some(0) {
+        assert_eq!(err, "");
+        let counts = |line: &str| {
+            let [.., here, there] = line.split_whitespace().collect::<Vec<_>>()[..] else { return false };
+            here.parse::<f64>().is_ok_and(|calls| calls > 0.0) && there == "-"
+        };
+        // Over TCP every message takes at least a share of a call.
+        assert!(out.lines().filter(|line| line.contains("  TCP ")).all(counts), "{out}");
+    } else {
+        assert_eq!((status, out.as_str()), (Some(1), ""), "{err}");
+        assert!(err.starts_with("error: --system-calls: ") && err.contains("this takes root"), "{err}");
+    }
+}

@@ -132,13 +132,13 @@ impl Context {
     }
 
     /// Logs in, if the server asks for that.
-    pub(super) async fn log_in(&self, session: &mut Session) -> Result<(), Finding> {
+    pub(super) async fn log_in(&mut self, session: &mut Session) -> Result<(), Finding> {
         self.send_login(session).await?;
         self.login_accepted(session).await
     }
 
     /// Sends the login without waiting for its reply.
-    pub(super) async fn send_login(&self, session: &mut Session) -> Result<(), Finding> {
+    pub(super) async fn send_login(&mut self, session: &mut Session) -> Result<(), Finding> {
         match &self.target.login {
             Some(login) => session.write_secret(&login.command()).await,
             None => Ok(()),
@@ -146,7 +146,7 @@ impl Context {
     }
 
     /// Takes the reply to the login.
-    pub(super) async fn login_accepted(&self, session: &mut Session) -> Result<(), Finding> {
+    pub(super) async fn login_accepted(&mut self, session: &mut Session) -> Result<(), Finding> {
         match self.target.login {
             Some(_) => expect_reply(&session.reply().await?, &OwnedFrame::SimpleString(b"OK".to_vec())),
             None => Ok(()),
