@@ -38,7 +38,7 @@ LAB_LINES = [
 ]
 # In the lab. Each connection of valkey-benchmark pins memory there, and redis-rs's requests time out with more tasks.
 MOST_TASKS = {"valkey-benchmark": 64, "redis-rs": 64}
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 900, 480, 70, 220, 50, 50
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 930, 480, 70, 250, 50, 50
 
 
 def start_server(folder, rdma):

@@ -11,10 +11,9 @@
 //! caller that finds nothing in flight [sends](Driver::send_inline) with the same waker, without waking that task.
 //!
 //! After several replies, the task runs again when their callers have run, so that their next commands leave together.
-//! When many replies arrive together on a current-thread runtime, half of them are delivered first. Their callers then send
-//! the next commands while the other half is delivered. Otherwise client and server would take turns. On a runtime of
-//! several threads all are delivered together, and their callers are woken in a [burst](super::burst) that wakes one other thread at
-//! most.
+//! When many replies arrive together, half of them are delivered first. Their callers then send the next commands while the
+//! other half is delivered. Otherwise client and server would take turns. On a runtime of several threads the callers of a half
+//! are woken in a [burst](super::burst) that wakes one other thread at most.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

@@ -38,10 +38,7 @@ impl Driver {
             }
             self.state.counters.bytes_read();
         }
-        let share = match self.one_thread {
-            true => self.in_flight.commands().div_ceil(2).max(REPLIES_PER_TURN),
-            false => usize::MAX,
-        };
+        let share = self.in_flight.commands().div_ceil(2).max(REPLIES_PER_TURN);
         let requests = self.in_flight.requests();
         let replies = self.deliver_replies(share).map_err(LostCause::Protocol)?;
         self.has_buffered_replies = replies == share;
