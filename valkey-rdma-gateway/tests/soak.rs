@@ -3,6 +3,7 @@
 //!
 //! Small under `cargo test`. `VALKEY_RDMA_GATEWAY_SOAK_SECONDS=600 VALKEY_RDMA_GATEWAY_SOAK_CLIENTS=500` is the long form.
 
+#![cfg(feature = "emulated")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 #[path = "gateway/support.rs"]

@@ -29,12 +29,11 @@ use crate::workers::{Threads, Workers};
 /// A running server. [`shutdown`](Self::shutdown) lets connections finish; dropping the server closes them at once.
 ///
 /// ```
-/// use valkey_rdma_mock::Mock;
-/// use valkey_rdma_server::{DeviceKind, Server, TransportConfig};
+/// use valkey_rdma_server::{DeviceKind, Reply, Server, TransportConfig, handler_fn};
 ///
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// let any_port = "127.0.0.1:0".parse().unwrap();
-/// let server = Server::builder(Mock::new())
+/// let server = Server::builder(handler_fn(|_command| async { Ok(Reply::OK) }))
 ///     .rdma(DeviceKind::Emulated, any_port, &TransportConfig::default())
 ///     .tcp(any_port)
 ///     .start()
@@ -383,10 +382,10 @@ impl<H: Handler> Builder<H> {
     /// `tokio::spawn` end with the server.
     ///
     /// ```
-    /// # use valkey_rdma_mock::Mock;
-    /// # use valkey_rdma_server::Server;
+    /// # use valkey_rdma_server::{Reply, Server, handler_fn};
     /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-    /// let server = Server::builder(Mock::new()).tcp("127.0.0.1:0".parse().unwrap()).threads(2).start().await?;
+    /// # let handler = handler_fn(|_command| async { Ok(Reply::OK) });
+    /// let server = Server::builder(handler).tcp("127.0.0.1:0".parse().unwrap()).threads(2).start().await?;
     /// # server.shutdown().await;
     /// # Ok::<_, valkey_rdma_server::BindError>(())
     /// # }).unwrap();

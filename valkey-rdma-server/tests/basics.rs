@@ -3,12 +3,7 @@
 mod support;
 
 use support::{Wire, localhost, start, wires};
-use valkey_rdma_client::{Client, Endpoint};
-use valkey_rdma_server::{Command, Handler, Limits, Peer, Reply, Server, TransportConfig, answer_basic};
-
-#[path = "../examples/counter.rs"]
-#[expect(dead_code, reason = "its main is not for tests")]
-mod counter;
+use valkey_rdma_server::{Command, Handler, Limits, Peer, Reply, Server, answer_basic};
 
 /// Answers every command with its name.
 struct Parrot;
@@ -178,26 +173,5 @@ async fn a_password_is_required_before_any_other_command() {
         stranger.send("*11\r\n").await;
         stranger.expect("-ERR Protocol error: unauthenticated multibulk length\r\n").await;
         stranger.expect_end().await;
-    }
-}
-
-/// The example is reached by this project's client, in both protocols and over both transports.
-#[tokio::test]
-async fn the_example_serves_our_client() {
-    let server = Server::builder(counter::Visits::default())
-        .tcp(localhost())
-        .rdma(valkey_rdma_server::DeviceKind::Emulated, localhost(), &TransportConfig::default())
-        .start()
-        .await
-        .unwrap();
-    for (count, url) in server.urls().enumerate() {
-        for (protocol, extra) in [("resp3", 0), ("resp2", 1)] {
-            let endpoint: Endpoint = format!("{url}?protocol={protocol}").parse().unwrap();
-            let client = Client::connect(endpoint).await.unwrap();
-            let visits: i64 = client.command(["VISIT", "lobby"]).await.unwrap().try_into().unwrap();
-            assert_eq!(visits, 2 * i64::try_from(count).unwrap() + extra + 1);
-            let refused = client.command(["SET", "k", "v"]).await.unwrap_err();
-            assert_eq!(refused.to_string(), "ERR try VISIT name");
-        }
     }
 }

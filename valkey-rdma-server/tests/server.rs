@@ -8,11 +8,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use support::{Wire, localhost, mock, start, until, wires, within};
+use support::{Store, Wire, localhost, start, store, until, wires, within};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::time::timeout;
-use valkey_rdma_mock::Mock;
 use valkey_rdma_server::{
     BindError, Command, DeviceKind, Handler, Limits, Peer, Protocol, Pusher, Reply, Server, Transport,
     TransportConfig, TransportError, handler_fn,
@@ -22,7 +21,7 @@ use valkey_rdma_transport::{Listener, Stream};
 
 #[tokio::test]
 async fn urls_have_the_real_ports() {
-    let server = mock().await;
+    let server = store().await;
     let urls: Vec<String> = server.urls().collect();
     assert!(urls[0].starts_with("valkey://127.0.0.1:"), "{urls:?}");
     assert!(urls[1].starts_with("emulated://127.0.0.1:"), "{urls:?}");
@@ -31,7 +30,7 @@ async fn urls_have_the_real_ports() {
 
 #[tokio::test]
 async fn listeners_share_one_handler() {
-    let server = mock().await;
+    let server = store().await;
     let mut wires = wires(&server).await;
     wires[0].dialogue(&[("SET k v", "+OK\r\n")]).await;
     wires[1].dialogue(&[("GET k", "$1\r\nv\r\n")]).await;
@@ -41,13 +40,13 @@ async fn listeners_share_one_handler() {
 async fn an_address_in_use_is_an_error_and_nothing_is_left_running() {
     let taken = TcpListener::bind(localhost()).await.unwrap();
     let addr = taken.local_addr().unwrap();
-    let error = Server::builder(Mock::new()).tcp(addr).start().await.unwrap_err();
+    let error = Server::builder(Store::default()).tcp(addr).start().await.unwrap_err();
     assert_eq!(error.to_string(), format!("cannot listen on {addr} (TCP)"));
 
     let free = TcpListener::bind(localhost()).await.unwrap();
     let first = free.local_addr().unwrap();
     drop(free);
-    let both = Server::builder(Mock::new()).tcp(first).tcp(addr).start().await;
+    let both = Server::builder(Store::default()).tcp(first).tcp(addr).start().await;
     assert!(matches!(both, Err(BindError::Tcp { addr: at, .. }) if at == addr));
     // The address of the listener that did start is free again once its task has been dropped.
     until("the address is free", async || TcpListener::bind(first).await.is_ok()).await;
@@ -55,12 +54,12 @@ async fn an_address_in_use_is_an_error_and_nothing_is_left_running() {
 
 #[tokio::test]
 async fn a_server_without_listeners_is_an_error() {
-    assert!(matches!(Server::builder(Mock::new()).start().await, Err(BindError::NoListener)));
+    assert!(matches!(Server::builder(Store::default()).start().await, Err(BindError::NoListener)));
 }
 
 #[tokio::test]
 async fn one_connection_too_many_is_refused_with_a_reply() {
-    let server = start(Mock::new(), &Limits::default().max_connections(2)).await;
+    let server = start(Store::default(), &Limits::default().max_connections(2)).await;
     let mut admitted = wires(&server).await;
     for wire in &mut admitted {
         wire.dialogue(&[("PING", "+PONG\r\n")]).await;
@@ -76,7 +75,7 @@ async fn one_connection_too_many_is_refused_with_a_reply() {
 
 #[tokio::test]
 async fn a_connection_that_ends_makes_room_for_another() {
-    let server = start(Mock::new(), &Limits::default().max_connections(1)).await;
+    let server = start(Store::default(), &Limits::default().max_connections(1)).await;
     for listening in server.listening() {
         for _ in 0..20 {
             // A moment after the previous client has seen the end.
@@ -237,7 +236,8 @@ impl DeviceListener for Removed {
 #[tokio::test]
 async fn a_server_whose_last_listener_has_ended_reports_it() {
     let removed = Listener::over(Box::new(Removed), &TransportConfig::default());
-    let mut server = Server::builder(Mock::new()).tcp(localhost()).listener(removed).start().await.unwrap();
+    let mut server =
+        Server::builder(Store::default()).tcp(localhost()).listener(removed).start().await.unwrap();
     let [tcp, rdma] = server.listening()[..] else { panic!("two listeners") };
     assert_eq!(rdma.transport, Transport::Rdma(DeviceKind::Verbs));
     until("its end is noticed", async || server.listening() == [tcp]).await;
@@ -264,7 +264,7 @@ async fn shutdown_cuts_what_takes_too_long() {
 
 #[tokio::test]
 async fn dropping_the_server_cuts_every_connection() {
-    let server = mock().await;
+    let server = store().await;
     let mut wires = wires(&server).await;
     for wire in &mut wires {
         wire.dialogue(&[("PING", "+PONG\r\n")]).await;
@@ -278,7 +278,7 @@ async fn dropping_the_server_cuts_every_connection() {
 /// Keepalives go on meanwhile.
 #[tokio::test(start_paused = true)]
 async fn an_idle_rdma_connection_is_closed() {
-    let server = Server::builder(Mock::new())
+    let server = Server::builder(Store::default())
         .rdma(DeviceKind::Emulated, localhost(), &TransportConfig::default())
         .limits(Limits::default().idle_timeout(Duration::from_secs(20)))
         .start()
@@ -367,7 +367,7 @@ async fn a_connection_is_closed_from_outside() {
 
 #[tokio::test]
 async fn a_port_is_changed_without_disturbing_connections() {
-    let mut server = mock().await;
+    let mut server = store().await;
     let mut old = wires(&server).await;
     let before = server.listening();
     let config = TransportConfig::default();
@@ -396,7 +396,7 @@ async fn a_port_is_changed_without_disturbing_connections() {
 
 #[tokio::test]
 async fn refused_connections_are_counted_by_cause() {
-    let server = start(Mock::new(), &Limits::default().max_connections(2)).await;
+    let server = start(Store::default(), &Limits::default().max_connections(2)).await;
     let mut admitted = wires(&server).await;
     for wire in &mut admitted {
         wire.dialogue(&[("PING", "+PONG\r\n")]).await;
@@ -420,8 +420,11 @@ async fn refused_connections_are_counted_by_cause() {
 async fn memory_pinned_by_all_connections_is_limited() {
     let each = TransportConfig::default().pinned_bytes();
     let config = TransportConfig::default().max_pinned_bytes(Some(2 * each - 1));
-    let server =
-        Server::builder(Mock::new()).rdma(DeviceKind::Emulated, localhost(), &config).start().await.unwrap();
+    let server = Server::builder(Store::default())
+        .rdma(DeviceKind::Emulated, localhost(), &config)
+        .start()
+        .await
+        .unwrap();
     let listening = server.listening()[0];
     let mut first = Wire::connect(&listening).await;
     first.dialogue(&[("PING", "+PONG\r\n")]).await;

@@ -2,14 +2,13 @@
 
 mod support;
 
-use support::{Wire, mock, start, wires};
+use support::{Store, Wire, start, store, wires};
 use tokio::task::JoinSet;
-use valkey_rdma_mock::Mock;
 use valkey_rdma_server::Limits;
 
 #[tokio::test]
 async fn resp_and_inline_commands_are_answered() {
-    let server = mock().await;
+    let server = store().await;
     for wire in &mut wires(&server).await {
         wire.send("*1\r\n$4\r\nPING\r\n").await;
         wire.expect("+PONG\r\n").await;
@@ -22,7 +21,7 @@ async fn resp_and_inline_commands_are_answered() {
 
 #[tokio::test]
 async fn a_pipeline_split_at_every_byte_is_answered_in_order() {
-    let server = mock().await;
+    let server = store().await;
     for wire in &mut wires(&server).await {
         let pipeline =
             b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\na\r\nb\r\nGET k\r\n*2\r\n$3\r\nDEL\r\n$1\r\nk\r\n";
@@ -38,7 +37,7 @@ async fn a_pipeline_split_at_every_byte_is_answered_in_order() {
 /// From one byte to four times any window in use.
 #[tokio::test]
 async fn values_of_any_size_come_back_whole() {
-    let server = mock().await;
+    let server = store().await;
     for wire in &mut wires(&server).await {
         for len in [1, 3, 1023, 16_383, 16_384, 65_536, 1_000_003, 4 * 1024 * 1024 + 7, 16 * 1024 * 1024] {
             let value: Vec<u8> = (0..len).map(|at| (at * 7 + at / 251) as u8).collect();
@@ -54,7 +53,7 @@ async fn values_of_any_size_come_back_whole() {
 /// Blocking clients write a whole pipeline before they read its first reply.
 #[tokio::test]
 async fn a_pipeline_with_replies_of_8_mib_may_be_written_before_it_is_read() {
-    let server = mock().await;
+    let server = store().await;
     for wire in &mut wires(&server).await {
         let value = vec![b'v'; 8192];
         wire.send([b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$8192\r\n", &value[..], b"\r\n"].concat()).await;
@@ -69,7 +68,7 @@ async fn a_pipeline_with_replies_of_8_mib_may_be_written_before_it_is_read() {
 
 #[tokio::test]
 async fn ten_thousand_commands_at_once_are_answered_in_order() {
-    let server = mock().await;
+    let server = store().await;
     for wire in &mut wires(&server).await {
         wire.dialogue(&[("DEL n", ":0\r\n")]).await;
         wire.send("INCR n\r\n".repeat(10_000)).await;
@@ -81,7 +80,7 @@ async fn ten_thousand_commands_at_once_are_answered_in_order() {
 
 #[tokio::test]
 async fn a_protocol_error_is_answered_and_ends_the_connection() {
-    let server = mock().await;
+    let server = store().await;
     for (input, error) in [
         ("*x\r\n", "invalid multibulk length"),
         ("*1048577\r\n", "invalid multibulk length"),
@@ -99,7 +98,7 @@ async fn a_protocol_error_is_answered_and_ends_the_connection() {
 
 #[tokio::test]
 async fn an_argument_longer_than_allowed_is_refused_before_it_is_sent() {
-    let server = start(Mock::new(), &Limits::default().max_argument_len(1000)).await;
+    let server = start(Store::default(), &Limits::default().max_argument_len(1000)).await;
     for wire in &mut wires(&server).await {
         wire.send("*2\r\n$4\r\nECHO\r\n$1001\r\n").await;
         wire.expect("-ERR Protocol error: invalid bulk length\r\n").await;
@@ -110,7 +109,7 @@ async fn an_argument_longer_than_allowed_is_refused_before_it_is_sent() {
 /// The reply to QUIT must not be lost in the end of the connection.
 #[tokio::test]
 async fn quit_is_answered_before_the_end() {
-    let server = mock().await;
+    let server = store().await;
     let mut clients = JoinSet::new();
     for listening in server.listening().repeat(200) {
         clients.spawn(async move {

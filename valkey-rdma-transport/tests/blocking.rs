@@ -1,5 +1,7 @@
 //! The blocking stream, beside `std::net::TcpStream`: one program runs on both. On the device that `VALKEY_RDMA_TEST_DEVICE` names.
 
+#![cfg(feature = "emulated")]
+
 mod device_peer;
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};

@@ -4,6 +4,8 @@
 //! Each way carries `VALKEY_RDMA_TEST_BYTES` bytes (4 MiB by default; 1073741824 is the real thing). On the emulated
 //! device this runs over every link; `VALKEY_RDMA_TEST_DEVICE` and `VALKEY_RDMA_TEST_ADDR` choose another device.
 
+#![cfg(feature = "emulated")]
+
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 

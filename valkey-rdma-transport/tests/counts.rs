@@ -1,6 +1,8 @@
 //! Exact counts of what one request and its reply cost, on one thread of the emulated device. On soft-RoCE an arm, an
 //! event and a doorbell are one system call each; with the wait for readiness, a round trip costs four.
 
+#![cfg(feature = "emulated")]
+
 use stream_pair::polling_modes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use valkey_rdma_transport::{Config, DeviceCounters, DeviceKind, Listener, Monitor, Polling, Stream};

@@ -1,5 +1,7 @@
 //! A shortage of descriptors ends with what it came from. A binary of its own, because it limits the whole process.
 
+#![cfg(feature = "emulated")]
+
 use std::fs::File;
 use std::future::poll_fn;
 use std::io::Write;

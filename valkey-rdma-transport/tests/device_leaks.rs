@@ -1,5 +1,7 @@
 //! Connections leave nothing behind, on the device that `VALKEY_RDMA_TEST_DEVICE` names and on each link of the emulated one.
 //! One test, because it counts what the whole process has, and on an RDMA device what the machine has.
+
+#![cfg(feature = "emulated")]
 #![allow(clippy::duplicate_mod, reason = "the suite is compiled once for each link")]
 
 /// The device that the environment names: the emulated one within this process, by default.

@@ -1,6 +1,8 @@
 //! What an application sees of each fault, through `Stream`: a typed error within its deadline on the connection
 //! concerned, and nothing on the others.
 
+#![cfg(feature = "emulated")]
+
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;

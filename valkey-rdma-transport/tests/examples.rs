@@ -1,6 +1,8 @@
 //! Every example prints what `examples/README.md` says: both sides in one process, and one process for each. On the emulated
 //! device, or on the one that `VALKEY_RDMA_TEST_DEVICE` names, at `VALKEY_RDMA_TEST_ADDR`.
 
+#![cfg(feature = "emulated")]
+
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 

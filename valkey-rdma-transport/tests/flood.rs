@@ -1,5 +1,7 @@
 //! A peer that never lets the driver rest. On the emulated device only, because the clock is virtual.
 
+#![cfg(feature = "emulated")]
+
 use std::future::poll_fn;
 use std::time::Duration;
 

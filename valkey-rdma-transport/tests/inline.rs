@@ -1,5 +1,7 @@
 //! Streams that their only task drives. See `stream_pair` for how a device is chosen.
 
+#![cfg(feature = "emulated")]
+
 use stream_pair::{bounded, defaults, pair, pattern, polling_modes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Handle;

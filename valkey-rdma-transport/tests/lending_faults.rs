@@ -1,5 +1,7 @@
 //! Values of a pool on emulated devices that are slow, or refuse.
 
+#![cfg(feature = "emulated")]
+
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

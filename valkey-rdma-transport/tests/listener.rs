@@ -1,6 +1,8 @@
 //! What a listener allows all of its connections together, and how it ends. See `stream_pair` for how a device is
 //! chosen.
 
+#![cfg(feature = "emulated")]
+
 use std::time::Duration;
 
 use stream_pair::{any_port, bounded, connect, device, listen, pattern};

@@ -1,5 +1,7 @@
 //! The ways to wait for a device. On the emulated device, where a completion can be made to come at any moment.
 
+#![cfg(feature = "emulated")]
+
 use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};

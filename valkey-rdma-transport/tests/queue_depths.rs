@@ -1,6 +1,8 @@
 //! Queues as deep as asked for: shallow ones carry everything, and what is beyond the device is told. See `stream_pair`
 //! for how a device is chosen.
 
+#![cfg(feature = "emulated")]
+
 use stream_pair::{bounded, device, listen, pair, pattern};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use valkey_rdma_transport::{Config, DeviceKind, Stream, TransportError};

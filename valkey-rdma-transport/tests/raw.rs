@@ -1,5 +1,7 @@
 //! Queue pairs as applications use them, on the device that `VALKEY_RDMA_TEST_DEVICE` names.
 
+#![cfg(feature = "emulated")]
+
 mod device_peer;
 
 use std::time::Duration;

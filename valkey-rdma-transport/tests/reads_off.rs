@@ -1,6 +1,8 @@
 //! RDMA READ is out of reach on connections of the Valkey protocol, on the device that `VALKEY_RDMA_TEST_DEVICE` names: a peer
 //! that reads is refused by the device, whatever it knows.
 
+#![cfg(feature = "emulated")]
+
 mod device_peer;
 
 use device_peer::{any_port, bounded, device};

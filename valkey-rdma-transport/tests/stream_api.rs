@@ -1,6 +1,8 @@
 //! What a `Stream` has beyond reading and writing: encoding in place, halves, shutdown. With exact counts
 //! of copies. See `stream_pair` for how a device is chosen.
 
+#![cfg(feature = "emulated")]
+
 use std::future::Future;
 use std::io::ErrorKind;
 use std::pin::pin;

@@ -1,6 +1,8 @@
 //! How often the task that drives its own stream is woken for a message. On the emulated device, within the process: a
 //! message is there as soon as its write returns.
 
+#![cfg(feature = "emulated")]
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -157,7 +157,7 @@ mod tests {
 
     /// The text, with each paragraph and each row of a table on one line.
     fn peers() -> Vec<String> {
-        let text = include_str!("../../../spec/peers.md");
+        let text = include_str!("../../peers.md");
         let blocks = text.split("\n\n").flat_map(|block| {
             if block.starts_with('|') {
                 block.lines().map(str::to_owned).collect()

@@ -1,5 +1,6 @@
 //! A gateway between clients and a mock server, over all transports that need no device.
 
+#![cfg(feature = "emulated")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod failures;

@@ -3,13 +3,15 @@
 #![allow(dead_code, reason = "each test file is a crate and none needs all of it")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod store;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
+pub(crate) use store::Store;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use valkey_rdma_mock::Mock;
 use valkey_rdma_server::{DeviceKind, Handler, Limits, Listening, Server, Transport, TransportConfig};
 use valkey_rdma_transport::Stream;
 
@@ -29,8 +31,8 @@ pub(crate) async fn start(handler: impl Handler, limits: &Limits) -> Server {
         .unwrap()
 }
 
-pub(crate) async fn mock() -> Server {
-    start(Mock::new(), &Limits::default()).await
+pub(crate) async fn store() -> Server {
+    start(Store::default(), &Limits::default()).await
 }
 
 /// A client of each address that the server listens on.

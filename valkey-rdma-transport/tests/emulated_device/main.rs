@@ -1,6 +1,8 @@
 //! What the emulated device adds to the contract, on each of its links: receivers that are not ready, queues that
 //! overflow, delays, faults, names and addresses, and peers that are none.
 
+#![cfg(feature = "emulated")]
+
 use std::future::poll_fn;
 use std::net::SocketAddr;
 

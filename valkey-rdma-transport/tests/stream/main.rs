@@ -1,5 +1,7 @@
 //! `Stream` and `Listener` on the device that `VALKEY_RDMA_TEST_DEVICE` names, and on each link of the emulated one. Leave out the links
 //! with `--skip tcp:: --skip unix::`.
+
+#![cfg(feature = "emulated")]
 #![allow(clippy::duplicate_mod, reason = "the suite is compiled once for each link")]
 
 /// The device that the environment names: the emulated one within this process, by default.

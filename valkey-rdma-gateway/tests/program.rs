@@ -1,0 +1,68 @@
+//! The program from its start to its end. Not in the package, which has no test kit.
+
+#![cfg(feature = "emulated")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[path = "gateway/support.rs"]
+#[allow(dead_code, reason = "shared with the other tests, which use all of it")]
+mod support;
+
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+
+use valkey_rdma_mock::Mock;
+use valkey_rdma_testkit::{Child, Signal};
+
+use support::{Client, PATIENCE, mock_with, socket_path};
+
+fn program(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_valkey-rdma-gateway"));
+    command.args(args).env_remove("RUST_LOG");
+    command
+}
+
+// The mock must answer while the test waits for the program.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_program_checks_reloads_reports_and_stops() {
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let (socket, other, file) = (socket_path(), socket_path(), socket_path().with_extension("toml"));
+    let text = |path: &std::path::Path| {
+        format!("[[route]]\nlisten = [\"unix:{}\"]\nserver = \"{url}\"\n", path.display())
+    };
+    std::fs::write(&file, "[[route]]\nlisten = []").unwrap();
+    let file_name = file.to_str().unwrap();
+    let checked = program(&["--config", file_name, "--check"]).output().unwrap();
+    assert_eq!(checked.status.code(), Some(2), "{checked:?}");
+    std::fs::write(&file, text(&socket)).unwrap();
+    assert!(program(&["--config", file_name, "--check"]).status().unwrap().success());
+
+    let notifications = socket_path();
+    let systemd = UnixDatagram::bind(&notifications).unwrap();
+    let mut command = program(&["--config", file_name]);
+    command.env("NOTIFY_SOCKET", &notifications);
+    let mut child = Child::start(&mut command).unwrap();
+    assert_eq!(child.line_with("ready ", PATIENCE).unwrap(), format!("ready unix:{}", socket.display()));
+    systemd.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut buffer = [0; 32];
+    let len = systemd.recv(&mut buffer).unwrap();
+    assert_eq!(&buffer[..len], b"READY=1");
+
+    let connect =
+        async |path: &std::path::Path| Client::new(tokio::net::UnixStream::connect(path).await.unwrap());
+    let mut client = connect(&socket).await;
+    assert_eq!(client.say("SET k v").await, "OK");
+    let top = program(&["top", &format!("unix:{}", socket.display()), "--once"]).output().unwrap();
+    let table = String::from_utf8_lossy(&top.stdout);
+    assert!(table.contains("2 clients, 0 bytes unread; 1 of 256 connections"), "{table}");
+    std::fs::write(&file, text(&other)).unwrap();
+    child.signal(Signal::HUP);
+    child.line_with(&format!("ready unix:{}", other.display()), PATIENCE).unwrap();
+    assert_eq!(client.say("GET k").await, "v", "the listener is gone, its client is not");
+    assert_eq!(connect(&other).await.say("GET k").await, "v");
+    child.signal(Signal::TERM);
+    assert!(child.wait(PATIENCE).unwrap().success());
+    client.expect_end().await;
+    assert!(!other.exists(), "the socket is removed");
+    std::fs::remove_file(&file).unwrap();
+    std::fs::remove_file(&notifications).unwrap();
+}
