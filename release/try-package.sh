@@ -16,16 +16,34 @@ dpkg --install "$deb"
 [ "$(dpkg-query -W -f '${db:Status-Status}' valkey-rdma-tools)" = installed ]
 dpkg --verify valkey-rdma-tools
 
+# What bash offers for a program's name and the beginning of an option.
+completions() {
+    (
+        # shellcheck disable=SC1090 # one of the package
+        . "/usr/share/bash-completion/completions/$1"
+        function=$(complete -p "$1" | sed 's/.*-F \([^ ]*\) .*/\1/')
+        # shellcheck disable=SC2034 # for the function
+        COMP_WORDS=("$1" "$2") COMP_CWORD=1 COMPREPLY=()
+        "$function" "$1" "$2" "$1"
+        echo "${COMPREPLY[@]}"
+    )
+}
+
 for program in benchmark mock doctor gateway conformance; do
     version=$("valkey-rdma-$program" --version)
     echo "$version"
     expect "$version" "(commit "
     expect "$version" "features: verbs)"
-    [ -s "/usr/share/man/man1/valkey-rdma-$program.1.gz" ]
-    [ -s "/usr/share/bash-completion/completions/valkey-rdma-$program" ]
+    # The bare file system of a container leaves man pages out; here they are expected.
+    expect "$(zcat "/usr/share/man/man1/valkey-rdma-$program.1.gz")" ".TH valkey-rdma-$program 1"
+    expect "$(completions "valkey-rdma-$program" --hel)" --help
 done
-# The bare file system of a container leaves man pages out; here they are expected.
-gzip -t /usr/share/man/man1/valkey-rdma-*.1.gz
+
+# What the units start is there, and so is what they read.
+grep -o '/[a-z/-]*valkey-rdma[a-z.-]*' /usr/lib/systemd/system/valkey-rdma-gateway.service | sort -u | while read -r path; do
+    [ -e "$path" ] || { echo "the unit names $path, which is not there"; exit 1; }
+    echo "there is $path"
+done
 
 valkey-rdma-gateway --config /etc/valkey-rdma-gateway.toml --check
 
