@@ -102,6 +102,6 @@ pub use self::pipeline::ClusterPipeline;
 pub(crate) use self::ports::PortRules;
 pub use self::pubsub::ClusterSubscriber;
 pub use self::replicas::{Choice, ReadCandidate, ReadFrom};
-pub use self::route::Route;
+pub use self::route::{Route, Routing};
 pub use self::scan::ClusterScan;
 pub use self::status::{ClusterStatus, NodeStatus};

@@ -111,6 +111,18 @@ impl Watch {
         Ok(self.command(command).await?.convert()?)
     }
 
+    /// Watches more keys. In a cluster they must be in the slot of the first ones.
+    ///
+    /// # Errors
+    /// As for any command.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection, and the watch is over.
+    pub async fn watch(&mut self, keys: impl IntoIterator<Item = impl ToArg>) -> Result<(), Error> {
+        let command = keys.into_iter().fold(Command::new("WATCH"), Command::arg);
+        self.connection.execute(self.client.limited(command)).await.map(drop)
+    }
+
     /// Describes the connection.
     #[must_use]
     pub fn info(&self) -> &ConnectionInfo {

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use crate::reply::Reply;
+use crate::server_error::ServerError;
+use crate::value::Value;
 
 /// Numbers are integers and doubles, text and bytes are strings, `()` is the status `OK`, `None` is the null reply, and vectors are
 /// arrays.
@@ -110,6 +112,38 @@ impl<T: Into<Reply>> From<Vec<T>> for Reply {
     }
 }
 
+/// A server's reply, for a proxy. [`Value::Nil`] becomes [`Reply::Null`]: in RESP2 a null string, also where the server sent a null
+/// array. The format of verbatim text becomes `txt`.
+impl From<Value> for Reply {
+    fn from(value: Value) -> Self {
+        let text = |bytes: Bytes| Cow::Owned(String::from_utf8_lossy(&bytes).into_owned());
+        let all = |items: Vec<Value>| items.into_iter().map(Self::from).collect();
+        match value {
+            Value::Nil => Self::Null,
+            Value::Int(number) => Self::Integer(number),
+            Value::Double(number) => Self::Double(number),
+            Value::Bool(truth) => Self::Bool(truth),
+            Value::Simple(bytes) => Self::Simple(text(bytes)),
+            Value::Bulk(bytes) => Self::Bulk(bytes),
+            Value::Verbatim(text) => Self::Verbatim { format: *b"txt", text },
+            Value::BigNumber(bytes) => Self::BigNumber(text(bytes)),
+            Value::Array(items) => Self::Array(all(items)),
+            Value::Set(items) => Self::Set(all(items)),
+            Value::Push(items) => Self::Push(all(items)),
+            Value::Map(pairs) => {
+                Self::Map(pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
+            }
+            Value::Error(error) => error.into(),
+        }
+    }
+}
+
+impl From<ServerError> for Reply {
+    fn from(error: ServerError) -> Self {
+        Self::Error(error.to_string().trim_end().to_owned().into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,6 +155,12 @@ mod tests {
         assert_eq!(Reply::from(vec![1_u8, 2]), Reply::bulk(vec![1, 2]), "bytes are one string");
         assert_eq!(Reply::from(vec![Some(1), None]), Reply::Array(vec![Reply::Integer(1), Reply::Null]));
         assert_eq!(Reply::from(vec![Reply::OK]), Reply::Array(vec![Reply::OK]));
+        let nested =
+            Value::Map(vec![(Value::Simple("k".into()), Value::Array(vec![Value::Nil, Value::Int(1)]))]);
+        let expected = vec![(Reply::simple("k"), Reply::Array(vec![Reply::Null, Reply::Integer(1)]))];
+        assert_eq!(Reply::from(nested), Reply::Map(expected));
+        let refusal = Value::Error(ServerError::from_reply(b"NOSCRIPT"));
+        assert_eq!(Reply::from(refusal), Reply::error("NOSCRIPT"));
         assert_eq!((Reply::from(true), Reply::from(0.5)), (Reply::Bool(true), Reply::Double(0.5)));
     }
 }

@@ -75,6 +75,14 @@ impl ClusterClient {
         Ok(Self { core: Arc::new(Core::connect(seeds, config).await?) })
     }
 
+    /// Checks the servers to start from, as [`connect`](Self::connect) does before it connects.
+    ///
+    /// # Errors
+    /// [`Error::Endpoint`] if one is invalid. [`Error::Cluster`] if there are none, or they differ in more than their address.
+    pub fn check(seeds: &[Endpoint]) -> Result<(), Error> {
+        super::core::check(seeds).map(drop)
+    }
+
     /// Sends a command and returns its reply.
     ///
     /// # Errors

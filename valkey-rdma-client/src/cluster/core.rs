@@ -157,7 +157,7 @@ impl Core {
 }
 
 /// Checks the endpoints to start from. Returns the one whose settings all nodes get.
-fn check(seeds: &[Endpoint]) -> Result<Endpoint, Error> {
+pub(super) fn check(seeds: &[Endpoint]) -> Result<Endpoint, Error> {
     let first = seeds.first().ok_or(ClusterError::NoSeeds)?;
     for seed in seeds {
         seed.check()?;

@@ -8,7 +8,7 @@ use valkey_rdma_resp::{FromValue, Value};
 use super::client::ClusterClient;
 use super::commands::{Access, find};
 use super::core::Place;
-use super::route::{Routed, route};
+use super::route::{Routed, route, slot_of};
 use super::tries::{Target, Tries};
 use crate::error::Error;
 use crate::multiplexer::{Deadline, Replies, ReplyBuffer};
@@ -38,12 +38,14 @@ use crate::resp::{Command, CommandClass, EncodedPipeline, IntoCommand, RefusedCo
 pub struct ClusterPipeline {
     cluster: ClusterClient,
     commands: Vec<Command>,
+    /// The slot whose node gets the commands that any node may run.
+    keyless: Option<u16>,
 }
 
 impl ClusterClient {
     /// Begins a pipeline.
     pub fn pipeline(&self) -> ClusterPipeline {
-        ClusterPipeline { cluster: self.clone(), commands: Vec::new() }
+        ClusterPipeline { cluster: self.clone(), commands: Vec::new(), keyless: None }
     }
 
     /// The way of a command that a pipeline does not send to one slot.
@@ -160,6 +162,13 @@ impl ClusterPipeline {
         self
     }
 
+    /// Sends the commands that any node may run, such as PUBLISH or ECHO, to the node of this key, in their order. Without this, each
+    /// goes to some primary, beside the others.
+    pub fn keyless_beside(mut self, key: impl AsRef<[u8]>) -> Self {
+        self.keyless = Some(slot_of(key.as_ref()));
+        self
+    }
+
     /// Number of commands.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -185,7 +194,7 @@ impl ClusterPipeline {
     /// # Cancel safety
     /// Dropping the future discards the replies. The commands may or may not run.
     pub async fn send(self) -> Result<Vec<Result<Value, Error>>, Error> {
-        let Self { cluster, commands } = self;
+        let Self { cluster, commands, keyless } = self;
         for command in &commands {
             if let Some(refusal) = command.shared_refusal().or_else(|| transaction_refusal(command)) {
                 return Err(refusal.into());
@@ -203,14 +212,20 @@ impl ClusterPipeline {
                 apart.push(cluster.execute_apart(index, command));
                 continue;
             };
-            match route(&command, description) {
-                Ok(Routed::Slot(slot)) => {
+            let slot = match route(&command, description) {
+                Ok(Routed::Slot(slot)) => Ok(Some(slot)),
+                Ok(Routed::Any) => Ok(keyless),
+                Ok(_) => Ok(None),
+                Err(error) => Err(error),
+            };
+            match slot {
+                Ok(Some(slot)) => {
                     if description.access == Access::Read {
                         command = command.idempotent();
                     }
                     routed.push(Sent { index, command, slot, access: description.access, tries: None });
                 }
-                Ok(_) => apart.push(cluster.execute_apart(index, command)),
+                Ok(None) => apart.push(cluster.execute_apart(index, command)),
                 Err(error) => answers.push((index, Err(error.into()))),
             }
         }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use redis_protocol::redis_keyslot;
 
 use super::address::NodeAddress;
-use super::commands::{Access, Description, Request, Response, for_each_key};
+use super::commands::{Access, Description, Request, Response, find, for_each_key};
 use crate::error::ClusterError;
 use crate::resp::Command;
 
@@ -24,6 +24,47 @@ pub enum Route {
     AllPrimaries,
     /// All nodes.
     AllNodes,
+}
+
+/// Where a [`ClusterClient`](super::ClusterClient) sends a command: [`Routing::of`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Routing {
+    /// All its keys are in this slot.
+    Slot(u16),
+    /// Its keys are in several slots. The client splits it, and joins the replies.
+    Split,
+    /// Without keys: some primary.
+    Any,
+    /// Without keys: several nodes. The client joins their replies.
+    Several,
+}
+
+impl Routing {
+    /// Finds the nodes that a command concerns, from its name and its keys.
+    ///
+    /// ```
+    /// use valkey_rdma_client::cluster::Routing;
+    /// use valkey_rdma_client::cmd;
+    ///
+    /// assert_eq!(Routing::of(&cmd!["GET", "123456789"])?, Routing::Slot(12739));
+    /// assert_eq!(Routing::of(&cmd!["MGET", "a", "b"])?, Routing::Split);
+    /// assert!(Routing::of(&cmd!["SUNION", "a", "b"]).is_err());
+    /// # Ok::<(), valkey_rdma_client::ClusterError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ClusterError::CrossSlot`] if its keys are in several slots and it cannot be split. [`ClusterError::NoRoute`] if it concerns
+    /// one node and no key names it, or if its name is unknown: the client then asks a server.
+    pub fn of(command: &Command) -> Result<Self, ClusterError> {
+        let description = find(command).ok_or_else(|| no_route(command, UNKNOWN))?;
+        Ok(match route(command, description)? {
+            Routed::Slot(slot) => Self::Slot(slot),
+            Routed::Split => Self::Split,
+            Routed::Any => Self::Any,
+            Routed::AllPrimaries(_) | Routed::AllNodes(_) => Self::Several,
+        })
+    }
 }
 
 /// The slot of a key.
@@ -95,12 +136,12 @@ const READ_BY_ANY: [&[u8]; 7] =
     [b"INFO", b"KEYSLOT", b"NODES", b"SHARDS", b"SLOTS", b"HELP", b"COUNT-FAILURE-REPORTS"];
 
 const SCANS: &str = "its cursor holds on one node only; use ClusterClient::scan";
+const UNKNOWN: &str = "its keys are unknown";
 const NAME_THE_NODE: &str = "it concerns one node; name it with ClusterClient::execute_on";
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::commands::find;
 
     fn routed(line: &str) -> Result<Routed, ClusterError> {
         let command = Command::from_args(line.split(' '));

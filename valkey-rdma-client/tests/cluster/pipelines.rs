@@ -30,6 +30,26 @@ async fn replies_of_several_nodes_come_in_the_order_of_the_commands() {
 }
 
 #[tokio::test]
+async fn commands_without_keys_keep_their_order_beside_a_key() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    let key = mocks.key_of(1, 0);
+    let mut pipeline = cluster.pipeline().keyless_beside(&key);
+    for number in 0..20 {
+        pipeline.push(["ECHO".to_owned(), number.to_string()]);
+        pipeline.push(["INCR", &key]);
+    }
+    for (at, reply) in pipeline.send().await.expect("sent").into_iter().enumerate() {
+        let number = i64::try_from(at / 2).expect("small");
+        match reply.expect("a reply") {
+            Value::Int(count) => assert_eq!(count, number + 1),
+            echo => assert_eq!(echo.as_str(), Some(&*number.to_string())),
+        }
+    }
+    assert_eq!((mocks.calls(1, "echo"), mocks.calls_everywhere("echo")), (20, 20));
+}
+
+#[tokio::test]
 async fn each_command_of_a_pipeline_has_its_own_error() {
     let target = target().await;
     let cluster = target.client().await;

@@ -43,3 +43,15 @@ async fn a_watched_key_that_changes_aborts_the_transaction() {
     let watch = cluster.watch([&key]).await.expect("watched");
     watch.transaction().command(["SET", &key, "3"]).execute().await.expect("executed");
 }
+
+#[tokio::test]
+async fn more_keys_of_the_slot_can_be_watched() {
+    let target = target().await;
+    let cluster = target.client().await;
+    let (first, second) = (target.key("{w}first"), target.key("{w}second"));
+    let mut watch = cluster.watch([&first]).await.expect("watched");
+    watch.watch([&second]).await.expect("watched");
+    cluster.command(["SET", &second, "2"]).await.expect("set");
+    let outcome = watch.transaction().command(["SET", &first, "3"]).execute().await;
+    assert!(matches!(outcome, Err(Error::Aborted(AbortedTransaction::Watched))), "{outcome:?}");
+}
