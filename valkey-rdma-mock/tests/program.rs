@@ -162,6 +162,12 @@ fn bad_flags_are_one_line_and_exit_status_2() {
         (&["--nosuch"], "unexpected argument '--nosuch'"),
         (&["--tcp-port", "0", "--rx-size", "65536"], "add --port N"),
         (&["--tcp-port", "0", "--poll", "busy"], "add --port N"),
+        (&["--cluster", "0"], "0 is not in 1..=1000"),
+        (&["--replicas", "1"], "--cluster <N>"),
+        (&["--cluster", "3", "--requirepass", "x"], "cannot be used with"),
+        (&["--cluster", "3", "--port", "1", "--tcp-port", "2"], "not on both"),
+        (&["--cluster", "3", "--tcp-port", "65534"], "exceeds 65535"),
+        (&["--cluster", "3", "--bind", "0.0.0.0"], "one that clients reach"),
     ] {
         let output = run(args);
         let stderr = String::from_utf8(output.stderr).unwrap();
@@ -202,6 +208,43 @@ fn an_unspecified_address_is_announced_as_loopback() {
     let mock = Running::start(&["--bind", "0.0.0.0", "--tcp-port", "0"], 1);
     let addr = mock.urls[0].strip_prefix("valkey://127.0.0.1:").unwrap();
     TcpStream::connect(format!("127.0.0.1:{addr}")).unwrap();
+}
+
+/// Sends lines to a node, and returns all it answers.
+fn ask(url: &str, lines: &str) -> String {
+    let mut stream = TcpStream::connect(url.strip_prefix("valkey://").unwrap()).unwrap();
+    stream.write_all(lines.as_bytes()).unwrap();
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).unwrap();
+    reply
+}
+
+#[test]
+fn a_cluster_listens_on_consecutive_ports_and_redirects() {
+    // Another program may take one of the ports meanwhile.
+    let (first, cluster) = (0..50)
+        .find_map(|_| {
+            let first = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let args = ["--cluster", "2", "--replicas", "1", "--tcp-port", &first.to_string()];
+            first.checked_add(3)?;
+            let mut child = program(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            let lines = BufReader::new(child.stdout.take().unwrap()).lines().take(4);
+            let urls: Vec<_> =
+                lines.map(|line| line.unwrap().strip_prefix("ready ").unwrap().to_owned()).collect();
+            let running = Running { child, urls };
+            (running.urls.len() == 4).then_some((first, running))
+        })
+        .expect("four ports in a row are free");
+    let expected: Vec<_> = (first..first + 4).map(|port| format!("valkey://127.0.0.1:{port}")).collect();
+    assert_eq!(cluster.urls, expected);
+    // The slot of `a` is in the upper half: it belongs to node 1.
+    let moved = format!("-MOVED 15495 127.0.0.1:{}\r\n+OK\r\n", first + 1);
+    assert_eq!(ask(&cluster.urls[0], "SET a 1\r\nQUIT\r\n"), moved);
+    assert_eq!(ask(&cluster.urls[1], "SET a 1\r\nQUIT\r\n"), "+OK\r\n+OK\r\n");
+    assert_eq!(ask(&cluster.urls[3], "READONLY\r\nGET a\r\nQUIT\r\n"), "+OK\r\n$1\r\n1\r\n+OK\r\n");
+    cluster.signal("-TERM");
+    let mut cluster = cluster;
+    assert!(cluster.child.wait().unwrap().success());
 }
 
 #[tokio::test]

@@ -11,7 +11,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use valkey_rdma_mock::faults::{self, Faults};
-use valkey_rdma_mock::{BindError, DeviceKind, Mock, Server, TransportConfig, TransportError, forward};
+use valkey_rdma_mock::{
+    BindError, DeviceKind, Mock, MockCluster, Server, TransportConfig, TransportError, Transports, forward,
+};
 use valkey_rdma_transport::{Listener, Polling, SharedCq, device};
 
 /// A mock Valkey server on RDMA and TCP
@@ -63,6 +65,26 @@ struct Options {
     #[arg(long, value_name = "PASSWORD", conflicts_with = "proxy")]
     requirepass: Option<String>,
 
+    /// Be a cluster of this number of primaries, 1 to 1000, on consecutive ports from --port on, or from --tcp-port on. Slots are
+    /// shared equally, and all nodes are in this process
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=1000),
+        conflicts_with_all = ["proxy", "faults", "requirepass", "threads"]
+    )]
+    cluster: Option<u16>,
+
+    /// Replicas of each primary of --cluster, 0 to 10
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 0,
+        requires = "cluster",
+        value_parser = clap::value_parser!(u16).range(0..=10)
+    )]
+    replicas: u16,
+
     /// Forward every RDMA connection to a Valkey that listens on this TCP address, instead of being one
     #[arg(long, value_name = "IP:PORT", conflicts_with = "tcp_port")]
     proxy: Option<SocketAddr>,
@@ -74,12 +96,44 @@ impl Options {
         self.port.or(if self.tcp_port.is_some() { None } else { Some(DEFAULT_PORT) })
     }
 
-    /// Refuses flags that have no effect without another flag.
+    /// The port of the first node of a cluster.
+    fn first_port(&self) -> u16 {
+        self.rdma_port().or(self.tcp_port).unwrap_or(DEFAULT_PORT)
+    }
+
+    /// Of RDMA connections.
+    fn transport_config(&self) -> TransportConfig {
+        let mut config = TransportConfig::default();
+        if let Some(rx_size) = self.rx_size {
+            config = config.rx_size(rx_size);
+        }
+        if let Some(mode) = self.poll {
+            config = config.polling(mode);
+        }
+        config
+    }
+
+    /// Refuses flags that exclude each other, or have no effect without another flag.
     fn check(&self) -> Result<(), &'static str> {
         let of_rdma =
             self.device.is_some() || self.rx_size.is_some() || self.poll.is_some() || self.faults.is_some();
         if self.rdma_port().is_none() && of_rdma {
             return Err("--device, --rx-size, --poll and --faults are for RDMA: add --port N");
+        }
+        if let Some(primaries) = self.cluster {
+            if self.bind.is_unspecified() {
+                return Err(
+                    "--cluster: the nodes announce the address, so --bind must be one that clients reach",
+                );
+            }
+            if self.rdma_port().is_some() && self.tcp_port.is_some() {
+                return Err("--cluster listens on --port or on --tcp-port, not on both");
+            }
+            let last =
+                u32::from(self.first_port()) + u32::from(primaries) * (1 + u32::from(self.replicas)) - 1;
+            if last > u32::from(u16::MAX) {
+                return Err("--cluster: the port of the last node exceeds 65535");
+            }
         }
         Ok(())
     }
@@ -133,13 +187,19 @@ async fn run(options: Options) -> Result<(), String> {
     // Before `ready` is printed: a signal may come at once after it.
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| describe(&error))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| describe(&error))?;
-    let signalled = async || {
+    let mut signalled = async || {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
     };
 
+    if let Some(primaries) = options.cluster {
+        let cluster = start_cluster(&options, primaries).await?;
+        announce(cluster.urls().into_iter())?;
+        signalled().await;
+        return Ok(());
+    }
     let rdma = match options.rdma_port() {
         Some(port) => Some(listen(&options, port).await?),
         None => None,
@@ -152,13 +212,7 @@ async fn run(options: Options) -> Result<(), String> {
 
 /// The listener for RDMA, with the faults that were asked for.
 async fn listen(options: &Options, port: u16) -> Result<Listener, String> {
-    let mut config = TransportConfig::default();
-    if let Some(rx_size) = options.rx_size {
-        config = config.rx_size(rx_size);
-    }
-    if let Some(mode) = options.poll {
-        config = config.polling(mode);
-    }
+    let mut config = options.transport_config();
     let device = options.device.unwrap_or(DeviceKind::Verbs);
     if device == DeviceKind::Verbs && options.threads == 1 {
         config = config.shared_cq(&SharedCq::new());
@@ -192,6 +246,21 @@ async fn start(options: &Options, rdma: Option<Listener>) -> Result<Server, Stri
     let server = server.start().await.map_err(|error| explain(&error))?;
     announce(server.urls())?;
     Ok(server)
+}
+
+/// Starts a cluster of mocks.
+async fn start_cluster(options: &Options, primaries: u16) -> Result<MockCluster, String> {
+    let transports = match options.rdma_port() {
+        Some(_) => Transports::Rdma(options.device.unwrap_or(DeviceKind::Verbs)),
+        None => Transports::Tcp,
+    };
+    let builder = MockCluster::builder(primaries.into())
+        .replicas(options.replicas.into())
+        .transports(transports)
+        .transport(&options.transport_config())
+        .bind(options.bind)
+        .first_port(options.first_port());
+    builder.start().await.map_err(|error| explain(&error))
 }
 
 /// Serves until a signal comes or the last listener has ended.

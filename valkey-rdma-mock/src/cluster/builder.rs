@@ -16,6 +16,7 @@ pub struct MockClusterBuilder {
     primaries: usize,
     replicas: usize,
     ip: IpAddr,
+    first_port: Option<u16>,
     transports: Transports,
     transport: TransportConfig,
     zones: Vec<String>,
@@ -40,6 +41,7 @@ impl MockClusterBuilder {
             primaries,
             replicas: 0,
             ip: Ipv4Addr::LOCALHOST.into(),
+            first_port: None,
             transports: Transports::Rdma(DeviceKind::Emulated),
             transport: TransportConfig::default(),
             zones: Vec::new(),
@@ -59,7 +61,14 @@ impl MockClusterBuilder {
         self
     }
 
-    /// The address that all nodes listen on. Default 127.0.0.1. Ports are free ones.
+    /// The port of node 0. The others have the next ones: with [`Transports::Both`] of the emulated device every second, else every
+    /// one. Default: free ports.
+    pub fn first_port(mut self, port: u16) -> Self {
+        self.first_port = Some(port).filter(|port| *port > 0);
+        self
+    }
+
+    /// The address that all nodes listen on. Default 127.0.0.1.
     pub fn bind(mut self, ip: IpAddr) -> Self {
         self.ip = ip;
         self
@@ -121,12 +130,16 @@ impl MockClusterBuilder {
         let (running, addresses) = loop {
             match self.listen(&member).await {
                 // The port beside the free one is not free.
-                Err(error) if is_in_use(&error) && attempts < ATTEMPTS => attempts += 1,
+                Err(error) if is_in_use(&error) && attempts < ATTEMPTS && self.first_port.is_none() => {
+                    attempts += 1;
+                }
                 outcome => break outcome?,
             }
         };
-        let announced =
-            addresses.tcp.or(addresses.rdma.map(|(_, addr)| addr)).unwrap_or_else(|| self.any_port());
+        let announced = addresses
+            .tcp
+            .or(addresses.rdma.map(|(_, addr)| addr))
+            .unwrap_or_else(|| self.port_of(member.index));
         member.bus.change(|topology| topology.nodes[member.index].addr = announced);
         let names = [("tcp", addresses.tcp), ("rdma", addresses.rdma.map(|(_, addr)| addr))];
         let names = names.into_iter().filter_map(|(name, addr)| Some((name, addr?))).enumerate();
@@ -141,10 +154,11 @@ impl MockClusterBuilder {
     async fn listen(&self, member: &Member) -> Result<(Running, Addresses), BindError> {
         let mock = Arc::new(Mock::node(member.clone()));
         let builder = Server::builder(mock.clone());
+        let port = self.port_of(member.index);
         let (builder, rdma) = match self.transports {
-            Transports::Tcp => (builder.tcp(self.any_port()), None),
-            Transports::Rdma(device) => (builder.rdma(device, self.any_port(), &self.transport), None),
-            Transports::Both(device) => (builder.tcp(self.any_port()), Some(device)),
+            Transports::Tcp => (builder.tcp(port), None),
+            Transports::Rdma(device) => (builder.rdma(device, port, &self.transport), None),
+            Transports::Both(device) => (builder.tcp(port), Some(device)),
         };
         let mut server = builder.start().await?;
         let mut addresses = Addresses { tcp: None, rdma: None, transport: self.transport.clone() };
@@ -163,8 +177,10 @@ impl MockClusterBuilder {
         Ok((Running::new(server, mock), addresses))
     }
 
-    fn any_port(&self) -> SocketAddr {
-        SocketAddr::new(self.ip, 0)
+    fn port_of(&self, node: usize) -> SocketAddr {
+        let step = if self.transports == Transports::Both(DeviceKind::Emulated) { 2 } else { 1 };
+        let port = self.first_port.map_or(0, |first| first.wrapping_add((node * step) as u16));
+        SocketAddr::new(self.ip, port)
     }
 }
 
