@@ -13,9 +13,10 @@ Every block names its language. A comment line directly before it says how it is
 
 In a console block, a line that begins with `$ ` (or `machine$ `) is a command; a `\\` at its end continues it, an `&` at its end leaves it
 running until the page ends. The lines after it are its standard output, in which `...` stands for any text and a line `...`
-for any lines. Ports and /run/ are replaced by free ones.
+for any lines. Ports and /run/ are replaced by free ones; 7000 to 7009 by ports in a row.
 """
 import concurrent.futures
+import contextlib
 import pathlib
 import re
 import signal
@@ -181,10 +182,16 @@ class Session:
         self.ports, self.running = {}, []
 
     def port(self, shown):
-        if shown not in self.ports:
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                self.ports[shown] = str(free.getsockname()[1])
+        # A cluster listens on ports in a row: 7000 to 7009 stay one.
+        row = [f"700{digit}" for digit in range(10)] if shown.startswith("700") else [shown]
+        while shown not in self.ports:
+            with contextlib.ExitStack() as all_free, contextlib.suppress(OSError, OverflowError):
+                first = 0
+                for number, name in enumerate(row):
+                    free = all_free.enter_context(socket.socket())
+                    free.bind(("127.0.0.1", first and first + number))
+                    first = first or free.getsockname()[1]
+                self.ports |= {name: str(first + number) for number, name in enumerate(row)}
         return self.ports[shown]
 
     def real(self, text):

@@ -4,6 +4,8 @@
 #
 # usage: tests/lab/gateway-clients.sh LAB             on the host; fetches the Python and Node clients into LAB/clients
 #        ./dev lab tests/lab/gateway-clients.sh LAB   in the lab, once the clients have been fetched
+#        valkey-rdma-cluster-faults --valkey LAB/valkey/9.1 -- tests/lab/gateway-clients.sh LAB
+#                                                     the same in front of a cluster, which that program starts
 #
 # The gateway is target/release/valkey-rdma-gateway, or that of the folder $VALKEY_RDMA_BIN. redis-rs is the gateway's
 # example redis_rs, in ../debug/examples from there.
@@ -12,7 +14,7 @@ here=$(dirname "$(readlink -f "$0")")
 . "$here/valkey-server.sh"
 . "$here/packages.sh"
 bin=$(readlink -f "${VALKEY_RDMA_BIN:-$here/../../target/release}")
-[ $# -eq 1 ] || { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -eq 1 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 lab=$(readlink -f "$1")
 server=$lab/valkey/9.1
 clients=$lab/clients
@@ -54,7 +56,11 @@ stop() {
 }
 trap stop EXIT
 port=7501
-if [ -n "${VALKEY_RDMA_LAB_OUT:-}" ]; then
+cluster=()
+if [ -n "${VALKEY_RDMA_TEST_CLUSTER:-}" ]; then
+    url=${VALKEY_RDMA_TEST_CLUSTER%%,*}
+    cluster=(--cluster)
+elif [ -n "${VALKEY_RDMA_LAB_OUT:-}" ]; then
     start_valkey "$server" "10.0.0.1:$port" "$work/server.log"
     url=rdma://10.0.0.1:$port
 else
@@ -64,7 +70,7 @@ else
     url=valkey://127.0.0.1:$port
 fi
 socket=$work/socket
-"$bin/valkey-rdma-gateway" --listen "unix:$socket" --server "$url" >"$work/gateway.out" 2>"$work/gateway.err" &
+"$bin/valkey-rdma-gateway" --listen "unix:$socket" --server "$url" "${cluster[@]}" >"$work/gateway.out" 2>"$work/gateway.err" &
 gateway=$!
 wait_for_log "$work/gateway.out" "ready unix" "$gateway"
 
@@ -181,7 +187,7 @@ for library in hiredis libvalkey; do
 done
 check "redis-rs" "$bin/../debug/examples/redis_rs" "$socket"
 # The other direction: RDMA clients of a server that speaks TCP.
-if [ -n "${VALKEY_RDMA_LAB_OUT:-}" ]; then
+if [ -n "${VALKEY_RDMA_LAB_OUT:-}" ] && [ ${#cluster[@]} = 0 ]; then
     "$bin/valkey-rdma-gateway" --listen rdma:10.0.0.1:$((port + 1)) --server "valkey://127.0.0.1:$port" >"$work/back.out" 2>"$work/back.err" &
     back=$!
     wait_for_log "$work/back.out" "ready rdma" "$back"

@@ -5,8 +5,9 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
+use crate::cluster;
 use crate::error::GatewayError;
 use crate::limits::Limits;
 use crate::listen::Listen;
@@ -26,6 +27,11 @@ use crate::server::Server;
 /// listen = ["unix:/run/valkey-rdma-gateway/valkey.sock", "tcp:127.0.0.1:6379"]
 /// server = "rdma://10.0.0.7:6379?fallback=tcp"
 /// share = "auto"
+///
+/// [[route]]
+/// listen = ["unix:/run/valkey-rdma-gateway/cluster.sock"]
+/// server = ["rdma://10.0.0.1:6379", "rdma://10.0.0.2:6379"]
+/// cluster = true
 /// ```
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,19 +54,39 @@ pub struct Config {
 pub struct RouteConfig {
     /// Where local clients connect.
     pub listen: Vec<Listen>,
-    /// URL of the server.
-    pub server: String,
+    /// URL of the server. Of a [cluster](Self::cluster): of one or several of its nodes.
+    #[serde(rename = "server", deserialize_with = "one_or_several")]
+    pub servers: Vec<String>,
+    /// True: the whole cluster that the servers belong to, as one endpoint. Commands go to the nodes of their keys. Default: false.
+    #[serde(default)]
+    pub cluster: bool,
     /// Whether clients share connections.
     #[serde(default)]
     pub share: Share,
 }
 
+/// A string, or a list of strings.
+fn one_or_several<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "server: a URL, or a list of URLs")]
+    enum Urls {
+        One(String),
+        Several(Vec<String>),
+    }
+    Ok(match Urls::deserialize(value)? {
+        Urls::One(url) => vec![url],
+        Urls::Several(urls) => urls,
+    })
+}
+
 /// Without the login in the URL.
 impl fmt::Debug for RouteConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let server = self.server.rsplit('@').next().unwrap_or_default();
+        let without_login = |url: &String| url.rsplit('@').next().unwrap_or_default().to_owned();
+        let servers: Vec<_> = self.servers.iter().map(without_login).collect();
         let mut shown = f.debug_struct("RouteConfig");
-        shown.field("listen", &self.listen).field("server", &server).field("share", &self.share).finish()
+        shown.field("listen", &self.listen).field("servers", &servers).field("cluster", &self.cluster);
+        shown.field("share", &self.share).finish()
     }
 }
 
@@ -104,7 +130,22 @@ impl Config {
         self.limits.check().map_err(GatewayError::Config)?;
         let mut seen: Vec<&Listen> = Vec::new();
         for route in &self.routes {
-            Server::new(&route.server, &self.limits, Metrics::default().into())?;
+            Server::new(&route.servers, &self.limits, Metrics::default().into())?;
+            if route.cluster {
+                cluster::seeds(&route.servers)?;
+            }
+            let problem = match (route.cluster, route.share) {
+                (true, Share::Never) => {
+                    "share = \"never\" passes bytes on unseen, and a cluster needs each command's keys"
+                }
+                (false, _) if route.servers.len() > 1 => {
+                    "several servers are the nodes of a cluster: cluster = true"
+                }
+                _ => "",
+            };
+            if !problem.is_empty() {
+                return Err(GatewayError::Config(problem.to_owned()));
+            }
             for listen in &route.listen {
                 let any_port = matches!(listen, Listen::Tcp(addr) | Listen::Rdma(addr) | Listen::Emulated(addr) if addr.port() == 0);
                 if seen.contains(&listen) && !any_port {
@@ -137,10 +178,17 @@ mod tests {
             listen = ["tcp:127.0.0.1:6380"]
             server = "redis://10.0.0.8"
             share = "never"
+            [[route]]
+            listen = ["tcp:127.0.0.1:6381"]
+            server = ["valkey://10.0.0.9", "valkey://10.0.0.10"]
+            cluster = true
         "#;
         let config = Config::parse(text).unwrap();
         assert_eq!((config.limits.clients, config.limits.upstreams), (7, 256));
         assert_eq!((config.routes[0].listen.len(), config.routes[1].share), (2, Share::Never));
+        let clusters: Vec<_> =
+            config.routes.iter().map(|route| (route.servers.len(), route.cluster)).collect();
+        assert_eq!(clusters, [(1, false), (1, false), (2, true)]);
     }
 
     #[test]
@@ -152,6 +200,14 @@ mod tests {
             (&route("server = \"http://x\""), "http://x"),
             (&route("server = \"valkey://x\"\nsahre = \"auto\""), "sahre"),
             (&route("server = \"valkey://x\"\nshare = \"some\""), "some"),
+            (&route("server = 7"), "a URL, or a list of URLs"),
+            (&route("server = []"), "needs the URL of a server"),
+            (&route("server = [\"valkey://x\", \"valkey://y\"]"), "cluster = true"),
+            (&route("server = [\"valkey://x\", \"rdma://y\"]\ncluster = true"), "the same for all servers"),
+            (
+                &route("server = \"valkey://x\"\ncluster = true\nshare = \"never\""),
+                "needs each command's keys",
+            ),
             (&route("server = \"valkey://x\"\n[limits]\ncommand_bytes = 1"), "1024 to 16777216"),
             (&[route("server = \"valkey://x\"\n"), route("server = \"valkey://x\"")].concat(), "twice"),
             (&route("server = \"valkey://user:secret@x:99999\""), "server \"x:99999\""),

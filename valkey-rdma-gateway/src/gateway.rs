@@ -23,7 +23,7 @@ use crate::inbox::End;
 use crate::listen::Accepted;
 use crate::listen::{Bound, Listen};
 use crate::pipe;
-use crate::pool::Pool;
+use crate::pool::{Origin, Pool};
 use crate::route::{Route, Share};
 use crate::session::Session;
 
@@ -95,19 +95,20 @@ impl Gateway {
     /// Same errors as [`start`](Self::start). Nothing has changed then.
     pub async fn reload(&mut self, config: &Config, activation: &mut Activation) -> Result<(), GatewayError> {
         config.check()?;
-        let mut pools: HashMap<Arc<str>, Arc<Pool>> = HashMap::new();
+        let mut pools: HashMap<Origin, Arc<Pool>> = HashMap::new();
         for listener in &self.listeners {
             let pool = listener.route.borrow().pool.clone();
-            pools.insert(pool.url.clone(), pool);
+            pools.insert(pool.origin.clone(), pool);
         }
         // All that can fail comes first.
         let (mut planned, mut routes) = (Vec::new(), Vec::<Arc<Route>>::new());
         for route in &config.routes {
-            let pool = match pools.get(&*route.server) {
+            let origin = (route.servers.clone(), route.cluster);
+            let pool = match pools.get(&origin) {
                 Some(pool) => pool.clone(),
-                None => Arc::new(Pool::new(&route.server, self.core.clone())?),
+                None => Arc::new(Pool::new(origin.clone(), self.core.clone())?),
             };
-            pools.insert(pool.url.clone(), pool.clone());
+            pools.insert(origin, pool.clone());
             let shared = Arc::new(Route { pool, share: route.share });
             if !routes.iter().any(|known| Arc::ptr_eq(&known.pool, &shared.pool)) {
                 routes.push(shared.clone());

@@ -117,7 +117,8 @@ impl Inbox {
         self.put_with(complete, now, |replies| replies.put_shared(bytes))
     }
 
-    fn put_with(&self, complete: u32, now: Instant, put: impl FnOnce(&mut Output)) -> usize {
+    /// Same, encoded in place by `put`.
+    pub(crate) fn put_with(&self, complete: u32, now: Instant, put: impl FnOnce(&mut Output)) -> usize {
         let mut state = self.state();
         state.outstanding = state.outstanding.saturating_sub(complete);
         if state.end.is_none() {

@@ -3,9 +3,12 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
-use valkey_rdma_client::ConnectionInfo;
+use valkey_rdma_client::cluster::{ClusterStatus, NodeStatus};
+use valkey_rdma_client::{ConnectionInfo, Purpose};
 
 use crate::core::Core;
+use crate::identity::Key;
+use crate::pool::Pool;
 use crate::route::Route;
 use crate::server::one_line;
 use crate::shared::Shared;
@@ -36,10 +39,51 @@ pub(crate) fn section(core: &Core, route: &Route) -> String {
             line(&name, &format_args!("{:.1}", time.as_secs_f64() * 1e6));
         }
     }
-    for (number, shared) in route.pool.all_shared().iter().enumerate() {
-        line(&format!("gateway_shared_{number}"), &of_shared(shared));
+    let shared = route.pool.all_shared();
+    let nodes = nodes(&route.pool);
+    let lines = shared.iter().map(|shared| of_shared(shared)).chain(nodes.iter().map(of_node));
+    for (number, connection) in lines.enumerate() {
+        line(&format!("gateway_shared_{number}"), &connection);
+    }
+    for (number, (key, status)) in route.pool.clusters().iter().enumerate() {
+        let (complete, counters) = (u8::from(status.is_complete), status.counters);
+        let text = format!(
+            "{key},complete={complete},maps={},moved={},ask={},waits={},lost={}",
+            status.maps,
+            counters.moved,
+            counters.ask,
+            counters.try_again + counters.not_ready,
+            counters.lost
+        );
+        line(&format!("gateway_cluster_{number}"), &text);
     }
     text
+}
+
+/// The nodes of a cluster that the gateway is connected to, or has tried to connect to.
+fn nodes(pool: &Pool) -> Vec<(Key, NodeStatus)> {
+    let of_key =
+        |(key, status): (Key, ClusterStatus)| status.nodes.into_iter().map(move |node| (key.clone(), node));
+    let tried = |(_, node): &(Key, NodeStatus)| node.transport.is_some() || node.error.is_some();
+    pool.clusters().into_iter().flat_map(of_key).filter(tried).collect()
+}
+
+/// One line about the connections to a node.
+fn of_node((key, node): &(Key, NodeStatus)) -> String {
+    let role = if node.is_primary { "primary" } else { "replica" };
+    let shared = node.connections.iter().find(|connection| connection.purpose == Purpose::Shared);
+    let described = match (shared, &node.error) {
+        (Some(connection), _) => format!(
+            "in_flight={},commands={},batches={},{}",
+            connection.counters.in_flight,
+            connection.counters.commands,
+            connection.counters.batches,
+            describe(&connection.info)
+        ),
+        (None, Some(error)) => format!("not connected: {}", one_line(error)),
+        (None, None) => "not connected".to_owned(),
+    };
+    format!("{key},node={},{role},slots={},{described}", node.address, node.slots)
 }
 
 /// One line about a shared connection.
@@ -120,6 +164,16 @@ pub(crate) fn prometheus(core: &Core, routes: &[std::sync::Arc<Route>]) -> Strin
             let bytes = known.as_ref().and_then(|known| Some(known.monitor.as_ref()?.stats().pinned_bytes));
             up.push((labels.clone(), f64::from(u8::from(known.is_some()))));
             pinned.push((labels, bytes.unwrap_or(0) as f64));
+        }
+        for (key, node) in nodes(&route.pool) {
+            let (key, scheme) = (key.to_string().replace(['\\', '"'], "?"), server.transport());
+            let transport = node.transport.map_or("none".to_owned(), |transport| transport.to_string());
+            let address = &node.address;
+            let labels =
+                format!("{{server=\"{scheme}://{address}\",key=\"{key}\",transport=\"{transport}\"}}");
+            let stats = node.connections.iter().filter_map(|connection| connection.stats.as_ref());
+            up.push((labels.clone(), f64::from(u8::from(node.transport.is_some()))));
+            pinned.push((labels, stats.map(|stats| stats.pinned_bytes as f64).sum()));
         }
     }
     metric("connections", "gauge", "Connections to a server, shared and private", &connections);

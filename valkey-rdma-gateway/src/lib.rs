@@ -10,7 +10,8 @@
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let route = RouteConfig {
 //!     listen: vec!["unix:/run/valkey.sock".parse()?],
-//!     server: "rdma://10.0.0.7:6379".to_owned(),
+//!     servers: vec!["rdma://10.0.0.7:6379".to_owned()],
+//!     cluster: false,
 //!     share: Share::Auto,
 //! };
 //! let gateway = Gateway::start(&Config::new(route), &mut Activation::default()).await?;
@@ -25,6 +26,11 @@
 //!
 //! Clients share a connection if user, database and protocol version are equal. A client that leaves state in its connection
 //! ([`Share::Auto`]) moves to a private one, and back when the state ends. [`Limits`] bound what clients may use.
+//!
+//! # Clusters
+//! With [`RouteConfig::cluster`], local clients see one server, and each command goes to the node of its keys, by the client library's
+//! `ClusterClient`. State is kept in the gateway: it queues transactions of one slot, and the library moves subscriptions, watched keys and
+//! blocking commands with their nodes. What concerns one node or one connection is refused with the reason: see the README.
 //!
 //! # When the server is lost
 //! | command | reply |
@@ -43,6 +49,7 @@
 mod activation;
 mod class;
 mod clients;
+mod cluster;
 mod config;
 mod core;
 mod error;

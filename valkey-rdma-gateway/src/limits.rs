@@ -20,6 +20,9 @@ pub struct Limits {
     /// Bytes of a command that are kept until all of it has arrived. Default 64 KiB, range 1 KiB to 16 MiB. A longer command is passed
     /// on in pieces, over a private connection.
     pub command_bytes: usize,
+    /// Bytes of a command to a cluster, which is kept until all of it has arrived. Default 64 MiB, range 64 KiB to 512 MiB. A client
+    /// that sends a longer one gets an error and is closed.
+    pub cluster_command_bytes: usize,
     /// Commands of one client that may wait for their replies. Default 1024, at least 1. More are not
     /// read from the client until replies arrive.
     pub commands_in_flight: usize,
@@ -51,6 +54,7 @@ impl Default for Limits {
             upstreams: 256,
             pinned_bytes: 1 << 30,
             command_bytes: 64 * 1024,
+            cluster_command_bytes: 64 << 20,
             commands_in_flight: 1024,
             queued_bytes: 4 << 20,
             queued_bytes_total: 256 << 20,
@@ -83,6 +87,10 @@ impl Limits {
         at_least("unread_bytes_total", self.unread_bytes_total, 1 << 20)?;
         if !(1024..=16 << 20).contains(&self.command_bytes) {
             return Err(format!("limits.command_bytes = {}: 1024 to 16777216", self.command_bytes));
+        }
+        if !(64 << 10..=512 << 20).contains(&self.cluster_command_bytes) {
+            let value = self.cluster_command_bytes;
+            return Err(format!("limits.cluster_command_bytes = {value}: 65536 to 536870912"));
         }
         Ok(())
     }

@@ -23,9 +23,9 @@ impl Count {
 }
 
 /// Counters of a gateway since its start.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Metrics {
-    pub(crate) started: Instant,
+    pub(crate) started: Started,
     pub(crate) accepted: Count,
     pub(crate) refused: Count,
     pub(crate) slow_readers: Count,
@@ -53,29 +53,19 @@ pub(crate) struct Metrics {
     pub(crate) server: Latency,
 }
 
-impl Default for Metrics {
+/// When the gateway started.
+#[derive(Debug)]
+pub(crate) struct Started(Instant);
+
+impl Default for Started {
     fn default() -> Self {
-        Self {
-            started: Instant::now(),
-            accepted: Count::default(),
-            refused: Count::default(),
-            slow_readers: Count::default(),
-            killed: Count::default(),
-            commands: Count::default(),
-            batches: Count::default(),
-            private_commands: Count::default(),
-            moves: Count::default(),
-            local_commands: Count::default(),
-            connects: Count::default(),
-            connect_failures: Count::default(),
-            lost: Count::default(),
-            may_have_run: Count::default(),
-            not_sent: Count::default(),
-            sent_again: Count::default(),
-            request_hop: Latency::default(),
-            reply_hop: Latency::default(),
-            server: Latency::default(),
-        }
+        Self(Instant::now())
+    }
+}
+
+impl Started {
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.0.elapsed()
     }
 }
 

@@ -1,4 +1,4 @@
-//! [`Pool`]: the connections to one server.
+//! [`Pool`]: the connections to one server, or the cluster in its place. [`Attached`]: a client's use of them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -7,24 +7,60 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 use valkey_rdma_client::Transport;
+use valkey_rdma_client::cluster::ClusterStatus;
 
+use crate::cluster::{Cluster, Lane};
 use crate::core::Core;
 use crate::error::GatewayError;
 use crate::identity::{Identity, Key};
-use crate::inbox::lock;
+use crate::inbox::{Inbox, lock};
 use crate::private::Private;
 use crate::server::{OpenError, Server};
-use crate::shared::{Attached, Shared};
+use crate::shared::{self, Shared};
 
 /// Shared connections by key, and private ones that wait for their next client.
 pub(crate) struct Pool {
-    pub(crate) url: Arc<str>,
+    /// The URLs, and whether they are those of a cluster.
+    pub(crate) origin: Origin,
     /// Host and port.
     pub(crate) address: Arc<str>,
     pub(crate) server: Arc<Server>,
+    /// Serves the clients of a cluster. Only logins are checked by `server` then, which is one of the nodes.
+    pub(crate) cluster: Option<Cluster>,
     core: Arc<Core>,
     shared: Mutex<HashMap<Key, Pair>>,
     idle: Mutex<HashMap<Key, Vec<(Instant, Private)>>>,
+}
+
+/// URLs of servers, and whether they are nodes of a cluster.
+pub(crate) type Origin = (Vec<String>, bool);
+
+/// A client's use of a shared connection, or of the shared connections to a cluster.
+pub(crate) enum Attached {
+    Server(shared::Attached),
+    Cluster(Lane),
+}
+
+impl Attached {
+    /// Queues `commands` whole commands. Their replies go to `inbox`.
+    pub(crate) fn submit(&self, inbox: &Arc<Inbox>, bytes: &[u8], commands: u32, now: std::time::Instant) {
+        match self {
+            Self::Server(shared) => shared.submit(inbox, bytes, commands, now),
+            Self::Cluster(lane) => lane.submit(inbox, bytes, commands, now),
+        }
+    }
+
+    /// Whether a client without a command in flight should ask the pool for another connection.
+    pub(crate) fn should_leave(&self, now: std::time::Instant) -> bool {
+        matches!(self, Self::Server(shared) if shared.should_leave(now))
+    }
+
+    pub(crate) fn is_for_scripts(&self) -> bool {
+        match self {
+            Self::Server(shared) => shared.key.is_for_scripts(),
+            Self::Cluster(lane) => lane.is_for_scripts(),
+        }
+    }
 }
 
 /// The shared connection of a key, and another one for the time in which the server owes a reply there: a long script, or a command
@@ -66,11 +102,13 @@ impl Pair {
 }
 
 impl Pool {
-    pub(crate) fn new(url: &str, core: Arc<Core>) -> Result<Self, GatewayError> {
-        let server = Arc::new(Server::new(url, &core.limits(), core.metrics.clone())?);
+    pub(crate) fn new(origin: Origin, core: Arc<Core>) -> Result<Self, GatewayError> {
+        let server = Arc::new(Server::new(&origin.0, &core.limits(), core.metrics.clone())?);
+        let cluster = origin.1.then(|| Cluster::new(&origin.0, core.clone())).transpose()?;
         let endpoint = server.endpoint();
         let address = format!("{}:{}", endpoint.host(), endpoint.port()).into();
-        Ok(Self { url: url.into(), address, server, core, shared: Mutex::default(), idle: Mutex::default() })
+        let (shared, idle) = (Mutex::default(), Mutex::default());
+        Ok(Self { origin, address, server, cluster, core, shared, idle })
     }
 
     /// Attaches a client to the shared connection of `identity`, which may have to connect first.
@@ -89,6 +127,9 @@ impl Pool {
     }
 
     fn attach(&self, key: Key, identity: &Identity) -> Attached {
+        if let Some(cluster) = self.cluster.as_ref().filter(|_| key != Key::Checker) {
+            return Attached::Cluster(cluster.attach(key, identity));
+        }
         let mut shared = lock(&self.shared);
         loop {
             shared.retain(|_, pair| pair.remove_closed());
@@ -97,9 +138,14 @@ impl Pool {
             let pair = shared.entry(key.clone()).or_insert_with(|| Pair { current: start(), other: None });
             pair.avoid_stalled(|| self.server.has_room().then(start));
             if let Some(attached) = pair.current.attach() {
-                return attached;
+                return Attached::Server(attached);
             }
         }
+    }
+
+    /// What is known of the cluster, for each login. Empty for a server.
+    pub(crate) fn clusters(&self) -> Vec<(Key, ClusterStatus)> {
+        self.cluster.as_ref().map_or_else(Vec::new, Cluster::status)
     }
 
     /// The shared connections, by key.

@@ -20,7 +20,8 @@ use crate::words::encode;
 
 /// A server, and how many connections to it there may be.
 pub(crate) struct Server {
-    dialer: Dialer,
+    /// Of one server, or of the nodes of a cluster that were given: the first that answers is used.
+    dialers: Vec<Dialer>,
     permits: Arc<Semaphore>,
     permitted: usize,
     metrics: Arc<Metrics>,
@@ -44,6 +45,10 @@ pub(crate) enum OpenError {
 }
 
 impl OpenError {
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused(_))
+    }
+
     /// The error reply for a command that was not sent.
     pub(crate) fn reply(&self) -> Bytes {
         match self {
@@ -65,12 +70,16 @@ impl fmt::Display for OpenError {
 }
 
 impl Server {
-    pub(crate) fn new(url: &str, limits: &Limits, metrics: Arc<Metrics>) -> Result<Self, GatewayError> {
-        // What stands before the host may be a password.
-        let shown = || url.rsplit('@').next().unwrap_or_default().to_owned();
-        let dialer = Dialer::new(url, &Config::default())
-            .map_err(|source| GatewayError::Server { url: shown(), source })?;
-        let endpoint = dialer.endpoint();
+    pub(crate) fn new(urls: &[String], limits: &Limits, metrics: Arc<Metrics>) -> Result<Self, GatewayError> {
+        let dialers = urls.iter().map(|url| {
+            // What stands before the host may be a password.
+            let shown = || url.rsplit('@').next().unwrap_or_default().to_owned();
+            Dialer::new(url.as_str(), &Config::default())
+                .map_err(|source| GatewayError::Server { url: shown(), source })
+        });
+        let dialers = dialers.collect::<Result<Vec<_>, _>>()?;
+        let missing = || GatewayError::Config("a route needs the URL of a server".to_owned());
+        let endpoint = dialers.first().ok_or_else(missing)?.endpoint();
         let mut permitted = limits.upstreams.min(Semaphore::MAX_PERMITS);
         if endpoint.transport() != Transport::Tcp {
             let fit = limits.pinned_bytes / endpoint.transport_config().pinned_bytes().max(1);
@@ -83,11 +92,11 @@ impl Server {
                 endpoint.transport_config().pinned_bytes()
             )));
         }
-        Ok(Self { dialer, permits: Arc::new(Semaphore::new(permitted)), permitted, metrics })
+        Ok(Self { permits: Arc::new(Semaphore::new(permitted)), permitted, metrics, dialers })
     }
 
     pub(crate) fn endpoint(&self) -> &Endpoint {
-        self.dialer.endpoint()
+        self.dialers[0].endpoint()
     }
 
     /// The identity of clients that have not logged in.
@@ -106,6 +115,11 @@ impl Server {
         self.permits.available_permits() > reserved(self.permitted)
     }
 
+    /// The right to make one more connection.
+    pub(crate) fn permit(&self) -> Result<OwnedSemaphorePermit, OpenError> {
+        self.permits.clone().try_acquire_owned().map_err(|_| self.no_room())
+    }
+
     /// The error if no connection may be made.
     pub(crate) fn no_room(&self) -> OpenError {
         let text = format!("all {} connections to {} are in use", self.permitted, self.endpoint());
@@ -119,8 +133,14 @@ impl Server {
         identity: &Identity,
         name: Option<&str>,
     ) -> Result<Upstream, OpenError> {
-        let permit = self.permits.clone().try_acquire_owned().map_err(|_| self.no_room())?;
-        let dialed = self.dialer.dial().await;
+        let permit = self.permit()?;
+        let mut dialed = self.dialers[0].dial().await;
+        for dialer in &self.dialers[1..] {
+            if dialed.is_ok() {
+                break;
+            }
+            dialed = dialer.dial().await;
+        }
         let stream = dialed.map_err(|error| OpenError::Unreachable(format!("{error:#}")));
         let mut upstream = Upstream {
             stream: stream.inspect_err(|_| self.metrics.connect_failures.add(1))?,

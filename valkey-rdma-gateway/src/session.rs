@@ -5,6 +5,7 @@
 
 mod account;
 mod answers;
+mod cluster_mode;
 mod private_mode;
 mod refusals;
 
@@ -26,11 +27,11 @@ use crate::clients::{Details, Place, Registered};
 use crate::core::Core;
 use crate::identity::Identity;
 use crate::inbox::End;
+use crate::limits::Limits;
 use crate::listen::Accepted;
-use crate::pool::Pool;
+use crate::pool::{Attached, Pool};
 use crate::reader::CommandReader;
 use crate::route::{Route, Share};
-use crate::shared::{Attached, Shared};
 use crate::window::Window;
 
 pub(crate) struct Session {
@@ -141,6 +142,7 @@ impl Session {
                     Ok(())
                 }
                 Turn::Command(class) if self.share == Share::Always => self.refuse(class),
+                Turn::Command(_) if self.pool.cluster.is_some() => self.cluster_mode().await,
                 Turn::Command(class) => self.private_mode(class).await,
             };
             if done.is_err() {
@@ -206,6 +208,9 @@ impl Session {
             let (next, commands) = self.parse_batch(outstanding + submitted);
             submitted += commands;
             if !self.reader.is_held() {
+                if self.pool.cluster.is_some() {
+                    self.window.hold(self.reader.len());
+                }
                 return (next, submitted);
             }
         }
@@ -219,7 +224,7 @@ impl Session {
         let next = loop {
             match self.reader.scan() {
                 Err(error) => break Parsed::Broken(error),
-                Ok(false) if self.reader.is_long(limits.command_bytes) => {
+                Ok(false) if self.is_too_long(&limits) => {
                     break match Class::of(self.reader.current()) {
                         Class::Ordinary | Class::Script => Parsed::Command(Class::Alone),
                         // No name, password or number is that long.
@@ -233,7 +238,7 @@ impl Session {
             match Class::of(self.reader.current()) {
                 class if self.failed_multi.is_some() => break Parsed::Command(class),
                 class @ (Class::Ordinary | Class::Script) => {
-                    if self.reader.current().len() > limits.command_bytes {
+                    if self.reader.current().len() > self.longest(&limits) {
                         break Parsed::Command(Class::Alone);
                     }
                     if commands == 0 && self.window.is_overloaded(&limits) {
@@ -255,7 +260,7 @@ impl Session {
             self.client.count(commands, &self.reader.batch()[last..], now);
             self.window.sent(commands, self.reader.batch().len());
             if outstanding == 0 && self.shared.should_leave(now) {
-                self.shared = self.pool.shared_for(self.shared.key.is_for_scripts(), &self.identity);
+                self.shared = self.pool.shared_for(self.shared.is_for_scripts(), &self.identity);
             }
             self.shared.submit(&self.client.inbox, self.reader.batch(), commands, now);
             self.reader.drop_batch();
@@ -263,10 +268,21 @@ impl Session {
         (next, commands)
     }
 
+    /// Bytes of a command that are kept until all of it has arrived.
+    fn longest(&self, limits: &Limits) -> usize {
+        if self.pool.cluster.is_some() { limits.cluster_command_bytes } else { limits.command_bytes }
+    }
+
+    /// Whether a command that has not ended must go on in pieces, or is refused: it is too long, or there is no room for more of it.
+    fn is_too_long(&mut self, limits: &Limits) -> bool {
+        let is_full = self.pool.cluster.is_some() && self.window.is_overloaded(limits);
+        self.reader.is_long(if is_full { limits.command_bytes } else { self.longest(limits) })
+    }
+
     /// Attaches to the shared connection that a command needs. `false` if earlier commands must be answered before: what follows a
     /// script may go where the script went, but a script not where others wait.
     fn choose_shared(&mut self, class: Class, in_flight: u32) -> bool {
-        let (is, needed) = (self.shared.key.is_for_scripts(), class == Class::Script);
+        let (is, needed) = (self.shared.is_for_scripts(), class == Class::Script);
         if in_flight > 0 {
             return is || !needed;
         }
@@ -331,7 +347,7 @@ impl Session {
     }
 
     /// Sends a command to a shared connection and returns its reply. Nothing may be in flight.
-    async fn ask(&mut self, shared: &Shared, command: &[u8]) -> Result<Bytes, Closed> {
+    async fn ask(&mut self, shared: &Attached, command: &[u8]) -> Result<Bytes, Closed> {
         shared.submit(&self.client.inbox, command, 1, Instant::now());
         let mut reply = Vec::new();
         poll_fn(|cx| {

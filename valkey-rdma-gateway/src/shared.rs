@@ -167,7 +167,7 @@ impl Shared {
                 info!(key = %self.key, "no clients, no server: not connecting any more");
                 return;
             }
-            if matches!(error, OpenError::Refused(_)) {
+            if error.is_refusal() {
                 // The server is there, and would refuse this login again: it is not asked until a client is.
                 if !self.wait_for_commands().await {
                     return;

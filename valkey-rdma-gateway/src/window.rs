@@ -12,13 +12,15 @@ pub(crate) struct Window {
     batches: VecDeque<(u32, usize)>,
     commands: u32,
     bytes: usize,
+    /// Bytes of commands that have not been submitted.
+    held: usize,
     /// Bytes of the commands of all clients, also of those that have gone.
     total: Arc<AtomicUsize>,
 }
 
 impl Window {
     pub(crate) fn new(total: Arc<AtomicUsize>) -> Self {
-        Self { batches: VecDeque::new(), commands: 0, bytes: 0, total }
+        Self { batches: VecDeque::new(), commands: 0, bytes: 0, held: 0, total }
     }
 
     /// Bytes after which no more commands are taken from the client, until some are answered. A client without a command in flight
@@ -32,6 +34,15 @@ impl Window {
     /// Whether the total exceeds twice its limit. A client without a command in flight may not send one either then.
     pub(crate) fn is_overloaded(&self, limits: &Limits) -> bool {
         self.bytes == 0 && self.total.load(Ordering::Relaxed) >= limits.queued_bytes_total.saturating_mul(2)
+    }
+
+    /// Counts this number of bytes of commands that have not been submitted, instead of those counted before.
+    pub(crate) fn hold(&mut self, bytes: usize) {
+        if bytes != self.held {
+            self.total.fetch_add(bytes, Ordering::Relaxed);
+            self.total.fetch_sub(self.held, Ordering::Relaxed);
+            self.held = bytes;
+        }
     }
 
     pub(crate) fn sent(&mut self, commands: u32, bytes: usize) {
@@ -49,6 +60,12 @@ impl Window {
             self.commands -= commands;
             self.bytes -= bytes;
         }
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        self.hold(0);
     }
 }
 
@@ -73,7 +90,12 @@ mod tests {
         total.store(100, Ordering::Relaxed);
         assert_eq!((one.room(&limits), other.room(&limits)), (40, 50));
         total.store(300, Ordering::Relaxed);
-        let new = Window::new(total);
+        let mut new = Window::new(total.clone());
         assert!(new.is_overloaded(&limits) && !one.is_overloaded(&limits), "an answer will make room for it");
+        new.hold(50);
+        new.hold(20);
+        assert_eq!(total.load(Ordering::Relaxed), 320);
+        drop(new);
+        assert_eq!(total.load(Ordering::Relaxed), 300);
     }
 }

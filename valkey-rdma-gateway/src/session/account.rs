@@ -124,7 +124,7 @@ impl Session {
                 *value = Value::Int(id);
             }
         }
-        Reply::Map(pairs.into_iter().map(|(key, value)| (reply_of(key), reply_of(value))).collect())
+        Reply::Map(pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
     }
 
     /// SELECT: the server checks the number when the connection for that database is used.
@@ -200,20 +200,6 @@ impl HelloOptions {
             };
         }
         Ok(options)
-    }
-}
-
-/// A value of the server as a reply of ours. The types that HELLO uses are kept.
-fn reply_of(value: Value) -> Reply {
-    match value {
-        Value::Int(number) => Reply::Integer(number),
-        Value::Simple(text) | Value::Bulk(text) => Reply::Bulk(text),
-        Value::Array(items) => Reply::Array(items.into_iter().map(reply_of).collect()),
-        Value::Map(pairs) => {
-            Reply::Map(pairs.into_iter().map(|(key, value)| (reply_of(key), reply_of(value))).collect())
-        }
-        Value::Set(items) => Reply::Set(items.into_iter().map(reply_of).collect()),
-        _ => Reply::Null,
     }
 }
 

@@ -59,6 +59,9 @@ impl Session {
     }
 
     async fn private(&mut self) -> Result<Private, OpenError> {
+        if self.pool.cluster.is_some() {
+            return Err(OpenError::Unreachable("clients of a cluster have no private connection".to_owned()));
+        }
         self.core.metrics.moves.add(1);
         let name = self.client.details().name.clone();
         self.pool.private(&self.identity, &name).await

@@ -3,6 +3,7 @@
 #![cfg(feature = "emulated")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod cluster;
 mod failures;
 mod operation;
 mod plain;

@@ -22,13 +22,13 @@ async fn a_new_configuration_keeps_the_clients() {
     let mut old = running.client().await;
     assert_eq!(old.say("SET k first").await, "OK");
     let mut after = before.clone();
-    after.routes[0].server = second;
+    after.routes[0].servers = vec![second];
     after.routes[0].listen.pop();
     running.gateway.reload(&after, &mut Activation::default()).await.expect("valid");
     assert_eq!(running.gateway.listening().len(), 1);
     assert_eq!(old.say("GET k").await, "first");
     assert_eq!(running.client().await.say("GET k").await, "(nil)", "new clients have the new server");
-    after.routes[0].server = "valkey://".to_owned();
+    after.routes[0].servers = vec!["valkey://".to_owned()];
     assert!(running.gateway.reload(&after, &mut Activation::default()).await.is_err());
     assert_eq!(running.client().await.say("PING").await, "PONG", "nothing has changed");
 }

@@ -40,8 +40,20 @@ pub(crate) struct Running {
 pub(crate) fn config(url: &str, share: Share, limits: Limits) -> Config {
     let unix = format!("unix:{}", socket_path().display());
     let listen = [unix.as_str(), "tcp:127.0.0.1:0"].map(|text| text.parse().expect("an address"));
-    let mut config = Config::new(RouteConfig { listen: listen.into(), server: url.to_owned(), share });
+    let mut config = Config::new(RouteConfig {
+        listen: listen.into(),
+        servers: vec![url.to_owned()],
+        cluster: false,
+        share,
+    });
     config.limits = limits;
+    config
+}
+
+/// The same, in front of a cluster.
+pub(crate) fn cluster_config(urls: Vec<String>, limits: Limits) -> Config {
+    let mut config = config("", Share::Auto, limits);
+    (config.routes[0].servers, config.routes[0].cluster) = (urls, true);
     config
 }
 

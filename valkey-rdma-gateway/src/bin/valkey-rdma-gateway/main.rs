@@ -34,9 +34,14 @@ struct Options {
     #[arg(long, value_name = "WHERE", required_unless_present = "config")]
     listen: Vec<Listen>,
 
-    /// The server: rdma://, valkey:// or redis://, with the options of valkey-rdma-client, such as ?fallback=tcp
+    /// The server: rdma://, valkey:// or redis://, with the options of valkey-rdma-client, such as ?fallback=tcp. With --cluster
+    /// repeatable: some of the nodes
     #[arg(long, value_name = "URL", required_unless_present = "config")]
-    server: Option<String>,
+    server: Vec<String>,
+
+    /// The whole cluster that the server belongs to, as one endpoint: commands go to the nodes of their keys
+    #[arg(long)]
+    cluster: bool,
 
     /// Whether clients share connections to the server: `auto`, except those with state; `never`; `always`, which refuses commands
     /// with state
@@ -48,7 +53,7 @@ struct Options {
     metrics: Option<SocketAddr>,
 
     /// Read everything from a TOML file instead
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "server", "share", "metrics"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "server", "cluster", "share", "metrics"])]
     config: Option<PathBuf>,
 
     /// Check the configuration and exit
@@ -78,8 +83,9 @@ impl Options {
         if let Some(path) = &self.config {
             return Config::read(path).map_err(|error| error.to_string());
         }
-        let server = self.server.unwrap_or_default();
-        let mut config = Config::new(RouteConfig { listen: self.listen, server, share: self.share });
+        let (servers, cluster) = (self.server, self.cluster);
+        let mut config =
+            Config::new(RouteConfig { listen: self.listen, servers, cluster, share: self.share });
         config.metrics = self.metrics;
         config.check().map_err(|error| error.to_string())?;
         Ok(config)

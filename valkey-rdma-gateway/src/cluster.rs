@@ -1,0 +1,195 @@
+//! [`Cluster`]: a Valkey Cluster behind a route, reached by the client library's `ClusterClient`.
+//!
+//! Clients with the same user, password and protocol version share a [`Member`]: one `ClusterClient`, which has one connection to each
+//! node. It finds the nodes, follows redirections and joins replies. A [`Lane`] keeps the order of one local client.
+
+mod answers;
+mod lane;
+mod refusal;
+mod scan;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::sleep;
+use tracing::{info, warn};
+use valkey_rdma_client::cluster::{ClusterConfig, ClusterStatus};
+use valkey_rdma_client::{ClusterClient, Config, Endpoint, Error};
+use valkey_rdma_resp::Protocol;
+
+pub(crate) use self::lane::Lane;
+pub(crate) use self::refusal::{failure, is_about_nodes};
+use self::scan::Scans;
+use crate::core::Core;
+use crate::error::GatewayError;
+use crate::identity::{Identity, Key};
+use crate::inbox::lock;
+use crate::server::OpenError;
+
+/// A cluster, and the clients of the library by the login they use.
+pub(crate) struct Cluster {
+    seeds: Vec<Endpoint>,
+    members: Mutex<HashMap<Key, Arc<Member>>>,
+    core: Arc<Core>,
+    lanes: AtomicU64,
+}
+
+/// A client of the library, for all local clients with one login and protocol version.
+pub(crate) struct Member {
+    key: Key,
+    protocol: Protocol,
+    database: u32,
+    /// The seeds with the login; `None` if the library cannot send this login.
+    seeds: Option<Vec<Endpoint>>,
+    core: Arc<Core>,
+    client: Mutex<Option<ClusterClient>>,
+    /// One attempt to connect at a time, and how the last one failed.
+    attempt: AsyncMutex<Option<(Instant, OpenError)>>,
+    /// Since when no local client uses it.
+    unused: Mutex<Option<Instant>>,
+    scans: Scans,
+}
+
+impl Cluster {
+    pub(crate) fn new(urls: &[String], core: Arc<Core>) -> Result<Self, GatewayError> {
+        Ok(Self { seeds: seeds(urls)?, members: Mutex::default(), core, lanes: AtomicU64::new(0) })
+    }
+
+    /// The way of one local client into the cluster. It connects with the first command.
+    pub(crate) fn attach(&self, key: Key, identity: &Identity) -> Lane {
+        let mut members = lock(&self.members);
+        let start = || Arc::new(self.member(key.clone(), identity));
+        let member = members.entry(key.clone()).or_insert_with(start).clone();
+        *lock(&member.unused) = None;
+        members.retain(|_, other| Arc::ptr_eq(other, &member) || other.is_kept());
+        Lane::new(member, self.lanes.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// What the clients of the library know of the cluster, by their login.
+    pub(crate) fn status(&self) -> Vec<(Key, ClusterStatus)> {
+        let members: Vec<_> = lock(&self.members).values().cloned().collect();
+        let known = |member: Arc<Member>| {
+            let client = lock(&member.client).clone();
+            client.map(|client| (member.key.clone(), client.status()))
+        };
+        let mut all: Vec<_> = members.into_iter().filter_map(known).collect();
+        all.sort_by(|(one, _), (other, _)| one.cmp(other));
+        all
+    }
+
+    fn member(&self, key: Key, identity: &Identity) -> Member {
+        let with_login = |seed: &Endpoint| {
+            let seed = seed.clone().with_protocol(identity.protocol);
+            let Some(login) = &identity.login else { return Some(seed) };
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+            Some(seed.with_login(text(&login.user)?, text(&login.password)?))
+        };
+        Member {
+            key,
+            protocol: identity.protocol,
+            database: self.seeds.first().map_or(0, Endpoint::database),
+            seeds: self.seeds.iter().map(with_login).collect(),
+            core: self.core.clone(),
+            client: Mutex::default(),
+            attempt: AsyncMutex::default(),
+            unused: Mutex::default(),
+            scans: Scans::default(),
+        }
+    }
+}
+
+impl Member {
+    /// The client of the library. Connects first, and tries again for as long as commands wait for a server.
+    pub(crate) async fn connected(&self) -> Result<ClusterClient, OpenError> {
+        let known = || lock(&self.client).clone();
+        if let Some(client) = known() {
+            return Ok(client);
+        }
+        let (asked, limits) = (Instant::now(), self.core.limits());
+        let mut last = self.attempt.lock().await;
+        let mut wait = BACKOFF;
+        loop {
+            if let Some(client) = known() {
+                return Ok(client);
+            }
+            match &*last {
+                // Another caller has tried meanwhile.
+                Some((at, error))
+                    if *at > asked && (error.is_refusal() || asked.elapsed() >= limits.offline()) =>
+                {
+                    return Err(error.clone());
+                }
+                _ => {}
+            }
+            match self.connect().await {
+                Ok(client) => {
+                    self.core.metrics.connects.add(1);
+                    info!(key = %self.key, cluster = ?client, "connected to a cluster");
+                    *lock(&self.client) = Some(client);
+                    continue;
+                }
+                Err(error) => {
+                    self.core.metrics.connect_failures.add(1);
+                    warn!(key = %self.key, %error, "cannot connect to a cluster");
+                    *last = Some((Instant::now(), error));
+                }
+            }
+            sleep(wait).await;
+            wait = (2 * wait).min(LONGEST);
+        }
+    }
+
+    async fn connect(&self) -> Result<ClusterClient, OpenError> {
+        let Some(seeds) = &self.seeds else { return Err(OpenError::Refused(NOT_TEXT.into())) };
+        let node = Config::default()
+            .name(env!("CARGO_PKG_NAME"))
+            // Local clients have their own limits, and leave when they are over.
+            .command_timeout(None)
+            .offline_timeout(self.core.limits().offline());
+        let config = ClusterConfig::default().node(node);
+        ClusterClient::connect_with(seeds.clone(), &config).await.map_err(|error| open_error(&error))
+    }
+
+    fn is_kept(self: &Arc<Self>) -> bool {
+        if Arc::strong_count(self) > 1 {
+            return true;
+        }
+        lock(&self.unused).get_or_insert_with(Instant::now).elapsed() < IDLE
+    }
+}
+
+/// Reads and checks the URLs of nodes.
+pub(crate) fn seeds(urls: &[String]) -> Result<Vec<Endpoint>, GatewayError> {
+    // What stands before the host may be a password.
+    let shown = |url: &String| url.rsplit('@').next().unwrap_or_default().to_owned();
+    let seeds = urls.iter().map(|url| {
+        let parsed = url.parse::<Endpoint>().map_err(Error::from);
+        parsed.map_err(|source| GatewayError::Server { url: shown(url), source })
+    });
+    let seeds = seeds.collect::<Result<Vec<_>, _>>()?;
+    let all = || urls.iter().map(shown).collect::<Vec<_>>().join(" ");
+    ClusterClient::check(&seeds).map_err(|source| GatewayError::Server { url: all(), source })?;
+    Ok(seeds)
+}
+
+/// The refusal of a server, which another attempt would meet too, or why there is no connection.
+fn open_error(error: &Error) -> OpenError {
+    let cause = match error {
+        Error::Cluster(valkey_rdma_client::ClusterError::Unreachable { last, .. }) => last,
+        other => other,
+    };
+    match cause.server().filter(|_| !refusal::passes(cause)) {
+        Some(refusal) => OpenError::Refused(format!("-{refusal}\r\n").into()),
+        None => OpenError::Unreachable(format!("{error:#}")),
+    }
+}
+
+const NOT_TEXT: &str =
+    "-WRONGPASS the gateway can only pass on users and passwords that are UTF-8 to a cluster\r\n";
+/// How long connections are kept without a local client. They are closed when another client comes after that.
+const IDLE: Duration = Duration::from_secs(60);
+const BACKOFF: Duration = Duration::from_millis(50);
+const LONGEST: Duration = Duration::from_millis(1600);

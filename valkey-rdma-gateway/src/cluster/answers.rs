@@ -1,0 +1,72 @@
+//! Commands that mean something else in front of a cluster: local clients see one server without cluster mode.
+
+use bytes::Bytes;
+use valkey_rdma_client::cluster::Route;
+use valkey_rdma_client::{ClusterClient, Command, Error};
+use valkey_rdma_resp::{Reply, words};
+
+use super::Member;
+use crate::class::is;
+use crate::private::database;
+
+/// Whether [`special`] answers the command.
+pub(super) fn is_special(command: &[u8]) -> bool {
+    let name = words(command).next().unwrap_or_default();
+    ["PING", "INFO", "SCAN", "HELLO", "SELECT", "CLUSTER"].iter().any(|special| is(name, special))
+}
+
+/// Answers a command. Some node that is there answers PING and INFO.
+pub(super) async fn special(member: &Member, client: &ClusterClient, command: &[u8]) -> Result<Reply, Error> {
+    let all: Vec<_> = words(command).collect();
+    let ask = |command: Command| client.execute_on(Route::Any, command.idempotent());
+    let name = all.first().copied().unwrap_or_default();
+    Ok(match &name.to_ascii_uppercase()[..] {
+        b"PING" => ask(Command::from_args(&all)).await?.into(),
+        b"INFO" => standalone(ask(Command::from_args(&all)).await?.into()),
+        b"SCAN" => member.scans.step(client, &all).await?,
+        b"HELLO" => {
+            let info = ask(Command::from_args(["INFO", "server"])).await;
+            hello(member, info.as_ref().ok().and_then(|info| info.as_str()).unwrap_or_default())
+        }
+        b"SELECT" if database(command) == Some(member.database) => Reply::OK,
+        b"SELECT" => Reply::error(format!(
+            "ERR the gateway of a cluster has database {} only; another one has its own URL",
+            member.database
+        )),
+        _ => Reply::error(NO_CLUSTER),
+    })
+}
+
+/// INFO of one node, with cluster mode off.
+fn standalone(info: Reply) -> Reply {
+    let patch = |text: &Bytes| {
+        let text = String::from_utf8_lossy(text).replace("cluster_enabled:1", "cluster_enabled:0");
+        Bytes::from(text.replace("_mode:cluster", "_mode:standalone"))
+    };
+    match info {
+        Reply::Bulk(text) => Reply::Bulk(patch(&text)),
+        Reply::Verbatim { format, text } => Reply::Verbatim { format, text: patch(&text) },
+        other => other,
+    }
+}
+
+/// The reply to HELLO, with the versions that a node reports.
+fn hello(member: &Member, info: &str) -> Reply {
+    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let version = field("valkey_version").or(field("redis_version")).unwrap_or(LEAST_VERSION);
+    let text = |text: &str| Reply::bulk(text.to_owned());
+    Reply::Map(vec![
+        (text("server"), text(field("server_name").unwrap_or("valkey"))),
+        (text("version"), text(version)),
+        (text("proto"), Reply::Integer(member.protocol.version().into())),
+        // Replaced by the local client's.
+        (text("id"), Reply::Integer(0)),
+        (text("mode"), text("standalone")),
+        (text("role"), text("master")),
+        (text("modules"), Reply::Array(Vec::new())),
+    ])
+}
+
+const NO_CLUSTER: &str = "ERR This instance has cluster support disabled: the gateway is one server in front of the whole cluster; use the client without its cluster mode";
+/// For users who may not run INFO.
+const LEAST_VERSION: &str = "7.2.4";

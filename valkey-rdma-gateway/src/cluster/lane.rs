@@ -1,0 +1,243 @@
+//! [`Lane`]: the commands of one local client on their way into a cluster.
+//!
+//! Batches of a client run one after the other, and a batch is cut where a command concerns several nodes. So what the client has sent
+//! first runs first, except that commands of different slots in a batch run at the same time.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Instant;
+
+use valkey_rdma_client::cluster::{Route, Routing};
+use valkey_rdma_client::{ClusterClient, Command, Error, Value};
+use valkey_rdma_resp::{CommandScanner, Protocol, Reply, encode, words};
+
+use super::refusal::failure;
+use super::{Member, answers};
+use crate::inbox::{End, Inbox, lock};
+use crate::server::OpenError;
+
+/// One local client's use of a cluster.
+pub(crate) struct Lane(Arc<Inner>);
+
+struct Inner {
+    member: Arc<Member>,
+    /// Commands without a key go to the node of this one.
+    beside: String,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    batches: VecDeque<Batch>,
+    /// A task takes batches out.
+    is_served: bool,
+}
+
+/// Whole commands.
+struct Batch {
+    inbox: Arc<Inbox>,
+    bytes: Vec<u8>,
+    commands: u32,
+    queued: Instant,
+    /// Bytes of all local clients that wait for replies.
+    total: Arc<AtomicUsize>,
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+        if std::thread::panicking() {
+            self.inbox.end(End::HalfReply);
+        }
+    }
+}
+
+impl Lane {
+    pub(super) fn new(member: Arc<Member>, number: u64) -> Self {
+        Self(Arc::new(Inner { member, beside: number.to_string(), queue: Mutex::default() }))
+    }
+
+    /// Queues `commands` whole commands. Their replies go to `inbox`.
+    pub(crate) fn submit(&self, inbox: &Arc<Inbox>, bytes: &[u8], commands: u32, now: Instant) {
+        inbox.expect(commands);
+        let total = self.0.member.core.queued.clone();
+        total.fetch_add(bytes.len(), Ordering::Relaxed);
+        let mut queue = lock(&self.0.queue);
+        queue.batches.push_back(Batch {
+            inbox: inbox.clone(),
+            bytes: bytes.to_vec(),
+            commands,
+            queued: now,
+            total,
+        });
+        if !std::mem::replace(&mut queue.is_served, true) {
+            tokio::spawn(self.0.clone().run());
+        }
+    }
+
+    pub(crate) fn is_for_scripts(&self) -> bool {
+        self.0.member.key.is_for_scripts()
+    }
+
+    /// The client of the library, once it is connected.
+    pub(crate) async fn connected(&self) -> Result<ClusterClient, OpenError> {
+        self.0.member.connected().await
+    }
+}
+
+impl Inner {
+    async fn run(self: Arc<Self>) {
+        loop {
+            let batch = {
+                let mut queue = lock(&self.queue);
+                let next = queue.batches.pop_front();
+                queue.is_served = next.is_some();
+                next
+            };
+            let Some(batch) = batch else { return };
+            match self.member.connected().await {
+                Ok(client) => self.serve(&client, &batch).await,
+                Err(error) => {
+                    self.member.core.metrics.not_sent.add(batch.commands.into());
+                    let reply = error.reply().repeat(batch.commands as usize);
+                    batch.inbox.put(&reply, batch.commands, Instant::now());
+                }
+            }
+        }
+    }
+
+    async fn serve(&self, client: &ClusterClient, batch: &Batch) {
+        let metrics = &self.member.core.metrics;
+        metrics.request_hop.record(batch.queued.elapsed(), batch.commands);
+        metrics.commands.add(batch.commands.into());
+        metrics.batches.add(1);
+        let mut together = Vec::new();
+        for bytes in commands(&batch.bytes) {
+            let command = Command::from_args(words(bytes));
+            let is_keyless = match Routing::of(&command) {
+                _ if answers::is_special(bytes) => None,
+                Ok(Routing::Slot(_)) => Some(false),
+                Ok(Routing::Any) => Some(true),
+                _ => None,
+            };
+            match is_keyless {
+                Some(is_keyless) => {
+                    together.push((bytes, command, is_keyless));
+                    if together.len() == MOST_TOGETHER {
+                        self.send(client, batch, std::mem::take(&mut together)).await;
+                    }
+                }
+                None => {
+                    self.send(client, batch, std::mem::take(&mut together)).await;
+                    let reply = match answers::is_special(bytes) {
+                        true => answers::special(&self.member, client, bytes).await,
+                        false => client.execute(command).await.map(Reply::from),
+                    };
+                    self.deliver(batch, [(bytes, reply)]).await;
+                }
+            }
+        }
+        self.send(client, batch, together).await;
+    }
+
+    /// Sends commands of one slot each, or of none, in one write to each node.
+    async fn send(&self, client: &ClusterClient, batch: &Batch, together: Vec<(&[u8], Command, bool)>) {
+        let all: Vec<_> = together.iter().map(|(bytes, ..)| *bytes).collect();
+        let mut pipeline = client.pipeline().keyless_beside(&self.beside);
+        let replies = match together.len() {
+            0 => return,
+            1 => None,
+            _ => {
+                for (_, command, _) in together {
+                    pipeline.push(command);
+                }
+                pipeline.send().await.ok()
+            }
+        };
+        let replies = match replies {
+            Some(replies) => replies,
+            // One alone, or one of them is refused, and so none was sent.
+            None => {
+                let mut replies = Vec::with_capacity(all.len());
+                for bytes in &all {
+                    replies.push(self.execute(client, Command::from_args(words(bytes))).await);
+                }
+                replies
+            }
+        };
+        self.deliver(batch, all.into_iter().zip(replies.into_iter().map(|reply| reply.map(Reply::from))))
+            .await;
+    }
+
+    async fn execute(&self, client: &ClusterClient, command: Command) -> Result<Value, Error> {
+        match Routing::of(&command) {
+            Ok(Routing::Any) => client.execute_on(Route::Key(self.beside.clone().into()), command).await,
+            _ => client.execute(command).await,
+        }
+    }
+
+    /// Passes replies to the local client, and waits while it leaves too many unread.
+    async fn deliver<'a>(
+        &self,
+        batch: &Batch,
+        replies: impl IntoIterator<Item = (&'a [u8], Result<Reply, Error>)>,
+    ) {
+        let (core, protocol) = (&self.member.core, self.member.protocol);
+        let replies: Vec<_> = replies
+            .into_iter()
+            .map(|(command, reply)| match reply {
+                Ok(reply) => fit(command, reply, protocol),
+                Err(error) => failure(&error, &core.metrics),
+            })
+            .collect();
+        let (now, complete) = (Instant::now(), u32::try_from(replies.len()).unwrap_or(u32::MAX));
+        core.metrics.server.record(batch.queued.elapsed(), complete);
+        let waiting = batch.inbox.put_with(complete, now, |output| {
+            replies.iter().for_each(|reply| encode(reply, protocol, output));
+        });
+        drop(replies);
+        let limits = core.limits();
+        if waiting > MUCH && batch.inbox.total() > limits.unread_bytes_total {
+            core.metrics.slow_readers.add(1);
+            batch.inbox.end(End::TooSlow);
+        }
+        poll_fn(|cx| match batch.inbox.poll_waiting(cx) > limits.unread_bytes {
+            true => Poll::Pending,
+            false => Poll::Ready(()),
+        })
+        .await;
+    }
+}
+
+/// The encoded commands, one by one.
+fn commands(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let (mut scanner, mut rest) = (CommandScanner::default(), bytes);
+    std::iter::from_fn(move || {
+        let found = scanner.scan(rest).ok().filter(|found| found.complete && found.len > 0)?;
+        let (command, after) = rest.split_at(found.len);
+        rest = after;
+        Some(command)
+    })
+}
+
+/// The library has one null. In RESP2 some commands have a null array instead of a null string.
+fn fit(command: &[u8], reply: Reply, protocol: Protocol) -> Reply {
+    if reply != Reply::Null || protocol == Protocol::Resp3 {
+        return reply;
+    }
+    let mut words = words(command);
+    let name = words.next().unwrap_or_default().to_ascii_uppercase();
+    match &name[..] {
+        b"LMPOP" | b"ZMPOP" | b"XREAD" | b"XREADGROUP" => Reply::NullArray,
+        b"LPOP" | b"RPOP" if words.nth(1).is_some() => Reply::NullArray,
+        _ => Reply::Null,
+    }
+}
+
+/// The replies of this many commands are kept until the last of them has come.
+const MOST_TOGETHER: usize = 128;
+/// Unread replies above which a client may be closed for the sake of all.
+const MUCH: usize = 1 << 20;

@@ -1,0 +1,87 @@
+//! What local clients see when a command fails: never a redirection, and always whether it may have run.
+
+use valkey_rdma_client::{AbortedTransaction, ClusterError, Error, Fate};
+use valkey_rdma_resp::{Reply, ServerErrorKind};
+
+use crate::metrics::Metrics;
+use crate::server::one_line;
+
+/// The error reply for a failure, which it counts.
+pub(crate) fn failure(error: &Error, metrics: &Metrics) -> Reply {
+    if let Some(refusal) = error.server().filter(|_| !is_redirection(error)) {
+        return refusal.clone().into();
+    }
+    let text = match error {
+        Error::Aborted(AbortedTransaction::Refused { error, .. }) => {
+            format!("EXECABORT Transaction discarded because of previous errors: {error}")
+        }
+        Error::Cluster(ClusterError::CrossSlot { .. }) => format!("CROSSSLOT {error}"),
+        Error::Cluster(ClusterError::NoRoute { command, .. }) => format!(
+            "ERR the gateway of a cluster refuses {command}: it concerns one node, and no key says which; send it to that node directly"
+        ),
+        Error::Refused(refusal) => format!(
+            "ERR the gateway of a cluster refuses {}: it changes the state of a connection, and the nodes have many",
+            refusal.command
+        ),
+        Error::Unexpected(_) => format!("ERR {error}"),
+        Error::Aborted(AbortedTransaction::NotBegun { .. }) => format!("ERR {error}"),
+        _ if error.fate() == Fate::MayHaveRun => {
+            metrics.may_have_run.add(1);
+            format!("UPSTREAMLOST {error:#}; the command may have run")
+        }
+        _ => {
+            metrics.not_sent.add(1);
+            format!("NOUPSTREAM the command was not sent: {error:#}")
+        }
+    };
+    Reply::error(one_line(&text))
+}
+
+/// Whether a server sends the command to another node, which a local client cannot follow. It has not run.
+fn is_redirection(error: &Error) -> bool {
+    let kind = error.server().map(valkey_rdma_resp::ServerError::kind);
+    matches!(kind, Some(ServerErrorKind::Moved | ServerErrorKind::Ask))
+}
+
+/// Whether an error is about the nodes and the slots they have now, and the command has not run.
+pub(crate) fn is_about_nodes(error: &Error) -> bool {
+    match error {
+        Error::Aborted(AbortedTransaction::Refused { error, .. }) => passes(&Error::Server(error.clone())),
+        other => passes(other),
+    }
+}
+
+/// Whether the reason is a state of the cluster that passes.
+pub(super) fn passes(error: &Error) -> bool {
+    let kind = error.server().map(valkey_rdma_resp::ServerError::kind);
+    matches!(
+        kind,
+        Some(
+            ServerErrorKind::Moved
+                | ServerErrorKind::Ask
+                | ServerErrorKind::TryAgain
+                | ServerErrorKind::ClusterDown
+                | ServerErrorKind::Loading
+                | ServerErrorKind::MasterDown
+                | ServerErrorKind::ReadOnly
+        )
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use valkey_rdma_resp::ServerError;
+
+    use super::*;
+
+    #[test]
+    fn no_redirection_reaches_a_local_client() {
+        let metrics = Metrics::default();
+        let reply = |text: &str| match failure(&ServerError::from_reply(text.as_bytes()).into(), &metrics) {
+            Reply::Error(text) => text.into_owned(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(reply("WRONGTYPE x"), "WRONGTYPE x");
+        assert_eq!(reply("MOVED 1 h:x"), "NOUPSTREAM the command was not sent: MOVED 1 h:x");
+    }
+}

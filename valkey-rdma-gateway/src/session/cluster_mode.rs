@@ -1,0 +1,312 @@
+//! A client of a cluster that has state, or sends what is not ordinary.
+//!
+//! The library's connections are shared by all, so the gateway keeps the state: it queues transactions and sends them as a whole, watches
+//! keys on a connection of the library, and subscribes through it. State survives that slots move and nodes fail.
+
+mod subscriptions;
+mod transaction;
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use bytes::{Buf, Bytes};
+use tracing::debug;
+use valkey_rdma_client::{ClusterClient, Command};
+use valkey_rdma_resp::{CommandError, Protocol, Reply, words};
+
+use self::subscriptions::Subscriptions;
+use self::transaction::{Queued, Watched};
+use super::{Closed, Session, UNREAD};
+use crate::class::{Class, Kind, Local, State, is};
+use crate::cluster::failure;
+use crate::inbox::End;
+use crate::server::OpenError;
+
+/// What a client has begun.
+#[derive(Default)]
+struct Begun {
+    transaction: Option<Queued>,
+    watch: Option<Watched>,
+    subscriptions: Option<Subscriptions>,
+}
+
+enum Turn {
+    Command(Class),
+    Message(Reply),
+    Broken(CommandError),
+    End(End),
+}
+
+impl Session {
+    /// Serves the client command by command, beginning with the current one, until it has no state.
+    pub(super) async fn cluster_mode(&mut self) -> Result<(), Closed> {
+        let mut begun = Begun::default();
+        let ended = loop {
+            let done = match poll_fn(|cx| self.poll_stateful(cx, &mut begun)).await {
+                Turn::Command(class) => match self.whole_command() {
+                    Ok(command) => self.run_stateful(class, &command, &mut begun).await,
+                    Err(Closed) => Err(Closed),
+                },
+                Turn::Message(message) => {
+                    self.put(&message);
+                    Ok(())
+                }
+                Turn::Broken(error) => {
+                    self.put(&Reply::error(format!("ERR {error}")));
+                    Err(Closed)
+                }
+                Turn::End(why) => {
+                    debug!(id = self.client.id, ?why, "client closed");
+                    Err(Closed)
+                }
+            };
+            let queued = begun.transaction.as_ref().map_or(0, Queued::bytes);
+            self.window.hold(self.reader.len() + queued);
+            begun.subscriptions.take_if(|subscriptions| subscriptions.is_empty());
+            let is_plain =
+                begun.transaction.is_none() && begun.watch.is_none() && begun.subscriptions.is_none();
+            if done.is_err() || is_plain {
+                break done;
+            }
+        };
+        self.client.set_subscribed(false);
+        ended
+    }
+
+    /// The next command or message.
+    fn poll_stateful(&mut self, cx: &mut Context<'_>, begun: &mut Begun) -> Poll<Turn> {
+        loop {
+            if let Some(why) = self.poll_end(cx) {
+                return Poll::Ready(Turn::End(why));
+            }
+            if self.out.remaining() > UNREAD {
+                return Poll::Pending;
+            }
+            if let Some(subscriptions) = &mut begun.subscriptions {
+                match subscriptions.poll_message(cx) {
+                    Poll::Ready(Ok(message)) => return Poll::Ready(Turn::Message(message)),
+                    Poll::Ready(Err(why)) => return Poll::Ready(Turn::End(why)),
+                    Poll::Pending => {}
+                }
+            }
+            let limits = self.core.limits();
+            match self.reader.scan() {
+                Err(error) => return Poll::Ready(Turn::Broken(error)),
+                Ok(complete) if complete || self.is_too_long(&limits) => {
+                    return Poll::Ready(Turn::Command(Class::of(self.reader.current())));
+                }
+                Ok(_) => self.window.hold(self.reader.len()),
+            }
+            if self.eof {
+                return Poll::Ready(Turn::End(End::Gone));
+            }
+            match self.poll_read(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(Closed)) => return Poll::Ready(Turn::End(End::Gone)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Writes replies, and looks for a reason to end.
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Option<End> {
+        let found = self.client.inbox.poll_take(cx, &mut Default::default());
+        match self.poll_flush(cx) {
+            Poll::Ready(Err(Closed)) => Some(End::Gone),
+            _ if found.stop && !self.out.has_remaining() => Some(End::Stopped),
+            _ => found.end,
+        }
+    }
+
+    /// Takes the current command, or refuses it because it is too long.
+    fn whole_command(&mut self) -> Result<Bytes, Closed> {
+        if self.reader.scan().is_ok_and(|complete| complete) {
+            let command = self.reader.take();
+            self.client.count(1, &command, Instant::now());
+            self.core.metrics.private_commands.add(1);
+            return Ok(command);
+        }
+        let most = self.core.limits().cluster_command_bytes;
+        self.put(&Reply::error(format!(
+            "ERR the command is longer than limits.cluster_command_bytes = {most}, or too many commands wait"
+        )));
+        Err(Closed)
+    }
+
+    async fn run_stateful(&mut self, class: Class, command: &Bytes, begun: &mut Begun) -> Result<(), Closed> {
+        if let Class::Local(local @ (Local::Reset | Local::Quit | Local::Http)) = class {
+            *begun = Begun::default();
+            return self.answer(local, command).await;
+        }
+        if begun.transaction.is_some() {
+            return self.queue(class, command, begun).await;
+        }
+        if begun.subscriptions.is_some() && self.identity.protocol == Protocol::Resp2 {
+            let name = words(command).next().unwrap_or_default();
+            match class {
+                Class::State(State::Subscribe(_) | State::Unsubscribe(_)) => {}
+                _ if is(name, "PING") => {
+                    let text = words(command).nth(1).unwrap_or_default();
+                    self.put(&Reply::array(["pong".as_bytes(), text]));
+                    return Ok(());
+                }
+                _ => {
+                    let name = String::from_utf8_lossy(name).to_lowercase();
+                    let allowed = "only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context";
+                    self.put(&Reply::error(format!("ERR Can't execute '{name}': {allowed}")));
+                    return Ok(());
+                }
+            }
+        }
+        match class {
+            Class::Local(local) => return self.answer(local, command).await,
+            Class::Ordinary | Class::Script => return self.pass_on(class == Class::Script, command).await,
+            Class::Alone => return self.run_alone(command).await,
+            Class::State(state) => match state {
+                State::Multi => {
+                    begun.transaction = Some(Queued::default());
+                    self.put(&Reply::OK);
+                }
+                State::Exec => self.put(&Reply::error("ERR EXEC without MULTI")),
+                State::Discard => self.put(&Reply::error("ERR DISCARD without MULTI")),
+                State::Watch => return self.watch(command, begun).await,
+                State::Unwatch => {
+                    begun.watch = None;
+                    self.put(&Reply::OK);
+                }
+                State::Subscribe(kind) => return self.subscribe(kind, command, begun).await,
+                State::Unsubscribe(kind) => return self.unsubscribe(kind, command, begun).await,
+                State::ReplyOn | State::NoEvict(false) | State::NoTouch(false) | State::Tracking(false) => {
+                    self.put(&Reply::OK);
+                }
+                State::Tracking(true)
+                | State::NoEvict(true)
+                | State::NoTouch(true)
+                | State::Lasting
+                | State::Raw => {
+                    self.refuse_for_cluster(command);
+                }
+            },
+        }
+        Ok(())
+    }
+
+    /// Runs a command on shared connections, after all that came before.
+    async fn pass_on(&mut self, is_script: bool, command: &Bytes) -> Result<(), Closed> {
+        let shared = self.pool.shared_for(is_script, &self.identity);
+        let reply = self.ask(&shared, command).await?;
+        self.out.put_shared(&reply);
+        Ok(())
+    }
+
+    /// Runs a command that blocks, or ends what blocks others.
+    async fn run_alone(&mut self, command: &Bytes) -> Result<(), Closed> {
+        let mut line = words(command);
+        let name = line.next().unwrap_or_default().to_ascii_uppercase();
+        match &name[..] {
+            // On another connection than the script's.
+            b"SCRIPT" | b"FUNCTION" => return self.pass_on(false, command).await,
+            b"WAIT" | b"WAITAOF" | b"SHUTDOWN" | b"CLIENT" => {
+                self.refuse_for_cluster(command);
+                return Ok(());
+            }
+            _ => {}
+        }
+        let Some(client) = self.library().await? else { return Ok(()) };
+        let permit = match self.pool.server.permit() {
+            Ok(permit) => permit,
+            Err(error) => {
+                self.put_unsent(&error);
+                return Ok(());
+            }
+        };
+        self.client.set_blocked(true);
+        let reply = self.while_open(true, client.blocking_command(Command::from_args(words(command)))).await;
+        self.client.set_blocked(false);
+        drop(permit);
+        let reply = match reply? {
+            Ok(value) if value.is_nil() => Reply::NullArray,
+            Ok(value) => value.into(),
+            Err(error) => failure(&error, &self.core.metrics),
+        };
+        self.put(&reply);
+        Ok(())
+    }
+
+    /// The library's client with the login of this one. `None` if there is no connection, or the login is refused: the error is answered.
+    async fn library(&mut self) -> Result<Option<ClusterClient>, Closed> {
+        let super::Attached::Cluster(lane) = self.pool.shared(&self.identity) else { return Ok(None) };
+        match self.while_open(false, lane.connected()).await? {
+            Ok(client) => Ok(Some(client)),
+            Err(error) => {
+                self.put_unsent(&error);
+                Ok(None)
+            }
+        }
+    }
+
+    fn put_unsent(&mut self, error: &OpenError) {
+        self.core.metrics.not_sent.add(1);
+        self.out.put(&error.reply());
+    }
+
+    /// Waits for `work` while the client is there. `is_endless`: the client may close its side, or the gateway stop, before it is done.
+    async fn while_open<T>(&mut self, is_endless: bool, work: impl Future<Output = T>) -> Result<T, Closed> {
+        let mut work = pin!(work);
+        poll_fn(|cx| {
+            if let Poll::Ready(done) = work.as_mut().poll(cx) {
+                return Poll::Ready(Ok(done));
+            }
+            match self.poll_end(cx) {
+                Some(End::Stopped) if !is_endless => {}
+                Some(_) => return Poll::Ready(Err(Closed)),
+                None => {}
+            }
+            while !self.eof && self.reader.len() < self.core.limits().command_bytes {
+                match self.poll_read(cx) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(Closed)) => return Poll::Ready(Err(Closed)),
+                    Poll::Pending => break,
+                }
+            }
+            if self.eof && is_endless { Poll::Ready(Err(Closed)) } else { Poll::Pending }
+        })
+        .await
+    }
+
+    /// Refuses a command that has no meaning on many connections at once.
+    fn refuse_for_cluster(&mut self, command: &[u8]) {
+        let mut line = words(command).map(|word| word.escape_ascii().to_string().to_uppercase());
+        let name = line.next().unwrap_or_default();
+        let name = if name == "CLIENT" || name == "SCRIPT" {
+            format!("{name} {}", line.next().unwrap_or_default())
+        } else {
+            name
+        };
+        let (why, instead) = match &*name {
+            "READONLY" | "READWRITE" | "ASKING" => {
+                self.put(&Reply::error("ERR This instance has cluster support disabled"));
+                return;
+            }
+            "CLIENT TRACKING" => {
+                ("invalidations come from all nodes", "connect to the nodes directly for client-side caching")
+            }
+            "WAIT" | "WAITAOF" => {
+                ("it counts the writes of one connection", "set min-replicas-to-write on the nodes")
+            }
+            _ => ("it concerns one node or one connection", "send it to the node directly"),
+        };
+        self.put(&Reply::error(format!("ERR the gateway of a cluster refuses {name}: {why}; {instead}")));
+    }
+}
+
+/// The name of a kind of subscription, before `subscribe`, `unsubscribe` and `message`.
+fn prefix(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Channel => "",
+        Kind::Pattern => "p",
+        Kind::Shard => "s",
+    }
+}

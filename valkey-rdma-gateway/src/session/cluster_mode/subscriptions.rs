@@ -1,0 +1,211 @@
+//! Subscriptions of a client of a cluster: the library keeps them on the right nodes.
+
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::pin::pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+use tracing::{debug, info};
+use valkey_rdma_client::cluster::{ClusterSubscriber, Routing};
+use valkey_rdma_client::pubsub::{Event, SlowConsumer, Subscription};
+use valkey_rdma_client::{ClusterClient, Command};
+use valkey_rdma_resp::{Reply, words};
+
+use super::super::{Closed, Session};
+use super::{Begun, prefix};
+use crate::class::Kind;
+use crate::cluster::failure;
+use crate::inbox::End;
+use crate::server::OpenError;
+
+/// What a client has subscribed to.
+pub(super) struct Subscriptions {
+    /// Channels and patterns.
+    classic: ClusterSubscriber,
+    shard: ClusterSubscriber,
+    channels: BTreeSet<Bytes>,
+    patterns: BTreeSet<Bytes>,
+    shards: BTreeSet<Bytes>,
+    /// One for each connection: of channels and patterns, and of each slot with shard channels.
+    permits: BTreeMap<Option<u16>, OwnedSemaphorePermit>,
+}
+
+impl Subscriptions {
+    fn new(client: &ClusterClient) -> Self {
+        let subscriber = || client.subscriber_with(CAPACITY, SlowConsumer::Drop);
+        Self {
+            classic: subscriber(),
+            shard: subscriber(),
+            channels: BTreeSet::new(),
+            patterns: BTreeSet::new(),
+            shards: BTreeSet::new(),
+            permits: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.channels.is_empty() && self.patterns.is_empty() && self.shards.is_empty()
+    }
+
+    fn names(&mut self, kind: Kind) -> &mut BTreeSet<Bytes> {
+        match kind {
+            Kind::Channel => &mut self.channels,
+            Kind::Pattern => &mut self.patterns,
+            Kind::Shard => &mut self.shards,
+        }
+    }
+
+    /// The number in confirmations.
+    fn count(&self, kind: Kind) -> Reply {
+        let count = match kind {
+            Kind::Channel | Kind::Pattern => self.channels.len() + self.patterns.len(),
+            Kind::Shard => self.shards.len(),
+        };
+        Reply::from(count)
+    }
+
+    /// The next message, as the client gets it. An error ends the client.
+    pub(super) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<Result<Reply, End>> {
+        for (subscriber, is_shard) in [(&mut self.classic, false), (&mut self.shard, true)] {
+            while let Poll::Ready(event) = pin!(subscriber.next()).poll(cx) {
+                match event {
+                    Some(Event::Message(message)) => {
+                        let mut words = match (&message.pattern, is_shard) {
+                            (Some(pattern), _) => vec![Bytes::from_static(b"pmessage"), pattern.clone()],
+                            (None, true) => vec![Bytes::from_static(b"smessage")],
+                            (None, false) => vec![Bytes::from_static(b"message")],
+                        };
+                        words.extend([message.channel, message.payload]);
+                        return Poll::Ready(Ok(Reply::Push(words.into_iter().map(Reply::from).collect())));
+                    }
+                    Some(Event::Reconnected) => {
+                        info!("subscriptions moved to another connection: messages may be missing")
+                    }
+                    Some(Event::Missed(_)) => return Poll::Ready(Err(End::TooSlow)),
+                    Some(Event::Refused { .. }) | None => return Poll::Ready(Err(End::Killed)),
+                    Some(event) => debug!(?event, "of a subscription"),
+                }
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Session {
+    pub(super) async fn subscribe(
+        &mut self,
+        kind: Kind,
+        command: &Bytes,
+        begun: &mut Begun,
+    ) -> Result<(), Closed> {
+        let names: Vec<_> = words(command).skip(1).map(Bytes::copy_from_slice).collect();
+        if names.is_empty() {
+            let name = prefix(kind);
+            self.put(&Reply::error(format!("ERR wrong number of arguments for '{name}subscribe' command")));
+            return Ok(());
+        }
+        let Some(client) = self.library().await? else { return Ok(()) };
+        let subscriptions = begun.subscriptions.get_or_insert_with(|| Subscriptions::new(&client));
+        if let Err(error) = self.reserve(kind, &names, subscriptions) {
+            self.put_unsent(&error);
+            return Ok(());
+        }
+        let (subscriber, to) = match kind {
+            Kind::Channel => (&subscriptions.classic, Subscription::Channel),
+            Kind::Pattern => (&subscriptions.classic, Subscription::Pattern),
+            Kind::Shard => (&subscriptions.shard, Subscription::Shard),
+        };
+        let limit = self.core.limits().offline();
+        let outcome = self.while_open(true, timeout(limit, subscriber.subscribe(to, &names))).await?;
+        match outcome {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                let reply = failure(&error, &self.core.metrics);
+                self.put(&reply);
+                return Ok(());
+            }
+            // It may succeed later, and the client would not know.
+            Err(_) => {
+                let text = format!("the nodes did not confirm a subscription within {limit:?}");
+                self.put_unsent(&OpenError::Unreachable(text));
+                return Err(Closed);
+            }
+        }
+        self.client.set_subscribed(true);
+        for name in names {
+            subscriptions.names(kind).insert(name.clone());
+            let word = Reply::bulk(format!("{}subscribe", prefix(kind)));
+            self.put(&Reply::Push(vec![word, name.into(), subscriptions.count(kind)]));
+        }
+        Ok(())
+    }
+
+    pub(super) async fn unsubscribe(
+        &mut self,
+        kind: Kind,
+        command: &Bytes,
+        begun: &mut Begun,
+    ) -> Result<(), Closed> {
+        let word = Reply::bulk(format!("{}unsubscribe", prefix(kind)));
+        let mut names: Vec<_> = words(command).skip(1).map(Bytes::copy_from_slice).collect();
+        let mut nothing = BTreeSet::new();
+        let known =
+            begun.subscriptions.as_mut().map_or(&mut nothing, |subscriptions| subscriptions.names(kind));
+        if names.is_empty() {
+            names.extend(known.iter().cloned());
+        }
+        if names.is_empty() {
+            let left = begun.subscriptions.as_ref().map_or(Reply::Integer(0), |left| left.count(kind));
+            self.put(&Reply::Push(vec![word, Reply::Null, left]));
+            return Ok(());
+        }
+        let ended: Vec<_> = names.iter().filter(|name| known.contains(*name)).cloned().collect();
+        if let Some(subscriptions) = begun.subscriptions.as_mut().filter(|_| !ended.is_empty()) {
+            let (subscriber, from) = match kind {
+                Kind::Channel => (&subscriptions.classic, Subscription::Channel),
+                Kind::Pattern => (&subscriptions.classic, Subscription::Pattern),
+                Kind::Shard => (&subscriptions.shard, Subscription::Shard),
+            };
+            // Without a connection there are no messages either.
+            let limit = self.core.limits().offline().min(PATIENCE);
+            let _ended = self.while_open(true, timeout(limit, subscriber.unsubscribe(from, &ended))).await?;
+        }
+        for name in names {
+            let left = begun.subscriptions.as_mut().map_or(Reply::Integer(0), |subscriptions| {
+                subscriptions.names(kind).remove(&name);
+                subscriptions.count(kind)
+            });
+            self.put(&Reply::Push(vec![word.clone(), name.into(), left]));
+        }
+        Ok(())
+    }
+
+    /// Takes a permit for each connection that more subscriptions need.
+    fn reserve(
+        &self,
+        kind: Kind,
+        names: &[Bytes],
+        subscriptions: &mut Subscriptions,
+    ) -> Result<(), OpenError> {
+        for name in names {
+            let probe = Command::new("SSUBSCRIBE").arg(name);
+            let slot = match Routing::of(&probe) {
+                Ok(Routing::Slot(slot)) if kind == Kind::Shard => Some(slot),
+                _ => None,
+            };
+            if let Entry::Vacant(missing) = subscriptions.permits.entry(slot) {
+                missing.insert(self.pool.server.permit()?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Messages that wait for a client. One that lets more wait is closed.
+const CAPACITY: usize = 16 * 1024;
+/// How long a client waits for the end of a subscription.
+const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,0 +1,191 @@
+//! Transactions of a client of a cluster: queued here, and sent as a whole to the node of their slot.
+
+use bytes::Bytes;
+use tokio::sync::OwnedSemaphorePermit;
+use valkey_rdma_client::cluster::Routing;
+use valkey_rdma_client::{AbortedTransaction, Command, Error, Fate, ServerError, Value, Watch};
+use valkey_rdma_resp::{Reply, words};
+
+use super::super::{Closed, Session};
+use super::Begun;
+use crate::class::{Class, State, is};
+use crate::cluster::{failure, is_about_nodes};
+
+/// A transaction that has begun.
+#[derive(Default)]
+pub(super) struct Queued {
+    commands: Vec<Command>,
+    bytes: usize,
+    slot: Option<u16>,
+    /// A command was refused: EXEC will be too.
+    has_failed: bool,
+}
+
+impl Queued {
+    /// Bytes of its commands.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// Keys that the client watches, all in one slot, on a connection of their own.
+pub(super) struct Watched {
+    watch: Watch,
+    slot: u16,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Session {
+    /// A command after MULTI.
+    pub(super) async fn queue(
+        &mut self,
+        class: Class,
+        command: &Bytes,
+        begun: &mut Begun,
+    ) -> Result<(), Closed> {
+        match class {
+            Class::State(State::Exec) => return self.exec(begun).await,
+            Class::State(State::Discard) => {
+                (begun.transaction, begun.watch) = (None, None);
+                self.put(&Reply::OK);
+                return Ok(());
+            }
+            Class::State(State::Multi) => {
+                self.put(&Reply::error("ERR MULTI calls can not be nested"));
+                return Ok(());
+            }
+            Class::State(State::Watch) => {
+                self.put(&Reply::error("ERR WATCH inside MULTI is not allowed"));
+                return Ok(());
+            }
+            _ => {}
+        }
+        let most = self.core.limits().queued_bytes;
+        let slot_before = begun.watch.as_ref().map(|watched| watched.slot);
+        let Some(queued) = &mut begun.transaction else { return Ok(()) };
+        let built = Command::from_args(words(command));
+        let slot = match (class, Routing::of(&built)) {
+            (Class::State(_) | Class::Local(_), _) => Err(refusal(command, "it is about a connection")),
+            (_, Ok(Routing::Slot(slot))) => match queued.slot.or(slot_before) {
+                Some(first) if first != slot => Err(cross_slot(first, slot)),
+                _ => Ok(Some(slot)),
+            },
+            (_, Ok(Routing::Any)) => Ok(queued.slot),
+            (_, Ok(Routing::Several)) if words(command).next().is_some_and(|name| is(name, "PING")) => {
+                Ok(queued.slot)
+            }
+            (_, Ok(_)) => Err(refusal(command, "it concerns several nodes")),
+            (_, Err(error)) => Err(failure(&error.into(), &self.core.metrics)),
+        };
+        let slot = slot.and_then(|slot| match queued.bytes + command.len() > most {
+            true => Err(refusal(command, "its commands are longer than limits.queued_bytes")),
+            false => Ok(slot),
+        });
+        let reply = match slot {
+            Ok(slot) => {
+                queued.slot = slot;
+                queued.bytes += command.len();
+                queued.commands.push(built);
+                Reply::simple("QUEUED")
+            }
+            Err(reply) => {
+                queued.has_failed = true;
+                reply
+            }
+        };
+        self.put(&reply);
+        Ok(())
+    }
+
+    /// EXEC: the transaction goes to its node, and waits there until its slot has moved. If watched keys cannot be watched any more,
+    /// because their slot has moved or the connection is lost, they count as changed.
+    async fn exec(&mut self, begun: &mut Begun) -> Result<(), Closed> {
+        let (queued, watched) = (begun.transaction.take().unwrap_or_default(), begun.watch.take());
+        if queued.has_failed {
+            self.put(&Reply::error("EXECABORT Transaction discarded because of previous errors."));
+            return Ok(());
+        }
+        let is_watched = watched.is_some();
+        let outcome = match watched {
+            None if queued.commands.is_empty() => Ok(Vec::new()),
+            None => {
+                let Some(client) = self.library().await? else { return Ok(()) };
+                let mut transaction = client.transaction();
+                for command in queued.commands {
+                    transaction.push(command);
+                }
+                self.while_open(false, transaction.execute()).await?
+            }
+            Some(Watched { watch, _permit, .. }) => {
+                let mut transaction = watch.transaction();
+                for command in queued.commands {
+                    transaction.push(command);
+                }
+                self.while_open(false, transaction.execute()).await?
+            }
+        };
+        let reply = match outcome {
+            Ok(replies) => Reply::Array(replies.into_iter().map(reply_of).collect()),
+            Err(Error::Aborted(AbortedTransaction::Watched)) => Reply::NullArray,
+            Err(error) if is_watched && (error.fate() == Fate::NotSent || is_about_nodes(&error)) => {
+                Reply::NullArray
+            }
+            Err(error) => failure(&error, &self.core.metrics),
+        };
+        self.put(&reply);
+        Ok(())
+    }
+
+    pub(super) async fn watch(&mut self, command: &Bytes, begun: &mut Begun) -> Result<(), Closed> {
+        let keys: Vec<_> = words(command).skip(1).collect();
+        let slot = match Routing::of(&Command::from_args(words(command))) {
+            Ok(Routing::Slot(slot)) => slot,
+            Ok(_) => {
+                self.put(&Reply::error("ERR wrong number of arguments for 'watch' command"));
+                return Ok(());
+            }
+            Err(error) => {
+                self.put(&failure(&error.into(), &self.core.metrics));
+                return Ok(());
+            }
+        };
+        let outcome = match &mut begun.watch {
+            Some(watched) if watched.slot != slot => {
+                let reply = cross_slot(watched.slot, slot);
+                self.put(&reply);
+                return Ok(());
+            }
+            Some(watched) => self.while_open(false, watched.watch.watch(&keys)).await?,
+            None => {
+                let Some(client) = self.library().await? else { return Ok(()) };
+                let permit = match self.pool.server.permit() {
+                    Ok(permit) => permit,
+                    Err(error) => {
+                        self.put_unsent(&error);
+                        return Ok(());
+                    }
+                };
+                let watch = self.while_open(false, client.watch(&keys)).await?;
+                watch.map(|watch| begun.watch = Some(Watched { watch, slot, _permit: permit }))
+            }
+        };
+        let reply = outcome.map_or_else(|error| failure(&error, &self.core.metrics), |()| Reply::OK);
+        self.put(&reply);
+        Ok(())
+    }
+}
+
+fn reply_of(reply: Result<Value, ServerError>) -> Reply {
+    reply.map_or_else(Reply::from, Reply::from)
+}
+
+fn refusal(command: &[u8], why: &str) -> Reply {
+    let name = words(command).next().unwrap_or_default().escape_ascii().to_string().to_uppercase();
+    Reply::error(format!("ERR the gateway of a cluster refuses {name} in a transaction: {why}"))
+}
+
+fn cross_slot(first: u16, second: u16) -> Reply {
+    Reply::error(format!(
+        "CROSSSLOT the keys of a transaction, with those it watches, must be in one slot, and these are in {first} and {second}: use keys with the same hash tag, such as {{user1}}:name"
+    ))
+}

@@ -1,0 +1,500 @@
+//! One endpoint for a whole cluster: routing, state, and what local clients see when slots move and nodes fail.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use valkey_rdma_gateway::{Gateway, Limits};
+use valkey_rdma_mock::{Mock, MockCluster};
+
+use crate::support::{Client, PATIENCE, Running, cluster_config, encode, mock_with, start, text};
+
+/// Three primaries, nodes 0 to 2, their replicas, nodes 3 to 5, and a gateway in front of them.
+async fn cluster() -> (MockCluster, Running) {
+    let mocks = MockCluster::builder(3).replicas(1).start().await.expect("free ports");
+    let gateway = start(&cluster_config(mocks.urls(), Limits::default())).await;
+    (mocks, gateway)
+}
+
+/// The slot of a key, moved from its primary to another.
+fn move_slot(mocks: &MockCluster, key: &str) {
+    let slot = MockCluster::slot(key);
+    mocks.move_slots(slot..=slot, (mocks.node_of(key) + 1) % 3);
+}
+
+#[tokio::test]
+async fn commands_reach_the_nodes_of_their_keys() {
+    let (mocks, gateway) = cluster().await;
+    let mut client = gateway.client().await;
+    let keys: Vec<_> = (0..3).map(|node| mocks.key_of(node, 0)).collect();
+    for (node, key) in keys.iter().enumerate() {
+        assert_eq!(client.say(&format!("SET {key} {node}")).await, "OK");
+        assert_eq!(client.say(&format!("GET {key}")).await, node.to_string());
+        assert_eq!(mocks.calls(node, "set"), 1);
+    }
+    let [a, b, c] = [&keys[0], &keys[1], &keys[2]];
+    assert_eq!(client.say(&format!("MGET {c} none {a} {b}")).await, "[2 (nil) 0 1]");
+    assert_eq!(client.say("DBSIZE").await, ":3");
+    assert_eq!(client.say(&format!("MSET {a} 7 {b} 8")).await, "OK");
+    assert_eq!(client.say(&format!("DEL {a} {b} {c} none")).await, ":3");
+    assert_eq!(client.say("PING").await, "PONG");
+    let crossed = client.say(&format!("SUNION {a} {b}")).await;
+    assert!(crossed.starts_with("-CROSSSLOT") && crossed.contains("hash tag"), "{crossed}");
+    assert_eq!(client.say(&format!("LPUSH {a} x")).await, ":1");
+    assert!(client.say(&format!("INCR {a}")).await.starts_with("-WRONGTYPE"));
+}
+
+#[tokio::test]
+async fn a_pipeline_is_answered_in_order_and_sees_its_own_writes() {
+    let (mocks, gateway) = cluster().await;
+    let mut client = gateway.client().await;
+    let keys: Vec<_> = (0..90).map(|number| mocks.key_of(number % 3, number)).collect();
+    let mut pipeline = Vec::new();
+    for (number, key) in keys.iter().enumerate() {
+        let value = number.to_string();
+        pipeline.extend(encode(["SET", key, &value]));
+        pipeline.extend(encode(["GET", key]));
+        pipeline.extend(encode(["ECHO", &value]));
+    }
+    let all: Vec<_> = ["MGET"].into_iter().chain(keys.iter().map(String::as_str)).collect();
+    pipeline.extend(encode(&all));
+    pipeline.extend(encode(["DBSIZE"]));
+    client.send(&pipeline).await;
+    for number in 0..90 {
+        for expected in ["OK".to_owned(), number.to_string(), number.to_string()] {
+            assert_eq!(text(&client.reply().await), expected);
+        }
+    }
+    let values: Vec<_> = (0..90).map(|number| number.to_string()).collect();
+    assert_eq!(text(&client.reply().await), format!("[{}]", values.join(" ")));
+    assert_eq!(text(&client.reply().await), ":90");
+}
+
+#[tokio::test]
+async fn local_clients_see_one_server_without_cluster_mode() {
+    let (_mocks, gateway) = cluster().await;
+    let mut client = gateway.client().await;
+    let info = client.say("INFO").await;
+    assert!(info.contains("cluster_enabled:0") && !info.contains("mode:cluster"), "{info}");
+    let refusal = client.say("CLUSTER SLOTS").await;
+    assert!(refusal.starts_with("-ERR This instance has cluster support disabled"), "{refusal}");
+    assert_eq!(client.say("SELECT 0").await, "OK");
+    assert!(client.say("SELECT 1").await.starts_with("-ERR the gateway of a cluster has database 0 only"));
+    assert_eq!(client.say("GET k").await, "(nil)", "the database has not changed");
+    assert_eq!(client.say("CLIENT SETNAME me").await, "OK");
+    assert_eq!(client.say("CLIENT GETNAME").await, "me");
+    assert!(client.say("CLIENT LIST").await.contains(" name=me "));
+    let mut other = gateway.tcp_client().await;
+    let hello = text(&other.hello3(" SETNAME other").await);
+    assert!(hello.contains("mode=standalone") && hello.contains("proto=:3"), "{hello}");
+    assert_eq!(other.say("HSET h f v").await, ":1");
+    assert_eq!(other.say("HGETALL h").await, "{f=v}");
+    assert_eq!(client.say("HGETALL h").await, "[f v]", "RESP2 has its own connections");
+    assert_eq!(client.say("RESET").await, "RESET");
+}
+
+#[tokio::test]
+async fn each_local_client_logs_in_for_all_nodes() {
+    let (mocks, gateway) = cluster().await;
+    assert_eq!(gateway.client().await.say("CONFIG SET requirepass pw").await, "OK");
+    let gateway = start(&cluster_config(mocks.urls(), Limits::default())).await;
+    let mut client = gateway.client().await;
+    assert!(client.say("GET k").await.starts_with("-NOAUTH"));
+    assert!(client.say("AUTH wrong").await.starts_with("-WRONGPASS"));
+    assert!(client.say("GET k").await.starts_with("-NOAUTH"));
+    assert_eq!(client.say("AUTH pw").await, "OK");
+    for node in 0..3 {
+        assert_eq!(client.say(&format!("INCR {}", mocks.key_of(node, 0))).await, ":1");
+    }
+    let mut other = gateway.client().await;
+    assert!(other.say("PING").await.starts_with("-NOAUTH"), "another client's login is not its own");
+    assert!(text(&other.hello3(" AUTH default pw").await).contains("proto=:3"));
+    assert_eq!(other.say(&format!("INCR {}", mocks.key_of(1, 0))).await, ":2");
+    let with_login = |url: String| url.replace("://", "://:pw@");
+    let urls = mocks.urls().into_iter().map(with_login).collect();
+    let gateway = start(&cluster_config(urls, Limits::default())).await;
+    assert_eq!(gateway.client().await.say(&format!("INCR {}", mocks.key_of(1, 0))).await, ":3");
+}
+
+#[tokio::test]
+async fn the_transport_of_each_node_is_shown() {
+    let (mocks, gateway) = cluster().await;
+    let mut client = gateway.client().await;
+    for node in 0..3 {
+        client.say(&format!("SET {} x", mocks.key_of(node, 0))).await;
+    }
+    let info = client.say("INFO gateway").await;
+    for node in 0..3 {
+        let line = info.lines().find(|line| line.contains(&format!(",node={},", mocks.announced(node))));
+        let line = line.unwrap_or_else(|| panic!("node {node} in {info}"));
+        assert!(line.contains(",primary,slots=546") && line.contains(",transport=emulated,"), "{line}");
+    }
+    assert!(info.contains("gateway_cluster_0:user=- db=0 resp2,complete=1,"), "{info}");
+}
+
+#[tokio::test]
+async fn what_a_cluster_cannot_do_is_refused_with_the_reason() {
+    let (mocks, gateway) = cluster().await;
+    let mut client = gateway.client().await;
+    for line in [
+        "CLIENT TRACKING ON",
+        "CLIENT NO-EVICT on",
+        "CLIENT REPLY OFF",
+        "CLIENT CACHING yes",
+        "MONITOR",
+        "WAIT 1 0",
+        "SYNC",
+        "SHUTDOWN",
+        "DEBUG SLEEP 0",
+        "SCRIPT DEBUG YES",
+    ] {
+        let reply = client.say(line).await;
+        let name = line.split(' ').next().unwrap();
+        assert!(
+            reply.starts_with(&format!("-ERR the gateway of a cluster refuses {name}")),
+            "{line}: {reply}"
+        );
+    }
+    assert_eq!(client.say("CLIENT REPLY ON").await, "OK");
+    // What stands beside a refusal in a pipeline runs.
+    let key = mocks.key_of(1, 0);
+    client
+        .send(
+            [encode(["SET", &key, "v"]), encode(["CLIENT", "CACHING", "NO"]), encode(["GET", &key])].concat(),
+        )
+        .await;
+    assert_eq!(text(&client.reply().await), "OK");
+    assert!(text(&client.reply().await).starts_with("-ERR the gateway"));
+    assert_eq!(text(&client.reply().await), "v");
+}
+
+#[tokio::test]
+async fn a_transaction_of_one_slot_runs_as_a_whole() {
+    let (mocks, gateway) = cluster().await;
+    let mut client = gateway.client().await;
+    for node in 0..3 {
+        let key = mocks.key_of(node, 0);
+        let lines =
+            [vec!["MULTI"], vec!["INCR", &key], vec!["GET", &key], vec!["LPUSH", &key, "x"], vec!["EXEC"]];
+        client.send(lines.iter().map(encode).collect::<Vec<_>>().concat()).await;
+        for expected in ["OK", "QUEUED", "QUEUED", "QUEUED"] {
+            assert_eq!(text(&client.reply().await), expected);
+        }
+        let results = text(&client.reply().await);
+        assert!(results.starts_with("[:1 1 -WRONGTYPE"), "{results}");
+    }
+    for (line, expected) in [
+        ("MULTI", "OK"),
+        ("SET {a}1 x", "QUEUED"),
+        ("DISCARD", "OK"),
+        ("GET {a}1", "(nil)"),
+        ("MULTI", "OK"),
+        ("EXEC", "[]"),
+        ("EXEC", "-ERR EXEC without MULTI"),
+    ] {
+        assert_eq!(client.say(line).await, expected, "{line}");
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_over_slots_is_refused_and_nothing_of_it_runs() {
+    let (mocks, gateway) = cluster().await;
+    let mut client = gateway.client().await;
+    let (one, other) = (mocks.key_of(0, 0), mocks.key_of(1, 0));
+    assert_eq!(client.say("MULTI").await, "OK");
+    assert_eq!(client.say(&format!("SET {one} x")).await, "QUEUED");
+    let refusal = client.say(&format!("SET {other} x")).await;
+    assert!(refusal.starts_with("-CROSSSLOT") && refusal.contains("hash tag"), "{refusal}");
+    assert!(client.say("EXEC").await.starts_with("-EXECABORT"));
+    assert_eq!(client.say(&format!("MGET {one} {other}")).await, "[(nil) (nil)]");
+    for line in ["SUBSCRIBE c", "MGET a b", "DBSIZE", "CLIENT ID"] {
+        assert_eq!(client.say("MULTI").await, "OK");
+        assert!(client.say(line).await.starts_with('-'), "{line}");
+        assert!(client.say("EXEC").await.starts_with("-EXECABORT"), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn watched_keys_guard_a_transaction_also_when_their_slot_moves() {
+    let (mocks, gateway) = cluster().await;
+    let (mut client, mut other) = (gateway.client().await, gateway.client().await);
+    for (change, expected) in
+        [("", "[OK]"), ("SET {u}k other", "(nil)"), ("move", "(nil)"), ("SET {v}k other", "[OK]")]
+    {
+        assert_eq!(client.say("WATCH {u}k").await, "OK");
+        assert_eq!(client.say("WATCH {u}l").await, "OK");
+        client.say("GET {v}k").await;
+        match change {
+            "" => {}
+            "move" => move_slot(&mocks, "{u}k"),
+            line => assert_eq!(other.say(line).await, "OK"),
+        }
+        assert_eq!(client.say("MULTI").await, "OK");
+        assert_eq!(client.say("SET {u}k mine").await, "QUEUED");
+        assert_eq!(client.say("EXEC").await, expected, "{change}");
+    }
+    assert_eq!(client.say("WATCH {u}k").await, "OK");
+    assert!(client.say("WATCH {v}k").await.starts_with("-CROSSSLOT"));
+    assert_eq!(client.say("UNWATCH").await, "OK");
+    gateway.until("gateway_connections", |count| count == 0).await;
+}
+
+#[tokio::test]
+async fn redirections_are_followed_and_never_shown() {
+    let (mocks, gateway) = cluster().await;
+    let mut client = gateway.client().await;
+    let key = mocks.key_of(0, 0);
+    assert_eq!(client.say(&format!("SET {key} 1")).await, "OK");
+    let slot = MockCluster::slot(&key);
+    mocks.begin_migration(slot..=slot, 1);
+    mocks.move_keys(slot, 10);
+    assert_eq!(client.say(&format!("INCR {key}")).await, ":2", "ASK");
+    mocks.finish_migration(slot..=slot);
+    assert_eq!(client.say(&format!("INCR {key}")).await, ":3", "MOVED");
+    move_slot(&mocks, &key);
+    let pipeline = encode(["INCR", &key]).repeat(3);
+    client.send(&pipeline).await;
+    for expected in [":4", ":5", ":6"] {
+        assert_eq!(text(&client.reply().await), expected);
+    }
+    move_slot(&mocks, &key);
+    assert_eq!(client.say("MULTI").await, "OK");
+    assert_eq!(client.say(&format!("INCR {key}")).await, "QUEUED");
+    assert_eq!(client.say("EXEC").await, "[:7]");
+}
+
+/// Counts up on keys of all slots, one command in flight, and checks that each reply is the next number of its key: a reply of another
+/// client or key would not be. An error must say what it means, and then the number is read again.
+async fn count_up(mut client: Client, number: usize, stop: Arc<AtomicBool>) -> u64 {
+    let mut counts = [0_i64; 16];
+    let mut done = 0;
+    while !stop.load(Ordering::Relaxed) {
+        for (at, count) in counts.iter_mut().enumerate() {
+            let key = format!("count:{number}:{at}");
+            let reply = client.say(&format!("INCRBY {key} {}", number + 1)).await;
+            let step = number as i64 + 1;
+            match reply.as_str() {
+                reply if reply.starts_with("-UPSTREAMLOST") => {
+                    let now = client.say(&format!("GET {key}")).await;
+                    let now = if now == "(nil)" { 0 } else { now.parse::<i64>().unwrap() };
+                    assert!(now == *count || now == *count + step, "{key}: {now} after {count}");
+                    *count = now;
+                }
+                reply if reply.starts_with("-NOUPSTREAM") => {}
+                reply => {
+                    *count += step;
+                    assert_eq!(reply, format!(":{count}"), "{key}");
+                    done += 1;
+                }
+            }
+        }
+    }
+    done
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_reply_is_wrong_while_slots_move_and_nodes_fail() {
+    let (mocks, gateway) = cluster().await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut tasks = Vec::new();
+    for number in 0..20 {
+        tasks.push(tokio::spawn(count_up(gateway.client().await, number, stop.clone())));
+    }
+    let more = async |commands: u64| {
+        let now = gateway.info("gateway_commands_shared").await;
+        gateway.until("gateway_commands_shared", |count| count > now + commands).await;
+    };
+    more(500).await;
+    for first in (0..16_384).step_by(1024) {
+        mocks.begin_migration(first..=first + 200, (usize::from(first) / 1024) % 3);
+        more(100).await;
+        mocks.finish_migration(first..=first + 200);
+    }
+    more(500).await;
+    mocks.kill(1).await;
+    mocks.fail_over(4);
+    more(500).await;
+    mocks.fail_over(5);
+    more(500).await;
+    mocks.disconnect(0).await;
+    more(500).await;
+    stop.store(true, Ordering::Relaxed);
+    let mut done = 0;
+    for task in tasks {
+        done += tokio::time::timeout(PATIENCE, task).await.expect("no client hangs").expect("no wrong reply");
+    }
+    assert!(done > 2000, "{done} commands");
+}
+
+#[tokio::test]
+async fn a_blocked_client_gets_what_it_waits_for() {
+    let (mocks, gateway) = cluster().await;
+    let mut pusher = gateway.client().await;
+    for node in 0..3 {
+        let mut blocked = gateway.client().await;
+        let list = mocks.key_of(node, 0);
+        blocked.command(&format!("BLPOP {list} 0")).await;
+        blocked.command("PING").await;
+        gateway.until("gateway_connections", |count| count == 1).await;
+        assert_eq!(pusher.say(&format!("RPUSH {list} item")).await, ":1");
+        assert_eq!(text(&blocked.reply().await), format!("[{list} item]"));
+        assert_eq!(text(&blocked.reply().await), "PONG");
+    }
+    let mut blocked = gateway.client().await;
+    blocked.command("BLPOP none 0.01").await;
+    blocked.expect_bytes(b"*-1\r\n").await;
+    let reply = blocked.say(&format!("BLPOP {} {} 1", mocks.key_of(0, 0), mocks.key_of(1, 0))).await;
+    assert!(reply.starts_with("-CROSSSLOT"), "{reply}");
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_while_it_blocks_takes_nothing() {
+    let (mocks, gateway) = cluster().await;
+    let mut other = gateway.client().await;
+    let list = mocks.key_of(2, 0);
+    assert_eq!(other.say(&format!("LLEN {list}")).await, ":0");
+    let before = mocks.connections(2).await;
+    let mut blocked = gateway.client().await;
+    blocked.command(&format!("BLPOP {list} 0")).await;
+    while mocks.calls(2, "blpop") == 0 {
+        tokio::task::yield_now().await;
+    }
+    drop(blocked);
+    while mocks.connections(2).await > before {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(other.say(&format!("RPUSH {list} item")).await, ":1");
+    assert_eq!(other.say(&format!("LLEN {list}")).await, ":1");
+    gateway.until("gateway_connections", |count| count == 0).await;
+}
+
+#[tokio::test]
+async fn messages_of_all_kinds_arrive() {
+    let (_mocks, gateway) = cluster().await;
+    let (mut subscriber, mut publisher) = (gateway.client().await, gateway.client().await);
+    assert_eq!(subscriber.say("SUBSCRIBE c d").await, "[subscribe c :1]");
+    assert_eq!(text(&subscriber.reply().await), "[subscribe d :2]");
+    assert_eq!(subscriber.say("PSUBSCRIBE c*").await, "[psubscribe c* :3]");
+    assert_eq!(subscriber.say("SSUBSCRIBE s").await, "[ssubscribe s :1]");
+    assert!(subscriber.say("GET k").await.starts_with("-ERR Can't execute 'get'"));
+    assert_eq!(subscriber.say("PING").await, "[pong ]");
+    publisher.say("PUBLISH c 1").await;
+    let mut both = [text(&subscriber.reply().await), text(&subscriber.reply().await)];
+    both.sort();
+    assert_eq!(both, ["[message c 1]", "[pmessage c* c 1]"]);
+    assert_eq!(publisher.say("SPUBLISH s 2").await, ":1");
+    assert_eq!(text(&subscriber.reply().await), "[smessage s 2]");
+    assert_eq!(subscriber.say("UNSUBSCRIBE").await, "[unsubscribe c :2]");
+    assert_eq!(text(&subscriber.reply().await), "[unsubscribe d :1]");
+    assert_eq!(subscriber.say("PUNSUBSCRIBE c*").await, "[punsubscribe c* :0]");
+    assert_eq!(subscriber.say("SUNSUBSCRIBE s none").await, "[sunsubscribe s :0]");
+    assert_eq!(text(&subscriber.reply().await), "[sunsubscribe none :0]");
+    assert_eq!(subscriber.say("GET k").await, "(nil)", "no subscription is left");
+    assert_eq!(subscriber.say("UNSUBSCRIBE").await, "[unsubscribe (nil) :0]");
+}
+
+#[tokio::test]
+async fn with_resp3_a_subscriber_runs_commands_too() {
+    let (_mocks, gateway) = cluster().await;
+    let (mut subscriber, mut publisher) = (gateway.client().await, gateway.client().await);
+    subscriber.hello3("").await;
+    subscriber.command("SUBSCRIBE c").await;
+    subscriber.expect_bytes(b">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n").await;
+    assert_eq!(subscriber.say("SET k v").await, "OK");
+    assert_eq!(subscriber.say("GET k").await, "v");
+    publisher.say("PUBLISH c hi").await;
+    subscriber.expect_bytes(b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nhi\r\n").await;
+}
+
+#[tokio::test]
+async fn a_shard_channel_moves_with_its_slot() {
+    let (mocks, gateway) = cluster().await;
+    let (mut subscriber, mut publisher) = (gateway.client().await, gateway.client().await);
+    assert_eq!(subscriber.say("SSUBSCRIBE orders").await, "[ssubscribe orders :1]");
+    move_slot(&mocks, "orders");
+    // Published until the subscription has arrived at the other node.
+    while publisher.say("SPUBLISH orders moved").await == ":0" {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(text(&subscriber.reply().await), "[smessage orders moved]");
+}
+
+#[tokio::test]
+async fn a_scan_finds_the_keys_of_all_nodes_on_any_connection() {
+    let (mocks, gateway) = cluster().await;
+    let mut writer = gateway.client().await;
+    let keys: Vec<_> = (0..300).map(|number| format!("scan:{number}")).collect();
+    for key in &keys {
+        writer.say(&format!("SET {key} x")).await;
+    }
+    writer.say("SET another x").await;
+    let (mut found, mut cursor, mut steps) = (Vec::new(), "0".to_owned(), 0);
+    loop {
+        let mut client = gateway.client().await;
+        let reply = client.call(&format!("SCAN {cursor} MATCH scan:* COUNT 20")).await;
+        let [next, keys] = reply.as_slice().unwrap() else { panic!("{reply:?}") };
+        found.extend(keys.as_slice().unwrap().iter().map(text));
+        let before = std::mem::replace(&mut cursor, text(next));
+        steps += 1;
+        if steps == 5 {
+            mocks.move_slots(0..=2000, 2);
+            let again = client.say(&format!("SCAN {before}")).await;
+            assert!(before == "0" || again.contains("begin again with 0"), "{again}");
+        }
+        if cursor == "0" {
+            break;
+        }
+    }
+    found.sort();
+    found.dedup();
+    let mut expected = keys;
+    expected.sort();
+    assert_eq!(found, expected);
+    assert_eq!(writer.say("SCAN x").await, "-ERR invalid cursor");
+    assert_eq!(writer.say("SCAN 0 MATCH").await, "-ERR syntax error");
+}
+
+#[tokio::test]
+async fn long_commands_are_kept_whole_up_to_a_limit() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    let limits: Limits = limits(|limits| limits.cluster_command_bytes = 1 << 20);
+    let gateway = start(&cluster_config(mocks.urls(), limits)).await;
+    let mut client = gateway.client().await;
+    let value = "x".repeat(900_000);
+    assert_eq!(client.say(&format!("SET k {value}")).await, "OK");
+    assert_eq!(client.say("GET k").await, value);
+    client.stream_send(&encode(["SET", "k", &"y".repeat(2_000_000)])).await;
+    let refusal = text(&client.reply().await);
+    assert!(refusal.contains("longer than limits.cluster_command_bytes = 1048576"), "{refusal}");
+    client.expect_end().await;
+    assert_eq!(gateway.client().await.say("STRLEN k").await, ":900000");
+}
+
+fn limits(change: impl FnOnce(&mut Limits)) -> Limits {
+    let mut limits = Limits::default();
+    change(&mut limits);
+    limits
+}
+
+#[tokio::test]
+async fn without_a_cluster_commands_fail_with_the_reason() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let gateway = start(&cluster_config(vec![url], limits(|limits| limits.offline_ms = 100))).await;
+    let mut client = gateway.client().await;
+    let reply = client.say("GET k").await;
+    assert!(reply.starts_with("-NOUPSTREAM the command was not sent: "), "{reply}");
+    assert!(reply.contains("is not part of a cluster"), "{reply}");
+    for (line, expected) in
+        [("MULTI", "OK"), ("SET k v", "QUEUED"), ("EXEC", "-NOUPSTREAM"), ("SUBSCRIBE c", "-NOUPSTREAM")]
+    {
+        let reply = client.say(line).await;
+        assert!(reply.starts_with(expected), "{line}: {reply}");
+    }
+}
+
+#[tokio::test]
+async fn a_configuration_with_different_nodes_is_refused() {
+    let urls = vec!["valkey://127.0.0.1:1".to_owned(), "valkey://:secret@127.0.0.1:2".to_owned()];
+    let config = cluster_config(urls, Limits::default());
+    let error = Gateway::start(&config, &mut Default::default()).await.err().expect("refused").to_string();
+    assert!(error.contains("the same for all servers") && !error.contains("secret"), "{error}");
+}
