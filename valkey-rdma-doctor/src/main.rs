@@ -104,21 +104,16 @@ fn print(text: &str) {
 
 /// Prints the help that was asked for, or in one line why the command line is wrong.
 fn refuse(error: &clap::Error) -> ExitCode {
-    let text = error.render().to_string();
     if !error.use_stderr() {
-        print(&text);
+        print(&error.render().to_string());
         return ExitCode::SUCCESS;
     }
-    // What follows is the usage, which `--help` shows too.
-    let reason = text.split("\n\n").next().unwrap_or(&text);
-    complain(&format!("{}; see --help", reason.strip_prefix("error: ").unwrap_or(reason)));
+    complain(&valkey_rdma_program::refusal(error));
     ExitCode::from(REFUSED)
 }
 
-/// Prints one line on standard error.
+/// Reports an error in one line.
 fn complain(message: &str) -> ExitCode {
-    let style = Style::of(&io::stderr());
-    let line: Vec<&str> = message.split_whitespace().collect();
-    let _ = writeln!(io::stderr(), "{} {}", style.red("error:"), line.join(" "));
+    valkey_rdma_program::complain(message);
     ExitCode::from(FAILED)
 }

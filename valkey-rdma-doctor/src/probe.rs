@@ -1,11 +1,11 @@
 //! Trying things on this machine: loading libraries, connecting devices to themselves, resolving names.
 
-use std::error::Error;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
+use valkey_rdma_program::error_chain;
 use valkey_rdma_transport::device::{self, DeviceOptions};
 use valkey_rdma_transport::{Config, DeviceKind, Listener, Stream, TransportError};
 
@@ -43,7 +43,7 @@ async fn load_libraries() -> Result<(), String> {
             error @ (TransportError::Library { .. }
             | TransportError::LibrarySymbol { .. }
             | TransportError::NotBuilt { .. }),
-        ) => Err(chain(&error)),
+        ) => Err(error_chain(&error)),
         _ => Ok(()),
     }
 }
@@ -55,12 +55,12 @@ async fn connect_to_itself(address: IpAddr) -> Result<Tried, String> {
     let small = Config::default().rx_size(4096).rx_buffers(1).send_buffer(4096);
     let mut listener = Listener::bind(DeviceKind::Verbs, SocketAddr::new(address, 0), &small)
         .await
-        .map_err(|error| chain(&error))?;
+        .map_err(|error| error_chain(&error))?;
     let config = Config::default();
     let connecting = Stream::connect(DeviceKind::Verbs, listener.local_addr(), &config);
     // If one end fails, the other would wait for ever.
     let (mut stream, mut peer) =
-        tokio::try_join!(connecting, listener.accept()).map_err(|error| chain(&error))?;
+        tokio::try_join!(connecting, listener.accept()).map_err(|error| error_chain(&error))?;
     let info = stream.info();
     let mut bytes = [0; MESSAGE.len()];
     let exchange = async {
@@ -69,7 +69,7 @@ async fn connect_to_itself(address: IpAddr) -> Result<Tried, String> {
         peer.write_all(&bytes).await?;
         stream.read_exact(&mut bytes).await
     };
-    exchange.await.map_err(|error| chain(&error))?;
+    exchange.await.map_err(|error| error_chain(&error))?;
     if &bytes != MESSAGE {
         return Err("the bytes that came back differ".to_owned());
     }
@@ -98,7 +98,7 @@ async fn way_to(name: &str) -> HostProbe {
     let started = Instant::now();
     let found = tokio::net::lookup_host((name, 0)).await;
     let took = started.elapsed();
-    let routes = found.map_err(|error| chain(&error)).map(|addresses| {
+    let routes = found.map_err(|error| error_chain(&error)).map(|addresses| {
         let mut addresses: Vec<IpAddr> = addresses.map(|address| address.ip()).collect();
         addresses.sort();
         addresses.dedup();
@@ -115,20 +115,5 @@ fn source_towards(to: IpAddr) -> Result<IpAddr, String> {
         socket.connect((to, 9))?;
         socket.local_addr()
     });
-    found.map(|addr| addr.ip()).map_err(|error| chain(&error))
-}
-
-/// An error with all its causes, in one line.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        // Some texts contain their cause.
-        if !text.ends_with(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        next = cause.source();
-    }
-    text
+    found.map(|addr| addr.ip()).map_err(|error| error_chain(&error))
 }

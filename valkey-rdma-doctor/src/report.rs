@@ -1,12 +1,11 @@
 //! What was found: a [`Report`] of sections, each of findings with a verdict, a value and what to do.
 
 mod json;
-mod style;
 mod text;
 
 use serde::Serialize;
 
-pub use self::style::Style;
+pub use valkey_rdma_program::Style;
 
 /// How a finding bears on RDMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use valkey_rdma_client::{Client, Endpoint, Transport, Value};
+use valkey_rdma_program::error_chain;
 
 use self::steps::{Connected, Steps};
 use self::version::Version;
-use crate::probe::chain;
 use crate::report::{Finding, Report, Section};
 
 /// How long the server may take to answer a question, once it has admitted the client.
@@ -79,7 +79,7 @@ async fn describe(connected: &Connected, report: &mut Report) {
 async fn server_info(client: &Client) -> Result<String, String> {
     match timeout(PATIENCE, client.command(["INFO", "server"])).await {
         Ok(Ok(value)) => text_of(value).ok_or_else(|| "its reply is not a text".to_owned()),
-        Ok(Err(error)) => Err(chain(&error)),
+        Ok(Err(error)) => Err(error_chain(&error)),
         Err(_) => Err(format!("no reply within {PATIENCE:?}")),
     }
 }

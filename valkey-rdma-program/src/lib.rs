@@ -1,12 +1,17 @@
 //! What the programs of valkey-rdma share.
 //!
 //! [`version!`] is the text of `--version`. [`generate`] writes man pages and shell completions, if the command line asks for them.
+//! [`complain`] reports an error in one line, made by [`error_chain`] or [`refusal`]. [`Style`] is for terminals.
 
 #![forbid(unsafe_code)]
 
+mod errors;
 mod generate;
+mod style;
 mod version;
 
+pub use errors::{complain, error_chain, refusal};
 pub use generate::generate;
+pub use style::Style;
 #[doc(hidden)]
 pub use version::text as version_text;

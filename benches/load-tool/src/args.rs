@@ -1,30 +1,34 @@
 //! The command line: valkey-benchmark's flags with the same meaning, and ours.
 //!
-//! Each flag is a field here, with its range. `check` refuses flags that contradict each other; `refused` names the
-//! flags of valkey-benchmark that this tool does not have, with the reason.
+//! Each flag is a field here, with its range. `read` makes them from the words typed. `check` refuses flags that
+//! contradict each other. `refused` names the flags of valkey-benchmark that this tool does not have, with the reason.
 
 mod check;
+mod read;
 mod refused;
 mod secret;
 mod target;
+mod values;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, ValueEnum};
-use valkey_rdma_client::Endpoint;
+use clap::{ArgAction, Parser, value_parser};
 
 use crate::generator::{Arrivals, Verify};
 use crate::matrix::{Axis, Matrix};
 use crate::report::Percentiles;
-use crate::workload::{DefaultTest, Distribution, Keys, Mix, Populate, Sizes, TestsError, tests_from_list};
+use crate::workload::{Distribution, Keys, Mix, Populate, Sizes};
 
 pub(crate) use refused::REFUSED;
 pub(crate) use secret::{Password, ServerUrl};
+pub(crate) use values::{DemoForm, Selection, Transport};
+
+/// Heading in the help of the flags that replace a single run of each test.
+const MODES: &str = "Modes (at most one; without one, each test runs once)";
 
 /// What the user typed, each flag within its own range.
 #[derive(Debug, Clone, Parser)]
@@ -43,11 +47,17 @@ pub(crate) struct Args {
     pub(crate) host: String,
 
     /// Server port
-    #[arg(help_heading = "Server", short = 'p', value_name = "PORT", default_value_t = 6379, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(
+        help_heading = "Server", short = 'p', value_name = "PORT", default_value_t = 6379,
+        value_parser = value_parser!(u16).range(1..)
+    )]
     pub(crate) port: u16,
 
     /// Unix socket of the server, instead of host and port
-    #[arg(help_heading = "Server", short = 's', value_name = "SOCKET", conflicts_with_all = ["url", "rdma", "transport"])]
+    #[arg(
+        help_heading = "Server", short = 's', value_name = "SOCKET",
+        conflicts_with_all = ["url", "rdma", "transport"]
+    )]
     pub(crate) socket: Option<PathBuf>,
 
     /// Password; other users of this machine can see it here: use VALKEY_RDMA_PASSWORD, VALKEYCLI_AUTH or REDISCLI_AUTH instead
@@ -58,10 +68,8 @@ pub(crate) struct Args {
     #[arg(help_heading = "Server", long, value_name = "NAME")]
     pub(crate) user: Option<String>,
 
-    /// Server as a URL.
-    #[arg(help_heading = "Server",
-        short = 'u',
-        long,
+    #[arg(
+        help_heading = "Server", short = 'u', long,
         help = "Server as a URL: rdma://, emulated://, valkey:// or redis:// [user[:password]@]host[:port][/db][?options]",
         value_name = "URL",
         conflicts_with_all = ["host", "port", "password", "user", "dbnum", "rdma", "transport"]
@@ -77,7 +85,10 @@ pub(crate) struct Args {
     pub(crate) transport: Transport,
 
     /// Size of our receive window in bytes, 65536 to 16777216
-    #[arg(help_heading = "RDMA", long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(rx_sizes()))]
+    #[arg(
+        help_heading = "RDMA", long, value_name = "BYTES",
+        value_parser = value_parser!(u32).range(values::rx_sizes())
+    )]
     pub(crate) rx_size: Option<u32>,
 
     /// How completions are awaited: event, busy or adaptive
@@ -89,11 +100,14 @@ pub(crate) struct Args {
     pub(crate) pool: bool,
 
     /// Number of parallel connections
-    #[arg(help_heading = "Load", short = 'c', value_name = "CLIENTS", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(
+        help_heading = "Load", short = 'c', value_name = "CLIENTS", default_value_t = 50,
+        value_parser = value_parser!(u32).range(1..=10_000)
+    )]
     pub(crate) clients: u32,
 
     /// Tasks that share each connection through the client library; without it, each connection has one task and no library
-    #[arg(help_heading = "Load", long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(help_heading = "Load", long, value_name = "N", value_parser = value_parser!(u32).range(1..=10_000))]
     pub(crate) tasks_per_connection: Option<u32>,
 
     /// Measure the whole cluster that the server belongs to: each connection is then a client of the library, with a connection to
@@ -102,15 +116,18 @@ pub(crate) struct Args {
     pub(crate) cluster: bool,
 
     /// Requests per test, over all connections; a sequence of commands is one request [default: 100000]
-    #[arg(help_heading = "Load", short = 'n', value_name = "REQUESTS", conflicts_with = "duration", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    #[arg(
+        help_heading = "Load", short = 'n', value_name = "REQUESTS", conflicts_with = "duration",
+        value_parser = value_parser!(u64).range(1..=1_000_000_000_000)
+    )]
     pub(crate) requests: Option<u64>,
 
     /// Seconds that each test runs, instead of -n
-    #[arg(help_heading = "Load", long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(help_heading = "Load", long, value_name = "SECONDS", value_parser = values::seconds)]
     pub(crate) duration: Option<Duration>,
 
     /// Seconds that each test runs before its results are recorded
-    #[arg(help_heading = "Load", long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(help_heading = "Load", long, value_name = "SECONDS", value_parser = values::seconds)]
     pub(crate) warmup: Option<Duration>,
 
     /// Size of values in bytes: one size, or several with weights, as in 64:10,1024-4096:1
@@ -126,7 +143,10 @@ pub(crate) struct Args {
     pub(crate) resp3: bool,
 
     /// Threads that drive the connections
-    #[arg(help_heading = "Load", long, value_name = "NUM", default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..=512))]
+    #[arg(
+        help_heading = "Load", long, value_name = "NUM", default_value_t = 1,
+        value_parser = value_parser!(u16).range(0..=512)
+    )]
     pub(crate) threads: u16,
 
     /// Send CLIENT TRACKING ON on every connection
@@ -134,11 +154,17 @@ pub(crate) struct Args {
     pub(crate) enable_tracking: bool,
 
     /// 1: keep connections; 0: open a new connection for each request or pipeline
-    #[arg(help_heading = "Load", short = 'k', value_name = "BOOLEAN", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=1))]
+    #[arg(
+        help_heading = "Load", short = 'k', value_name = "BOOLEAN", default_value_t = 1,
+        value_parser = value_parser!(u8).range(0..=1)
+    )]
     pub(crate) keep_alive: u8,
 
     /// Replace __rand_int__ by random numbers from 0 to KEYSPACE-1; without it, all requests use one key
-    #[arg(help_heading = "Workload", short = 'r', value_name = "KEYSPACE", value_parser = clap::value_parser!(u64).range(1..=Keys::MAX))]
+    #[arg(
+        help_heading = "Workload", short = 'r', value_name = "KEYSPACE",
+        value_parser = value_parser!(u64).range(1..=Keys::MAX)
+    )]
     pub(crate) keyspace: Option<u64>,
 
     /// Use the keys of -r in order instead of at random
@@ -156,7 +182,10 @@ pub(crate) struct Args {
     pub(crate) key_dist: Distribution,
 
     /// Requests per pipeline: requests sent before the first reply is awaited
-    #[arg(help_heading = "Load", short = 'P', value_name = "NUMREQ", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(
+        help_heading = "Load", short = 'P', value_name = "NUMREQ", default_value_t = 1,
+        value_parser = value_parser!(u32).range(1..=100_000)
+    )]
     pub(crate) pipeline: u32,
 
     /// Print one line per test: requests per second and p50
@@ -168,7 +197,10 @@ pub(crate) struct Args {
     pub(crate) percentiles: Percentiles,
 
     /// Decimal places of latencies in milliseconds, 0 to 6
-    #[arg(help_heading = "Output", long, value_name = "DIGITS", default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=6))]
+    #[arg(
+        help_heading = "Output", long, value_name = "DIGITS", default_value_t = 3,
+        value_parser = value_parser!(u8).range(0..=6)
+    )]
     pub(crate) precision: u8,
 
     /// Print CSV: valkey-benchmark's columns first, ours after them
@@ -176,15 +208,18 @@ pub(crate) struct Args {
     pub(crate) csv: bool,
 
     /// Repeat the tests until interrupted
-    #[arg(help_heading = "Modes (at most one; without one, each test runs once)", short = 'l')]
+    #[arg(help_heading = MODES, short = 'l')]
     pub(crate) forever: bool,
 
     /// Tests to run, separated by commas; stream or echo measures the byte stream to --serve-echo
-    #[arg(help_heading = "Workload", short = 't', long = "test", value_name = "TESTS", value_parser = selection)]
+    #[arg(
+        help_heading = "Workload", short = 't', long = "test", value_name = "TESTS",
+        value_parser = values::selection
+    )]
     pub(crate) tests: Option<Selection>,
 
     /// Open the connections, send nothing, and wait
-    #[arg(help_heading = "Modes (at most one; without one, each test runs once)", short = 'I')]
+    #[arg(help_heading = MODES, short = 'I')]
     pub(crate) idle: bool,
 
     /// Read the last argument of COMMAND from standard input
@@ -192,7 +227,10 @@ pub(crate) struct Args {
     pub(crate) stdin: bool,
 
     /// Requests per second, sent at intended times even if the server falls behind; 0: no schedule
-    #[arg(help_heading = "Load", long, value_name = "REQUESTS", default_value_t = 0.0, value_parser = rate)]
+    #[arg(
+        help_heading = "Load", long, value_name = "REQUESTS", default_value_t = 0.0,
+        value_parser = values::rate
+    )]
     pub(crate) rps: f64,
 
     /// Distribution of the intended times of --rps and --sweep
@@ -214,11 +252,17 @@ pub(crate) struct Args {
     pub(crate) seed: Option<u64>,
 
     /// Functions in the library of the function_load test
-    #[arg(help_heading = "Workload", long, value_name = "NUM", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(
+        help_heading = "Workload", long, value_name = "NUM", default_value_t = 10,
+        value_parser = value_parser!(u32).range(1..=10_000)
+    )]
     pub(crate) num_functions: u32,
 
     /// Keys passed by the fcall test
-    #[arg(help_heading = "Workload", long, value_name = "NUM", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    #[arg(
+        help_heading = "Workload", long, value_name = "NUM", default_value_t = 1,
+        value_parser = value_parser!(u32).range(0..=10_000)
+    )]
     pub(crate) num_keys_in_fcall: u32,
 
     /// Choose commands at random instead of -t: SETS:GETS as in 1:10, or tests with weights as in set:1,get:10
@@ -226,7 +270,10 @@ pub(crate) struct Args {
     pub(crate) ratio: Option<Mix>,
 
     /// Keys per command of the mget and mset tests
-    #[arg(help_heading = "Workload", long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    #[arg(
+        help_heading = "Workload", long, value_name = "N", default_value_t = 10,
+        value_parser = value_parser!(u16).range(1..=10_000)
+    )]
     pub(crate) multi_key: u16,
 
     /// What is checked of each reply
@@ -234,11 +281,16 @@ pub(crate) struct Args {
     pub(crate) verify: Verify,
 
     /// Keys to write before tests that read them (get, mget, --ratio); with none, such a test fails if its keys are missing
-    #[arg(help_heading = "Workload", long, value_enum, value_name = "WHICH", default_value_t = Populate::None)]
+    #[arg(
+        help_heading = "Workload", long, value_enum, value_name = "WHICH", default_value_t = Populate::None
+    )]
     pub(crate) populate: Populate,
 
     /// End the run if requests are waiting and no reply arrives for this long; 0: wait for ever
-    #[arg(help_heading = "Checks", long, value_name = "SECONDS", default_value = "60", value_parser = seconds_or_none)]
+    #[arg(
+        help_heading = "Checks", long, value_name = "SECONDS", default_value = "60",
+        value_parser = values::seconds_or_none
+    )]
     reply_timeout: Duration,
 
     /// Stop at the first wrong reply
@@ -246,23 +298,26 @@ pub(crate) struct Args {
     pub(crate) fail_fast: bool,
 
     /// Find the highest rate that the server sustains, in runs of --duration (default 2 s) at rising rates
-    #[arg(help_heading = "Modes (at most one; without one, each test runs once)", long)]
+    #[arg(help_heading = MODES, long)]
     pub(crate) sweep: bool,
 
     /// For --sweep: the highest acceptable p99 in milliseconds
-    #[arg(help_heading = "Modes (at most one; without one, each test runs once)", long, value_name = "MS", requires = "sweep", value_parser = millis)]
+    #[arg(help_heading = MODES, long, value_name = "MS", requires = "sweep", value_parser = values::millis)]
     pub(crate) target_p99: Option<f64>,
 
     /// Measure this server too, in alternating rounds, and print ratios
-    #[arg(help_heading = "Modes (at most one; without one, each test runs once)", long, value_name = "URL")]
+    #[arg(help_heading = MODES, long, value_name = "URL")]
     pub(crate) compare: Option<ServerUrl>,
 
     /// For --compare: rounds per server
-    #[arg(help_heading = "Modes (at most one; without one, each test runs once)", long, value_name = "N", default_value_t = 10, requires = "compare", value_parser = clap::value_parser!(u32).range(2..=1000))]
+    #[arg(
+        help_heading = MODES, long, value_name = "N", default_value_t = 10, requires = "compare",
+        value_parser = value_parser!(u32).range(2..=1000)
+    )]
     pub(crate) rounds: u32,
 
     /// Run every combination of values, as in "c=1,50 P=1,16 d=64,4096 tasks=0,50 threads=1,2"
-    #[arg(help_heading = "Modes (at most one; without one, each test runs once)", long, value_name = "AXES")]
+    #[arg(help_heading = MODES, long, value_name = "AXES")]
     pub(crate) matrix: Option<Matrix>,
 
     /// Write results and environment to a JSON file
@@ -287,14 +342,17 @@ pub(crate) struct Args {
 
     /// Serve -t stream and -t echo at this address, over --transport, until interrupted
     #[arg(
-        help_heading = "Modes (at most one; without one, each test runs once)",
+        help_heading = MODES,
         long,
         value_name = "ADDR:PORT"
     )]
     pub(crate) serve_echo: Option<SocketAddr>,
 
     /// Start a mock server in this process and show what this project does; tables: all figures. Takes no other flag
-    #[arg(help_heading = "Modes (at most one; without one, each test runs once)", long, exclusive = true, value_enum, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "screen")]
+    #[arg(
+        help_heading = MODES, long, exclusive = true, value_enum, value_name = "FORM", num_args = 0..=1,
+        require_equals = true, default_missing_value = "screen"
+    )]
     pub(crate) demo: Option<DemoForm>,
 
     /// Print this help
@@ -306,7 +364,10 @@ pub(crate) struct Args {
     version: Option<bool>,
 
     /// A command to send instead of the tests, with placeholders; several are separated by ';'
-    #[arg(help_heading = "Workload", value_name = "COMMAND", trailing_var_arg = true, conflicts_with_all = ["tests", "ratio"])]
+    #[arg(
+        help_heading = "Workload", value_name = "COMMAND", trailing_var_arg = true,
+        conflicts_with_all = ["tests", "ratio"]
+    )]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -333,90 +394,6 @@ Examples:
 Exit status: 0 if every reply was right; 1 if a reply was wrong or missing, or the server could not be reached;
 2 for a wrong flag; 130 if interrupted.";
 
-/// What `--demo` prints.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DemoForm {
-    /// What ran, one comparison, what to try next
-    Screen,
-    /// All workloads with percentiles and counters, in wide tables
-    Tables,
-}
-
-/// How to reach the server that `-h` and `-p` name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Transport {
-    /// RDMA through the machine's verbs devices
-    Rdma,
-    /// TCP
-    Tcp,
-    /// The software device: works anywhere, is not RDMA
-    Emulated,
-}
-
-impl Transport {
-    /// The URL scheme of this transport.
-    pub(crate) fn scheme(self) -> &'static str {
-        match self {
-            Transport::Rdma => "rdma",
-            Transport::Tcp => "valkey",
-            Transport::Emulated => "emulated",
-        }
-    }
-}
-
-/// What `-t` selects.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Selection {
-    /// Default tests, in the order in which they run.
-    Tests(Vec<DefaultTest>),
-    /// The byte stream, one way.
-    Stream,
-    /// The byte stream, there and back.
-    Echo,
-}
-
-/// The client's range, in the type that clap wants.
-fn rx_sizes() -> RangeInclusive<i64> {
-    let (least, most) = Endpoint::RX_SIZES.into_inner();
-    least.into()..=most.into()
-}
-
-fn selection(list: &str) -> Result<Selection, TestsError> {
-    match list.trim() {
-        "stream" => Ok(Selection::Stream),
-        "echo" => Ok(Selection::Echo),
-        list => tests_from_list(list).map(Selection::Tests),
-    }
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if seconds > 0.0 && seconds <= 1e7 => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("expected seconds, greater than 0 and at most 10000000".to_owned()),
-    }
-}
-
-fn seconds_or_none(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.0..=1e7).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("expected seconds, from 0 to 10000000".to_owned()),
-    }
-}
-
-fn rate(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(rate) if rate == 0.0 || (1e-3..=1e9).contains(&rate) => Ok(rate),
-        _ => Err("expected 0, or a number from 0.001 to 1000000000".to_owned()),
-    }
-}
-
-fn millis(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(millis) if millis > 0.0 && millis <= 1e9 => Ok(millis),
-        _ => Err("expected milliseconds, greater than 0 and at most 1000000000".to_owned()),
-    }
-}
-
 /// What to do instead of measuring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Instead {
@@ -427,36 +404,6 @@ pub(crate) enum Instead {
 }
 
 impl Args {
-    /// Reads a command line whose first item is the program's name.
-    pub(crate) fn from_command_line<I>(line: I) -> Result<Args, Instead>
-    where
-        I: IntoIterator,
-        I::Item: Into<OsString> + Clone,
-    {
-        let instead = |error: clap::Error| {
-            let text = error.render();
-            if error.use_stderr() {
-                Instead::Refuse(one_line(&text.to_string()))
-            } else {
-                Instead::Print(text.to_string())
-            }
-        };
-        let matches = refused::with_refused(Args::command()).try_get_matches_from(line).map_err(instead)?;
-        refused::refuse(&matches)?;
-        let mut args = Args::from_arg_matches(&matches).map_err(instead)?;
-        if args.rdma {
-            args.transport = Transport::Rdma;
-        }
-        if args.cluster {
-            args.tasks_per_connection.get_or_insert(1);
-        }
-        if args.password.is_none() && args.url.is_none() {
-            args.password = Password::from_environment(|name| std::env::var(name).ok());
-        }
-        check::check(&args, &matches)?;
-        Ok(args)
-    }
-
     /// These flags at one point of `--matrix`.
     #[must_use]
     fn at(&self, point: &[(Axis, u64)]) -> Args {
@@ -493,19 +440,4 @@ impl Args {
     pub(crate) fn requests(&self) -> u64 {
         self.requests.unwrap_or(100_000)
     }
-}
-
-/// The reason in clap's message, which goes on with usage and tips after an empty line.
-fn one_line(message: &str) -> String {
-    let reason = message.split("\n\n").next().unwrap_or(message);
-    let reason = reason.strip_prefix("error: ").unwrap_or(reason);
-    let mut line = String::new();
-    for word in reason.split_whitespace() {
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    line.push_str("; see --help");
-    line
 }

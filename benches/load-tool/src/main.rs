@@ -48,9 +48,10 @@ use compare::Comparison;
 use demo::{Pace, VALUE_LEN, demo, screen};
 use interrupt::Interrupt;
 use progress::Progress;
-use report::{Form, Format, Style, error_chain, write_comparisons, write_faults, write_ratios};
+use report::{Form, Format, Style, write_comparisons, write_faults, write_ratios};
 use tokio::runtime::Builder;
 use tracing_subscriber::EnvFilter;
+use valkey_rdma_program::{complain, error_chain};
 
 /// Exit status if a reply was wrong, or the server could not be reached.
 const FAILED: u8 = 1;
@@ -175,11 +176,4 @@ fn format(args: &Args) -> Format {
         (false, false) => Form::Table(Style::of(&io::stdout())),
     };
     Format { form, precision: args.precision, percentiles: args.percentiles }
-}
-
-/// Prints one line on standard error, whatever the message holds.
-fn complain(message: &str) {
-    let line: Vec<&str> = message.split_whitespace().collect();
-    let style = Style::of(&io::stderr());
-    let _ = writeln!(io::stderr(), "{} {}", style.red("error:"), line.join(" "));
 }

@@ -4,7 +4,6 @@
 
 mod compare;
 mod csv;
-mod error_chain;
 mod faults;
 pub(crate) mod hdr;
 pub(crate) mod html;
@@ -13,7 +12,6 @@ pub(crate) mod json;
 mod percentiles;
 pub(crate) mod plot;
 mod quiet;
-mod style;
 mod sweep;
 mod table;
 
@@ -22,12 +20,11 @@ use std::io::{self, Write};
 use crate::result::{RunInfo, TestResult};
 
 pub(crate) use compare::{write_compare_head, write_comparisons, write_ratios};
-pub(crate) use error_chain::error_chain;
 pub(crate) use faults::write_faults;
 pub(crate) use interval_log::IntervalLog;
 pub(crate) use percentiles::Percentiles;
-pub(crate) use style::Style;
 pub(crate) use sweep::write_sweep;
+pub(crate) use valkey_rdma_program::Style;
 
 /// How results of tests are written to standard output.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -76,7 +76,7 @@ pub enum FabricError {
         reason: String,
     },
     /// Something failed on this side.
-    #[error("{during} failed: {}{}", crate::probe::chain(.source), advice(.source))]
+    #[error("{during} failed: {}{}", valkey_rdma_program::error_chain(.source), advice(.source))]
     Device {
         /// What was in progress.
         during: String,

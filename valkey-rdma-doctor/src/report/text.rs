@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use anstyle::AnsiColor;
+
 use super::{Finding, Report, Style, Verdict};
 
 impl Verdict {
@@ -41,13 +43,22 @@ impl Report {
 
 fn write_finding(out: &mut String, finding: &Finding, id: usize, style: Style) {
     let word = format!("{:VERDICT$}", finding.verdict.word());
+    let word = style.styled(word, emphasis(finding.verdict));
     // Writing to a string cannot fail.
-    let _ =
-        writeln!(out, "  {}  {:id$}  {}", style.verdict(finding.verdict, word), finding.id, finding.value);
+    let _ = writeln!(out, "  {word}  {:id$}  {}", finding.id, finding.value);
     let indent = 2 + VERDICT + 2 + id + 2;
     for (number, step) in finding.remedy.iter().enumerate() {
         let arrow = if number == 0 { "-> " } else { "   " };
         let _ = writeln!(out, "{:indent$}{arrow}{step}", "");
+    }
+}
+
+fn emphasis(verdict: Verdict) -> anstyle::Style {
+    match verdict {
+        Verdict::Ok => AnsiColor::Green.on_default(),
+        Verdict::Note => AnsiColor::Cyan.on_default(),
+        Verdict::Warning => AnsiColor::Yellow.on_default().bold(),
+        Verdict::Problem => AnsiColor::Red.on_default().bold(),
     }
 }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 use valkey_rdma_client::{Client, Endpoint, Transport};
+use valkey_rdma_program::error_chain;
 use valkey_rdma_transport::{Config, DeviceKind, Info, Stream, TransportError, device};
 
 use super::observed::Observed;
-use crate::probe::chain;
 use crate::report::{Finding, Section};
 
 /// The steps that were taken, and what came of each.
@@ -109,7 +109,7 @@ impl Steps {
             }
             Err(error) => {
                 self.failed(
-                    &chain(&error),
+                    &error_chain(&error),
                     &["check the name: `getent hosts NAME`; or give the host's address"],
                 );
                 None
@@ -122,7 +122,7 @@ impl Steps {
         let stream = match TcpStream::connect(address).await {
             Ok(stream) => stream,
             Err(error) => {
-                let text = format!("{address}: {}", chain(&error));
+                let text = format!("{address}: {}", error_chain(&error));
                 self.failed(&text, &["is the server running, and is this its host and port?"]);
                 return None;
             }
@@ -145,7 +145,10 @@ impl Steps {
         let device = match device::open(kind, address, &config.device_options()).await {
             Ok(device) => device,
             Err(error) => {
-                self.failed(&chain(&error), &["run `valkey-rdma-doctor` here: it examines this machine"]);
+                self.failed(
+                    &error_chain(&error),
+                    &["run `valkey-rdma-doctor` here: it examines this machine"],
+                );
                 return None;
             }
         };
@@ -164,7 +167,7 @@ impl Steps {
         let stream = match stream {
             Ok(stream) => stream,
             Err(error) => {
-                self.failed(&chain(&error), remedies(&error));
+                self.failed(&error_chain(&error), remedies(&error));
                 return None;
             }
         };
@@ -185,7 +188,7 @@ impl Steps {
                 Some(client)
             }
             Err(error) => {
-                self.failed(&chain(&error), &[]);
+                self.failed(&error_chain(&error), &[]);
                 None
             }
         }

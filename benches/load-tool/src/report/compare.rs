@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::style::Style;
+use super::Style;
 use crate::compare::Comparison;
 use crate::counters::Counter;
 use crate::result::{RunInfo, Shape};

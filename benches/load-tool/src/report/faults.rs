@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::style::Style;
+use super::Style;
 use crate::result::TestResult;
 
 /// Writes the faults of `result`, or nothing if there are none.

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
+use super::Style;
 use super::millis;
-use super::style::Style;
 use crate::sweep::Sweep;
 
 /// Writes all rates that were tried, in rising order, and the best one.

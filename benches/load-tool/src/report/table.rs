@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{Percentiles, millis, style::Style};
+use super::{Percentiles, Style, millis};
 use crate::counters::Counter;
 use crate::measure::Latencies;
 use crate::result::{RunInfo, TestResult};

@@ -41,7 +41,8 @@ fn the_defaults_are_those_of_valkey_benchmark() {
 
 #[test]
 fn flags_have_the_meaning_of_valkey_benchmark() {
-    let line = "-h server -p 7000 -a secret --user app --dbnum 3 -3 -c 8 -n 5 -d 10 -P 16 -r 1000 -t set -q --csv --seed 9 --threads 2 --rdma -k 0 --sequential --precision 1 --enable-tracking -l";
+    let line = "-h server -p 7000 -a secret --user app --dbnum 3 -3 -c 8 -n 5 -d 10 -P 16 -r 1000 \
+                -t set -q --csv --seed 9 --threads 2 --rdma -k 0 --sequential --precision 1 --enable-tracking -l";
     let args = parse(line).unwrap();
     assert_eq!((args.host.as_str(), args.port, args.dbnum, args.resp3), ("server", 7000, 3, true));
     assert_eq!(

@@ -220,7 +220,8 @@ impl Command {
 }
 
 /// The library of the `FCALL` test.
-pub(crate) const FCALL_LIBRARY: &str = "#!lua name=benchlib\nlocal function foo1(keys, args)\nreturn keys[0]\nend\nserver.register_function('foo1', foo1)\n";
+pub(crate) const FCALL_LIBRARY: &str = "#!lua name=benchlib\nlocal function foo1(keys, args)\nreturn keys[0]\nend\n\
+    server.register_function('foo1', foo1)\n";
 
 fn library(functions: u32) -> String {
     let mut code = "#!lua name=benchlib\n".to_owned();

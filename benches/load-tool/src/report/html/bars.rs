@@ -65,7 +65,10 @@ fn figure(title: &str, note: &str, rows: &[Row], below: &str, draw: impl Fn(&Row
         let y = number as f64 * ROW;
         let _ = write!(
             svg,
-            r#"<g data-tip="{tip}" tabindex="0"><rect class="room" x="0" y="{y:.1}" width="{WIDTH}" height="{ROW}"/><text class="name" x="0" y="{:.1}">{}</text>{}<text class="value" x="{:.1}" y="{:.1}">{}</text></g>"#,
+            "<g data-tip=\"{tip}\" tabindex=\"0\">\
+             <rect class=\"room\" x=\"0\" y=\"{y:.1}\" width=\"{WIDTH}\" height=\"{ROW}\"/>\
+             <text class=\"name\" x=\"0\" y=\"{:.1}\">{}</text>{}\
+             <text class=\"value\" x=\"{:.1}\" y=\"{:.1}\">{}</text></g>",
             y + 13.0,
             Text(&row.name),
             draw(row, y + 19.0),

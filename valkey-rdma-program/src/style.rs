@@ -6,8 +6,6 @@ use anstream::stream::RawStream;
 use anstream::{AutoStream, ColorChoice};
 use anstyle::AnsiColor;
 
-use super::Verdict;
-
 /// Whether text may carry colour and weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
@@ -22,8 +20,8 @@ impl Style {
     /// `CLICOLOR`, `CLICOLOR_FORCE` and `TERM` say.
     pub fn of(stream: &impl RawStream) -> Self {
         match AutoStream::choice(stream) {
-            ColorChoice::Never => Style::Plain,
-            _ => Style::Terminal,
+            ColorChoice::Never => Self::Plain,
+            _ => Self::Terminal,
         }
     }
 
@@ -32,29 +30,18 @@ impl Style {
         self.styled(text, anstyle::Style::new().bold())
     }
 
-    /// `text` in red.
+    /// `text` in bold red.
     pub fn red<T: fmt::Display>(self, text: T) -> impl fmt::Display {
         self.styled(text, AnsiColor::Red.on_default().bold())
     }
 
-    /// `text` in the colour of a verdict.
-    pub fn verdict<T: fmt::Display>(self, verdict: Verdict, text: T) -> impl fmt::Display {
-        let style = match verdict {
-            Verdict::Ok => AnsiColor::Green.on_default(),
-            Verdict::Note => AnsiColor::Cyan.on_default(),
-            Verdict::Warning => AnsiColor::Yellow.on_default().bold(),
-            Verdict::Problem => AnsiColor::Red.on_default().bold(),
-        };
-        self.styled(text, style)
-    }
-
-    fn styled<T>(self, text: T, style: anstyle::Style) -> Styled<T> {
-        let style = if self == Style::Terminal { style } else { anstyle::Style::new() };
+    /// `text` with this emphasis.
+    pub fn styled<T: fmt::Display>(self, text: T, style: anstyle::Style) -> impl fmt::Display {
+        let style = if self == Self::Terminal { style } else { anstyle::Style::new() };
         Styled { text, style }
     }
 }
 
-/// Text with its emphasis.
 struct Styled<T> {
     text: T,
     style: anstyle::Style,
