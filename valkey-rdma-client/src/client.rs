@@ -1,31 +1,25 @@
 //! [`Client`]: the handle that tasks share.
 
-use std::fmt;
-use std::future::Future;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use valkey_rdma_resp::{FromValue, Value};
-use valkey_rdma_transport::Duplex;
 
 use crate::config::Config;
-use crate::connection::Connector;
-use crate::connection::IdlePool;
-use crate::endpoint::Endpoint;
+use crate::connection::{Connector, IdlePool};
 use crate::error::{Error, LostCause, LostConnection};
-use crate::events::{ConnectionEvents, EventHub, EventReporter};
-use crate::multiplexer::{Deadline, PushHook};
-use crate::multiplexer::{Multiplexer, ReconnectPolicy};
-use crate::multiplexer::{Replies, ReplySink, Request, reply_channel};
-use crate::resp::EncodedPipeline;
-use crate::resp::{Command, IntoCommand};
-use crate::resp::{Commands, Reply};
-use crate::stats::{ConnectionInfo, ConnectionStatus, Counters, Purpose, State};
+use crate::events::EventHub;
+use crate::multiplexer::{Deadline, Multiplexer, Replies, ReplySink, Request, reply_channel};
+use crate::resp::{Command, Commands, EncodedPipeline, IntoCommand, Reply};
+
+mod attempt;
+mod connect;
+mod status;
+
+pub(crate) use self::attempt::FailedAttempt;
 
 /// A connection shared by any number of tasks, or several connections. Cloning is cheap; every clone is the same
 /// client.
@@ -70,147 +64,6 @@ struct Inner {
 }
 
 impl Client {
-    /// Connects to a URL or an [`Endpoint`] with the default [`Config`]: resolves the name, tries its addresses in
-    /// order, logs in and selects the database, all within the endpoint's timeout. Must run inside a tokio runtime,
-    /// which then drives the connection.
-    ///
-    /// # Errors
-    /// [`Error::Endpoint`] if the URL is invalid; otherwise [`Error::Connect`] with the step that failed.
-    ///
-    /// # Cancel safety
-    /// Dropping the future abandons the attempt and closes what was opened.
-    pub async fn connect(endpoint: impl TryInto<Endpoint, Error: Into<Error>>) -> Result<Self, Error> {
-        Self::connect_with(endpoint, &Config::default()).await
-    }
-
-    /// Connects as [`connect`](Self::connect) does, with the given [`Config`].
-    ///
-    /// # Errors
-    /// Same errors as [`connect`](Self::connect). With several connections, one failure fails the call and closes the
-    /// others.
-    ///
-    /// # Cancel safety
-    /// As [`connect`](Self::connect).
-    pub async fn connect_with(
-        endpoint: impl TryInto<Endpoint, Error: Into<Error>>,
-        config: &Config,
-    ) -> Result<Self, Error> {
-        let endpoint = endpoint.try_into().map_err(Into::into)?;
-        endpoint.check()?;
-        endpoint.check_single()?;
-        Self::start(Self::connector_for(endpoint, config.clone()), None).await
-    }
-
-    /// Connects over streams that `dialer` returns: Unix sockets, TLS, a tunnel. The dialer is called for every
-    /// connection, also after a lost one. Of the endpoint, only login, database, protocol and timeout are used, and
-    /// host and port in error texts. A stream is read on the connection task. It is written there or, if nothing
-    /// is in flight, on the thread of a caller, always within the runtime of this call.
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), valkey_rdma_client::Error> {
-    /// use tokio::net::UnixStream;
-    /// use valkey_rdma_client::{Client, Config};
-    ///
-    /// let connect = || UnixStream::connect("/run/valkey.sock");
-    /// let client = Client::connect_with_dialer("valkey://localhost", &Config::default(), connect).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    ///
-    /// # Cancel safety
-    /// As [`connect`](Self::connect).
-    pub async fn connect_with_dialer<S, F>(
-        endpoint: impl TryInto<Endpoint, Error: Into<Error>>,
-        config: &Config,
-        dialer: impl Fn() -> F + Send + Sync + 'static,
-    ) -> Result<Self, Error>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        F: Future<Output = io::Result<S>> + Send + 'static,
-    {
-        let endpoint = endpoint.try_into().map_err(Into::into)?;
-        endpoint.check()?;
-        endpoint.check_direct()?;
-        let dialer = Box::new(move || {
-            let stream = dialer();
-            Box::pin(async move { stream.await.map(|stream| Box::new(stream) as Box<dyn Duplex>) }) as _
-        });
-        Self::start(Connector::dialing(endpoint, config.clone(), dialer), None).await
-    }
-
-    /// Logs in over a stream that is already connected. The client cannot reconnect: once lost, the connection stays
-    /// lost. Otherwise as [`connect_with_dialer`](Self::connect_with_dialer).
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    ///
-    /// # Cancel safety
-    /// Dropping the future closes the stream.
-    pub async fn from_stream<S>(stream: S, endpoint: &Endpoint) -> Result<Self, Error>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        Self::from_stream_with(stream, endpoint, &Config::default()).await
-    }
-
-    /// Logs in over a stream as [`from_stream`](Self::from_stream) does, with the given [`Config`]. Its settings for several
-    /// connections and for reconnecting do not apply.
-    ///
-    /// A [`transport::Stream`](crate::transport::Stream) is driven as the client's own connections are: with the transport's
-    /// counters and without a task of its own.
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    ///
-    /// # Cancel safety
-    /// Dropping the future closes the stream.
-    pub async fn from_stream_with<S>(stream: S, endpoint: &Endpoint, config: &Config) -> Result<Self, Error>
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
-        let connector = Arc::new(Connector::once(endpoint.clone(), config.clone()));
-        let raw = connector.log_in(stream).await?;
-        let events = Arc::new(EventHub::new(1));
-        let reporter = EventReporter::new(events.clone(), 0);
-        let multiplexer = Multiplexer::start(raw, endpoint.authority().into(), None, None, reporter);
-        Ok(Self::assemble(vec![multiplexer], connector, events))
-    }
-
-    /// Makes all connections, one after the other: a server has one thread to accept them, and memory to pin.
-    pub(crate) async fn start(connector: Connector, pushes: Option<PushHook>) -> Result<Self, Error> {
-        let connector = Arc::new(connector);
-        let config = &connector.config;
-        let policy = config.reconnect.map(|backoff| ReconnectPolicy {
-            connector: connector.clone(),
-            backoff,
-            offline_timeout: config.offline_timeout,
-            retries: config.retries,
-        });
-        let peer: Arc<str> = connector.endpoint.authority().into();
-        let mut multiplexers = Vec::with_capacity(config.connections);
-        let events = Arc::new(EventHub::new(config.connections));
-        for connection in 0..config.connections {
-            let raw = connector.connect(Purpose::Shared).await?;
-            let reporter = EventReporter::new(events.clone(), connection);
-            let (policy, pushes) = (policy.clone(), pushes.clone());
-            multiplexers.push(Multiplexer::start(raw, peer.clone(), policy, pushes, reporter));
-        }
-        Ok(Self::assemble(multiplexers, connector, events))
-    }
-
-    pub(crate) fn assemble(
-        multiplexers: Vec<Multiplexer>,
-        connector: Arc<Connector>,
-        events: Arc<EventHub>,
-    ) -> Self {
-        let turn = AtomicUsize::new(0);
-        let inner = Inner { multiplexers, turn, connector, pool: IdlePool::default(), events };
-        Self { inner: Arc::new(inner) }
-    }
-
     /// Sends a command and returns its reply.
     ///
     /// ```no_run
@@ -278,116 +131,6 @@ impl Client {
             multiplexer.send_when_room(request).await?;
         }
         Ok(multiplexer.receive(reply).await??)
-    }
-
-    /// Sends a command, which may wait no longer than until `deadline`. If it fails it comes back, where it still exists,
-    /// so that it can be sent to another server.
-    pub(crate) async fn attempt(
-        &self,
-        command: Command,
-        deadline: Option<Deadline>,
-    ) -> Result<Value, FailedAttempt> {
-        let (sender, mut reply) = reply_channel();
-        let multiplexer = self.multiplexer();
-        let request = Request::due(Commands::One(command), ReplySink::One(sender.want_back()), deadline);
-        let queued = match multiplexer.try_send(request) {
-            Ok(None) => Ok(()),
-            Ok(Some(request)) => multiplexer.send_when_room(request).await,
-            Err(error) => Err(error),
-        };
-        let outcome = match queued {
-            Ok(()) => multiplexer.receive(&mut reply).await,
-            Err(error) => {
-                // Takes the command back; it is there already.
-                drop((&mut reply).await);
-                Err(error)
-            }
-        };
-        match outcome {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(FailedAttempt { error: error.into(), command: reply.command }),
-            Err(error) => Err(FailedAttempt { error, command: reply.command }),
-        }
-    }
-
-    /// Sends a command right behind ASKING, as the reply ASK demands.
-    pub(crate) async fn attempt_asking(
-        &self,
-        command: &Command,
-        deadline: Option<Deadline>,
-    ) -> Result<Value, Error> {
-        let commands: EncodedPipeline = [&Command::new("ASKING"), command].into_iter().collect();
-        let replies = Replies::Kept(Vec::with_capacity(2));
-        let mut replies = self.run_until(commands, replies, deadline).await?;
-        // A server that refuses ASKING refuses the command too.
-        Ok(replies.pop().unwrap_or(Ok(Value::Nil))?)
-    }
-
-    /// Describes the (first) connection. After a reconnect the description may differ.
-    #[must_use]
-    pub fn info(&self) -> Arc<ConnectionInfo> {
-        self.first().state.info()
-    }
-
-    /// True if at least one shared connection is up. Otherwise commands wait for one, at most for
-    /// [`Config::offline_timeout`].
-    #[must_use]
-    pub fn is_connected(&self) -> bool {
-        self.inner.multiplexers.iter().any(|multiplexer| multiplexer.state.state() == State::Connected)
-    }
-
-    /// The multiplexer's counters, summed over all connections.
-    #[must_use]
-    pub fn counters(&self) -> Counters {
-        let mut sum = Counters::default();
-        for multiplexer in &self.inner.multiplexers {
-            sum.add(&multiplexer.state.counters.read());
-        }
-        sum
-    }
-
-    /// Each connection: shared ones first, then dedicated, subscriber, idle and draining ones. With its state, a description,
-    /// and the counters of client and transport. The `Display` form resembles the reply to INFO:
-    ///
-    /// ```no_run
-    /// # fn example(client: valkey_rdma_client::Client) {
-    /// for connection in client.connections() {
-    ///     println!("{connection}");
-    /// }
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn connections(&self) -> Vec<ConnectionStatus> {
-        let shared = self.inner.multiplexers.iter().map(|multiplexer| multiplexer.state.status());
-        shared.chain(self.connector().registry.not_shared()).collect()
-    }
-
-    /// What happens to the shared connections from now on: lost, restored, over TCP instead of RDMA, closed. The first events
-    /// describe the connections that are up.
-    ///
-    /// ```no_run
-    /// # async fn example(client: valkey_rdma_client::Client) {
-    /// let mut events = client.events();
-    /// tokio::spawn(async move {
-    ///     while let Some(event) = events.next().await {
-    ///         println!("{event}");
-    ///     }
-    /// });
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn events(&self) -> ConnectionEvents {
-        self.inner.events.listen(|| {
-            let connections = self.inner.multiplexers.iter().map(|multiplexer| &multiplexer.state);
-            let up = connections.enumerate().filter(|(_, state)| state.state() == State::Connected);
-            up.map(|(connection, state)| (connection, state.info())).collect()
-        })
-    }
-
-    /// True if the client has ended: closed, or lost with reconnecting disabled.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.inner.multiplexers.iter().all(Multiplexer::is_closed)
     }
 
     /// Closes all connections of all clones, after the replies to every command sent so far. New commands, dedicated
@@ -511,18 +254,5 @@ impl Client {
             .clone()
             .find(|multiplexer| multiplexer.state.is_online())
             .unwrap_or(&multiplexers[turn % multiplexers.len()])
-    }
-}
-
-/// Why a command failed on a connection, and the command.
-pub(crate) struct FailedAttempt {
-    pub(crate) error: Error,
-    /// `None` if its time was up, or the runtime shut down.
-    pub(crate) command: Option<Box<Command>>,
-}
-
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("info", &self.info()).field("connected", &self.is_connected()).finish()
     }
 }

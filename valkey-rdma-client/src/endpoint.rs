@@ -8,10 +8,12 @@ use std::time::Duration;
 use valkey_rdma_resp::Protocol;
 use valkey_rdma_transport::{Config as TransportConfig, Polling};
 
+mod check;
 mod error;
 mod percent;
 mod rdma_port;
 mod sentinels;
+mod setters;
 mod url;
 
 pub use self::error::EndpointError;
@@ -134,141 +136,6 @@ impl Endpoint {
             sentinels: None,
             tcp_port: None,
         }
-    }
-
-    /// Sets the user and password for the login. The default user is named `default`.
-    #[must_use]
-    pub fn with_login(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
-        self.user = Some(user.into());
-        self.password = Some(password.into());
-        self
-    }
-
-    /// Sets the password of the default user.
-    #[must_use]
-    pub fn with_password(mut self, password: impl Into<String>) -> Self {
-        self.user = None;
-        self.password = Some(password.into());
-        self
-    }
-
-    /// Selects a database after the login. Default 0.
-    #[must_use]
-    pub fn with_database(mut self, database: u32) -> Self {
-        self.database = database;
-        self
-    }
-
-    /// Sets the protocol version. Default [`Protocol::Resp3`].
-    #[must_use]
-    pub fn with_protocol(mut self, protocol: Protocol) -> Self {
-        self.protocol = protocol;
-        self
-    }
-
-    /// Limits a connect as a whole: resolving, connecting, logging in. Default 5 s. Shorter gives up on busy servers;
-    /// longer reports dead servers later.
-    #[must_use]
-    pub fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
-    /// Sets the receive window in bytes. Default: the transport's. Smaller costs round trips for large replies; larger
-    /// pins more memory, here and on the server. Range [`RX_SIZES`](Self::RX_SIZES), 65536 to 16777216. Connecting
-    /// with a value outside, or over TCP with any value, is an error.
-    #[must_use]
-    pub fn with_rx_size(mut self, bytes: u32) -> Self {
-        self.rx_size = Some(bytes);
-        self
-    }
-
-    /// Sets the RDMA device by name. Default: the one that routes to the server. Over TCP this is an error.
-    #[must_use]
-    pub fn with_device(mut self, name: impl Into<String>) -> Self {
-        self.device = Some(name.into());
-        self
-    }
-
-    /// Allows a TCP connection to the same host and port if RDMA fails. Default: no, the connect fails. A fallback is
-    /// always reported: [`info`](crate::Client::info) has the reason, and a warning is logged. RDMA gets half of the
-    /// [timeout](Self::with_timeout). If the server refuses the login, the client does not fall back.
-    #[must_use]
-    pub fn with_fallback(mut self, to_tcp: bool) -> Self {
-        self.fallback = to_tcp;
-        self
-    }
-
-    /// Connects from the address at this index of the RDMA device's GID table (`ibv_devinfo -v`). Default: the route
-    /// decides. RoCE only; an error with any scheme but `rdma`.
-    #[must_use]
-    pub fn with_gid(mut self, index: u32) -> Self {
-        self.gid = Some(index);
-        self
-    }
-
-    /// Connects from this local address, and through its interface. Default: the route decides.
-    #[must_use]
-    pub fn with_source(mut self, address: IpAddr) -> Self {
-        self.source = Some(address);
-        self
-    }
-
-    /// Sets how the connection waits for its device. Default [`Polling::Event`]; `Busy` uses a whole CPU. Over TCP,
-    /// any other mode is an error.
-    #[must_use]
-    pub fn with_polling(mut self, mode: Polling) -> Self {
-        self.polling = mode;
-        self
-    }
-
-    /// Sets how the RDMA port of a node follows from the port that its cluster announces. Default
-    /// [`RdmaPort::Same`]. An endpoint of a single server, or over TCP, must keep the default.
-    #[must_use]
-    pub fn with_rdma_port(mut self, rule: RdmaPort) -> Self {
-        self.rdma_port = rule;
-        self
-    }
-
-    /// Makes it the endpoint of the primary that these Sentinels report.
-    #[must_use]
-    pub fn with_sentinels(mut self, sentinels: Sentinels) -> Self {
-        self.host = sentinels.service().to_owned();
-        self.sentinels = Some(Box::new(sentinels));
-        self
-    }
-
-    /// Makes it the endpoint of an ordinary server, whose address is set next.
-    #[must_use]
-    pub(crate) fn without_sentinels(mut self) -> Self {
-        self.sentinels = None;
-        self
-    }
-
-    /// Makes it the endpoint of another server with the same settings.
-    #[must_use]
-    pub(crate) fn with_address(mut self, host: impl Into<String>, port: u16) -> Self {
-        self.host = host.into();
-        self.port = port;
-        self.tcp_port = None;
-        self
-    }
-
-    /// Sets the port of the [fallback](Self::with_fallback), if it is another than that of RDMA.
-    #[must_use]
-    pub(crate) fn with_tcp_port(mut self, port: u16) -> Self {
-        self.tcp_port = Some(port);
-        self
-    }
-
-    /// Makes it an endpoint over TCP, without the settings that make no sense there.
-    pub(crate) fn over_tcp(&self, host: impl Into<String>, port: u16) -> Self {
-        let mut tcp = Self::new(Transport::Tcp, host, port);
-        tcp.user.clone_from(&self.user);
-        tcp.password.clone_from(&self.password);
-        (tcp.database, tcp.protocol) = (self.database, self.protocol);
-        (tcp.timeout, tcp.source) = (self.timeout, self.source);
-        tcp
     }
 
     /// The transport, or the one tried first.
@@ -420,107 +287,11 @@ impl Endpoint {
         }
         config
     }
-
-    /// Refuses Sentinels, where the address must be that of a server.
-    pub(crate) fn check_direct(&self) -> Result<(), EndpointError> {
-        if self.sentinels.is_some() { Err(EndpointError::SentinelHere) } else { Ok(()) }
-    }
-
-    /// Refuses what only makes sense for a cluster.
-    pub(crate) fn check_single(&self) -> Result<(), EndpointError> {
-        match self.rdma_port {
-            RdmaPort::Same => Ok(()),
-            _ if self.sentinels.is_some() => Ok(()),
-            _ => Err(EndpointError::OnlyForClusters { option: "rdma_port" }),
-        }
-    }
-
-    /// Checks values that the setters accept, and combinations.
-    pub(crate) fn check(&self) -> Result<(), EndpointError> {
-        if self.host.is_empty() {
-            return Err(EndpointError::MissingHost);
-        }
-        if self.transport != Transport::Rdma && self.gid.is_some() {
-            return Err(EndpointError::OnlyOnRdma { option: "gid" });
-        }
-        if self.transport == Transport::Emulated && self.source.is_some() {
-            return Err(EndpointError::NotOnEmulated { option: "source" });
-        }
-        if self.transport == Transport::Tcp {
-            if self.rx_size.is_some() {
-                return Err(EndpointError::NotOnTcp { option: "rx_size" });
-            }
-            if self.device.is_some() {
-                return Err(EndpointError::NotOnTcp { option: "device" });
-            }
-            if self.fallback {
-                return Err(EndpointError::NotOnTcp { option: "fallback" });
-            }
-            if self.polling != Polling::default() {
-                return Err(EndpointError::NotOnTcp { option: "poll" });
-            }
-            if self.rdma_port != RdmaPort::Same {
-                return Err(EndpointError::NotOnTcp { option: "rdma_port" });
-            }
-        }
-        match self.rx_size {
-            Some(bytes) if !Self::RX_SIZES.contains(&bytes) => Err(EndpointError::BadOption {
-                name: "rx_size".to_owned(),
-                value: bytes.to_string(),
-                allowed: ALLOWED_RX_SIZES,
-            }),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl TryFrom<&str> for Endpoint {
-    type Error = EndpointError;
-
-    fn try_from(text: &str) -> Result<Self, EndpointError> {
-        text.parse()
-    }
-}
-
-impl TryFrom<String> for Endpoint {
-    type Error = EndpointError;
-
-    fn try_from(text: String) -> Result<Self, EndpointError> {
-        text.parse()
-    }
-}
-
-impl TryFrom<&String> for Endpoint {
-    type Error = EndpointError;
-
-    fn try_from(text: &String) -> Result<Self, EndpointError> {
-        text.parse()
-    }
 }
 
 impl From<&Endpoint> for Endpoint {
     fn from(endpoint: &Endpoint) -> Self {
         endpoint.clone()
-    }
-}
-
-/// As a URL without options, and with the password replaced by `***`. [`Endpoint::to_url`] has everything.
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = self.scheme();
-        let sentinel = if self.sentinels.is_some() { "+sentinel" } else { "" };
-        write!(f, "{scheme}{sentinel}://")?;
-        if self.password.is_some() {
-            write!(f, "{}:***@", self.user.as_deref().unwrap_or(""))?;
-        }
-        match &self.sentinels {
-            Some(sentinels) => write!(f, "{sentinels}/{}", sentinels.service())?,
-            None => write!(f, "{}", self.authority())?,
-        }
-        if self.database != 0 {
-            write!(f, "/{}", self.database)?;
-        }
-        Ok(())
     }
 }
 
@@ -540,9 +311,6 @@ impl fmt::Debug for Endpoint {
             .finish()
     }
 }
-
-/// [`Endpoint::RX_SIZES`] in words.
-const ALLOWED_RX_SIZES: &str = "a number of bytes from 65536 to 16777216";
 
 #[cfg(test)]
 mod tests;

@@ -90,8 +90,8 @@
 //! [`Cache`] keeps values on the client and drops each one when the server reports that it changed.
 //!
 //! # Large values without copies
-//! Over RDMA, bytes in a [`BufferPool`] are sent from where they lie, without passing through a send buffer. A [`SendRegion`] does the same for memory
-//! that the program has already:
+//! Over RDMA, bytes in a [`BufferPool`] are sent from where they lie, without passing through a send buffer. A
+//! [`SendRegion`] does the same for memory that the program has already:
 //!
 //! ```no_run
 //! # use valkey_rdma_client::{BufferPool, Client, cmd};

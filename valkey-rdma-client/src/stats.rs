@@ -39,6 +39,24 @@ pub struct ConnectionInfo {
     pub fallback: Option<String>,
 }
 
+impl ConnectionInfo {
+    /// A connection of which only the transport is known.
+    pub(crate) fn plain(transport: Transport, protocol: Protocol) -> Self {
+        Self {
+            transport,
+            peer: None,
+            device: None,
+            mtu: None,
+            rx_window: None,
+            tx_window: None,
+            polling: None,
+            adaptive_off: None,
+            protocol,
+            fallback: None,
+        }
+    }
+}
+
 /// One line, such as `rdma to 10.0.0.7:6379 (resp3, device mlx5_0, windows 1048576 in and 1048576 out)`.
 impl fmt::Display for ConnectionInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

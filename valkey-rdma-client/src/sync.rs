@@ -1,7 +1,7 @@
 //! Locks whose data stays valid when a thread panics with them.
 
-pub(crate) use std::sync::Mutex;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::PoisonError;
+pub(crate) use std::sync::{Mutex, MutexGuard};
 
 /// Locks a mutex that guards data valid after every step, so that a panic elsewhere does not spoil it.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -62,14 +62,7 @@ impl Connector {
     }
 
     pub(crate) fn dialing(endpoint: Endpoint, config: Config, dialer: Dialer) -> Self {
-        Self {
-            endpoint,
-            config,
-            registry: Arc::default(),
-            source: Source::Dialer(dialer),
-            device_connects: DeviceConnects::default(),
-            located: Mutex::default(),
-        }
+        Self { source: Source::Dialer(dialer), ..Self::new(endpoint, config) }
     }
 
     /// Connects to the server that `locator` finds.
@@ -86,14 +79,7 @@ impl Connector {
     }
 
     pub(crate) fn once(endpoint: Endpoint, config: Config) -> Self {
-        Self {
-            endpoint,
-            config,
-            registry: Arc::default(),
-            source: Source::Once,
-            device_connects: DeviceConnects::default(),
-            located: Mutex::default(),
-        }
+        Self { source: Source::Once, ..Self::new(endpoint, config) }
     }
 
     /// Connects and logs in, within the endpoint's timeout.
@@ -251,18 +237,7 @@ impl Connector {
     }
 
     fn plain_info(&self, transport: Transport) -> ConnectionInfo {
-        ConnectionInfo {
-            transport,
-            peer: None,
-            device: None,
-            mtu: None,
-            rx_window: None,
-            tx_window: None,
-            polling: None,
-            adaptive_off: None,
-            protocol: self.endpoint.protocol(),
-            fallback: None,
-        }
+        ConnectionInfo::plain(transport, self.endpoint.protocol())
     }
 
     fn failure(&self, cause: ConnectCause) -> ConnectError {

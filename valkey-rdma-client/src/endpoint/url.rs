@@ -1,15 +1,17 @@
-//! [`Endpoint`] from the text of a URL.
+//! [`Endpoint`] from the text of a URL, and as a URL.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use url::{Host, Url, form_urlencoded};
 use valkey_rdma_transport::Polling;
 
+use super::check::ALLOWED_RX_SIZES;
 use super::percent::{percent_decode, percent_encode};
 use super::rdma_port::RdmaPort;
-use super::{ALLOWED_RX_SIZES, Endpoint, EndpointError, Protocol, Transport};
+use super::{Endpoint, EndpointError, Protocol, Transport};
 
 impl FromStr for Endpoint {
     type Err = EndpointError;
@@ -71,6 +73,50 @@ impl FromStr for Endpoint {
         }
         endpoint.check()?;
         Ok(endpoint)
+    }
+}
+
+impl TryFrom<&str> for Endpoint {
+    type Error = EndpointError;
+
+    fn try_from(text: &str) -> Result<Self, EndpointError> {
+        text.parse()
+    }
+}
+
+impl TryFrom<String> for Endpoint {
+    type Error = EndpointError;
+
+    fn try_from(text: String) -> Result<Self, EndpointError> {
+        text.parse()
+    }
+}
+
+impl TryFrom<&String> for Endpoint {
+    type Error = EndpointError;
+
+    fn try_from(text: &String) -> Result<Self, EndpointError> {
+        text.parse()
+    }
+}
+
+/// As a URL without options, and with the password replaced by `***`. [`Endpoint::to_url`] has everything.
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = self.scheme();
+        let sentinel = if self.sentinels.is_some() { "+sentinel" } else { "" };
+        write!(f, "{scheme}{sentinel}://")?;
+        if self.password.is_some() {
+            write!(f, "{}:***@", self.user.as_deref().unwrap_or(""))?;
+        }
+        match &self.sentinels {
+            Some(sentinels) => write!(f, "{sentinels}/{}", sentinels.service())?,
+            None => write!(f, "{}", self.authority())?,
+        }
+        if self.database != 0 {
+            write!(f, "/{}", self.database)?;
+        }
+        Ok(())
     }
 }
 

@@ -28,7 +28,8 @@ impl RequestQueue {
         Self { submitted: SubmitQueue::new(), room: Notify::new(), offline: AtomicBool::new(false) }
     }
 
-    /// Pushes a request once the queue has room. Callers are notified in the order in which they came. `Err`: its own deadline or `patience` has passed before.
+    /// Pushes a request once the queue has room. Callers are notified in the order in which they came. `Err`: its own
+    /// deadline or `patience` has passed before.
     ///
     /// Cancel safe.
     pub(crate) async fn push_when_room(

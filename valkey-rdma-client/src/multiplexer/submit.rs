@@ -14,7 +14,7 @@ use std::task::Waker;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// Capacity of the queue. Requests requeued after a lost connection may exceed it.
 pub(crate) const QUEUE_CAPACITY: usize = 1024;
@@ -170,8 +170,13 @@ impl<T: Submit> SubmitQueue<T> {
         if state.waiting.len() + kept >= QUEUE_CAPACITY {
             return Pushed::Full(request);
         }
-        let earlier = state.lower_timer(request.due());
-        state.append(request);
+        let due = request.due();
+        let earlier = due.is_some_and(|due| state.timer.is_none_or(|timer| due < timer));
+        if earlier {
+            state.timer = due;
+        }
+        state.load = state.load + request.load();
+        state.waiting.push_back(request);
         match state.sleep {
             None => return Pushed::Queued,
             Some(Sleep::Idle) if !earlier => {
@@ -185,9 +190,7 @@ impl<T: Submit> SubmitQueue<T> {
             Some(_) => return Pushed::Queued,
         }
         state.woken_by_push = true;
-        let task = state.awake();
-        drop(state);
-        wake(task);
+        wake(state);
         Pushed::Queued
     }
 
@@ -203,8 +206,7 @@ impl<T: Submit> SubmitQueue<T> {
 
     /// Wakes the driver.
     pub(crate) fn wake(&self) {
-        let task = lock(&self.0).awake();
-        wake(task);
+        wake(lock(&self.0));
     }
 
     /// Takes the requests of the next batch, up to `most` commands, in order; none if `only_full` and they do not make a
@@ -239,7 +241,8 @@ impl<T: Submit> SubmitQueue<T> {
             Sleep::Holding => state.load.is_full(),
             Sleep::Blocked | Sleep::Offline => false,
         };
-        if sendable || (sleep != Sleep::Blocked && state.must_see_end()) {
+        let must_see_end = state.ending != Ending::No && state.waiting.is_empty() && !state.end_seen;
+        if sendable || (sleep != Sleep::Blocked && must_see_end) {
             return Err(Awake);
         }
         state.sleep = Some(sleep);
@@ -290,9 +293,7 @@ impl<T: Submit> SubmitQueue<T> {
         if !state.finished {
             state.at_end.push(at_end);
         }
-        let task = state.awake();
-        drop(state);
-        wake(task);
+        wake(state);
     }
 
     /// Wakes the driver to end, because no caller is left. Returns what still waits.
@@ -303,9 +304,7 @@ impl<T: Submit> SubmitQueue<T> {
         }
         state.load = Load::default();
         let unwanted = std::mem::take(&mut state.waiting);
-        let task = state.awake();
-        drop(state);
-        wake(task);
+        wake(state);
         unwanted
     }
 
@@ -325,38 +324,15 @@ impl<T: Submit> SubmitQueue<T> {
     }
 }
 
-impl<T: Submit> State<T> {
-    fn append(&mut self, request: T) {
-        self.load = self.load + request.load();
-        self.waiting.push_back(request);
-    }
-
-    /// Makes the timer fire by `due`. Returns true if it fires later now.
-    fn lower_timer(&mut self, due: Option<Instant>) -> bool {
-        let earlier = due.is_some_and(|due| self.timer.is_none_or(|timer| due < timer));
-        if earlier {
-            self.timer = due;
-        }
-        earlier
-    }
-
-    /// True if the queue ends and its driver does not know it yet.
-    fn must_see_end(&self) -> bool {
-        self.ending != Ending::No && self.waiting.is_empty() && !self.end_seen
-    }
-
-    fn awake(&mut self) -> Option<Waker> {
-        self.sleep = None;
-        self.task.clone()
-    }
-}
-
 /// The driver has something to do.
 #[derive(Debug)]
 pub(crate) struct Awake;
 
-/// Wakes without holding the lock.
-fn wake(task: Option<Waker>) {
+/// Wakes the driver, without holding the lock.
+fn wake<T>(mut state: MutexGuard<'_, State<T>>) {
+    state.sleep = None;
+    let task = state.task.clone();
+    drop(state);
     if let Some(task) = task {
         task.wake();
     }

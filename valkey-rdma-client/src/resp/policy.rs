@@ -113,7 +113,8 @@ const REPLICATES: &str = "it is part of replication, and not answered like a com
 const NAMES: &str = "it would hold only until a reconnect; use Config::name";
 const CHANGES_MODE: &str = "it would hold for other tasks, and only until a reconnect; use Client::dedicated";
 pub(super) const BLOCKS: &str = "commands of other tasks would wait behind it; use Client::blocking_command";
-pub(super) const MULTI_OUTSIDE_PIPELINE: &str = "commands of other tasks would get into the transaction; use Client::transaction, or MULTI to EXEC in one pipeline";
+pub(super) const MULTI_OUTSIDE_PIPELINE: &str = "commands of other tasks would get into the transaction; \
+    use Client::transaction, or MULTI to EXEC in one pipeline";
 
 /// Subcommands of CLIENT that change how the server treats the connection.
 const CLIENT_MODES: [&str; 5] = ["NO-EVICT", "NO-TOUCH", "CACHING", "CAPA", "IMPORT-SOURCE"];

@@ -1,0 +1,196 @@
+//! A lost connection, and what waits for the next one.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_connection_comes_back_and_waiting_commands_go_on() {
+    let (client, door, peer) = pair(&Config::default()).await;
+    let mut events = client.events();
+    assert!(client.is_connected());
+    drop(peer);
+    settle().await;
+    assert!(!client.is_connected() && !client.is_closed());
+    let waiting = start(&client, get("a"));
+    settle().await;
+    assert!(!waiting.is_finished());
+
+    let mut peer = door.admit();
+    peer.greet().await;
+    peer.expect(&raw("a")).await;
+    peer.say(b"$1\r\nA\r\n").await;
+    assert_eq!(waiting.await.expect("no panic").expect("a reply").as_str(), Some("A"));
+    assert!(client.is_connected());
+    assert_eq!(client.counters().reconnects, 1);
+
+    assert!(matches!(events.next().await, Some(ConnectionEvent::Connected { connection: 0, .. })));
+    let lost = events.next().await.map(|event| event.to_string());
+    assert_eq!(lost.as_deref(), Some("connection 0 lost: the peer closed it"));
+    let mut failures = 0;
+    let next = loop {
+        match events.next().await {
+            Some(ConnectionEvent::ReconnectFailed { .. }) => failures += 1,
+            other => break other,
+        }
+    };
+    assert!(matches!(next, Some(ConnectionEvent::Reconnected { connection: 0, .. })), "{next:?}");
+    assert_eq!(failures, door.tries() - 2, "all but the first and the last");
+    client.close().await;
+    assert!(matches!(events.next().await, Some(ConnectionEvent::Closed { connection: 0, .. })));
+    assert!(events.next().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_cannot_have_run_or_is_idempotent_is_sent_again() {
+    let (client, door, mut peer) = pair(&Config::default()).await;
+    let once = start(&client, Command::new("INCR").arg("n"));
+    peer.expect("*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n").await;
+    let keys: Vec<String> = (1..MAX_BATCHES_IN_FLIGHT).map(|n| n.to_string()).collect();
+    let mut again = Vec::new();
+    for key in &keys {
+        again.push(start(&client, get(key).idempotent()));
+        peer.expect(&raw(key)).await;
+    }
+    // It waits: the limit of batches in flight is reached.
+    let unsent = start(&client, get("b"));
+    settle().await;
+    drop(peer);
+
+    let error = once.await.expect("no panic").expect_err("lost");
+    assert!(matches!(error, Error::Lost(_)), "{error:?}");
+    assert_eq!(error.fate(), Fate::MayHaveRun);
+    let mut peer = door.admit();
+    peer.greet().await;
+    peer.expect(&(keys.iter().map(|key| raw(key)).collect::<String>() + &raw("b"))).await;
+    for key in &keys {
+        peer.say(format!("$1\r\n{key}\r\n").as_bytes()).await;
+    }
+    peer.say(b"$1\r\nB\r\n").await;
+    for (again, key) in again.into_iter().zip(&keys) {
+        assert_eq!(again.await.expect("no panic").expect("a reply").as_str(), Some(&**key));
+    }
+    assert_eq!(unsent.await.expect("no panic").expect("a reply").as_str(), Some("B"));
+    assert_eq!(client.counters().retries, MAX_BATCHES_IN_FLIGHT as u64 - 1, "the last one was never sent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_ends_connections_is_not_sent_for_ever() {
+    let config = Config::default().retries(2);
+    let (client, door, mut peer) = pair(&config).await;
+    let poison = start(&client, get("p").idempotent());
+    peer.expect(&raw("p")).await;
+    for _ in 0..2 {
+        drop(peer);
+        peer = door.admit();
+        peer.greet().await;
+        peer.expect(&raw("p")).await;
+    }
+    drop(peer);
+    let error = poison.await.expect("no panic").expect_err("lost");
+    assert_eq!(error.fate(), Fate::MayHaveRun);
+    assert_eq!(client.counters().retries, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn commands_wait_for_a_connection_with_bounded_patience_and_learn_why() {
+    let (client, door, mut peer) = pair(&Config::default()).await;
+    let sent = start(&client, get("s").idempotent());
+    peer.expect(&raw("s")).await;
+    drop(peer);
+    settle().await;
+    let begin = Instant::now();
+    let hurried = start(&client, get("h").timeout(Duration::from_secs(1)));
+    let patient = start(&client, get("p"));
+
+    let error = hurried.await.expect("no panic").expect_err("no connection");
+    assert_eq!(begin.elapsed().as_secs(), 1);
+    assert_eq!(error.fate(), Fate::NotSent);
+    let error = patient.await.expect("no panic").expect_err("no connection");
+    assert_eq!(begin.elapsed().as_secs(), 10);
+    assert_eq!(
+        error.to_string(),
+        "cannot connect to test:1 over tcp: connection refused; is a server listening on this port?"
+    );
+    assert_eq!(error.fate(), Fate::NotSent);
+    let error = sent.await.expect("no panic").expect_err("no connection");
+    assert_eq!(error.fate(), Fate::MayHaveRun, "{error}");
+    assert!(door.tries() > 3);
+    assert!(!client.is_closed());
+}
+
+/// Memory is bounded, and callers beyond the bound learn of the outage like the others.
+#[tokio::test(start_paused = true)]
+async fn an_outage_holds_so_many_commands_and_no_more() {
+    let config = Config::default().command_timeout(None);
+    let (client, _door, peer) = pair(&config).await;
+    drop(peer);
+    settle().await;
+    let begin = Instant::now();
+    let tasks: Vec<_> = (0..3 * QUEUE_CAPACITY).map(|_| start(&client, get("a"))).collect();
+    settle().await;
+    assert_eq!(client.queued(), [QUEUE_CAPACITY]);
+    for task in tasks {
+        let error = task.await.expect("no panic").expect_err("no connection");
+        assert!(error.to_string().contains("connection refused"), "{error}");
+    }
+    assert_eq!(begin.elapsed().as_secs(), 10);
+
+    // Commands whose callers have gone away make room.
+    let cancelled: Vec<_> = (0..QUEUE_CAPACITY).map(|_| start(&client, get("a"))).collect();
+    settle().await;
+    cancelled.iter().for_each(tokio::task::JoinHandle::abort);
+    sleep(Duration::from_secs(6)).await;
+    assert_eq!(client.queued(), [0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_leave_to_reconnect_a_lost_connection_stays_lost() {
+    let config = Config::default().reconnect(None);
+    let (client, door, peer) = pair(&config).await;
+    drop(peer);
+    settle().await;
+    assert!(client.is_closed());
+    assert!(client.is_closed());
+    let error = client.command(["PING"]).await.expect_err("lost");
+    assert!(matches!(error, Error::Lost(_)) && !error.may_have_run(), "{error:?}");
+    assert_eq!(door.tries(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_reconnects_for_clients_that_are_gone() {
+    let (client, door, peer) = pair(&Config::default()).await;
+    drop(peer);
+    settle().await;
+    drop(client);
+    sleep(Duration::from_secs(60)).await;
+    assert!(door.tries() <= 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_connections_take_turns_and_stand_in_for_each_other() {
+    let door = Door::default();
+    let config = Config::default().connections(2);
+    let (mut first, mut second) = (door.admit(), door.admit());
+    let greet = async {
+        second.greet().await;
+        first.greet().await;
+    };
+    let (client, ()) = tokio::join!(door.connect(&config), greet);
+    let tasks = [start(&client, get("a")), start(&client, get("b"))];
+    second.expect(&raw("a")).await;
+    first.expect(&raw("b")).await;
+    second.say(b"$1\r\nA\r\n").await;
+    first.say(b"$1\r\nB\r\n").await;
+    for task in tasks {
+        task.await.expect("no panic").expect("a reply");
+    }
+    drop(second);
+    settle().await;
+    for _ in 0..3 {
+        let task = start(&client, get("c"));
+        first.expect(&raw("c")).await;
+        first.say(b"$1\r\nC\r\n").await;
+        assert_eq!(task.await.expect("no panic").expect("a reply").as_str(), Some("C"));
+    }
+    assert_eq!(client.connections().len(), 2);
+    assert!(client.is_connected());
+}
