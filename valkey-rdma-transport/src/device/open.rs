@@ -16,7 +16,8 @@ use crate::verbs;
 /// to the peer, [`TransportError::EmulatedOption`] if the emulated device is asked for what only a real one has,
 /// [`TransportError::UnknownLink`] if it has no link of that name, [`TransportError::Unreachable`] if its socket finds no
 /// way to the peer, [`TransportError::Socket`] if it cannot be connected to, [`TransportError::Descriptors`] if the process
-/// may open no more, [`TransportError::QueueDepth`] if a queue is beyond the device, [`TransportError::Device`] and [`TransportError::Memory`] if an object cannot be made.
+/// may open no more, [`TransportError::QueueDepth`] if a queue is beyond the device, [`TransportError::Device`] and
+/// [`TransportError::Memory`] if an object cannot be made.
 ///
 /// Cancel safety: dropping the future frees everything it made.
 pub async fn open(

@@ -58,7 +58,7 @@ pub(super) struct ConnectionState {
     poll_policy: PollPolicy,
     wakers: Wakers,
     /// The id of the current driver.
-    driver: u64,
+    pub(super) driver: u64,
     /// Why the connection has ended. `None` while it has not.
     pub(super) close_cause: Option<CloseCause>,
     /// The application began to shut down before the connection ended.
@@ -164,12 +164,7 @@ impl ConnectionState {
     /// without holding the lock.
     pub(super) fn replace_driver(&mut self) -> (u64, Option<Waker>) {
         self.driver += 1;
-        (self.driver, self.wakers.take_driver())
-    }
-
-    /// Whether this is the id of the current driver.
-    pub(super) fn is_driver(&self, id: u64) -> bool {
-        self.driver == id
+        (self.driver, self.wakers.driver.take())
     }
 
     /// Starts an orderly close. Repeated calls do nothing.
@@ -221,7 +216,7 @@ impl ConnectionState {
     /// What is not needed any more. Drop it without holding the lock.
     fn take_to_free(&mut self) -> Option<ToFree> {
         // Called after every access, and mostly there is nothing.
-        if !self.device.holds_slices() && self.close_cause.is_none() {
+        if self.device.slices.is_empty() && self.close_cause.is_none() {
             return None;
         }
         let delivered = self.device.take_delivered(self.core.delivery_report().delivered);

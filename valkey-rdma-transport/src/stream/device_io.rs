@@ -18,8 +18,7 @@ use crate::in_place::{PinnedSlice, Source};
 use crate::limiter::ConnectionPermit;
 use crate::stats::DeviceCounters;
 
-/// The device with its regions and what waits to be posted. Without an device, after the end, every call does
-/// nothing.
+/// The device with its regions and what waits to be posted. Without a device, after the end, every call does nothing.
 pub(super) struct DeviceIo {
     /// The device's objects and the pinned memory. Before the slices: what is being sent is held until it is gone.
     device: Option<Box<dyn DeviceConnection>>,
@@ -27,14 +26,14 @@ pub(super) struct DeviceIo {
     permit: Option<ConnectionPermit>,
     /// Memory of the application's that is being sent, each with the position after it: given back when that is
     /// delivered, or after the device is gone.
-    slices: VecDeque<(u64, PinnedSlice)>,
+    pub(super) slices: VecDeque<(u64, PinnedSlice)>,
     /// Memory of the application that was to be registered, and under which name it is, unless that was refused.
     send_memory: Vec<(Weak<dyn Source>, Option<RegionId>)>,
     control: RegionId,
     send_buffer: RegionId,
     pinned_bytes: u64,
     /// An event was asked for and has not come.
-    armed: bool,
+    pub(super) armed: bool,
     receives: Vec<ReceiveRequest>,
     sends: Vec<SendRequest>,
     /// Empty; kept for its memory.
@@ -123,16 +122,6 @@ impl DeviceIo {
         }
     }
 
-    /// Whether the queue is armed: its event has not come yet.
-    pub(super) fn is_armed(&self) -> bool {
-        self.armed
-    }
-
-    /// Forgets that the queue was armed, so that it is armed once more. That is harmless.
-    pub(super) fn forget_armed(&mut self) {
-        self.armed = false;
-    }
-
     /// Arms the queue. Completions that came before raise no event.
     pub(super) fn arm(&mut self) -> Result<(), TransportError> {
         let Some(device) = &mut self.device else { return Ok(()) };
@@ -197,23 +186,20 @@ impl DeviceIo {
 
     /// Posts what was prepared: receives in one batch, sends under one doorbell.
     pub(super) fn post_queued(&mut self) -> Result<(), TransportError> {
-        let posted = self.post_all();
+        let mut posted = Ok(());
+        if let Some(device) = &mut self.device {
+            if !self.receives.is_empty() {
+                self.counters.receive_posts += 1;
+                posted = device.post_receives(&self.receives);
+            }
+            if posted.is_ok() && !self.sends.is_empty() {
+                self.counters.doorbells += 1;
+                posted = device.post_sends(&self.sends);
+            }
+        }
         self.receives.clear();
         self.sends.clear();
         posted
-    }
-
-    fn post_all(&mut self) -> Result<(), TransportError> {
-        let Some(device) = &mut self.device else { return Ok(()) };
-        if !self.receives.is_empty() {
-            self.counters.receive_posts += 1;
-            device.post_receives(&self.receives)?;
-        }
-        if !self.sends.is_empty() {
-            self.counters.doorbells += 1;
-            device.post_sends(&self.sends)?;
-        }
-        Ok(())
     }
 
     /// Lends bytes of the send buffer for writing.
@@ -252,11 +238,6 @@ impl DeviceIo {
     pub(super) fn hold(&mut self, slice: PinnedSlice, position: u64) {
         self.counters.lent += slice.bytes().len() as u64;
         self.slices.push_back((position, slice));
-    }
-
-    /// Whether memory of the application's is being sent.
-    pub(super) fn holds_slices(&self) -> bool {
-        !self.slices.is_empty()
     }
 
     /// Takes the slices that are not sent any more, once the first `delivered` bytes have been delivered.

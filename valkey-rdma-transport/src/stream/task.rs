@@ -39,8 +39,7 @@ impl Driver {
     pub(super) fn drive(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let driven = self.shared.with(|connection| {
-                connection
-                    .is_driver(self.id)
+                (connection.driver == self.id)
                     .then(|| (connection.poll_device(cx, DriveUntil::Idle), connection.deadline()))
             });
             let Some((outcome, deadline)) = driven else { return Poll::Ready(()) };

@@ -89,7 +89,8 @@ mod tests {
 
     #[test]
     fn a_latency_is_told_as_a_round_trip() {
-        let printed = " #bytes #iterations t_min[usec] t_max[usec] t_typical[usec] t_avg[usec] t_stdev[usec] 99% percentile[usec] 99.9% percentile[usec]\n 64 1000 20.00 900.00 50.00 62.50 9.00 100.00 800.00\n";
+        let printed = " #bytes #iterations t_min[usec] t_max[usec] t_typical[usec] t_avg[usec] t_stdev[usec] \
+            99% percentile[usec] 99.9% percentile[usec]\n 64 1000 20.00 900.00 50.00 62.50 9.00 100.00 800.00\n";
         let figures = read_latency(printed, 64).unwrap_or_else(|failure| panic!("{failure}"));
         assert_eq!((figures.rate, figures.p50, figures.p99), (8000.0, Some(0.1), Some(0.2)));
     }

@@ -7,6 +7,7 @@ use valkey_rdma_proto::{self as proto, Event, wire};
 
 use super::ConnectionState;
 use super::close_cause::CloseCause;
+use super::wakers::store;
 use crate::device::CmEvent;
 use crate::error::TransportError;
 use crate::stream::device_io::COMPLETION_BATCH;
@@ -52,10 +53,13 @@ impl ConnectionState {
     /// its events. (If tokio's cooperative budget is used up, `Pending` comes without keeping the waker, and the task is
     /// polled again.) When this stops at readable data, nothing has parked, and the next call follows.
     pub(in crate::stream) fn poll_device(&mut self, cx: &mut Context<'_>, until: DriveUntil) -> DriveOutcome {
-        self.wakers.set_driver(cx);
+        store(&mut self.wakers.driver, cx);
         let mut news = true;
         for _ in 0..MAX_ROUNDS {
-            let event = self.take_completion_event(cx);
+            let event = match self.device.take_completion_event(cx) {
+                Ok(event) => event,
+                Err(error) => self.device_failed(&error),
+            };
             let found = self.poll_cq();
             if until == DriveUntil::Readable && found != CqPoll::Empty && self.core.readable().is_some() {
                 // Events of the connection manager are taken when there is nothing to read.
@@ -80,12 +84,14 @@ impl ConnectionState {
             if self.poll_policy.should_yield(found == CqPoll::Some && self.core.readable().is_some()) {
                 return DriveOutcome::Yield;
             }
-            if self.device.is_armed() && !event {
+            if self.device.armed && !event {
                 self.poll_policy.on_park(time);
                 self.device.counters.sleeps += 1;
                 return DriveOutcome::Park;
             }
-            self.arm();
+            if let Err(error) = self.device.arm() {
+                self.device_failed(&error);
+            }
         }
         DriveOutcome::Yield
     }
@@ -104,7 +110,8 @@ impl ConnectionState {
         if self.core.poll_timeout().is_none_or(|deadline| deadline > now) {
             return;
         }
-        self.device.forget_armed();
+        // Arming once more is harmless.
+        self.device.armed = false;
         // A queue pair in error state may report nothing.
         if !self.core.is_closed()
             && let Err(error) = self.device.check()
@@ -137,19 +144,6 @@ impl ConnectionState {
                 tracing::debug!(peer = %self.info().peer_addr, %reason, "closed");
                 self.close_cause.get_or_insert(CloseCause::Closed(reason));
             }
-        }
-    }
-
-    fn take_completion_event(&mut self, cx: &mut Context<'_>) -> bool {
-        match self.device.take_completion_event(cx) {
-            Ok(event) => event,
-            Err(error) => self.device_failed(&error),
-        }
-    }
-
-    fn arm(&mut self) {
-        if let Err(error) = self.device.arm() {
-            self.device_failed(&error);
         }
     }
 

@@ -8,6 +8,7 @@ use valkey_rdma_proto::work::Slice;
 
 use super::ConnectionState;
 use super::progress::{CqPoll, DriveOutcome, DriveUntil};
+use super::wakers::store;
 
 impl ConnectionState {
     /// Copies announced bytes out, as many as there are and fit. `Pending` keeps the waker; `Ready(false)` is the
@@ -34,14 +35,16 @@ impl ConnectionState {
         if !out.has_remaining_mut() {
             return (Poll::Ready(true), DriveOutcome::Park);
         }
-        self.wakers.clear_reader();
+        // It is being polled, so it needs no wake-up.
+        self.wakers.reader = None;
         let mut outcome = DriveOutcome::Park;
         if self.core.readable().is_none() && self.close_cause.is_none() {
             outcome = self.poll_device(cx, DriveUntil::Readable);
         }
         let read = self.read_or_wait(cx, out);
         if read.is_ready() {
-            self.wakers.clear_driver();
+            // It polls again before it waits.
+            self.wakers.driver = None;
         }
         (read, outcome)
     }
@@ -54,7 +57,7 @@ impl ConnectionState {
             }
             None if self.close_cause.is_some() => Poll::Ready(false),
             None => {
-                self.wakers.set_reader(cx);
+                store(&mut self.wakers.reader, cx);
                 Poll::Pending
             }
         }

@@ -7,9 +7,11 @@ use valkey_rdma_proto::{Connection, Instant};
 /// The wakers of the tasks that wait, and what each waits for.
 #[derive(Debug, Default)]
 pub(super) struct Wakers {
-    reader: Option<Waker>,
+    /// The reading task waits for bytes or the end.
+    pub(super) reader: Option<Waker>,
     writer: Option<Writer>,
-    driver: Option<Waker>,
+    /// The driver waits for events.
+    pub(super) driver: Option<Waker>,
     /// The deadline for which the driver's timer is set.
     pub(super) driver_deadline: Option<Instant>,
 }
@@ -30,34 +32,9 @@ pub(super) enum WriteInterest {
 }
 
 impl Wakers {
-    /// The reading task waits for bytes or the end.
-    pub(super) fn set_reader(&mut self, cx: &Context<'_>) {
-        store(&mut self.reader, cx);
-    }
-
-    /// The reading task is being polled, so it needs no wake-up.
-    pub(super) fn clear_reader(&mut self) {
-        self.reader = None;
-    }
-
     /// The writing task waits.
     pub(super) fn set_writer(&mut self, cx: &Context<'_>, interest: WriteInterest) {
         self.writer = Some(Writer { waker: cx.waker().clone(), interest });
-    }
-
-    /// The driver waits for events.
-    pub(super) fn set_driver(&mut self, cx: &Context<'_>) {
-        store(&mut self.driver, cx);
-    }
-
-    /// The driver is being polled, and polls again before it waits.
-    pub(super) fn clear_driver(&mut self) {
-        self.driver = None;
-    }
-
-    /// Takes the driver's waker, if it waits.
-    pub(super) fn take_driver(&mut self) -> Option<Waker> {
-        self.driver.take()
     }
 
     /// Takes the wakers of the tasks that have something to do now.
@@ -75,16 +52,13 @@ impl Wakers {
                 ready.writer = self.writer.take().map(|writer| writer.waker);
             }
         }
-        if self.driver.is_some() && (ended || self.driver_timer_is_late(core.poll_timeout())) {
+        // A deadline that moves later, as with every message, needs no wake-up: the timer fires early, and is then set
+        // again.
+        let timer_is_late = |due| self.driver_deadline.is_none_or(|set_for| due < set_for);
+        if self.driver.is_some() && (ended || core.poll_timeout().is_some_and(timer_is_late)) {
             ready.driver = self.driver.take();
         }
         ready
-    }
-
-    /// True if the driver's timer fires after the deadline `due`. A deadline that moves later, as with every message,
-    /// needs no wake-up: the timer fires early, and is then set again.
-    fn driver_timer_is_late(&self, due: Option<Instant>) -> bool {
-        due.is_some_and(|due| self.driver_deadline.is_none_or(|set_for| due < set_for))
     }
 }
 
@@ -111,7 +85,8 @@ impl WakeSet {
     }
 }
 
-fn store(slot: &mut Option<Waker>, cx: &Context<'_>) {
+/// Keeps the waker of the task that is being polled.
+pub(super) fn store(slot: &mut Option<Waker>, cx: &Context<'_>) {
     match slot {
         Some(waker) => waker.clone_from(cx.waker()),
         None => *slot = Some(cx.waker().clone()),
