@@ -7,6 +7,7 @@ use valkey_rdma_resp::{FromValue, ServerError, Value};
 use crate::client::Client;
 use crate::error::Error;
 use crate::resp::{Command, IntoCommand};
+use crate::scan::position::ScanPosition;
 
 /// A client of one server or of a cluster, for code that takes either.
 ///
@@ -73,11 +74,25 @@ pub trait Execute: sealed::Sealed + Clone + Send + Sync + 'static {
 }
 
 pub(crate) mod sealed {
+    use std::future::Future;
+
+    use valkey_rdma_resp::Value;
+
+    use crate::error::Error;
+    use crate::scan::position::ScanPosition;
+
     /// Implemented by the clients of this crate.
-    pub trait Sealed {}
+    pub trait Sealed {
+        /// Asks for the next batch of a scan within one key.
+        fn scan_on(&self, position: &mut ScanPosition) -> impl Future<Output = Result<Value, Error>> + Send;
+    }
 }
 
-impl sealed::Sealed for Client {}
+impl sealed::Sealed for Client {
+    async fn scan_on(&self, position: &mut ScanPosition) -> Result<Value, Error> {
+        self.execute(position.command()).await
+    }
+}
 
 impl Execute for Client {
     async fn execute(&self, command: Command) -> Result<Value, Error> {

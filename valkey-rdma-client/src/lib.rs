@@ -118,7 +118,8 @@
 //! | feature | what it adds |
 //! |---|---|
 //! | `verbs` (default) | `rdma://` over kernel verbs; loads rdma-core's libraries at the first use |
-//! | `redis` | redis-rs's `ConnectionLike` for [`Client`] |
+//! | `redis` | redis-rs's `ConnectionLike` for [`Client`] and [`ClusterClient`] |
+//! | `redis-cluster` | `redis_cluster`: redis-rs's own cluster client over this crate's transport |
 //! | `blocking` | `blocking`, the client for programs without an async runtime |
 //!
 //! # What ends a wait
@@ -161,6 +162,8 @@ mod pipeline;
 pub mod pubsub;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "redis-cluster")]
+pub mod redis_cluster;
 mod resp;
 mod scan;
 mod script;
@@ -186,7 +189,7 @@ pub use execute::Execute;
 pub use pipeline::Pipeline;
 pub use pubsub::Subscriber;
 pub use resp::{Command, IntoCommand, RefusedCommand, ToArg};
-pub use scan::Scan;
+pub use scan::{ElementScan, Scan};
 pub use script::{Function, Script};
 pub use stats::{ConnectionInfo, ConnectionStatus, Counters, Purpose, State};
 pub use streaming::{Fetched, ValueReader, ValueWriter};

@@ -1,10 +1,15 @@
-//! [`Scan`]: the keys of a server, batch by batch or as a stream.
+//! [`Scan`]: the keys of a server, batch by batch or as a stream. [`ElementScan`]: the elements of one key.
 
 use bytes::Bytes;
 use futures_core::Stream;
-use futures_util::stream::{self, TryStreamExt};
-use valkey_rdma_resp::{UnexpectedReply, Value};
+use futures_util::stream;
 
+mod elements;
+pub(crate) mod options;
+pub(crate) mod position;
+
+pub use self::elements::ElementScan;
+use self::options::{ScanOptions, batch, one_by_one};
 use crate::client::Client;
 use crate::error::Error;
 use crate::resp::{Command, ToArg};
@@ -69,7 +74,7 @@ impl Scan {
     /// Dropping the future loses nothing: the batch is asked for again.
     pub async fn next_batch(&mut self) -> Result<Option<Vec<Bytes>>, Error> {
         let Some(cursor) = &self.cursor else { return Ok(None) };
-        let reply = self.client.execute(self.options.command(cursor)).await?;
+        let reply = self.client.execute(self.options.add_to(Command::new("SCAN").arg(cursor))).await?;
         let (cursor, keys) = batch(reply)?;
         self.cursor = Some(cursor).filter(|cursor| &cursor[..] != b"0");
         Ok(Some(keys))
@@ -78,39 +83,8 @@ impl Scan {
     /// The keys, one by one. The next batch is asked for when the keys of the last one were read. The stream ends after the first
     /// error.
     pub fn keys(self) -> impl Stream<Item = Result<Bytes, Error>> + Send + Unpin + use<> {
-        keys(stream::try_unfold(self, |mut scan| async move {
+        one_by_one(stream::try_unfold(self, |mut scan| async move {
             Ok(scan.next_batch().await?.map(|batch| (batch, scan)))
         }))
     }
-}
-
-/// Options of SCAN.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ScanOptions(Vec<Command>);
-
-impl ScanOptions {
-    pub(crate) fn add(&mut self, name: &str, value: impl ToArg) {
-        self.0.push(Command::new(name).arg(value));
-    }
-
-    pub(crate) fn command(&self, cursor: &Bytes) -> Command {
-        self.0.iter().fold(Command::new("SCAN").arg(cursor), Command::followed_by).idempotent()
-    }
-}
-
-/// Cursor and keys of a reply to SCAN.
-pub(crate) fn batch(reply: Value) -> Result<(Bytes, Vec<Bytes>), Error> {
-    let (cursor, keys): (Bytes, Vec<Bytes>) = reply.convert()?;
-    if !cursor.iter().all(u8::is_ascii_digit) {
-        let got = Value::Bulk(cursor).describe();
-        return Err(UnexpectedReply { wanted: "a cursor", got }.into());
-    }
-    Ok((cursor, keys))
-}
-
-/// The keys of batches, one by one.
-pub(crate) fn keys(
-    batches: impl Stream<Item = Result<Vec<Bytes>, Error>> + Send + 'static,
-) -> impl Stream<Item = Result<Bytes, Error>> + Send + Unpin + 'static {
-    Box::pin(batches.map_ok(|batch| stream::iter(batch.into_iter().map(Ok))).try_flatten())
 }

@@ -129,6 +129,30 @@ impl ClusterClient {
         super::ClusterStatus::of(&self.core)
     }
 
+    /// What happens from now on to the connections that tasks share, node by node: connected, over TCP instead of RDMA, lost,
+    /// not restored, closed. The first events describe the connections that are up.
+    ///
+    /// ```no_run
+    /// # async fn example(cluster: valkey_rdma_client::ClusterClient) {
+    /// let mut events = cluster.events();
+    /// tokio::spawn(async move {
+    ///     while let Some(event) = events.next().await {
+    ///         println!("{event}"); // 10.0.0.2:6379: connection 0 lost: the peer closed it
+    ///     }
+    /// });
+    /// # }
+    /// ```
+    ///
+    /// Keeping the events does not keep the client open.
+    #[must_use]
+    pub fn events(&self) -> super::ClusterEvents {
+        let topology = &self.core.topology;
+        topology.events().listen(|| {
+            let nodes = topology.every_node().into_iter();
+            nodes.filter_map(|node| Some((node.address().clone(), node.live()?))).collect()
+        })
+    }
+
     /// True once the client was closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {

@@ -10,6 +10,7 @@ use super::commands::{Access, Learned};
 use super::config::ClusterConfig;
 use super::counters::Counters;
 use super::discovery::ask;
+use super::events::NodeEventHub;
 use super::node::{DialSettings, Node};
 use super::ports::PortRules;
 use super::refresh::{RefreshRequest, RefreshTask};
@@ -52,6 +53,7 @@ impl Core {
             rules: PortRules { template: template.clone(), map: config.address_map.clone() },
             config: node_config,
             backoff: config.node.reconnect.unwrap_or_default(),
+            events: NodeEventHub::default(),
         });
         let seeds = seeds.into_iter().map(|seed| {
             let address = NodeAddress::new(seed.host(), seed.port());
@@ -153,6 +155,7 @@ impl Core {
     /// Refuses new connections.
     pub(super) fn close(&self) {
         self.closed.send_replace(true);
+        self.topology.events().end();
     }
 }
 

@@ -1,11 +1,13 @@
-//! Large values and blocking commands: on dedicated connections to the node of their key.
+//! Dedicated connections to one node; large values and blocking commands on the node of their key.
 
 use valkey_rdma_resp::{FromValue, Value};
 
+use super::address::NodeAddress;
 use super::client::ClusterClient;
 use super::commands::{Access, find};
-use super::route::{Routed, route};
+use super::route::{Route, Routed, route, slot_of};
 use super::tries::{Target, Tries};
+use crate::dedicated::Dedicated;
 use crate::error::{ClusterError, Error};
 use crate::multiplexer::Deadline;
 use crate::resp::{Command, IntoCommand};
@@ -56,6 +58,52 @@ impl ClusterClient {
                 Err(error) => tries.failed(&place, error, repeatable).await?,
             }
         }
+    }
+
+    /// Opens a dedicated connection to the node that `route` names: one node, so neither [`Route::AllPrimaries`] nor
+    /// [`Route::AllNodes`]. It stays with that node: what belongs to another fails there with the server's MOVED or ASK.
+    ///
+    /// ```no_run
+    /// # async fn example(cluster: valkey_rdma_client::ClusterClient) -> Result<(), valkey_rdma_client::Error> {
+    /// use valkey_rdma_client::cluster::Route;
+    ///
+    /// let mut connection = cluster.dedicated(Route::Key("{user1}:name".into())).await?;
+    /// connection.command(["CLIENT", "NO-EVICT", "ON"]).await?;
+    /// let name: String = connection.query(["GET", "{user1}:name"]).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Connect`] if the node cannot be connected to, [`Error::Cluster`] if there is no such node.
+    ///
+    /// # Cancel safety
+    /// Same as [`Client::dedicated`](crate::Client::dedicated).
+    pub async fn dedicated(&self, route: Route) -> Result<Dedicated, Error> {
+        let target = match route {
+            Route::Key(key) => Target::Slot(slot_of(&key), Access::Write),
+            Route::Slot(slot) => Target::Slot(slot, Access::Write),
+            Route::Any => Target::Any,
+            Route::Node(address) => match self.core.topology.find(&address) {
+                Some(node) => Target::Node(node),
+                None => return Err(ClusterError::UnknownNode { address: address.to_string() }.into()),
+            },
+            Route::AllPrimaries | Route::AllNodes => {
+                let reason = "a dedicated connection has one node";
+                return Err(ClusterError::NoRoute { command: "a connection".to_owned(), reason }.into());
+            }
+        };
+        let deadline = self.core.config.node.command_timeout.and_then(Deadline::after);
+        let mut tries = Tries::new(&self.core, target, deadline, "a connection".to_owned());
+        tries.next().await?.client.dedicated().await
+    }
+
+    /// The primary that serves a key, as this client knows it now; `None` if no node serves its slot. It may serve the key no
+    /// more when a command arrives there.
+    #[must_use]
+    pub fn node_of(&self, key: impl AsRef<[u8]>) -> Option<NodeAddress> {
+        let map = self.core.topology.map();
+        map.shard(slot_of(key.as_ref())).map(|shard| shard.primary.address().clone())
     }
 
     /// Reads a value into the caller's memory, as [`Client::get_into`](crate::Client::get_into) does.

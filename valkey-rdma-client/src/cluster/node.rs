@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
 use super::address::NodeAddress;
+use super::events::NodeEventHub;
 use super::ports::PortRules;
 use crate::client::Client;
 use crate::config::{Backoff, Config};
@@ -23,6 +24,7 @@ pub(super) struct DialSettings {
     /// Without reconnects: a lost connection is replaced by its node.
     pub(super) config: Config,
     pub(super) backoff: Backoff,
+    pub(super) events: NodeEventHub,
 }
 
 /// A node. It connects on demand, in a task of its own, so that no command of another node waits for it.
@@ -210,7 +212,8 @@ impl Node {
                 debug!(node = %self.name, info = %client.info(), "connected to a node");
                 (dial.failures, dial.not_before) = (0, None);
                 self.usable.store(true, Ordering::Relaxed);
-                self.live.store(Some(Arc::new(client)));
+                let events = &self.settings.events;
+                events.connected(&self.address, &client, || self.live.store(Some(Arc::new(client.clone()))));
                 None
             }
             Ok(_) => Some(self.closed()),
@@ -219,6 +222,7 @@ impl Node {
                 dial.not_before = Instant::now().checked_add(self.settings.backoff.wait(dial.failures));
                 dial.failures = dial.failures.saturating_add(1);
                 self.usable.store(false, Ordering::Relaxed);
+                self.settings.events.failed(&self.address, &error);
                 Some(error)
             }
         };

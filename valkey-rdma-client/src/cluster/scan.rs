@@ -14,7 +14,7 @@ use super::tries::Target;
 use crate::error::{ClusterError, Error, Fate};
 use crate::multiplexer::Deadline;
 use crate::resp::{Command, ToArg};
-use crate::scan::{ScanOptions, batch, keys};
+use crate::scan::options::{ScanOptions, batch, one_by_one};
 
 /// The keys of a cluster, batch by batch: [`ClusterClient::scan`].
 ///
@@ -90,7 +90,7 @@ impl ClusterScan {
 
     /// The keys, one by one, as [`Scan::keys`](crate::Scan::keys) returns them.
     pub fn keys(self) -> impl Stream<Item = Result<Bytes, Error>> + Send + Unpin + use<> {
-        keys(stream::try_unfold(self, |mut scan| async move {
+        one_by_one(stream::try_unfold(self, |mut scan| async move {
             Ok(scan.next_batch().await?.map(|batch| (batch, scan)))
         }))
     }
@@ -114,7 +114,7 @@ impl ClusterScan {
                 self.part = None;
                 continue;
             };
-            let command = self.options.command(&part.cursor);
+            let command = self.options.add_to(Command::new("SCAN").arg(&part.cursor));
             match self.batch(node, command).await {
                 Ok((cursor, keys)) => {
                     self.failures = 0;

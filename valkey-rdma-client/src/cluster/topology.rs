@@ -9,6 +9,7 @@ use tracing::{debug, info};
 
 use super::address::NodeAddress;
 use super::discovery::Report;
+use super::events::NodeEventHub;
 use super::node::{DialSettings, Facts, Node};
 use super::slot_map::{Shard, SlotMap};
 use super::slots_reply::View;
@@ -48,6 +49,11 @@ impl Topology {
     #[cfg(feature = "redis")]
     pub(super) fn database(&self) -> u32 {
         self.settings.rules.template.database()
+    }
+
+    /// Where connections to nodes are reported.
+    pub(super) fn events(&self) -> &NodeEventHub {
+        &self.settings.events
     }
 
     /// The current map. The guard must not be kept across an `await`.
@@ -146,11 +152,13 @@ impl Topology {
         lock(&self.known).nodes.get(address).cloned()
     }
 
-    /// Every node that may have a connection.
+    /// Every node that may have a connection, each once.
     pub(super) fn every_node(&self) -> Vec<Arc<Node>> {
         let known = lock(&self.known);
-        let nodes = known.nodes.values().cloned();
-        nodes.chain(self.seeds.iter().cloned()).collect()
+        let is_known =
+            |seed: &Arc<Node>| known.nodes.get(seed.address()).is_some_and(|node| Arc::ptr_eq(node, seed));
+        let seeds = self.seeds.iter().filter(|seed| !is_known(seed)).cloned();
+        known.nodes.values().cloned().chain(seeds).collect()
     }
 
     /// True if the map sends commands to a node that cannot be reached: then a patch may be wrong.

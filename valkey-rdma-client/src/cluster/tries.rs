@@ -185,6 +185,11 @@ impl<'a> Tries<'a> {
                 self.core.request_refresh();
                 Err(error)
             }
+            // A dedicated connection to the node could not be made: the shared one may be lost too, and not know it yet.
+            Error::Connect(_) => {
+                self.core.counters.lost.add();
+                self.unreachable(&place.node, error).await
+            }
             _ => Err(error),
         }
     }

@@ -6,6 +6,7 @@ mod blocking;
 mod cache;
 mod commands;
 mod dedicated;
+mod element_scans;
 mod fallback;
 mod large;
 mod pubsub;

@@ -1,5 +1,6 @@
 //! Large values and blocking commands, on dedicated connections.
 
+use valkey_rdma_client::cluster::{NodeAddress, Route};
 use valkey_rdma_client::{ClusterError, Command, Error};
 use valkey_rdma_mock::MockCluster;
 
@@ -58,4 +59,38 @@ async fn a_blocking_command_waits_on_the_node_of_its_key() {
     assert_eq!(job, Some((key, "job".to_owned())));
     let error = cluster.blocking_command(["BLPOP", "a", "b", "1"]).await.expect_err("two slots");
     assert!(matches!(error, Error::Cluster(ClusterError::CrossSlot { .. })), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_dedicated_connection_stays_with_its_node() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &Default::default()).await;
+    let key = mocks.key_of(1, 0);
+    let node = cluster.node_of(&key).expect("served");
+    assert_eq!(node.to_string(), mocks.announced(1));
+    for route in [Route::Key(key.clone().into()), Route::Slot(MockCluster::slot(&key)), Route::Node(node)] {
+        let mut connection = cluster.dedicated(route).await.expect("connected");
+        connection.command(["SET", &key, "x"]).await.expect("served here");
+        let error = connection.command(["GET", &mocks.key_of(2, 0)]).await.expect_err("served elsewhere");
+        assert!(matches!(&error, Error::Server(error) if error.code == "MOVED"), "{error:?}");
+    }
+    assert!(cluster.dedicated(Route::Any).await.is_ok());
+    for route in [Route::AllNodes, Route::Node(NodeAddress::new("nowhere", 1))] {
+        let error = cluster.dedicated(route).await.expect_err("not one node");
+        assert!(matches!(error, Error::Cluster(_)), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_large_value_is_read_from_the_successor_of_a_dead_node() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &Default::default()).await;
+    let key = mocks.key_of(0, 0);
+    let mut buffer = [0; 16];
+    cluster.command(["SET", &key, "short"]).await.expect("set");
+    assert_eq!(cluster.get_into(&key, &mut buffer).await.expect("read"), Some(5));
+    mocks.fail_over(3);
+    mocks.kill(0).await;
+    // The shared connection may not know yet that it is lost.
+    assert_eq!(cluster.get_into(&key, &mut buffer).await.expect("read"), Some(5));
 }

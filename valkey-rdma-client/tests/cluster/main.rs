@@ -2,12 +2,15 @@
 //! `VALKEY_RDMA_TEST_CLUSTER` names, separated by commas.
 
 mod commands;
+mod events;
 mod failures;
 mod large;
 mod pipelines;
 mod ports;
 mod pubsub;
 mod redirects;
+#[cfg(feature = "redis-cluster")]
+mod redis_rs;
 mod replicas;
 mod scan;
 mod target;

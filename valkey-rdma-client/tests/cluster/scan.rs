@@ -1,10 +1,13 @@
-//! SCAN over all nodes.
+//! SCAN over all nodes; HSCAN, SSCAN and ZSCAN of keys that move.
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use futures_util::TryStreamExt;
+use valkey_rdma_client::{ClusterClient, Command};
+use valkey_rdma_mock::MockCluster;
 
-use crate::target::target;
+use crate::target::{client_of, mocks, target};
 
 #[tokio::test]
 async fn a_scan_returns_every_key_of_every_node() {
@@ -13,7 +16,7 @@ async fn a_scan_returns_every_key_of_every_node() {
     let keys: BTreeSet<_> = (0..500).map(|number| target.key(&number.to_string())).collect();
     let mut pipeline = cluster.pipeline();
     for key in &keys {
-        pipeline.push(valkey_rdma_client::Command::from_args(["SET", key, "x"]));
+        pipeline.push(Command::from_args(["SET", key, "x"]));
     }
     assert!(pipeline.send().await.expect("sent").iter().all(Result::is_ok));
     let streamed: Vec<_> =
@@ -27,4 +30,77 @@ async fn a_scan_returns_every_key_of_every_node() {
         found.extend(batch.iter().map(|key| String::from_utf8_lossy(key).into_owned()));
     }
     assert_eq!(found, keys);
+}
+
+/// More than a node returns in one batch.
+const MEMBERS: usize = 600;
+
+async fn fill(cluster: &ClusterClient, key: &str) -> BTreeSet<Bytes> {
+    let members: Vec<_> = (0..MEMBERS).map(|number| format!("member {number}")).collect();
+    let add = Command::new("SADD").arg(key);
+    cluster.execute(members.iter().fold(add, |add, member| add.arg(member))).await.expect("added");
+    members.into_iter().map(Bytes::from).collect()
+}
+
+#[tokio::test]
+async fn the_elements_of_a_key_are_scanned_on_its_node() {
+    let target = target().await;
+    let cluster = target.client().await;
+    for tag in ["a", "b", "c", "d"] {
+        let key = target.key(&format!("{{{tag}}}"));
+        let members = fill(&cluster, &format!("{key}set")).await;
+        let scanned: Vec<_> =
+            cluster.scan_set(format!("{key}set")).elements().try_collect().await.expect("members");
+        assert_eq!(BTreeSet::from_iter(scanned), members);
+        cluster.command(["HSET", &format!("{key}hash"), "field", "value"]).await.expect("set");
+        let fields: Vec<_> =
+            cluster.scan_hash(format!("{key}hash")).elements().try_collect().await.expect("fields");
+        assert_eq!(fields, [(Bytes::from("field"), Bytes::from("value"))]);
+        cluster.command(["ZADD", &format!("{key}sorted"), "1.5", "member"]).await.expect("added");
+        let scores: Vec<_> =
+            cluster.scan_sorted_set(format!("{key}sorted")).elements().try_collect().await.expect("scores");
+        assert_eq!(scores, [(Bytes::from("member"), 1.5)]);
+    }
+}
+
+/// Scans a set whose key comes to another node after the first batch. The new node must see the whole scan: a cursor of the
+/// old one may skip elements there.
+async fn scan_while(moves: impl AsyncFnOnce(&MockCluster, u16)) {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &Default::default()).await;
+    let key = mocks.key_of(0, 0);
+    let members = fill(&cluster, &key).await;
+    let mut scan = cluster.scan_set(&key).count(50);
+    let first = scan.next_batch().await.expect("a batch").expect("not the end");
+    assert_eq!(first.len(), 50);
+    moves(&mocks, MockCluster::slot(&key)).await;
+    let mut rest = Vec::new();
+    while let Some(batch) = scan.next_batch().await.expect("a batch") {
+        rest.extend(batch);
+    }
+    assert_eq!(rest.len(), MEMBERS, "the scan began anew, once");
+    assert_eq!(BTreeSet::from_iter(rest), members);
+}
+
+#[tokio::test]
+async fn a_scan_of_a_key_begins_anew_where_its_slot_has_moved() {
+    scan_while(async |mocks, slot| mocks.move_slots(slot..=slot, 1)).await;
+}
+
+#[tokio::test]
+async fn a_scan_of_a_key_begins_anew_where_the_key_has_moved_before_its_slot() {
+    let moves = async |mocks: &MockCluster, slot| {
+        mocks.begin_migration(slot..=slot, 2);
+        assert_eq!(mocks.move_keys(slot, 10), 1);
+    };
+    scan_while(moves).await;
+}
+
+#[tokio::test]
+async fn a_scan_of_a_key_begins_anew_after_a_failover() {
+    let moves = async |mocks: &MockCluster, _| {
+        mocks.fail_over(3);
+        mocks.kill(0).await;
+    };
+    scan_while(moves).await;
 }

@@ -1,0 +1,53 @@
+//! HSCAN, SSCAN and ZSCAN in a cluster: on the primary of the key, whichever node that is meanwhile.
+
+use bytes::Bytes;
+use valkey_rdma_resp::Value;
+
+use super::client::ClusterClient;
+use super::commands::Access;
+use super::route::slot_of;
+use super::tries::{Target, Tries};
+use crate::error::Error;
+use crate::multiplexer::Deadline;
+use crate::scan::ElementScan;
+use crate::scan::position::ScanPosition;
+
+impl ClusterClient {
+    /// Begins a scan of the fields of a hash and their values, as [`Client::scan_hash`](crate::Client::scan_hash) does.
+    pub fn scan_hash(&self, key: impl AsRef<[u8]>) -> ElementScan<(Bytes, Bytes), Self> {
+        ElementScan::new(self, "HSCAN", key)
+    }
+
+    /// Begins a scan of the members of a set, as [`Client::scan_set`](crate::Client::scan_set) does.
+    pub fn scan_set(&self, key: impl AsRef<[u8]>) -> ElementScan<Bytes, Self> {
+        ElementScan::new(self, "SSCAN", key)
+    }
+
+    /// Begins a scan of the members of a sorted set and their scores, as [`Client::scan_sorted_set`](crate::Client::scan_sorted_set) does.
+    pub fn scan_sorted_set(&self, key: impl AsRef<[u8]>) -> ElementScan<(Bytes, f64), Self> {
+        ElementScan::new(self, "ZSCAN", key)
+    }
+
+    /// The next batch. Always from the primary: replicas have cursors of their own.
+    pub(super) async fn scan_batch(&self, position: &mut ScanPosition) -> Result<Value, Error> {
+        let target = Target::Slot(slot_of(position.key()), Access::Write);
+        let command = position.command();
+        let deadline = self.limit(&command).and_then(Deadline::after);
+        let mut tries = Tries::new(&self.core, target, deadline, command.name());
+        loop {
+            let place = tries.next().await?;
+            let command = position.command_for(place.node.name());
+            let outcome = match place.asking {
+                true => place.client.attempt_asking(&command, deadline).await,
+                false => place.client.attempt(command, deadline).await.map_err(|failed| failed.error),
+            };
+            match outcome {
+                Ok(reply) => {
+                    position.answered_by(place.node.name());
+                    return Ok(reply);
+                }
+                Err(error) => tries.failed(&place, error, true).await?,
+            }
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! [`ClusterEvents`]: what happens to the connections of a cluster client, node by node.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context, Poll, Waker};
+
+use futures_core::Stream;
+use futures_util::stream::{Map, SelectAll, StreamExt, select_all};
+
+use super::address::NodeAddress;
+use crate::client::Client;
+use crate::error::{Chain, Error, LostCause};
+use crate::events::{ConnectionEvent, ConnectionEvents};
+use crate::stats::ConnectionInfo;
+use crate::sync::lock;
+
+/// What happened to a connection to a node. `connection` counts those to one node from 0: see
+/// [`Config::connections`](crate::Config::connections).
+///
+/// `Display` is a line for a log.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ClusterEvent {
+    /// It was connected when listening began, or has been connected since: when the first command needed it, or again.
+    Connected {
+        /// The address that the cluster announces.
+        node: NodeAddress,
+        /// Which connection.
+        connection: usize,
+        /// Describes it.
+        info: Arc<ConnectionInfo>,
+    },
+    /// It runs over TCP although RDMA was tried first (`fallback=tcp`). Follows `Connected`.
+    FellBack {
+        /// The address that the cluster announces.
+        node: NodeAddress,
+        /// Which connection.
+        connection: usize,
+        /// Why RDMA failed.
+        reason: String,
+    },
+    /// It ended. The next command for the node connects again.
+    Lost {
+        /// The address that the cluster announces.
+        node: NodeAddress,
+        /// Which connection.
+        connection: usize,
+        /// Why.
+        cause: Arc<LostCause>,
+    },
+    /// An attempt to connect to a node failed. The next one waits, and follows if a command still needs the node.
+    ConnectFailed {
+        /// The address that the cluster announces.
+        node: NodeAddress,
+        /// Why.
+        error: Error,
+    },
+    /// This client ended it: it was closed, or the node left the cluster.
+    Closed {
+        /// The address that the cluster announces.
+        node: NodeAddress,
+        /// Which connection.
+        connection: usize,
+    },
+    /// The program did not read events for so long that the oldest were dropped.
+    Missed {
+        /// How many, at least.
+        count: u64,
+    },
+}
+
+impl fmt::Display for ClusterEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connected { node, connection, info } => {
+                write!(f, "{node}: connection {connection}: {info}")
+            }
+            Self::FellBack { node, connection, reason } => {
+                write!(f, "{node}: connection {connection} uses tcp instead of rdma: {reason}")
+            }
+            Self::Lost { node, connection, cause } => {
+                write!(f, "{node}: connection {connection} lost: {}", Chain(&**cause))
+            }
+            Self::ConnectFailed { node, error } => write!(f, "{node}: not connected: {error:#}"),
+            Self::Closed { node, connection } => write!(f, "{node}: connection {connection} closed"),
+            Self::Missed { count } => write!(f, "{count} events missed"),
+        }
+    }
+}
+
+/// Events of the connections that a cluster client shares, to all nodes:
+/// [`ClusterClient::events`](crate::ClusterClient::events). Also a [`Stream`]. Those of one connection are in order. The last 64 events of each connection, and the last 256 connections and failures, are kept until
+/// they are read. It ends when the client has been closed or dropped and all its connections have ended.
+#[derive(Debug)]
+pub struct ClusterEvents {
+    news: Arc<Mutex<News>>,
+    /// The connections that are known.
+    connections: SelectAll<OfNode>,
+}
+
+/// The events of the connections to one node.
+type OfNode = Map<ConnectionEvents, Box<dyn FnMut(ConnectionEvent) -> ClusterEvent + Send>>;
+
+impl ClusterEvents {
+    /// The next event; `None` once the client and all its connections have ended.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no event.
+    pub async fn next(&mut self) -> Option<ClusterEvent> {
+        poll_fn(|cx| self.poll(cx)).await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<ClusterEvent>> {
+        loop {
+            // First: what a node reports next was after this.
+            if let Poll::Ready(Some(event)) = self.connections.poll_next_unpin(cx) {
+                return Poll::Ready(Some(event));
+            }
+            let mut news = lock(&self.news);
+            if news.missed > 0 {
+                let count = std::mem::take(&mut news.missed);
+                return Poll::Ready(Some(ClusterEvent::Missed { count }));
+            }
+            match news.waiting.pop_front() {
+                Some(Item::Connection(node, events)) => {
+                    drop(news);
+                    self.connections.push(of_node(node, events));
+                }
+                Some(Item::Failure(node, error)) => {
+                    return Poll::Ready(Some(ClusterEvent::ConnectFailed { node, error }));
+                }
+                None if news.ended && self.connections.is_empty() => return Poll::Ready(None),
+                None => {
+                    news.waker = Some(cx.waker().clone());
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+}
+
+impl Stream for ClusterEvents {
+    type Item = ClusterEvent;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<ClusterEvent>> {
+        self.poll(cx)
+    }
+}
+
+fn of_node(node: NodeAddress, events: ConnectionEvents) -> OfNode {
+    let named: Box<dyn FnMut(ConnectionEvent) -> ClusterEvent + Send> = Box::new(move |event| {
+        let node = node.clone();
+        match event {
+            ConnectionEvent::Connected { connection, info }
+            | ConnectionEvent::Reconnected { connection, info } => {
+                ClusterEvent::Connected { node, connection, info }
+            }
+            ConnectionEvent::FellBack { connection, reason } => {
+                ClusterEvent::FellBack { node, connection, reason }
+            }
+            // A node's connections do not reconnect: each is replaced by another, in `Node`.
+            ConnectionEvent::Closed { connection, cause } | ConnectionEvent::Lost { connection, cause } => {
+                match *cause {
+                    LostCause::Closed => ClusterEvent::Closed { node, connection },
+                    _ => ClusterEvent::Lost { node, connection, cause },
+                }
+            }
+            ConnectionEvent::ReconnectFailed { error, .. } => {
+                ClusterEvent::ConnectFailed { node, error: error.into() }
+            }
+            ConnectionEvent::Missed { count } => ClusterEvent::Missed { count },
+        }
+    });
+    events.map(named)
+}
+
+/// What a listener has not read yet.
+#[derive(Debug, Default)]
+struct News {
+    waiting: VecDeque<Item>,
+    missed: u64,
+    ended: bool,
+    waker: Option<Waker>,
+}
+
+#[derive(Debug)]
+enum Item {
+    Connection(NodeAddress, ConnectionEvents),
+    Failure(NodeAddress, Error),
+}
+
+impl News {
+    fn add(&mut self, item: Item) {
+        if self.waiting.len() == MOST_WAITING {
+            self.waiting.pop_front();
+            self.missed += 1;
+        }
+        self.waiting.push_back(item);
+    }
+}
+
+/// Passes news to listeners. Costs nothing while there is none.
+#[derive(Debug, Default)]
+pub(super) struct NodeEventHub {
+    listeners: Mutex<Listeners>,
+}
+
+#[derive(Debug, Default)]
+struct Listeners {
+    listening: Vec<Weak<Mutex<News>>>,
+    ended: bool,
+}
+
+impl NodeEventHub {
+    /// Listens from now on. `connected` lists the nodes that are connected.
+    pub(super) fn listen(&self, connected: impl FnOnce() -> Vec<(NodeAddress, Client)>) -> ClusterEvents {
+        let mut listeners = lock(&self.listeners);
+        let mut news = News { ended: listeners.ended, ..News::default() };
+        for (node, client) in connected() {
+            news.add(Item::Connection(node, client.events()));
+        }
+        let news = Arc::new(Mutex::new(news));
+        listeners.listening.push(Arc::downgrade(&news));
+        ClusterEvents { news, connections: select_all([]) }
+    }
+
+    /// A node is connected once `publish` has run. Nobody begins to listen in between.
+    pub(super) fn connected(&self, node: &NodeAddress, client: &Client, publish: impl FnOnce()) {
+        let mut listeners = lock(&self.listeners);
+        publish();
+        listeners.pass(|news| news.add(Item::Connection(node.clone(), client.events())));
+    }
+
+    /// An attempt to connect failed.
+    pub(super) fn failed(&self, node: &NodeAddress, error: &Error) {
+        lock(&self.listeners).pass(|news| news.add(Item::Failure(node.clone(), error.clone())));
+    }
+
+    /// There will be no more connections.
+    pub(super) fn end(&self) {
+        let mut listeners = lock(&self.listeners);
+        listeners.ended = true;
+        listeners.pass(|news| news.ended = true);
+    }
+}
+
+/// The last clone of the client was dropped.
+impl Drop for NodeEventHub {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Listeners {
+    fn pass(&mut self, change: impl Fn(&mut News)) {
+        self.listening.retain(|listener| match listener.upgrade() {
+            Some(news) => {
+                let mut news = lock(&news);
+                change(&mut news);
+                if let Some(waker) = news.waker.take() {
+                    waker.wake();
+                }
+                true
+            }
+            None => false,
+        });
+    }
+}
+
+/// Connections and failures that wait to be read. More are dropped, the oldest first.
+const MOST_WAITING: usize = 256;

@@ -1,0 +1,131 @@
+//! [`ElementScan`]: the elements of a hash, a set or a sorted set, batch by batch or as a stream.
+
+use std::marker::PhantomData;
+
+use bytes::Bytes;
+use futures_core::Stream;
+use futures_util::stream;
+use valkey_rdma_resp::FromValue;
+
+use super::options::{batch, one_by_one};
+use super::position::ScanPosition;
+use crate::client::Client;
+use crate::error::Error;
+use crate::execute::Execute;
+use crate::resp::ToArg;
+
+/// The elements of one key: [`Client::scan_hash`], [`Client::scan_set`], [`Client::scan_sorted_set`], and the methods of the same names of
+/// [`ClusterClient`](crate::ClusterClient).
+///
+/// ```no_run
+/// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
+/// use futures_util::TryStreamExt;
+///
+/// let mut basket = client.scan_hash("basket:7").matching("book:*").count(1000).elements();
+/// while let Some((article, count)) = basket.try_next().await? {
+///     println!("{}: {}", article.escape_ascii(), count.escape_ascii());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # What is promised
+/// What HSCAN, SSCAN and ZSCAN promise: an element that exists from beginning to end is returned at least once, perhaps
+/// several times. Servers return small collections in one batch.
+///
+/// In a cluster, this holds while the slot of the key moves or its primary fails over: the scan begins anew on the next
+/// node, because cursors are valid on one server only. A [`Client`] does not notice that a server was replaced by another
+/// at the same address, or by Sentinel. Elements may be missed then.
+#[derive(Clone, Debug)]
+#[must_use = "a scan asks for nothing until its batches or elements are read"]
+pub struct ElementScan<T, C = Client> {
+    client: C,
+    /// `None` at the end.
+    position: Option<ScanPosition>,
+    element: PhantomData<fn() -> T>,
+}
+
+impl<T: FromValue + Send + 'static, C: Execute> ElementScan<T, C> {
+    pub(crate) fn new(client: &C, name: &'static str, key: impl AsRef<[u8]>) -> Self {
+        let key = Bytes::copy_from_slice(key.as_ref());
+        Self { client: client.clone(), position: Some(ScanPosition::new(name, key)), element: PhantomData }
+    }
+
+    /// Returns only elements whose name, which is the field of a hash or the member of a set, matches a pattern: MATCH.
+    pub fn matching(mut self, pattern: impl ToArg) -> Self {
+        if let Some(position) = &mut self.position {
+            position.options().add("MATCH", pattern);
+        }
+        self
+    }
+
+    /// How many elements a batch looks at, roughly: COUNT. The server's default is 10.
+    pub fn count(mut self, elements: usize) -> Self {
+        if let Some(position) = &mut self.position {
+            position.options().add("COUNT", elements);
+        }
+        self
+    }
+
+    /// The next batch, which may be empty; `None` at the end. Of a key that does not exist, the first batch is empty.
+    ///
+    /// # Errors
+    /// As for any command: [`Error::Server`] if the key has another type, for example. The scan can go on after an error.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing: the batch is asked for again.
+    pub async fn next_batch(&mut self) -> Result<Option<Vec<T>>, Error> {
+        let Some(position) = &mut self.position else { return Ok(None) };
+        let (cursor, elements) = batch(self.client.scan_on(position).await?)?;
+        if !position.advance(cursor) {
+            self.position = None;
+        }
+        Ok(Some(elements))
+    }
+
+    /// The elements, one by one. The next batch is asked for when the elements of the last one were read. The stream ends
+    /// after the first error.
+    pub fn elements(self) -> impl Stream<Item = Result<T, Error>> + Send + Unpin + use<T, C> {
+        one_by_one(stream::try_unfold(self, |mut scan| async move {
+            Ok(scan.next_batch().await?.map(|batch| (batch, scan)))
+        }))
+    }
+}
+
+impl<C: Execute> ElementScan<(Bytes, Bytes), C> {
+    /// Returns only the fields of a hash, without their values: NOVALUES, since Valkey 8.0.
+    pub fn fields(self) -> ElementScan<Bytes, C> {
+        let mut position = self.position;
+        if let Some(position) = &mut position {
+            position.options().add_flag("NOVALUES");
+        }
+        ElementScan { client: self.client, position, element: PhantomData }
+    }
+}
+
+impl Client {
+    /// Begins a scan of the fields of a hash and their values: HSCAN, as often as it takes.
+    pub fn scan_hash(&self, key: impl AsRef<[u8]>) -> ElementScan<(Bytes, Bytes)> {
+        ElementScan::new(self, "HSCAN", key)
+    }
+
+    /// Begins a scan of the members of a set: SSCAN, as often as it takes.
+    ///
+    /// ```no_run
+    /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
+    /// let mut scan = client.scan_set("readers").count(1000);
+    /// while let Some(members) = scan.next_batch().await? {
+    ///     println!("{} members", members.len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn scan_set(&self, key: impl AsRef<[u8]>) -> ElementScan<Bytes> {
+        ElementScan::new(self, "SSCAN", key)
+    }
+
+    /// Begins a scan of the members of a sorted set and their scores: ZSCAN, as often as it takes.
+    pub fn scan_sorted_set(&self, key: impl AsRef<[u8]>) -> ElementScan<(Bytes, f64)> {
+        ElementScan::new(self, "ZSCAN", key)
+    }
+}

@@ -1,0 +1,64 @@
+//! [`ScanPosition`]: how far a scan within one key has come, and on which server.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::options::ScanOptions;
+use crate::resp::Command;
+
+/// How far HSCAN, SSCAN or ZSCAN has come.
+#[derive(Clone, Debug)]
+pub struct ScanPosition {
+    name: &'static str,
+    key: Bytes,
+    options: ScanOptions,
+    cursor: Bytes,
+    /// The server that returned the cursor, if there are several.
+    server: Option<Arc<str>>,
+}
+
+impl ScanPosition {
+    pub(super) fn new(name: &'static str, key: Bytes) -> Self {
+        Self { name, key, options: ScanOptions::default(), cursor: START.clone(), server: None }
+    }
+
+    pub(super) fn options(&mut self) -> &mut ScanOptions {
+        &mut self.options
+    }
+
+    /// Takes the cursor for the next batch. Returns `false` at the end.
+    pub(super) fn advance(&mut self, cursor: Bytes) -> bool {
+        self.cursor = cursor;
+        self.cursor != START
+    }
+
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The command for the next batch.
+    pub(crate) fn command(&self) -> Command {
+        self.command_at(&self.cursor)
+    }
+
+    /// The command for the next batch from this server. A cursor is valid on the server that returned it only, so another
+    /// server begins anew.
+    pub(crate) fn command_for(&self, server: &Arc<str>) -> Command {
+        self.command_at(if self.server.as_ref() == Some(server) { &self.cursor } else { &START })
+    }
+
+    /// This server has answered. Servers that only redirect do not count.
+    pub(crate) fn answered_by(&mut self, server: &Arc<str>) {
+        if self.server.as_ref() != Some(server) {
+            self.server = Some(server.clone());
+            self.cursor = START.clone();
+        }
+    }
+
+    fn command_at(&self, cursor: &Bytes) -> Command {
+        self.options.add_to(Command::new(self.name).arg(&self.key).arg(cursor))
+    }
+}
+
+static START: Bytes = Bytes::from_static(b"0");

@@ -1,0 +1,118 @@
+//! What a cluster client reports of its connections.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use valkey_rdma_client::cluster::{ClusterConfig, ClusterEvent, ClusterEvents};
+use valkey_rdma_client::{ClusterClient, Config};
+use valkey_rdma_mock::{DeviceKind, MockCluster, Transports};
+
+use crate::target::{client_of, mocks};
+
+/// The next event of this node, as a word. Those of others are left out.
+async fn next(events: &mut ClusterEvents, node: &str) -> &'static str {
+    let found = async {
+        loop {
+            let event = events.next().await.expect("not the end");
+            let (of, word) = match &event {
+                ClusterEvent::Connected { node, .. } => (node, "connected"),
+                ClusterEvent::FellBack { node, .. } => (node, "fell back"),
+                ClusterEvent::Lost { node, .. } => (node, "lost"),
+                ClusterEvent::ConnectFailed { node, .. } => (node, "failed"),
+                ClusterEvent::Closed { node, .. } => (node, "closed"),
+                other => panic!("{other}"),
+            };
+            assert!(event.to_string().starts_with(&format!("{of}: ")), "{event}");
+            if of.to_string() == node {
+                return word;
+            }
+        }
+    };
+    timeout(Duration::from_secs(30), found).await.expect("an event")
+}
+
+/// Gives each primary a connection.
+async fn touch(cluster: &ClusterClient, mocks: &MockCluster) {
+    for node in 0..3 {
+        cluster.command(["SET", &mocks.key_of(node, 0), "x"]).await.expect("set");
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_dies_and_returns_is_reported_and_the_others_are_not() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    touch(&cluster, &mocks).await;
+    let (node, other) = (mocks.announced(1), mocks.announced(2));
+    let (mut events, mut others) = (cluster.events(), cluster.events());
+    assert_eq!(next(&mut events, &node).await, "connected", "it was when listening began");
+    assert_eq!(next(&mut others, &other).await, "connected");
+
+    mocks.kill(1).await;
+    assert_eq!(next(&mut events, &node).await, "lost");
+    let waits = tokio::spawn({
+        let (cluster, key) = (cluster.clone(), mocks.key_of(1, 0));
+        async move { cluster.command(["GET", &key]).await }
+    });
+    assert_eq!(next(&mut events, &node).await, "failed");
+    mocks.restart(1).await.expect("its ports are free");
+    waits.await.expect("no panic").expect("the node is back");
+    let mut word = next(&mut events, &node).await;
+    while word == "failed" {
+        word = next(&mut events, &node).await;
+    }
+    assert_eq!(word, "connected");
+
+    cluster.close().await;
+    assert_eq!(next(&mut events, &node).await, "closed");
+    assert_eq!(next(&mut others, &other).await, "closed", "nothing in between");
+    while let Some(event) = events.next().await {
+        assert!(matches!(event, ClusterEvent::Closed { .. }), "{event}");
+    }
+    let mut late = cluster.events();
+    assert!(late.next().await.is_none(), "listening later ends at once");
+}
+
+#[tokio::test]
+async fn a_connection_is_reported_when_a_command_makes_it() {
+    let mocks = mocks().await;
+    let cluster = ClusterClient::connect([mocks.url(0)]).await.expect("connected");
+    let mut events = cluster.events();
+    assert_eq!(next(&mut events, &mocks.announced(0)).await, "connected");
+    cluster.command(["GET", &mocks.key_of(1, 0)]).await.expect("a reply");
+    assert_eq!(next(&mut events, &mocks.announced(1)).await, "connected");
+}
+
+#[tokio::test]
+async fn a_node_that_is_reached_over_tcp_only_is_reported_with_the_reason() {
+    let builder = MockCluster::builder(3).transports(Transports::Both(DeviceKind::Emulated));
+    let mocks = builder.start().await.expect("free ports");
+    mocks.close_rdma(1).await;
+    let seed = format!("{}?rdma_port=+1&fallback=tcp", mocks.url(0));
+    let cluster = ClusterClient::connect([seed]).await.expect("connected");
+    let mut events = cluster.events();
+    touch(&cluster, &mocks).await;
+    assert_eq!(next(&mut events, &mocks.announced(1)).await, "connected");
+    assert_eq!(next(&mut events, &mocks.announced(1)).await, "fell back");
+}
+
+#[tokio::test]
+async fn events_end_with_the_last_clone_of_the_client() {
+    let mocks = mocks().await;
+    let config = ClusterConfig::default().node(Config::default().connections(2));
+    let cluster = client_of(&mocks, &config).await;
+    touch(&cluster, &mocks).await;
+    let mut events = cluster.events();
+    drop(cluster);
+    let mut closed = Vec::new();
+    while let Some(event) = timeout(Duration::from_secs(30), events.next()).await.expect("ends") {
+        if let ClusterEvent::Closed { node, connection } = event {
+            closed.push((node.to_string(), connection));
+        }
+    }
+    for node in 0..3 {
+        for connection in 0..2 {
+            assert!(closed.contains(&(mocks.announced(node), connection)), "{closed:?}");
+        }
+    }
+}
