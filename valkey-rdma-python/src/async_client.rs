@@ -9,20 +9,22 @@ use tokio::runtime::Handle;
 use valkey_rdma_client::Command;
 use valkey_rdma_client::pubsub::Event;
 
-use crate::engine::{Engine, Fit};
+use crate::engine::Engine;
 use crate::errors::Failure;
 use crate::event_loop::{Cancelled, EventLoop};
 use crate::options::Options;
 use crate::pubsub::{Shared, event_to_python, subscription};
 use crate::registration::Registration;
 use crate::runtime::{self, Local};
+use crate::server::Target;
+use crate::transfer::Fit;
 use crate::{arguments, batch, describe, memory, reply};
 
 /// A client for asyncio: ``client = await AsyncClient.connect(url)``. Its methods start their operation at once and return a future.
 ///
 /// It belongs to the loop that was running in ``connect``. A cancelled call of ``get_into`` or ``set_from`` ends in the background: its
 /// buffer stays in use until then. Cancelled blocking commands stop.
-#[pyclass(frozen, module = "valkey_rdma")]
+#[pyclass(frozen, module = "valkey_rdma", subclass)]
 pub(crate) struct AsyncClient {
     engine: Local<Arc<Engine>>,
     event_loop: Py<EventLoop>,
@@ -30,6 +32,24 @@ pub(crate) struct AsyncClient {
 }
 
 impl AsyncClient {
+    /// Connects. The future's result is what `finish` makes of the client.
+    pub(crate) fn connecting<'py>(
+        py: Python<'py>,
+        options: Options,
+        target: Target,
+        finish: impl FnOnce(Self, Python<'_>) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let connect = options.connect(target)?;
+        let handle = runtime::handle()?;
+        let event_loop = EventLoop::running(py)?;
+        let (theirs, ours) = (event_loop.clone_ref(py), handle.clone());
+        let connected = Connecting(Some(event_loop.clone_ref(py)));
+        EventLoop::start(event_loop.bind(py), &handle, Cancelled::Stops, connect, move |py, engine| {
+            connected.succeeded();
+            finish(Self { engine: Local::new(engine), event_loop: theirs, handle: ours }, py)
+        })
+    }
+
     fn engine(&self, py: Python<'_>) -> PyResult<Arc<Engine>> {
         memory::release_all(py);
         let engine = self.engine.here().ok_or_else(|| Failure::Forked.raise(py))?;
@@ -67,15 +87,7 @@ impl AsyncClient {
         name: Option<String>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let options = Options { connections, lanes, timeout, offline_timeout, reconnect, retries, name };
-        let connect = options.connect(url)?;
-        let handle = runtime::handle()?;
-        let event_loop = EventLoop::running(py)?;
-        let (theirs, ours) = (event_loop.clone_ref(py), handle.clone());
-        let connected = Connecting(Some(event_loop.clone_ref(py)));
-        EventLoop::start(event_loop.bind(py), &handle, Cancelled::Stops, connect, move |py, engine| {
-            connected.succeeded();
-            Self { engine: Local::new(engine), event_loop: theirs, handle: ours }.into_py_any(py)
-        })
+        Self::connecting(py, options, Target::One(url), |client, py| client.into_py_any(py))
     }
 
     /// Sends a command, given as its name and arguments. Returns a future of its reply.
@@ -222,20 +234,20 @@ impl AsyncClient {
     fn subscriber<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.engine(py)?;
         let (event_loop, handle) = (self.event_loop.clone_ref(py), self.handle.clone());
-        let open = async move { Ok(engine.client.subscriber().await?) };
+        let open = async move { Ok(engine.server.subscriber().await?) };
         self.start(py, open, move |py, opened| {
             AsyncSubscriber { shared: Local::new(Shared::new(opened)), event_loop, handle }.into_py_any(py)
         })
     }
 
-    /// Describes the connection.
+    /// Describes the connection; of a cluster, its nodes and the connection to each.
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        describe::info(py, &self.engine(py)?.client.info())
+        describe::info(py, &self.engine(py)?.server)
     }
 
     /// Counters of the client and of its connections.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        describe::stats(py, &self.engine(py)?.client)
+        describe::stats(py, &self.engine(py)?.server)
     }
 
     /// Closes all connections, after the replies to what was sent.

@@ -7,9 +7,9 @@ use pyo3::types::PyList;
 use valkey_rdma_client::Fetched;
 
 use crate::arguments;
-use crate::engine::{Load, PerKey, Store};
 use crate::errors::Failure;
 use crate::memory::{self, Memory, Use};
+use crate::transfer::{Load, PerKey, Store};
 
 /// A key, and a buffer for its value.
 pub(crate) fn load(key: &Bound<'_, PyAny>, buffer: &Bound<'_, PyAny>) -> PyResult<Load> {

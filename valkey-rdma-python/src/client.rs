@@ -7,12 +7,14 @@ use pyo3::types::{PyDict, PyTuple};
 use tokio::runtime::Handle;
 use valkey_rdma_client::Command;
 
-use crate::engine::{Engine, Fit};
+use crate::engine::Engine;
 use crate::errors::Failure;
 use crate::options::Options;
 use crate::pubsub::Subscriber;
 use crate::registration::Registration;
 use crate::runtime::{self, Local};
+use crate::server::Target;
+use crate::transfer::Fit;
 use crate::{arguments, batch, describe, memory, reply};
 
 /// A client whose calls wait for their replies, with Python's lock released. Any number of threads may share it.
@@ -27,6 +29,13 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    pub(crate) fn connect(py: Python<'_>, options: Options, target: Target) -> PyResult<Self> {
+        let connect = options.connect(target)?;
+        let handle = runtime::handle()?;
+        let engine = runtime::wait(py, &handle, connect)?.map_err(|failure| failure.raise(py))?;
+        Ok(Self { engine: Local::new(engine), handle })
+    }
+
     /// The engine.
     ///
     /// # Errors
@@ -69,10 +78,7 @@ impl Client {
         name: Option<String>,
     ) -> PyResult<Self> {
         let options = Options { connections, lanes, timeout, offline_timeout, reconnect, retries, name };
-        let connect = options.connect(url)?;
-        let handle = runtime::handle()?;
-        let engine = runtime::wait(py, &handle, connect)?.map_err(|failure| failure.raise(py))?;
-        Ok(Self { engine: Local::new(engine), handle })
+        Self::connect(py, options, Target::One(url))
     }
 
     /// Sends a command, given as its name and arguments, and returns its reply.
@@ -215,18 +221,19 @@ impl Client {
     /// Opens a connection for subscriptions.
     fn subscriber(&self, py: Python<'_>) -> PyResult<Subscriber> {
         let engine = self.engine(py)?;
-        let opened = self.wait(py, async move { Ok(engine.client.subscriber().await?) })?;
+        let opened = self.wait(py, async move { Ok(engine.server.subscriber().await?) })?;
         Ok(Subscriber::new(opened, self.handle.clone()))
     }
 
-    /// Describes the connection: transport, device, windows; and why it is not RDMA, if it should be.
+    /// Describes the connection: transport, device, windows; and why it is not RDMA, if it should be. Of a cluster: its nodes,
+    /// and the connection to each.
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        describe::info(py, &self.engine(py)?.client.info())
+        describe::info(py, &self.engine(py)?.server)
     }
 
-    /// Counters of the client, and under ``"transport"`` those of the device (None on TCP).
+    /// Counters of the client, and of each of its connections. Of a cluster also redirections, and the node of each connection.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        describe::stats(py, &self.engine(py)?.client)
+        describe::stats(py, &self.engine(py)?.server)
     }
 
     /// Closes all connections, after the replies to what was sent. Calls made later raise ``ClosedError``.
@@ -248,8 +255,8 @@ impl Client {
 
     fn __repr__(&self) -> String {
         match self.engine.here() {
-            Some(engine) if engine.is_closed() => "<valkey_rdma.Client closed>".to_owned(),
-            Some(engine) => format!("<valkey_rdma.Client {}>", engine.client.info()),
+            Some(engine) if engine.is_closed() => format!("<valkey_rdma.{} closed>", engine.server.class()),
+            Some(engine) => format!("<valkey_rdma.{} {}>", engine.server.class(), engine.server),
             None => "<valkey_rdma.Client of another process>".to_owned(),
         }
     }

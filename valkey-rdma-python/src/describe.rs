@@ -2,10 +2,44 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
+use valkey_rdma_client::cluster::{ClusterStatus, NodeStatus};
 use valkey_rdma_client::transport::Stats;
-use valkey_rdma_client::{Client, ConnectionInfo, State};
+use valkey_rdma_client::{ConnectionInfo, ConnectionStatus, Counters, State};
 
-pub(crate) fn info<'py>(py: Python<'py>, info: &ConnectionInfo) -> PyResult<Bound<'py, PyDict>> {
+use crate::server::Server;
+
+/// The connection to one server, or the nodes of a cluster.
+pub(crate) fn info<'py>(py: Python<'py>, server: &Server) -> PyResult<Bound<'py, PyDict>> {
+    match server {
+        Server::One(client) => connection(py, &client.info()),
+        Server::Cluster(cluster) => nodes(py, &cluster.status()),
+    }
+}
+
+fn nodes<'py>(py: Python<'py>, status: &ClusterStatus) -> PyResult<Bound<'py, PyDict>> {
+    let nodes = status.nodes.iter().map(|status| node(py, status));
+    let nodes = PyList::new(py, nodes.collect::<PyResult<Vec<_>>>()?)?;
+    let dict = PyDict::new(py);
+    dict.set_item("complete", status.is_complete)?;
+    dict.set_item("nodes", nodes)?;
+    Ok(dict)
+}
+
+fn node<'py>(py: Python<'py>, node: &NodeStatus) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("address", node.address.to_string())?;
+    dict.set_item("id", &node.id)?;
+    dict.set_item("role", if node.is_primary { "primary" } else { "replica" })?;
+    dict.set_item("slots", node.slots)?;
+    dict.set_item("zone", &node.zone)?;
+    dict.set_item("port_assumed", node.port_assumed)?;
+    dict.set_item("error", &node.error)?;
+    let first = node.connections.first();
+    dict.set_item("connection", first.map(|status| connection(py, &status.info)).transpose()?)?;
+    Ok(dict)
+}
+
+fn connection<'py>(py: Python<'py>, info: &ConnectionInfo) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("transport", info.transport.to_string())?;
     dict.set_item("peer", info.peer.map(|peer| peer.to_string()))?;
@@ -19,32 +53,75 @@ pub(crate) fn info<'py>(py: Python<'py>, info: &ConnectionInfo) -> PyResult<Boun
     Ok(dict)
 }
 
-pub(crate) fn stats<'py>(py: Python<'py>, client: &Client) -> PyResult<Bound<'py, PyDict>> {
-    let counters = client.counters();
+/// Counters of a client, and its connections.
+pub(crate) fn stats<'py>(py: Python<'py>, server: &Server) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    let state = match (client.is_connected(), client.is_closed()) {
+    match server {
+        Server::One(client) => {
+            let connections = client.connections().into_iter().map(|status| (None, status)).collect();
+            let state = state(client.is_connected(), client.is_closed());
+            counted(py, &dict, state, connections)?;
+        }
+        Server::Cluster(cluster) => {
+            let status = cluster.status();
+            let counters = status.counters;
+            let of_node = |node: NodeStatus| {
+                let address = node.address.to_string();
+                node.connections.into_iter().map(move |status| (Some(address.clone()), status))
+            };
+            let connections: Vec<_> = status.nodes.into_iter().flat_map(of_node).collect();
+            let is_connected = connections.iter().any(|(_, status)| status.state == State::Connected);
+            counted(py, &dict, state(is_connected, cluster.is_closed()), connections)?;
+            dict.set_item("moved", counters.moved)?;
+            dict.set_item("ask", counters.ask)?;
+            dict.set_item("try_again", counters.try_again)?;
+            dict.set_item("not_ready", counters.not_ready)?;
+            dict.set_item("lost", counters.lost)?;
+            dict.set_item("refreshes", counters.refreshes)?;
+            dict.set_item("failed_refreshes", counters.failed_refreshes)?;
+            dict.set_item("given_up", counters.given_up)?;
+        }
+    }
+    Ok(dict)
+}
+
+fn state(is_connected: bool, is_closed: bool) -> State {
+    match (is_connected, is_closed) {
         (true, _) => State::Connected,
         (false, false) => State::Reconnecting,
         (false, true) => State::Closed,
+    }
+}
+
+fn counted(
+    py: Python<'_>,
+    dict: &Bound<'_, PyDict>,
+    state: State,
+    connections: Vec<(Option<String>, ConnectionStatus)>,
+) -> PyResult<()> {
+    let sum = |count: fn(&Counters) -> u64| {
+        connections.iter().map(|(_, status)| count(&status.counters)).sum::<u64>()
     };
     dict.set_item("state", state.to_string())?;
-    dict.set_item("commands", counters.commands)?;
-    dict.set_item("batches", counters.batches)?;
-    dict.set_item("replies", counters.replies)?;
-    dict.set_item("in_flight", counters.in_flight)?;
-    dict.set_item("reconnects", counters.reconnects)?;
-    dict.set_item("retries", counters.retries)?;
-    dict.set_item("timeouts", counters.timeouts)?;
-    let connections = PyList::empty(py);
-    for status in client.connections() {
-        let connection = info(py, &status.info)?;
-        connection.set_item("purpose", status.purpose.to_string())?;
-        connection.set_item("state", status.state.to_string())?;
-        connection.set_item("device_counters", status.stats.map(|stats| device(py, &stats)).transpose()?)?;
-        connections.append(connection)?;
+    dict.set_item("commands", sum(|counters| counters.commands))?;
+    dict.set_item("batches", sum(|counters| counters.batches))?;
+    dict.set_item("replies", sum(|counters| counters.replies))?;
+    dict.set_item("in_flight", sum(|counters| counters.in_flight))?;
+    dict.set_item("reconnects", sum(|counters| counters.reconnects))?;
+    dict.set_item("retries", sum(|counters| counters.retries))?;
+    dict.set_item("timeouts", sum(|counters| counters.timeouts))?;
+    let list = PyList::empty(py);
+    for (node, status) in connections {
+        let described = connection(py, &status.info)?;
+        if let Some(node) = node {
+            described.set_item("node", node)?;
+        }
+        described.set_item("purpose", status.purpose.to_string())?;
+        described.set_item("state", status.state.to_string())?;
+        described.set_item("device_counters", status.stats.map(|stats| device(py, &stats)).transpose()?)?;
+        list.append(described)?;
     }
-    dict.set_item("connections", connections)?;
-    Ok(dict)
+    dict.set_item("connections", list)
 }
 
 fn device<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
-use valkey_rdma_client::{Error, Fate, ServerError};
+use valkey_rdma_client::{ClusterError, Error, Fate, ServerError};
 
 /// A failed operation.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Failure {
     }
 
     fn class<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyType>> {
-        static CLASSES: [PyOnceLock<Py<PyType>>; 10] = [const { PyOnceLock::new() }; 10];
+        static CLASSES: [PyOnceLock<Py<PyType>>; 11] = [const { PyOnceLock::new() }; 11];
         let (cell, name) = match self {
             Self::Client(Error::Endpoint(_)) => (0, "UrlError"),
             Self::Client(Error::Connect(_)) => (1, "ConnectError"),
@@ -74,6 +74,14 @@ impl Failure {
             Self::Size { .. } => (7, "SizeError"),
             Self::Closed => (8, "ClosedError"),
             Self::Forked => (9, "ForkedError"),
+            Self::Client(Error::Cluster(error)) => match error {
+                ClusterError::NoSeeds | ClusterError::MixedSeeds { .. } => (0, "UrlError"),
+                ClusterError::NotACluster { .. }
+                | ClusterError::BadMap { .. }
+                | ClusterError::Unreachable { .. } => (1, "ConnectError"),
+                ClusterError::CrossSlot { .. } | ClusterError::NoRoute { .. } => (5, "RefusedError"),
+                _ => (10, "ClusterError"),
+            },
             Self::Client(_) => return Ok(py.import(ERRORS)?.getattr("Error")?.cast_into()?),
         };
         Ok(CLASSES[cell].import(py, ERRORS, name)?.clone())

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
-use valkey_rdma_client::{Client, Dedicated, Error};
+use valkey_rdma_client::cluster::{NodeAddress, Route};
+use valkey_rdma_client::{Client, ClusterClient, Dedicated, Error};
 
 /// What a lane is wanted for. Loads are before stores, because a request waits for what is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,9 +14,24 @@ pub(crate) enum Purpose {
     Store,
 }
 
-/// Up to a number of connections, each used by one batch at a time. They are made when needed, and kept.
+/// The server of lanes.
+pub(crate) enum Origin {
+    One(Client),
+    Node(ClusterClient, NodeAddress),
+}
+
+impl Origin {
+    async fn connect(&self) -> Result<Dedicated, Error> {
+        match self {
+            Self::One(client) => client.dedicated().await,
+            Self::Node(cluster, address) => cluster.dedicated(Route::Node(address.clone())).await,
+        }
+    }
+}
+
+/// Up to a number of connections to one server, each used by one batch at a time. They are made when needed, and kept.
 pub(crate) struct Lanes {
-    client: Client,
+    origin: Origin,
     count: usize,
     state: Mutex<State>,
 }
@@ -43,7 +59,7 @@ pub(crate) struct Lane {
 }
 
 impl Lanes {
-    pub(crate) fn new(client: Client, count: usize) -> Arc<Self> {
+    pub(crate) fn new(origin: Origin, count: usize) -> Arc<Self> {
         let state = State {
             free: count,
             idle: Vec::new(),
@@ -52,7 +68,7 @@ impl Lanes {
             overtaken: 0,
             closed: false,
         };
-        Arc::new(Self { client, count, state: Mutex::new(state) })
+        Arc::new(Self { origin, count, state: Mutex::new(state) })
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -71,7 +87,7 @@ impl Lanes {
         let was_idle = idle.is_some();
         let connection = match idle {
             Some(connection) => connection,
-            None => self.client.dedicated().await?,
+            None => self.origin.connect().await?,
         };
         Ok(Lane { connection: Some(connection), was_idle, permit })
     }
@@ -150,7 +166,7 @@ impl Lane {
     pub(crate) async fn reconnect(&mut self) -> Result<(), Error> {
         self.connection = None;
         self.was_idle = false;
-        self.connection = Some(self.permit.lanes().client.dedicated().await?);
+        self.connection = Some(self.permit.lanes().origin.connect().await?);
         Ok(())
     }
 

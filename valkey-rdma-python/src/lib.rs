@@ -7,8 +7,9 @@
 //! | module | purpose |
 //! |---|---|
 //! | `memory` | buffers of Python objects; all unsafe code |
-//! | `engine`, `lanes` | commands, batches of large values, and their connections; nothing of Python |
-//! | `client`, `async_client`, `lmcache`, `pubsub`, `registration`, `bridge` | the classes |
+//! | `engine`, `server` | commands, to one server or a cluster; nothing of Python |
+//! | `transfer`, `lane_sets`, `lanes` | batches of large values, and their connections; nothing of Python but its memory |
+//! | `client`, `async_client`, `cluster`, `lmcache`, `pubsub`, `registration`, `bridge` | the classes |
 //! | `arguments`, `batch`, `options`, `reply`, `errors`, `describe` | from Python's objects and back |
 //! | `runtime`, `fork`, `completions`, `event_loop` | threads, processes, and asyncio |
 #![deny(unsafe_code)]
@@ -20,12 +21,14 @@ mod async_client;
 mod batch;
 mod bridge;
 mod client;
+mod cluster;
 mod completions;
 mod describe;
 mod engine;
 mod errors;
 mod event_loop;
 mod fork;
+mod lane_sets;
 mod lanes;
 mod lmcache;
 #[expect(unsafe_code, reason = "Python's buffer protocol")]
@@ -35,6 +38,8 @@ mod pubsub;
 mod registration;
 mod reply;
 mod runtime;
+mod server;
+mod transfer;
 
 /// The native part of `valkey_rdma`.
 #[pymodule]
@@ -47,6 +52,8 @@ mod _native {
     use super::bridge::connect_socket;
     #[pymodule_export]
     use super::client::{Client, Pipeline};
+    #[pymodule_export]
+    use super::cluster::{AsyncClusterClient, ClusterClient};
     #[pymodule_export]
     use super::lmcache::LMCacheClient;
     #[pymodule_export]

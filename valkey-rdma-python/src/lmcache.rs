@@ -9,14 +9,17 @@ use pyo3::exceptions::PyBlockingIOError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tokio::runtime::Handle;
+use valkey_rdma_client::cluster::ReadFrom;
 use valkey_rdma_client::{Error, Fetched};
 
 use crate::completions::Completions;
-use crate::engine::{Engine, Fit, PerKey};
+use crate::engine::Engine;
 use crate::errors::Failure;
-use crate::options::Options;
+use crate::options::{self, Options};
 use crate::registration::Registration;
 use crate::runtime::{self, Local};
+use crate::server::Target;
+use crate::transfer::{Fit, PerKey};
 use crate::{arguments, batch, describe, memory};
 
 /// A finished batch: its number, whether all of it succeeded, else why not, and the outcome of each key.
@@ -29,7 +32,8 @@ type Completion = (u64, bool, String, Option<Vec<bool>>);
 /// for each key. A get succeeds if the value has exactly the length of its buffer; otherwise the buffer is untouched.
 ///
 /// Parameters: ``url``; ``connections``, over which batches are spread; ``ttl`` in seconds; ``key_prefix``; ``timeout`` in seconds for
-/// a batch; ``max_pending``, the batches that may be in flight. One more raises BlockingIOError.
+/// a batch; ``max_pending``, the batches that may be in flight: one more raises BlockingIOError; ``cluster``: with True, ``url`` is a
+/// node of a cluster, or a list of them, and ``connections`` counts those to each node.
 #[pyclass(frozen, module = "valkey_rdma", subclass)]
 pub(crate) struct LMCacheClient {
     engine: Local<Arc<Engine>>,
@@ -97,17 +101,19 @@ impl LMCacheClient {
 #[pymethods]
 impl LMCacheClient {
     #[new]
-    #[pyo3(signature = (url, *, connections=8, ttl=None, key_prefix="", timeout=Some(30.0), max_pending=1024))]
+    #[pyo3(signature = (url, *, connections=8, ttl=None, key_prefix="", timeout=Some(30.0), max_pending=1024, cluster=false))]
+    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
         py: Python<'_>,
-        url: String,
+        url: &Bound<'_, PyAny>,
         connections: usize,
         ttl: Option<f64>,
         key_prefix: &str,
         timeout: Option<f64>,
         max_pending: usize,
+        cluster: bool,
     ) -> PyResult<Self> {
-        let options = Options {
+        let settings = Options {
             connections: 1,
             lanes: connections,
             timeout,
@@ -117,7 +123,11 @@ impl LMCacheClient {
             name: None,
         };
         let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::seconds("timeout", timeout)?);
-        let connect = options.connect(url)?;
+        let target = match cluster {
+            true => options::cluster(url, ReadFrom::Primary)?,
+            false => Target::One(url.extract::<String>()?),
+        };
+        let connect = settings.connect(target)?;
         let handle = runtime::handle()?;
         let engine = runtime::wait(py, &handle, connect)?.map_err(|failure| failure.raise(py))?;
         Ok(Self {
@@ -198,13 +208,13 @@ impl LMCacheClient {
     /// Describes the connection.
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let engine = self.engine.here().ok_or_else(|| Failure::Forked.raise(py))?;
-        describe::info(py, &engine.client.info())
+        describe::info(py, &engine.server)
     }
 
     /// Counters, and the batches in flight.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let engine = self.engine.here().ok_or_else(|| Failure::Forked.raise(py))?;
-        let stats = describe::stats(py, &engine.client)?;
+        let stats = describe::stats(py, &engine.server)?;
         stats.set_item("pending", self.shared.pending.load(Ordering::Acquire))?;
         Ok(stats)
     }

@@ -15,18 +15,22 @@ use valkey_rdma_client::pubsub::{Event, Subscription};
 use crate::arguments;
 use crate::errors::Failure;
 use crate::runtime::{self, Local};
+use crate::server::Subscriptions;
 
 /// A subscriber that the calls of one Python object share.
 pub(crate) struct Shared {
     /// `None` once closed.
-    subscriber: tokio::sync::Mutex<Option<valkey_rdma_client::Subscriber>>,
+    subscriptions: tokio::sync::Mutex<Option<Subscriptions>>,
     /// Events that a cancelled call had taken. They come first.
     returned: Mutex<VecDeque<Event>>,
 }
 
 impl Shared {
-    pub(crate) fn new(subscriber: valkey_rdma_client::Subscriber) -> Arc<Self> {
-        Arc::new(Self { subscriber: tokio::sync::Mutex::new(Some(subscriber)), returned: Mutex::default() })
+    pub(crate) fn new(subscriptions: Subscriptions) -> Arc<Self> {
+        Arc::new(Self {
+            subscriptions: tokio::sync::Mutex::new(Some(subscriptions)),
+            returned: Mutex::default(),
+        })
     }
 
     /// Subscribes, or ends subscriptions.
@@ -36,23 +40,18 @@ impl Shared {
         subscribe: bool,
         names: Vec<bytes::Bytes>,
     ) -> Result<(), Failure> {
-        let subscriber = self.subscriber.lock().await;
-        let subscriber = subscriber.as_ref().ok_or(Failure::Closed)?;
-        match subscribe {
-            true => subscriber.subscribe(kind, names).await?,
-            false => subscriber.unsubscribe(kind, names).await?,
-        }
-        Ok(())
+        let subscriptions = self.subscriptions.lock().await;
+        Ok(subscriptions.as_ref().ok_or(Failure::Closed)?.order(kind, subscribe, names).await?)
     }
 
     /// The next event. `None`: there was none within the limit.
     pub(crate) async fn next(self: Arc<Self>, limit: Option<Duration>) -> Result<Option<Event>, Failure> {
         let next = async {
-            let mut subscriber = self.subscriber.lock().await;
+            let mut subscriptions = self.subscriptions.lock().await;
             if let Some(event) = self.returned().pop_front() {
                 return Ok(event);
             }
-            Ok(subscriber.as_mut().ok_or(Failure::Closed)?.next().await?)
+            subscriptions.as_mut().ok_or(Failure::Closed)?.next().await?.ok_or(Failure::Closed)
         };
         match limit {
             None => next.await.map(Some),
@@ -66,7 +65,7 @@ impl Shared {
     }
 
     pub(crate) async fn close(self: Arc<Self>) -> Result<(), Failure> {
-        self.subscriber.lock().await.take();
+        self.subscriptions.lock().await.take();
         Ok(())
     }
 
@@ -87,8 +86,8 @@ pub(crate) struct Subscriber {
 }
 
 impl Subscriber {
-    pub(crate) fn new(subscriber: valkey_rdma_client::Subscriber, handle: Handle) -> Self {
-        Self { shared: Local::new(Shared::new(subscriber)), handle }
+    pub(crate) fn new(subscriptions: Subscriptions, handle: Handle) -> Self {
+        Self { shared: Local::new(Shared::new(subscriptions)), handle }
     }
 
     fn wait<T: Send, F>(&self, py: Python<'_>, call: impl FnOnce(Arc<Shared>) -> F) -> PyResult<T>

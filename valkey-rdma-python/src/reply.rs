@@ -4,7 +4,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyList, PySet, PyType};
-use valkey_rdma_client::{ServerError, Value};
+use valkey_rdma_client::{Error, Value};
 
 use crate::errors::Failure;
 
@@ -42,10 +42,10 @@ pub(crate) fn to_python<'py>(py: Python<'py>, value: Value) -> PyResult<Bound<'p
     }
 }
 
-/// The replies to a pipeline. An error reply is raised, or an exception in its place.
+/// The replies to a pipeline. An error is raised, or an exception in its place.
 pub(crate) fn list_to_python(
     py: Python<'_>,
-    replies: Vec<Result<Value, ServerError>>,
+    replies: Vec<Result<Value, Error>>,
     raise_on_error: bool,
 ) -> PyResult<Py<PyAny>> {
     let replies = replies.into_iter().map(|reply| match reply {

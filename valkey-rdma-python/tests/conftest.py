@@ -7,10 +7,12 @@ import uuid
 
 import pytest
 
-from valkey_rdma import Client
+from valkey_rdma import Client, ClusterClient
 
 MOCK = os.environ.get("VALKEY_RDMA_MOCK", "valkey-rdma-mock")
 REAL = os.environ.get("VALKEY_RDMA_TEST_URL")
+# Nodes of a real cluster, separated by commas.
+REAL_CLUSTER = os.environ.get("VALKEY_RDMA_TEST_CLUSTER")
 
 
 class Mock:
@@ -67,6 +69,76 @@ def own_mock():
 @pytest.fixture
 def client(url):
     with Client(url) as client:
+        yield client
+
+
+class MockCluster:
+    """Three primaries, nodes 0 to 2, and their replicas, nodes 3 to 5, in one process that does what it is asked to."""
+
+    def __init__(self, transport):
+        program = pathlib.Path(MOCK).parent / "examples" / "cluster_on_command"
+        command = [program, "3", "1", *(["tcp"] if transport == "tcp" else [])]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process = subprocess.Popen(command, **pipes, text=True)
+        self.urls = [self.process.stdout.readline().split()[1] for _ in range(6)]
+
+    def do(self, *words):
+        """Makes something happen to the cluster: see `cluster_on_command.rs`."""
+        print(*words, file=self.process.stdin, flush=True)
+        assert self.process.stdout.readline() == "ok\n"
+
+    def key_of(self, node, start=""):
+        """A key that this primary serves."""
+        with Client(self.urls[0]) as client:
+            slots = client.command("CLUSTER", "SLOTS")
+            port = int(self.urls[node].rsplit(":", 1)[1])
+            mine = next((first, last) for first, last, primary, *_ in slots if primary[1] == port)
+            keys = (f"{start}{number}" for number in range(1_000_000))
+            return next(key for key in keys if mine[0] <= client.command("CLUSTER", "KEYSLOT", key) <= mine[1])
+
+    def slot(self, key):
+        with Client(self.urls[0]) as client:
+            return client.command("CLUSTER", "KEYSLOT", key)
+
+    def stop(self):
+        # It ends with its input.
+        self.process.communicate(timeout=30)
+
+
+@pytest.fixture(scope="session")
+def shared_clusters():
+    """Clusters for tests that only use them, started when needed."""
+    clusters = {}
+
+    def of(transport):
+        if transport not in clusters:
+            clusters[transport] = MockCluster(transport)
+        return clusters[transport]
+
+    yield of
+    for cluster in clusters.values():
+        cluster.stop()
+
+
+@pytest.fixture(params=[REAL_CLUSTER] if REAL_CLUSTER else ["emulated", "tcp"])
+def cluster_urls(request, shared_clusters):
+    """URLs of nodes of a cluster, once for each transport."""
+    if request.param == REAL_CLUSTER:
+        return REAL_CLUSTER.split(",")
+    return shared_clusters(request.param).urls
+
+
+@pytest.fixture(params=["emulated", "tcp"])
+def own_cluster(request):
+    """A cluster of mocks for tests that change it."""
+    cluster = MockCluster(request.param)
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def cluster(cluster_urls):
+    with ClusterClient(cluster_urls) as client:
         yield client
 
 

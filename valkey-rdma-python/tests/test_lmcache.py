@@ -139,6 +139,31 @@ def test_a_lost_server_fails_batches_and_comes_back(own_mock, arena):
     connector.close()
 
 
+def test_a_cluster(cluster_urls, key, arena):
+    connector = LMCacheClient(cluster_urls, cluster=True, connections=2, key_prefix=key, ttl=1000)
+    keys = [f"model@{number}" for number in range(20)]
+    for number in range(20):
+        arena.fill(number, bytes([number + 1]))
+    everything = [True] * 20
+    assert wait(connector, connector.submit_batch_set(keys, arena[:20])) == (True, "", everything)
+    assert wait(connector, connector.submit_batch_exists([*keys, "none"])) == (True, "", [*everything, False])
+    ok, error, succeeded = wait(connector, connector.submit_batch_get(["none", *keys], [arena[39], *arena[20:39], arena[0]]))
+    assert (ok, succeeded) == (False, [False, *everything])
+    assert "does not exist" in error
+    assert all(arena.bytes(number) == arena.bytes(20 + number) for number in range(1, 19))
+    assert wait(connector, connector.submit_batch_delete(keys)) == (True, "", everything)
+    assert connector.info()["complete"]
+    assert connector.stats()["pending"] == 0
+    connector.close()
+
+
+def test_several_urls_are_a_cluster_only_if_it_says_so(url):
+    with pytest.raises(TypeError):
+        LMCacheClient([url])
+    with pytest.raises(valkey_rdma.ConnectError, match="not part of a cluster"):
+        LMCacheClient(url, cluster=True)
+
+
 def test_bad_input(connector, arena):
     with pytest.raises(ValueError, match="2 keys and 1 buffers"):
         connector.submit_batch_get(["a", "b"], [arena[0]])

@@ -227,7 +227,7 @@ impl NodeEventHub {
         ClusterEvents { news, connections: select_all([]) }
     }
 
-    /// A node is connected once `publish` has run. Nobody begins to listen in between.
+    /// A node is connected once `publish` has run. No listener is added in between.
     pub(super) fn connected(&self, node: &NodeAddress, client: &Client, publish: impl FnOnce()) {
         let mut listeners = lock(&self.listeners);
         publish();

@@ -1,14 +1,16 @@
 """Valkey over RDMA and TCP.
 
-``Client`` and ``AsyncClient`` read values straight into buffers and send them from where they are. ``LMCacheClient`` is a
-storage connector for LMCache. ``valkey_rdma.redis_py`` and ``valkey_rdma.valkey_py`` have connection classes for existing programs.
+``Client`` and ``AsyncClient`` read values straight into buffers and send them from where they are; ``ClusterClient`` and
+``AsyncClusterClient`` do the same with a cluster. ``LMCacheClient`` is a storage connector for LMCache. ``valkey_rdma.redis_py`` and ``valkey_rdma.valkey_py`` have connection classes for existing programs.
 """
 
 from ._native import (
     AsyncClient,
+    AsyncClusterClient,
     AsyncPipeline,
     AsyncSubscriber,
     Client,
+    ClusterClient,
     LMCacheClient,
     Pipeline,
     Registration,
@@ -17,6 +19,7 @@ from ._native import (
 )
 from .errors import (
     ClosedError,
+    ClusterError,
     ConnectError,
     DeadlineError,
     Error,
@@ -31,10 +34,13 @@ from .errors import (
 
 __all__ = [
     "AsyncClient",
+    "AsyncClusterClient",
     "AsyncPipeline",
     "AsyncSubscriber",
     "Client",
     "ClosedError",
+    "ClusterClient",
+    "ClusterError",
     "ConnectError",
     "DeadlineError",
     "Error",

@@ -10,6 +10,7 @@ from typing_extensions import Buffer, Self
 Argument: TypeAlias = str | int | float | Buffer
 Key: TypeAlias = str | Buffer
 Kind: TypeAlias = Literal["channel", "pattern", "shard"]
+Urls: TypeAlias = str | Iterable[str]
 
 __version__: str
 
@@ -64,6 +65,22 @@ class Client:
         traceback: TracebackType | None,
     ) -> None: ...
 
+class ClusterClient(Client):
+    """A client of a Valkey Cluster, with the methods of ``Client``. ``connections`` and ``lanes`` are those to each node."""
+
+    def __new__(
+        cls,
+        urls: Urls,
+        *,
+        connections: int = 1,
+        lanes: int = 4,
+        timeout: float | None = 30.0,
+        offline_timeout: float | None = 10.0,
+        retries: int = 3,
+        name: str | None = None,
+        read_from: str = "primary",
+    ) -> Self: ...
+
 @final
 class Registration:
     """Memory that a client sends values from without a copy."""
@@ -105,7 +122,6 @@ class Subscriber:
         traceback: TracebackType | None,
     ) -> None: ...
 
-@final
 class AsyncClient:
     """A client for asyncio. Its methods start their operation at once and return a future."""
 
@@ -155,6 +171,23 @@ class AsyncClient:
     ) -> Future[None]: ...
 
 @final
+class AsyncClusterClient(AsyncClient):
+    """A client of a Valkey Cluster for asyncio, with the methods of ``AsyncClient``."""
+
+    @staticmethod
+    def connect(  # type: ignore[override]
+        urls: Urls,
+        *,
+        connections: int = 1,
+        lanes: int = 4,
+        timeout: float | None = 30.0,
+        offline_timeout: float | None = 10.0,
+        retries: int = 3,
+        name: str | None = None,
+        read_from: str = "primary",
+    ) -> Future[AsyncClusterClient]: ...
+
+@final
 class AsyncPipeline:
     """Commands that are sent together, without waiting for replies in between."""
 
@@ -180,13 +213,14 @@ class LMCacheClient:
 
     def __new__(
         cls,
-        url: str,
+        url: Urls,
         *,
         connections: int = 8,
         ttl: float | None = None,
         key_prefix: str = "",
         timeout: float | None = 30.0,
         max_pending: int = 1024,
+        cluster: bool = False,
     ) -> Self: ...
     def event_fd(self) -> int: ...
     def submit_batch_get(self, keys: Sequence[str], bufs: Sequence[Buffer]) -> int: ...

@@ -42,7 +42,12 @@ class ServerError(Error):
 
 
 class RefusedError(Error, ValueError):
-    """The command cannot be sent on a shared connection; the text names the alternative. It was not sent."""
+    """The command cannot be sent on a shared connection, or its keys are on several nodes; the text names the alternative. It was
+    not sent."""
+
+
+class ClusterError(Error):
+    """The cluster cannot run the command now: no node serves the slot of its key, or the nodes do not agree. It did not run."""
 
 
 class UnexpectedReplyError(Error):

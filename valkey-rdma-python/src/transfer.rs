@@ -1,0 +1,335 @@
+//! Batches of values on lanes: cut into chunks, sent on several lanes at once, joined in order.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use tokio::task::JoinSet;
+use valkey_rdma_client::{ClusterClient, Command, Error, Fate, Fetched, ServerErrorKind};
+
+use crate::lane_sets::LaneSets;
+use crate::lanes::{Lanes, Purpose};
+use crate::memory::Memory;
+
+/// A key, and the memory for its value.
+pub(crate) struct Load {
+    pub(crate) key: Bytes,
+    pub(crate) memory: Memory,
+}
+
+/// A key, and its value.
+pub(crate) struct Store {
+    pub(crate) key: Bytes,
+    pub(crate) value: Bytes,
+}
+
+/// How a value must fit its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// It may be shorter.
+    Within,
+    /// It has the same length.
+    Exactly,
+}
+
+/// The outcome of each key of a batch.
+pub(crate) type PerKey<T> = Vec<Result<T, Error>>;
+
+/// What is sent with one key.
+pub(crate) trait Item: Send + Sized + 'static {
+    type Outcome: Send + 'static;
+    /// What all items of a batch have in common.
+    type Common: Copy + Send + 'static;
+
+    fn key(&self) -> &[u8];
+
+    /// Bytes of the value.
+    fn len(&self) -> usize;
+
+    /// Sends items together on a lane. The connection's failure comes beside the items, because they may be sent again.
+    fn send(
+        lanes: Arc<Lanes>,
+        items: &mut [Self],
+        common: Self::Common,
+    ) -> impl Future<Output = Result<PerKey<Self::Outcome>, Broken>> + Send;
+
+    /// Sends one item where the cluster says, through redirections and failovers.
+    fn send_apart(
+        &mut self,
+        cluster: &ClusterClient,
+        common: Self::Common,
+    ) -> impl Future<Output = Result<Self::Outcome, Error>> + Send;
+
+    /// The error reply of a server in an outcome.
+    fn refusal(outcome: &Result<Self::Outcome, Error>) -> Option<&Error>;
+}
+
+/// A lane failed under a chunk.
+pub(crate) struct Broken {
+    error: Error,
+    /// True if sending all of the chunk again does no harm.
+    repeatable: bool,
+}
+
+/// Sends a batch. Returns the outcomes in order.
+pub(crate) async fn send_all<T: Item>(
+    sets: &Arc<LaneSets>,
+    items: Vec<T>,
+    common: T::Common,
+) -> PerKey<T::Outcome> {
+    let mut queues = queues(sets, items);
+    let mut done = match &mut queues[..] {
+        [] => Vec::new(),
+        // On the calling thread, which then copies the values itself.
+        [(lanes, chunks)] if chunks.len() == 1 => match chunks.pop_front() {
+            Some(chunk) => send_chunk(sets, lanes.clone(), chunk, common).await,
+            None => Vec::new(),
+        },
+        _ => {
+            let mut workers = JoinSet::new();
+            for (lanes, chunks) in queues {
+                let most = lanes.as_ref().map_or(1, |lanes| lanes.count());
+                let count = chunks.len().min(most);
+                let chunks = Arc::new(Mutex::new(chunks));
+                for _ in 0..count {
+                    workers.spawn(work(sets.clone(), lanes.clone(), chunks.clone(), common));
+                }
+            }
+            workers.join_all().await.into_iter().flatten().collect()
+        }
+    };
+    done.sort_unstable_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
+/// Items with their places in the batch.
+type Chunk<T> = Vec<(usize, T)>;
+
+/// Outcomes with their places in the batch.
+type Done<T> = Vec<(usize, Result<<T as Item>::Outcome, Error>)>;
+
+/// The chunks for one server. Without lanes: those that no node serves at the moment.
+type Queue<T> = (Option<Arc<Lanes>>, VecDeque<Chunk<T>>);
+
+/// Sends chunks one after the other, until none is left.
+async fn work<T: Item>(
+    sets: Arc<LaneSets>,
+    lanes: Option<Arc<Lanes>>,
+    chunks: Arc<Mutex<VecDeque<Chunk<T>>>>,
+    common: T::Common,
+) -> Done<T> {
+    let mut done = Vec::new();
+    loop {
+        let next = chunks.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let Some(chunk) = next else { return done };
+        done.extend(send_chunk(&sets, lanes.clone(), chunk, common).await);
+    }
+}
+
+/// Sorts items by server, and groups what is sent together on one connection: enough to keep it busy, little enough to share a
+/// batch between connections.
+fn queues<T: Item>(sets: &LaneSets, items: Vec<T>) -> Vec<Queue<T>> {
+    let mut queues: Vec<(Queue<T>, usize)> = Vec::new();
+    for (at, item) in items.into_iter().enumerate() {
+        let (lanes, len) = (sets.of(item.key()), item.len());
+        let same = |known: &Option<Arc<Lanes>>| match (known, &lanes) {
+            (Some(known), Some(lanes)) => Arc::ptr_eq(known, lanes),
+            (None, None) => true,
+            _ => false,
+        };
+        let found = queues.iter().position(|((known, _), _)| same(known));
+        let found = found.unwrap_or_else(|| {
+            queues.push(((lanes, VecDeque::new()), 0));
+            queues.len() - 1
+        });
+        let ((_, chunks), room) = &mut queues[found];
+        match chunks.back_mut() {
+            Some(chunk) if *room >= len && chunk.len() < CHUNK_KEYS => {
+                *room -= len;
+                chunk.push((at, item));
+            }
+            _ => {
+                *room = CHUNK_BYTES.saturating_sub(len);
+                chunks.push_back(vec![(at, item)]);
+            }
+        }
+    }
+    queues.into_iter().map(|(queue, _)| queue).collect()
+}
+
+/// Sends a chunk on a lane. In a cluster, what does not succeed there because a slot has moved or a node has failed is sent
+/// again, key by key, where the cluster says.
+async fn send_chunk<T: Item>(
+    sets: &LaneSets,
+    lanes: Option<Arc<Lanes>>,
+    chunk: Chunk<T>,
+    common: T::Common,
+) -> Done<T> {
+    let (places, mut items): (Vec<_>, Vec<_>) = chunk.into_iter().unzip();
+    let sent = match lanes {
+        Some(lanes) => Some(T::send(lanes, &mut items, common).await),
+        None => None,
+    };
+    let outcomes = match (sent, sets.cluster()) {
+        (Some(Ok(outcomes)), None) => outcomes,
+        (Some(Ok(mut outcomes)), Some(cluster)) => {
+            for (outcome, item) in outcomes.iter_mut().zip(&mut items) {
+                if T::refusal(outcome).is_some_and(is_elsewhere) {
+                    *outcome = item.send_apart(cluster, common).await;
+                }
+            }
+            outcomes
+        }
+        (Some(Err(broken)), Some(cluster)) if broken.repeatable => apart(&mut items, cluster, common).await,
+        (None, Some(cluster)) => apart(&mut items, cluster, common).await,
+        (Some(Err(broken)), _) => items.iter().map(|_| Err(broken.error.clone())).collect(),
+        // One server has lanes for every key.
+        (None, None) => Vec::new(),
+    };
+    places.into_iter().zip(outcomes).collect()
+}
+
+async fn apart<T: Item>(items: &mut [T], cluster: &ClusterClient, common: T::Common) -> PerKey<T::Outcome> {
+    let mut outcomes = Vec::with_capacity(items.len());
+    for item in items {
+        outcomes.push(item.send_apart(cluster, common).await);
+    }
+    outcomes
+}
+
+/// True if the reply means that another node, or this one a little later, answers.
+fn is_elsewhere(error: &Error) -> bool {
+    use ServerErrorKind::{Ask, ClusterDown, Loading, MasterDown, Moved, ReadOnly, TryAgain};
+    error.server().is_some_and(|error| {
+        matches!(error.kind(), Moved | Ask | TryAgain | ClusterDown | Loading | MasterDown | ReadOnly)
+    })
+}
+
+impl Item for Load {
+    type Outcome = Fetched;
+    type Common = Fit;
+
+    fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    async fn send(lanes: Arc<Lanes>, items: &mut [Self], fit: Fit) -> Result<PerKey<Fetched>, Broken> {
+        let keys: Vec<_> = items.iter().map(|load| load.key.clone()).collect();
+        let fetch = async {
+            let mut lane = lanes.take(Purpose::Load).await?;
+            loop {
+                let mut places: Vec<_> =
+                    items.iter_mut().map(|load| Some(load.memory.as_mut_slice())).collect();
+                let place = |index: usize, len: usize| fitting(places[index].take()?, len, fit);
+                match lane.connection().get_each(&keys, None, place).await {
+                    Ok(fetched) => {
+                        lane.keep();
+                        return Ok(fetched);
+                    }
+                    Err(Error::Lost(_)) if lane.was_idle => lane.reconnect().await?,
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        match fetch.await {
+            Ok(fetched) => Ok(fetched.into_iter().map(Ok).collect()),
+            // To read a value twice does no harm.
+            Err(error) => Err(Broken { error, repeatable: true }),
+        }
+    }
+
+    async fn send_apart(&mut self, cluster: &ClusterClient, fit: Fit) -> Result<Fetched, Error> {
+        let Some(mut reader) = cluster.stream_reply(Command::new("GET").arg(&self.key)).await? else {
+            return Ok(Fetched::Missing);
+        };
+        let len = reader.len();
+        let Some(memory) = fitting(self.memory.as_mut_slice(), len, fit) else {
+            return Ok(Fetched::Skipped(len));
+        };
+        let mut filled = 0;
+        while filled < len {
+            filled += reader.read(&mut memory[filled..]).await?;
+        }
+        reader.finish().await?;
+        Ok(Fetched::Read(len))
+    }
+
+    fn refusal(outcome: &Result<Fetched, Error>) -> Option<&Error> {
+        match outcome {
+            Ok(Fetched::Refused(error)) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// The part of the memory for a value of this length, if it fits.
+fn fitting(memory: &mut [u8], len: usize, fit: Fit) -> Option<&mut [u8]> {
+    if fit == Fit::Exactly && memory.len() != len { None } else { memory.get_mut(..len) }
+}
+
+impl Store {
+    fn command(&self, ttl: Option<u64>) -> Command {
+        let set = Command::new("SET").arg(&self.key).arg(self.value.clone());
+        match ttl {
+            Some(ttl) => set.arg("PX").arg(ttl.to_string()),
+            None => set,
+        }
+    }
+}
+
+impl Item for Store {
+    type Outcome = ();
+    /// The time to live in milliseconds.
+    type Common = Option<u64>;
+
+    fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    fn len(&self) -> usize {
+        self.value.len()
+    }
+
+    async fn send(lanes: Arc<Lanes>, items: &mut [Self], ttl: Option<u64>) -> Result<PerKey<()>, Broken> {
+        let commands: Vec<_> = items.iter().map(|store| store.command(ttl)).collect();
+        let send = async {
+            let mut lane = lanes.take(Purpose::Store).await?;
+            loop {
+                match lane.connection().execute_all(&commands, None).await {
+                    Ok(replies) => {
+                        lane.keep();
+                        return Ok(replies);
+                    }
+                    // To set a value twice has the same effect as once.
+                    Err(Error::Lost(_)) if lane.was_idle => lane.reconnect().await?,
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        match send.await {
+            Ok(replies) => Ok(replies.into_iter().map(|reply| Ok(reply.map(drop)?)).collect()),
+            Err(error) => {
+                let repeatable = error.fate() == Fate::NotSent;
+                Err(Broken { error, repeatable })
+            }
+        }
+    }
+
+    async fn send_apart(&mut self, cluster: &ClusterClient, ttl: Option<u64>) -> Result<(), Error> {
+        cluster.execute(self.command(ttl)).await.map(drop)
+    }
+
+    fn refusal(outcome: &Result<(), Error>) -> Option<&Error> {
+        outcome.as_ref().err()
+    }
+}
+
+/// The most bytes in a chunk of several values.
+const CHUNK_BYTES: usize = 2 << 20;
+
+/// The most keys in a chunk.
+const CHUNK_KEYS: usize = 64;
