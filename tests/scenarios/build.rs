@@ -1,7 +1,7 @@
 //! Writes the `rust` blocks of the README, of docs/ and of some crates' READMEs as modules, which `documents.rs` compiles.
 //!
-//! A block with functions or types is a module unchanged, and its tests run. Any other is the body of an async function
-//! that returns a result; `<!-- given: CODE -->` on the line above it declares what the page leaves out.
+//! A block with functions or types is a module, and its tests run. Any other is the body of an async function that returns a
+//! result. `<!-- given: CODE -->` on the line above a block declares what the page leaves out.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -38,13 +38,14 @@ fn write_blocks(text: &str, page: &str, modules: &mut String) {
             lines.iter().skip(number + 1).take_while(|line| **line != "```").copied().collect();
         let given = number
             .checked_sub(1)
-            .and_then(|above| lines[above].strip_prefix("<!-- given: ")?.strip_suffix(" -->"));
+            .and_then(|above| lines[above].strip_prefix("<!-- given: ")?.strip_suffix(" -->"))
+            .unwrap_or_default();
         let items = ["fn ", "async fn ", "impl ", "struct ", "#["];
         let code = match code.iter().any(|line| items.iter().any(|start| line.starts_with(start))) {
-            true => code.join("\n"),
+            true => format!("{given}\n{}", code.join("\n")),
             false => format!(
                 "async fn block() -> Result<(), Box<dyn std::error::Error>> {{\n{}\n{}\nOk(())\n}}",
-                given.unwrap_or_default(),
+                given,
                 code.join("\n")
             ),
         };
