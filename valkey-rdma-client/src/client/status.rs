@@ -16,7 +16,7 @@ impl Client {
     }
 
     /// True if at least one shared connection is up. Otherwise commands wait for one, at most for
-    /// [`Config::offline_timeout`].
+    /// [`Config::offline_timeout`](crate::Config::offline_timeout).
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.inner.multiplexers.iter().any(|multiplexer| multiplexer.state.state() == State::Connected)
