@@ -1,5 +1,6 @@
 //! The driving end of a run: sends, and measures.
 
+use std::mem;
 use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
@@ -108,8 +109,8 @@ async fn ping(lane: &mut Lane, run: Run) -> Result<(u64, Latencies), TransportEr
     let end = Instant::now() + run.time();
     let mut latencies = Latencies::new();
     let mut messages = 0;
+    let mut begun = Instant::now();
     loop {
-        let begun = Instant::now();
         if answered {
             lane.post_quietly(run.operation, run.size)?;
             lane.received().await?;
@@ -118,7 +119,7 @@ async fn ping(lane: &mut Lane, run: Run) -> Result<(u64, Latencies), TransportEr
             lane.sent().await?;
         }
         let now = Instant::now();
-        let took = now - begun;
+        let took = now - mem::replace(&mut begun, now);
         messages += 1;
         let over = now >= end;
         // At least one is counted, however slow they are.

@@ -1,6 +1,7 @@
 //! One connection.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -33,8 +34,10 @@ pub struct QueuePair {
     pub(super) device: Box<dyn DeviceConnection>,
     /// Taken from the device, and not handed out.
     pub(super) found: VecDeque<Completion>,
-    /// Empty; kept for its memory.
+    /// This and the next two are filled anew in each call, and kept for their memory.
     pub(super) scratch: Vec<work::Completion>,
+    sends: Vec<SendRequest>,
+    receives: Vec<ReceiveRequest>,
     pub(super) waiting: Waiting,
     pub(super) counters: DeviceCounters,
 }
@@ -60,6 +63,8 @@ impl QueuePair {
             device,
             found: VecDeque::new(),
             scratch: Vec::new(),
+            sends: Vec::new(),
+            receives: Vec::new(),
             waiting: Waiting::default(),
             counters: DeviceCounters::default(),
         }
@@ -121,12 +126,17 @@ impl QueuePair {
         &mut self,
         receives: impl IntoIterator<Item = (u64, LocalSlice)>,
     ) -> Result<(), TransportError> {
-        let receive =
-            |(id, local): (u64, LocalSlice)| ReceiveRequest { wr_id: WrId(id), local: local.of(self) };
-        let batch = receives.into_iter().map(receive).collect::<Vec<_>>();
-        self.device.post_receives(&batch)?;
+        let mut batch = mem::take(&mut self.receives);
+        batch.clear();
+        batch.extend(
+            receives.into_iter().map(|(id, local)| ReceiveRequest { wr_id: WrId(id), local: local.of(self) }),
+        );
+        let posted = self.device.post_receives(&batch);
+        let count = batch.len();
+        self.receives = batch;
+        posted?;
         self.counters.receive_posts += 1;
-        self.waiting.outstanding += batch.len();
+        self.waiting.outstanding += count;
         Ok(())
     }
 
@@ -189,10 +199,15 @@ impl QueuePair {
             let Request { id, local, op, signalled } = request;
             SendRequest { wr_id: WrId(id), local: local.of(self), op, signalled }
         };
-        let chain = chain.into_iter().map(describe).collect::<Vec<_>>();
-        self.device.post_sends(&chain)?;
+        let mut sends = mem::take(&mut self.sends);
+        sends.clear();
+        sends.extend(chain.into_iter().map(describe));
+        let posted = self.device.post_sends(&sends);
+        let signalled = sends.iter().filter(|request| request.signalled).count();
+        self.sends = sends;
+        posted?;
         self.counters.doorbells += 1;
-        self.waiting.outstanding += chain.iter().filter(|request| request.signalled).count();
+        self.waiting.outstanding += signalled;
         Ok(())
     }
 
