@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# What users of the registry get: each crate that may be published, from its package and nothing else of this project.
+#
+# Each has its licences inside, and the registry would accept it. It compiles with its default features, and with nothing that
+# another crate asks for. Its documentation builds as on docs.rs. The tests that are in the packages pass; what is left out of
+# them is in `exclude` of the crates' manifests, with the reason.
+#
+# usage: .ci/packages.sh      shares the target folder with other builds
+set -euo pipefail
+cd "$(dirname "$0")/.."
+target=${CARGO_TARGET_DIR:-$PWD/target}
+dir=$(mktemp -d)
+trap 'rm -r "$dir"' EXIT
+status=0
+
+# shellcheck disable=SC2016
+mapfile -t crates < <(
+    grep -L '^publish = false' ./*/Cargo.toml ./*/*/Cargo.toml |
+        xargs awk '/^\[/ { section = $0 } section == "[package]" && /^name = / { gsub(/"/, "", $3); print $3 }'
+)
+
+# cargo, in the workspace of all packages.
+packaged() {
+    cargo "$1" --quiet --manifest-path "$dir/Cargo.toml" --target-dir "$target" "${@:2}"
+}
+
+unpack() {
+    local crate
+    for crate in "$target"/package/*.crate; do
+        tar -xf "$crate" -C "$dir"
+        crate=$dir/$(basename "$crate" .crate)
+        cmp LICENSE-MIT "$crate/LICENSE-MIT" && cmp LICENSE-APACHE "$crate/LICENSE-APACHE" && [ -s "$crate/README.md" ] || status=1
+    done
+    cp Cargo.lock "$dir"
+    {
+        printf '[workspace]\nresolver = "3"\nmembers = ["*"]\n[patch.crates-io]\n'
+        for crate in "${crates[@]}"; do
+            printf '%s.path = "%s"\n' "$crate" "$(basename "$dir/$crate"-[0-9]*)"
+        done
+        # As in the workspace: its tests compute for minutes otherwise.
+        sed -n '/^\[profile.dev.package.valkey-rdma-proto\]/,/^$/p' Cargo.toml
+    } >"$dir/Cargo.toml"
+}
+
+# Lines "CRATE FEATURE,FEATURE": what docs.rs adds to the default features.
+features_on_docs_rs() {
+    cargo metadata --no-deps --format-version 1 --manifest-path "$dir/Cargo.toml" | python3 -c '
+import json, sys
+for crate in json.load(sys.stdin)["packages"]:
+    settings = ((crate["metadata"] or {}).get("docs") or {}).get("rs") or {}
+    print(crate["name"], ",".join(settings.get("features", [])))'
+}
+
+# As docs.rs does it, but for its nightly compiler, and nothing there may warn.
+document() {
+    local crate features
+    while read -r crate features; do
+        RUSTDOCFLAGS="--cfg docsrs -D warnings" packaged doc --no-deps --package "$crate" --features "$features" || status=1
+    done <<<"$1"
+}
+
+# All in one build, with the features that docs.rs shows: tests need the emulated device.
+run_tests() {
+    local features
+    features=$(awk '{ count = split($2, names, ","); for (i = 1; i <= count; i++) print $1 "/" names[i] }' <<<"$1" | paste -sd,)
+    packaged test --workspace --no-run --message-format=json-render-diagnostics --features "$features" >"$dir/tests" || return
+    .ci/run-tests.py <"$dir/tests" || return
+    packaged test --workspace --doc --features "$features"
+}
+
+rm -f "$target"/package/*.crate
+cargo publish --quiet --dry-run --no-verify "${crates[@]/#/--package=}"
+cargo package --quiet --no-verify "${crates[@]/#/--package=}"
+unpack
+for crate in "${crates[@]}"; do
+    packaged check --package "$crate" || status=1
+done
+features=$(features_on_docs_rs)
+document "$features"
+run_tests "$features" || status=1
+exit $status
