@@ -245,6 +245,7 @@ fn a_cluster_listens_on_consecutive_ports_and_redirects() {
     cluster.signal("-TERM");
     let mut cluster = cluster;
     assert!(cluster.child.wait().unwrap().success());
+    assert_eq!(cluster.complaints(), "");
 }
 
 #[tokio::test]

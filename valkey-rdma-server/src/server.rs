@@ -238,6 +238,13 @@ impl Registry {
     }
 }
 
+/// The server is dropped, and its listeners with it: nobody is left who expects them to go on.
+impl Drop for Registry {
+    fn drop(&mut self) {
+        self.0.send_replace(Vec::new());
+    }
+}
+
 fn take(entries: &watch::Sender<Vec<Entry>>, found: impl Fn(&Entry) -> bool) -> Option<Entry> {
     let mut taken = None;
     entries.send_if_modified(|entries| {
