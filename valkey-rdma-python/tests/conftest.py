@@ -128,6 +128,14 @@ def cluster_urls(request, shared_clusters):
     return shared_clusters(request.param).urls
 
 
+def pytest_collection_modifyitems(config, items):
+    """A real cluster shows nothing new where a test brings its own mocks."""
+    if REAL_CLUSTER:
+        mocks = [item for item in items if "own_cluster" in item.fixturenames]
+        config.hook.pytest_deselected(items=mocks)
+        items[:] = [item for item in items if item not in mocks]
+
+
 @pytest.fixture(params=["emulated", "tcp"])
 def own_cluster(request):
     """A cluster of mocks for tests that change it."""
