@@ -5,7 +5,10 @@
 # usage: tests/lab/gateway-clients.sh LAB             on the host; fetches the Python and Node clients into LAB/clients
 #        ./dev lab tests/lab/gateway-clients.sh LAB   in the lab, once the clients have been fetched
 #        valkey-rdma-cluster-faults --valkey LAB/valkey/9.1 -- tests/lab/gateway-clients.sh LAB
-#                                                     the same in front of a cluster, which that program starts
+#                                                     the same in front of a cluster, which that program starts; two of its primaries
+#                                                     hand over then, and one dies (gateway-failover.py)
+#        ./dev lab tests/lab/cluster.sh target/release 9.1 -- tests/lab/gateway-clients.sh LAB
+#                                                     that in the lab
 #
 # The gateway is target/release/valkey-rdma-gateway, or that of the folder $VALKEY_RDMA_BIN. redis-rs is the gateway's
 # example redis_rs, in ../debug/examples from there.
@@ -14,7 +17,7 @@ here=$(dirname "$(readlink -f "$0")")
 . "$here/valkey-server.sh"
 . "$here/packages.sh"
 bin=$(readlink -f "${VALKEY_RDMA_BIN:-$here/../../target/release}")
-[ $# -eq 1 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -eq 1 ] || { sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 lab=$(readlink -f "$1")
 server=$lab/valkey/9.1
 clients=$lab/clients
@@ -58,19 +61,19 @@ trap stop EXIT
 port=7501
 cluster=()
 if [ -n "${VALKEY_RDMA_TEST_CLUSTER:-}" ]; then
-    url=${VALKEY_RDMA_TEST_CLUSTER%%,*}
+    IFS=, read -ra urls <<<"$VALKEY_RDMA_TEST_CLUSTER"
     cluster=(--cluster)
 elif [ -n "${VALKEY_RDMA_LAB_OUT:-}" ]; then
     start_valkey "$server" "10.0.0.1:$port" "$work/server.log"
-    url=rdma://10.0.0.1:$port
+    urls=("rdma://10.0.0.1:$port")
 else
     "$server/valkey-server" --port $port --save "" --logfile "$work/server.log" >/dev/null &
     valkey=$!
     wait_for_log "$work/server.log" "Ready to accept connections" "$valkey"
-    url=valkey://127.0.0.1:$port
+    urls=("valkey://127.0.0.1:$port")
 fi
 socket=$work/socket
-"$bin/valkey-rdma-gateway" --listen "unix:$socket" --server "$url" "${cluster[@]}" >"$work/gateway.out" 2>"$work/gateway.err" &
+"$bin/valkey-rdma-gateway" --listen "unix:$socket" "${urls[@]/#/--server=}" "${cluster[@]}" >"$work/gateway.out" 2>"$work/gateway.err" &
 gateway=$!
 wait_for_log "$work/gateway.out" "ready unix" "$gateway"
 
@@ -159,10 +162,10 @@ const Client = require(process.argv[2]);
 JAVASCRIPT
 
 status=0
-# check NAME COMMAND...
+# check NAME COMMAND... An interrupt lets Python say where it was.
 check() {
     local log=$work/log
-    if timeout 120 "${@:2}" >"$log" 2>&1; then echo "passed: $1"; else echo "FAILED: $1"; tail -n 15 "$log"; status=1; fi
+    if timeout --signal=INT --kill-after=10 "${patience:-120}" "${@:2}" >"$log" 2>&1; then echo "passed: $1"; else echo "FAILED: $1"; tr '\r' '\n' <"$log" | tail -n 15; status=1; fi
 }
 # shellcheck disable=SC2317 # called by way of `check`
 cli() {
@@ -172,20 +175,32 @@ export -f cli
 export server socket
 check "valkey-cli" bash -c cli
 check "valkey-cli -3" bash -c 'cli -3'
-check "valkey-benchmark" "$server/valkey-benchmark" -s "$socket" -n 2000 -c 20 -P 4 -q
-for library in redis valkey; do
+load=(-n 2000)
+python=(redis valkey) node=(ioredis iovalkey) c=(hiredis libvalkey)
+# Six servers leave little time to emulated processors: one of each pair, which differ in their names.
+if [ ${#cluster[@]} -gt 0 ] && [ -n "${VALKEY_RDMA_LAB_OUT:-}" ]; then
+    load=(-n 1000 -t "set,get,incr,mset" -r 1000)
+    python=(redis) node=(iovalkey) c=(libvalkey)
+fi
+check "valkey-benchmark" "$server/valkey-benchmark" -s "$socket" "${load[@]}" -c 20 -P 4 -q
+for library in "${python[@]}"; do
     for protocol in 2 3; do
-        check "$library-py, RESP$protocol" "$clients/python/bin/python3" "$work/blocking.py" $library "$socket" $protocol
-        check "$library-py asyncio, RESP$protocol" "$clients/python/bin/python3" "$work/asynchronous.py" $library "$socket" $protocol
+        check "$library-py, RESP$protocol" "$clients/python/bin/python3" "$work/blocking.py" "$library" "$socket" $protocol
+        check "$library-py asyncio, RESP$protocol" "$clients/python/bin/python3" "$work/asynchronous.py" "$library" "$socket" $protocol
     done
 done
-for library in ioredis iovalkey; do
+for library in "${node[@]}"; do
     check "$library" node "$work/client.js" "$clients/node/node_modules/$library" "$socket"
 done
-for library in hiredis libvalkey; do
+for library in "${c[@]}"; do
     check "$library" "$clients/$library" "$socket"
 done
 check "redis-rs" "$bin/../debug/examples/redis_rs" "$socket"
+# The last: a node is dead then.
+if [ ${#cluster[@]} -gt 0 ]; then
+    patience=400 check "redis-py, while primaries hand over and die" "$clients/python/bin/python3" "$here/gateway-failover.py" "$socket" "${urls[0]#*://}"
+    cat "$work/log"
+fi
 # The other direction: RDMA clients of a server that speaks TCP.
 if [ -n "${VALKEY_RDMA_LAB_OUT:-}" ] && [ ${#cluster[@]} = 0 ]; then
     "$bin/valkey-rdma-gateway" --listen rdma:10.0.0.1:$((port + 1)) --server "valkey://127.0.0.1:$port" >"$work/back.out" 2>"$work/back.err" &
@@ -197,4 +212,5 @@ if [ -n "${VALKEY_RDMA_LAB_OUT:-}" ] && [ ${#cluster[@]} = 0 ]; then
     kill $back
 fi
 "$bin/valkey-rdma-gateway" top "unix:$socket" --once
+[ $status = 0 ] || { echo "the gateway's log ends with:"; tail -n 20 "$work/gateway.err"; }
 exit $status

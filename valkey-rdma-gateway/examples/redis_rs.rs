@@ -1,8 +1,9 @@
 //! redis-rs, unmodified, through a Unix socket of the gateway: `cargo run --example redis_rs -- SOCKET`.
 
 use std::error::Error;
+use std::time::Duration;
 
-use redis::{AsyncCommands, Client, Value, pipe};
+use redis::{AsyncCommands, AsyncConnectionConfig, Client, Value, pipe};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -12,9 +13,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 /// Commands of each kind: shared, pipelined, in a transaction, blocking, large.
 pub(crate) async fn exchange(socket: &str) -> Result<(), Box<dyn Error>> {
+    // Its default is half a second, which a large value can take on a busy machine.
+    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(60)));
     for protocol in ["resp2", "resp3"] {
         let client = Client::open(format!("redis+unix://{socket}?protocol={protocol}"))?;
-        let mut connection = client.get_multiplexed_async_connection().await?;
+        let mut connection = client.get_multiplexed_async_connection_with_config(&patient).await?;
         let _: () = connection.del(&["rs:k", "rs:n", "rs:h", "rs:list"]).await?;
         let _: () = connection.set("rs:k", "v").await?;
         same(connection.get::<_, String>("rs:k").await?, "v".to_owned())?;
