@@ -238,7 +238,7 @@ impl Registry {
     }
 }
 
-/// The server is dropped, and its listeners with it: nobody is left who expects them to go on.
+/// The server is dropped, and its listeners with it. A last listener that ends then is not an error.
 impl Drop for Registry {
     fn drop(&mut self) {
         self.0.send_replace(Vec::new());
