@@ -195,11 +195,11 @@ impl QueuePair {
     /// # Errors
     /// As for the methods that post one.
     pub fn post_chain(&mut self, chain: impl IntoIterator<Item = Request>) -> Result<(), TransportError> {
+        let mut sends = mem::take(&mut self.sends);
         let describe = |request: Request| {
             let Request { id, local, op, signalled } = request;
             SendRequest { wr_id: WrId(id), local: local.of(self), op, signalled }
         };
-        let mut sends = mem::take(&mut self.sends);
         sends.clear();
         sends.extend(chain.into_iter().map(describe));
         let posted = self.device.post_sends(&sends);
