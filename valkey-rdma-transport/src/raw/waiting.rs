@@ -1,7 +1,6 @@
 //! Connecting, and waiting for completions.
 
 use std::future::poll_fn;
-use std::hint;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -185,12 +184,6 @@ impl QueuePair {
                 return Poll::Ready(Err(TransportError::Lost(CloseReason::Peer)));
             }
             if self.waiting.looks_on() {
-                for _ in 1..LOOKS_PER_TURN {
-                    hint::spin_loop();
-                    if self.look()? {
-                        return Poll::Ready(Ok(()));
-                    }
-                }
                 self.counters.spins += 1;
                 // To the end of the run queue: other tasks, timers and sockets come first.
                 cx.waker().wake_by_ref();
@@ -233,5 +226,3 @@ impl QueuePair {
 
 /// Completions taken at once.
 const BATCH: usize = 64;
-/// How often busy polling looks before it yields to other tasks of the runtime. To yield takes many times longer than to look.
-const LOOKS_PER_TURN: u32 = 16;
