@@ -27,7 +27,7 @@ near() {
     shift 2
     reached() { "$VALKEY_RDMA_LAB_DIR/valkey/$line/valkey-cli" -h 10.0.0.1 -p 7602 PING >/dev/null 2>&1; }
     until reached; do
-        [ "$SECONDS" -lt 120 ] || { echo "the far node does not answer" >&2; exit 1; }
+        [ "$SECONDS" -lt 900 ] || { echo "the far node does not answer" >&2; exit 1; }
         sleep 0.2
     done
     [ $# -gt 0 ] || set -- --tasks 100 --rate 200 --seconds 20 --events nothing,partition,nothing

@@ -44,7 +44,7 @@ mount_the_rest() {
 start_device() {
     ip link set lo up
     if [ -n "$lab_end" ]; then
-        until_true 10 ip link set eth0 name d0 || fail "cannot find the cable"
+        until_true 120 ip link set eth0 name d0 || fail "cannot find the cable"
     else
         ip link add d0 type dummy || fail "cannot make the dummy interface"
     fi
@@ -53,8 +53,8 @@ start_device() {
     ip -6 address add "fd00::${lab_end:-1}/64" dev d0 nodad
     ip link set d0 up
     rdma link add rxe0 type rxe netdev d0 || fail "cannot make rxe0"
-    until_true 10 test -c /dev/infiniband/uverbs0 || fail "/dev/infiniband/uverbs0 did not appear"
-    until_true 10 test -c /dev/infiniband/rdma_cm || fail "/dev/infiniband/rdma_cm did not appear"
+    until_true 120 test -c /dev/infiniband/uverbs0 || fail "/dev/infiniband/uverbs0 did not appear"
+    until_true 120 test -c /dev/infiniband/rdma_cm || fail "/dev/infiniband/rdma_cm did not appear"
 }
 
 # port NAME: the device file of one of the virtio ports that vm.sh listens to.

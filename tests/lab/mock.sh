@@ -32,7 +32,7 @@ ended() { tr '\r' '\n' <"$1" | grep -c 'requests per second'; }
 "$programs/examples/counter" "rdma://$address:6380" >"$log" 2>&1 &
 counter=$!
 over_tcp() { "$client/valkey-cli" -p 6380 VISIT lobby; }
-until_true 30 over_tcp >/dev/null 2>&1
+until_true 300 over_tcp >/dev/null 2>&1
 first=$(over_tcp)
 second=$("$client/valkey-cli" --rdma -h $address -p 6380 VISIT lobby)
 [ "$second" -eq $((first + 1)) ] || fail "the counter counted $first over TCP, then $second over RDMA"
@@ -42,7 +42,7 @@ echo "valkey-cli counted over TCP and over RDMA"
 
 "$programs/valkey-rdma-mock" --bind $address --port 6379 --tcp-port 6379 >"$log" 2>&1 &
 mock=$!
-until_true 30 grep -q 'ready valkey://' "$log"
+until_true 300 grep -q 'ready valkey://' "$log"
 for transport in --rdma ""; do
     # shellcheck disable=SC2086 # One flag or none.
     "$client/valkey-benchmark" $transport -h $address -p 6379 -n 200 -c 5 -q >/tmp/benchmark.txt 2>&1 ||

@@ -15,7 +15,7 @@ start_valkey() {
 
 # wait_for_log LOG TEXT PROCESS: waits up to a minute until LOG contains TEXT. Prints LOG and exits if PROCESS ends before.
 wait_for_log() {
-    local end=$((SECONDS + 60))
+    local end=$((SECONDS + 600))
     until grep -q "$2" "$1" 2>/dev/null; do
         if ! kill -0 "$3" 2>/dev/null || [ "$SECONDS" -ge "$end" ]; then
             cat "$1"

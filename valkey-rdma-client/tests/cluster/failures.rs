@@ -45,14 +45,16 @@ async fn a_replica_that_takes_over_is_found() {
 #[tokio::test]
 async fn a_node_that_never_answers_delays_only_its_own_commands() {
     let mocks = mocks().await;
-    let cluster = client_of(&mocks, &limited(Duration::from_millis(500))).await;
+    let cluster = client_of(&mocks, &limited(Duration::from_secs(20))).await;
     for node in 0..3 {
         cluster.command(["SET", &mocks.key_of(node, 0), "x"]).await.expect("set");
     }
     mocks.freeze(0);
     let stuck = tokio::spawn({
         let (cluster, key) = (cluster.clone(), mocks.key_of(0, 0));
-        async move { cluster.command(["INCR", &key]).await }
+        async move {
+            cluster.execute(Command::from_args(["INCR", &key]).timeout(Duration::from_millis(500))).await
+        }
     });
     for number in 0..100 {
         for node in 1..3 {

@@ -9,8 +9,10 @@ use valkey_rdma_resp::Reply;
 
 use crate::target::{client_of, mocks};
 
+/// Commands wait this long for the cluster. Only that ends them: a time limit of their own could end one whose request is
+/// on its way, with another error.
 fn patient(limit: Duration) -> ClusterConfig {
-    let node = Config::default().command_timeout(limit).offline_timeout(limit);
+    let node = Config::default().command_timeout(None).offline_timeout(limit);
     ClusterConfig::default().node(node)
 }
 
