@@ -286,6 +286,8 @@ def test_a_restart_between_calls_goes_unnoticed_by_values(own_mock):
 SIGNALLED = """
 import os, signal, sys, threading
 from valkey_rdma import Client
+# A process started in the background of a shell ignores the signal.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 client = Client(sys.argv[1])
 threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
 try:

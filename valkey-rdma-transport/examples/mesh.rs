@@ -23,7 +23,6 @@ async fn greet(queue_pair: &mut QueuePair, node: u8) -> Result<u8> {
     queue_pair.establish().await?;
     queue_pair.copy_in(mine, &[node]);
     queue_pair.post_send(SEND, mine)?;
-    queue_pair.wait_for(SEND).await?;
     queue_pair.wait_for(RECEIVE).await?;
     Ok(queue_pair.copy_out(theirs)[0])
 }
@@ -33,7 +32,11 @@ async fn connect(device: DeviceKind, addr: SocketAddr, node: u8) -> Result<(u8, 
     loop {
         let mut queue_pair = QueuePair::open(device, addr, &options()).await?;
         match greet(&mut queue_pair, node).await {
-            Ok(other) => return Ok((other, queue_pair)),
+            Ok(other) => {
+                // This side leaves first, so not before its number is there.
+                queue_pair.wait_for(SEND).await?;
+                return Ok((other, queue_pair));
+            }
             Err(error) => match error.downcast_ref() {
                 Some(TransportError::Refused { .. }) => tokio::time::sleep(Duration::from_millis(100)).await,
                 _ => return Err(error),

@@ -21,12 +21,15 @@ async fn listen_side(mut listener: Listener) -> Result {
     let byte = queue_pair.register(1, Access::Local)?;
     queue_pair.post_recv(RECEIVE, byte)?;
     queue_pair.establish().await?;
-    for _ in 0..ROUNDS * WAYS.len() as u32 {
+    for round in 0..ROUNDS * WAYS.len() as u32 {
         queue_pair.wait_for(RECEIVE).await?;
+        if round > 0 {
+            queue_pair.wait_for(SEND).await?;
+        }
         queue_pair.post_recv(RECEIVE, byte)?;
         queue_pair.post_send(SEND, byte)?;
-        queue_pair.wait_for(SEND).await?;
     }
+    // Not for the last `SEND`: the peer leaves as soon as it has that byte.
     queue_pair.closed().await?;
     println!("listen: every ping answered");
     Ok(())
