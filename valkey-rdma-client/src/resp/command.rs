@@ -175,7 +175,10 @@ impl Command {
     pub(crate) fn shared_refusal(&self) -> Option<RefusedCommand> {
         match self.class {
             CommandClass::Ordinary => None,
-            CommandClass::Blocks => Some(RefusedCommand { command: self.name(), reason: policy::BLOCKS }),
+            CommandClass::Blocks => {
+                let command = self.name();
+                Some(RefusedCommand { reason: policy::why_not_shared(&command), command })
+            }
             _ => self.refusal_outside_pipeline(),
         }
     }

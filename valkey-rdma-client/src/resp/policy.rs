@@ -112,9 +112,17 @@ const TRACKS: &str = "it would hold only until a reconnect; use Cache::connect";
 const REPLICATES: &str = "it is part of replication, and not answered like a command";
 const NAMES: &str = "it would hold only until a reconnect; use Config::name";
 const CHANGES_MODE: &str = "it would hold for other tasks, and only until a reconnect; use Client::dedicated";
-pub(super) const BLOCKS: &str = "commands of other tasks would wait behind it; use Client::blocking_command";
+const BLOCKS: &str = "commands of other tasks would wait behind it; use Client::blocking_command";
+const WAITS: &str = "commands of other tasks would wait behind it, and it counts the writes of its own connection only; \
+    send both on Client::dedicated";
 pub(super) const MULTI_OUTSIDE_PIPELINE: &str = "commands of other tasks would get into the transaction; \
     use Client::transaction, or MULTI to EXEC in one pipeline";
+
+/// Why a command that blocks is not sent on the shared connection.
+pub(super) fn why_not_shared(name: &str) -> &'static str {
+    let waits = ["WAIT", "WAITAOF"].into_iter().any(|wait| name.eq_ignore_ascii_case(wait));
+    if waits { WAITS } else { BLOCKS }
+}
 
 /// Subcommands of CLIENT that change how the server treats the connection.
 const CLIENT_MODES: [&str; 5] = ["NO-EVICT", "NO-TOUCH", "CACHING", "CAPA", "IMPORT-SOURCE"];
