@@ -9,8 +9,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
-dir=$(mktemp -d)
-trap 'rm -r "$dir"' EXIT
+# The same folder each time: cargo takes what it built in another for its own, with the path of that one inside.
+dir=$target/packages
+rm -rf "$dir"
+mkdir -p "$dir"
 status=0
 
 # shellcheck disable=SC2016

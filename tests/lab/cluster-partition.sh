@@ -52,7 +52,7 @@ export VALKEY_RDMA_LAB_DIR
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 # The far node's machine ends with it, or then.
-export VALKEY_RDMA_LAB_TIMEOUT=${VALKEY_RDMA_LAB_TIMEOUT:-600}
+export VALKEY_RDMA_LAB_TIMEOUT=${VALKEY_RDMA_LAB_TIMEOUT:-1800}
 failed=0
 VALKEY_RDMA_LAB_MEMORY=1024 VALKEY_RDMA_LAB_CABLE=1:$folder/cable "$here/vm.sh" "$lab" "$0" far "$programs" "$line" \
     >"$folder/far" 2>&1 &

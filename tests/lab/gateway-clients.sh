@@ -81,7 +81,8 @@ cat >"$work/blocking.py" <<'PYTHON'
 import importlib, sys, threading
 library, path, protocol = importlib.import_module(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 name = "Valkey" if sys.argv[1] == "valkey" else "Redis"
-client = getattr(library, name)(unix_socket_path=path, protocol=protocol, decode_responses=True, client_name="suite")
+# Its default is five seconds for a reply, which an emulated processor can take.
+client = getattr(library, name)(unix_socket_path=path, protocol=protocol, decode_responses=True, client_name="suite", socket_timeout=None)
 client.flushall()
 assert client.set("k", "v") and client.get("k") == "v" and client.client_getname() == "suite"
 with client.pipeline(transaction=True) as pipe:
@@ -103,12 +104,12 @@ assert client.set("big", big) and client.get("big") == big
 assert client.hset("h", mapping={"a": 1, "b": 2}) == 2 and client.hgetall("h") == {"a": "1", "b": "2"}
 with client.pubsub() as pubsub:
     pubsub.subscribe("c")
-    assert pubsub.get_message(timeout=5)["type"] == "subscribe"
+    assert pubsub.get_message(timeout=300)["type"] == "subscribe"
     client.publish("c", "hi")
-    assert pubsub.get_message(timeout=5)["data"] == "hi"
+    assert pubsub.get_message(timeout=300)["data"] == "hi"
 pusher = threading.Timer(0.2, lambda: client.rpush("list", "item"))
 pusher.start()
-assert client.blpop("list", timeout=5) in (["list", "item"], ("list", "item"))
+assert client.blpop("list", timeout=300) in (["list", "item"], ("list", "item"))
 pusher.join()
 assert client.eval("return KEYS[1]", 1, "k") == "k"
 PYTHON
@@ -117,7 +118,7 @@ import asyncio, importlib, sys
 library, path, protocol = importlib.import_module(sys.argv[1] + ".asyncio"), sys.argv[2], int(sys.argv[3])
 name = "Valkey" if sys.argv[1] == "valkey" else "Redis"
 async def main():
-    client = getattr(library, name)(unix_socket_path=path, protocol=protocol, decode_responses=True)
+    client = getattr(library, name)(unix_socket_path=path, protocol=protocol, decode_responses=True, socket_timeout=None)
     async def one(number):
         for _ in range(20):
             assert await client.set(f"k{number}", number) and await client.get(f"k{number}") == str(number)
@@ -126,10 +127,10 @@ async def main():
         assert await pipe.set("a", 1).get("a").execute() == [True, "1"]
     async with client.pubsub() as pubsub:
         await pubsub.subscribe("c")
-        assert (await pubsub.get_message(timeout=5))["type"] == "subscribe"
+        assert (await pubsub.get_message(timeout=300))["type"] == "subscribe"
         await client.publish("c", "hi")
-        assert (await pubsub.get_message(timeout=5))["data"] == "hi"
-    blocked = asyncio.create_task(client.blpop("list2", timeout=5))
+        assert (await pubsub.get_message(timeout=300))["data"] == "hi"
+    blocked = asyncio.create_task(client.blpop("list2", timeout=300))
     await asyncio.sleep(0.1)
     await client.rpush("list2", "item")
     assert list(await blocked) == ["list2", "item"]
@@ -139,8 +140,10 @@ PYTHON
 cat >"$work/client.js" <<'JAVASCRIPT'
 const assert = require("assert");
 const Client = require(process.argv[2]);
+// Its default is ten seconds for a connection.
+const patient = { connectTimeout: 300000 };
 (async () => {
-  const client = new Client(process.argv[3]), other = new Client(process.argv[3]);
+  const client = new Client(process.argv[3], patient), other = new Client(process.argv[3], patient);
   assert.equal(await client.set("k", "v"), "OK");
   assert.equal(await client.get("k"), "v");
   assert.deepEqual(await client.multi().set("m", "1").incr("m").exec(), [[null, "OK"], [null, 2]]);
@@ -150,7 +153,7 @@ const Client = require(process.argv[2]);
   await client.publish("c", "hi");
   assert.equal(await message, "hi");
   await other.unsubscribe("c");
-  const blocked = other.blpop("list3", 5);
+  const blocked = other.blpop("list3", 300);
   await client.rpush("list3", "item");
   assert.deepEqual(await blocked, ["list3", "item"]);
   const big = "x".repeat(3000000);
@@ -165,7 +168,7 @@ status=0
 # check NAME COMMAND... An interrupt lets Python say where it was.
 check() {
     local log=$work/log
-    if timeout --signal=INT --kill-after=10 "${patience:-120}" "${@:2}" >"$log" 2>&1; then echo "passed: $1"; else echo "FAILED: $1"; tr '\r' '\n' <"$log" | tail -n 15; status=1; fi
+    if timeout --signal=INT --kill-after=10 "${patience:-600}" "${@:2}" >"$log" 2>&1; then echo "passed: $1"; else echo "FAILED: $1"; tr '\r' '\n' <"$log" | tail -n 15; status=1; fi
 }
 # shellcheck disable=SC2317 # called by way of `check`
 cli() {
@@ -198,7 +201,7 @@ done
 check "redis-rs" "$bin/../debug/examples/redis_rs" "$socket"
 # The last: a node is dead then.
 if [ ${#cluster[@]} -gt 0 ]; then
-    patience=400 check "redis-py, while primaries hand over and die" "$clients/python/bin/python3" "$here/gateway-failover.py" "$socket" "${urls[0]#*://}"
+    patience=1800 check "redis-py, while primaries hand over and die" "$clients/python/bin/python3" "$here/gateway-failover.py" "$socket" "${urls[0]#*://}"
     cat "$work/log"
 fi
 # The other direction: RDMA clients of a server that speaks TCP.

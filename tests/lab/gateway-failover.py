@@ -20,8 +20,8 @@ from redis.retry import Retry
 
 CLIENTS = 8
 KEYS = 9
-# Longer than a cluster takes to replace a primary, also on an emulated processor.
-PATIENCE = 100
+# Seconds. Longer than a cluster takes to replace a primary, also on an emulated processor that others slow down.
+PATIENCE = 300
 
 
 class Counting(threading.Thread):
@@ -96,11 +96,16 @@ class Counting(threading.Thread):
         return reply
 
 
+def asked(host, port):
+    """A node, asked over TCP. redis-py's default is five seconds for a reply."""
+    return redis.Redis(host=host, port=port, socket_timeout=PATIENCE)
+
+
 class Shard:
     """A primary and its replica, asked over TCP."""
 
     def __init__(self, primary, replica):
-        self.primary, self.replica = (redis.Redis(host=host.decode(), port=port) for host, port, *_ in (primary, replica))
+        self.primary, self.replica = (asked(host.decode(), port) for host, port, *_ in (primary, replica))
 
     def hand_over(self):
         self.replica.execute_command("CLUSTER FAILOVER")
@@ -129,7 +134,7 @@ def until_served(clients):
 
 def main():
     path, node = sys.argv[1], sys.argv[2].rsplit(":", 1)
-    slots = redis.Redis(host=node[0], port=int(node[1])).execute_command("CLUSTER", "SLOTS")
+    slots = asked(node[0], int(node[1])).execute_command("CLUSTER", "SLOTS")
     shards = [Shard(*nodes[:2]) for _, _, *nodes in slots]
     clients = [Counting(number, path) for number in range(CLIENTS)]
     for client in clients:

@@ -13,8 +13,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 /// Commands of each kind: shared, pipelined, in a transaction, blocking, large.
 pub(crate) async fn exchange(socket: &str) -> Result<(), Box<dyn Error>> {
-    // Its default is half a second, which a large value can take on a busy machine.
-    let patient = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(60)));
+    // Its defaults are half a second for a reply and one for a connection, which a busy machine can take.
+    let limit = Some(Duration::from_secs(60));
+    let patient = AsyncConnectionConfig::new().set_response_timeout(limit).set_connection_timeout(limit);
     for protocol in ["resp2", "resp3"] {
         let client = Client::open(format!("redis+unix://{socket}?protocol={protocol}"))?;
         let mut connection = client.get_multiplexed_async_connection_with_config(&patient).await?;

@@ -12,7 +12,7 @@ use valkey_rdma_mock::{DeviceKind, TransportConfig};
 use valkey_rdma_transport::Stream;
 
 /// Longer than any step takes. Only a failing test waits for it.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 fn program(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_valkey-rdma-mock"));

@@ -7,7 +7,7 @@ use valkey_rdma_conformance::{Record, Verdict};
 use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 
 /// Longer than anything takes here, unless it does not come at all.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn suite(mock: Mock, login: Option<Login>) -> Vec<Record> {
     let any = "127.0.0.1:0".parse().expect("an address");

@@ -250,7 +250,7 @@ fn read(stream: impl Read + Send + 'static, source: Source, log: &Arc<Log>) -> J
 mod tests {
     use super::*;
 
-    const LIMIT: Duration = Duration::from_secs(30);
+    const LIMIT: Duration = Duration::from_secs(300);
 
     fn shell(script: &str) -> Child {
         Child::start(Command::new("sh").args(["-c", script])).expect("sh starts")

@@ -256,7 +256,7 @@ const CONNECTIONS: usize = 3;
 const LIMIT: Duration = Duration::from_secs(2);
 
 /// How long the neighbour's work may take beside the others'. Only a hang exceeds it.
-const NEIGHBOUR_LIMIT: Duration = Duration::from_secs(30);
+const NEIGHBOUR_LIMIT: Duration = Duration::from_secs(300);
 
 /// Rounds after which the memory in use no longer grows.
 const WARM_UP: u64 = 10;

@@ -19,7 +19,10 @@ macro_rules! same_over_both {
         };
         let theirs = {
             let client = redis::Client::open(target.tcp.replace("valkey://", "redis://") + "?protocol=resp3");
-            let connection = client.expect("a good URL").get_multiplexed_async_connection().await;
+            // Its defaults are half a second for a reply and one for a connection, which a busy machine can take.
+            let patient = redis::AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
+            let client = client.expect("a good URL");
+            let connection = client.get_multiplexed_async_connection_with_config(&patient).await;
             let mut $con = connection.expect("connected");
             let $key = |name: &str| target.key(&format!("ours:{name}")).replace("ours:", "them:");
             $body

@@ -1,5 +1,7 @@
 //! redis-rs's own cluster client over our transport.
 
+use std::time::Duration;
+
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::{AsyncCommands, ErrorKind};
@@ -30,9 +32,14 @@ impl NodeSettings for PortAfterTcp {
 }
 
 async fn connect<S: NodeSettings>(seeds: Vec<String>) -> ClusterConnection<NodeConnection<S>> {
-    let client = ClusterClient::new(seeds).expect("good URLs");
+    // Its default is one second for a connection, which a busy machine can take.
+    let patient = ClusterClient::builder(seeds).connection_timeout(PATIENCE).response_timeout(PATIENCE);
+    let client = patient.build().expect("good URLs");
     client.get_async_generic_connection().await.expect("connected")
 }
+
+/// A limit that only ends what hangs.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// URLs for redis-rs, of the addresses that nodes announce.
 fn announced(mocks: &MockCluster) -> Vec<String> {

@@ -155,4 +155,4 @@ async fn what_is_wrong_with_the_sentinels_is_reported() {
 }
 
 /// Only a failing test waits for it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(300);

@@ -142,4 +142,4 @@ fn shown(bytes: &[u8]) -> String {
 }
 
 /// Long enough for a loaded machine; only a failing test waits for it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(300);

@@ -318,4 +318,4 @@ fn tag_of(shard: usize, number: usize) -> String {
 }
 
 /// How long a command may take beyond its deadline.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_secs(60);

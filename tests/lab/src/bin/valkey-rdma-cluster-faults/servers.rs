@@ -340,7 +340,7 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> Result<bool, String>)
 }
 
 /// Longer than a cluster takes to recover, also on an emulated processor.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 /// How long a node may take to answer.
 const ANSWER: Duration = Duration::from_secs(3);
 /// Between two looks at a state that nothing announces.

@@ -14,7 +14,7 @@ use crate::report::Report;
 use crate::server::{ADDRESS, PORT, Server};
 
 /// Longer than every deadline of ours, so that only a hang exceeds it.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// A command line and how it must end.
 struct Refusal {

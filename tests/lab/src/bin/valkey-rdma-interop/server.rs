@@ -14,8 +14,8 @@ pub(crate) const ADDRESS: &str = "10.0.0.1";
 /// Where every server of the suite listens, RDMA and TCP.
 pub(crate) const PORT: &str = "6379";
 
-const START_LIMIT: Duration = Duration::from_secs(60);
-const STOP_LIMIT: Duration = Duration::from_secs(60);
+const START_LIMIT: Duration = Duration::from_secs(300);
+const STOP_LIMIT: Duration = Duration::from_secs(300);
 
 /// A running server. Dropping it kills it.
 pub(crate) struct Server {

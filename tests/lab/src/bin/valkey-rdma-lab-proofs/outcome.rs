@@ -8,7 +8,7 @@ use std::time::Duration;
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Longer than every deadline of the transport, so that only a hang exceeds it.
-pub(crate) const LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const LIMIT: Duration = Duration::from_secs(600);
 
 /// The text of an error and of all its causes.
 pub(crate) fn error_chain(error: &(dyn Error + 'static)) -> String {
