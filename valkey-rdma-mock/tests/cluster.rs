@@ -4,7 +4,11 @@
 
 mod support;
 
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+
 use support::{Wire, until};
+use tokio::net::{TcpSocket, TcpStream};
 use valkey_rdma_mock::{DeviceKind, Endpoint, MockCluster, Transports};
 use valkey_rdma_server::{Listening, Reply, Transport};
 
@@ -270,6 +274,25 @@ async fn a_killed_node_is_gone_and_comes_back_with_its_data() {
     other.dialogue(&[(&format!("GET {key}"), &error("MOVED", &cluster, &key, 1))]).await;
     cluster.restart(1).await.unwrap();
     wire(&cluster, 1).await.dialogue(&[(&format!("GET {key}"), "$1\r\nv\r\n")]).await;
+}
+
+/// Its clients go on trying: another program there would answer them.
+#[tokio::test]
+async fn the_ports_of_a_killed_node_are_refused_and_given_to_nobody() {
+    let cluster =
+        MockCluster::builder(1).transports(Transports::Both(DeviceKind::Emulated)).start().await.unwrap();
+    let addr = |url: String| url.split_once("://").unwrap().1.parse::<SocketAddr>().unwrap();
+    let ports = [addr(cluster.tcp_url(0).unwrap()), addr(cluster.url(0))];
+    cluster.kill(0).await;
+    for port in ports {
+        let connected = TcpStream::connect(port).await;
+        assert_eq!(connected.unwrap_err().kind(), ErrorKind::ConnectionRefused, "{port}");
+        // As the system chooses free ports: without SO_REUSEADDR.
+        let taken = TcpSocket::new_v4().unwrap().bind(port);
+        assert_eq!(taken.unwrap_err().kind(), ErrorKind::AddrInUse, "{port}");
+    }
+    cluster.restart(0).await.unwrap();
+    wire(&cluster, 0).await.dialogue(&[("PING", "+PONG\r\n")]).await;
 }
 
 #[tokio::test]

@@ -1,13 +1,11 @@
 //! What a cluster client reports of its connections.
 
-use std::time::Duration;
-
 use tokio::time::timeout;
-use valkey_rdma_client::cluster::{ClusterConfig, ClusterEvent, ClusterEvents};
-use valkey_rdma_client::{ClusterClient, Config};
+use valkey_rdma_client::ClusterClient;
+use valkey_rdma_client::cluster::{ClusterEvent, ClusterEvents};
 use valkey_rdma_mock::{DeviceKind, MockCluster, Transports};
 
-use crate::target::{client_of, mocks};
+use crate::target::{PATIENCE, client_of, mocks, unhurried, unhurried_node};
 
 /// The next event of this node, as a word. Those of others are left out.
 async fn next(events: &mut ClusterEvents, node: &str) -> &'static str {
@@ -28,7 +26,7 @@ async fn next(events: &mut ClusterEvents, node: &str) -> &'static str {
             }
         }
     };
-    timeout(Duration::from_secs(30), found).await.expect("an event")
+    timeout(PATIENCE, found).await.expect("an event")
 }
 
 /// Gives each primary a connection.
@@ -41,7 +39,7 @@ async fn touch(cluster: &ClusterClient, mocks: &MockCluster) {
 #[tokio::test]
 async fn a_node_that_dies_and_returns_is_reported_and_the_others_are_not() {
     let mocks = MockCluster::start(3).await.expect("free ports");
-    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    let cluster = client_of(&mocks, &unhurried()).await;
     touch(&cluster, &mocks).await;
     let (node, other) = (mocks.announced(1), mocks.announced(2));
     let (mut events, mut others) = (cluster.events(), cluster.events());
@@ -99,13 +97,13 @@ async fn a_node_that_is_reached_over_tcp_only_is_reported_with_the_reason() {
 #[tokio::test]
 async fn events_end_with_the_last_clone_of_the_client() {
     let mocks = mocks().await;
-    let config = ClusterConfig::default().node(Config::default().connections(2));
+    let config = unhurried().node(unhurried_node().connections(2));
     let cluster = client_of(&mocks, &config).await;
     touch(&cluster, &mocks).await;
     let mut events = cluster.events();
     drop(cluster);
     let mut closed = Vec::new();
-    while let Some(event) = timeout(Duration::from_secs(30), events.next()).await.expect("ends") {
+    while let Some(event) = timeout(PATIENCE, events.next()).await.expect("ends") {
         if let ClusterEvent::Closed { node, connection } = event {
             closed.push((node.to_string(), connection));
         }

@@ -3,21 +3,21 @@
 use std::time::Duration;
 
 use valkey_rdma_client::cluster::{ClusterConfig, ReadFrom};
-use valkey_rdma_client::{ClusterClient, ClusterError, Command, Config, Error, Fate};
+use valkey_rdma_client::{ClusterClient, ClusterError, Command, Error, Fate};
 use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 use valkey_rdma_resp::Reply;
 
-use crate::target::{client_of, mocks};
+use crate::target::{client_of, mocks, unhurried, unhurried_node};
 
-fn limited(limit: Duration) -> ClusterConfig {
-    let node = Config::default().command_timeout(limit);
-    ClusterConfig::default().node(node).min_refresh_interval(Duration::from_millis(20))
+/// Reads the map often.
+fn watchful() -> ClusterConfig {
+    unhurried().min_refresh_interval(Duration::from_millis(20))
 }
 
 #[tokio::test]
 async fn a_replica_that_takes_over_is_found() {
     let mocks = mocks().await;
-    let cluster = client_of(&mocks, &limited(Duration::from_secs(20))).await;
+    let cluster = client_of(&mocks, &watchful()).await;
     let key = mocks.key_of(0, 0);
     cluster.command(["INCR", &key]).await.expect("counted");
     mocks.kill(0).await;
@@ -45,7 +45,7 @@ async fn a_replica_that_takes_over_is_found() {
 #[tokio::test]
 async fn a_node_that_never_answers_delays_only_its_own_commands() {
     let mocks = mocks().await;
-    let cluster = client_of(&mocks, &limited(Duration::from_secs(20))).await;
+    let cluster = client_of(&mocks, &watchful()).await;
     for node in 0..3 {
         cluster.command(["SET", &mocks.key_of(node, 0), "x"]).await.expect("set");
     }
@@ -78,7 +78,7 @@ async fn commands_leave_a_frozen_node_when_a_replica_has_taken_over() {
 /// `failed`: the map leaves the node out, as real ones do soon.
 async fn leave_a_frozen_node(failed: bool) {
     let mocks = mocks().await;
-    let node = Config::default().command_timeout(None).keepalive_timeout(None);
+    let node = unhurried_node().keepalive_timeout(None);
     let config =
         ClusterConfig::default().node(node).refresh_interval(None).silence_limit(Duration::from_millis(50));
     let cluster = client_of(&mocks, &config).await;
@@ -105,9 +105,8 @@ async fn leave_a_frozen_node(failed: bool) {
 #[tokio::test]
 async fn a_slow_node_keeps_its_commands() {
     let mocks = mocks().await;
-    let config = ClusterConfig::default()
-        .min_refresh_interval(Duration::from_millis(1))
-        .silence_limit(Duration::from_millis(1));
+    let config =
+        unhurried().min_refresh_interval(Duration::from_millis(1)).silence_limit(Duration::from_millis(1));
     let cluster = client_of(&mocks, &config).await;
     let key = mocks.key_of(0, 0);
     cluster.command(["SET", &key, "1"]).await.expect("set");
@@ -129,7 +128,7 @@ async fn a_slow_node_keeps_its_commands() {
 #[tokio::test]
 async fn a_slow_replica_keeps_its_reads() {
     let mocks = mocks().await;
-    let config = ClusterConfig::default()
+    let config = unhurried()
         .read_from(ReadFrom::PreferReplica)
         .refresh_interval(Some(Duration::from_millis(1)))
         .min_refresh_interval(Duration::from_millis(1))
@@ -164,7 +163,7 @@ async fn a_slow_replica_keeps_its_reads() {
 #[tokio::test]
 async fn what_may_have_run_is_never_sent_twice_but_reads_are() {
     let mocks = mocks().await;
-    let cluster = client_of(&mocks, &limited(Duration::from_secs(20))).await;
+    let cluster = client_of(&mocks, &watchful()).await;
     let key = mocks.key_of(0, 0);
     cluster.command(["SET", &key, "1"]).await.expect("set");
     mocks.freeze(0);
@@ -187,7 +186,7 @@ async fn what_may_have_run_is_never_sent_twice_but_reads_are() {
 #[tokio::test]
 async fn a_lost_connection_is_replaced_on_demand() {
     let mocks = mocks().await;
-    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    let cluster = client_of(&mocks, &unhurried()).await;
     let key = mocks.key_of(1, 0);
     for _ in 0..5 {
         cluster.command(["GET", &key]).await.expect("connected again");
@@ -200,7 +199,7 @@ async fn one_seed_that_answers_is_enough() {
     let mocks = mocks().await;
     mocks.kill(1).await;
     mocks.fail_over(4);
-    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    let cluster = client_of(&mocks, &unhurried()).await;
     assert!(cluster.status().is_complete);
     cluster.command(["SET", &mocks.key_of(0, 0), "x"]).await.expect("set");
 }
@@ -230,7 +229,7 @@ async fn seeds_that_are_of_no_use_say_why() {
 #[tokio::test]
 async fn garbage_instead_of_a_map_is_an_error_and_never_replaces_a_map() {
     let mocks = mocks().await;
-    let cluster = client_of(&mocks, &limited(Duration::from_secs(20))).await;
+    let cluster = client_of(&mocks, &watchful()).await;
     let garbage = Reply::Array(vec![Reply::Array(vec![Reply::Integer(0), Reply::Integer(99_999)])]);
     for node in 0..mocks.len() {
         mocks.answer(node, "cluster|slots", Some(garbage.clone()));
@@ -250,7 +249,8 @@ async fn a_slot_without_a_node_is_an_error_within_the_limit() {
     let mocks = mocks().await;
     let slot = valkey_rdma_mock::MockCluster::slot("lonely");
     mocks.unassign(slot..=slot);
-    let cluster = client_of(&mocks, &limited(Duration::from_millis(300))).await;
+    let hurried = watchful().node(unhurried_node().command_timeout(Duration::from_millis(300)));
+    let cluster = client_of(&mocks, &hurried).await;
     assert!(!cluster.status().is_complete);
     let error = cluster.execute(Command::from_args(["GET", "lonely"])).await.expect_err("no node");
     assert!(matches!(error, Error::Cluster(ClusterError::Uncovered { .. })), "{error:?}");

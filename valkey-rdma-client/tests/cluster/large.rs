@@ -4,7 +4,7 @@ use valkey_rdma_client::cluster::{NodeAddress, Route};
 use valkey_rdma_client::{ClusterError, Command, Error};
 use valkey_rdma_mock::MockCluster;
 
-use crate::target::{client_of, mocks, target};
+use crate::target::{client_of, mocks, target, unhurried};
 
 #[tokio::test]
 async fn large_values_go_to_the_node_of_their_key() {
@@ -28,7 +28,7 @@ async fn large_values_go_to_the_node_of_their_key() {
 #[tokio::test]
 async fn a_large_value_follows_its_slot() {
     let mocks = mocks().await;
-    let cluster = client_of(&mocks, &Default::default()).await;
+    let cluster = client_of(&mocks, &unhurried()).await;
     let key = mocks.key_of(0, 0);
     let slot = MockCluster::slot(&key);
     cluster.command(["SET", &key, "short"]).await.expect("set");
@@ -64,7 +64,7 @@ async fn a_blocking_command_waits_on_the_node_of_its_key() {
 #[tokio::test]
 async fn a_dedicated_connection_stays_with_its_node() {
     let mocks = mocks().await;
-    let cluster = client_of(&mocks, &Default::default()).await;
+    let cluster = client_of(&mocks, &unhurried()).await;
     let key = mocks.key_of(1, 0);
     let node = cluster.node_of(&key).expect("served");
     assert_eq!(node.to_string(), mocks.announced(1));
@@ -84,7 +84,7 @@ async fn a_dedicated_connection_stays_with_its_node() {
 #[tokio::test]
 async fn a_large_value_is_read_from_the_successor_of_a_dead_node() {
     let mocks = mocks().await;
-    let cluster = client_of(&mocks, &Default::default()).await;
+    let cluster = client_of(&mocks, &unhurried()).await;
     let key = mocks.key_of(0, 0);
     let mut buffer = [0; 16];
     cluster.command(["SET", &key, "short"]).await.expect("set");

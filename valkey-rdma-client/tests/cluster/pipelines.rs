@@ -1,10 +1,9 @@
 //! Pipelines across nodes.
 
-use valkey_rdma_client::cluster::ClusterConfig;
 use valkey_rdma_client::{Command, Error, Fate};
 use valkey_rdma_resp::Value;
 
-use crate::target::{client_of, mocks, target};
+use crate::target::{client_of, mocks, target, unhurried};
 
 #[tokio::test]
 async fn replies_of_several_nodes_come_in_the_order_of_the_commands() {
@@ -32,7 +31,7 @@ async fn replies_of_several_nodes_come_in_the_order_of_the_commands() {
 #[tokio::test]
 async fn commands_without_keys_keep_their_order_beside_a_key() {
     let mocks = mocks().await;
-    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    let cluster = client_of(&mocks, &unhurried()).await;
     let key = mocks.key_of(1, 0);
     let mut pipeline = cluster.pipeline().keyless_beside(&key);
     for number in 0..20 {
@@ -81,7 +80,7 @@ async fn a_transaction_in_a_pipeline_is_refused() {
 #[tokio::test]
 async fn commands_whose_slots_have_moved_are_sent_again_together() {
     let mocks = mocks().await;
-    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    let cluster = client_of(&mocks, &unhurried()).await;
     for node in 0..3 {
         cluster.command(["SET", &mocks.key_of(node, 0), "x"]).await.expect("connected");
     }

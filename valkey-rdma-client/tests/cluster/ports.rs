@@ -1,10 +1,10 @@
 //! From announced TCP ports to RDMA, and what happens where RDMA is missing.
 
-use valkey_rdma_client::cluster::{ClusterConfig, MappedAddress, NodeAddress};
+use valkey_rdma_client::cluster::{MappedAddress, NodeAddress};
 use valkey_rdma_client::{ClusterClient, Transport};
 use valkey_rdma_mock::{DeviceKind, Endpoint, MockCluster, Transports};
 
-use crate::target::{client_of, mocks};
+use crate::target::{client_of, mocks, unhurried};
 
 async fn both() -> MockCluster {
     let both = Transports::Both(DeviceKind::Emulated);
@@ -33,7 +33,7 @@ async fn the_rdma_port_follows_from_the_announced_port() {
 #[tokio::test]
 async fn a_program_can_map_addresses() {
     let mocks = both().await;
-    let config = ClusterConfig::default().address_map(|announced| {
+    let config = unhurried().address_map(|announced| {
         let port = announced.port.checked_add(1)?;
         Some(MappedAddress::At(NodeAddress::new(announced.host.clone(), port)))
     });
@@ -59,7 +59,7 @@ async fn an_unknown_endpoint_is_that_of_the_node_that_answers() {
     for node in 0..mocks.len() {
         mocks.announce_endpoint(node, Endpoint::Unknown);
     }
-    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    let cluster = client_of(&mocks, &unhurried()).await;
     transports(&mocks, &cluster).await;
 }
 
@@ -67,7 +67,7 @@ async fn an_unknown_endpoint_is_that_of_the_node_that_answers() {
 async fn port_0_is_that_of_the_node_that_answers_and_the_status_says_so() {
     let mocks = MockCluster::start(1).await.expect("a free port");
     mocks.announce_port(0, 0);
-    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    let cluster = client_of(&mocks, &unhurried()).await;
     cluster.command(["SET", "a", "x"]).await.expect("set");
     assert!(cluster.status().nodes[0].port_assumed);
 }

@@ -5,7 +5,7 @@ use valkey_rdma_client::cluster::ClusterSubscriber;
 use valkey_rdma_client::pubsub::{Event, Subscription};
 use valkey_rdma_mock::MockCluster;
 
-use crate::target::{client_of, mocks, target};
+use crate::target::{client_of, mocks, target, unhurried};
 
 async fn payload(subscriber: &mut ClusterSubscriber) -> String {
     loop {
@@ -54,7 +54,7 @@ async fn messages_come_whatever_node_they_were_published_on() {
 #[tokio::test]
 async fn a_shard_channel_moves_with_its_slot() {
     let mocks = mocks().await;
-    let cluster = client_of(&mocks, &Default::default()).await;
+    let cluster = client_of(&mocks, &unhurried()).await;
     let channel = mocks.key_of(0, 0);
     let mut subscriber = cluster.subscriber();
     subscriber.subscribe(Subscription::Shard, [&channel]).await.expect("subscribed");
@@ -68,7 +68,7 @@ async fn a_shard_channel_moves_with_its_slot() {
 #[tokio::test]
 async fn subscriptions_survive_their_node() {
     let mocks = mocks().await;
-    let cluster = client_of(&mocks, &Default::default()).await;
+    let cluster = client_of(&mocks, &unhurried()).await;
     let channel = mocks.key_of(0, 0);
     let mut subscriber = cluster.subscriber();
     subscriber.subscribe(Subscription::Shard, [&channel]).await.expect("subscribed");

@@ -7,7 +7,7 @@ use valkey_rdma_client::{ClusterClient, ClusterError, Command, Config, Error, Fa
 use valkey_rdma_mock::MockCluster;
 use valkey_rdma_resp::Reply;
 
-use crate::target::{client_of, mocks};
+use crate::target::{client_of, mocks, unhurried};
 
 /// Commands wait this long for the cluster. Only that ends them: a time limit of their own could end one whose request is
 /// on its way, with another error.
@@ -23,7 +23,7 @@ async fn count(cluster: &ClusterClient, key: &str) -> Result<i64, Error> {
 #[tokio::test]
 async fn a_moved_slot_is_followed_and_remembered() {
     let mocks = mocks().await;
-    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    let cluster = client_of(&mocks, &unhurried()).await;
     let key = mocks.key_of(0, 0);
     assert_eq!(count(&cluster, &key).await.expect("counted"), 1);
     let slot = MockCluster::slot(&key);
@@ -37,7 +37,7 @@ async fn a_moved_slot_is_followed_and_remembered() {
 #[tokio::test]
 async fn keys_on_the_move_are_asked_for_at_their_new_node() {
     let mocks = mocks().await;
-    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    let cluster = client_of(&mocks, &unhurried()).await;
     let key = mocks.key_of(0, 0);
     assert_eq!(count(&cluster, &key).await.expect("counted"), 1);
     let slot = MockCluster::slot(&key);
@@ -53,7 +53,7 @@ async fn keys_on_the_move_are_asked_for_at_their_new_node() {
 #[tokio::test]
 async fn a_pipeline_follows_its_slots() {
     let mocks = mocks().await;
-    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    let cluster = client_of(&mocks, &unhurried()).await;
     let keys: Vec<_> = (0..3).flat_map(|node| (0..5).map(move |number| (node, number))).collect();
     let keys: Vec<_> = keys.into_iter().map(|(node, number)| mocks.key_of(node, number)).collect();
     // The client knows no connection yet, then has an old map.
@@ -75,7 +75,7 @@ async fn a_pipeline_follows_its_slots() {
 #[tokio::test]
 async fn a_transaction_follows_its_slot_and_runs_once() {
     let mocks = mocks().await;
-    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    let cluster = client_of(&mocks, &unhurried()).await;
     let key = mocks.key_of(0, 0);
     let slot = MockCluster::slot(&key);
     mocks.move_slots(slot..=slot, 1);
@@ -87,7 +87,7 @@ async fn a_transaction_follows_its_slot_and_runs_once() {
 #[tokio::test]
 async fn nodes_that_send_a_command_back_and_forth_end_in_an_error() {
     let mocks = mocks().await;
-    let cluster = client_of(&mocks, &patient(Duration::from_secs(20))).await;
+    let cluster = client_of(&mocks, &unhurried()).await;
     mocks.move_all_to(0, Some(1));
     mocks.move_all_to(1, Some(0));
     let key = mocks.key_of(0, 0);
@@ -102,7 +102,7 @@ async fn nodes_that_send_a_command_back_and_forth_end_in_an_error() {
 #[tokio::test]
 async fn conditions_that_pass_are_waited_out() {
     let mocks = mocks().await;
-    let cluster = client_of(&mocks, &ClusterConfig::default()).await;
+    let cluster = client_of(&mocks, &unhurried()).await;
     let key = mocks.key_of(0, 0);
     for text in ["TRYAGAIN later", "LOADING wait", "CLUSTERDOWN wait", "READONLY wait"] {
         mocks.answer_keyed_next(0, [Reply::error(text)]);

@@ -3,10 +3,10 @@
 use valkey_rdma_client::cluster::{ClusterConfig, ReadFrom};
 use valkey_rdma_mock::MockCluster;
 
-use crate::target::{client_of, mocks};
+use crate::target::{client_of, mocks, unhurried};
 
 fn from(strategy: ReadFrom) -> ClusterConfig {
-    ClusterConfig::default().read_from(strategy)
+    unhurried().read_from(strategy)
 }
 
 /// How many of ten reads of a key of node 0 each node got.

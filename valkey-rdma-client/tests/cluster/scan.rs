@@ -7,7 +7,7 @@ use futures_util::TryStreamExt;
 use valkey_rdma_client::{ClusterClient, Command};
 use valkey_rdma_mock::MockCluster;
 
-use crate::target::{client_of, mocks, target};
+use crate::target::{client_of, mocks, target, unhurried};
 
 #[tokio::test]
 async fn a_scan_returns_every_key_of_every_node() {
@@ -67,7 +67,7 @@ async fn the_elements_of_a_key_are_scanned_on_its_node() {
 /// old one may skip elements there.
 async fn scan_while(moves: impl AsyncFnOnce(&MockCluster, u16)) {
     let mocks = mocks().await;
-    let cluster = client_of(&mocks, &Default::default()).await;
+    let cluster = client_of(&mocks, &unhurried()).await;
     let key = mocks.key_of(0, 0);
     let members = fill(&cluster, &key).await;
     let mut scan = cluster.scan_set(&key).count(50);

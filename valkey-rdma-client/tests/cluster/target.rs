@@ -4,9 +4,10 @@
 //! it, each test has three primaries with a replica each to itself, mocks on the emulated device.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use valkey_rdma_client::cluster::ClusterConfig;
-use valkey_rdma_client::{ClusterClient, Error};
+use valkey_rdma_client::{ClusterClient, Config, Error};
 use valkey_rdma_mock::MockCluster;
 
 /// A cluster. Dropping it stops mocks.
@@ -36,12 +37,30 @@ pub(crate) async fn mocks() -> MockCluster {
 
 /// A client of mocks.
 pub(crate) async fn client_of(mocks: &MockCluster, config: &ClusterConfig) -> ClusterClient {
-    ClusterClient::connect_with(mocks.urls(), config).await.expect("connected")
+    ClusterClient::connect_with(seeds(mocks), config).await.expect("connected")
 }
+
+/// URLs of all nodes. Connecting takes as long as it takes: the default of 5 s could end it on a busy machine.
+pub(crate) fn seeds(mocks: &MockCluster) -> Vec<String> {
+    mocks.urls().into_iter().map(|url| format!("{url}?timeout={}s", PATIENCE.as_secs())).collect()
+}
+
+/// Commands take as long as they take.
+pub(crate) fn unhurried() -> ClusterConfig {
+    ClusterConfig::default().node(unhurried_node())
+}
+
+/// As [`unhurried`], for each node.
+pub(crate) fn unhurried_node() -> Config {
+    Config::default().command_timeout(PATIENCE).offline_timeout(PATIENCE)
+}
+
+/// Only a failing test waits for it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 impl Target {
     pub(crate) async fn client(&self) -> ClusterClient {
-        self.client_with(&ClusterConfig::default()).await.expect("connected")
+        self.client_with(&unhurried()).await.expect("connected")
     }
 
     pub(crate) async fn client_with(&self, config: &ClusterConfig) -> Result<ClusterClient, Error> {

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tokio::net::TcpSocket;
 use tokio::sync::Mutex;
 use tokio::task::yield_now;
 use valkey_rdma_server::{BindError, DeviceKind, Listening, Server, Transport, TransportConfig};
@@ -24,6 +25,31 @@ pub(super) struct Node {
     addresses: Addresses,
     member: Member,
     running: Mutex<Option<Running>>,
+    held: Mutex<Vec<HeldPort>>,
+}
+
+/// A TCP port of a node that was killed, bound but not listened on. While the node is down, who connects is refused, and the
+/// system gives the port to no other program, whose replies would be taken for those of the node.
+struct HeldPort {
+    addr: SocketAddr,
+    _bound: TcpSocket,
+}
+
+impl HeldPort {
+    /// As soon as nothing listens there.
+    async fn bind(addr: SocketAddr) -> Result<Self, BindError> {
+        patiently(async || {
+            let bind = || {
+                let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+                socket.set_reuseaddr(true)?;
+                socket.bind(addr)?;
+                Ok(socket)
+            };
+            bind().map_err(|source| BindError::Tcp { addr, source })
+        })
+        .await
+        .map(|bound| Self { addr, _bound: bound })
+    }
 }
 
 /// What a kill ends.
@@ -40,7 +66,7 @@ impl Running {
 
 impl Node {
     pub(super) fn new(addresses: Addresses, member: Member, running: Running) -> Self {
-        Self { addresses, member, running: Mutex::new(Some(running)) }
+        Self { addresses, member, running: Mutex::new(Some(running)), held: Mutex::default() }
     }
 
     pub(super) fn url(&self) -> String {
@@ -58,7 +84,25 @@ impl Node {
 
     /// Closes all connections and listeners at once, as the death of a process does.
     pub(super) async fn kill(&self) {
-        self.running.lock().await.take();
+        let mut running = self.running.lock().await;
+        running.take();
+        for addr in self.addresses.tcp.into_iter().chain(self.emulated_addr()) {
+            self.hold(addr).await;
+        }
+    }
+
+    /// The emulated device listens on TCP ports.
+    fn emulated_addr(&self) -> Option<SocketAddr> {
+        self.addresses.rdma.filter(|(device, _)| *device == DeviceKind::Emulated).map(|(_, addr)| addr)
+    }
+
+    /// Keeps a port for this node from now on.
+    async fn hold(&self, addr: SocketAddr) {
+        let mut held = self.held.lock().await;
+        if held.iter().all(|port| port.addr != addr) {
+            // If another program was faster, `restart` reports it.
+            held.extend(HeldPort::bind(addr).await);
+        }
     }
 
     /// Listens again where it listened before.
@@ -98,6 +142,9 @@ impl Node {
                 }
             }
             running.mock.disconnect(|client| client.transport != Transport::Tcp);
+            if let Some(addr) = self.emulated_addr() {
+                self.hold(addr).await;
+            }
         }
     }
 
