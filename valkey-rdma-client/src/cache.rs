@@ -1,7 +1,7 @@
 //! [`Cache`]: values kept on the client until the server reports a change.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use indexmap::IndexMap;
@@ -14,6 +14,7 @@ use crate::endpoint::{Endpoint, EndpointError};
 use crate::error::Error;
 use crate::multiplexer::Push;
 use crate::resp::Command;
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// Capacity of the queue of each [`Invalidations`].
 const WAITING: usize = 1024;
@@ -93,6 +94,7 @@ impl Cache {
     ) -> Result<Self, Error> {
         let endpoint = endpoint.try_into().map_err(Into::into)?;
         endpoint.check()?;
+        endpoint.check_single()?;
         if endpoint.protocol() != Protocol::Resp3 {
             return Err(EndpointError::NeedsResp3.into());
         }
@@ -293,8 +295,7 @@ impl Store {
     }
 
     fn entries(&self) -> MutexGuard<'_, IndexMap<Bytes, Entry>> {
-        // Valid after every step, so a panic elsewhere does not spoil it.
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.entries)
     }
 }
 

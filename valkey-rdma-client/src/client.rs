@@ -26,8 +26,8 @@ pub(crate) use self::attempt::FailedAttempt;
 ///
 /// Commands of different tasks that wait at the same time are sent together, and each task receives its own replies.
 /// The server answers in order, so a slow command delays all later ones on its connection. Large values can have a
-/// [connection of their own](Self::stream_reply); blocking commands (BLPOP, XREAD BLOCK, WAIT) [need
-/// one](Self::blocking_command).
+/// [connection of their own](Self::stream_reply); blocking commands (BLPOP, XREAD BLOCK) [need
+/// one](Self::blocking_command), and WAIT needs [that of the writes](Self::dedicated).
 ///
 /// # State that tasks share
 /// Commands that would change the connection for other tasks, or break it, are refused ([`Error::Refused`]), and the
@@ -47,8 +47,8 @@ pub(crate) use self::attempt::FailedAttempt;
 ///
 /// # End
 /// Dropping the last clone closes the connections; [`close`](Self::close) first waits for replies to commands already
-/// sent. Over RDMA, outstanding replies are read in the background before the disconnect, for at most 60 s, because
-/// Valkey 8.1.1 crashes if a client disconnects while a reply waits for its receive window.
+/// sent. Over RDMA, outstanding replies are read in the background before the disconnect, until the server is silent for
+/// 15 s, and for at most 600 s. Valkey 8.1.1 crashes if a client disconnects while a reply waits for its receive window.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,

@@ -10,7 +10,6 @@ use crate::client::Client;
 use crate::connection::Outstanding;
 use crate::connection::RawConnection;
 use crate::error::{Error, LostCause, LostConnection, TimedOut};
-use crate::resp::Reply;
 use crate::resp::{Command, IntoCommand};
 use crate::stats::{ConnectionInfo, Purpose};
 
@@ -54,8 +53,8 @@ impl Client {
         Ok(connection)
     }
 
-    /// Sends a blocking command (BLPOP, BLMOVE, BZPOPMIN, XREAD BLOCK, WAIT) on a dedicated connection and waits for
-    /// its reply. The only time limit is that of the command.
+    /// Sends a blocking command (BLPOP, BLMOVE, BZPOPMIN, XREAD BLOCK) on a dedicated connection and waits for its reply.
+    /// The only time limit is that of the command.
     ///
     /// ```no_run
     /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -68,7 +67,8 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Connect`] if no connection could be made, [`Error::Server`] and [`Error::Lost`] as for any command,
-    /// [`Error::Refused`] for a command that would leave the connection changed: use [`dedicated`](Self::dedicated).
+    /// [`Error::Refused`] for a command that would leave the connection changed, and for WAIT and WAITAOF, which count the
+    /// writes of their own connection only: use [`dedicated`](Self::dedicated).
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection, which ends the wait on the server too. An element that the server
@@ -106,8 +106,9 @@ impl Client {
     /// An idle connection from the pool, or a new one. It returns to the pool when dropped idle.
     pub(crate) async fn checkout(&self) -> Result<Dedicated, Error> {
         self.check_open()?;
+        let usable = |raw: &mut RawConnection| raw.is_reusable() && !self.connector().has_moved(raw);
         let idle =
-            std::iter::from_fn(|| self.pool().take()).find_map(|mut raw| raw.is_reusable().then_some(raw));
+            std::iter::from_fn(|| self.pool().take()).find_map(|mut raw| usable(&mut raw).then_some(raw));
         let raw = match idle {
             Some(raw) => {
                 raw.set_purpose(Purpose::Dedicated);
@@ -152,7 +153,7 @@ impl Dedicated {
     /// As [`command`](Self::command).
     pub async fn execute(&mut self, command: Command) -> Result<Value, Error> {
         let limit = command.limit();
-        let mut replies = self.exchange(&[command], limit).await?;
+        let mut replies = self.execute_all(&[command], limit).await?;
         Ok(replies.pop().unwrap_or(Ok(Value::Nil))?)
     }
 
@@ -169,21 +170,6 @@ impl Dedicated {
         commands: &[Command],
         limit: Option<Duration>,
     ) -> Result<Vec<Result<Value, ServerError>>, Error> {
-        self.exchange(commands, limit).await
-    }
-
-    /// Describes the connection.
-    #[must_use]
-    pub fn info(&self) -> &ConnectionInfo {
-        &self.info
-    }
-
-    /// Sends commands together and waits for all replies.
-    pub(crate) async fn exchange(
-        &mut self,
-        commands: &[Command],
-        limit: Option<Duration>,
-    ) -> Result<Vec<Reply>, Error> {
         if let Some(empty) = commands.iter().find_map(Command::without_name) {
             return Err(empty.into());
         }
@@ -194,6 +180,12 @@ impl Dedicated {
             raw.exchange(commands).await
         })
         .await
+    }
+
+    /// Describes the connection.
+    #[must_use]
+    pub fn info(&self) -> &ConnectionInfo {
+        &self.info
     }
 
     /// Runs `work` on the connection. The connection is lost unless `work` succeeds in time.
@@ -208,7 +200,7 @@ impl Dedicated {
             Some(limit) => match timeout(limit, work(&mut raw)).await {
                 Ok(outcome) => outcome,
                 Err(_) => {
-                    let may_have_run = raw.write_buffer.is_written();
+                    let may_have_run = raw.write_buffer.has_written_command();
                     self.cause = Arc::new(LostCause::TimedOut { limit });
                     return Err(TimedOut { peer: self.peer(), limit, may_have_run }.into());
                 }
@@ -220,7 +212,7 @@ impl Dedicated {
                 Ok(value)
             }
             Err(cause) => {
-                let may_have_run = raw.write_buffer.is_written();
+                let may_have_run = raw.write_buffer.has_written_command();
                 self.cause = Arc::new(cause);
                 Err(self.lost(may_have_run))
             }

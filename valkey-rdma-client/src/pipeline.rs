@@ -68,7 +68,9 @@ impl Pipeline {
         if self.refused.is_none() {
             self.refused = match command.class() {
                 // Within a transaction nothing blocks.
-                CommandClass::Blocks if self.multi.is_none() => command.shared_refusal(),
+                CommandClass::Blocks | CommandClass::Waits if self.multi.is_none() => {
+                    command.shared_refusal()
+                }
                 _ => command.refusal(),
             };
         }

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use crate::client::Client;
 use crate::connection::RawConnection;
 use crate::error::{Error, LostCause, LostConnection, TimedOut};
 use crate::stats::{ConnectionInfo, Purpose};
+use crate::sync::{Mutex, lock};
 
 mod task;
 
@@ -145,7 +146,7 @@ impl Shared {
     }
 
     fn connected(&self, raw: &RawConnection) {
-        *self.info.lock().unwrap_or_else(PoisonError::into_inner) = raw.info.clone();
+        *lock(&self.info) = raw.info.clone();
     }
 }
 
@@ -234,7 +235,7 @@ impl Subscriber {
     /// Describes the connection, or the last one.
     #[must_use]
     pub fn info(&self) -> Arc<ConnectionInfo> {
-        self.shared.info.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.shared.info).clone()
     }
 
     /// How many messages were dropped so far because the subscriber was too slow.

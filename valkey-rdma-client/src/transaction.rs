@@ -171,7 +171,7 @@ impl Transaction {
             Place::Shared(client) => client.run_pipeline(self.commands.iter().collect()).await?,
             Place::Watching(client, mut connection) => {
                 let limit = client.limit_of(&self.commands);
-                let replies = connection.exchange(&self.commands, limit).await?;
+                let replies = connection.execute_all(&self.commands, limit).await?;
                 // EXEC ends every watch, executed or not.
                 connection.set_reusable(true);
                 replies

@@ -134,7 +134,7 @@ impl World {
 
     /// Fails what waits.
     fn expire(&self) {
-        let (expired, _) = self.queue.edit(None, std::mem::take);
+        let (expired, _) = self.queue.expire(None, std::mem::take);
         expired.into_iter().for_each(Item::finish);
     }
 

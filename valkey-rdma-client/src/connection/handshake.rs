@@ -23,18 +23,23 @@ impl Connector {
         let (commands, steps): (Vec<_>, Vec<_>) = self.steps().unzip();
         let mut replies = Vec::with_capacity(commands.len());
         let outcome = timeout_at(deadline.at, raw.exchange_into(&commands, &mut replies)).await;
+        let mut ignored = None;
         for (reply, step) in replies.into_iter().zip(steps) {
             match reply {
                 Ok(_) => {}
                 Err(error) if step == Step::BestEffort && error.kind() != ServerErrorKind::NoAuth => {
                     debug!(%error, "ignored");
+                    ignored.get_or_insert(error);
                 }
                 Err(error) => return Err(ConnectCause::Rejected(without_arguments(error))),
             }
         }
         match outcome {
             Ok(Ok(())) => Ok(raw),
-            Ok(Err(cause)) => Err(ConnectCause::Lost(Arc::new(cause))),
+            // What it refused is then why it closes the connection.
+            Ok(Err(cause)) => {
+                Err(ignored.map_or_else(|| ConnectCause::Lost(Arc::new(cause)), ConnectCause::Rejected))
+            }
             Err(_) => Err(deadline.passed(true)),
         }
     }

@@ -1,6 +1,7 @@
 //! Connections to a server that must be found first, and that may be another one each time.
 
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -85,6 +86,12 @@ impl Connector {
             },
             None => Err(ConnectCause::NoAddress),
         }
+    }
+
+    /// True if the server of this connection is known to be the primary no more.
+    pub(crate) fn has_moved(&self, raw: &RawConnection) -> bool {
+        self.moved(raw)
+            .is_some_and(|mut moved| moved.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready())
     }
 
     /// Completes when the connection should be given up, because its server is not the primary any more. `None`: never.

@@ -70,9 +70,18 @@ impl RawConnection {
         self.socket = self.take_socket().driven();
     }
 
-    /// Takes the stream out of a connection that has not been used yet.
+    /// Takes the stream out of a connection that is not used yet, or not any more.
     pub(crate) fn take_socket(&mut self) -> AnyStream {
         mem::replace(&mut self.socket, AnyStream::Other(Box::new(empty())))
+    }
+
+    /// Lets go of a stream that has ended: its memory and its place in the client's status.
+    pub(crate) fn abandon(&mut self) {
+        drop(self.take_socket());
+        self.decoder = Decoder::new(self.info.protocol);
+        self.outstanding = Outstanding::NOTHING;
+        self.monitor = None;
+        self.registration = None;
     }
 
     /// Lets `fill` encode `len` bytes straight into the send buffer of an RDMA stream. Returns `false` if that is not
@@ -205,7 +214,7 @@ impl RawConnection {
 /// What the server still owes, apart from a reply that is partly in the decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outstanding {
-    /// This many replies, once the commands are written. Blocking commands owe none.
+    /// This many replies, apart from those to commands that are not written. Blocking commands owe none.
     Replies(usize),
     /// This many bytes of a string that is read piece by piece, CRLF included, then this many replies.
     Bytes { left: usize, then: usize },
@@ -232,9 +241,8 @@ impl Outstanding {
 impl Drop for RawConnection {
     fn drop(&mut self) {
         let (replies, bytes) = match self.outstanding {
-            Outstanding::Replies(count) if self.write_buffer.is_written() => (count, 0),
             // A server does not answer half a command.
-            Outstanding::Replies(_) => (0, 0),
+            Outstanding::Replies(count) => (count.saturating_sub(self.write_buffer.unwritten_commands()), 0),
             Outstanding::Bytes { left, then } => (then, left),
         };
         let between_replies = replies == 0 && bytes == 0 && self.decoder.is_empty();

@@ -27,17 +27,27 @@ pub(crate) struct WriteBuffer {
     written: u64,
     /// True while the last argument of a command is written directly to the stream.
     open: bool,
+    /// Where the commands end that were pushed one by one since everything was written.
+    ends: Vec<u64>,
 }
 
 impl WriteBuffer {
     pub(crate) fn new() -> Self {
-        Self { pieces: EncodeBuffer::default(), begin: 0, pushed: 0, written: 0, open: false }
+        Self {
+            pieces: EncodeBuffer::default(),
+            begin: 0,
+            pushed: 0,
+            written: 0,
+            open: false,
+            ends: Vec::new(),
+        }
     }
 
     /// Appends a command.
     pub(crate) fn push(&mut self, command: &Command) {
         self.forget_written();
         self.pushed += self.pieces.push(command) as u64;
+        self.ends.push(self.pushed);
     }
 
     /// Appends all commands of a request.
@@ -67,6 +77,7 @@ impl WriteBuffer {
     /// Appends what ends a command begun with [`begin_streamed_argument`](Self::begin_streamed_argument).
     pub(crate) fn end_streamed_argument(&mut self) {
         self.push_bytes(&Bytes::from_static(b"\r\n"));
+        self.ends.push(self.pushed);
         self.open = false;
     }
 
@@ -76,8 +87,11 @@ impl WriteBuffer {
         self.pieces.push_bytes(bytes);
     }
 
-    /// Removes the written part of the tail, because pushing may replace the tail.
+    /// Removes the written part of the tail, because pushing may replace the tail, and what belongs to earlier commands.
     fn forget_written(&mut self) {
+        if self.is_written() {
+            self.ends.clear();
+        }
         if self.begin > 0 {
             self.pieces.tail.drain(..std::mem::take(&mut self.begin));
         }
@@ -96,6 +110,16 @@ impl WriteBuffer {
     /// True if everything was accepted, to the end of a command.
     pub(crate) fn is_written(&self) -> bool {
         self.written == self.pushed && !self.open
+    }
+
+    /// How many of the latest commands, those pushed since everything was written, were not accepted completely.
+    pub(crate) fn unwritten_commands(&self) -> usize {
+        self.ends.iter().filter(|&&end| end > self.written).count()
+    }
+
+    /// True if one of the latest commands was accepted completely: the server may run it before it has the others.
+    pub(crate) fn has_written_command(&self) -> bool {
+        self.ends.first().is_some_and(|&end| end <= self.written)
     }
 
     /// Counts bytes that were written past this buffer, which is empty.

@@ -160,7 +160,7 @@ impl Driver {
         let mut cx = Context::from_waker(&task);
         let sent = catch_unwind(AssertUnwindSafe(|| {
             loop {
-                self.write_batches(&mut cx)?;
+                self.write_batch(&mut cx)?;
                 if let Ok(timer) = self.sleep(&cx) {
                     return Ok(timer.is_none_or(|at| self.timer.fires_by(at)));
                 }
@@ -294,43 +294,53 @@ impl Driver {
 
     /// Fills and writes batches until no request waits, the stream is full, or the rest is held back.
     fn write_batches(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if let Some(error) = self.write_error.take() {
-            return Err(error);
-        }
-        while self.writing || self.fill_batch() {
-            let written = if self.writing { self.raw.poll_flush(cx)? } else { self.poll_end_batch(cx)? };
-            self.writing = written.is_pending();
-            if self.writing {
-                break;
-            }
-        }
+        while self.write_batch(cx)? {}
         Ok(())
     }
 
-    /// Takes the next batch from the queue. Returns false if there is none, or none that may leave now.
-    fn fill_batch(&mut self) -> bool {
+    /// Goes on with the batch that is being written, or begins the next. Returns true if all of one was written.
+    fn write_batch(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+        if let Some(error) = self.write_error.take() {
+            return Err(error);
+        }
+        let written = if self.writing {
+            self.raw.poll_flush(cx)?
+        } else {
+            let load = self.fill_batch();
+            if load.commands == 0 {
+                return Ok(false);
+            }
+            self.poll_end_batch(cx, load)?
+        };
+        self.writing = written.is_pending();
+        Ok(!self.writing)
+    }
+
+    /// Takes the next batch from the queue, and returns its load: nothing if none waits, or none that may leave now.
+    fn fill_batch(&mut self) -> Load {
         let only_full = self.in_flight.batches() >= MAX_BATCHES_IN_FLIGHT;
         let most = MAX_IN_FLIGHT.saturating_sub(self.in_flight.commands());
         let mut position = self.raw.write_buffer.pushed();
+        let mut batch = Load::default();
         let ending = self.queue.take(only_full, most, |request| {
+            batch = batch + request.load;
             position = self.in_flight.push(request, position);
         });
         if ending != Ending::No {
             self.ending = ending;
         }
-        self.in_flight.has_unencoded()
+        batch
     }
 
     /// Ends the batch and encodes it: straight into the send buffer if possible, otherwise into the write buffer, which
     /// keeps large values of a [`BufferPool`](valkey_rdma_transport::BufferPool) where they are. Ready when all of it was
     /// accepted by the stream.
-    fn poll_end_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Load { commands, bytes } = self.in_flight.unencoded_load();
+    fn poll_end_batch(&mut self, cx: &mut Context<'_>, batch: Load) -> Poll<io::Result<()>> {
         let in_flight = &self.in_flight;
         let written = if in_flight.unencoded().any(Commands::has_shared_bytes) {
             Ok(false)
         } else {
-            self.raw.write_directly(cx, bytes, &mut |room| {
+            self.raw.write_directly(cx, batch.bytes, &mut |room| {
                 in_flight.unencoded().fold(0, |at, commands| at + commands.copy_to(&mut room[at..]))
             })
         };
@@ -340,7 +350,7 @@ impl Driver {
         self.in_flight.end_batch();
         self.writing = true;
         self.moved += 1;
-        self.state.counters.batch(commands);
+        self.state.counters.batch(batch.commands);
         self.state.counters.in_flight(self.in_flight.commands());
         if written? { Poll::Ready(Ok(())) } else { self.raw.poll_flush(cx) }
     }

@@ -62,20 +62,7 @@ impl InFlight {
 
     /// The commands of the batch being filled, in order.
     pub(crate) fn unencoded(&self) -> impl Iterator<Item = &Commands> {
-        self.newest().map(|sent| &sent.request.commands)
-    }
-
-    /// The load of the batch being filled.
-    pub(crate) fn unencoded_load(&self) -> Load {
-        self.newest().fold(Load::default(), |load, sent| load + sent.request.load)
-    }
-
-    pub(crate) fn has_unencoded(&self) -> bool {
-        self.unencoded > 0
-    }
-
-    fn newest(&self) -> impl Iterator<Item = &Sent> {
-        self.requests.range(self.requests.len() - self.unencoded..)
+        self.requests.range(self.requests.len() - self.unencoded..).map(|sent| &sent.request.commands)
     }
 
     /// Ends a batch after the newest request. Its requests are encoded.

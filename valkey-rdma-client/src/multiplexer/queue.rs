@@ -93,7 +93,7 @@ impl RequestQueue {
     }
 
     fn forget_offline_deadlines(&self) {
-        self.submitted.edit(None, |waiting| {
+        self.submitted.edit(|waiting| {
             for request in waiting {
                 request.offline_deadline = None;
             }
@@ -102,7 +102,7 @@ impl RequestQueue {
 
     /// Requeues requests in front of all others, in the order given.
     pub(crate) fn put_back(&self, requests: impl DoubleEndedIterator<Item = Request>) {
-        self.submitted.edit(None, |waiting| {
+        self.submitted.edit(|waiting| {
             for request in requests.rev() {
                 waiting.push_front(request);
             }
@@ -114,7 +114,7 @@ impl RequestQueue {
     /// Also returns the first deadline that is left.
     pub(crate) fn expire(&self, now: Instant, others: Option<Instant>) -> (Vec<Request>, Option<Instant>) {
         let mut unwanted = Vec::new();
-        let (expired, next) = self.submitted.edit(others, |waiting| {
+        let (expired, next) = self.submitted.expire(others, |waiting| {
             let mut expired = Vec::new();
             for _ in 0..waiting.len() {
                 let Some(request) = waiting.pop_front() else { break };
@@ -161,7 +161,7 @@ impl RequestQueue {
             }
             let now = Instant::now();
             let offline_deadline = offline_timeout.and_then(|timeout| now.checked_add(timeout));
-            self.submitted.edit(None, |waiting| {
+            self.submitted.edit(|waiting| {
                 for request in waiting.iter_mut().filter(|new| new.offline_deadline.is_none()) {
                     request.offline_deadline = offline_deadline;
                 }
@@ -219,6 +219,7 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
+    use crate::multiplexer::deadline::Deadline;
     use crate::multiplexer::reply_slot::{ReplyReceiver, channel};
     use crate::multiplexer::request::ReplySink;
     use crate::multiplexer::submit::QUEUE_CAPACITY;
@@ -261,6 +262,19 @@ mod tests {
         assert!(is_ready(first));
         queue.take(false, 2, drop);
         assert!(is_ready(third) && is_ready(second));
+    }
+
+    /// A caller that waited for room finds that a connection came meanwhile, whose driver has taken its request already.
+    #[test]
+    fn deadlines_of_requests_that_were_taken_are_not_forgotten() {
+        let queue = RequestQueue::new();
+        let (mut request, _reply) = request();
+        request.deadline = Deadline::after(Duration::from_secs(1));
+        let at = request.deadline.map(|deadline| deadline.at);
+        assert!(matches!(queue.submitted.push(request, Claim::New), Pushed::Queued));
+        queue.take(false, 1, drop);
+        queue.forget_offline_deadlines();
+        assert_eq!(queue.submitted.sleep(Sleep::Listening, Waker::noop()).expect("nothing waits"), at);
     }
 
     /// Somebody may hold a future that is not polled any more. Room that is not needed for it is there for others.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -14,6 +14,7 @@ use crate::error::{ConnectError, Error, LostCause, LostConnection, TimedOut};
 use crate::events::EventReporter;
 use crate::stats::AtomicCounters;
 use crate::stats::{ConnectionInfo, ConnectionStatus, Purpose, State};
+use crate::sync::{Mutex, MutexGuard, lock};
 
 /// Receives push messages on the driver's task, before any later reply is delivered.
 pub(crate) type PushHook = Arc<dyn Fn(Push<'_>) + Send + Sync>;
@@ -158,8 +159,7 @@ impl MultiplexerState {
     }
 
     fn current(&self) -> MutexGuard<'_, Current> {
-        // Valid after every step, so a panic elsewhere does not spoil it.
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.current)
     }
 }
 

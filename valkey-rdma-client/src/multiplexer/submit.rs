@@ -253,23 +253,22 @@ impl<T: Submit> SubmitQueue<T> {
         Ok(state.timer)
     }
 
-    /// Changes what waits. The timer is then due by `others` or the first deadline that is left, which is returned too.
-    pub(crate) fn edit<R>(
+    /// Changes what waits. The timer stays, or is earlier: it may be that of a request elsewhere.
+    pub(crate) fn edit(&self, edit: impl FnOnce(&mut VecDeque<T>)) {
+        let mut state = lock(&self.0);
+        let timer = state.timer;
+        state.edit(timer, edit);
+    }
+
+    /// Takes out what has waited too long. The timer is then due by `others`, the deadline of requests elsewhere, or by the
+    /// first deadline that is left. Returns that too.
+    pub(crate) fn expire<R>(
         &self,
         others: Option<Instant>,
         edit: impl FnOnce(&mut VecDeque<T>) -> R,
     ) -> (R, Option<Instant>) {
         let mut state = lock(&self.0);
-        let state = &mut *state;
-        let result = edit(&mut state.waiting);
-        state.load = Load::default();
-        state.timer = others;
-        for request in &state.waiting {
-            state.load = state.load + request.load();
-            let due = request.due();
-            state.timer = state.timer.into_iter().chain(due).min();
-        }
-        (result, state.timer)
+        (state.edit(others, edit), state.timer)
     }
 
     /// Counts a caller that waits for room, or one that does no more.
@@ -321,6 +320,15 @@ impl<T: Submit> SubmitQueue<T> {
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         lock(&self.0).waiting.len()
+    }
+}
+
+impl<T: Submit> State<T> {
+    fn edit<R>(&mut self, timer: Option<Instant>, edit: impl FnOnce(&mut VecDeque<T>) -> R) -> R {
+        let result = edit(&mut self.waiting);
+        self.load = self.waiting.iter().fold(Load::default(), |load, request| load + request.load());
+        self.timer = timer.into_iter().chain(self.waiting.iter().filter_map(Submit::due)).min();
+        result
     }
 }
 

@@ -103,6 +103,9 @@ impl Task {
             let for_good = matches!(cause, LostCause::SlowConsumer);
             // A server that ends connections at once gets the growing waits too.
             attempt = if born.elapsed() > STABLE_AFTER { 0 } else { attempt + 1 };
+            if !for_good {
+                self.raw.abandon();
+            }
             if for_good || !self.reconnect(attempt).await {
                 // The first cause stands. Waiting callers are notified because their senders are dropped.
                 let _first = self.shared.end.set(Arc::new(cause));
@@ -182,7 +185,7 @@ impl Task {
             }
             other => {
                 let name = word();
-                if !self.confirm(other) {
+                if !self.confirm(other, &name) {
                     self.ended(other, name);
                 }
                 Ok(())
@@ -192,9 +195,10 @@ impl Task {
 
     /// Counts a confirmation for the oldest unconfirmed command. Returns `false` if that is about something else: a server
     /// also ends subscriptions unasked, when a slot moves.
-    fn confirm(&mut self, verb_said: &[u8]) -> bool {
+    fn confirm(&mut self, verb_said: &[u8], name: &Bytes) -> bool {
         let Some(oldest) = self.pending.front_mut() else { return false };
-        if !verb(oldest.kind, oldest.subscribe).as_bytes().eq_ignore_ascii_case(verb_said) {
+        let verb = verb(oldest.kind, oldest.subscribe);
+        if !verb.as_bytes().eq_ignore_ascii_case(verb_said) || !oldest.names.contains(name) {
             return false;
         }
         oldest.missing -= 1;

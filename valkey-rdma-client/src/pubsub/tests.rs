@@ -6,6 +6,7 @@ use tokio::time::timeout;
 use super::*;
 use crate::config::Config;
 use crate::multiplexer::tests::{Door, Peer, pair, settle};
+use crate::stats::Purpose;
 
 /// A client with a subscriber, and the far ends of their connections.
 async fn subscribed(capacity: usize, slow: SlowConsumer) -> (Client, Subscriber, Door, Peer, Peer) {
@@ -217,4 +218,53 @@ async fn connecting_stops_with_the_subscriber() {
     drop(subscriber);
     settle().await;
     assert_eq!(Arc::strong_count(&dials), idle);
+}
+
+fn shard(verb: &str, name: &str, ended: bool) -> Vec<u8> {
+    let (len, kind) = (verb.len(), if ended { '>' } else { '*' });
+    if ended {
+        format!("{kind}3\r\n${len}\r\n{verb}\r\n$1\r\n{name}\r\n:0\r\n").into_bytes()
+    } else {
+        format!("{kind}2\r\n${len}\r\n{}\r\n$1\r\n{name}\r\n", verb.to_uppercase()).into_bytes()
+    }
+}
+
+/// A slot moves: the server ends subscriptions of its own accord, with the word of a confirmation.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_another_subscription_is_no_confirmation() {
+    let (_client, mut subscriber, _door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
+    for name in ["a", "b"] {
+        let confirm = async {
+            events.expect(&String::from_utf8(shard("ssubscribe", name, false)).expect("text")).await;
+            events.say(&shard("ssubscribe", name, true)).await;
+        };
+        let (outcome, ()) = tokio::join!(subscriber.subscribe(Subscription::Shard, [name]), confirm);
+        outcome.expect("confirmed");
+    }
+    let end = async {
+        events.expect(&String::from_utf8(shard("sunsubscribe", "a", false)).expect("text")).await;
+        events.say(&shard("sunsubscribe", "b", true)).await;
+        events.say(&shard("sunsubscribe", "a", true)).await;
+    };
+    let (outcome, ()) = tokio::join!(subscriber.unsubscribe(Subscription::Shard, ["a"]), end);
+    outcome.expect("confirmed");
+    let event = next(&mut subscriber).await;
+    assert!(matches!(&event, Event::Ended { name, .. } if name == "b"), "{event:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_subscriber_is_not_listed_as_connected() {
+    let (client, _subscriber, door, _peer, events) = subscribed(10, SlowConsumer::Drop).await;
+    let subscribers = || {
+        let connections = client.connections();
+        connections.iter().filter(|connection| connection.purpose == Purpose::Subscriber).count()
+    };
+    assert_eq!(subscribers(), 1);
+    drop(events);
+    settle().await;
+    assert_eq!(subscribers(), 0);
+    let mut events = door.admit();
+    events.greet().await;
+    settle().await;
+    assert_eq!(subscribers(), 1);
 }

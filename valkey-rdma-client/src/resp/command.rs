@@ -148,25 +148,23 @@ impl Command {
 
     /// True if the command may block.
     pub(crate) fn blocks(&self) -> bool {
-        self.class == CommandClass::Blocks
+        matches!(self.class, CommandClass::Blocks | CommandClass::Waits)
     }
 
     /// The refusal of this command on a shared connection, if any.
     pub(crate) fn refusal(&self) -> Option<RefusedCommand> {
-        let reason = match self.class {
-            CommandClass::Empty => policy::EMPTY,
-            CommandClass::Refused(reason) => reason,
-            _ => return None,
-        };
-        Some(RefusedCommand { command: self.name(), reason })
+        match self.class {
+            CommandClass::Empty => Some(self.refused(policy::EMPTY)),
+            CommandClass::Refused(reason) => Some(self.refused(reason)),
+            _ => None,
+        }
     }
 
     /// The refusal of this command outside a pipeline, on any connection but a dedicated one.
     pub(crate) fn refusal_outside_pipeline(&self) -> Option<RefusedCommand> {
         match self.class {
-            CommandClass::Multi => {
-                Some(RefusedCommand { command: self.name(), reason: policy::MULTI_OUTSIDE_PIPELINE })
-            }
+            CommandClass::Multi => Some(self.refused(policy::MULTI_OUTSIDE_PIPELINE)),
+            CommandClass::Waits => Some(self.refused(policy::WAITS)),
             _ => self.refusal(),
         }
     }
@@ -175,12 +173,13 @@ impl Command {
     pub(crate) fn shared_refusal(&self) -> Option<RefusedCommand> {
         match self.class {
             CommandClass::Ordinary => None,
-            CommandClass::Blocks => {
-                let command = self.name();
-                Some(RefusedCommand { reason: policy::why_not_shared(&command), command })
-            }
+            CommandClass::Blocks => Some(self.refused(policy::BLOCKS)),
             _ => self.refusal_outside_pipeline(),
         }
+    }
+
+    fn refused(&self, reason: &'static str) -> RefusedCommand {
+        RefusedCommand { command: self.name(), reason }
     }
 
     /// The name, for error texts.

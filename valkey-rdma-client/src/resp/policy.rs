@@ -32,6 +32,8 @@ pub(crate) enum CommandClass {
     Streams { options: usize },
     /// Blocks all later commands of the connection, except within a transaction.
     Blocks,
+    /// As `Blocks`, and is about earlier writes of its connection: WAIT and WAITAOF.
+    Waits,
     /// Changes or breaks the connection for other tasks; the text says why.
     Refused(&'static str),
 }
@@ -92,7 +94,8 @@ fn classify_name(name: &[u8]) -> CommandClass {
         // GROUP, its name and the consumer's name come first.
         b"XREADGROUP" => CommandClass::Streams { options: 4 },
         b"BLPOP" | b"BRPOP" | b"BLMOVE" | b"BRPOPLPUSH" | b"BLMPOP" | b"BZPOPMIN" | b"BZPOPMAX"
-        | b"BZMPOP" | b"WAIT" | b"WAITAOF" => CommandClass::Blocks,
+        | b"BZMPOP" => CommandClass::Blocks,
+        b"WAIT" | b"WAITAOF" => CommandClass::Waits,
         _ => CommandClass::Ordinary,
     }
 }
@@ -112,17 +115,11 @@ const TRACKS: &str = "it would hold only until a reconnect; use Cache::connect";
 const REPLICATES: &str = "it is part of replication, and not answered like a command";
 const NAMES: &str = "it would hold only until a reconnect; use Config::name";
 const CHANGES_MODE: &str = "it would hold for other tasks, and only until a reconnect; use Client::dedicated";
-const BLOCKS: &str = "commands of other tasks would wait behind it; use Client::blocking_command";
-const WAITS: &str = "commands of other tasks would wait behind it, and it counts the writes of its own connection only; \
-    send both on Client::dedicated";
+pub(super) const BLOCKS: &str = "commands of other tasks would wait behind it; use Client::blocking_command";
+pub(super) const WAITS: &str =
+    "it counts the writes of its own connection only; send both on Client::dedicated";
 pub(super) const MULTI_OUTSIDE_PIPELINE: &str = "commands of other tasks would get into the transaction; \
     use Client::transaction, or MULTI to EXEC in one pipeline";
-
-/// Why a command that blocks is not sent on the shared connection.
-pub(super) fn why_not_shared(name: &str) -> &'static str {
-    let waits = ["WAIT", "WAITAOF"].into_iter().any(|wait| name.eq_ignore_ascii_case(wait));
-    if waits { WAITS } else { BLOCKS }
-}
 
 /// Subcommands of CLIENT that change how the server treats the connection.
 const CLIENT_MODES: [&str; 5] = ["NO-EVICT", "NO-TOUCH", "CACHING", "CAPA", "IMPORT-SOURCE"];

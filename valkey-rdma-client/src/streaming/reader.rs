@@ -14,7 +14,8 @@ use crate::resp::CRLF;
 use crate::stats::ConnectionInfo;
 
 /// A reply read piece by piece, from [`Client::stream_reply`](crate::Client::stream_reply). Dropping it before its end
-/// closes the connection: over TCP at once, over RDMA after the rest was read in the background, or after 60 s.
+/// closes the connection: over TCP at once, over RDMA when the rest was read in the background, or after 15 s of
+/// silence or 600 s in all.
 #[derive(Debug)]
 pub struct ValueReader {
     connection: Dedicated,

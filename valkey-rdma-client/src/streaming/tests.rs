@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 use super::*;
 use crate::config::Config;
 use crate::error::Fate;
-use crate::multiplexer::tests::{Door, Peer, pair};
+use crate::multiplexer::tests::{Door, Peer, pair, settle};
 
 const LIMIT: Duration = Duration::from_secs(2);
 
@@ -130,4 +130,50 @@ async fn a_value_that_was_read_to_its_end_gives_the_connection_back() {
         reader.finish().await.expect("the end");
     }
     assert_eq!(door.tries(), 2, "the client's own, and one for both values");
+}
+
+/// A server that tracks keys for a cache sends invalidations on pooled connections too.
+#[tokio::test(start_paused = true)]
+async fn a_push_message_is_not_the_reply_to_a_streamed_argument() {
+    let (client, _door, _peer, mut own) = client().await;
+    let write = async {
+        let set = Command::new("SET").arg("k");
+        let mut writer = client.stream_argument(set, 3).await.expect("a writer");
+        writer.write(b"new").await.expect("written");
+        let reply = writer.finish().await.expect("a reply");
+        assert_eq!(reply.as_str(), Some("OK"));
+        let mut buffer = [0; 8];
+        client.get_into("k", &mut buffer).await.expect("the next reply on this connection")
+    };
+    let serve = async {
+        own.greet().await;
+        own.expect("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\nnew\r\n").await;
+        own.say(b">2\r\n+invalidate\r\n_\r\n").await;
+        settle().await;
+        own.say(b"+OK\r\n").await;
+        own.expect("*2\r\n$3\r\nGET\r\n$1\r\nk\r\n").await;
+        own.say(b"$3\r\nnew\r\n").await;
+    };
+    let (read, ()) = tokio::join!(write, serve);
+    assert_eq!(read, Some(3));
+}
+
+/// The server runs the first command although the second never arrives completely.
+#[tokio::test(start_paused = true)]
+async fn commands_that_left_before_a_long_one_may_have_run() {
+    let commands = [Command::new("INCR").arg("n"), Command::new("SET").arg("k").arg(vec![7; 1 << 20])];
+    for limit in [Some(LIMIT), None] {
+        let (client, _door, _peer, mut own) = client().await;
+        let run = async {
+            let mut connection = client.dedicated().await.expect("connected");
+            connection.execute_all(&commands, limit).await
+        };
+        let serve = async {
+            own.greet().await;
+            own.expect("*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n").await;
+            limit.map(|_| own)
+        };
+        let (outcome, _open) = tokio::join!(run, serve);
+        assert_eq!(outcome.expect_err("too late, or lost").fate(), Fate::MayHaveRun);
+    }
 }

@@ -68,9 +68,15 @@ impl ValueWriter {
                 raw.write_buffer.end_streamed_argument();
                 raw.outstanding = Outstanding::Replies(1);
                 raw.flush().await?;
-                let reply = raw.receive().await?;
-                raw.outstanding = Outstanding::NOTHING;
-                Ok(reply)
+                loop {
+                    match raw.receive().await? {
+                        Value::Push(_) => {}
+                        reply => {
+                            raw.outstanding = Outstanding::NOTHING;
+                            return Ok(reply);
+                        }
+                    }
+                }
             })
             .await?;
         self.connection.set_reusable(true);

@@ -117,3 +117,11 @@ async fn a_cache_needs_resp3() {
     let refused = Cache::connect(url.as_str(), &Config::default(), 10).await.expect_err("refused");
     assert!(refused.to_string().contains("RESP3"), "{refused}");
 }
+
+#[tokio::test]
+async fn options_for_clusters_are_refused_for_a_cache_too() {
+    let target = target().await;
+    let url = format!("{}?rdma_port=%2B100", target.url);
+    let refused = Cache::connect(url.as_str(), &Config::default(), 10).await.expect_err("refused");
+    assert!(refused.to_string().contains("rdma_port"), "{refused}");
+}

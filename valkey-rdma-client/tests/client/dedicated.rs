@@ -83,6 +83,11 @@ async fn what_changes_a_connection_needs_one_of_ones_own() {
         assert!(matches!(error, Error::Refused(_)), "{error:?}");
         client.dedicated().await.expect("connected").command(command).await.expect("its own");
     }
+    for wait in [["WAIT", "0", "1"], ["WAITAOF", "0", "1"]] {
+        // On another connection than the writes it would count nothing, and succeed.
+        let error = client.blocking_command(wait).await.expect_err("refused");
+        assert!(error.to_string().contains("send both on Client::dedicated"), "{error}");
+    }
     let key = target.key("jobs");
     let blocking = client.command(["BLPOP", &key, "0"]).await.expect_err("refused");
     assert!(blocking.to_string().contains("use Client::blocking_command"), "{blocking}");

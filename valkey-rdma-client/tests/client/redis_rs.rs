@@ -96,6 +96,9 @@ async fn what_would_break_the_shared_connection_is_refused() {
     let mut client = target.client().await;
     let error = redis::cmd("SUBSCRIBE").arg("x").exec_async(&mut client).await.expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Client);
+    // On a connection of its own it would count none of this client's writes.
+    let error = redis::cmd("WAIT").arg(0).arg(1).exec_async(&mut client).await.expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::Client);
     let error = redis::cmd("MULTI").exec_async(&mut client).await.expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Client);
     assert_eq!(client.get_db(), 0);

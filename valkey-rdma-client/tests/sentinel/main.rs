@@ -79,6 +79,9 @@ async fn a_switch_moves_the_connection_though_the_old_one_lives() {
     for sentinel in &sentinels {
         sentinel.heard(1).await;
     }
+    // On a connection of its own, which is kept for the next time.
+    client.get_into("k", &mut [0; 8]).await.expect("a reply");
+    assert_eq!(pair.cluster.calls(0, "get"), 1);
 
     pair.cluster.fail_over(1);
     for sentinel in &sentinels {
@@ -93,6 +96,8 @@ async fn a_switch_moves_the_connection_though_the_old_one_lives() {
     timeout(PATIENCE, moved).await.expect("the client follows");
     assert!(!reaches(&client, &pair, 0).await);
     assert_eq!(client.counters().reconnects, 1);
+    client.get_into("k", &mut [0; 8]).await.expect("a reply");
+    assert_eq!((pair.cluster.calls(0, "get"), pair.cluster.calls(1, "get")), (1, 1));
 }
 
 #[tokio::test]

@@ -85,8 +85,10 @@ async fn a_client_follows_real_sentinels_to_the_next_primary() {
     let url = format!("{scheme}+sentinel://{bind}:7694,{bind}:7695,{bind}:7696/mymaster");
     let patient = Config::default().offline_timeout(PATIENCE).command_timeout(PATIENCE);
     let client = Client::connect_with(url, &patient).await.expect("connected");
-    client.command(["SET", "k", "before"]).await.expect("written");
-    client.command(["WAIT", "1", "20000"]).await.map(drop).unwrap_or_default();
+    let mut writer = client.dedicated().await.expect("connected");
+    writer.command(["SET", "k", "before"]).await.expect("written");
+    let replicas: i64 = writer.query(["WAIT", "1", "20000"]).await.expect("counted");
+    assert_eq!(replicas, 1, "with the write");
     assert!(client.info().peer.is_some_and(|peer| peer.port() == 7691));
 
     drop(primary);

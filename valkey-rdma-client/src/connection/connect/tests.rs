@@ -26,7 +26,7 @@ async fn shake(url: &str, expected: &str, answer: &str) -> (Result<Client, Error
         peer.read_exact(&mut received).await.expect("the client writes");
         assert_eq!(String::from_utf8_lossy(&received), expected);
         peer.write_all(answer.as_bytes()).await.expect("open");
-        if answer.contains("NOAUTH") || answer.is_empty() {
+        if answer.is_empty() || ["NOAUTH", "max number of clients"].iter().any(|end| answer.contains(end)) {
             peer.shutdown().await.expect("open");
         }
         peer
@@ -98,6 +98,7 @@ async fn refusals_say_what_to_do_even_if_the_server_hangs_up() {
             &format!("%0\r\n-ERR DB index is out of range\r\n{rest}"),
             "database",
         ),
+        ("valkey://h?protocol=resp2", PING, "-ERR max number of clients reached\r\n", "raise maxclients"),
         ("valkey://h", hello, &format!("-DENIED protected mode\r\n{rest}"), "protected-mode no"),
     ];
     for (url, expected, answer, hint) in table {

@@ -245,3 +245,36 @@ async fn a_writer_that_is_dropped_in_its_finish_reads_on_before_it_disconnects()
     drop_after(write, begun).await;
     answer(&mut own, &value()).await.expect("every byte was taken");
 }
+
+/// The server lives, and only the role of the primary has moved on.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_given_up_reads_on_before_it_disconnects() {
+    for said in [0, 3] {
+        let (client, mut shared, _own) = client().await;
+        let asking = client.clone();
+        let get = tokio::spawn(async move { asking.command(["GET", "k"]).await });
+        shared.expect(GET).await;
+        shared.say(&value()[..said]).await;
+        settle().await;
+        client.give_up();
+        answer(&mut shared, &value()[said..]).await.expect("every byte was taken");
+        get.abort();
+    }
+}
+
+/// The server answers what it has received, whatever was to follow.
+#[tokio::test(start_paused = true)]
+async fn commands_that_left_are_answered_before_the_disconnect_though_a_long_one_is_cut_off() {
+    let (client, _shared, mut own) = client().await;
+    let commands = [Command::new("GET").arg("k"), Command::new("SET").arg("k").arg(vec![7; LEN])];
+    let call = async {
+        let mut connection = client.dedicated().await.expect("connected");
+        connection.execute_all(&commands, None).await
+    };
+    let begun = async {
+        take_get(&mut own).await;
+        settle().await;
+    };
+    drop_after(call, begun).await;
+    own.0.write_all(&value()).await.expect("every byte was taken");
+}

@@ -35,7 +35,7 @@ impl Driver {
             hook(Push::Gap);
         }
         self.state.counters.in_flight(0);
-        if let LostCause::Closed = &cause {
+        if let LostCause::Closed | LostCause::Moved = &cause {
             // The server answers the commands that left completely. The rest is never sent.
             self.raw.outstanding =
                 Outstanding::Replies(self.in_flight.outstanding(self.raw.write_buffer.written()));

@@ -95,17 +95,20 @@ fn commands_that_block_are_recognised_and_those_that_only_may_are_not() {
         "blpop l 0",
         "BLMPOP 0 1 l LEFT",
         "BZPOPMIN z 0",
-        "WAIT 1 0",
         "XREAD BLOCK 0 STREAMS s $",
         "xread count 1 block 0 streams s $",
         "XREADGROUP GROUP g c COUNT 1 BLOCK 5 STREAMS s >",
     ] {
         assert_eq!(kind(blocks), CommandClass::Blocks, "{blocks}");
         let refusal = Command::from_args(blocks.split(' ')).shared_refusal().expect("refused");
-        // On a connection of its own, WAIT has no writes to wait for.
-        let way = if blocks.starts_with("WAIT") { "Client::dedicated" } else { "Client::blocking_command" };
-        assert!(refusal.reason.contains(way), "{refusal}");
+        assert!(refusal.reason.contains("Client::blocking_command"), "{refusal}");
         assert_eq!(Command::from_args(blocks.split(' ')).refusal_outside_pipeline(), None);
+    }
+    // It needs the connection that wrote.
+    for waits in ["WAIT 1 0", "waitaof 0 1 0"] {
+        assert_eq!(kind(waits), CommandClass::Waits, "{waits}");
+        let refusal = Command::from_args(waits.split(' ')).refusal_outside_pipeline().expect("refused");
+        assert!(refusal.reason.contains("Client::dedicated"), "{refusal}");
     }
     for ordinary in
         ["LPOP l", "XREAD STREAMS block $", "XREADGROUP GROUP block BLOCK STREAMS block >", "XREAD"]
