@@ -84,9 +84,9 @@ impl Replies {
 }
 
 impl Client {
-    pub(super) fn new(peer: &Peer, authenticated: bool) -> Self {
+    pub(super) fn new(id: u64, peer: &Peer, authenticated: bool) -> Self {
         Self {
-            id: peer.id(),
+            id,
             pusher: peer.pusher(),
             addr: peer.addr(),
             local_addr: peer.local_addr(),

@@ -102,7 +102,8 @@ impl Mock {
         self
     }
 
-    /// The commands that arrived, in order: the last 10 000. Those of a client's login are among them.
+    /// The commands that arrived, in order: the last 10 000, and of large ones those
+    /// whose arguments take 64 MiB together. Those of a client's login are among them.
     pub fn received(&self) -> Vec<Received> {
         self.recorder.received()
     }
@@ -142,7 +143,7 @@ impl Mock {
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let mut peer = Peer::new(PROGRAM, Transport::Tcp, nowhere, nowhere);
         peer.set_protocol(Protocol::Resp3);
-        let session = self.session(&peer);
+        let session = self.join(PROGRAM, &peer);
         let mut state = self.state();
         if let Some(client) = state.clients.get_mut(&session.id) {
             (client.authenticated, client.protocol) = (true, Protocol::Resp3);
@@ -269,12 +270,12 @@ impl Handler for Mock {
     type Session = Session;
 
     fn session(&self, peer: &Peer) -> Session {
-        let mut state = self.state();
-        state.clients_seen += 1;
-        let authenticated = state.settings.password().is_none();
-        let client = Client::new(peer, authenticated);
-        state.clients.insert(peer.id(), client);
-        Session::new(peer.id(), authenticated, self.state.clone())
+        let id = {
+            let mut state = self.state();
+            state.clients_seen += 1;
+            state.clients_seen
+        };
+        self.join(id, peer)
     }
 
     async fn call(&self, peer: &mut Peer, session: &mut Session, command: Command) -> Result<Reply, Reply> {
@@ -312,6 +313,14 @@ impl Handler for Mock {
 const PROGRAM: u64 = 0;
 
 impl Mock {
+    /// Adds a client. Its number is not that of the peer: several servers may share the mock, and each counts its own.
+    fn join(&self, id: u64, peer: &Peer) -> Session {
+        let mut state = self.state();
+        let authenticated = state.settings.password().is_none();
+        state.clients.insert(id, Client::new(id, peer, authenticated));
+        Session::new(id, authenticated, self.state.clone())
+    }
+
     async fn run(&self, peer: &mut Peer, session: &mut Session, command: Command) -> Reply {
         if let Some(member) = &self.member {
             member.behaviour.thawed().await;

@@ -23,11 +23,20 @@ pub struct Received {
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     on: AtomicBool,
-    commands: Mutex<VecDeque<Received>>,
+    log: Mutex<Log>,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    commands: VecDeque<Received>,
+    /// The bytes of all their arguments.
+    bytes: usize,
 }
 
 /// The most commands that are kept.
-const KEPT: usize = 10_000;
+const MAX_COMMANDS: usize = 10_000;
+/// The most bytes of arguments that are kept, but for the last command, which is kept whatever its size.
+const MAX_BYTES: usize = 64 << 20;
 
 impl Recorder {
     pub(crate) fn start(&self) {
@@ -39,23 +48,25 @@ impl Recorder {
             return;
         }
         let received = Received { connection, at: Instant::now(), command: command.kept() };
-        let mut commands = self.commands();
-        if commands.len() == KEPT {
-            commands.pop_front();
+        let mut log = self.log();
+        log.bytes += command.args_len();
+        log.commands.push_back(received);
+        while log.commands.len() > MAX_COMMANDS || (log.bytes > MAX_BYTES && log.commands.len() > 1) {
+            let Some(oldest) = log.commands.pop_front() else { break };
+            log.bytes -= oldest.command.args_len();
         }
-        commands.push_back(received);
     }
 
     pub(crate) fn received(&self) -> Vec<Received> {
-        self.commands().iter().cloned().collect()
+        self.log().commands.iter().cloned().collect()
     }
 
     pub(crate) fn clear(&self) {
-        self.commands().clear();
+        *self.log() = Log::default();
     }
 
-    fn commands(&self) -> MutexGuard<'_, VecDeque<Received>> {
+    fn log(&self) -> MutexGuard<'_, Log> {
         // Valid after every step, so a panic elsewhere does not spoil it.
-        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,10 +2,11 @@
 
 mod support;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use support::{Wire, mock, start, until, wires};
-use valkey_rdma_mock::{Limits, Mock};
+use valkey_rdma_mock::{Command, Limits, Mock, Reply};
 
 /// Runs a dialogue against a fresh mock.
 async fn dialogue(lines: &[(&str, &str)]) {
@@ -39,6 +40,52 @@ async fn strings_are_set_and_got() {
         ("GET k", "$1\r\nx\r\n"),
     ])
     .await;
+}
+
+/// Each server counts its own connections from 1.
+#[tokio::test]
+async fn one_mock_behind_two_servers_keeps_their_clients_apart() {
+    let mock = Arc::new(Mock::new());
+    let limits = Limits::default();
+    let (first, second) = tokio::join!(start(mock.clone(), &limits), start(mock.clone(), &limits));
+    let mut one = Wire::connect(&first.listening()[0]).await;
+    let mut other = Wire::connect(&second.listening()[0]).await;
+    one.dialogue(&[("SET k first", "+OK\r\n"), ("SELECT 3", "+OK\r\n")]).await;
+    other.dialogue(&[("GET k", "$5\r\nfirst\r\n"), ("CLIENT ID", ":2\r\n")]).await;
+    drop(first);
+    one.rest_or_reset().await;
+    other.dialogue(&[("PING", "+PONG\r\n"), ("GET k", "$5\r\nfirst\r\n")]).await;
+}
+
+/// Members whose rank changes meanwhile are returned all the same.
+#[test]
+fn a_scan_of_a_sorted_set_returns_every_member_that_stays() {
+    let mock = Mock::new();
+    let run = |line: &str| {
+        let mut words = line.split(' ').map(str::to_owned);
+        mock.execute(&Command::new(words.next().unwrap(), words))
+    };
+    for member in 0..300 {
+        run(&format!("ZADD z {member} m{member}"));
+    }
+    let (mut cursor, mut seen, mut rounds) = ("0".to_owned(), HashSet::new(), 0);
+    loop {
+        let Reply::Array(page) = run(&format!("ZSCAN z {cursor} COUNT 10")) else { panic!("a page") };
+        let [Reply::Bulk(next), Reply::Array(items)] = &page[..] else { panic!("{page:?}") };
+        seen.extend(items.iter().step_by(2).cloned().map(|member| match member {
+            Reply::Bulk(member) => member,
+            other => panic!("{other:?}"),
+        }));
+        cursor = String::from_utf8(next.to_vec()).unwrap();
+        if cursor == "0" {
+            break;
+        }
+        run(&format!("ZADD z -{rounds} new{rounds}"));
+        run(&format!("ZINCRBY z 1000 m{}", 2 * rounds));
+        rounds += 1;
+    }
+    let missing: Vec<_> = (0..300).filter(|n| !seen.contains(format!("m{n}").as_bytes())).collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }
 
 #[tokio::test]

@@ -153,3 +153,18 @@ async fn with_a_seed_random_choices_repeat() {
     };
     assert_eq!(choices(), choices());
 }
+
+#[tokio::test]
+async fn the_record_of_large_values_is_limited() {
+    let mock = MockServer::start().await;
+    let [mut wire, _] = wires(&mock).await;
+    let mut set = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1048576\r\n".to_vec();
+    set.resize(set.len() + (1 << 20), b'v');
+    set.extend_from_slice(b"\r\n");
+    for _ in 0..70 {
+        wire.send(&set).await;
+        wire.expect("+OK\r\n").await;
+    }
+    let kept: usize = mock.received().iter().map(|received| received.command.args_len()).sum();
+    assert!(((63 << 20)..=(64 << 20)).contains(&kept), "{kept} bytes");
+}

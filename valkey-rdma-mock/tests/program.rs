@@ -260,3 +260,13 @@ async fn a_proxy_forwards_to_a_server_on_tcp() {
     stream.read_to_end(&mut reply).await.unwrap();
     assert_eq!(reply, b"+OK\r\n$1\r\nv\r\n+OK\r\n");
 }
+
+/// No system has that much memory for a thread's stack.
+#[test]
+fn threads_that_cannot_be_started_are_an_error_and_no_panic() {
+    let mut command = program(&["--threads", "2", "--tcp-port", "0"]);
+    let output = command.env("RUST_MIN_STACK", (1_u64 << 46).to_string()).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("cannot start 2 threads") && !text.contains("panicked"), "{text}");
+    assert_eq!(output.status.code(), Some(1));
+}

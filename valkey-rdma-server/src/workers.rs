@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tokio::runtime::{Builder, EnterGuard, Handle};
+use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -54,7 +54,7 @@ impl Workers {
         let mut workers = Self { workers: Vec::new(), _end: end.clone().drop_guard() };
         let mut threads = Vec::new();
         for number in 1..=count {
-            let runtime = Builder::new_current_thread().enable_all().build()?;
+            let runtime = Arc::new(Builder::new_current_thread().enable_all().build()?);
             workers.workers.push(Arc::new(Worker {
                 runtime: runtime.handle().clone(),
                 shared_cq: SharedCq::new(),
@@ -62,10 +62,17 @@ impl Workers {
             }));
             let serve = serve(end.clone());
             let (at_end, ended) = oneshot::channel::<()>();
-            let handle = thread::Builder::new().name(format!("valkey-server-{number}")).spawn(move || {
-                runtime.block_on(serve);
-                drop(runtime);
-                drop(at_end);
+            let spawned = thread::Builder::new().name(format!("valkey-server-{number}")).spawn({
+                let runtime = runtime.clone();
+                move || {
+                    runtime.block_on(serve);
+                    drop(runtime);
+                    drop(at_end);
+                }
+            });
+            let handle = spawned.inspect_err(|_| {
+                // A runtime that is dropped on a thread of another one panics.
+                Arc::into_inner(runtime).map(Runtime::shutdown_background);
             })?;
             threads.push(Thread { handle, ended });
         }

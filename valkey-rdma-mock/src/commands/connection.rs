@@ -162,7 +162,7 @@ fn hello(context: &mut Context<'_>, command: &Command) -> Outcome {
 }
 
 pub(super) fn connection_id(context: &Context<'_>) -> Reply {
-    Reply::Integer(i64::try_from(context.peer.id()).unwrap_or(i64::MAX))
+    Reply::Integer(i64::try_from(context.client).unwrap_or(i64::MAX))
 }
 
 pub(super) fn check_name(name: &[u8]) -> Result<(), Failure> {

@@ -1,5 +1,4 @@
-//! Sorted sets: members, scores and ranks. Ranges are in [`sorted_ranges`](super::sorted_ranges), unions and the like in
-//! [`sorted_algebra`](super::sorted_algebra).
+//! Sorted sets: members, scores and ranks. Ranges are in [`sorted_ranges`](super::sorted_ranges).
 
 use bytes::Bytes;
 
@@ -246,13 +245,20 @@ fn try_pop(database: &mut Database, command: &Command, highest: bool) -> Result<
     Ok(None)
 }
 
+/// A set of this many members is returned in one page, ordered by score.
+const SMALL: usize = 128;
+
 /// `ZSCAN key cursor [MATCH pattern] [COUNT count]`: scores are strings here, in RESP3 too.
 fn zscan(context: &mut Context<'_>, command: &Command) -> Outcome {
     let (cursor, options) = ScanOptions::parse(&command.args()[1..], Scanned::Members)?;
     let Some(set) = sorted(context.database(), &command.args()[0])? else { return Ok(portion(0, vec![])) };
-    let (next, places) = options.portion(cursor, set.len(), 128);
-    let members: Vec<(&Bytes, f64)> = set.iter().collect();
-    let found = places.into_iter().map(|index| members[index]).filter(|(member, _)| options.matches(member));
+    let (next, places) = options.portion(cursor, set.len(), SMALL);
+    let page: Vec<(&Bytes, f64)> = if set.len() <= SMALL {
+        set.iter().collect()
+    } else {
+        places.into_iter().filter_map(|place| set.at(place)).collect()
+    };
+    let found = page.into_iter().filter(|(member, _)| options.matches(member));
     let items = found.flat_map(|(member, score)| {
         [Reply::Bulk(member.clone()), Reply::bulk(valkey_rdma_resp::double(score))]
     });

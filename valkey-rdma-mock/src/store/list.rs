@@ -59,7 +59,6 @@ impl List {
     pub(crate) fn set(&mut self, index: usize, item: Bytes) -> bool {
         let Some(old) = self.items.get_mut(index) else { return false };
         self.changes += 1;
-        self.changes += 1;
         *old = item;
         true
     }

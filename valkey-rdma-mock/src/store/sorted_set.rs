@@ -1,10 +1,11 @@
 //! Sorted sets.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::ops::Bound as RangeBound;
 
 use bytes::Bytes;
+use indexmap::IndexMap;
 
 use super::keep;
 
@@ -37,7 +38,8 @@ pub(crate) struct Bound {
 /// Members with scores, ordered by score and then by member.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SortedSet {
-    scores: HashMap<Bytes, f64>,
+    /// A member that is there during a whole scan never moves behind the scan's cursor, which counts from the end.
+    scores: IndexMap<Bytes, f64>,
     order: BTreeSet<(Score, Bytes)>,
     changes: u64,
 }
@@ -58,6 +60,11 @@ impl SortedSet {
     /// From the lowest score.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (&Bytes, f64)> + ExactSizeIterator {
         self.order.iter().map(|(score, member)| (member, score.0))
+    }
+
+    /// In the order of scans: additions come last, and removals move the last member only.
+    pub(crate) fn at(&self, place: usize) -> Option<(&Bytes, f64)> {
+        self.scores.get_index(place).map(|(member, score)| (member, *score))
     }
 
     /// Sets a member's score, which is not NaN. `true`: the member is new.
@@ -83,7 +90,7 @@ impl SortedSet {
     }
 
     pub(crate) fn remove(&mut self, member: &[u8]) -> Option<f64> {
-        let (member, score) = self.scores.remove_entry(member)?;
+        let (member, score) = self.scores.swap_remove_entry(member)?;
         self.changes += 1;
         self.order.remove(&(Score(score), member));
         Some(score)
@@ -92,7 +99,7 @@ impl SortedSet {
     /// Removes the member with the lowest score, or with the highest.
     pub(crate) fn pop(&mut self, highest: bool) -> Option<(Bytes, f64)> {
         let (score, member) = if highest { self.order.pop_last() } else { self.order.pop_first() }?;
-        self.scores.remove(&member);
+        self.scores.swap_remove(&member);
         self.changes += 1;
         Some((member, score.0))
     }

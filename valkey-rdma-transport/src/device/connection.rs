@@ -33,10 +33,11 @@ pub trait DeviceConnection: Send {
     fn register_send_memory(&mut self, memory: &SendMemory) -> Result<Region, TransportError>;
 
     /// Lets `fill` write into a region. The caller guarantees, by the protocol's bookkeeping, that no posted work
-    /// request reads these bytes and no peer may write them.
+    /// request reads or fills these bytes.
     ///
     /// # Panics
-    /// If the range is outside of the region, or the region was [lent](Self::register_send_memory): a local bug.
+    /// If the range is outside of the region, a peer may write it, or the region was
+    /// [lent](Self::register_send_memory): a local bug.
     fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8]));
 
     /// Copies `bytes` into a region, from `offset` on. The peer may be reading or writing there, and so may posted work

@@ -189,7 +189,9 @@ impl DeviceConnection for EmulatedConnection {
     }
 
     fn write_local(&mut self, region: RegionId, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
-        fill(&mut self.memory(region).lock()[range]);
+        let memory = self.memory(region);
+        assert!(!memory.access.allows_write(), "a peer may write this memory: copy into it");
+        fill(&mut memory.lock()[range]);
     }
 
     fn copy_in(&mut self, region: RegionId, offset: usize, bytes: &[u8]) {

@@ -22,6 +22,7 @@ pub(super) struct MemoryRegion {
     rkey: u32,
     /// Length in bytes, as asked for; the pages behind it may be longer.
     len: usize,
+    access: Access,
     /// After the registration: `Drop` deregisters first, then this field unmaps.
     memory: Memory,
 }
@@ -52,7 +53,7 @@ impl MemoryRegion {
         // value and unmapped only after the deregistration.
         let raw = unsafe { sys::reg_mr(domain.raw(), pages.usable(), len, convert::access_flags(access)) }
             .map_err(refused)?;
-        Ok(Self::registered(raw, len, Memory::Own(pages)))
+        Ok(Self::registered(raw, len, access, Memory::Own(pages)))
     }
 
     /// Registers memory of the application, to be read by the device alone.
@@ -73,13 +74,13 @@ impl MemoryRegion {
         // refuses addresses without memory, and pins the pages until the deregistration. Only ranges that are held as bytes
         // are sent.
         let raw = unsafe { sys::reg_mr(domain.raw(), start, len as usize, READ_ONLY) }.map_err(refused)?;
-        Ok(Self::registered(raw, len as usize, Memory::Lent(memory.clone())))
+        Ok(Self::registered(raw, len as usize, Access::Local, Memory::Lent(memory.clone())))
     }
 
-    fn registered(raw: NonNull<ibv_mr>, len: usize, memory: Memory) -> Self {
+    fn registered(raw: NonNull<ibv_mr>, len: usize, access: Access, memory: Memory) -> Self {
         // SAFETY: just made, by both callers.
         let (lkey, rkey) = unsafe { sys::mr_keys(raw) };
-        Self { raw, lkey, rkey, len, memory }
+        Self { raw, lkey, rkey, len, access, memory }
     }
 
     pub(super) fn lkey(&self) -> u32 {
@@ -110,10 +111,11 @@ impl MemoryRegion {
 
     /// Lends bytes for writing, under the contract of [`DeviceConnection::write_local`](crate::device::DeviceConnection::write_local).
     pub(super) fn fill(&mut self, range: Range<usize>, fill: &mut dyn FnMut(&mut [u8])) {
+        assert!(!self.access.allows_write(), "a peer may write this memory: copy into it");
         let start = self.checked(&range);
         // SAFETY: inside of the region, whose pages were zeroed at birth; `&mut self` keeps every other path of
-        // this process out for the time of the loan. The device is kept out by what the caller vouches for:
-        // no posted request reads or fills these bytes, and no peer may write them.
+        // this process out for the time of the loan. Peers are kept out by the access, and the device by what the
+        // caller vouches for: no posted request reads or fills these bytes.
         fill(unsafe { slice::from_raw_parts_mut(start.as_ptr(), range.len()) });
     }
 

@@ -9,6 +9,14 @@ async fn filling_beyond_a_region_is_a_bug() {
     active.stage(WINDOW - 1, &[0; 2]);
 }
 
+/// The peer could be writing the slice.
+#[tokio::test]
+#[should_panic(expected = "a peer may write")]
+async fn filling_what_a_peer_may_write_is_a_bug() {
+    let (mut active, _passive) = pair().await;
+    active.endpoint.write_local(active.window.id, 0..1, &mut |room| room.fill(1));
+}
+
 #[tokio::test]
 #[should_panic(expected = "range")]
 async fn copying_beyond_a_region_is_a_bug() {
