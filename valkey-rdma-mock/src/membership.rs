@@ -6,8 +6,8 @@ mod routing;
 mod slot;
 mod topology;
 
-pub(crate) use behaviour::{Answer, Behaviour};
-pub(crate) use bus::{Bus, Keyspace, Neighbour, Publication};
+pub(crate) use behaviour::{Answer, Behaviour, Publication};
+pub(crate) use bus::{Bus, Keyspace, Neighbour};
 pub(crate) use routing::{Asked, Destination, redirection, route};
 pub(crate) use slot::{SLOTS, Slot, slot_of};
 pub(crate) use topology::{NodeInfo, Topology};

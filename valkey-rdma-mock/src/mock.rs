@@ -364,6 +364,10 @@ impl Mock {
             Some(wait) => self.wait(peer, session.id, wait).await,
             None => reply,
         };
+        if let Some(member) = &self.member {
+            // It may have been frozen while the command waited.
+            member.behaviour.thawed().await;
+        }
         match self.state().clients.get_mut(&session.id) {
             Some(client) => client.replies.let_through(reply),
             None => reply,

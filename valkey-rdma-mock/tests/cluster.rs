@@ -6,9 +6,11 @@ mod support;
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use support::{Wire, until};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
 use valkey_rdma_mock::{DeviceKind, Endpoint, MockCluster, Transports};
 use valkey_rdma_server::{Listening, Reply, Transport};
 
@@ -305,6 +307,43 @@ async fn a_frozen_node_accepts_and_answers_later() {
     assert_eq!(cluster.calls(0, "ping"), 0);
     cluster.thaw(0);
     frozen.expect("+PONG\r\n").await;
+}
+
+#[tokio::test]
+async fn a_frozen_node_says_nothing_that_was_asked_before_either() {
+    let cluster = MockCluster::start(2).await.unwrap();
+    let key = cluster.key_of(0, 0);
+    let mut waits = wire(&cluster, 0).await;
+    waits.send(format!("BLPOP {key} 0.01\r\n")).await;
+    let mut listens = wire(&cluster, 0).await;
+    listens.dialogue(&[("SUBSCRIBE news", "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n")]).await;
+    until("the first waits", async || cluster.calls(0, "blpop") == 1).await;
+    cluster.freeze(0);
+    wire(&cluster, 1).await.dialogue(&[("PUBLISH news late", ":0\r\n")]).await;
+    for wire in [&mut waits, &mut listens] {
+        assert!(timeout(Duration::from_millis(100), wire.line()).await.is_err(), "it is frozen");
+    }
+    cluster.thaw(0);
+    waits.expect("*-1\r\n").await;
+    listens.expect("*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$4\r\nlate\r\n").await;
+}
+
+#[tokio::test]
+async fn a_shutdown_answers_what_every_node_has_received() {
+    let cluster = MockCluster::start(2).await.unwrap();
+    let mut wires = [wire(&cluster, 0).await, wire(&cluster, 1).await];
+    for wire in &mut wires {
+        wire.send("DEBUG SLEEP 0.1\r\nPING\r\n").await;
+    }
+    for node in 0..2 {
+        until("it sleeps", async || cluster.calls(node, "debug|sleep") + cluster.calls(node, "debug") == 1)
+            .await;
+    }
+    cluster.shutdown().await;
+    for wire in &mut wires {
+        wire.expect("+OK\r\n+PONG\r\n").await;
+        wire.expect_end().await;
+    }
 }
 
 #[tokio::test]

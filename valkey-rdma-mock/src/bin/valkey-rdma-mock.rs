@@ -198,7 +198,7 @@ async fn run(options: Options) -> Result<(), String> {
         let cluster = start_cluster(&options, primaries).await?;
         announce(cluster.urls().into_iter())?;
         signalled().await;
-        return Ok(());
+        return stop(cluster.shutdown(), signalled).await;
     }
     let rdma = match options.rdma_port() {
         Some(port) => Some(listen(&options, port).await?),
@@ -269,8 +269,13 @@ async fn serve(server: Server, mut signalled: impl AsyncFnMut()) -> Result<(), S
         () = signalled() => {}
         () = server.wait() => return Err(NO_LISTENER.to_owned()),
     }
+    stop(server.shutdown(), signalled).await
+}
+
+/// Shuts down, unless a second signal comes before the end.
+async fn stop(shutdown: impl Future<Output = ()>, mut signalled: impl AsyncFnMut()) -> Result<(), String> {
     tokio::select! {
-        () = server.shutdown() => Ok(()),
+        () = shutdown => Ok(()),
         () = signalled() => Err("stopped before all replies were delivered".to_owned()),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use tokio::task::JoinSet;
 use valkey_rdma_server::{BindError, Reply};
 
 use super::MockCluster;
@@ -86,6 +87,18 @@ impl MockCluster {
         self.nodes[node].kill().await;
     }
 
+    /// Shuts down all nodes, as [`Server::shutdown`](valkey_rdma_server::Server::shutdown) does: the commands that have arrived are
+    /// answered.
+    ///
+    /// **Cancel safety**: dropping the future cuts the connections that are left.
+    pub async fn shutdown(self) {
+        let mut nodes = JoinSet::new();
+        for node in self.nodes {
+            nodes.spawn(node.shutdown());
+        }
+        while nodes.join_next().await.is_some() {}
+    }
+
     /// Starts a killed node again, on the same ports and with the data of its shard.
     ///
     /// # Errors
@@ -105,14 +118,15 @@ impl MockCluster {
         self.bus.change(|topology| topology.down = down);
     }
 
-    /// Lets a node accept connections and read commands, and never answer, until [`thaw`](Self::thaw).
+    /// Lets a node accept connections and read commands, and send nothing, until [`thaw`](Self::thaw): no replies and no
+    /// messages.
     pub fn freeze(&self, node: usize) {
-        self.bus.behaviour(node).freeze(true);
+        self.bus.behaviour(node).freeze();
     }
 
-    /// Ends [`freeze`](Self::freeze): the commands that wait are run.
+    /// Ends [`freeze`](Self::freeze): the commands that wait are run, and the messages that came meanwhile are delivered.
     pub fn thaw(&self, node: usize) {
-        self.bus.behaviour(node).freeze(false);
+        self.bus.thaw(node);
     }
 
     /// Closes all connections of a node. It accepts new ones.

@@ -91,6 +91,12 @@ impl Node {
         }
     }
 
+    pub(super) async fn shutdown(self) {
+        if let Some(Running { server, mock: _mock }) = self.running.into_inner() {
+            server.shutdown().await;
+        }
+    }
+
     /// The emulated device listens on TCP ports.
     fn emulated_addr(&self) -> Option<SocketAddr> {
         self.addresses.rdma.filter(|(device, _)| *device == DeviceKind::Emulated).map(|(_, addr)| addr)

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use tokio::sync::watch;
 use valkey_rdma_server::Reply;
 
@@ -25,6 +26,8 @@ struct Script {
     moves_to: Option<usize>,
     /// An old topology, which the node takes for the current one.
     view: Option<Arc<Topology>>,
+    /// What reaches the node while it is frozen.
+    unheard: Vec<Publication>,
 }
 
 /// Replies that a test has prepared.
@@ -33,6 +36,15 @@ pub(crate) enum Answer {
     Always(Reply),
     /// Each once, then the command runs again.
     Once(VecDeque<Reply>),
+}
+
+/// A message published on one node.
+#[derive(Clone)]
+pub(crate) struct Publication {
+    /// A shard channel: only the nodes of the shard deliver it.
+    pub(crate) sharded: bool,
+    pub(crate) channel: Bytes,
+    pub(crate) message: Bytes,
 }
 
 impl Answer {
@@ -102,8 +114,26 @@ impl Behaviour {
         self.script().view.clone()
     }
 
-    pub(crate) fn freeze(&self, frozen: bool) {
-        self.frozen.send_replace(frozen);
+    pub(crate) fn freeze(&self) {
+        let _script = self.script();
+        self.frozen.send_replace(true);
+    }
+
+    /// Ends the freezing. Returns the messages that came meanwhile.
+    pub(crate) fn thaw(&self) -> Vec<Publication> {
+        let mut script = self.script();
+        self.frozen.send_replace(false);
+        std::mem::take(&mut script.unheard)
+    }
+
+    /// Keeps a message if the node is frozen. Returns false if the node hears it.
+    pub(crate) fn miss(&self, publication: &Publication) -> bool {
+        let mut script = self.script();
+        let frozen = *self.frozen.borrow();
+        if frozen {
+            script.unheard.push(publication.clone());
+        }
+        frozen
     }
 
     /// Completes when the node is not frozen.

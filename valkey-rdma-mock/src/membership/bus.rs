@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
 
-use super::behaviour::Behaviour;
+use super::behaviour::{Behaviour, Publication};
 use super::slot::{Slot, slot_of};
 use super::topology::Topology;
 use crate::store::{DATABASES, Database, Expiry};
@@ -33,15 +33,6 @@ pub(crate) trait Neighbour: Send + Sync {
 
     /// Ends what the node may no longer serve: subscriptions to shard channels, and blocked commands.
     fn topology_changed(&self);
-}
-
-/// A message published on one node.
-#[derive(Clone)]
-pub(crate) struct Publication {
-    /// A shard channel: only the nodes of the shard deliver it.
-    pub(crate) sharded: bool,
-    pub(crate) channel: Bytes,
-    pub(crate) message: Bytes,
 }
 
 impl Keyspace {
@@ -113,9 +104,22 @@ impl Bus {
         let shard = topology.nodes[from].shard;
         for (index, node) in topology.nodes.iter().enumerate() {
             let addressed = index != from && (!publication.sharded || node.shard == shard);
-            if let Some(neighbour) = addressed.then(|| self.neighbour(index)).flatten() {
-                neighbour.deliver(publication);
+            if addressed && !self.behaviours[index].miss(publication) {
+                self.deliver(index, publication);
             }
+        }
+    }
+
+    /// Ends the freezing of a node, which hears what was published meanwhile.
+    pub(crate) fn thaw(&self, node: usize) {
+        for publication in self.behaviours[node].thaw() {
+            self.deliver(node, &publication);
+        }
+    }
+
+    fn deliver(&self, node: usize, publication: &Publication) {
+        if let Some(neighbour) = self.neighbour(node) {
+            neighbour.deliver(publication);
         }
     }
 
