@@ -136,20 +136,23 @@ async fn measure(
     }
     let log = outputs.interval_log();
     let mut bench = Bench { args, target, plan, console, interrupt, progress, log, found: Found::default() };
-    match (&args.tests, other) {
-        (Some(Selection::Stream), other) => bench.bytestream(Direction::OneWay, other).await?,
-        (Some(Selection::Echo), other) => bench.bytestream(Direction::Both, other).await?,
-        (_, Some(other)) => bench.compare(other).await?,
-        _ if args.idle => bench.idle().await?,
-        _ if args.sweep => bench.sweep().await?,
-        _ => bench.tests().await?,
-    }
+    let ended = match (&args.tests, other) {
+        (Some(Selection::Stream), other) => bench.bytestream(Direction::OneWay, other).await,
+        (Some(Selection::Echo), other) => bench.bytestream(Direction::Both, other).await,
+        (_, Some(other)) => bench.compare(other).await,
+        _ if args.idle => bench.idle().await,
+        _ if args.sweep => bench.sweep().await,
+        _ => bench.tests().await,
+    };
     let Bench { found, console, log, .. } = bench;
-    log.map_or(Ok(()), IntervalLog::finish)?;
-    // After an interrupt while connections open, the results of the run before are kept.
-    if !(interrupt.is_asked() && found.is_empty()) {
-        outputs.write(&found)?;
-    }
+    let logged = log.map_or(Ok(()), IntervalLog::finish);
+    // What was measured before an error is written. A run that ended early and measured nothing leaves older files alone.
+    let ended_early = ended.is_err() || interrupt.is_asked();
+    let written = if ended_early && found.is_empty() { Ok(()) } else { outputs.write(&found) };
+    // The first error counts.
+    ended?;
+    logged?;
+    written?;
     console.out.flush()?;
     let all = found.tests.iter().map(|(_, result)| result);
     let compared =

@@ -1,6 +1,6 @@
 //! Files that results are written to, checked to be writable before anything is measured.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::PathBuf;
 
@@ -16,6 +16,20 @@ pub(crate) struct Outputs {
     hdr: Option<PathBuf>,
     plot: Option<PathBuf>,
     html: Option<PathBuf>,
+    /// Files that did not exist before.
+    created: Vec<PathBuf>,
+}
+
+/// Files that were created and not written are removed.
+impl Drop for Outputs {
+    fn drop(&mut self) {
+        for path in &self.created {
+            if fs::metadata(path).is_ok_and(|file| file.len() == 0) {
+                // An empty file more is no reason to end with another error.
+                let _ = fs::remove_file(path);
+            }
+        }
+    }
 }
 
 impl Outputs {
@@ -26,6 +40,13 @@ impl Outputs {
         {
             return Err(Instead::Refuse(format!("--plot draws SVG, so {} must end in .svg", path.display())));
         }
+        let mut outputs = Outputs {
+            json: args.json.clone(),
+            hdr: args.hdr.clone(),
+            plot: args.plot.clone(),
+            html: args.html.clone(),
+            created: Vec::new(),
+        };
         let files = [
             ("--json", args.json.clone()),
             ("--plot", args.plot.clone()),
@@ -35,17 +56,16 @@ impl Outputs {
         for (flag, path) in files {
             let Some(path) = path else { continue };
             // Opened for writing and not touched: an older result stays until there is a new one.
+            let existed = path.exists();
             let writable = OpenOptions::new().create(true).append(true).open(&path);
             writable.map_err(|error| {
                 Instead::Refuse(format!("{flag}: {} cannot be written: {error}", path.display()))
             })?;
+            if !existed {
+                outputs.created.push(path);
+            }
         }
-        Ok(Outputs {
-            json: args.json.clone(),
-            hdr: args.hdr.clone(),
-            plot: args.plot.clone(),
-            html: args.html.clone(),
-        })
+        Ok(outputs)
     }
 
     /// The file that is written while tests run, if the user wants it.
