@@ -196,9 +196,7 @@ async fn follow(
                 Message::Matrix { matrix } => return Ok(matrix),
                 other => return Err(control.unexpected(&other)),
             },
-            Err(_) => {
-                return Err(FabricError::Silent { peer: list[0], during: control.during.clone(), limit });
-            }
+            Err(_) => return Err(control.silent(limit)),
         }
     }
 }
