@@ -126,7 +126,8 @@ async fn measure(
     let outputs = Outputs::new(args)?;
     let progress = if args.live { Progress::Live } else { Progress::Line };
     if let Some(addr) = args.serve_echo {
-        bytestream::serve(addr, args.transport, console.out, interrupt).await?;
+        let config = target.endpoint.transport_config();
+        bytestream::serve(addr, args.transport, &config, console.out, interrupt).await?;
         return Ok(Outcome::Interrupted);
     }
     let plan = Plan::new(args)?;
@@ -330,9 +331,9 @@ impl Bench<'_, '_> {
                 comparisons.push(comparison);
             }
         }
-        for result in failed {
+        for (side, result) in failed {
             report::write_faults(self.console.err, &result, self.console.err_style)?;
-            self.found.tests.push((runs[0].clone(), result));
+            self.found.tests.push((runs[side].clone(), result));
         }
         let names = [runs[0].transport.as_str(), runs[1].transport.as_str()];
         let names = if names[0] == names[1] { ["this", "other"] } else { names };

@@ -63,14 +63,17 @@ pub(crate) struct Shown {
     pub(crate) comparisons: Vec<Comparison>,
     /// How many were planned. Without an interrupt or a failure, all of them are there.
     pub(crate) planned: usize,
-    /// Tests that failed before their first round counted.
-    pub(crate) failed: Vec<TestResult>,
+    /// Tests that failed before their first round counted, each with its side.
+    pub(crate) failed: Vec<(usize, TestResult)>,
 }
 
 impl Shown {
     /// The tests in which a reply was wrong or did not come.
     pub(crate) fn faults(&self) -> impl Iterator<Item = &TestResult> {
-        self.comparisons.iter().flat_map(Comparison::faults).chain(&self.failed)
+        self.comparisons
+            .iter()
+            .flat_map(Comparison::faults)
+            .chain(self.failed.iter().map(|(_, result)| result))
     }
 
     /// Whether every planned comparison is there, and every reply was right.

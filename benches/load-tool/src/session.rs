@@ -34,8 +34,10 @@ impl Session {
         interrupt: &Interrupt,
         say: &mut dyn FnMut(&str),
     ) -> Result<Option<Session>, FleetError> {
-        let fleet = Fleet::open(target, &plan.shape, interrupt, say).await?;
-        Ok(fleet.map(|fleet| Session { fleet, plan, interrupt: interrupt.clone(), last: None }))
+        let Some(fleet) = Fleet::open(target, &plan.shape, interrupt, say).await? else { return Ok(None) };
+        let mut plan = plan;
+        plan.shape.threads = fleet.threads();
+        Ok(Some(Session { fleet, plan, interrupt: interrupt.clone(), last: None }))
     }
 
     /// The plan of the tests.

@@ -113,7 +113,7 @@ mod tests {
     fn a_test_that_failed_before_its_first_round_counted_is_not_all_right() {
         let mut result = TestResult::empty("SET");
         result.tally.faults.add(Fault { kind: FaultKind::ConnectionLost, detail: "gone".to_owned() });
-        let failed = Shown { failed: vec![result], planned: 9, ..Shown::default() };
+        let failed = Shown { failed: vec![(0, result)], planned: 9, ..Shown::default() };
         assert!(!failed.is_right() && screen(&failed).contains("1 were wrong or did not come"));
 
         let incomplete = Shown { planned: 9, ..Shown::default() };

@@ -149,6 +149,11 @@ impl Fleet {
         &self.target
     }
 
+    /// How many threads drive the connections: never more than there are connections.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
     /// How the connections were opened.
     pub(crate) fn opened(&self) -> &Opened {
         &self.opened

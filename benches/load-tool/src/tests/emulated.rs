@@ -109,6 +109,12 @@ async fn the_table_says_that_the_device_is_software() {
     assert!(table.contains("doorbells") && table.contains("windows"), "{table}");
 }
 
+#[tokio::test]
+async fn threads_without_a_connection_are_not_reported() {
+    let csv = run("-n 30 -c 2 --threads 8 -t ping_mbulk --csv").await;
+    assert_eq!((column(&csv, "connections"), column(&csv, "threads")), (2.0, 2.0), "{csv}");
+}
+
 /// A listener that does not accept until asked, and how to reach it.
 async fn unattended() -> (Listener, Target) {
     let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
