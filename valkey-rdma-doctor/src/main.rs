@@ -53,7 +53,7 @@ fn main() -> ExitCode {
 async fn run(args: &Args) -> ExitCode {
     match &args.command {
         Some(Command::Listen { addr, corrupt, device, .. }) => {
-            run_fabric::listen(addr, &device.options(), *corrupt, Interrupt::listen()).await
+            run_fabric::listen(addr, &args::device_options(device), *corrupt, Interrupt::listen()).await
         }
         Some(Command::Check(check)) => run_fabric::check(check, Interrupt::listen()).await,
         None if !args.mesh.is_empty() => {

@@ -6,9 +6,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use serde_json::json;
 use valkey_rdma_doctor::Style;
-use valkey_rdma_doctor::fabric::{self, Found, Options, Service};
+use valkey_rdma_doctor::fabric::{self, Found, Matrix, Options, Service};
 
 use crate::args::CheckArgs;
 use crate::interrupt::Interrupt;
@@ -49,14 +50,19 @@ pub(crate) async fn check(args: &CheckArgs, mut interrupt: Interrupt) -> ExitCod
         complain(&error);
         return ExitCode::from(REFUSED);
     }
+    // Before anything is measured: a wrong name must not cost the results of the peers before it.
+    let addrs = match try_join_all(args.addrs.iter().map(|text| resolve(text))).await {
+        Ok(addrs) => addrs,
+        Err(error) => {
+            // Removes the file that was just made.
+            let _ = args.plot.as_deref().map(|file| plot(&Found::default(), file));
+            return complain(&error);
+        }
+    };
     let options = args.options();
     let mut works = true;
     let mut documents = Vec::new();
-    for (number, text) in args.addrs.iter().enumerate() {
-        let addr = match resolve(text).await {
-            Ok(addr) => addr,
-            Err(error) => return complain(&error),
-        };
+    for (number, addr) in addrs.into_iter().enumerate() {
         let mut found = Found::default();
         let outcome = {
             let bar = Bar::new();
@@ -133,33 +139,47 @@ pub(crate) async fn mesh(
         complain("--mesh: give at least two addresses, separated by commas");
         return ExitCode::from(REFUSED);
     }
+    let node = match fabric::Node::join(&nodes, options).await {
+        Ok(node) => node,
+        Err(error) => return complain(&error.to_string()),
+    };
+    let number = node.number();
+    let mut matrix = Matrix::new(nodes);
     let outcome = {
         let bar = Bar::new();
         let progress = |done, of, what: &str| bar.show(done, of, what);
         tokio::select! {
-            outcome = fabric::mesh(&nodes, options, wait, &progress) => Some(outcome),
+            outcome = node.run(wait, &mut matrix, &progress) => Some(outcome),
             () = interrupt.asked() => None,
         }
     };
+    // What was checked before an interrupt or an error is shown too.
+    let works = matches!(outcome, Some(Ok(()))) && matrix.works();
+    if json {
+        let document = json!({
+            "format": 1, "doctor": env!("CARGO_PKG_VERSION"), "subject": "mesh", "works": works,
+            "nodes": matrix.nodes, "links": matrix.links,
+        });
+        print(&format!("{document:#}\n"));
+    } else if outcome.as_ref().is_some_and(Result::is_ok) || !matrix.links.is_empty() {
+        print(&matrix.text());
+    }
     match outcome {
+        None if number == 0 => {
+            complain(
+                "interrupted: this is the first machine of the list, so the mesh ends; the pairs checked until then are above",
+            );
+            ExitCode::from(INTERRUPTED)
+        }
         None => {
-            complain("interrupted: the other machines report this one as missing");
+            complain(
+                "interrupted: the other machines report this one as missing; the pairs it checked until then are above",
+            );
             ExitCode::from(INTERRUPTED)
         }
         Some(Err(error)) => complain(&error.to_string()),
-        Some(Ok(matrix)) => {
-            let works = matrix.works();
-            if json {
-                let document = json!({
-                    "format": 1, "doctor": env!("CARGO_PKG_VERSION"), "subject": "mesh", "works": works,
-                    "nodes": matrix.nodes, "links": matrix.links,
-                });
-                print(&format!("{document:#}\n"));
-            } else {
-                print(&matrix.text());
-            }
-            if works { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }
-        }
+        Some(Ok(())) if works => ExitCode::SUCCESS,
+        Some(Ok(())) => ExitCode::from(FAILED),
     }
 }
 
