@@ -12,7 +12,6 @@ use crate::compare::compare;
 use crate::demo::DemoError;
 use crate::found::Found;
 use crate::generator::{Background, DialError, Fleet, FleetError, Limit, Target, complete};
-use crate::interrupt::Interrupt;
 use crate::matrix::{Axis, Matrix};
 use crate::output::Outputs;
 use crate::plan::{Plan, STEP};
@@ -21,6 +20,7 @@ use crate::report::{self, Format, IntervalLog, Style};
 use crate::result::TestResult;
 use crate::session::Session;
 use crate::sweep::sweep;
+use valkey_rdma_program::Interrupt;
 
 /// How long a turn of a comparison takes unless `-n` or `--duration` says: long enough to measure, short enough for the
 /// machine not to change meanwhile.

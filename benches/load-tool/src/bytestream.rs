@@ -20,8 +20,8 @@ use valkey_rdma_transport::{AnyStream, Config, DeviceKind, Listener, TransportEr
 
 use crate::args::Transport;
 use crate::generator::{DialError, Limit, NoReply, ReplyTimer, Target, dial_plain};
-use crate::interrupt::Interrupt;
 use crate::measure::Latencies;
+use valkey_rdma_program::Interrupt;
 
 /// What goes where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,12 +6,12 @@
 use std::sync::Arc;
 
 use crate::generator::Limit;
-use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::result::{Shape, TestResult};
 use crate::session::Session;
 use crate::statistics::{Ratio, median};
 use crate::workload::Script;
+use valkey_rdma_program::Interrupt;
 
 /// One test on both servers.
 #[derive(Debug, Clone)]

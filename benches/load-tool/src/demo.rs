@@ -10,13 +10,13 @@ use valkey_rdma_mock::BindError;
 
 use crate::compare::{Comparison, compare};
 use crate::generator::{FleetError, Limit, Target};
-use crate::interrupt::Interrupt;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::result::{Shape, TestResult};
 use crate::session::Session;
 use crate::workload::{Keys, Sizes, TestOptions, tests_from_list};
 use mock::MockServer;
+use valkey_rdma_program::Interrupt;
 
 pub(crate) use screen::screen;
 

@@ -19,7 +19,6 @@ mod faults;
 mod file;
 mod found;
 mod generator;
-mod interrupt;
 mod matrix;
 mod measure;
 mod outage;
@@ -46,12 +45,11 @@ use args::{Args, DemoForm, Instead};
 use benchmark::{Console, Outcome, RunError, benchmark};
 use compare::Comparison;
 use demo::{Pace, VALUE_LEN, demo, screen};
-use interrupt::Interrupt;
 use progress::Progress;
 use report::{Form, Format, Style, write_comparisons, write_faults, write_ratios};
 use tokio::runtime::Builder;
 use tracing_subscriber::EnvFilter;
-use valkey_rdma_program::{complain, error_chain};
+use valkey_rdma_program::{Interrupt, complain, error_chain};
 
 /// Exit status if a reply was wrong, or the server could not be reached.
 const FAILED: u8 = 1;

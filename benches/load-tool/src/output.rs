@@ -1,8 +1,9 @@
 //! Files that results are written to, checked to be writable before anything is measured.
 
-use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::PathBuf;
+
+use valkey_rdma_program::ReservedFile;
 
 use crate::args::{Args, Instead};
 use crate::file::write_file;
@@ -16,20 +17,8 @@ pub(crate) struct Outputs {
     hdr: Option<PathBuf>,
     plot: Option<PathBuf>,
     html: Option<PathBuf>,
-    /// Files that did not exist before.
-    created: Vec<PathBuf>,
-}
-
-/// Files that were created and not written are removed.
-impl Drop for Outputs {
-    fn drop(&mut self) {
-        for path in &self.created {
-            if fs::metadata(path).is_ok_and(|file| file.len() == 0) {
-                // An empty file more is no reason to end with another error.
-                let _ = fs::remove_file(path);
-            }
-        }
-    }
+    /// Keeps no empty file.
+    _reserved: Vec<ReservedFile>,
 }
 
 impl Outputs {
@@ -40,13 +29,7 @@ impl Outputs {
         {
             return Err(Instead::Refuse(format!("--plot draws SVG, so {} must end in .svg", path.display())));
         }
-        let mut outputs = Outputs {
-            json: args.json.clone(),
-            hdr: args.hdr.clone(),
-            plot: args.plot.clone(),
-            html: args.html.clone(),
-            created: Vec::new(),
-        };
+        let mut reserved = Vec::new();
         let files = [
             ("--json", args.json.clone()),
             ("--plot", args.plot.clone()),
@@ -55,17 +38,17 @@ impl Outputs {
         ];
         for (flag, path) in files {
             let Some(path) = path else { continue };
-            // Opened for writing and not touched: an older result stays until there is a new one.
-            let existed = path.exists();
-            let writable = OpenOptions::new().create(true).append(true).open(&path);
-            writable.map_err(|error| {
+            reserved.push(ReservedFile::new(&path).map_err(|error| {
                 Instead::Refuse(format!("{flag}: {} cannot be written: {error}", path.display()))
-            })?;
-            if !existed {
-                outputs.created.push(path);
-            }
+            })?);
         }
-        Ok(outputs)
+        Ok(Outputs {
+            json: args.json.clone(),
+            hdr: args.hdr.clone(),
+            plot: args.plot.clone(),
+            html: args.html.clone(),
+            _reserved: reserved,
+        })
     }
 
     /// The file that is written while tests run, if the user wants it.

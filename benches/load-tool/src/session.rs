@@ -9,12 +9,12 @@ use valkey_rdma_client::{Client, Command, Value};
 use crate::environment::Environment;
 use crate::faults::{Fault, FaultKind};
 use crate::generator::{Fleet, FleetError, Job, Limit, Pace, Target, dial_client};
-use crate::interrupt::Interrupt;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::report::IntervalLog;
 use crate::result::{RunInfo, TestResult};
 use crate::workload::{Populate, Script};
+use valkey_rdma_program::Interrupt;
 
 /// The connections to one server, and the plan of the tests on them.
 #[derive(Debug)]

@@ -86,9 +86,9 @@ mod tests {
     use crate::demo::{Pace, demo};
     use crate::faults::{Fault, FaultKind};
     use crate::generator::Limit;
-    use crate::interrupt::Interrupt;
     use crate::progress::Progress;
     use crate::result::TestResult;
+    use valkey_rdma_program::Interrupt;
 
     #[tokio::test]
     async fn the_demo_fits_on_a_screen_of_100_columns_and_names_what_it_compared() {

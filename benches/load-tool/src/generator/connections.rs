@@ -15,7 +15,7 @@ use super::share::Share;
 use super::shared::{self, Slot};
 use crate::counters::Counters;
 use crate::faults::{Fault, FaultKind};
-use crate::interrupt::Interrupt;
+use valkey_rdma_program::Interrupt;
 
 /// How a thread's connections are driven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

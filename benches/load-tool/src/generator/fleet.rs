@@ -18,9 +18,9 @@ use super::thread::{self as load_thread, Order, Part, Plan};
 use super::usage::Usage;
 use crate::counters::Counters;
 use crate::faults::{Fault, FaultKind};
-use crate::interrupt::Interrupt;
 use crate::measure::{Intervals, Latencies, Tally};
 use crate::result::{Shape, TestResult};
+use valkey_rdma_program::Interrupt;
 
 /// All connections to one target.
 #[derive(Debug)]

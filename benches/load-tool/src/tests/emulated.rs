@@ -11,12 +11,12 @@ use crate::benchmark::{Console, Outcome, benchmark};
 use crate::compare::Comparison;
 use crate::demo::{Pace, demo};
 use crate::generator::{Background, DialError, Limit, Opening, Target, complete, dial, open_all};
-use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::report::{Form, Format, Style, write_comparisons};
 use tokio::time::sleep;
 use valkey_rdma_client::{Endpoint, Transport};
 use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_program::Interrupt;
 use valkey_rdma_transport::{AnyStream, Listener, Stream};
 
 /// Runs the tool with `flags` against a mock on the emulated device and returns what it printed.
