@@ -160,15 +160,11 @@ pub(crate) async fn mesh(
     }
     match outcome {
         None if number == 0 => {
-            complain(
-                "interrupted: this is the first machine of the list, so the mesh ends; the pairs checked until then are above",
-            );
+            complain("interrupted: this is the first machine of the list, so the mesh ends");
             ExitCode::from(Interrupt::EXIT_STATUS)
         }
         None => {
-            complain(
-                "interrupted: the other machines report this one as missing; the pairs it checked until then are above",
-            );
+            complain("interrupted: the other machines report this one as missing");
             ExitCode::from(Interrupt::EXIT_STATUS)
         }
         Some(Err(error)) => complain(&error.to_string()),

@@ -116,6 +116,25 @@ fn an_error_at_a_later_point_of_the_matrix_keeps_the_results_before() {
     assert!(["out.html", "out.svg", "out.hlog"].iter().all(|name| folder.join(name).exists()), "{}", files());
 }
 
+fn no_set(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
+    if command[0] == b"SET" { Some(b"-ERR no SET\r\n".to_vec()) } else { right(command, keys) }
+}
+
+#[test]
+fn a_comparison_names_the_server_that_could_not_be_prepared() {
+    let (one, other) = (Server::start(right), Server::start(no_set));
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("unprepared.json");
+    let flags = format!(
+        "-t get -n 10 -c 1 --populate all --compare valkey://{} --json {}",
+        other.addr,
+        file.display()
+    );
+    let output = tool_at(one.addr, &flags);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let json: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    assert_eq!(json["tests"][0]["run"]["server"], format!("valkey://{}", other.addr), "{json:#}");
+}
+
 fn hangs_up(_: &[Vec<u8>], _: &Keyspace) -> Option<Vec<u8>> {
     None
 }
