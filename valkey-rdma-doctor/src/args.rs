@@ -13,8 +13,11 @@ use valkey_rdma_transport::{DeviceKind, Polling};
     name = "valkey-rdma-doctor",
     version = valkey_rdma_program::version!("verbs"),
     about = "Does RDMA work here? Without arguments: examines this machine, and says what to do about each finding.",
-    after_help = "Exit status: 0 if RDMA works, 1 if it does not, 2 if the command line is wrong, 130 after Ctrl-C.",
-    args_conflicts_with_subcommands = true
+    after_help = "Exit status: 0 if RDMA works, 1 if it does not, 2 if the command line is wrong, 130 after Ctrl-C; \
+                  `listen` ends with 0 after Ctrl-C.",
+    args_conflicts_with_subcommands = true,
+    // The subcommands have these flags too.
+    mut_args(|arg| if ["device", "gid"].contains(&arg.get_id().as_str()) { arg.requires("mesh") } else { arg })
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -28,8 +31,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR:PORT,...", value_delimiter = ',', conflicts_with = "host")]
     pub(crate) mesh: Vec<String>,
 
-    /// How long to wait for the other machines of the mesh
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time, requires = "mesh")]
+    /// How long to wait for the other machines of the mesh, 1ms to 1h
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_wait, requires = "mesh")]
     pub(crate) wait: Duration,
 
     /// Also resolve this host, and look for the way there
@@ -37,7 +40,10 @@ pub(crate) struct Args {
     pub(crate) host: Option<String>,
 
     /// Connections that one process will hold: judges this machine's limits by that
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(
+        long, value_name = "N", default_value_t = 16, conflicts_with_all = ["url", "mesh"],
+        value_parser = clap::value_parser!(u32).range(1..=100_000)
+    )]
     pub(crate) connections: u32,
 
     /// Print JSON (the shape is in the README)
@@ -75,8 +81,9 @@ pub(crate) enum Command {
         #[arg(long)]
         system_calls: bool,
 
-        #[command(flatten)]
-        device: DeviceArgs,
+        /// `verbs`, `emulated` (software, not RDMA: to try it anywhere), or the name of an RDMA device
+        #[arg(long, value_name = "DEVICE", default_value = "verbs")]
+        device: String,
     },
     /// Check the fabric to machines on which `listen` runs: compare buffers, then measure, with TCP beside
     Check(Box<CheckArgs>),
@@ -150,10 +157,15 @@ pub(crate) struct DeviceArgs {
 impl DeviceArgs {
     /// The options of a check with this device.
     pub(crate) fn options(&self) -> Options {
-        let kind = self.device.parse::<DeviceKind>();
-        let device = kind.is_err().then(|| self.device.clone());
-        Options { kind: kind.unwrap_or(DeviceKind::Verbs), device, gid: self.gid, ..Options::default() }
+        Options { gid: self.gid, ..device_options(&self.device) }
     }
+}
+
+/// The options of a check or a service with the device of `--device`.
+pub(crate) fn device_options(device: &str) -> Options {
+    let kind = device.parse::<DeviceKind>();
+    let name = kind.is_err().then(|| device.to_owned());
+    Options { kind: kind.unwrap_or(DeviceKind::Verbs), device: name, ..Options::default() }
 }
 
 impl CheckArgs {
@@ -193,12 +205,26 @@ fn parse_polling(text: &str) -> Result<Polling, String> {
 
 /// A time from 1 ms to 60 s, such as `100ms`.
 fn parse_time(text: &str) -> Result<Duration, String> {
-    let bad = || "use a number from 1 to 60000 with ms, or from 1 to 60 with s".to_owned();
-    let (digits, unit) = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
-        (Some(digits), _) => (digits, 1),
-        (None, Some(digits)) => (digits, 1000),
-        _ => return Err(bad()),
+    let time = time(text).filter(|time| *time <= Duration::from_secs(60));
+    time.ok_or_else(|| "use a number from 1 to 60000 with ms, or from 1 to 60 with s".to_owned())
+}
+
+/// A time from 1 ms to 1 h, such as `10m`.
+fn parse_wait(text: &str) -> Result<Duration, String> {
+    let time = time(text).filter(|time| *time <= Duration::from_secs(3600));
+    time.ok_or_else(|| "use a number with ms, s, m or h, from 1ms to 1h".to_owned())
+}
+
+/// A time longer than zero: a whole number with its unit.
+fn time(text: &str) -> Option<Duration> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_lowercase());
+    let unit = match &text[digits.len()..] {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return None,
     };
-    let millis = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
-    millis.filter(|millis| (1..=60_000).contains(millis)).map(Duration::from_millis).ok_or_else(bad)
+    let millis = digits.parse::<u64>().ok()?.checked_mul(unit)?;
+    (millis > 0).then(|| Duration::from_millis(millis))
 }

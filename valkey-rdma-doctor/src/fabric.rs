@@ -1,7 +1,7 @@
 //! The fabric between machines: SEND, WRITE, READ and WRITE with immediate over queue pairs, and TCP beside it.
 //!
 //! [`Service`] answers; [`check`] connects to one, compares what arrives with what was sent, and measures. Both talk over a
-//! TCP connection about what comes next. [`mesh`] lets a group of machines check each other, pair by pair.
+//! TCP connection about what comes next. [`Node`] lets a group of machines check each other, pair by pair.
 
 mod apart;
 mod compare;
@@ -29,7 +29,7 @@ pub use self::error::FabricError;
 pub use self::figures::{Direction, Figures, Found, Latency, Rate, Row, Side};
 pub use self::leader::check;
 pub use self::matrix::{Link, Matrix};
-pub use self::mesh::mesh;
+pub use self::mesh::Node;
 pub use self::options::{Options, Progress};
 pub use self::plot::draw;
 pub use self::run::{Device, Operation, Run};

@@ -42,7 +42,7 @@ impl Default for Wishes {
 /// Addresses at which this machine's devices can be tried: one of each device that looks usable.
 pub fn addresses_to_try(root: &Root, interfaces: &[(String, IpAddr)]) -> Vec<IpAddr> {
     let devices = Device::all(root, interfaces);
-    devices.iter().filter(|device| device.is_usable()).filter_map(Device::address).collect()
+    devices.iter().filter(|device| device.looks_usable()).filter_map(Device::address).collect()
 }
 
 /// Judges this machine.
@@ -50,27 +50,27 @@ pub fn examine(root: &Root, probes: &Probes, wishes: Wishes) -> Report {
     let container = Container::of(root);
     let distribution = Distribution::of(root);
     let devices = Device::all(root, &probes.interfaces);
-    let usable = devices.iter().any(Device::is_usable);
+    let usable: Vec<&Device> = devices.iter().filter(|device| device.is_usable(root, probes)).collect();
 
     let mut report = Report::default();
     report.push(libraries::section(root, probes, distribution));
-    report.push(kernel::section(root, container, distribution, !devices.is_empty()));
+    report.push(kernel::section(root, container, distribution, &devices, &usable));
     for device in &devices {
         let mut section = device.section(root, probes, container);
-        if usable && !device.is_usable() {
-            // Another device does; this one is a spare that does not.
+        if !usable.is_empty() {
+            // Connections run on a usable device, over one of its ports. Idle ports and other devices are spares.
             section.findings = section.findings.into_iter().map(Finding::at_most_a_warning).collect();
         }
         report.push(section);
     }
-    if !usable {
+    if !devices.iter().any(Device::looks_usable) {
         report.push(missing::section(root, &devices, container, distribution));
     }
     report.push(limits::section(root, wishes, container));
     report.push(cpu::section(root));
     report.push(container::section(root, container));
     if let Some(host) = &probes.host {
-        report.push(host::section(host, &devices));
+        report.push(host::section(host, &usable));
     }
     report
 }

@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod interrupt;
 mod progress;
 mod run_fabric;
 
@@ -17,14 +16,12 @@ use valkey_rdma_doctor::machine::{self, Root, Wishes};
 use valkey_rdma_doctor::{Report, Style, probe, server};
 
 use args::{Args, Command};
-use interrupt::Interrupt;
+use valkey_rdma_program::Interrupt;
 
 /// Exit status if RDMA cannot work, or a check failed.
 const FAILED: u8 = 1;
 /// Exit status if the command line makes no sense.
 const REFUSED: u8 = 2;
-/// Exit status after Ctrl-C: 128 and the number of SIGINT.
-const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {
     if let Some(status) = valkey_rdma_program::generate(Args::command()) {
@@ -53,7 +50,7 @@ fn main() -> ExitCode {
 async fn run(args: &Args) -> ExitCode {
     match &args.command {
         Some(Command::Listen { addr, corrupt, device, .. }) => {
-            run_fabric::listen(addr, &device.options(), *corrupt, Interrupt::listen()).await
+            run_fabric::listen(addr, &args::device_options(device), *corrupt, Interrupt::listen()).await
         }
         Some(Command::Check(check)) => run_fabric::check(check, Interrupt::listen()).await,
         None if !args.mesh.is_empty() => {

@@ -6,22 +6,18 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use serde_json::json;
 use valkey_rdma_doctor::Style;
-use valkey_rdma_doctor::fabric::{self, Found, Options, Service};
+use valkey_rdma_doctor::fabric::{self, Found, Matrix, Options, Service};
+use valkey_rdma_program::{Interrupt, ReservedFile};
 
 use crate::args::CheckArgs;
-use crate::interrupt::Interrupt;
 use crate::progress::Bar;
-use crate::{FAILED, INTERRUPTED, REFUSED, complain, print};
+use crate::{FAILED, REFUSED, complain, print};
 
 /// Answers checks until Ctrl-C.
-pub(crate) async fn listen(
-    addr: &str,
-    options: &Options,
-    corrupt: bool,
-    mut interrupt: Interrupt,
-) -> ExitCode {
+pub(crate) async fn listen(addr: &str, options: &Options, corrupt: bool, interrupt: Interrupt) -> ExitCode {
     let addr = match resolve(addr).await {
         Ok(addr) => addr,
         Err(error) => return complain(&error),
@@ -44,19 +40,23 @@ pub(crate) async fn listen(
 }
 
 /// Checks the fabric to each address in turn.
-pub(crate) async fn check(args: &CheckArgs, mut interrupt: Interrupt) -> ExitCode {
-    if let Err(error) = writable(args.plot.as_deref()) {
-        complain(&error);
-        return ExitCode::from(REFUSED);
-    }
+pub(crate) async fn check(args: &CheckArgs, interrupt: Interrupt) -> ExitCode {
+    let _reserved = match reserve(args.plot.as_deref()) {
+        Ok(reserved) => reserved,
+        Err(error) => {
+            complain(&error);
+            return ExitCode::from(REFUSED);
+        }
+    };
+    // Before anything is measured: a wrong name must not cost the results of the peers before it.
+    let addrs = match try_join_all(args.addrs.iter().map(|text| resolve(text))).await {
+        Ok(addrs) => addrs,
+        Err(error) => return complain(&error),
+    };
     let options = args.options();
     let mut works = true;
     let mut documents = Vec::new();
-    for (number, text) in args.addrs.iter().enumerate() {
-        let addr = match resolve(text).await {
-            Ok(addr) => addr,
-            Err(error) => return complain(&error),
-        };
+    for (number, addr) in addrs.into_iter().enumerate() {
         let mut found = Found::default();
         let outcome = {
             let bar = Bar::new();
@@ -93,7 +93,7 @@ pub(crate) async fn check(args: &CheckArgs, mut interrupt: Interrupt) -> ExitCod
             None => {
                 print_documents(args.json, documents, false);
                 complain("interrupted: what was measured until then is above");
-                return ExitCode::from(INTERRUPTED);
+                return ExitCode::from(Interrupt::EXIT_STATUS);
             }
         }
     }
@@ -116,7 +116,7 @@ pub(crate) async fn mesh(
     options: &Options,
     wait: Duration,
     json: bool,
-    mut interrupt: Interrupt,
+    interrupt: Interrupt,
 ) -> ExitCode {
     let mut nodes: Vec<SocketAddr> = Vec::new();
     for text in list {
@@ -133,33 +133,43 @@ pub(crate) async fn mesh(
         complain("--mesh: give at least two addresses, separated by commas");
         return ExitCode::from(REFUSED);
     }
+    let node = match fabric::Node::join(&nodes, options).await {
+        Ok(node) => node,
+        Err(error) => return complain(&error.to_string()),
+    };
+    let number = node.number();
+    let mut matrix = Matrix::new(nodes);
     let outcome = {
         let bar = Bar::new();
         let progress = |done, of, what: &str| bar.show(done, of, what);
         tokio::select! {
-            outcome = fabric::mesh(&nodes, options, wait, &progress) => Some(outcome),
+            outcome = node.run(wait, &mut matrix, &progress) => Some(outcome),
             () = interrupt.asked() => None,
         }
     };
+    // What was checked before an interrupt or an error is shown too.
+    let works = matches!(outcome, Some(Ok(()))) && matrix.works();
+    if json {
+        let document = json!({
+            "format": 1, "doctor": env!("CARGO_PKG_VERSION"), "subject": "mesh", "works": works,
+            "nodes": matrix.nodes, "links": matrix.links,
+        });
+        print(&format!("{document:#}\n"));
+    } else if outcome.as_ref().is_some_and(Result::is_ok) || !matrix.links.is_empty() {
+        print(&matrix.text());
+    }
     match outcome {
+        None if number == 0 => {
+            complain("interrupted: this is the first machine of the list, so the mesh ends");
+            ExitCode::from(Interrupt::EXIT_STATUS)
+        }
         None => {
             complain("interrupted: the other machines report this one as missing");
-            ExitCode::from(INTERRUPTED)
+            ExitCode::from(Interrupt::EXIT_STATUS)
         }
         Some(Err(error)) => complain(&error.to_string()),
-        Some(Ok(matrix)) => {
-            let works = matrix.works();
-            if json {
-                let document = json!({
-                    "format": 1, "doctor": env!("CARGO_PKG_VERSION"), "subject": "mesh", "works": works,
-                    "nodes": matrix.nodes, "links": matrix.links,
-                });
-                print(&format!("{document:#}\n"));
-            } else {
-                print(&matrix.text());
-            }
-            if works { ExitCode::SUCCESS } else { ExitCode::from(FAILED) }
-        }
+        Some(Ok(())) if works => ExitCode::SUCCESS,
+        Some(Ok(())) => ExitCode::from(FAILED),
     }
 }
 
@@ -170,24 +180,20 @@ async fn resolve(text: &str) -> Result<SocketAddr, String> {
     found.next().ok_or_else(|| format!("{text:?} has no address"))
 }
 
-/// Draws what was found. If nothing was measured, no file is left.
+/// Draws what was found, if anything was measured.
 fn plot(found: &Found, file: &Path) -> Result<(), String> {
-    if !found.rows.is_empty() {
-        return std::fs::write(file, fabric::draw(found)?).map_err(|error| error.to_string());
+    if found.rows.is_empty() {
+        return Ok(());
     }
-    // It was made to see that it can be written. An older picture stays.
-    if std::fs::metadata(file).is_ok_and(|file| file.len() == 0) {
-        return std::fs::remove_file(file).map_err(|error| error.to_string());
-    }
-    Ok(())
+    std::fs::write(file, fabric::draw(found)?).map_err(|error| error.to_string())
 }
 
 /// Makes sure that a plot can be written before anything is measured.
-fn writable(plot: Option<&Path>) -> Result<(), String> {
-    let Some(file) = plot else { return Ok(()) };
+fn reserve(plot: Option<&Path>) -> Result<Option<ReservedFile>, String> {
+    let Some(file) = plot else { return Ok(None) };
     if file.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("svg")) {
         return Err(format!("--plot draws SVG: {} must end in .svg", file.display()));
     }
-    let opened = std::fs::OpenOptions::new().create(true).append(true).open(file);
-    opened.map(drop).map_err(|error| format!("--plot: {} cannot be written: {error}", file.display()))
+    let reserved = ReservedFile::new(file);
+    reserved.map(Some).map_err(|error| format!("--plot: {} cannot be written: {error}", file.display()))
 }

@@ -146,6 +146,41 @@ fn infiniband_without_a_subnet_manager_is_a_problem() {
 }
 
 #[test]
+fn a_second_port_without_a_cable_keeps_nothing_from_working() {
+    let probes = Probes {
+        interfaces: vec![("ib0".into(), ip("10.9.0.1"))],
+        trials: vec![trial("10.9.0.1", "mlx4_0", 2048)],
+        ..Probes::default()
+    };
+    assert_eq!(problems(&examined("two-ports", &probes)), [] as [&str; 0]);
+}
+
+#[test]
+fn a_pod_works_with_the_adapter_that_it_was_given() {
+    let refused = "`rdma_bind_addr` failed: Cannot assign requested address (os error 99)".to_owned();
+    let probes = Probes {
+        interfaces: vec![("net1".into(), ip("10.1.0.5"))],
+        trials: vec![
+            trial("10.1.0.5", "mlx5_0", 4096),
+            Trial { address: ip("10.2.0.5"), outcome: Err(refused) },
+        ],
+        ..Probes::default()
+    };
+    assert_eq!(problems(&examined("pod-with-one-of-two", &probes)), [] as [&str; 0]);
+}
+
+#[test]
+fn the_device_file_of_the_adapter_in_use_is_needed() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("machine-without-its-file");
+    let _ = fs::remove_dir_all(&folder);
+    plant(&folder, "pod-with-one-of-two");
+    fs::remove_file(folder.join("dev/infiniband/uverbs0")).expect("removed");
+    let probes = Probes { interfaces: vec![("net1".into(), ip("10.1.0.5"))], ..Probes::default() };
+    let report = examine(&Root::at(&folder), &probes, Wishes::default());
+    assert_eq!(problems(&report), ["device files"]);
+}
+
+#[test]
 fn only_usable_devices_are_tried_and_at_an_address_that_others_can_reach() {
     let known = [("d0".to_owned(), ip("fe80::1")), ("d0".to_owned(), ip("10.0.0.1"))];
     for (name, expected) in [("rxe", vec![ip("10.0.0.1")]), ("iwarp", vec![]), ("no-device", vec![])] {

@@ -2,16 +2,21 @@
 //!
 //! [`version!`] is the text of `--version`. [`generate`] writes man pages and shell completions, if the command line asks for them.
 //! [`complain`] reports an error in one line, made by [`error_chain`] or [`refusal`]. [`Style`] is for terminals.
+//! [`Interrupt`] receives Ctrl-C; [`ReservedFile`] finds out early whether results can be written.
 
 #![forbid(unsafe_code)]
 
 mod errors;
 mod generate;
+mod interrupt;
+mod reserved;
 mod style;
 mod version;
 
 pub use errors::{complain, error_chain, refusal};
 pub use generate::generate;
+pub use interrupt::Interrupt;
+pub use reserved::ReservedFile;
 pub use style::Style;
 #[doc(hidden)]
 pub use version::text as version_text;

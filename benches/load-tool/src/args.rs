@@ -56,7 +56,7 @@ pub(crate) struct Args {
     /// Unix socket of the server, instead of host and port
     #[arg(
         help_heading = "Server", short = 's', value_name = "SOCKET",
-        conflicts_with_all = ["url", "rdma", "transport"]
+        conflicts_with_all = ["url", "host", "port", "rdma", "transport"]
     )]
     pub(crate) socket: Option<PathBuf>,
 
@@ -226,9 +226,10 @@ pub(crate) struct Args {
     #[arg(help_heading = "Workload", short = 'x', requires = "command")]
     pub(crate) stdin: bool,
 
-    /// Requests per second, sent at intended times even if the server falls behind; 0: no schedule
+    /// Commands per second, sent at intended times even if the server falls behind; unlike -n, it counts each command of a
+    /// sequence; 0: no schedule
     #[arg(
-        help_heading = "Load", long, value_name = "REQUESTS", default_value_t = 0.0,
+        help_heading = "Load", long, value_name = "COMMANDS", default_value_t = 0.0,
         value_parser = values::rate
     )]
     pub(crate) rps: f64,

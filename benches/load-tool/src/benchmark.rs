@@ -12,7 +12,6 @@ use crate::compare::compare;
 use crate::demo::DemoError;
 use crate::found::Found;
 use crate::generator::{Background, DialError, Fleet, FleetError, Limit, Target, complete};
-use crate::interrupt::Interrupt;
 use crate::matrix::{Axis, Matrix};
 use crate::output::Outputs;
 use crate::plan::{Plan, STEP};
@@ -21,6 +20,7 @@ use crate::report::{self, Format, IntervalLog, Style};
 use crate::result::TestResult;
 use crate::session::Session;
 use crate::sweep::sweep;
+use valkey_rdma_program::Interrupt;
 
 /// How long a turn of a comparison takes unless `-n` or `--duration` says: long enough to measure, short enough for the
 /// machine not to change meanwhile.
@@ -126,7 +126,8 @@ async fn measure(
     let outputs = Outputs::new(args)?;
     let progress = if args.live { Progress::Live } else { Progress::Line };
     if let Some(addr) = args.serve_echo {
-        bytestream::serve(addr, args.transport, console.out, interrupt).await?;
+        let config = target.endpoint.transport_config();
+        bytestream::serve(addr, args.transport, &config, console.out, interrupt).await?;
         return Ok(Outcome::Interrupted);
     }
     let plan = Plan::new(args)?;
@@ -136,20 +137,23 @@ async fn measure(
     }
     let log = outputs.interval_log();
     let mut bench = Bench { args, target, plan, console, interrupt, progress, log, found: Found::default() };
-    match (&args.tests, other) {
-        (Some(Selection::Stream), other) => bench.bytestream(Direction::OneWay, other).await?,
-        (Some(Selection::Echo), other) => bench.bytestream(Direction::Both, other).await?,
-        (_, Some(other)) => bench.compare(other).await?,
-        _ if args.idle => bench.idle().await?,
-        _ if args.sweep => bench.sweep().await?,
-        _ => bench.tests().await?,
-    }
+    let ended = match (&args.tests, other) {
+        (Some(Selection::Stream), other) => bench.bytestream(Direction::OneWay, other).await,
+        (Some(Selection::Echo), other) => bench.bytestream(Direction::Both, other).await,
+        (_, Some(other)) => bench.compare(other).await,
+        _ if args.idle => bench.idle().await,
+        _ if args.sweep => bench.sweep().await,
+        _ => bench.tests().await,
+    };
     let Bench { found, console, log, .. } = bench;
-    log.map_or(Ok(()), IntervalLog::finish)?;
-    // After an interrupt while connections open, the results of the run before are kept.
-    if !(interrupt.is_asked() && found.is_empty()) {
-        outputs.write(&found)?;
-    }
+    let logged = log.map_or(Ok(()), IntervalLog::finish);
+    // What was measured before an error is written. A run that ended early and measured nothing leaves older files alone.
+    let ended_early = ended.is_err() || interrupt.is_asked();
+    let written = if ended_early && found.is_empty() { Ok(()) } else { outputs.write(&found) };
+    // The first error counts.
+    ended?;
+    logged?;
+    written?;
     console.out.flush()?;
     let all = found.tests.iter().map(|(_, result)| result);
     let compared =
@@ -327,9 +331,9 @@ impl Bench<'_, '_> {
                 comparisons.push(comparison);
             }
         }
-        for result in failed {
+        for (side, result) in failed {
             report::write_faults(self.console.err, &result, self.console.err_style)?;
-            self.found.tests.push((runs[0].clone(), result));
+            self.found.tests.push((runs[side].clone(), result));
         }
         let names = [runs[0].transport.as_str(), runs[1].transport.as_str()];
         let names = if names[0] == names[1] { ["this", "other"] } else { names };

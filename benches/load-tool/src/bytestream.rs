@@ -20,8 +20,8 @@ use valkey_rdma_transport::{AnyStream, Config, DeviceKind, Listener, TransportEr
 
 use crate::args::Transport;
 use crate::generator::{DialError, Limit, NoReply, ReplyTimer, Target, dial_plain};
-use crate::interrupt::Interrupt;
 use crate::measure::Latencies;
+use valkey_rdma_program::Interrupt;
 
 /// What goes where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -280,10 +280,11 @@ impl Sending {
     }
 }
 
-/// Serves at `addr` until the user interrupts.
+/// Serves at `addr` until the user interrupts; over a device, with `config`.
 pub(crate) async fn serve(
     addr: SocketAddr,
     transport: Transport,
+    config: &Config,
     out: &mut dyn Write,
     interrupt: &Interrupt,
 ) -> Result<(), Error> {
@@ -309,7 +310,7 @@ pub(crate) async fn serve(
         Transport::Rdma => DeviceKind::Verbs,
         Transport::Emulated => DeviceKind::Emulated,
     };
-    let mut listener = Listener::bind(device, addr, &Config::default()).await?;
+    let mut listener = Listener::bind(device, addr, config).await?;
     announce(out, transport, listener.local_addr())?;
     loop {
         tokio::select! {

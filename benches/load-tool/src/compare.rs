@@ -6,12 +6,12 @@
 use std::sync::Arc;
 
 use crate::generator::Limit;
-use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::result::{Shape, TestResult};
 use crate::session::Session;
 use crate::statistics::{Ratio, median};
 use crate::workload::Script;
+use valkey_rdma_program::Interrupt;
 
 /// One test on both servers.
 #[derive(Debug, Clone)]
@@ -89,7 +89,7 @@ impl Comparison {
 }
 
 /// Runs one test in `rounds` rounds, each of which ends at `turn` on either server. `None` if the user interrupted before
-/// the first round was whole, or the test could not be prepared: then its result is in `failed`.
+/// the first round was whole, or the test could not be prepared: then its result is in `failed`, with the number of its side.
 #[expect(clippy::too_many_arguments, reason = "each is one part of a run")]
 pub(crate) async fn compare(
     sessions: &mut [Session; 2],
@@ -98,15 +98,15 @@ pub(crate) async fn compare(
     rounds: usize,
     progress: Progress,
     interrupt: &Interrupt,
-    failed: &mut Vec<TestResult>,
+    failed: &mut Vec<(usize, TestResult)>,
     say: &mut dyn FnMut(&str),
 ) -> Option<Comparison> {
     let mut numbers = [None; 2];
-    for (session, numbers) in sessions.iter_mut().zip(&mut numbers) {
+    for (side, (session, numbers)) in sessions.iter_mut().zip(&mut numbers).enumerate() {
         match session.prepare(script, progress, say).await {
             Ok(limited) => *numbers = limited,
             Err(result) => {
-                failed.push(*result);
+                failed.push((side, *result));
                 return None;
             }
         }
@@ -132,7 +132,7 @@ pub(crate) async fn compare(
                 side.add(result);
             }
         } else if wrong {
-            failed.extend(results.into_iter().filter(|result| !result.is_right()));
+            failed.extend(results.into_iter().enumerate().filter(|(_, result)| !result.is_right()));
         }
         if gave_up || wrong && sessions[0].plan().fail_fast() {
             break;

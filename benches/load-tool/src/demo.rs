@@ -5,17 +5,18 @@ mod screen;
 
 use std::io;
 
+use valkey_rdma_client::Endpoint;
 use valkey_rdma_mock::BindError;
 
 use crate::compare::{Comparison, compare};
 use crate::generator::{FleetError, Limit, Target};
-use crate::interrupt::Interrupt;
 use crate::plan::Plan;
 use crate::progress::Progress;
-use crate::result::Shape;
+use crate::result::{Shape, TestResult};
 use crate::session::Session;
 use crate::workload::{Keys, Sizes, TestOptions, tests_from_list};
 use mock::MockServer;
+use valkey_rdma_program::Interrupt;
 
 pub(crate) use screen::screen;
 
@@ -55,14 +56,37 @@ pub(crate) enum DemoError {
     Connect(#[from] FleetError),
 }
 
-/// Runs the demo and returns its comparisons; fewer if the user interrupts.
-pub(crate) async fn demo(
-    pace: Pace,
-    progress: Progress,
-    interrupt: &Interrupt,
-) -> Result<Vec<Comparison>, DemoError> {
+/// What the demo found.
+#[derive(Debug, Default)]
+pub(crate) struct Shown {
+    /// The comparisons.
+    pub(crate) comparisons: Vec<Comparison>,
+    /// How many were planned. Without an interrupt or a failure, all of them are there.
+    pub(crate) planned: usize,
+    /// Tests that failed before their first round counted, each with its side.
+    pub(crate) failed: Vec<(usize, TestResult)>,
+}
+
+impl Shown {
+    /// The tests in which a reply was wrong or did not come.
+    pub(crate) fn faults(&self) -> impl Iterator<Item = &TestResult> {
+        self.comparisons
+            .iter()
+            .flat_map(Comparison::faults)
+            .chain(self.failed.iter().map(|(_, result)| result))
+    }
+
+    /// Whether every planned comparison is there, and every reply was right.
+    pub(crate) fn is_right(&self) -> bool {
+        self.comparisons.len() == self.planned && self.faults().next().is_none()
+    }
+}
+
+/// Runs the demo; fewer comparisons than planned if the user interrupts.
+pub(crate) async fn demo(pace: Pace, progress: Progress, interrupt: &Interrupt) -> Result<Shown, DemoError> {
     let mock = MockServer::start().await?;
-    let mut comparisons = Vec::new();
+    let tests = tests_from_list("ping_mbulk,set,get").unwrap_or_default();
+    let mut shown = Shown { planned: SHAPES.len() * tests.len(), ..Shown::default() };
     for (connections, tasks_per_connection) in SHAPES {
         let shape = Shape {
             connections,
@@ -73,10 +97,9 @@ pub(crate) async fn demo(
             keyspace: None,
             seed: None,
         };
-        let tests = tests_from_list("ping_mbulk,set,get").unwrap_or_default();
         let scripts = tests.iter().map(|test| test.script(&Keys::SINGLE, &TestOptions::default())).collect();
         let plan = Plan::of(shape, scripts, Sizes::fixed(VALUE_LEN), pace.turn);
-        let open = |endpoint: &valkey_rdma_client::Endpoint| {
+        let open = |endpoint: &Endpoint| {
             let (target, plan) = (Target::new(endpoint.clone()), plan.clone());
             async move { Session::open(target, plan, interrupt, &mut |_| {}).await }
         };
@@ -84,7 +107,6 @@ pub(crate) async fn demo(
         let (Some(emulated), Some(tcp)) = (open(emulated).await?, open(tcp).await?) else { break };
         let mut sessions = [emulated, tcp];
         for script in &plan.scripts {
-            let mut failed = Vec::new();
             let compared = compare(
                 &mut sessions,
                 script,
@@ -92,12 +114,12 @@ pub(crate) async fn demo(
                 pace.rounds,
                 progress,
                 interrupt,
-                &mut failed,
+                &mut shown.failed,
                 &mut |_| {},
             )
             .await;
-            comparisons.extend(compared);
+            shown.comparisons.extend(compared);
         }
     }
-    Ok(comparisons)
+    Ok(shown)
 }

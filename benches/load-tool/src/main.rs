@@ -19,7 +19,6 @@ mod faults;
 mod file;
 mod found;
 mod generator;
-mod interrupt;
 mod matrix;
 mod measure;
 mod outage;
@@ -46,12 +45,11 @@ use args::{Args, DemoForm, Instead};
 use benchmark::{Console, Outcome, RunError, benchmark};
 use compare::Comparison;
 use demo::{Pace, VALUE_LEN, demo, screen};
-use interrupt::Interrupt;
 use progress::Progress;
 use report::{Form, Format, Style, write_comparisons, write_faults, write_ratios};
 use tokio::runtime::Builder;
 use tracing_subscriber::EnvFilter;
-use valkey_rdma_program::{complain, error_chain};
+use valkey_rdma_program::{Interrupt, complain, error_chain};
 
 /// Exit status if a reply was wrong, or the server could not be reached.
 const FAILED: u8 = 1;
@@ -132,20 +130,19 @@ fn log_if_asked() -> Result<(), Instead> {
 
 /// Runs the demo and writes its screen, or its tables.
 async fn show(form: DemoForm, interrupt: &Interrupt) -> Result<Outcome, RunError> {
-    let comparisons = demo(Pace::default(), Progress::Line, interrupt).await?;
+    let shown = demo(Pace::default(), Progress::Line, interrupt).await?;
     let (mut out, style) = (io::stdout(), Style::of(&io::stdout()));
     if form == DemoForm::Screen {
-        out.write_all(screen(&comparisons).as_bytes())?;
+        out.write_all(screen(&shown).as_bytes())?;
     } else {
-        write_tables(&mut out, &comparisons, style)?;
+        write_tables(&mut out, &shown.comparisons, style)?;
     }
-    let faults: Vec<_> = comparisons.iter().flat_map(|comparison| comparison.faults()).collect();
-    for total in &faults {
-        write_faults(&mut io::stderr(), total, Style::of(&io::stderr()))?;
+    for result in shown.faults() {
+        write_faults(&mut io::stderr(), result, Style::of(&io::stderr()))?;
     }
     Ok(if interrupt.is_asked() {
         Outcome::Interrupted
-    } else if faults.is_empty() {
+    } else if shown.is_right() {
         Outcome::Right
     } else {
         Outcome::Wrong

@@ -1,8 +1,9 @@
 //! Files that results are written to, checked to be writable before anything is measured.
 
-use std::fs::OpenOptions;
 use std::io;
 use std::path::PathBuf;
+
+use valkey_rdma_program::ReservedFile;
 
 use crate::args::{Args, Instead};
 use crate::file::write_file;
@@ -16,6 +17,8 @@ pub(crate) struct Outputs {
     hdr: Option<PathBuf>,
     plot: Option<PathBuf>,
     html: Option<PathBuf>,
+    /// Keeps no empty file.
+    _reserved: Vec<ReservedFile>,
 }
 
 impl Outputs {
@@ -26,6 +29,7 @@ impl Outputs {
         {
             return Err(Instead::Refuse(format!("--plot draws SVG, so {} must end in .svg", path.display())));
         }
+        let mut reserved = Vec::new();
         let files = [
             ("--json", args.json.clone()),
             ("--plot", args.plot.clone()),
@@ -34,17 +38,16 @@ impl Outputs {
         ];
         for (flag, path) in files {
             let Some(path) = path else { continue };
-            // Opened for writing and not touched: an older result stays until there is a new one.
-            let writable = OpenOptions::new().create(true).append(true).open(&path);
-            writable.map_err(|error| {
+            reserved.push(ReservedFile::new(&path).map_err(|error| {
                 Instead::Refuse(format!("{flag}: {} cannot be written: {error}", path.display()))
-            })?;
+            })?);
         }
         Ok(Outputs {
             json: args.json.clone(),
             hdr: args.hdr.clone(),
             plot: args.plot.clone(),
             html: args.html.clone(),
+            _reserved: reserved,
         })
     }
 

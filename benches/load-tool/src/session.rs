@@ -9,12 +9,12 @@ use valkey_rdma_client::{Client, Command, Value};
 use crate::environment::Environment;
 use crate::faults::{Fault, FaultKind};
 use crate::generator::{Fleet, FleetError, Job, Limit, Pace, Target, dial_client};
-use crate::interrupt::Interrupt;
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::report::IntervalLog;
 use crate::result::{RunInfo, TestResult};
 use crate::workload::{Populate, Script};
+use valkey_rdma_program::Interrupt;
 
 /// The connections to one server, and the plan of the tests on them.
 #[derive(Debug)]
@@ -34,8 +34,10 @@ impl Session {
         interrupt: &Interrupt,
         say: &mut dyn FnMut(&str),
     ) -> Result<Option<Session>, FleetError> {
-        let fleet = Fleet::open(target, &plan.shape, interrupt, say).await?;
-        Ok(fleet.map(|fleet| Session { fleet, plan, interrupt: interrupt.clone(), last: None }))
+        let Some(fleet) = Fleet::open(target, &plan.shape, interrupt, say).await? else { return Ok(None) };
+        let mut plan = plan;
+        plan.shape.threads = fleet.threads();
+        Ok(Some(Session { fleet, plan, interrupt: interrupt.clone(), last: None }))
     }
 
     /// The plan of the tests.

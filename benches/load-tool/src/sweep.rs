@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::generator::{Arrivals, Limit, Pace};
-use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::result::TestResult;
 use crate::session::Session;
 use crate::workload::Script;
+use valkey_rdma_program::Interrupt;
 
 /// The rates that are tried, as shares of the closed loop's.
 const STEPS: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];

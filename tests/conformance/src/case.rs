@@ -133,7 +133,8 @@ impl Record {
         if self.known.is_some() { "known" } else { self.verdict.word() }
     }
 
-    pub(crate) fn not_run<C>(case: &Case<C>, why: impl Into<String>) -> Self {
+    /// A case that was not run, and why.
+    pub fn not_run<C>(case: &Case<C>, why: impl Into<String>) -> Self {
         Self::new(case, Verdict::NotRun(why.into()), Vec::new(), Duration::ZERO)
     }
 }

@@ -5,7 +5,11 @@ use std::process::{Command, Output};
 use valkey_rdma_conformance::{Known, server};
 use valkey_rdma_mock::faults::Faults;
 use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_testkit::{Child, Signal, wait_until};
 use valkey_rdma_transport::{Listener, device};
+
+/// Longer than anything here takes.
+const LIMIT: std::time::Duration = std::time::Duration::from_secs(300);
 
 /// Variables from which the program takes a password.
 const PASSWORDS: [&str; 3] = ["VALKEY_RDMA_PASSWORD", "VALKEYCLI_AUTH", "REDISCLI_AUTH"];
@@ -100,6 +104,54 @@ async fn a_failure_that_the_baseline_names_does_not_fail_the_run() {
     assert_eq!(with.status.code(), Some(0), "{}", text(&with));
     assert!(text(&with).contains("1 passed, 0 failed, 1 known to fail"), "{}", text(&with));
     assert!(text(&with).contains("note: known to fail, but passed: quit"), "{}", text(&with));
+}
+
+#[tokio::test]
+async fn a_run_needs_a_case_that_ran_and_known_failures_are_enough() {
+    let (_server, url) = planted("answer-missing,seed=1").await;
+    let baseline = std::env::temp_dir().join(format!("valkey-rdma-only-known-{}", std::process::id()));
+    std::fs::write(&baseline, "feature-answer never answers\n").expect("written");
+    let file = baseline.to_str().expect("a name").to_owned();
+    let hostile = server::cases().find(|case| case.hostile).expect("a hostile case").id;
+    let outputs = tokio::task::spawn_blocking(move || {
+        let known = ["server", &url, "--only", "feature-answer", "--patience", "2", "--known", &file];
+        (run(&known), run(&["server", &url, "--only", hostile]))
+    });
+    let (known, none) = outputs.await.expect("joins");
+    std::fs::remove_file(baseline).expect("removed");
+    assert_eq!(known.status.code(), Some(0), "{known:?}");
+    assert_eq!(none.status.code(), Some(2), "{none:?}");
+    assert_eq!(String::from_utf8_lossy(&none.stderr), "error: nothing ran\n");
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_known_before_the_first_case() {
+    for report in ["--json", "--junit"] {
+        let error = error_of(&["server", "emulated://127.0.0.1:1", report, "/nowhere/at/all"]);
+        assert!(error.contains("cannot write /nowhere/at/all"), "{error}");
+    }
+    let file = std::env::temp_dir().join(format!("valkey-rdma-no-report-{}", std::process::id()));
+    error_of(&["server", "emulated://127.0.0.1:1", "--json", file.to_str().expect("a name")]);
+    assert!(!file.exists(), "an empty report is left");
+}
+
+#[test]
+fn an_interrupt_ends_the_server_and_writes_what_was_run() {
+    let mock = valkey_rdma_testkit::program("valkey-rdma-mock", "valkey-rdma-mock");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("it").port();
+    let spawn = format!("{} --device emulated --port {port}", mock.display());
+    let file = std::env::temp_dir().join(format!("valkey-rdma-interrupted-{}", std::process::id()));
+    let json = file.to_str().expect("a name");
+    let url = format!("emulated://127.0.0.1:{port}");
+    let mut suite =
+        Child::start(&mut program(&["server", &url, "--spawn", &spawn, "--json", json])).expect("starts");
+    suite.lines("passed", 1, LIMIT).expect("a case");
+    suite.signal(Signal::INT);
+    assert_eq!(suite.wait(LIMIT).expect("it ends").code(), Some(130), "{}", suite.tail());
+    let report = std::fs::read_to_string(&file).expect("a report");
+    std::fs::remove_file(file).expect("removed");
+    assert!(report.contains("\"passed\"") && report.contains("\"interrupted\""), "{report}");
+    wait_until("the server is gone", LIMIT, || std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
 }
 
 /// A server with the password `s@cret`: its address.

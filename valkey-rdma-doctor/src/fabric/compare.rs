@@ -1,7 +1,6 @@
 //! Comparing what arrives with what was sent.
 
 use std::pin::pin;
-use std::time::Duration;
 
 use tokio::time::timeout;
 
@@ -102,18 +101,10 @@ pub(super) async fn receive(
     session.control.send(&Message::Compared { differences }).await
 }
 
-/// Slower than any network that RDMA runs on, and than any that is emulated: bytes per second.
-const SLOWEST: u32 = 1 << 20;
-
 impl Session {
-    /// How long a message of this size may take.
-    fn patience_for(&self, size: u32) -> Duration {
-        self.control.patience + Duration::from_secs(u64::from(size / SLOWEST))
-    }
-
     /// Sends one message, and waits until it is done.
     async fn transmit(&mut self, lane: usize, operation: Operation, size: u32) -> Result<(), FabricError> {
-        let patience = self.patience_for(size);
+        let patience = self.control.patience_for(size.into());
         let Session { control, lanes, .. } = &mut *self;
         let lane = &mut lanes[lane];
         let sent = {
@@ -134,21 +125,22 @@ impl Session {
         match sent {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(self.explain(Failure::Device(error)).await),
-            Err(_) => Err(self.silent()),
+            Err(_) => Err(self.control.silent(patience)),
         }
     }
 
     /// The peer's next message, which may follow bytes that it still receives.
     async fn answer_about(&mut self, size: u32) -> Result<Message, FabricError> {
-        self.control.answer_within(self.patience_for(size)).await
+        self.control.answer_within(self.control.patience_for(size.into())).await
     }
 
     /// Waits for a message of this size.
     async fn await_message(&mut self, lane: usize, size: u32) -> Result<(u32, Option<u32>), FabricError> {
-        match timeout(self.patience_for(size), self.lanes[lane].received()).await {
+        let patience = self.control.patience_for(size.into());
+        match timeout(patience, self.lanes[lane].received()).await {
             Ok(Ok(received)) => Ok(received),
             Ok(Err(error)) => Err(self.explain(Failure::Device(error)).await),
-            Err(_) => Err(self.silent()),
+            Err(_) => Err(self.control.silent(patience)),
         }
     }
 }

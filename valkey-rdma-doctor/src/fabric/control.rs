@@ -14,6 +14,9 @@ use super::message::Message;
 /// Longer lines are none of ours.
 const LONGEST: usize = 1 << 20;
 
+/// Slower than any network that RDMA runs on, and than any that is emulated: bytes per second.
+const SLOWEST: u64 = 1 << 20;
+
 /// The control connection to a peer.
 pub(super) struct Control {
     stream: TcpStream,
@@ -60,7 +63,7 @@ impl Control {
         match timeout(self.patience, self.stream.write_all(&line)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(self.vanished()),
-            Err(_) => Err(self.silent()),
+            Err(_) => Err(self.silent(self.patience)),
         }
     }
 
@@ -71,9 +74,7 @@ impl Control {
     }
 
     pub(super) async fn answer_within(&mut self, limit: Duration) -> Result<Message, FabricError> {
-        timeout(limit, self.next()).await.unwrap_or_else(|_| {
-            Err(FabricError::Silent { peer: self.peer, during: self.during.clone(), limit })
-        })
+        timeout(limit, self.next()).await.unwrap_or_else(|_| Err(self.silent(limit)))
     }
 
     /// The next message, whenever it comes. A failure that the peer reports is an error.
@@ -123,7 +124,13 @@ impl Control {
         FabricError::Vanished { peer: self.peer, during: self.during.clone() }
     }
 
-    fn silent(&self) -> FabricError {
-        FabricError::Silent { peer: self.peer, during: self.during.clone(), limit: self.patience }
+    /// The error that the peer did not answer within `limit`.
+    pub(super) fn silent(&self, limit: Duration) -> FabricError {
+        FabricError::Silent { peer: self.peer, during: self.during.clone(), limit }
+    }
+
+    /// How long the peer may be silent while this number of bytes is on its way.
+    pub(super) fn patience_for(&self, bytes: u64) -> Duration {
+        self.patience + Duration::from_secs(bytes / SLOWEST)
     }
 }

@@ -9,28 +9,23 @@ use valkey_rdma_transport::TransportError;
 
 use super::apart::apart;
 use super::error::{FabricError, Failure};
-use super::figures::{Figures, Latencies, Latency, Rate, Side};
+use super::figures::{Figures, Latencies, Latency, Rate, Side, WARM_UP};
 use super::lane::{Event, Lane};
 use super::message::Message;
 use super::run::{Operation, Run};
 use super::session::Session;
 use super::tcp;
 
-/// Bytes in flight at most on each queue pair.
-const IN_FLIGHT: u32 = 16 << 20;
-/// Messages in flight at most on each queue pair.
-const MOST_IN_FLIGHT: u32 = 64;
 /// Messages up to this length are posted several with one doorbell.
 const SMALL: u32 = 4096;
 /// That many.
 const BATCH: u32 = 16;
-/// Latencies before these are not counted: caches, and the peer that just began to listen.
-const WARM_UP: u64 = 8;
 
 /// Drives a run, and has the peer say that everything has arrived.
 pub(super) async fn drive(session: &mut Session, run: Run) -> Result<Figures, FabricError> {
     let (mut lanes, mut tcp) = session.take_wires();
     let control = &mut session.control;
+    let patience = control.patience_for(run.bytes_in_flight(lanes.len()));
     control.now(run.to_string());
     lanes.iter_mut().for_each(|lane| lane.set_polling(run.polling()));
     let (begun, before) = (Instant::now(), Side::now());
@@ -38,7 +33,6 @@ pub(super) async fn drive(session: &mut Session, run: Run) -> Result<Figures, Fa
         let measured = measure(&mut lanes, &mut tcp, run).await;
         (lanes, tcp, measured)
     });
-    let limit = run.time() + control.patience;
     let (lanes, tcp, measured) = tokio::select! {
         biased;
         ended = work => ended,
@@ -47,10 +41,7 @@ pub(super) async fn drive(session: &mut Session, run: Run) -> Result<Figures, Fa
             Ok(message) => control.unexpected(&message),
             Err(error) => error,
         }),
-        () = tokio::time::sleep(limit) => {
-            let (peer, during, limit) = (control.peer(), control.during.clone(), control.patience);
-            return Err(FabricError::Silent { peer, during, limit });
-        }
+        () = tokio::time::sleep(run.time() + patience) => return Err(control.silent(patience)),
     };
     let (messages, latency) = match measured {
         Ok(measured) => measured,
@@ -61,7 +52,7 @@ pub(super) async fn drive(session: &mut Session, run: Run) -> Result<Figures, Fa
     (session.lanes, session.tcp) = (lanes, tcp);
     let control = &mut session.control;
     control.send(&Message::Stop { messages }).await?;
-    let there = match control.answer().await? {
+    let there = match control.answer_within(patience).await? {
         Message::Done { side } => side,
         other => return Err(control.unexpected(&other)),
     };
@@ -134,7 +125,7 @@ async fn ping(lane: &mut Lane, run: Run) -> Result<(u64, Latencies), TransportEr
 
 /// As many messages in flight as fit. Returns how many arrived.
 async fn stream(lane: &mut Lane, run: Run) -> Result<u64, TransportError> {
-    let most = (IN_FLIGHT / run.size).clamp(2, MOST_IN_FLIGHT);
+    let most = run.most_in_flight();
     let batch = if run.size <= SMALL { BATCH } else { 1 };
     let end = Instant::now() + run.time();
     let (mut posted, mut done) = (0, 0);

@@ -125,6 +125,9 @@ impl Side {
     }
 }
 
+/// Latencies before these are not counted: caches, and the peer that just began to listen.
+pub(super) const WARM_UP: u64 = 8;
+
 /// Latencies while they are measured.
 pub(super) struct Latencies(Histogram<u64>);
 

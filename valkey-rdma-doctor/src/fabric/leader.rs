@@ -155,7 +155,7 @@ async fn connect(addr: SocketAddr, options: &Options, found: &mut Found) -> Resu
                 let during = session.control.during.clone();
                 return Err(FabricError::Device { during, source: error });
             }
-            Err(_) => return Err(session.silent()),
+            Err(_) => return Err(session.control.silent(session.control.patience)),
         }
     }
     let limit = session.lanes[0].max_message();

@@ -45,9 +45,19 @@ impl Link {
 }
 
 impl Matrix {
-    /// Whether all pairs work.
+    /// No pair of these nodes is checked yet.
+    pub fn new(nodes: Vec<SocketAddr>) -> Self {
+        Self { nodes, links: Vec::new() }
+    }
+
+    /// How many pairs there are.
+    pub(super) fn pairs(&self) -> usize {
+        self.nodes.len() * self.nodes.len().saturating_sub(1) / 2
+    }
+
+    /// Whether all pairs were checked, and work.
     pub fn works(&self) -> bool {
-        self.links.iter().all(Link::works)
+        self.links.len() == self.pairs() && self.links.iter().all(Link::works)
     }
 
     /// What a link is slower at than the others: its latency is more than twice the median, or its rate less than half of it.
@@ -122,7 +132,7 @@ impl Matrix {
             }
         }
         let working = self.links.iter().filter(|link| link.works()).count();
-        let _ = writeln!(out, "{working} of {} pairs work.", self.links.len());
+        let _ = writeln!(out, "{working} of {} pairs work.", self.pairs());
         out
     }
 }

@@ -22,51 +22,73 @@ use valkey_rdma_transport::Polling;
 
 /// How often a node that is not there yet is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
-/// Takes part in a mesh: as the first node of `list` whose address is this machine's and free. Every node returns the same
-/// matrix. Nodes that do not come within `wait` are missing in it.
-///
-/// # Errors
-/// [`FabricError::NotInMesh`] if no address of the list is this machine's, [`FabricError::Connect`] if the first node does not
-/// come, and those of the connection to it.
-///
-/// Cancel safety: dropping the future ends this node's part.
-pub async fn mesh(
-    list: &[SocketAddr],
-    options: &Options,
-    wait: Duration,
-    progress: Progress<'_>,
-) -> Result<Matrix, FabricError> {
-    let (me, service) = take_place(list, options).await?;
-    let (sender, joins) = mpsc::unbounded_channel();
-    let service = service.with_joins(sender);
-    let brief = brief(options);
-    let part = async {
-        if me == 0 {
-            Ok(coordinate(list, wait, &brief, joins, progress).await)
-        } else {
-            follow(me, list, wait, &brief, progress).await
-        }
-    };
-    tokio::select! {
-        matrix = part => matrix,
-        Err(error) = service.run(&|_| {}) => Err(error),
-    }
+
+/// A member of a mesh.
+pub struct Node {
+    number: usize,
+    list: Vec<SocketAddr>,
+    service: Service,
+    /// What a pair is checked with.
+    options: Options,
 }
 
-/// Listens on the first address of the list that can be listened on.
-async fn take_place(list: &[SocketAddr], options: &Options) -> Result<(usize, Service), FabricError> {
-    let mut last = None;
-    for (number, addr) in list.iter().enumerate() {
-        match Service::bind(*addr, options).await {
-            Ok(service) => return Ok((number, service)),
-            Err(error @ FabricError::Listen { .. }) => last = Some(error),
-            // The address is this machine's, and its device does not work.
-            Err(error) => return Err(error),
+impl Node {
+    /// Takes the place of the first address of `list` that is this machine's and free.
+    ///
+    /// # Errors
+    /// [`FabricError::NotInMesh`] if no address of the list is this machine's, [`FabricError::Device`] if its device does not
+    /// work.
+    pub async fn join(list: &[SocketAddr], options: &Options) -> Result<Self, FabricError> {
+        let mut last = None;
+        for (number, addr) in list.iter().enumerate() {
+            match Service::bind(*addr, options).await {
+                Ok(service) => {
+                    return Ok(Self { number, list: list.to_vec(), service, options: brief(options) });
+                }
+                Err(error @ FabricError::Listen { .. }) => last = Some(error),
+                // The address is this machine's, and its device does not work.
+                Err(error) => return Err(error),
+            }
+        }
+        let list = list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let source =
+            Box::new(last.unwrap_or_else(|| FabricError::Tcp(std::io::ErrorKind::InvalidInput.into())));
+        Err(FabricError::NotInMesh { list, source })
+    }
+
+    /// Its place in the list. The first node says which pair is next.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Takes part until all pairs are checked. Every node ends with the same matrix; before that, it has the pairs whose result
+    /// this node knows. Nodes that do not come within `wait` are missing in it.
+    ///
+    /// # Errors
+    /// [`FabricError::Connect`] if the first node does not come, and those of the connection to it.
+    ///
+    /// Cancel safety: dropping the future ends this node's part.
+    pub async fn run(
+        self,
+        wait: Duration,
+        matrix: &mut Matrix,
+        progress: Progress<'_>,
+    ) -> Result<(), FabricError> {
+        let (sender, joins) = mpsc::unbounded_channel();
+        let service = self.service.with_joins(sender);
+        let part = async {
+            if self.number == 0 {
+                coordinate(&self.list, wait, &self.options, joins, matrix, progress).await;
+                Ok(())
+            } else {
+                follow(self.number, &self.list, wait, &self.options, matrix, progress).await
+            }
+        };
+        tokio::select! {
+            ended = part => ended,
+            Err(error) = service.run(&|_| {}) => Err(error),
         }
     }
-    let list = list.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let source = Box::new(last.unwrap_or_else(|| FabricError::Tcp(std::io::ErrorKind::InvalidInput.into())));
-    Err(FabricError::NotInMesh { list, source })
 }
 
 /// What a pair is checked with.
@@ -87,8 +109,9 @@ async fn coordinate(
     wait: Duration,
     options: &Options,
     mut joins: mpsc::UnboundedReceiver<(usize, usize, Control)>,
+    matrix: &mut Matrix,
     progress: Progress<'_>,
-) -> Matrix {
+) {
     let count = list.len();
     let mut nodes: Vec<Option<Control>> = list.iter().map(|_| None).collect();
     let deadline = Instant::now() + wait;
@@ -107,19 +130,17 @@ async fn coordinate(
             Ok(None) | Err(_) => break,
         }
     }
-    let mut links = Vec::new();
     for from in 1..count {
         for to in 0..from {
-            progress(links.len(), pairs(count), &format!("{} and {}", list[from], list[to]));
-            links.push(ask(&mut nodes, list, from, to, options).await);
+            progress(matrix.links.len(), pairs(count), &format!("{} and {}", list[from], list[to]));
+            let link = ask(&mut nodes, list, from, to, options).await;
+            matrix.links.push(link);
         }
     }
-    let matrix = Matrix { nodes: list.to_vec(), links };
     for control in nodes.iter_mut().flatten() {
         // A node that is gone needs none.
         let _ = control.send(&Message::Matrix { matrix: matrix.clone() }).await;
     }
-    matrix
 }
 
 fn pairs(nodes: usize) -> usize {
@@ -167,8 +188,9 @@ async fn follow(
     list: &[SocketAddr],
     wait: Duration,
     options: &Options,
+    matrix: &mut Matrix,
     progress: Progress<'_>,
-) -> Result<Matrix, FabricError> {
+) -> Result<(), FabricError> {
     progress(0, pairs(list.len()), &format!("waiting for {}", list[0]));
     let deadline = Instant::now() + wait;
     let mut control = loop {
@@ -183,22 +205,22 @@ async fn follow(
     // Others may come late, and all others are checked meanwhile.
     let limit = wait
         + (options.time * 8 + options.patience * 4) * u32::try_from(pairs(list.len())).unwrap_or(u32::MAX);
-    let mut done = 0;
     loop {
         match timeout(limit, control.next()).await {
             Ok(message) => match message? {
                 Message::Pair { node } if node < me => {
-                    progress(done, pairs(list.len()), &format!("checking {}", list[node]));
+                    progress(matrix.links.len(), pairs(list.len()), &format!("checking {}", list[node]));
                     let link = check_one(me, node, list[node], options).await;
+                    matrix.links.push(link.clone());
                     control.send(&Message::Link { link }).await?;
-                    done += 1;
                 }
-                Message::Matrix { matrix } => return Ok(matrix),
+                Message::Matrix { matrix: whole } => {
+                    *matrix = whole;
+                    return Ok(());
+                }
                 other => return Err(control.unexpected(&other)),
             },
-            Err(_) => {
-                return Err(FabricError::Silent { peer: list[0], during: control.during.clone(), limit });
-            }
+            Err(_) => return Err(control.silent(limit)),
         }
     }
 }

@@ -25,6 +25,7 @@ use super::tcp;
 pub(super) async fn respond(session: &mut Session, run: Run) -> Result<(), FabricError> {
     let (mut lanes, mut tcp) = session.take_wires();
     let control = &mut session.control;
+    let patience = control.patience_for(run.bytes_in_flight(lanes.len()));
     control.now(run.to_string());
     lanes.iter_mut().for_each(|lane| lane.set_polling(run.polling()));
     let before = Side::now();
@@ -33,11 +34,10 @@ pub(super) async fn respond(session: &mut Session, run: Run) -> Result<(), Fabri
         let failure = take_until(&mut lanes, &mut tcp, run, stopped).await;
         (lanes, tcp, failure)
     }));
-    let limit = run.time() + control.patience;
     let ended = tokio::select! {
         biased;
         ended = &mut work => ended,
-        message = control.answer_within(limit) => match message? {
+        message = control.answer_within(run.time() + patience) => match message? {
             Message::Stop { messages } => {
                 let expected = match run.operation {
                     Operation::Tcp => messages.saturating_mul(run.size.into()),
@@ -47,14 +47,7 @@ pub(super) async fn respond(session: &mut Session, run: Run) -> Result<(), Fabri
                 // If the task has ended meanwhile, its failure counts.
                 let _ = stop.send(expected);
                 // The peer's device has all of them acknowledged; this side may not have looked at the last yet.
-                match timeout(control.patience, work).await {
-                    Ok(ended) => ended,
-                    Err(_) => {
-                        let (peer, during, limit) =
-                            (control.peer(), control.during.clone(), control.patience);
-                        return Err(FabricError::Silent { peer, during, limit });
-                    }
-                }
+                timeout(patience, work).await.map_err(|_| control.silent(patience))?
             }
             other => return Err(control.unexpected(&other)),
         },

@@ -8,6 +8,11 @@ use valkey_rdma_transport::{DeviceKind, Polling};
 
 use super::size::size_text;
 
+/// Bytes in flight at most on each queue pair; two messages, if they are longer.
+const IN_FLIGHT: u32 = 16 << 20;
+/// Messages in flight at most on each queue pair.
+const MOST_IN_FLIGHT: u32 = 64;
+
 /// A device, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
@@ -87,6 +92,18 @@ impl Run {
         Duration::from_millis(self.millis)
     }
 
+    /// Messages in flight at most on each queue pair while many are sent at once.
+    pub(super) fn most_in_flight(&self) -> u32 {
+        (IN_FLIGHT / self.size).clamp(2, MOST_IN_FLIGHT)
+    }
+
+    /// Bytes in flight at most on all queue pairs: what the network has still to carry when the time is over.
+    pub(super) fn bytes_in_flight(&self, queue_pairs: usize) -> u64 {
+        // One after the other: a message and its answer.
+        let messages = if self.stream { u64::from(self.most_in_flight()) * queue_pairs as u64 } else { 2 };
+        messages * u64::from(self.size)
+    }
+
     pub(super) fn polling(&self) -> Polling {
         if self.busy { Polling::Busy } else { Polling::Event }
     }
@@ -96,5 +113,19 @@ impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = if self.stream { "rate" } else { "latency" };
         write!(f, "{} of {}, {what}", self.operation, size_text(self.size))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_flight_at_the_end_of_a_run_is_part_of_what_it_may_take() {
+        let run = |size, stream| Run { operation: Operation::Write, size, busy: false, stream, millis: 1 };
+        assert_eq!(run(1 << 30, false).bytes_in_flight(4), 2 << 30);
+        assert_eq!(run(1 << 30, true).bytes_in_flight(4), 8 << 30);
+        assert_eq!(run(1 << 20, true).bytes_in_flight(1), 16 << 20);
+        assert_eq!(run(1, true).bytes_in_flight(1), 64);
     }
 }

@@ -207,7 +207,7 @@ impl Service {
             match lane {
                 Ok(Ok(lane)) => session.lanes.push(lane),
                 Ok(Err(error)) => return Err(session.explain(Failure::Device(error)).await),
-                Err(_) => return Err(session.silent()),
+                Err(_) => return Err(session.control.silent(session.control.patience)),
             }
         }
         session.control.now("exchanging keys");
@@ -216,7 +216,9 @@ impl Service {
         for _ in 0..count.min(session.lanes.len()) {
             // They are made already, and wait to be accepted.
             let accepted = timeout(session.control.patience, tcp.accept()).await;
-            let (stream, _) = accepted.map_err(|_| session.silent())?.map_err(FabricError::Tcp)?;
+            let (stream, _) = accepted
+                .map_err(|_| session.control.silent(session.control.patience))?
+                .map_err(FabricError::Tcp)?;
             stream.set_nodelay(true).map_err(FabricError::Tcp)?;
             session.tcp.push(stream);
         }

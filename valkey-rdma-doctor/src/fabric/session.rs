@@ -68,9 +68,4 @@ impl Session {
             Failure::Tcp(error) => FabricError::Tcp(error),
         }
     }
-
-    pub(super) fn silent(&self) -> FabricError {
-        let (peer, during, limit) = (self.control.peer(), self.control.during.clone(), self.control.patience);
-        FabricError::Silent { peer, during, limit }
-    }
 }

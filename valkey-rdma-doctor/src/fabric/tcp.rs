@@ -9,13 +9,11 @@ use futures_util::future::try_join_all;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::figures::Latencies;
+use super::figures::{Latencies, WARM_UP};
 use super::run::Run;
 
 /// Bytes read at once.
 const PIECE: usize = 256 << 10;
-/// Latencies before these are not counted.
-const WARM_UP: u64 = 8;
 
 /// One message after the other, each answered.
 pub(super) async fn ping(stream: &mut TcpStream, run: Run) -> io::Result<(u64, Latencies)> {

@@ -8,11 +8,13 @@ use std::net::IpAddr;
 
 pub(super) use self::kind::Kind;
 pub(super) use self::port::Port;
-use super::Root;
+use super::{Probes, Root, Trial};
 
 /// An RDMA device.
 pub(super) struct Device {
     pub(super) name: String,
+    /// The file through which programs reach it, such as `/dev/infiniband/uverbs0`.
+    pub(super) file: Option<String>,
     kind: Kind,
     /// The kernel's driver, such as `mlx5_core`.
     driver: Option<String>,
@@ -50,6 +52,7 @@ impl Device {
         let interfaces = interface_names(root, &folder, &ports);
         let interfaces = interfaces.into_iter().map(|name| Interface::read(root, name, known)).collect();
         Self {
+            file: file(root, &name),
             kind,
             firmware: value("fw_ver"),
             board: value("board_id").or_else(|| value("hca_type")),
@@ -63,8 +66,17 @@ impl Device {
         }
     }
 
-    /// Whether connections can run on it, as far as can be seen from outside.
-    pub(super) fn is_usable(&self) -> bool {
+    /// Whether connections can run on it: it carried a connection to itself, or was not tried and lacks nothing.
+    pub(super) fn is_usable(&self, root: &Root, probes: &Probes) -> bool {
+        self.looks_usable()
+            && match self.trial(probes) {
+                Some(trial) => trial.outcome.is_ok(),
+                None => self.missing_provider(root).is_none(),
+            }
+    }
+
+    /// Whether it is worth trying: supported, with an active port and an address.
+    pub(super) fn looks_usable(&self) -> bool {
         self.kind.is_supported() && self.ports.iter().any(Port::is_active) && self.address().is_some()
     }
 
@@ -74,6 +86,12 @@ impl Device {
         let of_interfaces = self.interfaces.iter().flat_map(|interface| interface.addresses.iter().copied());
         let mut all = of_gids.chain(of_interfaces.filter(|ip| !is_link_local(*ip)));
         all.next()
+    }
+
+    /// Its connection to itself, if that was tried.
+    fn trial<'a>(&self, probes: &'a Probes) -> Option<&'a Trial> {
+        let address = self.address()?;
+        probes.trials.iter().find(|trial| trial.address == address)
     }
 
     /// What serves an address: an entry of a port's GID table, or an interface.
@@ -103,6 +121,14 @@ impl Interface {
             name,
         }
     }
+}
+
+/// The device file of a device.
+fn file(root: &Root, device: &str) -> Option<String> {
+    let folder = "/sys/class/infiniband_verbs";
+    let mut names = root.names(folder).into_iter();
+    let name = names.find(|name| root.value(&format!("{folder}/{name}/ibdev")).as_deref() == Some(device))?;
+    Some(format!("/dev/infiniband/{name}"))
 }
 
 /// The network interfaces of a device: those that its GIDs name, that of soft-RoCE, and those of the same adapter.

@@ -3,7 +3,8 @@
 use super::{Device, HostProbe, Route};
 use crate::report::{Finding, Section};
 
-pub(super) fn section(host: &HostProbe, devices: &[Device]) -> Section {
+/// The devices are those that are usable.
+pub(super) fn section(host: &HostProbe, devices: &[&Device]) -> Section {
     let mut section = Section::about("host", &host.name);
     let routes = match &host.routes {
         Err(error) => {
@@ -27,12 +28,12 @@ pub(super) fn section(host: &HostProbe, devices: &[Device]) -> Section {
     section
 }
 
-fn served(route: &Route, devices: &[Device]) -> Option<String> {
+fn served(route: &Route, devices: &[&Device]) -> Option<String> {
     let from = route.from.as_ref().ok()?;
-    devices.iter().filter(|device| device.is_usable()).find_map(|device| device.serves(*from))
+    devices.iter().find_map(|device| device.serves(*from))
 }
 
-fn route_finding(route: &Route, devices: &[Device]) -> Finding {
+fn route_finding(route: &Route, devices: &[&Device]) -> Finding {
     let to = route.to;
     let from = match &route.from {
         Ok(from) => from,
@@ -50,7 +51,6 @@ fn route_finding(route: &Route, devices: &[Device]) -> Finding {
     );
     let known: Vec<String> = devices
         .iter()
-        .filter(|device| device.is_usable())
         .filter_map(|device| Some(format!("{} ({})", device.address()?, device.name)))
         .collect();
     if to.is_loopback() && !known.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Container, Distribution, Root};
+use super::{Container, Device, Distribution, Root};
 use crate::report::{Finding, Section};
 
 /// What programs need of the kernel besides the adapter's driver: the module, and what shows that it is there even if it is
@@ -14,7 +14,8 @@ pub(super) fn section(
     root: &Root,
     container: Container,
     distribution: Distribution,
-    has_device: bool,
+    devices: &[Device],
+    usable: &[&Device],
 ) -> Section {
     let mut section = Section::new("kernel");
     let release = release(root);
@@ -41,24 +42,36 @@ pub(super) fn section(
     });
     // Without its module a device file cannot be there.
     if missing.is_empty() {
-        section.push(device_files(root, container, has_device));
+        section.findings.extend(device_files(root, container, devices, usable));
     }
     section
 }
 
-/// Whether programs can open the device files.
-fn device_files(root: &Root, container: Container, has_device: bool) -> Finding {
-    let mut files = vec!["/dev/infiniband/rdma_cm".to_owned()];
-    let verbs = root.names("/sys/class/infiniband_verbs");
-    files.extend(
-        verbs.iter().filter(|name| name.starts_with("uverbs")).map(|name| format!("/dev/infiniband/{name}")),
-    );
-    if has_device && files.len() == 1 {
-        files.push("/dev/infiniband/uverbs0".to_owned());
+/// Whether programs can open the device files: that of the connection manager, and those of the usable devices. The files
+/// of other devices are needed only where no device is usable.
+fn device_files(root: &Root, container: Container, devices: &[Device], usable: &[&Device]) -> Vec<Finding> {
+    let is_needed = |device: &&Device| usable.is_empty() || usable.iter().any(|one| one.name == device.name);
+    let (needed, spare): (Vec<&Device>, Vec<&Device>) = devices.iter().partition(is_needed);
+    let mut files = vec!["/dev/infiniband/rdma_cm"];
+    files.extend(needed.iter().filter_map(|device| device.file.as_deref()));
+    let refused = files.iter().find_map(|file| refusal(root, file, container));
+
+    let mut warnings = Vec::new();
+    for file in spare.iter().filter_map(|device| device.file.as_deref()) {
+        match refusal(root, file, container) {
+            Some(finding) => warnings.push(finding.at_most_a_warning()),
+            None => files.push(file),
+        }
     }
-    let refused = files.iter().find_map(|file| Some((file, root.cannot_open(file)?)));
-    let Some((file, error)) = refused else { return Finding::ok("device files", files.join(" ")) };
-    match error.kind() {
+    let mut findings = vec![refused.unwrap_or_else(|| Finding::ok("device files", files.join(" ")))];
+    findings.append(&mut warnings);
+    findings
+}
+
+/// A problem, if a device file cannot be opened.
+fn refusal(root: &Root, file: &str, container: Container) -> Option<Finding> {
+    let error = root.cannot_open(file)?;
+    Some(match error.kind() {
         io::ErrorKind::NotFound => {
             let finding = Finding::problem("device files", format!("{file} is missing"));
             if container.is_one() {
@@ -70,7 +83,7 @@ fn device_files(root: &Root, container: Container, has_device: bool) -> Finding 
         _ => Finding::problem("device files", format!("{file} cannot be opened: {error}"))
             .remedy("this user may not use the device: `chmod 0666 /dev/infiniband/rdma_cm /dev/infiniband/uverbs*`")
             .remedy("at every boot: a rule with MODE=\"0666\" for them in /etc/udev/rules.d"),
-    }
+    })
 }
 
 /// The kernel's release, such as `6.1.0-40-amd64`.

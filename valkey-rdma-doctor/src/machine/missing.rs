@@ -77,7 +77,7 @@ fn soft_roce(root: &Root, container: Container, distribution: Distribution) -> F
         ModuleFile::Absent => {
             Finding::note("soft-roce", format!("kernel {} does not have it (rdma_rxe)", release(root)))
                 .remedy(format!("{place}{}", distribution.install_modules(&release(root))))
-                .remedy("without it: `emulated://` URLs, and `--device emulated` here, need no RDMA at all")
+                .remedy("without it: `emulated://` URLs, and `listen` and `check` with `--device emulated`, need no RDMA at all")
         }
         ModuleFile::Unknown => commands(Finding::note(
             "soft-roce",

@@ -76,6 +76,17 @@ fn several_peers_are_checked_one_after_the_other() {
 }
 
 #[test]
+fn a_name_that_does_not_resolve_is_reported_before_anything_is_measured() {
+    let (mut listener, addr) = listen(&[]);
+    let (status, out, err) = run(&["check", &addr, "nowhere.invalid:1", "--device", "emulated"]);
+    assert_eq!((status, out.as_str()), (Some(1), ""), "{err}");
+    assert!(err.contains("nowhere.invalid"), "{err}");
+    listener.signal(Signal::INT);
+    listener.wait(LIMIT).unwrap();
+    assert_eq!(listener.stdout().lines().count(), 1, "no peer came: {}", listener.stdout());
+}
+
+#[test]
 fn system_calls_are_counted_or_the_reason_is_said() {
     let (_listener, addr) = listen(&[]);
     let (status, out, err) = run(&brief(&addr, &["--system-calls", "--operations", "send", "--one-way"]));

@@ -1,6 +1,59 @@
 //! `--mesh`.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use valkey_rdma_doctor::fabric::{Matrix, Node, Options};
+use valkey_rdma_testkit::Signal;
+use valkey_rdma_transport::DeviceKind;
+
 use crate::{LIMIT, free_ports, start};
+
+#[test]
+fn an_interrupt_says_what_becomes_of_the_mesh() {
+    let list = free_ports::<2>().join(",");
+    let mut child = start(&["--mesh", &list, "--device", "emulated", "--wait", "1h", "--json"]);
+    // It listens when the port accepts.
+    let first: SocketAddr = list.split(',').next().unwrap().parse().unwrap();
+    valkey_rdma_testkit::wait_until("it listens", LIMIT, || std::net::TcpStream::connect(first).is_ok());
+    child.signal(Signal::INT);
+    assert_eq!(child.wait(LIMIT).unwrap().code(), Some(130));
+    assert!(child.stderr().contains("so the mesh ends"), "{}", child.stderr());
+    let json: serde_json::Value = serde_json::from_str(&child.stdout()).unwrap();
+    assert_eq!((&json["works"], json["nodes"].as_array().map(Vec::len)), (&false.into(), Some(2)));
+}
+
+#[tokio::test]
+async fn pairs_that_were_checked_stay_when_a_node_is_dropped() {
+    let list = free_ports::<3>().map(|addr| addr.parse::<SocketAddr>().unwrap());
+    let options =
+        Options { kind: DeviceKind::Emulated, time: Duration::from_millis(1), ..Options::default() };
+    let mut nodes = Vec::new();
+    for _ in 0..3 {
+        nodes.push(Node::join(&list, &options).await.unwrap());
+    }
+    let [first, second, third] = <[Node; 3]>::try_from(nodes).ok().unwrap();
+    assert_eq!(third.number(), 2);
+    let mut matrix = Matrix::new(list.to_vec());
+    let (begun, mut last_pair) = tokio::sync::mpsc::unbounded_channel();
+    let progress = |done: usize, _: usize, _: &str| {
+        if done == 2 {
+            let _ = begun.send(());
+        }
+    };
+    let (mut of_second, mut of_third) = (Matrix::new(list.to_vec()), Matrix::new(list.to_vec()));
+    // The first node is dropped when two of three pairs are checked.
+    tokio::select! {
+        biased;
+        _ = last_pair.recv() => {}
+        _ = first.run(LIMIT, &mut matrix, &progress) => {}
+        _ = second.run(LIMIT, &mut of_second, &|_, _, _| {}) => {}
+        _ = third.run(LIMIT, &mut of_third, &|_, _, _| {}) => {}
+    }
+    assert_eq!(matrix.links.len(), 2);
+    assert!(!matrix.works());
+    assert!(matrix.text().ends_with("2 of 3 pairs work.\n"), "{}", matrix.text());
+}
 
 #[test]
 fn three_nodes_check_each_other_and_all_print_the_same_matrix() {

@@ -44,6 +44,13 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
             return refuse(format!("{mode} sends no requests: leave out {}", flag_of(flag)));
         }
     }
+    if args.serve_echo.is_some() {
+        let of_clients =
+            ["url", "host", "port", "socket", "clients", "tasks_per_connection", "sizes", "pool"];
+        if let Some(flag) = of_clients.into_iter().find(|id| given(id)) {
+            return refuse(format!("--serve-echo is the server: leave out {}", flag_of(flag)));
+        }
+    }
     let stream = matches!(args.tests, Some(Selection::Stream | Selection::Echo));
     if stream {
         let resp = [
@@ -97,20 +104,16 @@ pub(super) fn check(args: &Args, matches: &ArgMatches) -> Result<(), Instead> {
 
 /// Refuses what makes no sense in one run: that of the flags, or of one point of `--matrix`.
 fn check_run(args: &Args, given: &dyn Fn(&str) -> bool, mode: Option<&str>) -> Result<(), Instead> {
-    if args.rx_size.is_some()
-        && args.url.is_none()
-        && (args.transport == Transport::Tcp || args.socket.is_some())
-    {
-        return refuse("--rx-size sets the RDMA receive window: it needs --rdma or --transport");
-    }
-    if args.poll.is_some()
-        && args.url.is_none()
-        && (args.transport == Transport::Tcp || args.socket.is_some())
-    {
-        return refuse("--poll sets how RDMA completions are awaited: it needs --rdma or --transport");
-    }
-    if args.pool && args.url.is_none() && (args.transport == Transport::Tcp || args.socket.is_some()) {
-        return refuse("--pool registers memory for RDMA: it needs --rdma or --transport");
+    // The transport of a URL is looked at when the URL is read.
+    if args.url.is_none() && (args.transport == Transport::Tcp || args.socket.is_some()) {
+        let of_rdma = [
+            (args.rx_size.is_some(), "--rx-size sets the RDMA receive window"),
+            (args.poll.is_some(), "--poll sets how RDMA completions are awaited"),
+            (args.pool, "--pool registers memory for RDMA"),
+        ];
+        if let Some((_, what)) = of_rdma.into_iter().find(|(given, _)| *given) {
+            return refuse(format!("{what}: it needs --rdma or --transport"));
+        }
     }
     if args.pool && args.sizes.longest() < SHARED_FROM {
         return refuse(format!(
@@ -188,6 +191,8 @@ fn flag_of(id: &str) -> String {
         "quiet" => "-q".to_owned(),
         "pipeline" => "-P".to_owned(),
         "clients" => "-c".to_owned(),
+        "host" => "-h".to_owned(),
+        "port" => "-p".to_owned(),
         "sizes" => "-d".to_owned(),
         "keyspace" => "-r".to_owned(),
         "keep_alive" => "-k".to_owned(),

@@ -2,16 +2,25 @@
 
 use std::fmt::Write;
 
-use super::VALUE_LEN;
+use super::{Shown, VALUE_LEN};
 use crate::compare::Comparison;
 use crate::counters::Counter;
 
 /// The demo's results on one screen.
-pub(crate) fn screen(comparisons: &[Comparison]) -> String {
+pub(crate) fn screen(shown: &Shown) -> String {
+    let comparisons = &shown.comparisons;
     let sides = || comparisons.iter().flat_map(|comparison| &comparison.sides);
     let replies: u64 = sides().map(|side| side.total.replies()).sum();
-    let wrong: u64 = sides().map(|side| side.total.tally.faults.total()).sum();
-    let verdict = if wrong == 0 { "all were right".to_owned() } else { format!("{wrong} were wrong") };
+    let wrong: u64 = shown.faults().map(|result| result.tally.faults.total()).sum();
+    let verdict = match wrong {
+        0 if comparisons.len() == shown.planned => "all were right".to_owned(),
+        0 => format!(
+            "all were right, but {} of {} comparisons are missing",
+            shown.planned - comparisons.len(),
+            shown.planned
+        ),
+        _ => format!("{wrong} were wrong or did not come"),
+    };
     let mut text = format!(
         "Valkey over RDMA, without an adapter\n\n\
          What ran\n  \
@@ -75,15 +84,18 @@ mod tests {
 
     use super::*;
     use crate::demo::{Pace, demo};
+    use crate::faults::{Fault, FaultKind};
     use crate::generator::Limit;
-    use crate::interrupt::Interrupt;
     use crate::progress::Progress;
+    use crate::result::TestResult;
+    use valkey_rdma_program::Interrupt;
 
     #[tokio::test]
     async fn the_demo_fits_on_a_screen_of_100_columns_and_names_what_it_compared() {
         let pace = Pace { rounds: 2, turn: Limit::Time(Duration::from_millis(10)) };
-        let comparisons = demo(pace, Progress::Line, &Interrupt::never()).await.unwrap();
-        let text = screen(&comparisons);
+        let shown = demo(pace, Progress::Line, &Interrupt::never()).await.unwrap();
+        assert!(shown.is_right());
+        let text = screen(&shown);
         assert!(text.lines().count() <= 35, "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         for part in [
@@ -98,7 +110,18 @@ mod tests {
     }
 
     #[test]
+    fn a_test_that_failed_before_its_first_round_counted_is_not_all_right() {
+        let mut result = TestResult::empty("SET");
+        result.tally.faults.add(Fault { kind: FaultKind::ConnectionLost, detail: "gone".to_owned() });
+        let failed = Shown { failed: vec![(0, result)], planned: 9, ..Shown::default() };
+        assert!(!failed.is_right() && screen(&failed).contains("1 were wrong or did not come"));
+
+        let incomplete = Shown { planned: 9, ..Shown::default() };
+        assert!(!incomplete.is_right() && screen(&incomplete).contains("9 of 9 comparisons are missing"));
+    }
+
+    #[test]
     fn an_interrupted_demo_has_no_gain() {
-        assert!(!screen(&[]).contains("Sharing"));
+        assert!(!screen(&Shown::default()).contains("Sharing"));
     }
 }

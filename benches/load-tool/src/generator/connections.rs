@@ -15,7 +15,7 @@ use super::share::Share;
 use super::shared::{self, Slot};
 use crate::counters::Counters;
 use crate::faults::{Fault, FaultKind};
-use crate::interrupt::Interrupt;
+use valkey_rdma_program::Interrupt;
 
 /// How a thread's connections are driven.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,7 +168,11 @@ impl Connections {
             lock(&share.tally).faults.add_many(Fault { kind: FaultKind::ConnectionLost, detail }, count);
             run.give_up();
         }
-        workers.shutdown().await;
+        workers.abort_all();
+        // Some have ended meanwhile: their connections live.
+        while let Some(ended) = workers.join_next().await {
+            back.extend(ended.ok());
+        }
         if let Connections::Direct(links) = self {
             back.resize_with(links.len(), || None);
             *links = back;

@@ -57,6 +57,26 @@ impl Link {
     }
 }
 
+/// The connection of a task. What it has counted is kept when it is closed, also where the task is aborted.
+struct Held<'a> {
+    share: &'a Share,
+    link: Option<Link>,
+}
+
+impl Held<'_> {
+    fn retire(&mut self) {
+        if let Some(link) = self.link.take() {
+            self.share.retire(link.stream());
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.retire();
+    }
+}
+
 /// Why a connection cannot go on.
 #[derive(Debug, thiserror::Error)]
 enum Lost {
@@ -82,18 +102,18 @@ pub(super) async fn work(run: Arc<Run>, share: Arc<Share>, link: Option<Link>) -
 async fn exchange(run: Arc<Run>, share: Arc<Share>, link: Option<Link>) -> Option<Link> {
     // A task that waits for its next request to be due does not read meanwhile.
     let at_work = |link: Link| if share.has_schedule() { link } else { link.at_work() };
-    let mut link = link.map(at_work);
+    let mut held = Held { share: &share, link: link.map(at_work) };
     let mut batch = Batch::new(&run);
     loop {
-        let connected = match &mut link {
+        let connected = match &mut held.link {
             Some(connected) => connected,
             None => {
                 let fresh = connect_again(&run, || dial(&share.target)).await.map(Link::new)?;
                 run.outages.back();
-                link.insert(at_work(fresh))
+                held.link.insert(at_work(fresh))
             }
         };
-        let Some((requests, intended)) = share.next(&run).await else { return link };
+        let Some((requests, intended)) = share.next(&run).await else { return held.link.take() };
         batch.fill(&run, requests);
         let sent = run.now();
         let intended = intended.unwrap_or(sent);
@@ -101,10 +121,8 @@ async fn exchange(run: Arc<Run>, share: Arc<Share>, link: Option<Link>) -> Optio
         match exchange {
             Ok(()) if run.job.keep_alive => {}
             Ok(()) => {
-                let stream = link.take().map(|link| link.stream);
-                share.retire(stream.as_ref());
-                drop(stream);
-                link = reopened(&run, &share).await.map(at_work);
+                held.retire();
+                held.link = reopened(&run, &share).await.map(at_work);
             }
             Err(lost) => {
                 let left = batch.waiting.len() as u64;
@@ -123,7 +141,7 @@ async fn exchange(run: Arc<Run>, share: Arc<Share>, link: Option<Link>) -> Optio
                     _ => FaultKind::ConnectionLost,
                 };
                 lock(&share.tally).faults.add_many(Fault { kind, detail }, left.max(1));
-                share.retire(link.take().as_ref().map(Link::stream));
+                held.retire();
                 run.outages.lost();
                 if run.job.fail_fast {
                     run.stop();

@@ -18,9 +18,9 @@ use super::thread::{self as load_thread, Order, Part, Plan};
 use super::usage::Usage;
 use crate::counters::Counters;
 use crate::faults::{Fault, FaultKind};
-use crate::interrupt::Interrupt;
 use crate::measure::{Intervals, Latencies, Tally};
 use crate::result::{Shape, TestResult};
+use valkey_rdma_program::Interrupt;
 
 /// All connections to one target.
 #[derive(Debug)]
@@ -147,6 +147,11 @@ impl Fleet {
     /// The server.
     pub(crate) fn target(&self) -> &Target {
         &self.target
+    }
+
+    /// How many threads drive the connections: never more than there are connections.
+    pub(crate) fn threads(&self) -> usize {
+        self.threads.len()
     }
 
     /// How the connections were opened.
@@ -308,9 +313,10 @@ mod tests {
 
     use tokio::runtime::Runtime;
     use valkey_rdma_client::{Endpoint, Transport};
-    use valkey_rdma_mock::{Mock, Server};
+    use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 
     use super::*;
+    use crate::counters::Counter;
     use crate::generator::{Arrivals, Limit, Pace};
     use crate::plan::Plan;
     use crate::workload::{Script, Sizes};
@@ -332,6 +338,34 @@ mod tests {
             let result = fleet.start(plan.job(&plan.scripts[0], limit, pace)).finish().await;
             assert_eq!(result.replies() + result.tally.faults.total(), 1 << 15);
         });
+    }
+
+    #[test]
+    fn counters_survive_an_interrupt() {
+        let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let servers = Runtime::new().unwrap();
+        let config = TransportConfig::default();
+        let server = Server::builder(Mock::new()).rdma(DeviceKind::Emulated, loopback, &config);
+        let server = servers.block_on(server.start()).unwrap();
+        let addr = server.listening()[0].addr;
+        let target = Target::new(Endpoint::new(Transport::Emulated, addr.ip().to_string(), addr.port()));
+        for tasks_per_connection in [None, Some(2)] {
+            let (shape, plan) = pings(tasks_per_connection);
+            let (ask, interrupt) = Interrupt::by_hand();
+            Runtime::new().unwrap().block_on(async {
+                let opened = Fleet::open(target.clone(), &shape, &interrupt, &mut |_| {}).await;
+                let fleet = opened.unwrap().unwrap();
+                let endless = Limit::Requests(u64::MAX);
+                let running = fleet.start(plan.job(&plan.scripts[0], endless, Pace::Closed));
+                while running.watch().done() < 100 {
+                    tokio::task::yield_now().await;
+                }
+                ask.cancel();
+                let result = running.finish().await;
+                let bytes = result.per_request().unwrap().of(Counter::BytesOut);
+                assert!(bytes > 10.0, "{tasks_per_connection:?}: {bytes} bytes out per PING");
+            });
+        }
     }
 
     fn pings(tasks_per_connection: Option<usize>) -> (Shape, Plan) {

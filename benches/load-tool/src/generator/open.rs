@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::background::Background;
 use super::dial::DialError;
-use crate::interrupt::Interrupt;
+use valkey_rdma_program::Interrupt;
 
 /// How long the wait for connects that were given up goes without saying.
 const QUIET_WAIT: Duration = Duration::from_secs(1);

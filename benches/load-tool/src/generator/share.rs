@@ -81,8 +81,8 @@ impl Share {
     }
 
     /// Counts what a connection has done that will be gone.
-    pub(super) fn retire(&self, stream: Option<&AnyStream>) {
-        self.retire_stats(stream.and_then(AnyStream::monitor).map(|monitor| monitor.stats()));
+    pub(super) fn retire(&self, stream: &AnyStream) {
+        self.retire_stats(stream.monitor().map(|monitor| monitor.stats()));
     }
 
     pub(super) fn retire_stats(&self, stats: impl IntoIterator<Item = Stats>) {

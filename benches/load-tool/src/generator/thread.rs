@@ -13,7 +13,7 @@ use super::open::{self, Opening};
 use super::share::Share;
 use super::usage::Usage;
 use crate::counters::Counters;
-use crate::interrupt::Interrupt;
+use valkey_rdma_program::Interrupt;
 
 /// What a thread must do.
 pub(super) struct Plan {

@@ -26,6 +26,23 @@ fn titles(args: &Args) -> Vec<&'static str> {
 }
 
 #[test]
+fn a_flag_without_effect_is_refused() {
+    let serve = "--serve-echo 127.0.0.1:0 --transport emulated";
+    parse(&format!("{serve} --poll busy --rx-size 65536")).unwrap();
+    for (flags, named) in
+        [("-c 2", "-c"), ("-d 9000 --pool", "-d"), ("-p 7000", "-p"), ("-t ping", "-t"), ("-n 5", "-n")]
+    {
+        let reason = refusal(&format!("{serve} {flags}"));
+        assert!(reason.contains(&format!("leave out {named}")), "{reason}");
+    }
+    assert!(refusal("--serve-echo 127.0.0.1:0 -u rdma://h").contains("leave out --url"));
+    assert!(refusal("--serve-echo 127.0.0.1:0 -s /tmp/s").contains("leave out -s"));
+    for server in ["-h server", "-p 7000"] {
+        assert!(refusal(&format!("-s /tmp/s {server}")).contains(&server[..2]));
+    }
+}
+
+#[test]
 fn the_defaults_are_those_of_valkey_benchmark() {
     let args = parse("").unwrap();
     assert_eq!((args.host.as_str(), args.port, args.transport), ("127.0.0.1", 6379, Transport::Tcp));
@@ -160,7 +177,7 @@ fn bad_command_lines_are_refused_in_one_line_that_names_the_flag() {
         ("--populate some", "--populate <WHICH>"),
         ("-t echo --populate all", "leave out --populate"),
         ("--warmup 0", "--warmup <SECONDS>"),
-        ("--rps fast", "--rps <REQUESTS>"),
+        ("--rps fast", "--rps <COMMANDS>"),
         ("--precision 7", "--precision <DIGITS>"),
         ("--multi-key 0", "--multi-key <N>"),
         ("-c 0", "0 is not in 1..=10000"),

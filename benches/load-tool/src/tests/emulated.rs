@@ -11,12 +11,12 @@ use crate::benchmark::{Console, Outcome, benchmark};
 use crate::compare::Comparison;
 use crate::demo::{Pace, demo};
 use crate::generator::{Background, DialError, Limit, Opening, Target, complete, dial, open_all};
-use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::report::{Form, Format, Style, write_comparisons};
 use tokio::time::sleep;
 use valkey_rdma_client::{Endpoint, Transport};
 use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_program::Interrupt;
 use valkey_rdma_transport::{AnyStream, Listener, Stream};
 
 /// Runs the tool with `flags` against a mock on the emulated device and returns what it printed.
@@ -109,6 +109,12 @@ async fn the_table_says_that_the_device_is_software() {
     assert!(table.contains("doorbells") && table.contains("windows"), "{table}");
 }
 
+#[tokio::test]
+async fn threads_without_a_connection_are_not_reported() {
+    let csv = run("-n 30 -c 2 --threads 8 -t ping_mbulk --csv").await;
+    assert_eq!((column(&csv, "connections"), column(&csv, "threads")), (2.0, 2.0), "{csv}");
+}
+
 /// A listener that does not accept until asked, and how to reach it.
 async fn unattended() -> (Listener, Target) {
     let loopback: SocketAddr = "127.0.0.1:0".parse().unwrap();
@@ -199,14 +205,15 @@ async fn an_interrupt_begins_no_connects_and_awaits_those_under_way() {
 #[tokio::test]
 async fn the_demo_compares_both_transports_in_one_table() {
     let pace = Pace { rounds: 2, turn: Limit::Requests(200) };
-    let comparisons = demo(pace, Progress::Hidden, &Interrupt::never()).await.unwrap();
+    let shown = demo(pace, Progress::Hidden, &Interrupt::never()).await.unwrap();
+    let comparisons = &shown.comparisons;
     assert_eq!(comparisons.len(), 9);
-    assert!(comparisons.iter().all(|comparison| comparison.faults().next().is_none()));
+    assert!(shown.is_right());
     let ratio = |comparison: &Comparison| comparison.ratio(|round| round.rate).mean;
     assert!(comparisons.iter().map(ratio).all(|ratio| ratio.is_finite() && ratio > 0.0));
 
     let mut table = Vec::new();
-    write_comparisons(&mut table, ["emulated", "tcp"], &comparisons, Style::Plain).unwrap();
+    write_comparisons(&mut table, ["emulated", "tcp"], comparisons, Style::Plain).unwrap();
     let table = String::from_utf8(table).unwrap();
     let rows = table.lines().filter(|line| line.contains(" emulated  ") || line.contains(" tcp  "));
     assert_eq!(rows.count(), 18, "{table}");

@@ -1,9 +1,11 @@
 //! A run that cannot be made is reported in one line: with status 1 if the server fails, with status 2 if the flags are wrong.
 
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::net::TcpSocket;
 use valkey_rdma_testkit::{Child, Signal};
 
@@ -81,6 +83,56 @@ fn running_out_of_files_is_reported_with_its_cause() {
     let output = Command::new("sh").args(args).output().unwrap();
     assert_one_line(&output, 1, "Too many open files");
     assert!(stderr(&output).contains("ulimit -n"), "{}", stderr(&output));
+}
+
+#[test]
+fn an_error_at_a_later_point_of_the_matrix_keeps_the_results_before() {
+    let server = Server::start(right);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("matrix-error");
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir(&folder).unwrap();
+    let url = format!("valkey://{}", server.addr);
+    let run = |matrix: &str| {
+        // Enough files for one connection, not for 50.
+        let script = "ulimit -n 24; cd \"$1\"; shift; exec \"$0\" \"$@\"";
+        Command::new("sh")
+            .args(["-c", script, env!("CARGO_BIN_EXE_valkey-rdma-benchmark")])
+            .arg(&folder)
+            .args(["-u", &url, "-t", "ping_mbulk", "-n", "10", "-q", "--matrix", matrix])
+            .args(["--json", "out.json", "--html", "out.html", "--plot", "out.svg", "--hdr", "out"])
+            .output()
+            .unwrap()
+    };
+    let files = || std::fs::read_dir(&folder).unwrap().count();
+
+    let nothing = run("c=50");
+    assert_eq!((nothing.status.code(), files()), (Some(1), 0), "{}", stderr(&nothing));
+
+    let output = run("c=1,50");
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("Too many open files"), "{}", stderr(&output));
+    let json: Value = serde_json::from_slice(&std::fs::read(folder.join("out.json")).unwrap()).unwrap();
+    assert!(json.to_string().contains("\"connections\":1"), "{json}");
+    assert!(["out.html", "out.svg", "out.hlog"].iter().all(|name| folder.join(name).exists()), "{}", files());
+}
+
+fn no_set(command: &[Vec<u8>], keys: &Keyspace) -> Option<Vec<u8>> {
+    if command[0] == b"SET" { Some(b"-ERR no SET\r\n".to_vec()) } else { right(command, keys) }
+}
+
+#[test]
+fn a_comparison_names_the_server_that_could_not_be_prepared() {
+    let (one, other) = (Server::start(right), Server::start(no_set));
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("unprepared.json");
+    let flags = format!(
+        "-t get -n 10 -c 1 --populate all --compare valkey://{} --json {}",
+        other.addr,
+        file.display()
+    );
+    let output = tool_at(one.addr, &flags);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let json: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    assert_eq!(json["tests"][0]["run"]["server"], format!("valkey://{}", other.addr), "{json:#}");
 }
 
 fn hangs_up(_: &[Vec<u8>], _: &Keyspace) -> Option<Vec<u8>> {

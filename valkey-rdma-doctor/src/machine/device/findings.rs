@@ -1,7 +1,7 @@
 //! What there is to say about a device.
 
 use super::super::mtu;
-use super::super::probes::{Probes, Tried};
+use super::super::probes::{Probes, Trial, Tried};
 use super::super::{Container, Root, libraries};
 use super::kind::provider;
 use super::{Device, Interface, Kind, Port, is_link_local};
@@ -17,10 +17,8 @@ impl Device {
         for port in &self.ports {
             section.push(self.port_finding(port));
         }
-        let tried = self.address().and_then(|address| {
-            probes.trials.iter().find(|trial| trial.address == address).map(|trial| (address, &trial.outcome))
-        });
-        let active = tried.and_then(|(_, outcome)| outcome.as_ref().ok()?.mtu);
+        let trial = self.trial(probes);
+        let active = trial.and_then(|trial| trial.outcome.as_ref().ok()?.mtu);
         // Without a link, the port's finding says all there is to say.
         let linked = self.ports.iter().any(Port::is_active) || self.kind == Kind::InfiniBand;
         for interface in self.interfaces.iter().filter(|interface| linked && interface.is_visible()) {
@@ -43,7 +41,7 @@ impl Device {
             );
         }
         section.findings.extend(self.numa_finding(root));
-        if let Some((address, outcome)) = tried {
+        if let Some(Trial { address, outcome }) = trial {
             section.push(match outcome {
                 Ok(Tried { took, .. }) => Finding::ok(
                     "trial",
@@ -117,16 +115,18 @@ impl Device {
         }
     }
 
-    /// A problem, if the driver in user space is missing.
-    fn provider_finding(&self, root: &Root) -> Option<Finding> {
+    /// The driver in user space, if it is not installed.
+    pub(super) fn missing_provider(&self, root: &Root) -> Option<&'static str> {
         let needed = provider(self.driver.as_deref()?)?;
         let installed = libraries::providers(root);
-        (!installed.is_empty() && !installed.iter().any(|name| name == needed)).then(|| {
-            let value = format!("libibverbs has no driver `{needed}` for this device");
-            Finding::problem("provider", value).remedy(
-                "`apt install ibverbs-providers`, `dnf install libibverbs`, or the adapter vendor's packages",
-            )
-        })
+        (!installed.is_empty() && !installed.iter().any(|name| name == needed)).then_some(needed)
+    }
+
+    fn provider_finding(&self, root: &Root) -> Option<Finding> {
+        let value = format!("libibverbs has no driver `{}` for this device", self.missing_provider(root)?);
+        Some(Finding::problem("provider", value).remedy(
+            "`apt install ibverbs-providers`, `dnf install libibverbs`, or the adapter vendor's packages",
+        ))
     }
 
     fn port_finding(&self, port: &Port) -> Finding {
@@ -137,8 +137,8 @@ impl Device {
             return Finding::ok(id, value);
         }
         let finding = Finding::problem(id, value);
-        match (port.is_ethernet(), self.interfaces.first()) {
-            (true, Some(Interface { name, .. })) => finding
+        match (port.is_ethernet(), self.interface_of(port)) {
+            (true, Some(name)) => finding
                 .remedy(format!("`ip link set {name} up`"))
                 .remedy(format!("if it stays: cable, transceiver, switch port (`ethtool {name}`)")),
             (true, None) => finding.remedy("bring its network interface up: `ip link`; cable; switch port"),
@@ -149,6 +149,16 @@ impl Device {
                 .remedy("(in the switch, or `apt install opensm` on one host)"),
             (false, _) => finding.remedy("cable, transceiver, switch port (`ibstat`)"),
         }
+    }
+
+    /// The name of a port's network interface. Of an adapter's interfaces without GIDs, the port is not known.
+    fn interface_of<'a>(&'a self, port: &'a Port) -> Option<&'a str> {
+        let named = port.gids.iter().find_map(|gid| gid.interface.as_deref());
+        let only = || match (&self.ports[..], &self.interfaces[..]) {
+            ([_], [interface, ..]) => Some(interface.name.as_str()),
+            _ => None,
+        };
+        named.or_else(only)
     }
 
     fn interface_finding(&self, interface: &Interface) -> Finding {

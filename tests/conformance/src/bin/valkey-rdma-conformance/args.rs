@@ -11,7 +11,8 @@ use valkey_rdma_transport::DeviceKind;
 ///
 /// Each case cites a clause of spec/protocol.md. A failed one shows what was sent and received, in order.
 ///
-/// Exit status: 0 if no case failed but those of --known, 1 if another did, 2 if nothing could be run.
+/// Exit status: 0 if no case failed but those of --known, 1 if another did, 2 if no case was run, 130 after Ctrl-C or SIGTERM:
+/// reports then have what was run until then.
 #[derive(Debug, Parser)]
 #[command(name = "valkey-rdma-conformance", version = valkey_rdma_program::version!("verbs", "rdma-sys"))]
 pub(crate) struct Args {

@@ -13,6 +13,7 @@ use valkey_rdma_conformance::client::Subject;
 use valkey_rdma_conformance::report::{self, Table};
 use valkey_rdma_conformance::server::{Login, Target, without_login};
 use valkey_rdma_conformance::{Case, Known, Record, client, server};
+use valkey_rdma_program::{Interrupt, ReservedFile};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -47,9 +48,10 @@ async fn test_server(args: &ServerArgs) -> Result<ExitCode, String> {
         table.print("note: --hostile includes cases that published servers die of");
     }
     let known = known(&args.report, &server::cases().map(|case| case.id).collect::<Vec<_>>())?;
-    let records =
-        server::run(cases, &options, |record| table.print(&table.line(&known.mark(record)))).await?;
-    finish(&without_login(url), &records, &known, &table, &args.report)
+    let run = async |report: &mut dyn FnMut(&Record)| {
+        server::run(cases.iter().copied(), &options, report).await.map(drop)
+    };
+    test(&without_login(url), &cases, &known, &table, &args.report, run).await
 }
 
 /// The user of `--user`, with the password of the first variable that is set and not empty: ours, then those of valkey-cli.
@@ -76,8 +78,46 @@ async fn test_client(args: &ClientArgs) -> Result<ExitCode, String> {
         patience: args.patience,
     };
     let known = known(&args.report, &client::CASES.iter().map(|case| case.id).collect::<Vec<_>>())?;
-    let records = client::run(cases, &options, |record| table.print(&table.line(&known.mark(record)))).await;
-    finish(&args.command.join(" "), &records, &known, &table, &args.report)
+    let run = async |report: &mut dyn FnMut(&Record)| {
+        client::run(cases.iter().copied(), &options, report).await;
+        Ok(())
+    };
+    test(&args.command.join(" "), &cases, &known, &table, &args.report, run).await
+}
+
+/// Runs the cases, and reports what came of them. An interrupt drops `run`, which ends the server or client that it has
+/// started; the cases that are left are not run.
+async fn test<C>(
+    subject: &str,
+    cases: &[&'static Case<C>],
+    known: &Known,
+    table: &Table,
+    args: &ReportArgs,
+    run: impl AsyncFnOnce(&mut dyn FnMut(&Record)) -> Result<(), String>,
+) -> Result<ExitCode, String> {
+    let files = args.json.iter().chain(&args.junit);
+    let _reserved = files.map(|file| reserve(file)).collect::<Result<Vec<_>, _>>()?;
+    let interrupt = Interrupt::listen();
+    let mut records = Vec::new();
+    let mut report = |record: &Record| {
+        let record = known.mark(record);
+        table.print(&table.line(&record));
+        records.push(record);
+    };
+    let interrupted = tokio::select! {
+        ended = run(&mut report) => ended.map(|()| false)?,
+        () = interrupt.asked() => true,
+    };
+    let left = &cases[records.len()..];
+    records.extend(left.iter().map(|case| Record::not_run(case, "interrupted")));
+    finish(subject, &records, known, table, args)?;
+    if interrupted {
+        return Ok(ExitCode::from(Interrupt::EXIT_STATUS));
+    }
+    if !report::any_ran(&records) {
+        return Err("nothing ran".to_owned());
+    }
+    Ok(if report::all_well(&records) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn select<C>(
@@ -108,14 +148,14 @@ fn known(args: &ReportArgs, cases: &[&str]) -> Result<Known, String> {
     Known::read(&text, cases).map_err(named)
 }
 
+/// Prints the summary, and writes the reports.
 fn finish(
     subject: &str,
     records: &[Record],
     known: &Known,
     table: &Table,
     args: &ReportArgs,
-) -> Result<ExitCode, String> {
-    let records: &[Record] = &records.iter().map(|record| known.mark(record)).collect::<Vec<_>>();
+) -> Result<(), String> {
     table.print(&report::summary(records));
     let passed = known.passed(records);
     if !passed.is_empty() {
@@ -127,7 +167,12 @@ fn finish(
     if let Some(file) = &args.junit {
         save(file, &report::junit(subject, records))?;
     }
-    Ok(if report::all_well(records) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(())
+}
+
+/// Makes sure before the first case that a report can be written.
+fn reserve(file: &Path) -> Result<ReservedFile, String> {
+    ReservedFile::new(file).map_err(|error| format!("cannot write {}: {error}", file.display()))
 }
 
 fn save(file: &Path, text: &str) -> Result<(), String> {

@@ -1,20 +1,22 @@
-//! Ctrl-C and SIGTERM: a test stops, and what it measured is still reported.
+//! Ctrl-C and SIGTERM: a program stops, and what it found is still reported.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// Whether the user has asked to stop. Clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct Interrupt(CancellationToken);
+pub struct Interrupt(CancellationToken);
 
 impl Interrupt {
     /// The exit status of a process that was interrupted: 128 and the number of SIGINT.
-    pub(crate) const EXIT_STATUS: u8 = 130;
+    pub const EXIT_STATUS: u8 = 130;
 
     /// Receives Ctrl-C and SIGTERM from now on. The first one is reported here, the second one ends the process.
     ///
-    /// Must be called within a tokio runtime.
-    pub(crate) fn listen() -> Interrupt {
+    /// # Panics
+    /// Outside of a tokio runtime.
+    #[must_use]
+    pub fn listen() -> Interrupt {
         let asked = CancellationToken::new();
         if let (Ok(interrupt), Ok(terminate)) =
             (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
@@ -32,25 +34,26 @@ impl Interrupt {
     }
 
     /// Interrupted when the token is cancelled; for tests.
-    #[cfg(test)]
-    pub(crate) fn by_hand() -> (CancellationToken, Interrupt) {
+    #[must_use]
+    pub fn by_hand() -> (CancellationToken, Interrupt) {
         let asked = CancellationToken::new();
         (asked.clone(), Interrupt(asked))
     }
 
     /// Never interrupted; for tests.
-    #[cfg(test)]
-    pub(crate) fn never() -> Interrupt {
+    #[must_use]
+    pub fn never() -> Interrupt {
         Interrupt(CancellationToken::new())
     }
 
     /// Whether the user has asked to stop.
-    pub(crate) fn is_asked(&self) -> bool {
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
         self.0.is_cancelled()
     }
 
     /// Waits until the user asks to stop. Cancel safe.
-    pub(crate) async fn asked(&self) {
+    pub async fn asked(&self) {
         self.0.cancelled().await;
     }
 }
