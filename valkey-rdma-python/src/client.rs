@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use valkey_rdma_client::Command;
 
 use crate::engine::Engine;
@@ -56,6 +57,17 @@ impl Client {
         operation: impl Future<Output = Result<T, Failure>> + Send,
     ) -> PyResult<T> {
         let outcome = runtime::wait(py, &self.handle, operation);
+        memory::release_all(py);
+        outcome?.map_err(|failure| failure.raise(py))
+    }
+
+    /// As [`wait`](Self::wait), for an operation on memory of the program, which nothing uses once this returns.
+    fn transfer<T: Send, F: Future<Output = Result<T, Failure>> + Send>(
+        &self,
+        py: Python<'_>,
+        operation: impl FnOnce(oneshot::Receiver<()>) -> F,
+    ) -> PyResult<T> {
+        let outcome = runtime::wait_until_stopped(py, &self.handle, operation);
         memory::release_all(py);
         outcome?.map_err(|failure| failure.raise(py))
     }
@@ -131,7 +143,7 @@ impl Client {
         let load = batch::load(key, buffer)?;
         let room = load.memory.len();
         let limit = arguments::seconds("timeout", timeout)?;
-        let fetched = self.wait(py, engine.load(vec![load], Fit::Within, limit))?;
+        let fetched = self.transfer(py, |stop| engine.load(vec![load], Fit::Within, limit, stop))?;
         batch::length(py, fetched, room)
     }
 
@@ -148,7 +160,7 @@ impl Client {
         let loads = batch::loads(keys, buffers)?;
         let rooms: Vec<_> = loads.iter().map(|load| load.memory.len()).collect();
         let limit = arguments::seconds("timeout", timeout)?;
-        let fetched = self.wait(py, engine.load(loads, Fit::Within, limit))?;
+        let fetched = self.transfer(py, |stop| engine.load(loads, Fit::Within, limit, stop))?;
         batch::lengths(py, fetched, &rooms)
     }
 
@@ -165,7 +177,7 @@ impl Client {
         let engine = self.engine(py)?;
         let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::seconds("timeout", timeout)?);
         let stores = vec![batch::store(key, buffer)?];
-        let stored = self.wait(py, engine.store(stores, ttl, limit))?;
+        let stored = self.transfer(py, |stop| engine.store(stores, ttl, limit, stop))?;
         batch::stored(py, stored)
     }
 
@@ -182,7 +194,7 @@ impl Client {
         let engine = self.engine(py)?;
         let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::seconds("timeout", timeout)?);
         let stores = batch::stores(keys, buffers)?;
-        let stored = self.wait(py, engine.store(stores, ttl, limit))?;
+        let stored = self.transfer(py, |stop| engine.store(stores, ttl, limit, stop))?;
         batch::stored(py, stored)
     }
 

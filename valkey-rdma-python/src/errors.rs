@@ -1,5 +1,7 @@
 //! Errors of the Rust client as Python exceptions, which `valkey_rdma/errors.py` defines.
 
+use std::time::Duration;
+
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
@@ -15,11 +17,8 @@ pub(crate) enum Failure {
         len: usize,
         room: usize,
     },
-    /// The whole operation took longer than the caller allows.
-    Late {
-        seconds: f64,
-        fate: Fate,
-    },
+    /// The whole operation took longer than the caller allows. It may have run.
+    Late(Duration),
     Closed,
     Forked,
 }
@@ -44,7 +43,7 @@ impl Failure {
             Self::Size { index, len, room } => {
                 format!("the value of key {index} has {len} bytes, and its buffer has {room}")
             }
-            Self::Late { seconds, fate } => format!("not done within {seconds} s; {}", sentence(*fate)),
+            Self::Late(limit) => format!("not done within {} s; {}", limit.as_secs_f64(), Fate::MayHaveRun),
             Self::Closed => "the client is closed".to_owned(),
             Self::Forked => {
                 "the client was made before this process was forked: make another one in the child".to_owned()
@@ -56,7 +55,7 @@ impl Failure {
         match self {
             Self::Client(error) => error.fate(),
             Self::Size { .. } => Fate::Answered,
-            Self::Late { fate, .. } => *fate,
+            Self::Late(_) => Fate::MayHaveRun,
             Self::Closed | Self::Forked => Fate::NotSent,
         }
     }
@@ -68,7 +67,7 @@ impl Failure {
             Self::Client(Error::Connect(_)) => (1, "ConnectError"),
             Self::Client(Error::Server(_) | Error::Aborted(_)) => (2, "ServerError"),
             Self::Client(Error::Lost(_)) => (3, "LostError"),
-            Self::Client(Error::TimedOut(_)) | Self::Late { .. } => (4, "DeadlineError"),
+            Self::Client(Error::TimedOut(_)) | Self::Late(_) => (4, "DeadlineError"),
             Self::Client(Error::Refused(_)) => (5, "RefusedError"),
             Self::Client(Error::Unexpected(_)) => (6, "UnexpectedReplyError"),
             Self::Size { .. } => (7, "SizeError"),
@@ -111,10 +110,6 @@ fn word(fate: Fate) -> &'static str {
         Fate::MayHaveRun => "may-have-run",
         Fate::Answered => "answered",
     }
-}
-
-fn sentence(fate: Fate) -> String {
-    fate.to_string()
 }
 
 const ERRORS: &str = "valkey_rdma.errors";

@@ -9,11 +9,12 @@ use pyo3::exceptions::PyBlockingIOError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use valkey_rdma_client::cluster::ReadFrom;
 use valkey_rdma_client::{Error, Fetched};
 
 use crate::completions::Completions;
-use crate::engine::Engine;
+use crate::engine::{Engine, within};
 use crate::errors::Failure;
 use crate::options::{self, Options};
 use crate::registration::Registration;
@@ -51,6 +52,16 @@ struct Shared {
     completions: Completions<Completion>,
     /// Batches in flight, and those not drained.
     pending: AtomicUsize,
+    /// True once batches must stop. Each batch in flight holds a receiver.
+    stopping: watch::Sender<bool>,
+}
+
+impl Shared {
+    /// Stops all batches. Returns when none of them uses memory of the program any more.
+    async fn stop_batches(&self) {
+        self.stopping.send_replace(true);
+        self.stopping.closed().await;
+    }
 }
 
 impl LMCacheClient {
@@ -79,11 +90,23 @@ impl LMCacheClient {
 
     /// Starts a batch of `count` keys, and returns its number. `work` returns for each key whether it succeeded, and the first
     /// error text.
-    fn submit(
+    fn submit<F>(
         &self,
+        py: Python<'_>,
         count: usize,
-        work: impl Future<Output = Result<(Vec<bool>, Option<String>), Failure>> + Send + 'static,
-    ) -> u64 {
+        work: impl FnOnce(watch::Receiver<bool>) -> F,
+    ) -> PyResult<u64>
+    where
+        F: Future<Output = Result<(Vec<bool>, Option<String>), Failure>> + Send + 'static,
+    {
+        // Before the look at it: either `stop_batches` waits for this batch, or it is seen here.
+        let in_flight = self.shared.stopping.subscribe();
+        let work = work(in_flight.clone());
+        if *in_flight.borrow() {
+            drop(work);
+            memory::release_all(py);
+            return Err(Failure::Closed.raise(py));
+        }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let shared = self.shared.clone();
         shared.pending.fetch_add(1, Ordering::AcqRel);
@@ -93,8 +116,9 @@ impl LMCacheClient {
                 Err(failure) => (vec![false; count], Some(failure.text())),
             };
             shared.completions.push((number, error.is_none(), error.unwrap_or_default(), Some(succeeded)));
+            drop(in_flight);
         });
-        number
+        Ok(number)
     }
 }
 
@@ -132,7 +156,11 @@ impl LMCacheClient {
         let engine = runtime::wait(py, &handle, connect)?.map_err(|failure| failure.raise(py))?;
         Ok(Self {
             engine: Local::new(engine),
-            shared: Arc::new(Shared { completions: Completions::new()?, pending: AtomicUsize::new(0) }),
+            shared: Arc::new(Shared {
+                completions: Completions::new()?,
+                pending: AtomicUsize::new(0),
+                stopping: watch::Sender::new(false),
+            }),
             handle,
             prefix: key_prefix.as_bytes().to_vec(),
             ttl,
@@ -161,7 +189,9 @@ impl LMCacheClient {
         }
         let limit = self.timeout;
         let count = loads.len();
-        Ok(self.submit(count, async move { Ok(loaded(engine.load(loads, Fit::Exactly, limit).await?)) }))
+        self.submit(py, count, |stopping| async move {
+            Ok(loaded(engine.load(loads, Fit::Exactly, limit, stopped(stopping)).await?))
+        })
     }
 
     /// Starts setting values from buffers, which must not change until the batch is done.
@@ -178,7 +208,9 @@ impl LMCacheClient {
         }
         let (ttl, limit) = (self.ttl, self.timeout);
         let count = stores.len();
-        Ok(self.submit(count, async move { Ok(stored(engine.store(stores, ttl, limit).await?)) }))
+        self.submit(py, count, |stopping| async move {
+            Ok(stored(engine.store(stores, ttl, limit, stopped(stopping)).await?))
+        })
     }
 
     /// Starts looking whether keys exist. It does not wait for batches of large values.
@@ -219,10 +251,15 @@ impl LMCacheClient {
         Ok(stats)
     }
 
-    /// Closes the connections. Batches in flight end first, or fail.
+    /// Stops the batches in flight and closes the connections. No buffer is in use any more when it returns, and
+    /// ``drain_completions()`` returns the batches that were stopped as failed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Some(engine) = self.engine.here().filter(|engine| !engine.is_closed()) else { return Ok(()) };
-        let closed = runtime::wait(py, &self.handle, engine.clone().close());
+        let (engine, shared) = (engine.clone(), self.shared.clone());
+        let closed = runtime::wait(py, &self.handle, async move {
+            shared.stop_batches().await;
+            engine.close().await
+        });
         memory::release_all(py);
         closed?.map_err(|failure| failure.raise(py))
     }
@@ -233,8 +270,16 @@ impl LMCacheClient {
         let engine = self.engine(py)?;
         let (keys, limit) = (self.keys(keys)?, self.timeout);
         let count = keys.len();
-        Ok(self.submit(count, async move { Ok((engine.count_each(name, keys, limit).await?, None)) }))
+        self.submit(py, count, |stopping| async move {
+            Ok((within(None, stopped(stopping), engine.count_each(name, keys, limit)).await?, None))
+        })
     }
+}
+
+/// Ready when batches must stop.
+async fn stopped(mut stopping: watch::Receiver<bool>) {
+    // It fails only without the sender, which every batch keeps.
+    let _ = stopping.wait_for(|stopping| *stopping).await;
 }
 
 /// Whether each value was read, and why the first was not.

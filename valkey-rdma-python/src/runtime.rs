@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::oneshot;
 
 /// The runtime of a process. A forked child has none of its threads, so it makes its own.
 pub(crate) struct OfProcess {
@@ -68,12 +69,37 @@ pub(crate) fn wait<T: Send>(
     handle: &Handle,
     future: impl Future<Output = T> + Send,
 ) -> PyResult<T> {
-    let mut future = Box::pin(future);
+    poll_to_end(py, handle, Box::pin(future).as_mut(), || py.check_signals())
+}
+
+/// As [`wait`], for an operation whose tasks on the background threads use memory of the program. If a signal handler raises, it is
+/// asked to stop, and waited for.
+pub(crate) fn wait_until_stopped<T: Send, F: Future<Output = T> + Send>(
+    py: Python<'_>,
+    handle: &Handle,
+    operation: impl FnOnce(oneshot::Receiver<()>) -> F,
+) -> PyResult<T> {
+    let (stop, stopped) = oneshot::channel();
+    let mut future = Box::pin(operation(stopped));
+    let done = poll_to_end(py, handle, future.as_mut(), || py.check_signals());
+    if done.is_err() {
+        drop(stop);
+        poll_to_end(py, handle, future.as_mut(), || Ok(()))?;
+    }
+    done
+}
+
+fn poll_to_end<T: Send>(
+    py: Python<'_>,
+    handle: &Handle,
+    mut future: Pin<&mut (impl Future<Output = T> + Send)>,
+    check: impl Fn() -> PyResult<()>,
+) -> PyResult<T> {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     loop {
         match py.detach(|| poll_for_a_while(handle, future.as_mut(), &waker)) {
             Some(done) => return Ok(done),
-            None => py.check_signals()?,
+            None => check()?,
         }
     }
 }

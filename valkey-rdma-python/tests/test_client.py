@@ -1,5 +1,8 @@
 """The blocking client."""
 
+import http
+import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -162,6 +165,30 @@ def test_many_threads_share_a_client(client, key):
 
 def test_messages_arrive(client, key):
     with client.subscriber() as subscriber:
+def test_a_batch_that_ends_early_has_left_its_memory(own_mock):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    with Client(own_mock.tcp) as client:
+        keys = [f"{number}" for number in range(4)]
+        buffers = [bytearray(3 << 20) for _ in keys]
+        client.mset_from(keys, buffers)
+        with own_mock.frozen():
+            # Often, because it is a race.
+            for _ in range(20):
+                with pytest.raises(valkey_rdma.DeadlineError):
+                    client.mget_into(keys, buffers, timeout=0.02)
+                for buffer in buffers:
+                    buffer.append(1)
+                signal.setitimer(signal.ITIMER_REAL, 0.02)
+                with pytest.raises(KeyboardInterrupt):
+                    client.mget_into(keys, buffers)
+                for buffer in buffers:
+                    buffer.append(1)
+    signal.signal(signal.SIGALRM, previous)
+
+
         subscriber.subscribe(key)
         subscriber.subscribe(key + "*", kind="pattern")
         client.command("PUBLISH", key, "hello")
