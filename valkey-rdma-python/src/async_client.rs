@@ -41,7 +41,7 @@ impl AsyncClient {
         finish: impl FnOnce(Self, Python<'_>) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> PyResult<Bound<'py, PyAny>> {
         let connect = options.connect(target)?;
-        let handle = runtime::handle()?;
+        let handle = runtime::handle(py)?;
         let event_loop = EventLoop::running(py)?;
         let (theirs, ours) = (event_loop.clone_ref(py), handle.clone());
         let connected = Connecting(Some(event_loop.clone_ref(py)));

@@ -32,7 +32,7 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn connect(py: Python<'_>, options: Options, target: Target) -> PyResult<Self> {
         let connect = options.connect(target)?;
-        let handle = runtime::handle()?;
+        let handle = runtime::handle(py)?;
         let engine = runtime::wait(py, &handle, connect)?.map_err(|failure| failure.raise(py))?;
         Ok(Self { engine: Local::new(engine), handle })
     }
@@ -251,7 +251,9 @@ impl Client {
     /// Closes all connections, after the replies to what was sent. Calls made later raise ``ClosedError``.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         match self.engine.here() {
-            Some(engine) if !engine.is_closed() => self.wait(py, engine.clone().close()),
+            Some(engine) if !engine.is_closed() && !runtime::is_exiting() => {
+                self.wait(py, engine.clone().close())
+            }
             _ => Ok(()),
         }
     }

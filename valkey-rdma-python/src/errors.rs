@@ -20,6 +20,8 @@ pub(crate) enum Failure {
     /// The whole operation took longer than the caller allows. It may have run.
     Late(Duration),
     Closed,
+    /// Python exits, and has ended the background threads.
+    Exiting,
     Forked,
 }
 
@@ -45,6 +47,7 @@ impl Failure {
             }
             Self::Late(limit) => format!("not done within {} s; {}", limit.as_secs_f64(), Fate::MayHaveRun),
             Self::Closed => "the client is closed".to_owned(),
+            Self::Exiting => "Python is exiting, which has closed the client".to_owned(),
             Self::Forked => {
                 "the client was made before this process was forked: make another one in the child".to_owned()
             }
@@ -56,7 +59,7 @@ impl Failure {
             Self::Client(error) => error.fate(),
             Self::Size { .. } => Fate::Answered,
             Self::Late(_) => Fate::MayHaveRun,
-            Self::Closed | Self::Forked => Fate::NotSent,
+            Self::Closed | Self::Exiting | Self::Forked => Fate::NotSent,
         }
     }
 
@@ -71,7 +74,7 @@ impl Failure {
             Self::Client(Error::Refused(_)) => (5, "RefusedError"),
             Self::Client(Error::Unexpected(_)) => (6, "UnexpectedReplyError"),
             Self::Size { .. } => (7, "SizeError"),
-            Self::Closed => (8, "ClosedError"),
+            Self::Closed | Self::Exiting => (8, "ClosedError"),
             Self::Forked => (9, "ForkedError"),
             Self::Client(Error::Cluster(error)) => match error {
                 ClusterError::NoSeeds | ClusterError::MixedSeeds { .. } => (0, "UrlError"),

@@ -107,6 +107,7 @@ impl LMCacheClient {
             memory::release_all(py);
             return Err(Failure::Closed.raise(py));
         }
+        runtime::refuse_at_exit(py)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let shared = self.shared.clone();
         shared.pending.fetch_add(1, Ordering::AcqRel);
@@ -152,7 +153,7 @@ impl LMCacheClient {
             false => Target::One(url.extract::<String>()?),
         };
         let connect = settings.connect(target)?;
-        let handle = runtime::handle()?;
+        let handle = runtime::handle(py)?;
         let engine = runtime::wait(py, &handle, connect)?.map_err(|failure| failure.raise(py))?;
         Ok(Self {
             engine: Local::new(engine),
@@ -254,7 +255,8 @@ impl LMCacheClient {
     /// Stops the batches in flight and closes the connections. No buffer is in use any more when it returns, and
     /// ``drain_completions()`` returns the batches that were stopped as failed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(engine) = self.engine.here().filter(|engine| !engine.is_closed()) else { return Ok(()) };
+        let open = |engine: &&Arc<Engine>| !engine.is_closed() && !runtime::is_exiting();
+        let Some(engine) = self.engine.here().filter(open) else { return Ok(()) };
         let (engine, shared) = (engine.clone(), self.shared.clone());
         let closed = runtime::wait(py, &self.handle, async move {
             shared.stop_batches().await;

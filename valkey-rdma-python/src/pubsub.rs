@@ -125,7 +125,7 @@ impl Subscriber {
 
     /// Closes the connection.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.wait(py, Shared::close)
+        if runtime::is_exiting() { Ok(()) } else { self.wait(py, Shared::close) }
     }
 
     fn __iter__(slf: Py<Self>) -> Py<Self> {

@@ -13,6 +13,8 @@ use pyo3::prelude::*;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 
+use crate::errors::Failure;
+
 /// The runtime of a process. A forked child has none of its threads, so it makes its own.
 pub(crate) struct OfProcess {
     process: u32,
@@ -26,11 +28,15 @@ pub(crate) fn current() -> MutexGuard<'static, Option<OfProcess>> {
 }
 
 /// The runtime of this process, which is started at the first call.
-pub(crate) fn handle() -> PyResult<Handle> {
+///
+/// # Errors
+/// ClosedError once Python exits.
+pub(crate) fn handle(py: Python<'_>) -> PyResult<Handle> {
     let mut current = current();
     if let Some(running) = current.as_ref().filter(|running| running.process == process::id()) {
         return Ok(running.runtime.handle().clone());
     }
+    refuse_at_exit(py)?;
     let runtime = Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .thread_name("valkey-rdma")
@@ -61,9 +67,24 @@ pub(crate) fn gate() -> RwLockWriteGuard<'static, bool> {
     EXITING.write().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// True once Python exits: background threads run nothing any more.
+pub(crate) fn is_exiting() -> bool {
+    // This thread may hold Python's lock. A thread that forks holds the gate and may wait for that lock, so this waits for neither.
+    EXITING.try_read().is_ok_and(|exiting| *exiting)
+}
+
+/// # Errors
+/// ClosedError once Python exits, for calls of `atexit` callbacks and of objects that are freed then.
+pub(crate) fn refuse_at_exit(py: Python<'_>) -> PyResult<()> {
+    if is_exiting() { Err(Failure::Exiting.raise(py)) } else { Ok(()) }
+}
+
 /// Waits for a future, with Python's lock released. Signal handlers run meanwhile; if one raises, the future is dropped.
 ///
 /// The calling thread polls the future, so that it copies large values itself.
+///
+/// # Errors
+/// What a signal handler raises; ClosedError once Python exits.
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     handle: &Handle,
@@ -95,6 +116,7 @@ fn poll_to_end<T: Send>(
     mut future: Pin<&mut (impl Future<Output = T> + Send)>,
     check: impl Fn() -> PyResult<()>,
 ) -> PyResult<T> {
+    refuse_at_exit(py)?;
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     loop {
         match py.detach(|| poll_for_a_while(handle, future.as_mut(), &waker)) {

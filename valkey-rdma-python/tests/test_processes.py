@@ -112,6 +112,38 @@ async def main():
 asyncio.run(main())
 print("exit")
 """,
+    "calls after the end": """
+import atexit, sys
+def late():
+    for call in (lambda: client.command("PING"), lambda: connector.submit_batch_exists(["a"]), lambda: Client(sys.argv[1])):
+        try:
+            call()
+        except valkey_rdma.ClosedError as error:
+            assert "Python is exiting" in str(error)
+        else:
+            raise AssertionError("it was refused")
+    client.close()
+    subscriber.close()
+    connector.close()
+    print("exit")
+# The last to be registered is the first to be called.
+atexit.register(late)
+import valkey_rdma
+from valkey_rdma import Client, LMCacheClient
+client, connector = Client(sys.argv[1]), LMCacheClient(sys.argv[1])
+subscriber = client.subscriber()
+""",
+    "an object that closes its client": """
+import sys
+from valkey_rdma import Client
+class Owner:
+    def __init__(self):
+        self.client = Client(sys.argv[1])
+    def __del__(self):
+        self.client.close()
+owner = Owner()
+print("exit")
+""",
     "a client that nothing closed": """
 import sys
 from valkey_rdma import Client
