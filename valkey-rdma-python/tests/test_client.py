@@ -235,6 +235,35 @@ def test_every_byte_is_copied_once_on_its_way_in(device_url, key):
 
         value = pattern(10_000_000)
         client.set_from(key, value)
+def test_subscriptions_change_while_a_thread_waits_for_messages(client, key):
+    subscriber, events = client.subscriber(), queue.Queue()
+
+    def receive():
+        try:
+            for event in subscriber:
+                events.put(event["payload"])
+        except valkey_rdma.ClosedError:
+            events.put("closed")
+
+    def at_once(call, *arguments):
+        thread = threading.Thread(target=call, args=arguments, daemon=True)
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive()
+
+    threading.Thread(target=receive, daemon=True).start()
+    at_once(subscriber.subscribe, key, key + "2")
+    for number in range(10):
+        client.command("PUBLISH", key, number)
+        assert events.get(timeout=60) == b"%d" % number
+        at_once(subscriber.unsubscribe, key + "2")
+        at_once(subscriber.subscribe, key + "2")
+    client.command("PUBLISH", key + "2", "hello")
+    assert events.get(timeout=60) == b"hello"
+    at_once(subscriber.close)
+    assert events.get(timeout=60) == "closed"
+
+
         before = copied("copied_out")
         assert client.get_into(key, bytearray(len(value))) == len(value)
         assert len(value) <= copied("copied_out") - before < len(value) + 1000
