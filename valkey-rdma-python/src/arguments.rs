@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString, PyTuple, PyType};
 use valkey_rdma_client::Command;
 
 use crate::memory::{Memory, Use};
@@ -83,10 +84,10 @@ fn bytes(object: &Bound<'_, PyAny>) -> PyResult<Argument> {
     if let Ok(text) = object.cast::<PyString>() {
         return Ok(Argument::Owned(text.to_cow()?.into_owned().into_bytes()));
     }
-    // A bool is an int of Python's, and rarely what is meant.
-    let number = object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>();
-    if number || object.is_instance_of::<PyFloat>() {
-        return Ok(Argument::Owned(object.repr()?.to_cow()?.into_owned().into_bytes()));
+    if let Some(kind) = kind_of_number(object) {
+        // Subclasses print something else: their names.
+        let text = kind.call_method1(intern!(object.py(), "__repr__"), (object,))?;
+        return Ok(Argument::Owned(text.cast::<PyString>()?.to_cow()?.into_owned().into_bytes()));
     }
     if !crate::memory::has_buffer(object) {
         let name = object.get_type().name()?;
@@ -99,4 +100,13 @@ fn bytes(object: &Bound<'_, PyAny>) -> PyResult<Argument> {
         0..SHARED_FROM => Argument::Owned(memory.as_slice().to_vec()),
         _ => Argument::Shared(memory.into_bytes()),
     })
+}
+
+/// int or float, if the object is one of them. A bool is an int of Python's too, and rarely what is meant.
+fn kind_of_number<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyType>> {
+    if object.is_instance_of::<PyFloat>() {
+        return Some(object.py().get_type::<PyFloat>());
+    }
+    let is_int = object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>();
+    is_int.then(|| object.py().get_type::<PyInt>())
 }

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 
+import numpy
 import pytest
 
 import valkey_rdma
@@ -27,6 +28,9 @@ def test_commands_take_and_return_pythons_types(client, key):
     assert client.command("INCRBY", key + "n", 2**40) == 2**40
     client.command("SET", key + "float", 0.5)
     assert client.command("GET", key + "float") == b"0.5"
+    # Subclasses of int and float print their names.
+    for number, text in ((http.HTTPStatus.OK, b"200"), (numpy.float64(0.5), b"0.5")):
+        assert client.command("ECHO", number) == text
     client.command("RPUSH", key + "list", "a", "b")
     assert client.command("LRANGE", key + "list", 0, -1) == [b"a", b"b"]
     client.command("SADD", key + "set", "a", "b")
