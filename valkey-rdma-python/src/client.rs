@@ -140,9 +140,9 @@ impl Client {
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
         let engine = self.engine(py)?;
+        let limit = arguments::seconds("timeout", timeout)?;
         let load = batch::load(key, buffer)?;
         let room = load.memory.len();
-        let limit = arguments::seconds("timeout", timeout)?;
         let fetched = self.transfer(py, |stop| engine.load(vec![load], Fit::Within, limit, stop))?;
         batch::length(py, fetched, room)
     }
@@ -157,9 +157,9 @@ impl Client {
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
         let engine = self.engine(py)?;
+        let limit = arguments::seconds("timeout", timeout)?;
         let loads = batch::loads(keys, buffers)?;
         let rooms: Vec<_> = loads.iter().map(|load| load.memory.len()).collect();
-        let limit = arguments::seconds("timeout", timeout)?;
         let fetched = self.transfer(py, |stop| engine.load(loads, Fit::Within, limit, stop))?;
         batch::lengths(py, fetched, &rooms)
     }
