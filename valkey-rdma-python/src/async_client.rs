@@ -207,7 +207,7 @@ impl AsyncClient {
     ) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.engine(py)?;
         let limit = arguments::seconds("timeout", timeout)?;
-        let counted = engine.count_each("EXISTS", arguments::keys(keys)?, limit);
+        let counted = engine.count_all("EXISTS", arguments::keys(keys)?, limit);
         self.start(py, counted, |py, exists| exists.into_py_any(py))
     }
 
@@ -221,7 +221,7 @@ impl AsyncClient {
     ) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.engine(py)?;
         let limit = arguments::seconds("timeout", timeout)?;
-        let counted = engine.count_each("UNLINK", arguments::keys(keys)?, limit);
+        let counted = engine.count_all("UNLINK", arguments::keys(keys)?, limit);
         self.start(py, counted, |py, existed| existed.into_py_any(py))
     }
 

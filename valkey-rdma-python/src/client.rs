@@ -208,7 +208,7 @@ impl Client {
     ) -> PyResult<Vec<bool>> {
         let engine = self.engine(py)?;
         let limit = arguments::seconds("timeout", timeout)?;
-        self.wait(py, engine.count_each("EXISTS", arguments::keys(keys)?, limit))
+        self.wait(py, engine.count_all("EXISTS", arguments::keys(keys)?, limit))
     }
 
     /// Deletes keys; the server frees their memory in the background. Returns whether each of them existed.
@@ -221,7 +221,7 @@ impl Client {
     ) -> PyResult<Vec<bool>> {
         let engine = self.engine(py)?;
         let limit = arguments::seconds("timeout", timeout)?;
-        self.wait(py, engine.count_each("UNLINK", arguments::keys(keys)?, limit))
+        self.wait(py, engine.count_all("UNLINK", arguments::keys(keys)?, limit))
     }
 
     /// Registers memory, which ``set_from`` and ``mset_from`` then send from without a copy over RDMA. Each connection registers it with

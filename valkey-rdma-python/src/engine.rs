@@ -73,16 +73,28 @@ impl Engine {
         Ok(self.server.pipeline(commands, limit).await?)
     }
 
+    /// As [`count_each`](Self::count_each), of which the first failure is that of all.
+    pub(crate) async fn count_all(
+        self: Arc<Self>,
+        name: &'static str,
+        keys: Vec<Bytes>,
+        limit: Option<Duration>,
+    ) -> Result<Vec<bool>, Failure> {
+        let counted = self.count_each(name, keys, limit).await?;
+        Ok(counted.into_iter().collect::<Result<_, _>>()?)
+    }
+
     /// Sends a command for each key, whose reply is a number: of EXISTS, of UNLINK. True where it is not 0.
     pub(crate) async fn count_each(
         self: Arc<Self>,
         name: &'static str,
         keys: Vec<Bytes>,
         limit: Option<Duration>,
-    ) -> Result<Vec<bool>, Failure> {
+    ) -> Result<PerKey<bool>, Failure> {
         let commands = keys.iter().map(|key| Command::new(name).arg(key).idempotent()).collect();
         let replies = self.pipeline(commands, limit).await?;
-        replies.into_iter().map(|reply| Ok(reply?.as_int().is_some_and(|count| count > 0))).collect()
+        let found = |value: Value| value.as_int().is_some_and(|count| count > 0);
+        Ok(replies.into_iter().map(|reply| reply.map(found)).collect())
     }
 
     /// Reads the value of each key straight into its memory. Ends early when `stop` is ready.

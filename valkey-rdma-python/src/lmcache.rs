@@ -273,7 +273,7 @@ impl LMCacheClient {
         let (keys, limit) = (self.keys(keys)?, self.timeout);
         let count = keys.len();
         self.submit(py, count, |stopping| async move {
-            Ok((within(None, stopped(stopping), engine.count_each(name, keys, limit)).await?, None))
+            Ok(counted(within(None, stopped(stopping), engine.count_each(name, keys, limit)).await?))
         })
     }
 }
@@ -311,12 +311,21 @@ fn stored(stored: PerKey<()>) -> (Vec<bool>, Option<String>) {
     )
 }
 
+/// Whether each key was there, and why the first that failed did.
+fn counted(counted: PerKey<bool>) -> (Vec<bool>, Option<String>) {
+    let found = counted.iter().map(|found| matches!(found, Ok(true))).collect();
+    let errors = counted.into_iter().filter_map(Result::err).map(|error| format!("{error:#}"));
+    (found, summary(errors.collect()))
+}
+
 fn outcome(errors: Vec<Option<String>>) -> (Vec<bool>, Option<String>) {
     let succeeded = errors.iter().map(Option::is_none).collect();
-    let count = errors.iter().flatten().count();
-    let first = errors.into_iter().flatten().next();
-    (
-        succeeded,
-        first.map(|first| if count == 1 { first } else { format!("{first} (and {} more)", count - 1) }),
-    )
+    (succeeded, summary(errors.into_iter().flatten().collect()))
+}
+
+/// The first error, and how many more there are.
+fn summary(errors: Vec<String>) -> Option<String> {
+    let more = errors.len().saturating_sub(1);
+    let first = errors.into_iter().next()?;
+    Some(if more == 0 { first } else { format!("{first} (and {more} more)") })
 }
