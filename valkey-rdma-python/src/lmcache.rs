@@ -37,8 +37,7 @@ type Completion = (u64, bool, String, Option<Vec<bool>>);
 /// node of a cluster, or a list of them, and ``connections`` counts those to each node.
 #[pyclass(frozen, module = "valkey_rdma", subclass)]
 pub(crate) struct LMCacheClient {
-    engine: Local<Arc<Engine>>,
-    shared: Arc<Shared>,
+    shared: Local<Arc<Shared>>,
     handle: Handle,
     prefix: Vec<u8>,
     ttl: Option<u64>,
@@ -47,8 +46,9 @@ pub(crate) struct LMCacheClient {
     next: AtomicU64,
 }
 
-/// What background threads report to.
+/// What batches use on background threads.
 struct Shared {
+    engine: Arc<Engine>,
     completions: Completions<Completion>,
     /// Batches in flight, and those not drained.
     pending: AtomicUsize,
@@ -65,19 +65,25 @@ impl Shared {
 }
 
 impl LMCacheClient {
+    fn shared(&self, py: Python<'_>) -> PyResult<&Arc<Shared>> {
+        self.shared.here().ok_or_else(|| Failure::Forked.raise(py))
+    }
+
+    /// The engine, for a batch.
     fn engine(&self, py: Python<'_>) -> PyResult<Arc<Engine>> {
         memory::release_all(py);
-        let engine = self.engine.here().ok_or_else(|| Failure::Forked.raise(py))?;
-        if engine.is_closed() {
+        runtime::refuse_at_exit(py)?;
+        let shared = self.shared(py)?;
+        if shared.engine.is_closed() {
             return Err(Failure::Closed.raise(py));
         }
-        if self.shared.pending.load(Ordering::Acquire) >= self.max_pending {
+        if shared.pending.load(Ordering::Acquire) >= self.max_pending {
             return Err(PyBlockingIOError::new_err(format!(
                 "{} batches are in flight: drain completions before submitting more",
                 self.max_pending
             )));
         }
-        Ok(engine.clone())
+        Ok(shared.engine.clone())
     }
 
     fn keys(&self, keys: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
@@ -99,17 +105,16 @@ impl LMCacheClient {
     where
         F: Future<Output = Result<(Vec<bool>, Option<String>), Failure>> + Send + 'static,
     {
+        let shared = self.shared(py)?.clone();
         // Before the look at it: either `stop_batches` waits for this batch, or it is seen here.
-        let in_flight = self.shared.stopping.subscribe();
+        let in_flight = shared.stopping.subscribe();
         let work = work(in_flight.clone());
         if *in_flight.borrow() {
             drop(work);
             memory::release_all(py);
             return Err(Failure::Closed.raise(py));
         }
-        runtime::refuse_at_exit(py)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let shared = self.shared.clone();
         shared.pending.fetch_add(1, Ordering::AcqRel);
         self.handle.spawn(async move {
             let (succeeded, error) = match work.await {
@@ -156,12 +161,12 @@ impl LMCacheClient {
         let handle = runtime::handle(py)?;
         let engine = runtime::wait(py, &handle, connect)?.map_err(|failure| failure.raise(py))?;
         Ok(Self {
-            engine: Local::new(engine),
-            shared: Arc::new(Shared {
+            shared: Local::new(Arc::new(Shared {
+                engine,
                 completions: Completions::new()?,
                 pending: AtomicUsize::new(0),
                 stopping: watch::Sender::new(false),
-            }),
+            })),
             handle,
             prefix: key_prefix.as_bytes().to_vec(),
             ttl,
@@ -172,8 +177,8 @@ impl LMCacheClient {
     }
 
     /// An eventfd, which is readable while completions wait.
-    fn event_fd(&self) -> i32 {
-        self.shared.completions.fd()
+    fn event_fd(&self, py: Python<'_>) -> PyResult<i32> {
+        Ok(self.shared(py)?.completions.fd())
     }
 
     /// Starts reading each value into its buffer.
@@ -231,36 +236,35 @@ impl LMCacheClient {
     }
 
     /// Takes the batches that are done.
-    fn drain_completions(&self, py: Python<'_>) -> Vec<Completion> {
-        let completions = self.shared.completions.take();
-        self.shared.pending.fetch_sub(completions.len(), Ordering::AcqRel);
+    fn drain_completions(&self, py: Python<'_>) -> PyResult<Vec<Completion>> {
+        let shared = self.shared(py)?;
+        let completions = shared.completions.take();
+        shared.pending.fetch_sub(completions.len(), Ordering::AcqRel);
         memory::release_all(py);
-        completions
+        Ok(completions)
     }
 
     /// Describes the connection.
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let engine = self.engine.here().ok_or_else(|| Failure::Forked.raise(py))?;
-        describe::info(py, &engine.server)
+        describe::info(py, &self.shared(py)?.engine.server)
     }
 
     /// Counters, and the batches in flight.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let engine = self.engine.here().ok_or_else(|| Failure::Forked.raise(py))?;
-        let stats = describe::stats(py, &engine.server)?;
-        stats.set_item("pending", self.shared.pending.load(Ordering::Acquire))?;
+        let shared = self.shared(py)?;
+        let stats = describe::stats(py, &shared.engine.server)?;
+        stats.set_item("pending", shared.pending.load(Ordering::Acquire))?;
         Ok(stats)
     }
 
     /// Stops the batches in flight and closes the connections. No buffer is in use any more when it returns, and
     /// ``drain_completions()`` returns the batches that were stopped as failed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let open = |engine: &&Arc<Engine>| !engine.is_closed() && !runtime::is_exiting();
-        let Some(engine) = self.engine.here().filter(open) else { return Ok(()) };
-        let (engine, shared) = (engine.clone(), self.shared.clone());
+        let open = |shared: &&Arc<Shared>| !shared.engine.is_closed() && !runtime::is_exiting();
+        let Some(shared) = self.shared.here().filter(open).cloned() else { return Ok(()) };
         let closed = runtime::wait(py, &self.handle, async move {
             shared.stop_batches().await;
-            engine.close().await
+            shared.engine.clone().close().await
         });
         memory::release_all(py);
         closed?.map_err(|failure| failure.raise(py))

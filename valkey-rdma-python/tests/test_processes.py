@@ -78,6 +78,36 @@ def test_a_forked_child_makes_its_own_client(url):
         assert run(FORK, url) == ["parent and children"]
 
 
+FORK_LMCACHE = """
+import os, select, sys
+import valkey_rdma
+from valkey_rdma import LMCacheClient
+connector = LMCacheClient(sys.argv[1])
+number = connector.submit_batch_exists(["a"])
+select.select([connector.event_fd()], [], [], 60)
+child = os.fork()
+if child == 0:
+    calls = (connector.drain_completions, connector.event_fd, connector.stats, lambda: connector.submit_batch_exists(["a"]))
+    for call in calls:
+        try:
+            call()
+            os._exit(1)
+        except valkey_rdma.ForkedError:
+            pass
+    connector.close()
+    del connector
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert select.select([connector.event_fd()], [], [], 60)[0]
+assert [done[0] for done in connector.drain_completions()] == [number]
+print("parent")
+"""
+
+
+def test_a_forked_child_leaves_the_parents_batches_alone(url):
+    assert run(FORK_LMCACHE, url) == ["parent"]
+
+
 EXIT = {
     "threads that wait": """
 import sys, threading
