@@ -41,7 +41,7 @@ impl Failure {
     /// The text of the exception.
     pub(crate) fn text(&self) -> String {
         match self {
-            Self::Client(error) => format!("{error:#}"),
+            Self::Client(error) => client_text(error),
             Self::Size { index, len, room } => {
                 format!("the value of key {index} has {len} bytes, and its buffer has {room}")
             }
@@ -105,6 +105,32 @@ impl Failure {
         self.into_exception(py).map_or_else(|error| error, PyErr::from_value)
     }
 }
+
+/// The text of an error of the Rust client. Where it advises a function of that client, the advice is what Python has instead.
+fn client_text(error: &Error) -> String {
+    let text = format!("{error:#}");
+    if !matches!(error, Error::Refused(_) | Error::Cluster(ClusterError::NoRoute { .. })) {
+        return text;
+    }
+    match text.rsplit_once("; ") {
+        Some((why, advice)) if advice.contains("::") => format!("{why}; {}", python_advice(advice)),
+        _ => text,
+    }
+}
+
+fn python_advice(rust: &str) -> &'static str {
+    let known = ADVICE.iter().find(|(function, _)| rust.split([' ', ',']).any(|word| word == *function));
+    known.map_or("there is no call for it in Python yet", |(_, python)| python)
+}
+
+/// Functions of the Rust client that error texts name, and what to do in Python.
+const ADVICE: [(&str, &str); 5] = [
+    ("Client::subscriber", "use subscriber()"),
+    ("Client::close", "use close()"),
+    ("Client::blocking_command", "use blocking_command()"),
+    ("Client::transaction", "send MULTI to EXEC in one pipeline()"),
+    ("Config::name", "make the client with name=..."),
+];
 
 /// How Python code sees a fate.
 fn word(fate: Fate) -> &'static str {

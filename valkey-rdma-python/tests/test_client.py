@@ -62,6 +62,35 @@ def test_a_call_that_takes_too_long_raises(client, key):
     assert raised.value.fate == "may-have-run"
 
 
+REFUSED = [
+    "SUBSCRIBE a",
+    "MONITOR",
+    "CLIENT REPLY OFF",
+    "CLIENT TRACKING ON",
+    "CLIENT SETNAME a",
+    "CLIENT NO-EVICT ON",
+    "HELLO 3",
+    "QUIT",
+    "RESET",
+    "WATCH a",
+    "SELECT 1",
+    "AUTH a b",
+    "SYNC",
+    "READONLY",
+    "BLPOP a 0",
+    "XREAD BLOCK 0 STREAMS a 0",
+    "WAIT 1 0",
+    "MULTI",
+]
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_errors_of_refused_commands_name_what_python_has(client, command):
+    with pytest.raises(valkey_rdma.RefusedError) as raised:
+        client.command(*command.split())
+    assert "::" not in str(raised.value)
+
+
 @pytest.mark.parametrize("arguments", [(), (None,), ("GET", None), ("GET", True), ("GET", object())])
 def test_bad_arguments_are_type_errors(client, arguments):
     with pytest.raises(TypeError):
@@ -136,6 +165,30 @@ def test_batches_keep_their_order(client, key):
         client.exists_many(key)
 
 
+def test_a_batch_that_ends_early_has_left_its_memory(own_mock):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    with Client(own_mock.tcp) as client:
+        keys = [f"{number}" for number in range(4)]
+        buffers = [bytearray(3 << 20) for _ in keys]
+        client.mset_from(keys, buffers)
+        with own_mock.frozen():
+            # Often, because it is a race.
+            for _ in range(20):
+                with pytest.raises(valkey_rdma.DeadlineError):
+                    client.mget_into(keys, buffers, timeout=0.02)
+                for buffer in buffers:
+                    buffer.append(1)
+                signal.setitimer(signal.ITIMER_REAL, 0.02)
+                with pytest.raises(KeyboardInterrupt):
+                    client.mget_into(keys, buffers)
+                for buffer in buffers:
+                    buffer.append(1)
+    signal.signal(signal.SIGALRM, previous)
+
+
 def test_values_expire(client, key):
     client.set_from(key, b"value", ttl=100)
     assert 0 < client.command("PTTL", key) <= 100_000
@@ -169,30 +222,6 @@ def test_many_threads_share_a_client(client, key):
 
 def test_messages_arrive(client, key):
     with client.subscriber() as subscriber:
-def test_a_batch_that_ends_early_has_left_its_memory(own_mock):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGALRM, interrupt)
-    with Client(own_mock.tcp) as client:
-        keys = [f"{number}" for number in range(4)]
-        buffers = [bytearray(3 << 20) for _ in keys]
-        client.mset_from(keys, buffers)
-        with own_mock.frozen():
-            # Often, because it is a race.
-            for _ in range(20):
-                with pytest.raises(valkey_rdma.DeadlineError):
-                    client.mget_into(keys, buffers, timeout=0.02)
-                for buffer in buffers:
-                    buffer.append(1)
-                signal.setitimer(signal.ITIMER_REAL, 0.02)
-                with pytest.raises(KeyboardInterrupt):
-                    client.mget_into(keys, buffers)
-                for buffer in buffers:
-                    buffer.append(1)
-    signal.signal(signal.SIGALRM, previous)
-
-
         subscriber.subscribe(key)
         subscriber.subscribe(key + "*", kind="pattern")
         client.command("PUBLISH", key, "hello")
@@ -204,6 +233,35 @@ def test_a_batch_that_ends_early_has_left_its_memory(own_mock):
             subscriber.subscribe(key, kind="rumour")
     with pytest.raises(valkey_rdma.ClosedError):
         subscriber.next()
+
+
+def test_subscriptions_change_while_a_thread_waits_for_messages(client, key):
+    subscriber, events = client.subscriber(), queue.Queue()
+
+    def receive():
+        try:
+            for event in subscriber:
+                events.put(event["payload"])
+        except valkey_rdma.ClosedError:
+            events.put("closed")
+
+    def at_once(call, *arguments):
+        thread = threading.Thread(target=call, args=arguments, daemon=True)
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive()
+
+    threading.Thread(target=receive, daemon=True).start()
+    at_once(subscriber.subscribe, key, key + "2")
+    for number in range(10):
+        client.command("PUBLISH", key, number)
+        assert events.get(timeout=60) == b"%d" % number
+        at_once(subscriber.unsubscribe, key + "2")
+        at_once(subscriber.subscribe, key + "2")
+    client.command("PUBLISH", key + "2", "hello")
+    assert events.get(timeout=60) == b"hello"
+    at_once(subscriber.close)
+    assert events.get(timeout=60) == "closed"
 
 
 def test_a_closed_client_raises(url):
@@ -239,35 +297,6 @@ def test_every_byte_is_copied_once_on_its_way_in(device_url, key):
 
         value = pattern(10_000_000)
         client.set_from(key, value)
-def test_subscriptions_change_while_a_thread_waits_for_messages(client, key):
-    subscriber, events = client.subscriber(), queue.Queue()
-
-    def receive():
-        try:
-            for event in subscriber:
-                events.put(event["payload"])
-        except valkey_rdma.ClosedError:
-            events.put("closed")
-
-    def at_once(call, *arguments):
-        thread = threading.Thread(target=call, args=arguments, daemon=True)
-        thread.start()
-        thread.join(60)
-        assert not thread.is_alive()
-
-    threading.Thread(target=receive, daemon=True).start()
-    at_once(subscriber.subscribe, key, key + "2")
-    for number in range(10):
-        client.command("PUBLISH", key, number)
-        assert events.get(timeout=60) == b"%d" % number
-        at_once(subscriber.unsubscribe, key + "2")
-        at_once(subscriber.subscribe, key + "2")
-    client.command("PUBLISH", key + "2", "hello")
-    assert events.get(timeout=60) == b"hello"
-    at_once(subscriber.close)
-    assert events.get(timeout=60) == "closed"
-
-
         before = copied("copied_out")
         assert client.get_into(key, bytearray(len(value))) == len(value)
         assert len(value) <= copied("copied_out") - before < len(value) + 1000
