@@ -152,6 +152,16 @@ fn reading_can_be_shut_down_alone() {
     server.read_exact(&mut [0; 5]).expect("reads");
 }
 
+#[test]
+fn a_timeout_that_never_ends_is_none() {
+    let (client, mut server) = pair();
+    client.set_read_timeout(Some(Duration::MAX)).expect("not zero");
+    client.set_write_timeout(Some(Duration::MAX)).expect("not zero");
+    (&client).write_all(b"question").expect("writes");
+    server.write_all(b"answer").expect("writes");
+    assert_eq!((&client).read(&mut [0; 6]).expect("reads"), 6);
+}
+
 /// Waits until the descriptor is readable, or fails the test.
 fn wait_readable(fd: BorrowedFd<'_>) {
     assert!(is_readable(fd, Duration::from_secs(60)), "not readable");

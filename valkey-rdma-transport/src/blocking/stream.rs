@@ -188,7 +188,8 @@ impl Shared {
                 Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
             };
         }
-        let deadline = timeout(&settings).map(|limit| Instant::now() + limit);
+        // A limit beyond what the clock can say is none.
+        let deadline = timeout(&settings).and_then(|limit| Instant::now().checked_add(limit));
         // What the system calls of a socket return when their time is up.
         wait(&self.handle, deadline, poll_fn(|cx| step(cx))).unwrap_or(Err(io::ErrorKind::WouldBlock.into()))
     }
