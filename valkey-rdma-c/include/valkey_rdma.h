@@ -19,8 +19,8 @@ extern "C" {
 int valkey_rdma_connect(const char *url);
 
 /* Delivers what was written to the descriptor, waits for that up to 10 seconds, and closes it. close(2) closes at once: what was
- * written before is still delivered, unless the process ends first. Returns 0, or -1 if it was not all delivered in time; the
- * descriptor is closed in either case. */
+ * written before is still delivered, unless the process ends first. Returns 0, or -1 if it was not all delivered in time or the
+ * connection has failed; the descriptor is closed in either case. */
 int valkey_rdma_close(int fd);
 
 typedef struct valkey_rdma_listener valkey_rdma_listener;

@@ -1,10 +1,8 @@
 //! Connecting, listening and closing.
 
 use std::error::Error;
-use std::io::{self, Read};
-use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use valkey_rdma_client::{Config, Dialer, Endpoint, Transport};
@@ -52,23 +50,7 @@ fn without_port_zero(url: &str) -> (String, bool) {
 
 /// Delivers what was written, and closes.
 pub(crate) fn close(fd: OwnedFd) -> Result<(), Failure> {
-    let mut socket = UnixStream::from(fd);
-    socket.shutdown(Shutdown::Write)?;
-    socket.set_nonblocking(false)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
-    // What still arrives is not wanted. End of file says that everything was delivered.
-    let mut unwanted = [0; 4096];
-    loop {
-        match socket.read(&mut unwanted) {
-            Ok(0) => return Ok(()),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(format!("not all could be delivered within {PATIENCE:?}").into());
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
+    Ok(bridge::close(fd, PATIENCE)?)
 }
 
 /// How long closing waits.

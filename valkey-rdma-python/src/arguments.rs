@@ -4,15 +4,27 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString, PyTuple, PyType};
 use valkey_rdma_client::Command;
 
-use crate::memory::{Memory, Use};
+use crate::memory::{self, Memory, Use};
 
 /// A command of these arguments: str (as UTF-8), int, float, and objects with a buffer, of which long ones are sent from where they
 /// are.
 pub(crate) fn command(arguments: &Bound<'_, PyTuple>, timeout: Option<Duration>) -> PyResult<Command> {
+    let command = without_timeout(arguments).inspect_err(|_| {
+        // Of the arguments before the bad one.
+        memory::release_all(arguments.py());
+    })?;
+    Ok(match timeout {
+        Some(limit) => command.timeout(limit),
+        None => command,
+    })
+}
+
+fn without_timeout(arguments: &Bound<'_, PyTuple>) -> PyResult<Command> {
     let mut arguments = arguments.iter();
     let Some(name) = arguments.next() else { return Err(PyTypeError::new_err("a command needs a name")) };
     let mut command = match bytes(&name)? {
@@ -25,17 +37,19 @@ pub(crate) fn command(arguments: &Bound<'_, PyTuple>, timeout: Option<Duration>)
             Argument::Shared(bytes) => command.arg(bytes),
         };
     }
-    Ok(match timeout {
-        Some(limit) => command.timeout(limit),
-        None => command,
-    })
+    Ok(command)
 }
 
 /// A key: str or bytes-like.
 pub(crate) fn key(object: &Bound<'_, PyAny>) -> PyResult<Bytes> {
     Ok(match bytes(object)? {
         Argument::Owned(bytes) => bytes.into(),
-        Argument::Shared(bytes) => Bytes::copy_from_slice(&bytes),
+        Argument::Shared(bytes) => {
+            let copy = Bytes::copy_from_slice(&bytes);
+            drop(bytes);
+            memory::release_all(object.py());
+            copy
+        }
     })
 }
 
@@ -83,20 +97,32 @@ fn bytes(object: &Bound<'_, PyAny>) -> PyResult<Argument> {
     if let Ok(text) = object.cast::<PyString>() {
         return Ok(Argument::Owned(text.to_cow()?.into_owned().into_bytes()));
     }
-    // A bool is an int of Python's, and rarely what is meant.
-    let number = object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>();
-    if number || object.is_instance_of::<PyFloat>() {
-        return Ok(Argument::Owned(object.repr()?.to_cow()?.into_owned().into_bytes()));
+    if let Some(kind) = kind_of_number(object) {
+        // Subclasses print something else: their names.
+        let text = kind.call_method1(intern!(object.py(), "__repr__"), (object,))?;
+        return Ok(Argument::Owned(text.cast::<PyString>()?.to_cow()?.into_owned().into_bytes()));
     }
-    if !crate::memory::has_buffer(object) {
+    if !memory::has_buffer(object) {
         let name = object.get_type().name()?;
         return Err(PyTypeError::new_err(format!(
             "arguments are str, int, float or bytes-like objects, not {name}"
         )));
     }
     let memory = Memory::of(object, Use::Read)?;
-    Ok(match memory.len() {
-        0..SHARED_FROM => Argument::Owned(memory.as_slice().to_vec()),
-        _ => Argument::Shared(memory.into_bytes()),
-    })
+    if memory.len() >= SHARED_FROM {
+        return Ok(Argument::Shared(memory.into_bytes()));
+    }
+    let copy = memory.as_slice().to_vec();
+    drop(memory);
+    memory::release_all(object.py());
+    Ok(Argument::Owned(copy))
+}
+
+/// int or float, if the object is one of them. A bool is an int of Python's too, and rarely what is meant.
+fn kind_of_number<'py>(object: &Bound<'py, PyAny>) -> Option<Bound<'py, PyType>> {
+    if object.is_instance_of::<PyFloat>() {
+        return Some(object.py().get_type::<PyFloat>());
+    }
+    let is_int = object.is_instance_of::<PyInt>() && !object.is_instance_of::<PyBool>();
+    is_int.then(|| object.py().get_type::<PyInt>())
 }

@@ -1,5 +1,6 @@
 //! `AsyncClient`: the client for asyncio.
 
+use std::future::pending;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::IntoPyObjectExt;
@@ -40,7 +41,7 @@ impl AsyncClient {
         finish: impl FnOnce(Self, Python<'_>) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> PyResult<Bound<'py, PyAny>> {
         let connect = options.connect(target)?;
-        let handle = runtime::handle()?;
+        let handle = runtime::handle(py)?;
         let event_loop = EventLoop::running(py)?;
         let (theirs, ours) = (event_loop.clone_ref(py), handle.clone());
         let connected = Connecting(Some(event_loop.clone_ref(py)));
@@ -143,7 +144,7 @@ impl AsyncClient {
         let limit = arguments::seconds("timeout", timeout)?;
         let load = batch::load(key, buffer)?;
         let room = load.memory.len();
-        let load = engine.load(vec![load], Fit::Within, limit);
+        let load = engine.load(vec![load], Fit::Within, limit, pending::<()>());
         self.start(py, load, move |py, fetched| batch::length(py, fetched, room))
     }
 
@@ -160,7 +161,7 @@ impl AsyncClient {
         let limit = arguments::seconds("timeout", timeout)?;
         let loads = batch::loads(keys, buffers)?;
         let rooms: Vec<_> = loads.iter().map(|load| load.memory.len()).collect();
-        let load = engine.load(loads, Fit::Within, limit);
+        let load = engine.load(loads, Fit::Within, limit, pending::<()>());
         self.start(py, load, move |py, fetched| batch::lengths(py, fetched, &rooms))
     }
 
@@ -177,7 +178,7 @@ impl AsyncClient {
         let engine = self.engine(py)?;
         let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::seconds("timeout", timeout)?);
         let stores = vec![batch::store(key, buffer)?];
-        self.start(py, engine.store(stores, ttl, limit), batch::stored)
+        self.start(py, engine.store(stores, ttl, limit, pending::<()>()), batch::stored)
     }
 
     /// Sets many values, each from its buffer.
@@ -193,7 +194,7 @@ impl AsyncClient {
         let engine = self.engine(py)?;
         let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::seconds("timeout", timeout)?);
         let stores = batch::stores(keys, buffers)?;
-        self.start(py, engine.store(stores, ttl, limit), batch::stored)
+        self.start(py, engine.store(stores, ttl, limit, pending::<()>()), batch::stored)
     }
 
     /// Whether each key exists.
@@ -206,7 +207,7 @@ impl AsyncClient {
     ) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.engine(py)?;
         let limit = arguments::seconds("timeout", timeout)?;
-        let counted = engine.count_each("EXISTS", arguments::keys(keys)?, limit);
+        let counted = engine.count_all("EXISTS", arguments::keys(keys)?, limit);
         self.start(py, counted, |py, exists| exists.into_py_any(py))
     }
 
@@ -220,7 +221,7 @@ impl AsyncClient {
     ) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.engine(py)?;
         let limit = arguments::seconds("timeout", timeout)?;
-        let counted = engine.count_each("UNLINK", arguments::keys(keys)?, limit);
+        let counted = engine.count_all("UNLINK", arguments::keys(keys)?, limit);
         self.start(py, counted, |py, existed| existed.into_py_any(py))
     }
 

@@ -15,7 +15,7 @@ use crate::runtime;
 /// server's. Nothing is logged in. The caller closes it.
 #[pyfunction]
 pub(crate) fn connect_socket(py: Python<'_>, url: String) -> PyResult<i32> {
-    let handle = runtime::handle()?;
+    let handle = runtime::handle(py)?;
     let dial = async {
         let dialer = Dialer::new(url.as_str(), &Config::default())?;
         dialer.dial().await

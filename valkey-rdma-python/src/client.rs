@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use valkey_rdma_client::Command;
 
 use crate::engine::Engine;
@@ -31,7 +32,7 @@ pub(crate) struct Client {
 impl Client {
     pub(crate) fn connect(py: Python<'_>, options: Options, target: Target) -> PyResult<Self> {
         let connect = options.connect(target)?;
-        let handle = runtime::handle()?;
+        let handle = runtime::handle(py)?;
         let engine = runtime::wait(py, &handle, connect)?.map_err(|failure| failure.raise(py))?;
         Ok(Self { engine: Local::new(engine), handle })
     }
@@ -56,6 +57,17 @@ impl Client {
         operation: impl Future<Output = Result<T, Failure>> + Send,
     ) -> PyResult<T> {
         let outcome = runtime::wait(py, &self.handle, operation);
+        memory::release_all(py);
+        outcome?.map_err(|failure| failure.raise(py))
+    }
+
+    /// As [`wait`](Self::wait), for an operation on memory of the program, which nothing uses once this returns.
+    fn transfer<T: Send, F: Future<Output = Result<T, Failure>> + Send>(
+        &self,
+        py: Python<'_>,
+        operation: impl FnOnce(oneshot::Receiver<()>) -> F,
+    ) -> PyResult<T> {
+        let outcome = runtime::wait_until_stopped(py, &self.handle, operation);
         memory::release_all(py);
         outcome?.map_err(|failure| failure.raise(py))
     }
@@ -128,10 +140,10 @@ impl Client {
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
         let engine = self.engine(py)?;
+        let limit = arguments::seconds("timeout", timeout)?;
         let load = batch::load(key, buffer)?;
         let room = load.memory.len();
-        let limit = arguments::seconds("timeout", timeout)?;
-        let fetched = self.wait(py, engine.load(vec![load], Fit::Within, limit))?;
+        let fetched = self.transfer(py, |stop| engine.load(vec![load], Fit::Within, limit, stop))?;
         batch::length(py, fetched, room)
     }
 
@@ -145,10 +157,10 @@ impl Client {
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
         let engine = self.engine(py)?;
+        let limit = arguments::seconds("timeout", timeout)?;
         let loads = batch::loads(keys, buffers)?;
         let rooms: Vec<_> = loads.iter().map(|load| load.memory.len()).collect();
-        let limit = arguments::seconds("timeout", timeout)?;
-        let fetched = self.wait(py, engine.load(loads, Fit::Within, limit))?;
+        let fetched = self.transfer(py, |stop| engine.load(loads, Fit::Within, limit, stop))?;
         batch::lengths(py, fetched, &rooms)
     }
 
@@ -165,7 +177,7 @@ impl Client {
         let engine = self.engine(py)?;
         let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::seconds("timeout", timeout)?);
         let stores = vec![batch::store(key, buffer)?];
-        let stored = self.wait(py, engine.store(stores, ttl, limit))?;
+        let stored = self.transfer(py, |stop| engine.store(stores, ttl, limit, stop))?;
         batch::stored(py, stored)
     }
 
@@ -182,7 +194,7 @@ impl Client {
         let engine = self.engine(py)?;
         let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::seconds("timeout", timeout)?);
         let stores = batch::stores(keys, buffers)?;
-        let stored = self.wait(py, engine.store(stores, ttl, limit))?;
+        let stored = self.transfer(py, |stop| engine.store(stores, ttl, limit, stop))?;
         batch::stored(py, stored)
     }
 
@@ -196,7 +208,7 @@ impl Client {
     ) -> PyResult<Vec<bool>> {
         let engine = self.engine(py)?;
         let limit = arguments::seconds("timeout", timeout)?;
-        self.wait(py, engine.count_each("EXISTS", arguments::keys(keys)?, limit))
+        self.wait(py, engine.count_all("EXISTS", arguments::keys(keys)?, limit))
     }
 
     /// Deletes keys; the server frees their memory in the background. Returns whether each of them existed.
@@ -209,7 +221,7 @@ impl Client {
     ) -> PyResult<Vec<bool>> {
         let engine = self.engine(py)?;
         let limit = arguments::seconds("timeout", timeout)?;
-        self.wait(py, engine.count_each("UNLINK", arguments::keys(keys)?, limit))
+        self.wait(py, engine.count_all("UNLINK", arguments::keys(keys)?, limit))
     }
 
     /// Registers memory, which ``set_from`` and ``mset_from`` then send from without a copy over RDMA. Each connection registers it with
@@ -239,7 +251,9 @@ impl Client {
     /// Closes all connections, after the replies to what was sent. Calls made later raise ``ClosedError``.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         match self.engine.here() {
-            Some(engine) if !engine.is_closed() => self.wait(py, engine.clone().close()),
+            Some(engine) if !engine.is_closed() && !runtime::is_exiting() => {
+                self.wait(py, engine.clone().close())
+            }
             _ => Ok(()),
         }
     }

@@ -1,5 +1,7 @@
 //! Errors of the Rust client as Python exceptions, which `valkey_rdma/errors.py` defines.
 
+use std::time::Duration;
+
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
@@ -15,12 +17,11 @@ pub(crate) enum Failure {
         len: usize,
         room: usize,
     },
-    /// The whole operation took longer than the caller allows.
-    Late {
-        seconds: f64,
-        fate: Fate,
-    },
+    /// The whole operation took longer than the caller allows. It may have run.
+    Late(Duration),
     Closed,
+    /// Python exits, and has ended the background threads.
+    Exiting,
     Forked,
 }
 
@@ -40,12 +41,13 @@ impl Failure {
     /// The text of the exception.
     pub(crate) fn text(&self) -> String {
         match self {
-            Self::Client(error) => format!("{error:#}"),
+            Self::Client(error) => client_text(error),
             Self::Size { index, len, room } => {
                 format!("the value of key {index} has {len} bytes, and its buffer has {room}")
             }
-            Self::Late { seconds, fate } => format!("not done within {seconds} s; {}", sentence(*fate)),
+            Self::Late(limit) => format!("not done within {} s; {}", limit.as_secs_f64(), Fate::MayHaveRun),
             Self::Closed => "the client is closed".to_owned(),
+            Self::Exiting => "Python is exiting, which has closed the client".to_owned(),
             Self::Forked => {
                 "the client was made before this process was forked: make another one in the child".to_owned()
             }
@@ -56,8 +58,8 @@ impl Failure {
         match self {
             Self::Client(error) => error.fate(),
             Self::Size { .. } => Fate::Answered,
-            Self::Late { fate, .. } => *fate,
-            Self::Closed | Self::Forked => Fate::NotSent,
+            Self::Late(_) => Fate::MayHaveRun,
+            Self::Closed | Self::Exiting | Self::Forked => Fate::NotSent,
         }
     }
 
@@ -68,11 +70,11 @@ impl Failure {
             Self::Client(Error::Connect(_)) => (1, "ConnectError"),
             Self::Client(Error::Server(_) | Error::Aborted(_)) => (2, "ServerError"),
             Self::Client(Error::Lost(_)) => (3, "LostError"),
-            Self::Client(Error::TimedOut(_)) | Self::Late { .. } => (4, "DeadlineError"),
+            Self::Client(Error::TimedOut(_)) | Self::Late(_) => (4, "DeadlineError"),
             Self::Client(Error::Refused(_)) => (5, "RefusedError"),
             Self::Client(Error::Unexpected(_)) => (6, "UnexpectedReplyError"),
             Self::Size { .. } => (7, "SizeError"),
-            Self::Closed => (8, "ClosedError"),
+            Self::Closed | Self::Exiting => (8, "ClosedError"),
             Self::Forked => (9, "ForkedError"),
             Self::Client(Error::Cluster(error)) => match error {
                 ClusterError::NoSeeds | ClusterError::MixedSeeds { .. } => (0, "UrlError"),
@@ -104,6 +106,32 @@ impl Failure {
     }
 }
 
+/// The text of an error of the Rust client. Where it advises a function of that client, the advice is what Python has instead.
+fn client_text(error: &Error) -> String {
+    let text = format!("{error:#}");
+    if !matches!(error, Error::Refused(_) | Error::Cluster(ClusterError::NoRoute { .. })) {
+        return text;
+    }
+    match text.rsplit_once("; ") {
+        Some((why, advice)) if advice.contains("::") => format!("{why}; {}", python_advice(advice)),
+        _ => text,
+    }
+}
+
+fn python_advice(rust: &str) -> &'static str {
+    let known = ADVICE.iter().find(|(function, _)| rust.split([' ', ',']).any(|word| word == *function));
+    known.map_or("there is no call for it in Python yet", |(_, python)| python)
+}
+
+/// Functions of the Rust client that error texts name, and what to do in Python.
+const ADVICE: [(&str, &str); 5] = [
+    ("Client::subscriber", "use subscriber()"),
+    ("Client::close", "use close()"),
+    ("Client::blocking_command", "use blocking_command()"),
+    ("Client::transaction", "send MULTI to EXEC in one pipeline()"),
+    ("Config::name", "make the client with name=..."),
+];
+
 /// How Python code sees a fate.
 fn word(fate: Fate) -> &'static str {
     match fate {
@@ -111,10 +139,6 @@ fn word(fate: Fate) -> &'static str {
         Fate::MayHaveRun => "may-have-run",
         Fate::Answered => "answered",
     }
-}
-
-fn sentence(fate: Fate) -> String {
-    fate.to_string()
 }
 
 const ERRORS: &str = "valkey_rdma.errors";

@@ -11,7 +11,7 @@ use tokio::task::AbortHandle;
 
 use crate::completions::Completions;
 use crate::errors::Failure;
-use crate::memory;
+use crate::{memory, runtime};
 
 /// Makes the result of an operation a Python object, on the loop's thread.
 pub(crate) type Convert = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
@@ -90,6 +90,7 @@ impl EventLoop {
         operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
         convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> PyResult<Bound<'py, PyAny>> {
+        runtime::refuse_at_exit(slf.py())?;
         Self::watch(slf)?;
         let this = slf.get();
         let future = this.asyncio.bind(slf.py()).call_method0("create_future")?;

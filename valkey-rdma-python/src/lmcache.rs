@@ -9,11 +9,12 @@ use pyo3::exceptions::PyBlockingIOError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use valkey_rdma_client::cluster::ReadFrom;
 use valkey_rdma_client::{Error, Fetched};
 
 use crate::completions::Completions;
-use crate::engine::Engine;
+use crate::engine::{Engine, within};
 use crate::errors::Failure;
 use crate::options::{self, Options};
 use crate::registration::Registration;
@@ -36,8 +37,7 @@ type Completion = (u64, bool, String, Option<Vec<bool>>);
 /// node of a cluster, or a list of them, and ``connections`` counts those to each node.
 #[pyclass(frozen, module = "valkey_rdma", subclass)]
 pub(crate) struct LMCacheClient {
-    engine: Local<Arc<Engine>>,
-    shared: Arc<Shared>,
+    shared: Local<Arc<Shared>>,
     handle: Handle,
     prefix: Vec<u8>,
     ttl: Option<u64>,
@@ -46,27 +46,44 @@ pub(crate) struct LMCacheClient {
     next: AtomicU64,
 }
 
-/// What background threads report to.
+/// What batches use on background threads.
 struct Shared {
+    engine: Arc<Engine>,
     completions: Completions<Completion>,
     /// Batches in flight, and those not drained.
     pending: AtomicUsize,
+    /// True once batches must stop. Each batch in flight holds a receiver.
+    stopping: watch::Sender<bool>,
+}
+
+impl Shared {
+    /// Stops all batches. Returns when none of them uses memory of the program any more.
+    async fn stop_batches(&self) {
+        self.stopping.send_replace(true);
+        self.stopping.closed().await;
+    }
 }
 
 impl LMCacheClient {
+    fn shared(&self, py: Python<'_>) -> PyResult<&Arc<Shared>> {
+        self.shared.here().ok_or_else(|| Failure::Forked.raise(py))
+    }
+
+    /// The engine, for a batch.
     fn engine(&self, py: Python<'_>) -> PyResult<Arc<Engine>> {
         memory::release_all(py);
-        let engine = self.engine.here().ok_or_else(|| Failure::Forked.raise(py))?;
-        if engine.is_closed() {
+        runtime::refuse_at_exit(py)?;
+        let shared = self.shared(py)?;
+        if shared.engine.is_closed() {
             return Err(Failure::Closed.raise(py));
         }
-        if self.shared.pending.load(Ordering::Acquire) >= self.max_pending {
+        if shared.pending.load(Ordering::Acquire) >= self.max_pending {
             return Err(PyBlockingIOError::new_err(format!(
                 "{} batches are in flight: drain completions before submitting more",
                 self.max_pending
             )));
         }
-        Ok(engine.clone())
+        Ok(shared.engine.clone())
     }
 
     fn keys(&self, keys: &Bound<'_, PyAny>) -> PyResult<Vec<Bytes>> {
@@ -79,13 +96,25 @@ impl LMCacheClient {
 
     /// Starts a batch of `count` keys, and returns its number. `work` returns for each key whether it succeeded, and the first
     /// error text.
-    fn submit(
+    fn submit<F>(
         &self,
+        py: Python<'_>,
         count: usize,
-        work: impl Future<Output = Result<(Vec<bool>, Option<String>), Failure>> + Send + 'static,
-    ) -> u64 {
+        work: impl FnOnce(watch::Receiver<bool>) -> F,
+    ) -> PyResult<u64>
+    where
+        F: Future<Output = Result<(Vec<bool>, Option<String>), Failure>> + Send + 'static,
+    {
+        let shared = self.shared(py)?.clone();
+        // Before the look at it: either `stop_batches` waits for this batch, or it is seen here.
+        let in_flight = shared.stopping.subscribe();
+        let work = work(in_flight.clone());
+        if *in_flight.borrow() {
+            drop(work);
+            memory::release_all(py);
+            return Err(Failure::Closed.raise(py));
+        }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let shared = self.shared.clone();
         shared.pending.fetch_add(1, Ordering::AcqRel);
         self.handle.spawn(async move {
             let (succeeded, error) = match work.await {
@@ -93,8 +122,9 @@ impl LMCacheClient {
                 Err(failure) => (vec![false; count], Some(failure.text())),
             };
             shared.completions.push((number, error.is_none(), error.unwrap_or_default(), Some(succeeded)));
+            drop(in_flight);
         });
-        number
+        Ok(number)
     }
 }
 
@@ -128,11 +158,15 @@ impl LMCacheClient {
             false => Target::One(url.extract::<String>()?),
         };
         let connect = settings.connect(target)?;
-        let handle = runtime::handle()?;
+        let handle = runtime::handle(py)?;
         let engine = runtime::wait(py, &handle, connect)?.map_err(|failure| failure.raise(py))?;
         Ok(Self {
-            engine: Local::new(engine),
-            shared: Arc::new(Shared { completions: Completions::new()?, pending: AtomicUsize::new(0) }),
+            shared: Local::new(Arc::new(Shared {
+                engine,
+                completions: Completions::new()?,
+                pending: AtomicUsize::new(0),
+                stopping: watch::Sender::new(false),
+            })),
             handle,
             prefix: key_prefix.as_bytes().to_vec(),
             ttl,
@@ -143,8 +177,8 @@ impl LMCacheClient {
     }
 
     /// An eventfd, which is readable while completions wait.
-    fn event_fd(&self) -> i32 {
-        self.shared.completions.fd()
+    fn event_fd(&self, py: Python<'_>) -> PyResult<i32> {
+        Ok(self.shared(py)?.completions.fd())
     }
 
     /// Starts reading each value into its buffer.
@@ -161,7 +195,9 @@ impl LMCacheClient {
         }
         let limit = self.timeout;
         let count = loads.len();
-        Ok(self.submit(count, async move { Ok(loaded(engine.load(loads, Fit::Exactly, limit).await?)) }))
+        self.submit(py, count, |stopping| async move {
+            Ok(loaded(engine.load(loads, Fit::Exactly, limit, stopped(stopping)).await?))
+        })
     }
 
     /// Starts setting values from buffers, which must not change until the batch is done.
@@ -178,7 +214,9 @@ impl LMCacheClient {
         }
         let (ttl, limit) = (self.ttl, self.timeout);
         let count = stores.len();
-        Ok(self.submit(count, async move { Ok(stored(engine.store(stores, ttl, limit).await?)) }))
+        self.submit(py, count, |stopping| async move {
+            Ok(stored(engine.store(stores, ttl, limit, stopped(stopping)).await?))
+        })
     }
 
     /// Starts looking whether keys exist. It does not wait for batches of large values.
@@ -198,31 +236,36 @@ impl LMCacheClient {
     }
 
     /// Takes the batches that are done.
-    fn drain_completions(&self, py: Python<'_>) -> Vec<Completion> {
-        let completions = self.shared.completions.take();
-        self.shared.pending.fetch_sub(completions.len(), Ordering::AcqRel);
+    fn drain_completions(&self, py: Python<'_>) -> PyResult<Vec<Completion>> {
+        let shared = self.shared(py)?;
+        let completions = shared.completions.take();
+        shared.pending.fetch_sub(completions.len(), Ordering::AcqRel);
         memory::release_all(py);
-        completions
+        Ok(completions)
     }
 
     /// Describes the connection.
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let engine = self.engine.here().ok_or_else(|| Failure::Forked.raise(py))?;
-        describe::info(py, &engine.server)
+        describe::info(py, &self.shared(py)?.engine.server)
     }
 
     /// Counters, and the batches in flight.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let engine = self.engine.here().ok_or_else(|| Failure::Forked.raise(py))?;
-        let stats = describe::stats(py, &engine.server)?;
-        stats.set_item("pending", self.shared.pending.load(Ordering::Acquire))?;
+        let shared = self.shared(py)?;
+        let stats = describe::stats(py, &shared.engine.server)?;
+        stats.set_item("pending", shared.pending.load(Ordering::Acquire))?;
         Ok(stats)
     }
 
-    /// Closes the connections. Batches in flight end first, or fail.
+    /// Stops the batches in flight and closes the connections. No buffer is in use any more when it returns, and
+    /// ``drain_completions()`` returns the batches that were stopped as failed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(engine) = self.engine.here().filter(|engine| !engine.is_closed()) else { return Ok(()) };
-        let closed = runtime::wait(py, &self.handle, engine.clone().close());
+        let open = |shared: &&Arc<Shared>| !shared.engine.is_closed() && !runtime::is_exiting();
+        let Some(shared) = self.shared.here().filter(open).cloned() else { return Ok(()) };
+        let closed = runtime::wait(py, &self.handle, async move {
+            shared.stop_batches().await;
+            shared.engine.clone().close().await
+        });
         memory::release_all(py);
         closed?.map_err(|failure| failure.raise(py))
     }
@@ -233,8 +276,16 @@ impl LMCacheClient {
         let engine = self.engine(py)?;
         let (keys, limit) = (self.keys(keys)?, self.timeout);
         let count = keys.len();
-        Ok(self.submit(count, async move { Ok((engine.count_each(name, keys, limit).await?, None)) }))
+        self.submit(py, count, |stopping| async move {
+            Ok(counted(within(None, stopped(stopping), engine.count_each(name, keys, limit)).await?))
+        })
     }
+}
+
+/// Ready when batches must stop.
+async fn stopped(mut stopping: watch::Receiver<bool>) {
+    // It fails only without the sender, which every batch keeps.
+    let _ = stopping.wait_for(|stopping| *stopping).await;
 }
 
 /// Whether each value was read, and why the first was not.
@@ -264,12 +315,21 @@ fn stored(stored: PerKey<()>) -> (Vec<bool>, Option<String>) {
     )
 }
 
+/// Whether each key was there, and why the first that failed did.
+fn counted(counted: PerKey<bool>) -> (Vec<bool>, Option<String>) {
+    let found = counted.iter().map(|found| matches!(found, Ok(true))).collect();
+    let errors = counted.into_iter().filter_map(Result::err).map(|error| format!("{error:#}"));
+    (found, summary(errors.collect()))
+}
+
 fn outcome(errors: Vec<Option<String>>) -> (Vec<bool>, Option<String>) {
     let succeeded = errors.iter().map(Option::is_none).collect();
-    let count = errors.iter().flatten().count();
-    let first = errors.into_iter().flatten().next();
-    (
-        succeeded,
-        first.map(|first| if count == 1 { first } else { format!("{first} (and {} more)", count - 1) }),
-    )
+    (succeeded, summary(errors.into_iter().flatten().collect()))
+}
+
+/// The first error, and how many more there are.
+fn summary(errors: Vec<String>) -> Option<String> {
+    let more = errors.len().saturating_sub(1);
+    let first = errors.into_iter().next()?;
+    Some(if more == 0 { first } else { format!("{first} (and {more} more)") })
 }

@@ -9,6 +9,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use valkey_rdma_client::pubsub::{Event, Subscription};
 
@@ -21,6 +22,8 @@ use crate::server::Subscriptions;
 pub(crate) struct Shared {
     /// `None` once closed.
     subscriptions: tokio::sync::Mutex<Option<Subscriptions>>,
+    /// How many calls other than `next` wait for the lock, which `next` holds until there is an event.
+    wanted: watch::Sender<usize>,
     /// Events that a cancelled call had taken. They come first.
     returned: Mutex<VecDeque<Event>>,
 }
@@ -29,6 +32,7 @@ impl Shared {
     pub(crate) fn new(subscriptions: Subscriptions) -> Arc<Self> {
         Arc::new(Self {
             subscriptions: tokio::sync::Mutex::new(Some(subscriptions)),
+            wanted: watch::Sender::default(),
             returned: Mutex::default(),
         })
     }
@@ -40,23 +44,45 @@ impl Shared {
         subscribe: bool,
         names: Vec<bytes::Bytes>,
     ) -> Result<(), Failure> {
-        let subscriptions = self.subscriptions.lock().await;
+        let subscriptions = self.take_over().await;
         Ok(subscriptions.as_ref().ok_or(Failure::Closed)?.order(kind, subscribe, names).await?)
     }
 
     /// The next event. `None`: there was none within the limit.
     pub(crate) async fn next(self: Arc<Self>, limit: Option<Duration>) -> Result<Option<Event>, Failure> {
-        let next = async {
-            let mut subscriptions = self.subscriptions.lock().await;
-            if let Some(event) = self.returned().pop_front() {
-                return Ok(event);
-            }
-            subscriptions.as_mut().ok_or(Failure::Closed)?.next().await?.ok_or(Failure::Closed)
-        };
+        let next = self.wait_for_event();
         match limit {
             None => next.await.map(Some),
             Some(limit) => timeout(limit, next).await.map_or(Ok(None), |event| event.map(Some)),
         }
+    }
+
+    async fn wait_for_event(&self) -> Result<Event, Failure> {
+        loop {
+            self.until_wanted(false).await;
+            let mut subscriptions = self.subscriptions.lock().await;
+            if let Some(event) = self.returned().pop_front() {
+                return Ok(event);
+            }
+            let subscriptions = subscriptions.as_mut().ok_or(Failure::Closed)?;
+            tokio::select! {
+                biased;
+                event = subscriptions.next() => return event?.ok_or(Failure::Closed),
+                () = self.until_wanted(true) => {}
+            }
+        }
+    }
+
+    /// Returns when the lock is wanted by a call other than `next`, or when it is not.
+    async fn until_wanted(&self, wanted: bool) {
+        // It fails only without the sender.
+        let _ = self.wanted.subscribe().wait_for(|calls| (*calls > 0) == wanted).await;
+    }
+
+    /// Locks the subscriptions, which a waiting call of `next` gives away.
+    async fn take_over(&self) -> tokio::sync::MutexGuard<'_, Option<Subscriptions>> {
+        let _wanted = Wanted::new(&self.wanted);
+        self.subscriptions.lock().await
     }
 
     /// Takes back an event that its caller did not want any more.
@@ -65,12 +91,28 @@ impl Shared {
     }
 
     pub(crate) async fn close(self: Arc<Self>) -> Result<(), Failure> {
-        self.subscriptions.lock().await.take();
+        self.take_over().await.take();
         Ok(())
     }
 
     fn returned(&self) -> MutexGuard<'_, VecDeque<Event>> {
         self.returned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call that waits for the lock.
+struct Wanted<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Wanted<'a> {
+    fn new(calls: &'a watch::Sender<usize>) -> Self {
+        calls.send_modify(|calls| *calls += 1);
+        Self(calls)
+    }
+}
+
+impl Drop for Wanted<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|calls| *calls -= 1);
     }
 }
 
@@ -125,7 +167,7 @@ impl Subscriber {
 
     /// Closes the connection.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.wait(py, Shared::close)
+        if runtime::is_exiting() { Ok(()) } else { self.wait(py, Shared::close) }
     }
 
     fn __iter__(slf: Py<Self>) -> Py<Self> {

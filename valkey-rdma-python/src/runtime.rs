@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::oneshot;
+
+use crate::errors::Failure;
 
 /// The runtime of a process. A forked child has none of its threads, so it makes its own.
 pub(crate) struct OfProcess {
@@ -25,11 +28,15 @@ pub(crate) fn current() -> MutexGuard<'static, Option<OfProcess>> {
 }
 
 /// The runtime of this process, which is started at the first call.
-pub(crate) fn handle() -> PyResult<Handle> {
+///
+/// # Errors
+/// ClosedError once Python exits.
+pub(crate) fn handle(py: Python<'_>) -> PyResult<Handle> {
     let mut current = current();
     if let Some(running) = current.as_ref().filter(|running| running.process == process::id()) {
         return Ok(running.runtime.handle().clone());
     }
+    refuse_at_exit(py)?;
     let runtime = Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .thread_name("valkey-rdma")
@@ -60,20 +67,61 @@ pub(crate) fn gate() -> RwLockWriteGuard<'static, bool> {
     EXITING.write().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// True once Python exits: background threads run nothing any more.
+pub(crate) fn is_exiting() -> bool {
+    // This thread may hold Python's lock. A thread that forks holds the gate and may wait for that lock, so this waits for neither.
+    EXITING.try_read().is_ok_and(|exiting| *exiting)
+}
+
+/// # Errors
+/// ClosedError once Python exits, for calls of `atexit` callbacks and of objects that are freed then.
+pub(crate) fn refuse_at_exit(py: Python<'_>) -> PyResult<()> {
+    if is_exiting() { Err(Failure::Exiting.raise(py)) } else { Ok(()) }
+}
+
 /// Waits for a future, with Python's lock released. Signal handlers run meanwhile; if one raises, the future is dropped.
 ///
 /// The calling thread polls the future, so that it copies large values itself.
+///
+/// # Errors
+/// What a signal handler raises; ClosedError once Python exits.
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     handle: &Handle,
     future: impl Future<Output = T> + Send,
 ) -> PyResult<T> {
-    let mut future = Box::pin(future);
+    poll_to_end(py, handle, Box::pin(future).as_mut(), || py.check_signals())
+}
+
+/// As [`wait`], for an operation whose tasks on the background threads use memory of the program. If a signal handler raises, it is
+/// asked to stop, and waited for.
+pub(crate) fn wait_until_stopped<T: Send, F: Future<Output = T> + Send>(
+    py: Python<'_>,
+    handle: &Handle,
+    operation: impl FnOnce(oneshot::Receiver<()>) -> F,
+) -> PyResult<T> {
+    let (stop, stopped) = oneshot::channel();
+    let mut future = Box::pin(operation(stopped));
+    let done = poll_to_end(py, handle, future.as_mut(), || py.check_signals());
+    if done.is_err() {
+        drop(stop);
+        poll_to_end(py, handle, future.as_mut(), || Ok(()))?;
+    }
+    done
+}
+
+fn poll_to_end<T: Send>(
+    py: Python<'_>,
+    handle: &Handle,
+    mut future: Pin<&mut (impl Future<Output = T> + Send)>,
+    check: impl Fn() -> PyResult<()>,
+) -> PyResult<T> {
+    refuse_at_exit(py)?;
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     loop {
         match py.detach(|| poll_for_a_while(handle, future.as_mut(), &waker)) {
             Some(done) => return Ok(done),
-            None => py.check_signals()?,
+            None => check()?,
         }
     }
 }

@@ -72,8 +72,12 @@ pub(crate) struct Broken {
 }
 
 /// Sends a batch. Returns the outcomes in order.
+///
+/// Chunks that go over several lanes are the work of `workers`, which use the memory of the batch until they have ended: a caller
+/// that drops the future waits for them.
 pub(crate) async fn send_all<T: Item>(
     sets: &Arc<LaneSets>,
+    workers: &mut JoinSet<Done<T>>,
     items: Vec<T>,
     common: T::Common,
 ) -> PerKey<T::Outcome> {
@@ -86,7 +90,6 @@ pub(crate) async fn send_all<T: Item>(
             None => Vec::new(),
         },
         _ => {
-            let mut workers = JoinSet::new();
             for (lanes, chunks) in queues {
                 let most = lanes.as_ref().map_or(1, |lanes| lanes.count());
                 let count = chunks.len().min(most);
@@ -95,7 +98,16 @@ pub(crate) async fn send_all<T: Item>(
                     workers.spawn(work(sets.clone(), lanes.clone(), chunks.clone(), common));
                 }
             }
-            workers.join_all().await.into_iter().flatten().collect()
+            let mut done = Vec::new();
+            while let Some(joined) = workers.join_next().await {
+                match joined {
+                    Ok(of_worker) => done.extend(of_worker),
+                    Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                    // Python exits, and the background threads end all tasks, this one too.
+                    Err(_) => std::future::pending().await,
+                }
+            }
+            done
         }
     };
     done.sort_unstable_by_key(|(at, _)| *at);
@@ -106,7 +118,7 @@ pub(crate) async fn send_all<T: Item>(
 type Chunk<T> = Vec<(usize, T)>;
 
 /// Outcomes with their places in the batch.
-type Done<T> = Vec<(usize, Result<<T as Item>::Outcome, Error>)>;
+pub(crate) type Done<T> = Vec<(usize, Result<<T as Item>::Outcome, Error>)>;
 
 /// The chunks for one server. Without lanes: those that no node serves at the moment.
 type Queue<T> = (Option<Arc<Lanes>>, VecDeque<Chunk<T>>);

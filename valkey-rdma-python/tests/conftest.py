@@ -1,7 +1,9 @@
 """Servers for the tests: the mock on the emulated device and on TCP, or the real one that VALKEY_RDMA_TEST_URL names."""
 
+import contextlib
 import os
 import pathlib
+import signal
 import subprocess
 import uuid
 
@@ -30,6 +32,16 @@ class Mock:
         self.ports = [ready[scheme].rsplit(":", 1)[1] for scheme in ("emulated", "valkey")]
         self.emulated = f"emulated://127.0.0.1:{self.ports[0]}"
         self.tcp = f"valkey://127.0.0.1:{self.ports[1]}"
+
+    @contextlib.contextmanager
+    def frozen(self):
+        """It answers nothing meanwhile, and its connections stay."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def stop(self):
         self.process.terminate()

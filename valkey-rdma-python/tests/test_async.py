@@ -67,6 +67,20 @@ async def test_messages_arrive_and_cancelled_calls_lose_none(url, key):
         await subscriber.close()
 
 
+async def test_subscriptions_change_while_a_call_waits_for_messages(url, key):
+    async with await AsyncClient.connect(url) as client:
+        subscriber = await client.subscriber()
+        waiting = subscriber.next()
+        await asyncio.wait_for(subscriber.subscribe(key), 60)
+        await client.command("PUBLISH", key, "hello")
+        assert (await waiting)["payload"] == b"hello"
+        waiting = [subscriber.next() for _ in range(3)]
+        await asyncio.wait_for(subscriber.unsubscribe(key), 60)
+        await asyncio.wait_for(subscriber.close(), 60)
+        ended = await asyncio.gather(*waiting, return_exceptions=True)
+        assert {type(error) for error in ended} == {valkey_rdma.ClosedError}
+
+
 async def test_cancelled_calls_do_no_harm(url, key):
     async with await AsyncClient.connect(url) as client:
         await client.set_from(key, bytes(300_000))

@@ -8,6 +8,7 @@ import weakref
 import numpy
 import pytest
 
+import valkey_rdma
 from valkey_rdma import LMCacheClient
 
 
@@ -80,6 +81,31 @@ def test_memory_in_use_by_two(client, key):
     client.mset_from([key + "a", key + "b"], [buffer, buffer])
     view.release()
     buffer.extend(b"not in use")
+
+
+@pytest.mark.parametrize("length", [10, 100_000], ids=["short", "long"])
+def test_memory_is_free_after_calls_that_fail_or_have_copied_it(client, key, length):
+    buffer = bytearray(length)
+    failing = [
+        (TypeError, lambda: client.command("SET", buffer, object())),
+        (TypeError, lambda: client.pipeline().command("SET", buffer, object())),
+        (TypeError, lambda: client.blocking_command("BLPOP", buffer, object())),
+        (ValueError, lambda: client.get_into(key, buffer, timeout=-1)),
+        (ValueError, lambda: client.mget_into([key], [buffer], timeout=-1)),
+        (ValueError, lambda: client.set_from(key, buffer, timeout=-1)),
+        (ValueError, lambda: client.mset_from([key], [buffer], ttl=-1)),
+        (TypeError, lambda: client.exists_many([buffer, object()])),
+        (valkey_rdma.RefusedError, lambda: client.command("SELECT", buffer)),
+    ]
+    for error, call in failing:
+        with pytest.raises(error):
+            call()
+        buffer.append(1)
+    pipeline = client.pipeline()
+    if length < 1000:
+        pipeline.command("SET", key, buffer)
+        buffer.append(1)
+    del pipeline
 
 
 def test_memory_cannot_be_resized_or_freed_while_in_use(url, key):

@@ -1,10 +1,14 @@
 """The blocking client."""
 
+import http
+import queue
+import signal
 import subprocess
 import sys
 import threading
 import time
 
+import numpy
 import pytest
 
 import valkey_rdma
@@ -24,6 +28,9 @@ def test_commands_take_and_return_pythons_types(client, key):
     assert client.command("INCRBY", key + "n", 2**40) == 2**40
     client.command("SET", key + "float", 0.5)
     assert client.command("GET", key + "float") == b"0.5"
+    # Subclasses of int and float print their names.
+    for number, text in ((http.HTTPStatus.OK, b"200"), (numpy.float64(0.5), b"0.5")):
+        assert client.command("ECHO", number) == text
     client.command("RPUSH", key + "list", "a", "b")
     assert client.command("LRANGE", key + "list", 0, -1) == [b"a", b"b"]
     client.command("SADD", key + "set", "a", "b")
@@ -53,6 +60,35 @@ def test_a_call_that_takes_too_long_raises(client, key):
         client.blocking_command("BLPOP", key, 0, timeout=0.05)
     assert isinstance(raised.value, valkey_rdma.DeadlineError)
     assert raised.value.fate == "may-have-run"
+
+
+REFUSED = [
+    "SUBSCRIBE a",
+    "MONITOR",
+    "CLIENT REPLY OFF",
+    "CLIENT TRACKING ON",
+    "CLIENT SETNAME a",
+    "CLIENT NO-EVICT ON",
+    "HELLO 3",
+    "QUIT",
+    "RESET",
+    "WATCH a",
+    "SELECT 1",
+    "AUTH a b",
+    "SYNC",
+    "READONLY",
+    "BLPOP a 0",
+    "XREAD BLOCK 0 STREAMS a 0",
+    "WAIT 1 0",
+    "MULTI",
+]
+
+
+@pytest.mark.parametrize("command", REFUSED)
+def test_errors_of_refused_commands_name_what_python_has(client, command):
+    with pytest.raises(valkey_rdma.RefusedError) as raised:
+        client.command(*command.split())
+    assert "::" not in str(raised.value)
 
 
 @pytest.mark.parametrize("arguments", [(), (None,), ("GET", None), ("GET", True), ("GET", object())])
@@ -129,6 +165,30 @@ def test_batches_keep_their_order(client, key):
         client.exists_many(key)
 
 
+def test_a_batch_that_ends_early_has_left_its_memory(own_mock):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    with Client(own_mock.tcp) as client:
+        keys = [f"{number}" for number in range(4)]
+        buffers = [bytearray(3 << 20) for _ in keys]
+        client.mset_from(keys, buffers)
+        with own_mock.frozen():
+            # Often, because it is a race.
+            for _ in range(20):
+                with pytest.raises(valkey_rdma.DeadlineError):
+                    client.mget_into(keys, buffers, timeout=0.02)
+                for buffer in buffers:
+                    buffer.append(1)
+                signal.setitimer(signal.ITIMER_REAL, 0.02)
+                with pytest.raises(KeyboardInterrupt):
+                    client.mget_into(keys, buffers)
+                for buffer in buffers:
+                    buffer.append(1)
+    signal.signal(signal.SIGALRM, previous)
+
+
 def test_values_expire(client, key):
     client.set_from(key, b"value", ttl=100)
     assert 0 < client.command("PTTL", key) <= 100_000
@@ -173,6 +233,35 @@ def test_messages_arrive(client, key):
             subscriber.subscribe(key, kind="rumour")
     with pytest.raises(valkey_rdma.ClosedError):
         subscriber.next()
+
+
+def test_subscriptions_change_while_a_thread_waits_for_messages(client, key):
+    subscriber, events = client.subscriber(), queue.Queue()
+
+    def receive():
+        try:
+            for event in subscriber:
+                events.put(event["payload"])
+        except valkey_rdma.ClosedError:
+            events.put("closed")
+
+    def at_once(call, *arguments):
+        thread = threading.Thread(target=call, args=arguments, daemon=True)
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive()
+
+    threading.Thread(target=receive, daemon=True).start()
+    at_once(subscriber.subscribe, key, key + "2")
+    for number in range(10):
+        client.command("PUBLISH", key, number)
+        assert events.get(timeout=60) == b"%d" % number
+        at_once(subscriber.unsubscribe, key + "2")
+        at_once(subscriber.subscribe, key + "2")
+    client.command("PUBLISH", key + "2", "hello")
+    assert events.get(timeout=60) == b"hello"
+    at_once(subscriber.close)
+    assert events.get(timeout=60) == "closed"
 
 
 def test_a_closed_client_raises(url):

@@ -41,6 +41,16 @@ def test_commands_with_keys_of_several_nodes_are_split(cluster, keys):
     assert raised.value.fate == "not-sent"
 
 
+@pytest.mark.parametrize("command", ["SCAN 0", "CLUSTER FAILOVER", "BGSAVE", "SELECT 1", "BLPOP a 0", "WAIT 1 0", "MULTI"])
+def test_errors_of_refused_commands_name_what_python_has(cluster, command):
+    with pytest.raises(valkey_rdma.RefusedError) as raised:
+        cluster.command(*command.split())
+    assert "::" not in str(raised.value)
+    with pytest.raises(valkey_rdma.RefusedError) as raised:
+        cluster.pipeline().command(*command.split()).execute()
+    assert "::" not in str(raised.value)
+
+
 def test_pipelines_keep_their_order_and_each_reply_its_error(cluster, keys):
     pipeline = cluster.pipeline()
     for number, key in enumerate(keys):

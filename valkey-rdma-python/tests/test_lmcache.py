@@ -139,6 +139,36 @@ def test_a_lost_server_fails_batches_and_comes_back(own_mock, arena):
     connector.close()
 
 
+def test_nothing_writes_to_buffers_after_close(own_mock):
+    connector = LMCacheClient(own_mock.tcp)
+    assert wait(connector, connector.submit_batch_set(["a"], [b"value"]))[0]
+    buffers = [bytearray(3 << 20) for _ in range(3)]
+    with own_mock.frozen():
+        numbers = [connector.submit_batch_get(["a"], buffers[:1]), connector.submit_batch_get(["a", "a"], buffers[1:])]
+        connector.close()
+        done = connector.drain_completions()
+        assert sorted(number for number, *_ in done) == numbers
+        assert {error for _, _, error, _ in done} == {"the client is closed"}
+        assert sorted(succeeded for *_, succeeded in done) == [[False], [False, False]]
+        for buffer in buffers:
+            buffer.extend(b"more")
+
+
+def test_one_lost_node_does_not_hide_what_the_others_answered(own_cluster):
+    keys = [own_cluster.key_of(1), own_cluster.key_of(0)]
+    connector = LMCacheClient(own_cluster.urls[1:3], cluster=True)
+    connector.submit_batch_set(keys, [b"1", b"0"])
+    assert wait(connector, 1)[0]
+    own_cluster.do("kill", 0)
+    ok, error, succeeded = wait(connector, connector.submit_batch_exists(keys))
+    assert (ok, succeeded) == (False, [True, False])
+    assert error
+    ok, error, succeeded = wait(connector, connector.submit_batch_delete(keys))
+    assert (ok, succeeded) == (False, [True, False])
+    assert error
+    connector.close()
+
+
 def test_a_cluster(cluster_urls, key, arena):
     connector = LMCacheClient(cluster_urls, cluster=True, connections=2, key_prefix=key, ttl=1000)
     keys = [f"model@{number}" for number in range(20)]

@@ -78,6 +78,36 @@ def test_a_forked_child_makes_its_own_client(url):
         assert run(FORK, url) == ["parent and children"]
 
 
+FORK_LMCACHE = """
+import os, select, sys
+import valkey_rdma
+from valkey_rdma import LMCacheClient
+connector = LMCacheClient(sys.argv[1])
+number = connector.submit_batch_exists(["a"])
+select.select([connector.event_fd()], [], [], 60)
+child = os.fork()
+if child == 0:
+    calls = (connector.drain_completions, connector.event_fd, connector.stats, lambda: connector.submit_batch_exists(["a"]))
+    for call in calls:
+        try:
+            call()
+            os._exit(1)
+        except valkey_rdma.ForkedError:
+            pass
+    connector.close()
+    del connector
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert select.select([connector.event_fd()], [], [], 60)[0]
+assert [done[0] for done in connector.drain_completions()] == [number]
+print("parent")
+"""
+
+
+def test_a_forked_child_leaves_the_parents_batches_alone(url):
+    assert run(FORK_LMCACHE, url) == ["parent"]
+
+
 EXIT = {
     "threads that wait": """
 import sys, threading
@@ -110,6 +140,38 @@ async def main():
     client.blocking_command("BLPOP", "nothing", 0)
     (await client.subscriber()).next()
 asyncio.run(main())
+print("exit")
+""",
+    "calls after the end": """
+import atexit, sys
+def late():
+    for call in (lambda: client.command("PING"), lambda: connector.submit_batch_exists(["a"]), lambda: Client(sys.argv[1])):
+        try:
+            call()
+        except valkey_rdma.ClosedError as error:
+            assert "Python is exiting" in str(error)
+        else:
+            raise AssertionError("it was refused")
+    client.close()
+    subscriber.close()
+    connector.close()
+    print("exit")
+# The last to be registered is the first to be called.
+atexit.register(late)
+import valkey_rdma
+from valkey_rdma import Client, LMCacheClient
+client, connector = Client(sys.argv[1]), LMCacheClient(sys.argv[1])
+subscriber = client.subscriber()
+""",
+    "an object that closes its client": """
+import sys
+from valkey_rdma import Client
+class Owner:
+    def __init__(self):
+        self.client = Client(sys.argv[1])
+    def __del__(self):
+        self.client.close()
+owner = Owner()
 print("exit")
 """,
     "a client that nothing closed": """

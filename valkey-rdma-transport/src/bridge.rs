@@ -8,11 +8,17 @@
 //! The protocol has no half-close. When a program shuts down writing and goes on reading, the answers to its last requests have
 //! [`Config::linger`] to arrive.
 
+use std::collections::{HashMap, VecDeque};
+use std::fs::File;
 use std::future::Future;
-use std::io;
-use std::net::SocketAddr;
+use std::io::{self, Read};
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
@@ -55,12 +61,90 @@ where
 {
     let (near, far) = UnixStream::pair()?;
     far.set_nonblocking(true)?;
-    handle()?.spawn(async move {
-        if let Err(error) = pump(far, stream).await {
+    let handle = handle()?;
+    let near = File::from(OwnedFd::from(near));
+    let inode = near.metadata()?.ino();
+    let (sender, outcome) = channel();
+    ends().outcomes.insert(inode, outcome);
+    handle.spawn(async move {
+        let ended = pump(far, stream).await;
+        let failed = ended.is_err();
+        if let Err(error) = &ended {
             tracing::debug!(%error, "a bridged connection has ended");
         }
+        // No receiver: `close` has given up.
+        let _ = sender.send(ended);
+        ends().ended(inode, failed);
     });
     Ok(near.into())
+}
+
+/// Delivers what was written to a socket that [`over`], [`connect`] or [`accept`] returned, waits for that, and closes it. What still
+/// arrives is dropped.
+///
+/// # Errors
+/// [`io::ErrorKind::TimedOut`] if it takes longer than `patience`, and the error of a connection that has failed: what was written may
+/// be lost then. The socket is closed in either case.
+pub fn close(socket: OwnedFd, patience: Duration) -> io::Result<()> {
+    let end = Instant::now() + patience;
+    let file = File::from(socket);
+    let outcome = ends().take(file.metadata()?.ino());
+    let mut socket = UnixStream::from(OwnedFd::from(file));
+    socket.shutdown(Shutdown::Write)?;
+    socket.set_nonblocking(false)?;
+    let late =
+        || io::Error::new(io::ErrorKind::TimedOut, format!("not all could be delivered within {patience:?}"));
+    let left = || end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()).ok_or_else(late);
+    let mut unwanted = [0; 4096];
+    loop {
+        socket.set_read_timeout(Some(left()?))?;
+        match socket.read(&mut unwanted) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    // The peer's end of file comes before the end of the connection.
+    match outcome {
+        Some(outcome) => outcome.recv_timeout(left()?).unwrap_or_else(|_| Err(late())),
+        None => Ok(()),
+    }
+}
+
+/// How connections have ended, for [`close`], by the inode of the program's socket.
+#[derive(Default)]
+struct Ends {
+    outcomes: HashMap<u64, Receiver<io::Result<()>>>,
+    /// Those in `outcomes` that have failed, the oldest first.
+    failed: VecDeque<u64>,
+}
+
+impl Ends {
+    fn take(&mut self, inode: u64) -> Option<Receiver<io::Result<()>>> {
+        self.failed.retain(|failed| *failed != inode);
+        self.outcomes.remove(&inode)
+    }
+
+    /// A connection has ended. A failure is kept until `close`; programs that close the socket themselves never ask for it, so only
+    /// the last ones are.
+    fn ended(&mut self, inode: u64, failed: bool) {
+        if !failed {
+            self.outcomes.remove(&inode);
+        } else if self.outcomes.contains_key(&inode) {
+            self.failed.push_back(inode);
+            if self.failed.len() > MOST_FAILED
+                && let Some(oldest) = self.failed.pop_front()
+            {
+                self.outcomes.remove(&oldest);
+            }
+        }
+    }
+}
+
+fn ends() -> MutexGuard<'static, Ends> {
+    static ENDS: LazyLock<Mutex<Ends>> = LazyLock::new(Mutex::default);
+    ENDS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn pump(socket: UnixStream, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<()> {
@@ -73,3 +157,70 @@ async fn pump(socket: UnixStream, mut stream: impl AsyncRead + AsyncWrite + Unpi
 
 /// Bytes copied at once.
 const BUFFER: usize = 64 << 10;
+
+/// How many failures are kept for [`close`].
+const MOST_FAILED: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+    use std::thread;
+
+    use tokio::io::{AsyncReadExt, ReadBuf};
+
+    use super::*;
+
+    /// It takes everything, and reports at the end that it is lost.
+    struct Broken;
+
+    impl AsyncRead for Broken {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Broken {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
+        }
+    }
+
+    #[test]
+    fn closing_reports_what_was_lost() {
+        let socket = over(Broken).expect("sockets");
+        let lost = close(socket, Duration::from_secs(60)).expect_err("it is lost");
+        assert_eq!(lost.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn closing_reports_a_failure_of_before() {
+        let mut socket = UnixStream::from(over(Broken).expect("sockets"));
+        socket.shutdown(Shutdown::Write).expect("connected");
+        assert_eq!(socket.read(&mut [0]).expect("end of file"), 0);
+        let lost = close(socket.into(), Duration::from_secs(60)).expect_err("it is lost");
+        assert_eq!(lost.kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn closing_what_has_delivered_everything_succeeds() {
+        let (ours, mut theirs) = tokio::io::duplex(64);
+        let mut socket = UnixStream::from(over(ours).expect("sockets"));
+        socket.write_all(b"all").expect("there is room");
+        let closing = thread::spawn(|| close(socket.into(), Duration::from_secs(60)));
+        let mut all = Vec::new();
+        block_on(theirs.read_to_end(&mut all)).expect("starts").expect("end of file");
+        assert_eq!(all, b"all");
+        drop(theirs);
+        closing.join().expect("no panic").expect("delivered");
+    }
+}

@@ -8,6 +8,7 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -150,6 +151,62 @@ fn reading_can_be_shut_down_alone() {
     assert_eq!(client.read(&mut [0; 8]).expect("the end"), 0);
     client.write_all(b"still").expect("writes");
     server.read_exact(&mut [0; 5]).expect("reads");
+}
+
+#[test]
+fn a_timeout_that_never_ends_is_none() {
+    let (client, mut server) = pair();
+    client.set_read_timeout(Some(Duration::MAX)).expect("not zero");
+    client.set_write_timeout(Some(Duration::MAX)).expect("not zero");
+    (&client).write_all(b"question").expect("writes");
+    server.write_all(b"answer").expect("writes");
+    assert_eq!((&client).read(&mut [0; 6]).expect("reads"), 6);
+}
+
+/// Runs it on another thread. Panics if it hangs.
+fn ends<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || done.send(call()));
+    ended.recv_timeout(Duration::from_secs(120)).expect("it ends")
+}
+
+#[test]
+fn shutting_down_ends_a_read_that_waits() {
+    for how in [Shutdown::Read, Shutdown::Both] {
+        let (client, mut server) = pair();
+        let mut reading = client.try_clone().expect("shares");
+        let (first, is_read) = mpsc::channel();
+        let reader = thread::spawn(move || {
+            reading.read_exact(&mut [0]).expect("reads");
+            first.send(()).expect("the test waits");
+            reading.read(&mut [0])
+        });
+        server.write_all(b"x").expect("writes");
+        is_read.recv().expect("the first byte");
+        client.shutdown(how).expect("shuts down");
+        assert_eq!(ends(move || reader.join()).expect("no panic").expect("end of file"), 0);
+    }
+}
+
+#[test]
+fn shutting_down_ends_a_write_that_waits() {
+    let config = Config::default().close_timeout(Duration::from_millis(100));
+    let listener = Listener::bind(device(), any_port(), &Config::default()).expect("listens");
+    let addr = listener.local_addr();
+    let connecting = thread::spawn(move || Stream::connect(device(), addr, &config));
+    let _reads_nothing = listener.accept().expect("accepts");
+    let client = connecting.join().expect("no panic").expect("connects");
+    let mut writing = client.try_clone().expect("shares");
+    client.set_write_timeout(Some(Duration::from_millis(50))).expect("a limit");
+    let full =
+        std::iter::repeat_with(|| writing.write(&[0; 1 << 20])).find_map(Result::err).expect("it is full");
+    assert_eq!(full.kind(), ErrorKind::WouldBlock);
+    client.set_write_timeout(None).expect("no limit");
+    let writer = thread::spawn(move || writing.write(&[0]));
+    let undelivered = ends(move || client.shutdown(Shutdown::Both)).expect_err("nothing is read");
+    assert_eq!(undelivered.kind(), ErrorKind::TimedOut);
+    let refused = ends(move || writer.join()).expect("no panic").expect_err("shut down");
+    assert_eq!(refused.kind(), ErrorKind::BrokenPipe);
 }
 
 /// Waits until the descriptor is readable, or fails the test.

@@ -31,7 +31,8 @@ class LostError(Error, ConnectionError):
 
 
 class DeadlineError(Error, TimeoutError):
-    """There was no reply in time. The connection is kept; a late reply is discarded."""
+    """There was no reply in time. Blocking commands, and calls that fill buffers or send from them, close their connection then. Other
+    calls keep theirs, and a late reply is discarded."""
 
 
 class ServerError(Error):

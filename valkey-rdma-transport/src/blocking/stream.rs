@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf, WriteHalf};
@@ -44,7 +44,9 @@ struct Shared {
     monitor: Monitor,
     handle: Handle,
     /// Reading was shut down here: there is nothing more to read.
-    read_shut: AtomicBool,
+    read_shut: Shut,
+    /// Writing was shut down here: nothing more can be written.
+    write_shut: Shut,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -76,7 +78,8 @@ impl Stream {
             settings: Mutex::default(),
             monitor,
             handle,
-            read_shut: AtomicBool::new(false),
+            read_shut: Shut::default(),
+            write_shut: Shut::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -90,16 +93,21 @@ impl Stream {
     }
 
     /// Ends writing, or both directions: delivers what was written and disconnects. See [`Stream`]. [`Shutdown::Read`] only
-    /// makes reads on this side return end of file.
+    /// makes reads on this side return end of file. Threads that wait in a read or write which this ends return: reads end of file,
+    /// writes [`io::ErrorKind::BrokenPipe`].
     ///
     /// # Errors
     /// [`io::ErrorKind::TimedOut`] if not all could be delivered within [`Config::close_timeout`], and the errors of a connection that
     /// has failed.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         if how != Shutdown::Write {
-            self.shared.read_shut.store(true, Ordering::Relaxed);
+            self.shared.read_shut.set();
         }
-        if how == Shutdown::Read { Ok(()) } else { self.shared.close() }
+        if how == Shutdown::Read {
+            return Ok(());
+        }
+        self.shared.write_shut.set();
+        self.shared.close()
     }
 
     /// How long a read may wait; `None` is for ever, the default.
@@ -188,13 +196,14 @@ impl Shared {
                 Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
             };
         }
-        let deadline = timeout(&settings).map(|limit| Instant::now() + limit);
+        // A limit beyond what the clock can say is none.
+        let deadline = timeout(&settings).and_then(|limit| Instant::now().checked_add(limit));
         // What the system calls of a socket return when their time is up.
         wait(&self.handle, deadline, poll_fn(|cx| step(cx))).unwrap_or(Err(io::ErrorKind::WouldBlock.into()))
     }
 
     fn read(&self, room: &mut [u8]) -> io::Result<usize> {
-        if self.read_shut.load(Ordering::Relaxed) || room.is_empty() {
+        if room.is_empty() {
             return Ok(0);
         }
         let mut reader = lock(&self.reader);
@@ -202,8 +211,11 @@ impl Shared {
             |settings| settings.read_timeout,
             &self.readable,
             |cx| {
-                let mut room = ReadBuf::new(room);
-                Pin::new(&mut *reader).poll_read(cx, &mut room).map_ok(|()| room.filled().len())
+                let read = |cx: &mut Context<'_>| {
+                    let mut room = ReadBuf::new(room);
+                    Pin::new(&mut *reader).poll_read(cx, &mut room).map_ok(|()| room.filled().len())
+                };
+                self.read_shut.unless_set(cx, read).map(|read| read.unwrap_or(Ok(0)))
             },
         )
     }
@@ -213,7 +225,11 @@ impl Shared {
         self.run(
             |settings| settings.write_timeout,
             &self.writable,
-            |cx| Pin::new(&mut *writer).poll_write(cx, bytes),
+            |cx| {
+                let written =
+                    self.write_shut.unless_set(cx, |cx| Pin::new(&mut *writer).poll_write(cx, bytes));
+                written.map(|written| written.unwrap_or(Err(io::ErrorKind::BrokenPipe.into())))
+            },
         )
     }
 
@@ -222,6 +238,40 @@ impl Shared {
         let mut writer = lock(&self.writer);
         let closed = wait(&self.handle, None, poll_fn(|cx| Pin::new(&mut *writer).poll_shutdown(cx)));
         closed.unwrap_or(Ok(()))
+    }
+}
+
+/// Whether a direction was shut down here. At most one thread waits for each direction: others wait for its lock.
+#[derive(Debug, Default)]
+struct Shut {
+    set: AtomicBool,
+    waiting: Mutex<Option<Waker>>,
+}
+
+impl Shut {
+    /// Sets it, and wakes the thread that waits.
+    fn set(&self) {
+        self.set.store(true, Ordering::SeqCst);
+        if let Some(waiting) = lock(&self.waiting).take() {
+            waiting.wake();
+        }
+    }
+
+    /// Runs one try. `None`: it is set.
+    fn unless_set<T>(
+        &self,
+        cx: &mut Context<'_>,
+        step: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<Option<T>> {
+        if self.set.load(Ordering::SeqCst) {
+            return Poll::Ready(None);
+        }
+        if let Poll::Ready(done) = step(cx) {
+            return Poll::Ready(Some(done));
+        }
+        // The waker first: a thread that sets it after the look wakes this one.
+        *lock(&self.waiting) = Some(cx.waker().clone());
+        if self.set.load(Ordering::SeqCst) { Poll::Ready(None) } else { Poll::Pending }
     }
 }
 
