@@ -108,6 +108,12 @@ fn bytes(object: &Bound<'_, PyAny>) -> PyResult<Argument> {
             "arguments are str, int, float or bytes-like objects, not {name}"
         )));
     }
+    if is_number_with_a_buffer(object)? {
+        let name = object.get_type().fully_qualified_name()?;
+        return Err(PyTypeError::new_err(format!(
+            "{name} is a number whose bytes no server reads: convert it with int(), float() or bytes()"
+        )));
+    }
     let memory = Memory::of(object, Use::Read)?;
     if memory.len() >= SHARED_FROM {
         return Ok(Argument::Shared(memory.into_bytes()));
@@ -116,6 +122,13 @@ fn bytes(object: &Bound<'_, PyAny>) -> PyResult<Argument> {
     drop(memory);
     memory::release_all(object.py());
     Ok(Argument::Owned(copy))
+}
+
+/// True for numbers of numpy's, and for arrays of no dimension.
+fn is_number_with_a_buffer(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let ndim = object.getattr_opt(intern!(object.py(), "ndim"))?;
+    let one_item = ndim.is_some_and(|ndim| ndim.extract::<usize>().is_ok_and(|ndim| ndim == 0));
+    Ok(one_item && object.hasattr(intern!(object.py(), "__float__"))?)
 }
 
 /// int or float, if the object is one of them. A bool is an int of Python's too, and rarely what is meant.

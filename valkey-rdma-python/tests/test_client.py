@@ -31,6 +31,11 @@ def test_commands_take_and_return_pythons_types(client, key):
     # Subclasses of int and float print their names.
     for number, text in ((http.HTTPStatus.OK, b"200"), (numpy.float64(0.5), b"0.5")):
         assert client.command("ECHO", number) == text
+    # Other numbers of numpy's have a buffer, of bytes that are no text.
+    for number in (numpy.int64(5), numpy.float32(0.5), numpy.array(5)):
+        with pytest.raises(TypeError, match="convert it with int"):
+            client.command("ECHO", number)
+    assert client.command("ECHO", numpy.array([53], dtype=numpy.uint8)) == b"5"
     client.command("RPUSH", key + "list", "a", "b")
     assert client.command("LRANGE", key + "list", 0, -1) == [b"a", b"b"]
     client.command("SADD", key + "set", "a", "b")
