@@ -199,9 +199,11 @@ impl Pool {
 
     /// Ends a private connection whose client has gone. Over RDMA it is cleaned and kept, because each connection that ends costs the
     /// server memory, and because one that ends while a reply waits for its window may crash it. Without `keep` it is closed then:
-    /// invalidations for another client may still arrive on it.
+    /// invalidations for another client may still arrive on it. It is closed at once if the server waits on it, for the rest of a
+    /// command or for what a command blocks on.
     pub(crate) fn retire(self: &Arc<Self>, identity: Identity, mut private: Private, keep: bool) {
-        if private.upstream.stream.info().transport == Transport::Tcp || private.is_blocked() {
+        let waits = private.is_blocked() || private.has_open_command();
+        if waits || private.upstream.stream.info().transport == Transport::Tcp {
             return;
         }
         let pool = self.clone();
