@@ -129,15 +129,16 @@ impl Session {
 
     /// SELECT: the server checks the number when the connection for that database is used.
     pub(super) async fn select(&mut self, command: &Bytes) -> Result<(), Closed> {
-        let Some(database) = database(command).filter(|_| words(command).count() == 2) else {
+        let count = words(command).count();
+        let Some(database) = database(command).filter(|_| count == 2) else {
             // The server has the right error for it, and does not select anything.
-            let shared = self.pool.shared(&self.identity);
-            let invalid =
-                if words(command).count() == 2 { command } else { &Bytes::from(encode(["SELECT"])) };
-            let reply = self.ask(&shared, invalid).await?;
-            self.out.put(&reply);
-            return Ok(());
+            let invalid = if count == 2 { command } else { &Bytes::from(encode(["SELECT"])) };
+            return self.pass_to_server(invalid).await;
         };
+        if self.pool.cluster.is_some() {
+            // It has one database, so nothing changes.
+            return self.pass_to_server(command).await;
+        }
         let selected_as = self.identity.login.clone();
         let identity = Identity { database, selected_as, ..self.identity.clone() };
         let shared = self.pool.shared(&identity);

@@ -57,7 +57,7 @@ impl Session {
         Ok(())
     }
 
-    async fn pass_to_server(&mut self, command: &[u8]) -> Result<(), Closed> {
+    pub(super) async fn pass_to_server(&mut self, command: &[u8]) -> Result<(), Closed> {
         let shared = self.pool.shared(&self.identity);
         let reply = self.ask(&shared, command).await?;
         self.out.put(&reply);

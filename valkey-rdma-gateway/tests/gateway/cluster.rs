@@ -79,6 +79,11 @@ async fn local_clients_see_one_server_without_cluster_mode() {
     assert!(refusal.starts_with("-ERR This instance has cluster support disabled"), "{refusal}");
     assert_eq!(client.say("SELECT 0").await, "OK");
     assert!(client.say("SELECT 1").await.starts_with("-ERR the gateway of a cluster has database 0 only"));
+    let connects = gateway.info("gateway_connects").await;
+    for database in 1..6 {
+        assert!(client.say(&format!("SELECT {database}")).await.starts_with("-ERR the gateway of a cluster"));
+    }
+    assert_eq!(gateway.info("gateway_connects").await, connects, "a number needs no connections");
     assert_eq!(client.say("GET k").await, "(nil)", "the database has not changed");
     assert_eq!(client.say("CLIENT SETNAME me").await, "OK");
     assert_eq!(client.say("CLIENT GETNAME").await, "me");
