@@ -31,7 +31,7 @@ pub struct Limits {
     /// The same for all clients together. Default 256 MiB, at least 1 MiB. Above it, a client may send one
     /// command at a time; above twice of it, none.
     pub queued_bytes_total: usize,
-    /// Bytes of replies that a client may leave unread. Default 32 MiB, at least 1 MiB. A client that leaves more unread for
+    /// Bytes of replies, and of messages of a cluster, that a client may leave unread. Default 32 MiB, at least 1 MiB. A client that leaves more unread for
     /// [`slow_reader_ms`](Self::slow_reader_ms) is closed, because others wait for it meanwhile. Clients with a private
     /// connection make only themselves wait.
     pub unread_bytes: usize,
@@ -95,6 +95,11 @@ impl Limits {
         Ok(())
     }
 
+    /// Whether a client with `unread` bytes must be closed at once, because all together have `total`.
+    pub(crate) fn exceeds_total(&self, unread: usize, total: usize) -> bool {
+        unread > MUCH && total > self.unread_bytes_total
+    }
+
     pub(crate) fn slow_reader(&self) -> Duration {
         Duration::from_millis(self.slow_reader_ms)
     }
@@ -107,3 +112,6 @@ impl Limits {
         Duration::from_millis(self.drain_ms)
     }
 }
+
+/// Unread bytes above which a client may be closed for the sake of all.
+const MUCH: usize = 1 << 20;

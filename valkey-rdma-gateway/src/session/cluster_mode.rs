@@ -5,6 +5,7 @@
 
 mod subscriptions;
 mod transaction;
+mod unread;
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -81,17 +82,27 @@ impl Session {
             if let Some(why) = self.poll_end(cx) {
                 return Poll::Ready(Turn::End(why));
             }
-            if self.out.remaining() > UNREAD {
-                return Poll::Pending;
-            }
+            let limits = self.core.limits();
+            // Messages are taken whether the client reads them or not: the library would keep them, and limit only their number.
             if let Some(subscriptions) = &mut begun.subscriptions {
-                match subscriptions.poll_message(cx) {
+                let unread = self.out.remaining();
+                let too_slow = subscriptions.unread.poll_too_slow(cx, unread, &limits);
+                let next = match too_slow {
+                    Poll::Ready(()) => Poll::Ready(Err(End::TooSlow)),
+                    Poll::Pending => subscriptions.poll_message(cx),
+                };
+                match next {
                     Poll::Ready(Ok(message)) => return Poll::Ready(Turn::Message(message)),
-                    Poll::Ready(Err(why)) => return Poll::Ready(Turn::End(why)),
+                    Poll::Ready(Err(why)) => {
+                        self.core.metrics.slow_readers.add(u64::from(why == End::TooSlow));
+                        return Poll::Ready(Turn::End(why));
+                    }
                     Poll::Pending => {}
                 }
             }
-            let limits = self.core.limits();
+            if self.out.remaining() > UNREAD {
+                return Poll::Pending;
+            }
             match self.reader.scan() {
                 Err(error) => return Poll::Ready(Turn::Broken(error)),
                 Ok(complete) if complete || self.is_too_long(&limits) => {

@@ -411,6 +411,23 @@ async fn with_resp3_a_subscriber_runs_commands_too() {
 }
 
 #[tokio::test]
+async fn a_subscriber_that_never_reads_is_closed() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    let limits = limits(|limits| (limits.unread_bytes, limits.slow_reader_ms) = (1 << 20, 100));
+    let gateway = start(&cluster_config(mocks.urls(), limits)).await;
+    let (mut hostile, mut publisher) = (gateway.client().await, gateway.client().await);
+    assert_eq!(hostile.say("SUBSCRIBE c").await, "[subscribe c :1]");
+    let message = encode([&b"PUBLISH"[..], b"c", &[b'x'; 1 << 20]]);
+    for _ in 0..64 {
+        publisher.send(&message).await;
+        publisher.reply().await;
+    }
+    gateway.until("gateway_clients_slow", |count| count == 1).await;
+    gateway.until("gateway_unread_bytes", |bytes| bytes == 0).await;
+    gateway.until("gateway_connections", |count| count == 0).await;
+}
+
+#[tokio::test]
 async fn a_shard_channel_moves_with_its_slot() {
     let (mocks, gateway) = cluster().await;
     let (mut subscriber, mut publisher) = (gateway.client().await, gateway.client().await);

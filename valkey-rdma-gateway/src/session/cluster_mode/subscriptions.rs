@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ use valkey_rdma_client::{ClusterClient, Command};
 use valkey_rdma_resp::{Reply, words};
 
 use super::super::{Closed, Session};
+use super::unread::Unread;
 use super::{Begun, prefix};
 use crate::class::Kind;
 use crate::cluster::failure;
@@ -32,10 +35,11 @@ pub(super) struct Subscriptions {
     shards: BTreeSet<Bytes>,
     /// One for each connection: of channels and patterns, and of each slot with shard channels.
     permits: BTreeMap<Option<u16>, OwnedSemaphorePermit>,
+    pub(super) unread: Unread,
 }
 
 impl Subscriptions {
-    fn new(client: &ClusterClient) -> Self {
+    fn new(client: &ClusterClient, unread: Arc<AtomicUsize>) -> Self {
         let subscriber = || client.subscriber_with(CAPACITY, SlowConsumer::Drop);
         Self {
             classic: subscriber(),
@@ -44,6 +48,7 @@ impl Subscriptions {
             patterns: BTreeSet::new(),
             shards: BTreeSet::new(),
             permits: BTreeMap::new(),
+            unread: Unread::new(unread),
         }
     }
 
@@ -109,7 +114,8 @@ impl Session {
             return Ok(());
         }
         let Some(client) = self.library().await? else { return Ok(()) };
-        let subscriptions = begun.subscriptions.get_or_insert_with(|| Subscriptions::new(&client));
+        let unread = || self.core.unread.clone();
+        let subscriptions = begun.subscriptions.get_or_insert_with(|| Subscriptions::new(&client, unread()));
         if let Err(error) = self.reserve(kind, &names, subscriptions) {
             self.put_unsent(&error);
             return Ok(());
