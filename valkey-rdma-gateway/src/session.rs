@@ -171,8 +171,10 @@ impl Session {
                 Poll::Pending => {}
             }
             let is_quiet = |outstanding: u32| outstanding == 0 && !found.more;
-            if is_quiet(found.outstanding) && found.stop && !self.out.has_remaining() {
-                return Poll::Ready(Turn::End(End::Stopped));
+            if found.stop {
+                // A client that always has a command in flight is stopped too: no more are passed on.
+                let done = is_quiet(found.outstanding) && !self.out.has_remaining();
+                return if done { Poll::Ready(Turn::End(End::Stopped)) } else { Poll::Pending };
             }
             if self.out.remaining() > UNREAD {
                 return Poll::Pending;

@@ -159,7 +159,7 @@ impl Session {
             if private.is_plain() && (private.was_reset() || !found.pinned && self.next_may_share()) {
                 return Poll::Ready(Turn::Plain);
             }
-            let more = match self.pass_commands(private) {
+            let more = match self.pass_commands(private, found.stop) {
                 Ok(more) => more,
                 // Earlier replies come before the error.
                 Err(Turn::Broken(_)) if private.owed() > 0 => false,
@@ -210,11 +210,12 @@ impl Session {
         }
     }
 
-    /// Passes commands on. `true` if it needs more input.
-    fn pass_commands(&mut self, private: &mut Private) -> Result<bool, Turn> {
+    /// Passes commands on. `true` if it needs more input. If the gateway stops, only the command that has begun is passed on.
+    fn pass_commands(&mut self, private: &mut Private, stop: bool) -> Result<bool, Turn> {
         loop {
             let full = private.unanswered() >= self.core.limits().commands_in_flight;
-            if full || private.unsent() >= UNREAD || private.is_resetting() {
+            let stopped = stop && !private.has_open_command();
+            if full || stopped || private.unsent() >= UNREAD || private.is_resetting() {
                 return Ok(false);
             }
             if private.is_raw() {

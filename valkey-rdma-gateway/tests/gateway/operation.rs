@@ -11,7 +11,8 @@ use tokio::time::timeout;
 use valkey_rdma_gateway::{Activation, Limits, Share};
 use valkey_rdma_mock::Mock;
 
-use crate::support::{PATIENCE, config, gateway, mock_with, socket_path, start, text};
+use crate::scripted::{Scripted, expect};
+use crate::support::{PATIENCE, config, encode, gateway, mock_with, socket_path, start, text};
 
 #[tokio::test]
 async fn a_new_configuration_keeps_the_clients() {
@@ -47,6 +48,33 @@ async fn a_stop_lets_clients_have_their_replies() {
     assert_eq!(text(&asks.reply().await), "OK");
     for mut client in [asks, idle, subscribed] {
         client.expect_end().await;
+    }
+}
+
+#[tokio::test]
+async fn after_a_stop_commands_that_come_are_not_passed_on() {
+    for begin in ["GET a", "WATCH a"] {
+        let server = Scripted::start().await;
+        let running = gateway(&server.url, Share::Auto).await;
+        let mut client = running.client().await;
+        client.command(begin).await;
+        let mut connection = server.accept().await;
+        if begin.starts_with("WATCH") {
+            connection = server.accept_as("", 8).await;
+        }
+        expect(&mut connection, &encode(begin.split(' '))).await;
+        let stopped = tokio::spawn(running.gateway.shutdown());
+        // Its socket goes first.
+        while running.unix.exists() {
+            tokio::task::yield_now().await;
+        }
+        client.command("GET b").await;
+        connection.write_all(b"+A\r\n").await.unwrap();
+        assert_eq!(text(&client.reply().await), "A");
+        client.expect_end().await;
+        timeout(PATIENCE, stopped).await.expect("in time").unwrap();
+        // It is closed if it was private.
+        assert_eq!(connection.try_read(&mut [0; 64]).unwrap_or(0), 0, "{begin}");
     }
 }
 
