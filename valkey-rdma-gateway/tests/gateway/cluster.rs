@@ -411,6 +411,28 @@ async fn with_resp3_a_subscriber_runs_commands_too() {
 }
 
 #[tokio::test]
+async fn subscriptions_that_have_ended_do_not_count() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    let gateway = start(&cluster_config(mocks.urls(), limits(|limits| limits.upstreams = 8))).await;
+    let mut subscriber = gateway.client().await;
+    assert_eq!(subscriber.say("SUBSCRIBE keep").await, "[subscribe keep :1]");
+    for number in 0..20 {
+        assert_eq!(
+            subscriber.say(&format!("SSUBSCRIBE c{number}")).await,
+            format!("[ssubscribe c{number} :1]")
+        );
+        assert_eq!(
+            subscriber.say(&format!("SUNSUBSCRIBE c{number}")).await,
+            format!("[sunsubscribe c{number} :0]")
+        );
+    }
+    // One that fails as a whole keeps nothing.
+    let channels = (0..20).map(|number| format!(" c{number}")).collect::<String>();
+    assert!(subscriber.say(&format!("SSUBSCRIBE{channels}")).await.starts_with("-NOUPSTREAM"));
+    assert_eq!(gateway.info("gateway_connections").await, 1);
+}
+
+#[tokio::test]
 async fn a_subscriber_that_never_reads_is_closed() {
     let mocks = MockCluster::start(3).await.expect("free ports");
     let limits = limits(|limits| (limits.unread_bytes, limits.slow_reader_ms) = (1 << 20, 100));
