@@ -158,6 +158,9 @@ pub(crate) fn prometheus(core: &Core, routes: &[std::sync::Arc<Route>]) -> Strin
         for shared in route.pool.all_shared() {
             let key = shared.key.to_string().replace(['\\', '"'], "?");
             let known = shared.connection();
+            if known.is_none() && !shared.is_missed() {
+                continue;
+            }
             let transport =
                 known.as_ref().map_or("none".to_owned(), |known| known.info.transport.to_string());
             let labels = format!("{{server=\"{server}\",key=\"{key}\",transport=\"{transport}\"}}");

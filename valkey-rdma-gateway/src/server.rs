@@ -49,6 +49,12 @@ impl OpenError {
         matches!(self, Self::Refused(_))
     }
 
+    /// Whether the server refused the login, or required one.
+    pub(crate) fn is_about_login(&self) -> bool {
+        let codes = ["-NOAUTH", "-WRONGPASS", "-NOPERM"];
+        matches!(self, Self::Refused(reply) if codes.iter().any(|code| reply.starts_with(code.as_bytes())))
+    }
+
     /// The error reply for a command that was not sent.
     pub(crate) fn reply(&self) -> Bytes {
         match self {

@@ -34,9 +34,17 @@ pub(crate) struct Shared {
     /// Another connection has taken its place: clients leave it when nothing of theirs is in flight.
     retired: AtomicBool,
     identity: Identity,
-    connection: Mutex<Option<Connection>>,
+    state: Mutex<State>,
     pub(crate) commands: AtomicU64,
     pub(crate) batches: AtomicU64,
+}
+
+/// Whether there is a connection.
+enum State {
+    Up(Connection),
+    /// The server does not accept the login of the clients, or requires one. It is not asked until a client is.
+    Refused,
+    Down,
 }
 
 /// What is known of the present connection.
@@ -58,7 +66,7 @@ impl Shared {
             users: AtomicUsize::new(0),
             retired: AtomicBool::new(false),
             identity,
-            connection: Mutex::new(None),
+            state: Mutex::new(State::Down),
             commands: AtomicU64::new(0),
             batches: AtomicU64::new(0),
         });
@@ -111,7 +119,15 @@ impl Shared {
     }
 
     pub(crate) fn connection(&self) -> Option<Connection> {
-        lock(&self.connection).clone()
+        match &*lock(&self.state) {
+            State::Up(connection) => Some(connection.clone()),
+            State::Refused | State::Down => None,
+        }
+    }
+
+    /// Whether clients wait for a connection. Those whose login is refused do not.
+    pub(crate) fn is_missed(&self) -> bool {
+        self.users() > 0 && matches!(*lock(&self.state), State::Down)
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -141,12 +157,12 @@ impl Shared {
             let error = match server.open(&self.key, &self.identity, Some(env!("CARGO_PKG_NAME"))).await {
                 Ok(upstream) => {
                     attempt = 0;
-                    *lock(&self.connection) = Some(Connection {
+                    *lock(&self.state) = State::Up(Connection {
                         info: upstream.stream.info().clone(),
                         monitor: upstream.stream.monitor().cloned(),
                     });
                     let ended = Driver::new(self, &core, upstream).run().await;
-                    *lock(&self.connection) = None;
+                    *lock(&self.state) = State::Down;
                     match ended {
                         Ended::Idle => return,
                         Ended::Lost { cause, rest } => {
@@ -160,6 +176,10 @@ impl Shared {
                 Err(error) => error,
             };
             warn!(key = %self.key, %error, "cannot connect");
+            // A login in the URL is not the clients' affair.
+            let is_ours = self.identity.login.is_none() && server.endpoint().password().is_some();
+            *lock(&self.state) =
+                if error.is_about_login() && !is_ours { State::Refused } else { State::Down };
             self.answer_unsent(&core, &error);
             if self.users() > 0 {
                 idle_since = None;

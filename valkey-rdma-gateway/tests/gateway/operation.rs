@@ -107,6 +107,30 @@ async fn figures_are_served_over_http() {
     assert!(get(addr, "/").await.starts_with("HTTP/1.1 404"));
 }
 
+#[tokio::test]
+async fn clients_that_have_not_logged_in_are_not_a_lost_server() {
+    let (_server, url, _) = mock_with(Mock::new().requirepass("secret")).await;
+    let authority = url.split_once("://").unwrap().1;
+    let wrong = format!("emulated://:wrong@{authority}");
+    for (url, refusal, health) in [(&url, "-NOAUTH", "ok\n"), (&wrong, "-WRONGPASS", "not connected: ")] {
+        let mut config = config(url, Share::Auto, Limits::default());
+        config.metrics = Some("127.0.0.1:0".parse().unwrap());
+        let running = start(&config).await;
+        let addr = running.gateway.metrics_addr().unwrap();
+        let (mut user, mut stranger) = (running.client().await, running.client().await);
+        assert!(stranger.say("GET k").await.starts_with(refusal));
+        assert_eq!(user.say("AUTH secret").await, "OK");
+        assert_eq!(user.say("GET k").await, "(nil)");
+        assert_eq!(user.say("SELECT 99").await, "-ERR DB index is out of range");
+        let answer = get(addr, "/health").await;
+        assert!(answer.contains(&format!("\r\n\r\n{health}")), "{answer}");
+        let metrics = get(addr, "/metrics").await;
+        let up = metrics.lines().filter(|line| line.starts_with("valkey_rdma_gateway_shared_up{"));
+        let down = up.filter(|line| line.ends_with("} 0")).count();
+        assert_eq!(down, usize::from(health != "ok\n"), "{metrics}");
+    }
+}
+
 /// Every name of a metric in a text.
 fn metric_names(text: &str) -> Vec<&str> {
     let is_part = |character: char| character.is_ascii_lowercase() || character == '_';
