@@ -69,6 +69,7 @@ mod route;
 mod server;
 mod session;
 mod shared;
+mod upstreams;
 mod window;
 mod words;
 

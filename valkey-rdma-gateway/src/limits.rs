@@ -43,7 +43,8 @@ pub struct Limits {
     pub offline_ms: u64,
     /// How long a stop waits for replies to commands already sent, in milliseconds. Default 10 000.
     pub drain_ms: u64,
-    /// Private connections that are kept open for the next client that needs one, per user, database and protocol. Default 16.
+    /// Private connections that are kept open for the next client that needs one, per user, database and protocol. Default 16. They
+    /// are closed after 60 s to 120 s, or when another connection needs their place.
     pub idle_upstreams: usize,
 }
 

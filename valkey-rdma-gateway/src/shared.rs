@@ -24,6 +24,7 @@ use crate::core::Core;
 use crate::identity::{Identity, Key};
 use crate::inbox::{End, Inbox, lock};
 use crate::server::{OpenError, Server, one_line};
+use crate::upstreams::Upstreams;
 
 /// A connection that clients share. It reconnects when it is lost, for as long as it has clients.
 pub(crate) struct Shared {
@@ -59,7 +60,12 @@ pub(crate) struct Attached(Arc<Shared>);
 
 impl Shared {
     /// Starts the task of a new shared connection. It connects at once.
-    pub(crate) fn start(key: Key, identity: Identity, server: Arc<Server>, core: Arc<Core>) -> Arc<Self> {
+    pub(crate) fn start(
+        key: Key,
+        identity: Identity,
+        upstreams: Arc<Upstreams>,
+        core: Arc<Core>,
+    ) -> Arc<Self> {
         let shared = Arc::new(Self {
             key,
             queue: Mutex::new(Queue::new(core.queued.clone())),
@@ -71,7 +77,7 @@ impl Shared {
             batches: AtomicU64::new(0),
         });
         let abandon = AbandonOnDrop(shared.clone());
-        tokio::spawn(async move { abandon.0.run(server, core).await });
+        tokio::spawn(async move { abandon.0.run(&upstreams, &core).await });
         shared
     }
 
@@ -150,25 +156,26 @@ impl Shared {
     }
 
     /// Connects, serves, reconnects. Ends when there were no clients for [`IDLE`].
-    async fn run(&self, server: Arc<Server>, core: Arc<Core>) {
+    async fn run(&self, upstreams: &Upstreams, core: &Core) {
+        let server = &*upstreams.server;
         let mut attempt = 0;
         let mut idle_since = None;
         loop {
-            let error = match server.open(&self.key, &self.identity, Some(env!("CARGO_PKG_NAME"))).await {
+            let error = match upstreams.open(&self.key, &self.identity, Some(env!("CARGO_PKG_NAME"))).await {
                 Ok(upstream) => {
                     attempt = 0;
                     *lock(&self.state) = State::Up(Connection {
                         info: upstream.stream.info().clone(),
                         monitor: upstream.stream.monitor().cloned(),
                     });
-                    let ended = Driver::new(self, &core, upstream).run().await;
+                    let ended = Driver::new(self, core, upstream).run().await;
                     *lock(&self.state) = State::Down;
                     match ended {
                         Ended::Idle => return,
                         Ended::Lost { cause, rest } => {
                             core.metrics.lost.add(1);
                             warn!(key = %self.key, server = %server.endpoint(), %cause, "connection lost");
-                            self.answer_lost(&core, &server, &cause, &rest);
+                            self.answer_lost(core, server, &cause, &rest);
                         }
                     }
                     continue;
@@ -180,7 +187,7 @@ impl Shared {
             let is_ours = self.identity.login.is_none() && server.endpoint().password().is_some();
             *lock(&self.state) =
                 if error.is_about_login() && !is_ours { State::Refused } else { State::Down };
-            self.answer_unsent(&core, &error);
+            self.answer_unsent(core, &error);
             if self.users() > 0 {
                 idle_since = None;
             } else if idle_since.get_or_insert_with(Instant::now).elapsed() > IDLE && self.close_unused() {

@@ -57,7 +57,7 @@ impl Session {
         }
         self.core.metrics.moves.add(1);
         let name = self.client.details().name.clone();
-        self.pool.private(&self.identity, &name).await
+        self.pool.upstreams.private(&self.identity, &name).await
     }
 
     /// Answers a command that found no private connection.
@@ -118,12 +118,12 @@ impl Session {
         match ended {
             Ok(()) => {
                 match private.was_reset() || was_target {
-                    true => self.pool.retire(self.identity.clone(), private, !was_target),
-                    false => self.pool.give_back(&self.identity, private),
+                    true => self.pool.upstreams.retire(self.identity.clone(), private, !was_target),
+                    false => self.pool.upstreams.give_back(&self.identity, private),
                 }
                 self.shared = self.pool.shared(&self.identity);
             }
-            Err(Closed) => self.pool.retire(self.identity.clone(), private, !was_target),
+            Err(Closed) => self.pool.upstreams.retire(self.identity.clone(), private, !was_target),
         }
         ended
     }
