@@ -8,11 +8,11 @@ use std::process::Stdio;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use valkey_rdma_gateway::{Activation, Limits, Share};
+use valkey_rdma_gateway::{Activation, Limits, Listen, Share};
 use valkey_rdma_mock::Mock;
 
 use crate::scripted::{Scripted, expect};
-use crate::support::{PATIENCE, config, encode, gateway, mock_with, socket_path, start, text};
+use crate::support::{Client, PATIENCE, config, encode, gateway, mock_with, socket_path, start, text};
 
 #[tokio::test]
 async fn a_new_configuration_keeps_the_clients() {
@@ -108,6 +108,31 @@ async fn figures_are_served_over_http() {
 }
 
 #[tokio::test]
+async fn routes_to_one_server_have_one_series() {
+    let (_server, url, _) = mock_with(Mock::new().requirepass("a")).await;
+    let authority = url.split_once("://").unwrap().1;
+    // The same login, written differently.
+    let [mut both, other] = [":a", ":%61"]
+        .map(|login| config(&format!("emulated://{login}@{authority}"), Share::Auto, Limits::default()));
+    both.routes.extend(other.routes);
+    both.metrics = Some("127.0.0.1:0".parse().unwrap());
+    let running = start(&both).await;
+    for listen in running.gateway.listening() {
+        let Listen::Unix(path) = listen else { continue };
+        let mut client = Client::new(tokio::net::UnixStream::connect(path).await.unwrap());
+        assert_eq!(client.say("GET k").await, "(nil)");
+    }
+    let metrics = get(running.gateway.metrics_addr().unwrap(), "/metrics").await;
+    let series = metrics.lines().filter(|line| line.starts_with("valkey_rdma_gateway_"));
+    let mut names: Vec<_> = series.filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect();
+    names.sort_unstable();
+    assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{metrics}");
+    let connections =
+        format!("valkey_rdma_gateway_connections{{server=\"emulated://:***@{authority}\"}} 2\n");
+    assert!(metrics.contains(&connections), "{connections} in {metrics}");
+}
+
+#[tokio::test]
 async fn clients_that_have_not_logged_in_are_not_a_lost_server() {
     let (_server, url, _) = mock_with(Mock::new().requirepass("secret")).await;
     let authority = url.split_once("://").unwrap().1;
@@ -183,7 +208,7 @@ async fn the_program_serves_a_socket_that_was_passed_to_it() {
     command.args(["--listen", &format!("unix:{}", socket.display()), "--server", &url]);
     command.stdin(OwnedFd::from(listener)).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
     let mut child = command.spawn().unwrap();
-    let mut client = crate::support::Client::new(early);
+    let mut client = Client::new(early);
     assert_eq!(client.say("SET k v").await, "OK");
     child.kill().await.unwrap();
     assert_eq!(inode(&socket), bound, "the gateway has not bound another one");
