@@ -54,6 +54,7 @@ mod config;
 mod core;
 mod error;
 mod gateway;
+mod hello;
 mod http;
 mod identity;
 mod inbox;

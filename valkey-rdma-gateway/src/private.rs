@@ -6,7 +6,6 @@ use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -17,7 +16,7 @@ pub(crate) use self::tracker::{Event, database};
 use self::tracker::{Fate, Tracker};
 use crate::class::{Class, is};
 use crate::clients::Target;
-use crate::identity::Login;
+use crate::hello;
 use crate::server::Upstream;
 use crate::words::encode;
 
@@ -34,6 +33,8 @@ pub(crate) struct Private {
     /// The first bytes of the present frame, once a part of it was passed on.
     begun: Option<Bytes>,
     name: String,
+    /// The number of the local client.
+    client: u64,
     /// The client that invalidations are redirected to, and the server's number of its connection.
     redirect: Option<(Target, u64)>,
 }
@@ -50,6 +51,7 @@ impl Private {
             scanned: 0,
             begun: None,
             name: name.to_owned(),
+            client: 0,
             redirect: None,
         }
     }
@@ -65,6 +67,11 @@ impl Private {
     pub(crate) fn forget(&mut self) {
         self.tracker = Tracker::default();
         self.redirect = None;
+    }
+
+    /// Gives the connection to a local client, which has this number.
+    pub(crate) fn set_client(&mut self, id: u64) {
+        self.client = id;
     }
 
     /// Keeps the client that invalidations are redirected to on its private connection, which has this number at the server.
@@ -89,17 +96,17 @@ impl Private {
         }
     }
 
-    /// Queues a command, or without `complete` the first part of one. `login` is that of AUTH and HELLO.
+    /// Queues a command, or without `complete` the first part of one.
     ///
     /// WAIT is about the last write of its connection, and the client's writes went over another one. So a message to no subscriber goes
     /// first: the server replicates it as a write, after all that the client has written.
-    pub(crate) fn send(&mut self, class: Class, command: &Bytes, complete: bool, login: Option<Arc<Login>>) {
+    pub(crate) fn send(&mut self, class: Class, command: &Bytes, complete: bool) {
         let waits = || words(command).next().is_some_and(|name| is(name, "WAIT") || is(name, "WAITAOF"));
         if class == Class::Alone && !self.tracker.is_opaque() && waits() {
             self.commands.put(&encode(["PUBLISH", env!("CARGO_PKG_NAME"), "wait"]));
             self.tracker.sent_before_wait();
         }
-        self.tracker.sent(class, command, login);
+        self.tracker.sent(class, command);
         self.send_on(command, complete);
     }
 
@@ -183,7 +190,13 @@ impl Private {
 
     /// Changes of the client's identity, as far as the server has confirmed them.
     pub(crate) fn take_events(&mut self) -> Vec<Event> {
-        self.tracker.take_events()
+        let events = self.tracker.take_events();
+        for event in &events {
+            if let Event::Name(name) = event {
+                self.name = String::from_utf8_lossy(name).into_owned();
+            }
+        }
+        events
     }
 
     /// Writes what waits. Ready with the reason if the connection is lost.
@@ -252,6 +265,7 @@ impl Private {
             };
             match fate {
                 Fate::PassOn => out.put_shared(&part),
+                Fate::Hello => out.put_shared(&hello::with_id(&part, self.client)),
                 Fate::Renumber => out.put_shared(&self.renumbered(part)),
                 Fate::Replace(reply) => out.put_shared(&reply),
                 Fate::Drop => {}

@@ -77,6 +77,7 @@ impl Session {
     }
 
     async fn serve(&mut self, mut private: Private) -> Result<(), Closed> {
+        private.set_client(self.client.id);
         let place = Place::Private(private.upstream.id);
         self.client.set_place(place);
         let ended = loop {
@@ -267,13 +268,9 @@ impl Session {
     }
 
     fn send(&self, private: &mut Private, class: Class, bytes: &Bytes, complete: bool) {
-        let login = match class {
-            Class::Local(local @ (Local::Auth | Local::Hello)) => Self::login_of(local, bytes),
-            _ => None,
-        };
         self.client.count(1, bytes, Instant::now());
         self.core.metrics.private_commands.add(1);
-        private.send(class, bytes, complete, login);
+        private.send(class, bytes, complete);
     }
 
     /// Takes over what the server has confirmed.
@@ -284,6 +281,8 @@ impl Session {
                 self.identity.selected_as = self.identity.login.clone();
             }
             Event::Login(login) => self.identity.login = Some(login),
+            // The server has accepted it.
+            Event::Name(name) => drop(self.set_name(&name)),
             Event::Protocol(protocol) => self.identity.protocol = protocol,
             Event::Reset => {
                 self.identity = self.pool.server.identity();

@@ -34,6 +34,24 @@ async fn transactions_are_private_and_end() {
     assert_eq!(gateway.info("gateway_connections").await, 2, "the private connection was used twice");
 }
 
+#[tokio::test]
+async fn hello_means_the_same_on_a_private_connection() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let gateway = gateway(&url, Share::Auto).await;
+    let (mut one, mut other) = (gateway.client().await, gateway.client().await);
+    for (client, private) in [(&mut one, true), (&mut other, false)] {
+        let id = client.say("CLIENT ID").await;
+        if private {
+            assert_eq!(client.say("WATCH k").await, "OK");
+        }
+        let hello = text(&client.hello3(" SETNAME me").await);
+        assert!(hello.contains(&format!(" id={id} ")) && hello.contains("proto=:3"), "{hello}");
+        assert_eq!(client.say("CLIENT GETNAME").await, "me");
+        assert_eq!(client.say("UNWATCH").await, "OK");
+        assert_eq!(client.say("CLIENT GETNAME").await, "me");
+    }
+}
+
 /// Two transactions at once, which leave two idle private connections.
 async fn two_transactions(gateway: &Running) {
     let (mut one, mut other) = (gateway.client().await, gateway.client().await);
