@@ -199,8 +199,7 @@ impl Server {
             required += 1;
         };
         let database = identity.database.to_string();
-        let selects_first = identity.database != 0 && identity.selected_as != identity.login;
-        if selects_first {
+        if identity.selects_first() {
             match self.credentials(identity.selected_as.as_deref()) {
                 (_, None) => {}
                 (None, Some(password)) => require(&[b"AUTH", password]),
@@ -218,7 +217,7 @@ impl Server {
             (Protocol::Resp2, (None, Some(password))) => require(&[b"AUTH", password]),
             (Protocol::Resp2, (Some(user), Some(password))) => require(&[b"AUTH", user, password]),
         }
-        if identity.database != 0 && !selects_first {
+        if identity.database != 0 && !identity.selects_first() {
             require(&[b"SELECT", database.as_bytes()]);
         }
         // EXTRA commands, which old servers or strict users may refuse.
