@@ -46,7 +46,7 @@ impl Session {
         let mut begun = Begun::default();
         let ended = loop {
             let done = match poll_fn(|cx| self.poll_stateful(cx, &mut begun)).await {
-                Turn::Command(class) => match self.whole_command() {
+                Turn::Command(class) => match self.whole_command(class) {
                     Ok(command) => self.run_stateful(class, &command, &mut begun).await,
                     Err(Closed) => Err(Closed),
                 },
@@ -132,11 +132,14 @@ impl Session {
     }
 
     /// Takes the current command, or refuses it because it is too long.
-    fn whole_command(&mut self) -> Result<Bytes, Closed> {
+    fn whole_command(&mut self, class: Class) -> Result<Bytes, Closed> {
         if self.reader.scan().is_ok_and(|complete| complete) {
             let command = self.reader.take();
-            self.client.count(1, &command, Instant::now());
-            self.core.metrics.private_commands.add(1);
+            // The others are counted when they are answered.
+            if !matches!(class, Class::Local(_)) {
+                self.client.count(1, &command, Instant::now());
+                self.core.metrics.private_commands.add(1);
+            }
             return Ok(command);
         }
         let most = self.core.limits().cluster_command_bytes;

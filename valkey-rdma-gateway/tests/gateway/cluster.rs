@@ -406,6 +406,8 @@ async fn with_resp3_a_subscriber_runs_commands_too() {
     subscriber.expect_bytes(b">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n").await;
     assert_eq!(subscriber.say("SET k v").await, "OK");
     assert_eq!(subscriber.say("GET k").await, "v");
+    let info = subscriber.say("CLIENT INFO").await;
+    assert!(info.contains(" tot-cmds=5 "), "{info}");
     publisher.say("PUBLISH c hi").await;
     subscriber.expect_bytes(b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nhi\r\n").await;
 }
