@@ -12,7 +12,7 @@ use tracing::{debug, info};
 use valkey_rdma_client::{ByteStream, Config, Dialer, Endpoint, Transport};
 use valkey_rdma_resp::{FrameScanner, Protocol, integer};
 
-use crate::error::GatewayError;
+use crate::error::{GatewayError, without_login};
 use crate::identity::{Identity, Key, Login};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
@@ -78,10 +78,8 @@ impl fmt::Display for OpenError {
 impl Server {
     pub(crate) fn new(urls: &[String], limits: &Limits, metrics: Arc<Metrics>) -> Result<Self, GatewayError> {
         let dialers = urls.iter().map(|url| {
-            // What stands before the host may be a password.
-            let shown = || url.rsplit('@').next().unwrap_or_default().to_owned();
             Dialer::new(url.as_str(), &Config::default())
-                .map_err(|source| GatewayError::Server { url: shown(), source })
+                .map_err(|source| GatewayError::Server { url: without_login(url).to_owned(), source })
         });
         let dialers = dialers.collect::<Result<Vec<_>, _>>()?;
         let missing = || GatewayError::Config("a route needs the URL of a server".to_owned());

@@ -34,7 +34,7 @@ impl Session {
             self.put(&Reply::error("WRONGPASS invalid username-password pair or user is disabled."));
             return Ok(None);
         }
-        let checker = self.pool.checker();
+        let checker = self.route.pool.checker();
         self.ask(&checker, command).await.map(Some)
     }
 
@@ -72,7 +72,7 @@ impl Session {
             }
             identity.login = Some(login);
         }
-        let shared = self.pool.shared(&identity);
+        let shared = self.route.pool.shared(&identity);
         let reply = self.ask(&shared, &encode(["HELLO"])).await?;
         if reply.starts_with(b"-") {
             self.out.put(&reply);
@@ -97,13 +97,13 @@ impl Session {
             let invalid = if count == 2 { command } else { &Bytes::from(encode(["SELECT"])) };
             return self.pass_to_server(invalid).await;
         };
-        if self.pool.cluster.is_some() {
+        if self.route.pool.cluster.is_some() {
             // It has one database, so nothing changes.
             return self.pass_to_server(command).await;
         }
         let selected_as = self.identity.login.clone();
         let identity = Identity { database, selected_as, ..self.identity.clone() };
-        let shared = self.pool.shared(&identity);
+        let shared = self.route.pool.shared(&identity);
         let reply = self.ask(&shared, command).await?;
         if reply.starts_with(b"+") {
             self.become_identity(identity);
@@ -114,13 +114,13 @@ impl Session {
 
     /// RESET: as a new connection.
     pub(super) fn reset(&mut self) {
-        self.become_identity(self.pool.server.identity());
+        self.become_identity(self.route.pool.server.identity());
         self.client.details().name.clear();
         self.put(&Reply::simple("RESET"));
     }
 
     fn become_identity(&mut self, identity: Identity) {
-        self.shared = self.pool.shared(&identity);
+        self.shared = self.route.pool.shared(&identity);
         self.identity = identity;
         self.describe();
     }
@@ -132,7 +132,7 @@ impl Session {
         details.protocol = self.identity.protocol;
         details.user = match &self.identity.login {
             Some(login) => String::from_utf8_lossy(&login.user).into_owned(),
-            None => self.pool.server.endpoint().user().unwrap_or("default").to_owned(),
+            None => self.route.pool.server.endpoint().user().unwrap_or("default").to_owned(),
         };
     }
 }

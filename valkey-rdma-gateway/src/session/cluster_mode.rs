@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
+use tokio::sync::OwnedSemaphorePermit;
 use tracing::debug;
 use valkey_rdma_client::{ClusterClient, Command};
 use valkey_rdma_resp::{CommandError, Protocol, Reply, words};
@@ -209,7 +210,7 @@ impl Session {
 
     /// Runs a command on shared connections, after all that came before.
     async fn pass_on(&mut self, is_script: bool, command: &Bytes) -> Result<(), Closed> {
-        let shared = self.pool.shared_for(is_script, &self.identity);
+        let shared = self.route.pool.shared_for(is_script, &self.identity);
         let reply = self.ask(&shared, command).await?;
         self.out.put_shared(&reply);
         Ok(())
@@ -229,13 +230,7 @@ impl Session {
             _ => {}
         }
         let Some(client) = self.library().await? else { return Ok(()) };
-        let permit = match self.pool.server.permit() {
-            Ok(permit) => permit,
-            Err(error) => {
-                self.put_unsent(&error);
-                return Ok(());
-            }
-        };
+        let Some(permit) = self.permit() else { return Ok(()) };
         self.client.set_blocked(true);
         let reply = self.while_open(true, client.blocking_command(Command::from_args(words(command)))).await;
         self.client.set_blocked(false);
@@ -251,7 +246,7 @@ impl Session {
 
     /// The library's client with the login of this one. `None` if there is no connection, or the login is refused: the error is answered.
     async fn library(&mut self) -> Result<Option<ClusterClient>, Closed> {
-        let super::Attached::Cluster(lane) = self.pool.shared(&self.identity) else { return Ok(None) };
+        let super::Attached::Cluster(lane) = self.route.pool.shared(&self.identity) else { return Ok(None) };
         match self.while_open(false, lane.connected()).await? {
             Ok(client) => Ok(Some(client)),
             Err(error) => {
@@ -259,6 +254,11 @@ impl Session {
                 Ok(None)
             }
         }
+    }
+
+    /// The right to a dedicated connection. `None` if there are too many: the error is answered.
+    fn permit(&mut self) -> Option<OwnedSemaphorePermit> {
+        self.route.pool.server.permit().map_err(|error| self.put_unsent(&error)).ok()
     }
 
     fn put_unsent(&mut self, error: &OpenError) {

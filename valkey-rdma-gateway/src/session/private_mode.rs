@@ -52,12 +52,12 @@ impl Session {
     }
 
     async fn private(&mut self) -> Result<Private, OpenError> {
-        if self.pool.cluster.is_some() {
+        if self.route.pool.cluster.is_some() {
             return Err(OpenError::Unreachable("clients of a cluster have no private connection".to_owned()));
         }
         self.core.metrics.moves.add(1);
         let name = self.client.details().name.clone();
-        self.pool.upstreams.private(&self.identity, &name).await
+        self.route.pool.upstreams.private(&self.identity, &name).await
     }
 
     /// Answers a command that found no private connection.
@@ -119,12 +119,12 @@ impl Session {
         match ended {
             Ok(()) => {
                 match private.was_reset() || was_target {
-                    true => self.pool.upstreams.retire(self.identity.clone(), private, !was_target),
-                    false => self.pool.upstreams.give_back(&self.identity, private),
+                    true => self.route.pool.upstreams.retire(self.identity.clone(), private, !was_target),
+                    false => self.route.pool.upstreams.give_back(&self.identity, private),
                 }
-                self.shared = self.pool.shared(&self.identity);
+                self.shared = self.route.pool.shared(&self.identity);
             }
-            Err(Closed) => self.pool.upstreams.retire(self.identity.clone(), private, !was_target),
+            Err(Closed) => self.route.pool.upstreams.retire(self.identity.clone(), private, !was_target),
         }
         ended
     }
@@ -285,7 +285,7 @@ impl Session {
             Event::Name(name) => drop(self.set_name(&name)),
             Event::Protocol(protocol) => self.identity.protocol = protocol,
             Event::Reset => {
-                self.identity = self.pool.server.identity();
+                self.identity = self.route.pool.server.identity();
                 self.client.details().name.clear();
             }
         }
@@ -298,7 +298,7 @@ impl Session {
         let unanswered = private.unanswered();
         self.core.metrics.lost.add(1);
         self.core.metrics.may_have_run.add(unanswered as u64);
-        let server = self.pool.server.endpoint();
+        let server = self.route.pool.server.endpoint();
         let text = format!("UPSTREAMLOST the private connection to {server} was lost: {}", one_line(cause));
         debug!(id = self.client.id, text);
         let irreplaceable = was_target || private.is_irreplaceable();
@@ -312,7 +312,7 @@ impl Session {
         if irreplaceable || private.has_open_command() {
             return Err(Closed);
         }
-        self.shared = self.pool.shared(&self.identity);
+        self.shared = self.route.pool.shared(&self.identity);
         Ok(())
     }
 }
