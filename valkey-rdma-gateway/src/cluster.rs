@@ -24,7 +24,7 @@ pub(crate) use self::lane::Lane;
 pub(crate) use self::refusal::{failure, is_about_nodes};
 use self::scan::Scans;
 use crate::core::Core;
-use crate::error::GatewayError;
+use crate::error::{GatewayError, without_login};
 use crate::identity::{Identity, Key};
 use crate::inbox::lock;
 use crate::server::OpenError;
@@ -163,14 +163,12 @@ impl Member {
 
 /// Reads and checks the URLs of nodes.
 pub(crate) fn seeds(urls: &[String]) -> Result<Vec<Endpoint>, GatewayError> {
-    // What stands before the host may be a password.
-    let shown = |url: &String| url.rsplit('@').next().unwrap_or_default().to_owned();
     let seeds = urls.iter().map(|url| {
         let parsed = url.parse::<Endpoint>().map_err(Error::from);
-        parsed.map_err(|source| GatewayError::Server { url: shown(url), source })
+        parsed.map_err(|source| GatewayError::Server { url: without_login(url).to_owned(), source })
     });
     let seeds = seeds.collect::<Result<Vec<_>, _>>()?;
-    let all = || urls.iter().map(shown).collect::<Vec<_>>().join(" ");
+    let all = || urls.iter().map(|url| without_login(url)).collect::<Vec<_>>().join(" ");
     ClusterClient::check(&seeds).map_err(|source| GatewayError::Server { url: all(), source })?;
     Ok(seeds)
 }

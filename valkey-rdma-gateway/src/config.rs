@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Deserializer};
 
 use crate::cluster;
-use crate::error::GatewayError;
+use crate::error::{GatewayError, without_login};
 use crate::limits::Limits;
 use crate::listen::Listen;
 use crate::metrics::Metrics;
@@ -82,8 +82,7 @@ fn one_or_several<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<String>, D:
 /// Without the login in the URL.
 impl fmt::Debug for RouteConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let without_login = |url: &String| url.rsplit('@').next().unwrap_or_default().to_owned();
-        let servers: Vec<_> = self.servers.iter().map(without_login).collect();
+        let servers: Vec<_> = self.servers.iter().map(|url| without_login(url)).collect();
         let mut shown = f.debug_struct("RouteConfig");
         shown.field("listen", &self.listen).field("servers", &servers).field("cluster", &self.cluster);
         shown.field("share", &self.share).finish()

@@ -46,3 +46,8 @@ pub enum GatewayError {
     #[error("configuration: {0}")]
     Config(String),
 }
+
+/// A URL as errors show it. What stands before the host may be a password.
+pub(crate) fn without_login(url: &str) -> &str {
+    url.rsplit('@').next().unwrap_or_default()
+}

@@ -60,10 +60,10 @@ async fn answer(mut stream: TcpStream, core: &Core, routes: &[Arc<Route>]) -> io
     stream.shutdown().await
 }
 
-/// Healthy: every shared connection that has clients is connected.
+/// Healthy: every shared connection that has clients is connected, except those whose login the server refuses.
 fn health(routes: &[Arc<Route>]) -> (&'static str, &'static str, String) {
     let shared = routes.iter().flat_map(|route| route.pool.all_shared());
-    let down: Vec<_> = shared.filter(|shared| shared.users() > 0 && shared.connection().is_none()).collect();
+    let down: Vec<_> = shared.filter(|shared| shared.is_missed()).collect();
     if down.is_empty() {
         return ("200 OK", "text/plain", "ok\n".to_owned());
     }

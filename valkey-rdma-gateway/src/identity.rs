@@ -51,17 +51,45 @@ impl fmt::Debug for PasswordHash {
     }
 }
 
+/// A user, or the login of the server's URL, and a password.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct LoginKey {
+    user: Option<Vec<u8>>,
+    password: PasswordHash,
+}
+
+impl LoginKey {
+    fn of(login: Option<&Login>) -> Self {
+        Self {
+            user: login.map(|login| login.user.clone()),
+            password: PasswordHash::of(login.map(|login| &login.password[..])),
+        }
+    }
+}
+
 /// Connections with equal keys are interchangeable. A user that has logged in never shares with clients that have not, even if the
 /// name is the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Key {
     /// Serves clients. Scripts have a connection of their own, so that other commands do not wait behind them.
-    Shared { scripts: bool, user: Option<Vec<u8>>, password: PasswordHash, database: u32, protocol: Protocol },
+    Shared {
+        scripts: bool,
+        login: LoginKey,
+        /// The login that selects the database, if it is another one.
+        selected_as: Option<LoginKey>,
+        database: u32,
+        protocol: Protocol,
+    },
     /// Not logged in: checks logins.
     Checker,
 }
 
 impl Identity {
+    /// Whether another login must select the database, before the one that is used.
+    pub(crate) fn selects_first(&self) -> bool {
+        self.database != 0 && self.selected_as != self.login
+    }
+
     pub(crate) fn key(&self) -> Key {
         self.key_for(false)
     }
@@ -70,8 +98,8 @@ impl Identity {
     pub(crate) fn key_for(&self, scripts: bool) -> Key {
         Key::Shared {
             scripts,
-            user: self.login.as_ref().map(|login| login.user.clone()),
-            password: PasswordHash::of(self.login.as_ref().map(|login| &login.password[..])),
+            login: LoginKey::of(self.login.as_deref()),
+            selected_as: self.selects_first().then(|| LoginKey::of(self.selected_as.as_deref())),
             database: self.database,
             protocol: self.protocol,
         }
@@ -88,12 +116,29 @@ impl Key {
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Shared { scripts, user, database, protocol, .. } => {
-                let user = user.as_ref().map_or("-".to_owned(), |user| user.escape_ascii().to_string());
+            Self::Shared { scripts, login, database, protocol, .. } => {
+                let user = login.user.as_ref().map_or("-".to_owned(), |user| user.escape_ascii().to_string());
                 let scripts = if *scripts { " scripts" } else { "" };
                 write!(f, "user={user} db={database} {protocol}{scripts}")
             }
             Self::Checker => f.write_str("checks logins"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_selected_the_database_counts_if_it_is_another_login() {
+        let login = |user: &str| Some(Arc::new(Login { user: user.into(), password: b"pw".to_vec() }));
+        let key = |database: u32, selected_as: Option<Arc<Login>>| {
+            Identity { login: login("bob"), database, selected_as, protocol: Protocol::Resp2 }.key()
+        };
+        assert_ne!(key(9, login("alice")), key(9, login("bob")), "bob may not be allowed to select it");
+        assert_ne!(key(9, None), key(9, login("alice")));
+        assert_eq!(key(9, login("bob")), key(9, login("bob")));
+        assert_eq!(key(0, login("alice")), key(0, None), "no login selects it");
     }
 }

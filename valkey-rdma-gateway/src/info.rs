@@ -1,10 +1,11 @@
 //! What a gateway shows of itself: the section of INFO, and Prometheus' format.
 
-use std::fmt::Write;
+use std::collections::BTreeMap;
+use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering;
 
 use valkey_rdma_client::cluster::{ClusterStatus, NodeStatus};
-use valkey_rdma_client::{ConnectionInfo, Purpose};
+use valkey_rdma_client::{ConnectionInfo, Purpose, Transport};
 
 use crate::core::Core;
 use crate::identity::Key;
@@ -16,7 +17,7 @@ use crate::shared::Shared;
 /// The section `gateway` of INFO.
 pub(crate) fn section(core: &Core, route: &Route) -> String {
     let mut text = String::from("# Gateway\r\n");
-    let mut line = |name: &str, value: &dyn std::fmt::Display| {
+    let mut line = |name: &str, value: &dyn Display| {
         // Writing to a String cannot fail.
         let _ = write!(text, "{name}:{value}\r\n");
     };
@@ -151,33 +152,45 @@ pub(crate) fn prometheus(core: &Core, routes: &[std::sync::Arc<Route>]) -> Strin
         };
         metric(&name, "summary", help, &samples);
     }
-    let (mut connections, mut up, mut pinned) = (Vec::new(), Vec::new(), Vec::new());
+    // Routes may lead to the same server, and a key may have two connections.
+    let (mut connections, mut up, mut pinned) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     for route in routes {
         let server = route.pool.server.endpoint();
-        connections.push((format!("{{server=\"{server}\"}}"), route.pool.server.connections().0 as f64));
+        let labels = format!("{{server=\"{server}\"}}");
+        *connections.entry(labels).or_default() += route.pool.server.connections().0 as f64;
         for shared in route.pool.all_shared() {
-            let key = shared.key.to_string().replace(['\\', '"'], "?");
             let known = shared.connection();
-            let transport =
-                known.as_ref().map_or("none".to_owned(), |known| known.info.transport.to_string());
-            let labels = format!("{{server=\"{server}\",key=\"{key}\",transport=\"{transport}\"}}");
+            if known.is_none() && !shared.is_missed() {
+                continue;
+            }
+            let labels = labels_of(server, &shared.key, known.as_ref().map(|known| known.info.transport));
             let bytes = known.as_ref().and_then(|known| Some(known.monitor.as_ref()?.stats().pinned_bytes));
-            up.push((labels.clone(), f64::from(u8::from(known.is_some()))));
-            pinned.push((labels, bytes.unwrap_or(0) as f64));
+            up.insert(labels.clone(), f64::from(u8::from(known.is_some())));
+            *pinned.entry(labels).or_default() += bytes.unwrap_or(0) as f64;
         }
         for (key, node) in nodes(&route.pool) {
-            let (key, scheme) = (key.to_string().replace(['\\', '"'], "?"), server.transport());
-            let transport = node.transport.map_or("none".to_owned(), |transport| transport.to_string());
-            let address = &node.address;
-            let labels =
-                format!("{{server=\"{scheme}://{address}\",key=\"{key}\",transport=\"{transport}\"}}");
+            let address = format_args!("{}://{}", server.transport(), node.address);
+            let labels = labels_of(&address, &key, node.transport);
             let stats = node.connections.iter().filter_map(|connection| connection.stats.as_ref());
-            up.push((labels.clone(), f64::from(u8::from(node.transport.is_some()))));
-            pinned.push((labels, stats.map(|stats| stats.pinned_bytes as f64).sum()));
+            up.insert(labels.clone(), f64::from(u8::from(node.transport.is_some())));
+            *pinned.entry(labels).or_default() += stats.map(|stats| stats.pinned_bytes as f64).sum::<f64>();
         }
     }
-    metric("connections", "gauge", "Connections to a server, shared and private", &connections);
-    metric("shared_up", "gauge", "Whether a shared connection is connected, and over which transport", &up);
-    metric("shared_pinned_bytes", "gauge", "Bytes pinned by a shared connection", &pinned);
+    metric(
+        "connections",
+        "gauge",
+        "Connections to a server, shared and private",
+        &Vec::from_iter(connections),
+    );
+    let help = "Whether a shared connection is connected, and over which transport";
+    metric("shared_up", "gauge", help, &Vec::from_iter(up));
+    metric("shared_pinned_bytes", "gauge", "Bytes pinned by a shared connection", &Vec::from_iter(pinned));
     text
+}
+
+/// The labels of a shared connection. Whether it is connected follows from them.
+fn labels_of(server: &dyn Display, key: &Key, transport: Option<Transport>) -> String {
+    let key = key.to_string().replace(['\\', '"'], "?");
+    let transport = transport.map_or("none".to_owned(), |transport| transport.to_string());
+    format!("{{server=\"{server}\",key=\"{key}\",transport=\"{transport}\"}}")
 }

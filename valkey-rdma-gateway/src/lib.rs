@@ -54,6 +54,7 @@ mod config;
 mod core;
 mod error;
 mod gateway;
+mod hello;
 mod http;
 mod identity;
 mod inbox;
@@ -69,6 +70,7 @@ mod route;
 mod server;
 mod session;
 mod shared;
+mod upstreams;
 mod window;
 mod words;
 

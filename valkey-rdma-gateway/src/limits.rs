@@ -31,7 +31,7 @@ pub struct Limits {
     /// The same for all clients together. Default 256 MiB, at least 1 MiB. Above it, a client may send one
     /// command at a time; above twice of it, none.
     pub queued_bytes_total: usize,
-    /// Bytes of replies that a client may leave unread. Default 32 MiB, at least 1 MiB. A client that leaves more unread for
+    /// Bytes of replies, and of messages of a cluster, that a client may leave unread. Default 32 MiB, at least 1 MiB. A client that leaves more unread for
     /// [`slow_reader_ms`](Self::slow_reader_ms) is closed, because others wait for it meanwhile. Clients with a private
     /// connection make only themselves wait.
     pub unread_bytes: usize,
@@ -43,7 +43,8 @@ pub struct Limits {
     pub offline_ms: u64,
     /// How long a stop waits for replies to commands already sent, in milliseconds. Default 10 000.
     pub drain_ms: u64,
-    /// Private connections that are kept open for the next client that needs one, per user, database and protocol. Default 16.
+    /// Private connections that are kept open for the next client that needs one, per user, database and protocol. Default 16. They
+    /// are closed after 60 s to 120 s, or when another connection needs their place.
     pub idle_upstreams: usize,
 }
 
@@ -95,6 +96,11 @@ impl Limits {
         Ok(())
     }
 
+    /// Whether a client with `unread` bytes must be closed at once, because all together have `total`.
+    pub(crate) fn exceeds_total(&self, unread: usize, total: usize) -> bool {
+        unread > MUCH && total > self.unread_bytes_total
+    }
+
     pub(crate) fn slow_reader(&self) -> Duration {
         Duration::from_millis(self.slow_reader_ms)
     }
@@ -107,3 +113,6 @@ impl Limits {
         Duration::from_millis(self.drain_ms)
     }
 }
+
+/// Unread bytes above which a client may be closed for the sake of all.
+const MUCH: usize = 1 << 20;

@@ -6,8 +6,10 @@ use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::Deserialize;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use valkey_rdma_transport::{AnyStream, Config, DeviceKind, Listener, TransportError};
 
@@ -129,6 +131,9 @@ impl Bound {
                 let (stream, peer) = listener.accept().await?;
                 // Replies that belong together are written together; the kernel must not delay them.
                 stream.set_nodelay(true)?;
+                // A client whose machine has died holds no place for ever.
+                let probes = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3);
+                SockRef::from(&stream).set_tcp_keepalive(&probes.with_retries(3))?;
                 let local = stream.local_addr()?.to_string();
                 Ok(Accepted { stream: AnyStream::Tcp(stream), peer: peer.to_string(), local })
             }
@@ -183,9 +188,22 @@ async fn remove_stale(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// A TCP client that has been silent for this long is probed, as Valkey does.
+const KEEPALIVE: Duration = Duration::from_secs(300);
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn clients_over_tcp_are_probed() {
+        let any = Listen::Tcp("127.0.0.1:0".parse().unwrap());
+        let mut bound = Bound::bind(&any, &mut Activation::default()).await.unwrap();
+        let Listen::Tcp(addr) = bound.address() else { panic!("{}", bound.address()) };
+        let (accepted, _client) = tokio::join!(bound.accept(), tokio::net::TcpStream::connect(addr));
+        let AnyStream::Tcp(stream) = accepted.unwrap().stream else { panic!("not over TCP") };
+        assert!(SockRef::from(&stream).keepalive().unwrap());
+    }
 
     #[test]
     fn addresses_are_read_and_written() {

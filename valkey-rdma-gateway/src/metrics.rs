@@ -49,7 +49,7 @@ pub(crate) struct Metrics {
     pub(crate) request_hop: Latency,
     /// Time from reading a reply to writing it to the client.
     pub(crate) reply_hop: Latency,
-    /// Time from writing a command to reading its reply.
+    /// Time from reading a command to reading its reply.
     pub(crate) server: Latency,
 }
 
@@ -112,17 +112,23 @@ impl Metrics {
     }
 }
 
-/// A histogram of durations from 1 ns to 60 s, with 2 significant digits.
+/// Durations, from 1 ns to 60 s.
 #[derive(Debug)]
-pub(crate) struct Latency(Mutex<Histogram<u64>>);
+pub(crate) struct Latency(Mutex<Recent>);
 
-impl Default for Latency {
-    fn default() -> Self {
-        Self(Mutex::new(Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("valid bounds")))
-    }
+/// Two histograms with 2 significant digits, of which the older is replaced every [`PERIOD`]: what a gateway did yesterday says nothing
+/// about now.
+#[derive(Debug)]
+struct Recent {
+    current: Histogram<u64>,
+    previous: Histogram<u64>,
+    since: Instant,
+    /// Since the start.
+    count: u64,
+    sum: Duration,
 }
 
-/// Quantiles of a [`Latency`].
+/// Quantiles of a [`Latency`] over the last one to two periods, count and sum since the start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Summary {
     pub(crate) count: u64,
@@ -130,18 +136,81 @@ pub(crate) struct Summary {
     pub(crate) quantiles: [(f64, Duration); 3],
 }
 
+impl Default for Latency {
+    fn default() -> Self {
+        Self(Mutex::new(Recent::new(Instant::now())))
+    }
+}
+
 impl Latency {
     pub(crate) fn record(&self, time: Duration, times: u32) {
-        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        lock(&self.0).saturating_record_n(nanoseconds.max(1), times.into());
+        lock(&self.0).record(Instant::now(), time, times);
     }
 
     fn summary(&self) -> Summary {
-        let histogram = lock(&self.0);
-        let quantiles =
-            [0.5, 0.99, 0.999].map(|at| (at, Duration::from_nanos(histogram.value_at_quantile(at))));
-        let count = histogram.len();
-        let sum = Duration::from_secs_f64(histogram.mean() * count as f64 / 1e9);
-        Summary { count, sum, quantiles }
+        lock(&self.0).summary(Instant::now())
+    }
+}
+
+impl Recent {
+    fn new(now: Instant) -> Self {
+        let empty: Histogram<u64> = Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("valid bounds");
+        Self { previous: empty.clone(), current: empty, since: now, count: 0, sum: Duration::ZERO }
+    }
+
+    fn record(&mut self, now: Instant, time: Duration, times: u32) {
+        self.turn(now);
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.current.saturating_record_n(nanoseconds.max(1), times.into());
+        self.count += u64::from(times);
+        self.sum = self.sum.saturating_add(time.saturating_mul(times));
+    }
+
+    fn summary(&mut self, now: Instant) -> Summary {
+        self.turn(now);
+        let mut both = self.previous.clone();
+        both.add(&self.current).expect("the same bounds");
+        let quantiles = [0.5, 0.99, 0.999].map(|at| (at, Duration::from_nanos(both.value_at_quantile(at))));
+        Summary { count: self.count, sum: self.sum, quantiles }
+    }
+
+    /// Begins another period, if the present one is over.
+    fn turn(&mut self, now: Instant) {
+        let age = now.saturating_duration_since(self.since);
+        if age < PERIOD {
+            return;
+        }
+        std::mem::swap(&mut self.previous, &mut self.current);
+        self.current.reset();
+        if age >= 2 * PERIOD {
+            self.previous.reset();
+        }
+        self.since = now;
+    }
+}
+
+const PERIOD: Duration = Duration::from_secs(300);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_forget_what_was_long_ago() {
+        let begin = Instant::now();
+        let mut recent = Recent::new(begin);
+        let (slow, quick) = (Duration::from_millis(20), Duration::from_micros(10));
+        recent.record(begin, slow, 100);
+        let p99 = |recent: &mut Recent, periods: u32| {
+            let summary = recent.summary(begin + periods * PERIOD);
+            (summary.quantiles[1].1 >= slow, summary.count)
+        };
+        assert_eq!(p99(&mut recent, 0), (true, 100));
+        recent.record(begin + PERIOD, quick, 1);
+        assert_eq!(p99(&mut recent, 1), (true, 101));
+        assert_eq!(p99(&mut recent, 2), (false, 101));
+        recent.record(begin + 2 * PERIOD, slow, 1);
+        assert_eq!(p99(&mut recent, 9), (false, 102), "after a long time without commands too");
+        assert_eq!(recent.summary(begin + 9 * PERIOD).sum, 101 * slow + quick);
     }
 }

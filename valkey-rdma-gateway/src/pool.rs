@@ -2,11 +2,8 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::Instant;
 
-use tokio::time::{Instant, timeout};
-use tracing::debug;
-use valkey_rdma_client::Transport;
 use valkey_rdma_client::cluster::ClusterStatus;
 
 use crate::cluster::{Cluster, Lane};
@@ -14,11 +11,11 @@ use crate::core::Core;
 use crate::error::GatewayError;
 use crate::identity::{Identity, Key};
 use crate::inbox::{Inbox, lock};
-use crate::private::Private;
-use crate::server::{OpenError, Server};
+use crate::server::Server;
 use crate::shared::{self, Shared};
+use crate::upstreams::Upstreams;
 
-/// Shared connections by key, and private ones that wait for their next client.
+/// Shared connections by key, and private ones.
 pub(crate) struct Pool {
     /// The URLs, and whether they are those of a cluster.
     pub(crate) origin: Origin,
@@ -27,9 +24,9 @@ pub(crate) struct Pool {
     pub(crate) server: Arc<Server>,
     /// Serves the clients of a cluster. Only logins are checked by `server` then, which is one of the nodes.
     pub(crate) cluster: Option<Cluster>,
+    pub(crate) upstreams: Arc<Upstreams>,
     core: Arc<Core>,
     shared: Mutex<HashMap<Key, Pair>>,
-    idle: Mutex<HashMap<Key, Vec<(Instant, Private)>>>,
 }
 
 /// URLs of servers, and whether they are nodes of a cluster.
@@ -43,7 +40,7 @@ pub(crate) enum Attached {
 
 impl Attached {
     /// Queues `commands` whole commands. Their replies go to `inbox`.
-    pub(crate) fn submit(&self, inbox: &Arc<Inbox>, bytes: &[u8], commands: u32, now: std::time::Instant) {
+    pub(crate) fn submit(&self, inbox: &Arc<Inbox>, bytes: &[u8], commands: u32, now: Instant) {
         match self {
             Self::Server(shared) => shared.submit(inbox, bytes, commands, now),
             Self::Cluster(lane) => lane.submit(inbox, bytes, commands, now),
@@ -51,7 +48,7 @@ impl Attached {
     }
 
     /// Whether a client without a command in flight should ask the pool for another connection.
-    pub(crate) fn should_leave(&self, now: std::time::Instant) -> bool {
+    pub(crate) fn should_leave(&self, now: Instant) -> bool {
         matches!(self, Self::Server(shared) if shared.should_leave(now))
     }
 
@@ -85,7 +82,7 @@ impl Pair {
 
     /// Changes to the other connection, or a new one, if the current one is stalled and the other is not.
     fn avoid_stalled(&mut self, start: impl FnOnce() -> Option<Arc<Shared>>) {
-        let now = Instant::now().into_std();
+        let now = Instant::now();
         if !self.current.is_stalled(now) {
             return;
         }
@@ -107,8 +104,8 @@ impl Pool {
         let cluster = origin.1.then(|| Cluster::new(&origin.0, core.clone())).transpose()?;
         let endpoint = server.endpoint();
         let address = format!("{}:{}", endpoint.host(), endpoint.port()).into();
-        let (shared, idle) = (Mutex::default(), Mutex::default());
-        Ok(Self { origin, address, server, cluster, core, shared, idle })
+        let upstreams = Arc::new(Upstreams::new(server.clone(), core.clone()));
+        Ok(Self { origin, address, server, cluster, upstreams, core, shared: Mutex::default() })
     }
 
     /// Attaches a client to the shared connection of `identity`, which may have to connect first.
@@ -134,7 +131,7 @@ impl Pool {
         loop {
             shared.retain(|_, pair| pair.remove_closed());
             let start =
-                || Shared::start(key.clone(), identity.clone(), self.server.clone(), self.core.clone());
+                || Shared::start(key.clone(), identity.clone(), self.upstreams.clone(), self.core.clone());
             let pair = shared.entry(key.clone()).or_insert_with(|| Pair { current: start(), other: None });
             pair.avoid_stalled(|| self.server.has_room().then(start));
             if let Some(attached) = pair.current.attach() {
@@ -156,81 +153,4 @@ impl Pool {
         all.sort_by(|one, other| one.key.cmp(&other.key));
         all
     }
-
-    /// Takes an idle private connection, or makes one.
-    pub(crate) async fn private(&self, identity: &Identity, name: &str) -> Result<Private, OpenError> {
-        let key = identity.key();
-        while let Some((_, mut private)) = self.take_idle(&key) {
-            if private.is_usable() {
-                private.set_name(name);
-                return Ok(private);
-            }
-        }
-        while !self.server.has_room() {
-            // An idle connection of another user may be in the way.
-            if !self.drop_idle() {
-                return Err(self.server.no_room());
-            }
-        }
-        let upstream = match self.server.open(&key, identity, Some(name)).await {
-            // The server may have too many connections.
-            Err(OpenError::Unreachable(_)) if self.drop_idle() => {
-                self.server.open(&key, identity, Some(name)).await?
-            }
-            other => other?,
-        };
-        Ok(Private::new(upstream, name))
-    }
-
-    /// Keeps a connection without state for its next client.
-    pub(crate) fn give_back(&self, identity: &Identity, mut private: Private) {
-        private.forget();
-        let now = Instant::now();
-        let mut idle = lock(&self.idle);
-        for kept in idle.values_mut() {
-            kept.retain(|(since, _)| now - *since < IDLE);
-        }
-        idle.retain(|_, kept| !kept.is_empty());
-        let kept = idle.entry(identity.key()).or_default();
-        if kept.len() < self.core.limits().idle_upstreams {
-            kept.push((now, private));
-        }
-    }
-
-    /// Ends a private connection whose client has gone. Over RDMA it is cleaned and kept, because each connection that ends costs the
-    /// server memory, and because one that ends while a reply waits for its window may crash it. Without `keep` it is closed then:
-    /// invalidations for another client may still arrive on it.
-    pub(crate) fn retire(self: &Arc<Self>, identity: Identity, mut private: Private, keep: bool) {
-        if private.upstream.stream.info().transport == Transport::Tcp || private.is_blocked() {
-            return;
-        }
-        let pool = self.clone();
-        tokio::spawn(async move {
-            let cleaned = timeout(CLEANING, async {
-                private.reset().await?;
-                let logged_in = pool.server.log_in(&mut private.upstream, &identity, None).await;
-                logged_in.map_err(|error| std::io::Error::other(error.to_string()))
-            });
-            match cleaned.await {
-                Ok(Ok(())) if !keep => {}
-                Ok(Ok(())) => pool.give_back(&identity, Private::new(private.upstream, "")),
-                Ok(Err(error)) => debug!(%error, "a private connection is closed"),
-                Err(_) => debug!("a private connection is closed in the middle of a reply"),
-            }
-        });
-    }
-
-    fn take_idle(&self, key: &Key) -> Option<(Instant, Private)> {
-        lock(&self.idle).get_mut(key)?.pop()
-    }
-
-    /// Closes an idle connection. `false` if there is none.
-    fn drop_idle(&self) -> bool {
-        lock(&self.idle).values_mut().any(|kept| kept.pop().is_some())
-    }
 }
-
-/// How long an unused private connection is kept.
-const IDLE: Duration = Duration::from_secs(60);
-/// How long the replies of a client that has gone are read.
-const CLEANING: Duration = Duration::from_secs(60);

@@ -6,7 +6,6 @@ use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -17,7 +16,7 @@ pub(crate) use self::tracker::{Event, database};
 use self::tracker::{Fate, Tracker};
 use crate::class::{Class, is};
 use crate::clients::Target;
-use crate::identity::Login;
+use crate::hello;
 use crate::server::Upstream;
 use crate::words::encode;
 
@@ -26,12 +25,16 @@ pub(crate) struct Private {
     tracker: Tracker,
     /// Commands on their way to the server.
     commands: Output,
+    /// The last of them has begun, and not ended: only its rest may follow.
+    is_open: bool,
     scanner: FrameScanner,
     replies: BytesMut,
     scanned: usize,
     /// The first bytes of the present frame, once a part of it was passed on.
     begun: Option<Bytes>,
     name: String,
+    /// The number of the local client.
+    client: u64,
     /// The client that invalidations are redirected to, and the server's number of its connection.
     redirect: Option<(Target, u64)>,
 }
@@ -42,11 +45,13 @@ impl Private {
             upstream,
             tracker: Tracker::default(),
             commands: Output::default(),
+            is_open: false,
             scanner: FrameScanner::default(),
             replies: BytesMut::new(),
             scanned: 0,
             begun: None,
             name: name.to_owned(),
+            client: 0,
             redirect: None,
         }
     }
@@ -62,6 +67,11 @@ impl Private {
     pub(crate) fn forget(&mut self) {
         self.tracker = Tracker::default();
         self.redirect = None;
+    }
+
+    /// Gives the connection to a local client, which has this number.
+    pub(crate) fn set_client(&mut self, id: u64) {
+        self.client = id;
     }
 
     /// Keeps the client that invalidations are redirected to on its private connection, which has this number at the server.
@@ -86,23 +96,34 @@ impl Private {
         }
     }
 
-    /// Queues a command, or the first part of one. `login` is that of AUTH and HELLO.
+    /// Queues a command, or without `complete` the first part of one.
     ///
     /// WAIT is about the last write of its connection, and the client's writes went over another one. So a message to no subscriber goes
     /// first: the server replicates it as a write, after all that the client has written.
-    pub(crate) fn send(&mut self, class: Class, command: &Bytes, login: Option<Arc<Login>>) {
+    pub(crate) fn send(&mut self, class: Class, command: &Bytes, complete: bool) {
         let waits = || words(command).next().is_some_and(|name| is(name, "WAIT") || is(name, "WAITAOF"));
         if class == Class::Alone && !self.tracker.is_opaque() && waits() {
             self.commands.put(&encode(["PUBLISH", env!("CARGO_PKG_NAME"), "wait"]));
             self.tracker.sent_before_wait();
         }
-        self.tracker.sent(class, command, login);
-        self.commands.put_shared(command);
+        self.tracker.sent(class, command);
+        self.send_on(command, complete);
     }
 
-    /// Queues the next part of a command, or bytes that are not commands.
-    pub(crate) fn send_on(&mut self, bytes: &Bytes) {
+    /// Queues the next part of a command; its last one if `complete`.
+    pub(crate) fn send_on(&mut self, part: &Bytes, complete: bool) {
+        self.commands.put_shared(part);
+        self.is_open = !complete;
+    }
+
+    /// Queues bytes that are not commands.
+    pub(crate) fn send_raw(&mut self, bytes: &Bytes) {
         self.commands.put_shared(bytes);
+    }
+
+    /// Whether a command has begun and not ended. Nothing but its rest may be sent: the server would read it as part of an argument.
+    pub(crate) fn has_open_command(&self) -> bool {
+        self.is_open
     }
 
     /// Bytes that wait to be sent.
@@ -115,9 +136,15 @@ impl Private {
         self.tracker.unanswered()
     }
 
+    /// Same, without the [open](Self::has_open_command) one: the server answers a command when it has all of it.
+    pub(crate) fn owed(&self) -> usize {
+        self.unanswered().saturating_sub(usize::from(self.is_open))
+    }
+
     /// Whether the connection has no state, and owes no reply.
     pub(crate) fn is_plain(&self) -> bool {
         self.tracker.is_plain()
+            && !self.is_open
             && self.begun.is_none()
             && self.replies.is_empty()
             && !self.commands.has_remaining()
@@ -163,7 +190,13 @@ impl Private {
 
     /// Changes of the client's identity, as far as the server has confirmed them.
     pub(crate) fn take_events(&mut self) -> Vec<Event> {
-        self.tracker.take_events()
+        let events = self.tracker.take_events();
+        for event in &events {
+            if let Event::Name(name) = event {
+                self.name = String::from_utf8_lossy(name).into_owned();
+            }
+        }
+        events
     }
 
     /// Writes what waits. Ready with the reason if the connection is lost.
@@ -232,6 +265,7 @@ impl Private {
             };
             match fate {
                 Fate::PassOn => out.put_shared(&part),
+                Fate::Hello => out.put_shared(&hello::with_id(&part, self.client)),
                 Fate::Renumber => out.put_shared(&self.renumbered(part)),
                 Fate::Replace(reply) => out.put_shared(&reply),
                 Fate::Drop => {}
@@ -248,11 +282,11 @@ impl Private {
     /// Which replies those are need not be known, and a script may have answered `+RESET`. So a mark that no earlier command can have
     /// asked for follows RESET: HELLO repeats it in an error, whatever the permissions of the user are.
     pub(crate) async fn reset(&mut self) -> io::Result<()> {
-        if self.commands.has_remaining() || self.tracker.is_raw() {
+        if self.is_open || self.commands.has_remaining() || self.tracker.is_raw() {
             return Err(io::Error::other("its last command is incomplete"));
         }
         let mark = format!("{:016x}", RandomState::new().hash_one(self.upstream.id));
-        self.send_on(&[encode(["RESET"]), encode(["HELLO", "2", &mark])].concat().into());
+        self.commands.put(&[encode(["RESET"]), encode(["HELLO", "2", &mark])].concat());
         let mut before = false;
         poll_fn(|cx| {
             if let Poll::Ready(cause) = self.poll_send(cx) {

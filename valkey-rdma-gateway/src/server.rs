@@ -12,7 +12,7 @@ use tracing::{debug, info};
 use valkey_rdma_client::{ByteStream, Config, Dialer, Endpoint, Transport};
 use valkey_rdma_resp::{FrameScanner, Protocol, integer};
 
-use crate::error::GatewayError;
+use crate::error::{GatewayError, without_login};
 use crate::identity::{Identity, Key, Login};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
@@ -49,6 +49,12 @@ impl OpenError {
         matches!(self, Self::Refused(_))
     }
 
+    /// Whether the server refused the login, or required one.
+    pub(crate) fn is_about_login(&self) -> bool {
+        let codes = ["-NOAUTH", "-WRONGPASS", "-NOPERM"];
+        matches!(self, Self::Refused(reply) if codes.iter().any(|code| reply.starts_with(code.as_bytes())))
+    }
+
     /// The error reply for a command that was not sent.
     pub(crate) fn reply(&self) -> Bytes {
         match self {
@@ -72,10 +78,8 @@ impl fmt::Display for OpenError {
 impl Server {
     pub(crate) fn new(urls: &[String], limits: &Limits, metrics: Arc<Metrics>) -> Result<Self, GatewayError> {
         let dialers = urls.iter().map(|url| {
-            // What stands before the host may be a password.
-            let shown = || url.rsplit('@').next().unwrap_or_default().to_owned();
             Dialer::new(url.as_str(), &Config::default())
-                .map_err(|source| GatewayError::Server { url: shown(), source })
+                .map_err(|source| GatewayError::Server { url: without_login(url).to_owned(), source })
         });
         let dialers = dialers.collect::<Result<Vec<_>, _>>()?;
         let missing = || GatewayError::Config("a route needs the URL of a server".to_owned());
@@ -193,8 +197,7 @@ impl Server {
             required += 1;
         };
         let database = identity.database.to_string();
-        let selects_first = identity.database != 0 && identity.selected_as != identity.login;
-        if selects_first {
+        if identity.selects_first() {
             match self.credentials(identity.selected_as.as_deref()) {
                 (_, None) => {}
                 (None, Some(password)) => require(&[b"AUTH", password]),
@@ -212,7 +215,7 @@ impl Server {
             (Protocol::Resp2, (None, Some(password))) => require(&[b"AUTH", password]),
             (Protocol::Resp2, (Some(user), Some(password))) => require(&[b"AUTH", user, password]),
         }
-        if identity.database != 0 && !selects_first {
+        if identity.database != 0 && !identity.selects_first() {
             require(&[b"SELECT", database.as_bytes()]);
         }
         // EXTRA commands, which old servers or strict users may refuse.

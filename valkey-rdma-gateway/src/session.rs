@@ -29,15 +29,13 @@ use crate::identity::Identity;
 use crate::inbox::End;
 use crate::limits::Limits;
 use crate::listen::Accepted;
-use crate::pool::{Attached, Pool};
+use crate::pool::Attached;
 use crate::reader::CommandReader;
 use crate::route::{Route, Share};
 use crate::window::Window;
 
 pub(crate) struct Session {
     core: Arc<Core>,
-    share: Share,
-    pool: Arc<Pool>,
     route: Arc<Route>,
     stream: AnyStream,
     client: Registered,
@@ -79,7 +77,7 @@ pub(crate) struct Closed;
 
 impl Session {
     pub(crate) fn new(core: Arc<Core>, route: Arc<Route>, accepted: Accepted) -> Self {
-        let pool = route.pool.clone();
+        let pool = &route.pool;
         let identity = pool.server.identity();
         let details = Details {
             name: String::new(),
@@ -101,9 +99,7 @@ impl Session {
         let shared = pool.shared(&identity);
         let window = Window::new(core.queued.clone());
         Self {
-            share: route.share,
             core,
-            pool,
             route,
             stream: accepted.stream,
             client,
@@ -141,8 +137,8 @@ impl Session {
                     self.refuse_overload();
                     Ok(())
                 }
-                Turn::Command(class) if self.share == Share::Always => self.refuse(class),
-                Turn::Command(_) if self.pool.cluster.is_some() => self.cluster_mode().await,
+                Turn::Command(class) if self.route.share == Share::Always => self.refuse(class),
+                Turn::Command(_) if self.route.pool.cluster.is_some() => self.cluster_mode().await,
                 Turn::Command(class) => self.private_mode(class).await,
             };
             if done.is_err() {
@@ -171,8 +167,10 @@ impl Session {
                 Poll::Pending => {}
             }
             let is_quiet = |outstanding: u32| outstanding == 0 && !found.more;
-            if is_quiet(found.outstanding) && found.stop && !self.out.has_remaining() {
-                return Poll::Ready(Turn::End(End::Stopped));
+            if found.stop {
+                // A client that always has a command in flight is stopped too: no more are passed on.
+                let done = is_quiet(found.outstanding) && !self.out.has_remaining();
+                return if done { Poll::Ready(Turn::End(End::Stopped)) } else { Poll::Pending };
             }
             if self.out.remaining() > UNREAD {
                 return Poll::Pending;
@@ -208,7 +206,7 @@ impl Session {
             let (next, commands) = self.parse_batch(outstanding + submitted);
             submitted += commands;
             if !self.reader.is_held() {
-                if self.pool.cluster.is_some() {
+                if self.route.pool.cluster.is_some() {
                     self.window.hold(self.reader.len());
                 }
                 return (next, submitted);
@@ -260,7 +258,7 @@ impl Session {
             self.client.count(commands, &self.reader.batch()[last..], now);
             self.window.sent(commands, self.reader.batch().len());
             if outstanding == 0 && self.shared.should_leave(now) {
-                self.shared = self.pool.shared_for(self.shared.is_for_scripts(), &self.identity);
+                self.shared = self.route.pool.shared_for(self.shared.is_for_scripts(), &self.identity);
             }
             self.shared.submit(&self.client.inbox, self.reader.batch(), commands, now);
             self.reader.drop_batch();
@@ -270,12 +268,12 @@ impl Session {
 
     /// Bytes of a command that are kept until all of it has arrived.
     fn longest(&self, limits: &Limits) -> usize {
-        if self.pool.cluster.is_some() { limits.cluster_command_bytes } else { limits.command_bytes }
+        if self.route.pool.cluster.is_some() { limits.cluster_command_bytes } else { limits.command_bytes }
     }
 
     /// Whether a command that has not ended must go on in pieces, or is refused: it is too long, or there is no room for more of it.
     fn is_too_long(&mut self, limits: &Limits) -> bool {
-        let is_full = self.pool.cluster.is_some() && self.window.is_overloaded(limits);
+        let is_full = self.route.pool.cluster.is_some() && self.window.is_overloaded(limits);
         self.reader.is_long(if is_full { limits.command_bytes } else { self.longest(limits) })
     }
 
@@ -287,7 +285,7 @@ impl Session {
             return is || !needed;
         }
         if is != needed {
-            self.shared = self.pool.shared_for(needed, &self.identity);
+            self.shared = self.route.pool.shared_for(needed, &self.identity);
         }
         true
     }

@@ -24,6 +24,7 @@ use crate::core::Core;
 use crate::identity::{Identity, Key};
 use crate::inbox::{End, Inbox, lock};
 use crate::server::{OpenError, Server, one_line};
+use crate::upstreams::Upstreams;
 
 /// A connection that clients share. It reconnects when it is lost, for as long as it has clients.
 pub(crate) struct Shared {
@@ -34,9 +35,17 @@ pub(crate) struct Shared {
     /// Another connection has taken its place: clients leave it when nothing of theirs is in flight.
     retired: AtomicBool,
     identity: Identity,
-    connection: Mutex<Option<Connection>>,
+    state: Mutex<State>,
     pub(crate) commands: AtomicU64,
     pub(crate) batches: AtomicU64,
+}
+
+/// Whether there is a connection.
+enum State {
+    Up(Connection),
+    /// The server does not accept the login of the clients, or requires one. It is not asked until a client is.
+    Refused,
+    Down,
 }
 
 /// What is known of the present connection.
@@ -51,19 +60,24 @@ pub(crate) struct Attached(Arc<Shared>);
 
 impl Shared {
     /// Starts the task of a new shared connection. It connects at once.
-    pub(crate) fn start(key: Key, identity: Identity, server: Arc<Server>, core: Arc<Core>) -> Arc<Self> {
+    pub(crate) fn start(
+        key: Key,
+        identity: Identity,
+        upstreams: Arc<Upstreams>,
+        core: Arc<Core>,
+    ) -> Arc<Self> {
         let shared = Arc::new(Self {
             key,
             queue: Mutex::new(Queue::new(core.queued.clone())),
             users: AtomicUsize::new(0),
             retired: AtomicBool::new(false),
             identity,
-            connection: Mutex::new(None),
+            state: Mutex::new(State::Down),
             commands: AtomicU64::new(0),
             batches: AtomicU64::new(0),
         });
         let abandon = AbandonOnDrop(shared.clone());
-        tokio::spawn(async move { abandon.0.run(server, core).await });
+        tokio::spawn(async move { abandon.0.run(&upstreams, &core).await });
         shared
     }
 
@@ -111,7 +125,15 @@ impl Shared {
     }
 
     pub(crate) fn connection(&self) -> Option<Connection> {
-        lock(&self.connection).clone()
+        match &*lock(&self.state) {
+            State::Up(connection) => Some(connection.clone()),
+            State::Refused | State::Down => None,
+        }
+    }
+
+    /// Whether clients wait for a connection. Those whose login is refused do not.
+    pub(crate) fn is_missed(&self) -> bool {
+        self.users() > 0 && matches!(*lock(&self.state), State::Down)
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -134,25 +156,26 @@ impl Shared {
     }
 
     /// Connects, serves, reconnects. Ends when there were no clients for [`IDLE`].
-    async fn run(&self, server: Arc<Server>, core: Arc<Core>) {
+    async fn run(&self, upstreams: &Upstreams, core: &Core) {
+        let server = &*upstreams.server;
         let mut attempt = 0;
         let mut idle_since = None;
         loop {
-            let error = match server.open(&self.key, &self.identity, Some(env!("CARGO_PKG_NAME"))).await {
+            let error = match upstreams.open(&self.key, &self.identity, Some(env!("CARGO_PKG_NAME"))).await {
                 Ok(upstream) => {
                     attempt = 0;
-                    *lock(&self.connection) = Some(Connection {
+                    *lock(&self.state) = State::Up(Connection {
                         info: upstream.stream.info().clone(),
                         monitor: upstream.stream.monitor().cloned(),
                     });
-                    let ended = Driver::new(self, &core, upstream).run().await;
-                    *lock(&self.connection) = None;
+                    let ended = Driver::new(self, core, upstream).run().await;
+                    *lock(&self.state) = State::Down;
                     match ended {
                         Ended::Idle => return,
                         Ended::Lost { cause, rest } => {
                             core.metrics.lost.add(1);
                             warn!(key = %self.key, server = %server.endpoint(), %cause, "connection lost");
-                            self.answer_lost(&core, &server, &cause, &rest);
+                            self.answer_lost(core, server, &cause, &rest);
                         }
                     }
                     continue;
@@ -160,7 +183,11 @@ impl Shared {
                 Err(error) => error,
             };
             warn!(key = %self.key, %error, "cannot connect");
-            self.answer_unsent(&core, &error);
+            // A login in the URL is not the clients' affair.
+            let is_ours = self.identity.login.is_none() && server.endpoint().password().is_some();
+            *lock(&self.state) =
+                if error.is_about_login() && !is_ours { State::Refused } else { State::Down };
+            self.answer_unsent(core, &error);
             if self.users() > 0 {
                 idle_since = None;
             } else if idle_since.get_or_insert_with(Instant::now).elapsed() > IDLE && self.close_unused() {

@@ -200,7 +200,7 @@ impl Inner {
         });
         drop(replies);
         let limits = core.limits();
-        if waiting > MUCH && batch.inbox.total() > limits.unread_bytes_total {
+        if limits.exceeds_total(waiting, batch.inbox.total()) {
             core.metrics.slow_readers.add(1);
             batch.inbox.end(End::TooSlow);
         }
@@ -239,5 +239,3 @@ fn fit(command: &[u8], reply: Reply, protocol: Protocol) -> Reply {
 
 /// The replies of this many commands are kept until the last of them has come.
 const MOST_TOGETHER: usize = 128;
-/// Unread replies above which a client may be closed for the sake of all.
-const MUCH: usize = 1 << 20;

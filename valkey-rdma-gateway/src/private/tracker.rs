@@ -13,6 +13,7 @@ use valkey_rdma_resp::{Protocol, integer, words};
 
 use self::subscriptions::{Heard, Subscriptions};
 use crate::class::{Class, Kind, Local, State, is};
+use crate::hello;
 use crate::identity::Login;
 
 #[derive(Debug, Default)]
@@ -63,7 +64,7 @@ enum Expect {
     /// This number of confirmations; without one, a confirmation of each subscription.
     Unsubscribe(Kind, Option<usize>),
     Change(Event),
-    Hello(Option<Protocol>, Option<Arc<Login>>),
+    Hello(Option<Protocol>, hello::Options),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +79,7 @@ enum Flag {
 pub(crate) enum Event {
     Database(u32),
     Login(Arc<Login>),
+    Name(Vec<u8>),
     Protocol(Protocol),
     Reset,
 }
@@ -88,13 +90,15 @@ pub(super) enum Fate {
     PassOn,
     /// It contains the number of the client that invalidations are redirected to.
     Renumber,
+    /// The reply to HELLO: it contains the server's number of this connection.
+    Hello,
     Drop,
     Replace(Bytes),
 }
 
 impl Tracker {
     /// Notes a command of the client.
-    pub(super) fn sent(&mut self, class: Class, command: &[u8], login: Option<Arc<Login>>) {
+    pub(super) fn sent(&mut self, class: Class, command: &[u8]) {
         if self.lasting {
             self.resetting |= class == Class::Local(Local::Reset);
             return;
@@ -139,11 +143,11 @@ impl Tracker {
                 Some(database) => Expect::Change(Event::Database(database)),
                 None => Expect::Any,
             },
-            Class::Local(Local::Auth) => match login {
+            Class::Local(Local::Auth) => match hello::login_of_auth(command) {
                 Some(login) => Expect::Change(Event::Login(login)),
                 None => Expect::Any,
             },
-            Class::Local(Local::Hello) => Expect::Hello(version(command), login),
+            Class::Local(Local::Hello) => Expect::Hello(version(command), hello::Options::of(command)),
             Class::Ordinary if is_about_redirection(command) => Expect::Numbered,
             Class::Ordinary | Class::Script | Class::Local(_) | Class::State(State::ReplyOn) => Expect::Any,
         };
@@ -219,10 +223,12 @@ impl Tracker {
                 Flag::NoTouch => self.no_touch = on,
             },
             Some(Expect::Change(event)) if ok => self.events.push(event),
-            Some(Expect::Hello(version, login)) if !failed => {
-                self.events.extend(login.map(Event::Login));
+            Some(Expect::Hello(version, options)) if !failed => {
+                self.events.extend(options.login.map(Event::Login));
+                self.events.extend(options.name.map(Event::Name));
                 self.pushes = version.map_or(self.pushes, |version| version == Protocol::Resp3);
                 self.events.extend(version.map(Event::Protocol));
+                return Fate::Hello;
             }
             Some(_) => {}
             // A reply that we did not expect: the count is wrong from here on.

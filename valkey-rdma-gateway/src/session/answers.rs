@@ -57,8 +57,8 @@ impl Session {
         Ok(())
     }
 
-    async fn pass_to_server(&mut self, command: &[u8]) -> Result<(), Closed> {
-        let shared = self.pool.shared(&self.identity);
+    pub(super) async fn pass_to_server(&mut self, command: &[u8]) -> Result<(), Closed> {
+        let shared = self.route.pool.shared(&self.identity);
         let reply = self.ask(&shared, command).await?;
         self.out.put(&reply);
         Ok(())
@@ -67,7 +67,7 @@ impl Session {
     /// Asks the server to run a harmless form of a command that the gateway answers, so that the server's rules for its users hold
     /// here too. `false` if the server refused it: the client has the refusal.
     async fn is_allowed(&mut self, command: &[&str]) -> Result<bool, Closed> {
-        let shared = self.pool.shared(&self.identity);
+        let shared = self.route.pool.shared(&self.identity);
         let reply = self.ask(&shared, &encode(command)).await?;
         let allowed = !reply.starts_with(b"-");
         if !allowed {

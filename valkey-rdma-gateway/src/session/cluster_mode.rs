@@ -5,6 +5,7 @@
 
 mod subscriptions;
 mod transaction;
+mod unread;
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -12,6 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
+use tokio::sync::OwnedSemaphorePermit;
 use tracing::debug;
 use valkey_rdma_client::{ClusterClient, Command};
 use valkey_rdma_resp::{CommandError, Protocol, Reply, words};
@@ -45,7 +47,7 @@ impl Session {
         let mut begun = Begun::default();
         let ended = loop {
             let done = match poll_fn(|cx| self.poll_stateful(cx, &mut begun)).await {
-                Turn::Command(class) => match self.whole_command() {
+                Turn::Command(class) => match self.whole_command(class) {
                     Ok(command) => self.run_stateful(class, &command, &mut begun).await,
                     Err(Closed) => Err(Closed),
                 },
@@ -81,17 +83,27 @@ impl Session {
             if let Some(why) = self.poll_end(cx) {
                 return Poll::Ready(Turn::End(why));
             }
-            if self.out.remaining() > UNREAD {
-                return Poll::Pending;
-            }
+            let limits = self.core.limits();
+            // Messages are taken whether the client reads them or not: the library would keep them, and limit only their number.
             if let Some(subscriptions) = &mut begun.subscriptions {
-                match subscriptions.poll_message(cx) {
+                let unread = self.out.remaining();
+                let too_slow = subscriptions.unread.poll_too_slow(cx, unread, &limits);
+                let next = match too_slow {
+                    Poll::Ready(()) => Poll::Ready(Err(End::TooSlow)),
+                    Poll::Pending => subscriptions.poll_message(cx),
+                };
+                match next {
                     Poll::Ready(Ok(message)) => return Poll::Ready(Turn::Message(message)),
-                    Poll::Ready(Err(why)) => return Poll::Ready(Turn::End(why)),
+                    Poll::Ready(Err(why)) => {
+                        self.core.metrics.slow_readers.add(u64::from(why == End::TooSlow));
+                        return Poll::Ready(Turn::End(why));
+                    }
                     Poll::Pending => {}
                 }
             }
-            let limits = self.core.limits();
+            if self.out.remaining() > UNREAD {
+                return Poll::Pending;
+            }
             match self.reader.scan() {
                 Err(error) => return Poll::Ready(Turn::Broken(error)),
                 Ok(complete) if complete || self.is_too_long(&limits) => {
@@ -121,11 +133,14 @@ impl Session {
     }
 
     /// Takes the current command, or refuses it because it is too long.
-    fn whole_command(&mut self) -> Result<Bytes, Closed> {
+    fn whole_command(&mut self, class: Class) -> Result<Bytes, Closed> {
         if self.reader.scan().is_ok_and(|complete| complete) {
             let command = self.reader.take();
-            self.client.count(1, &command, Instant::now());
-            self.core.metrics.private_commands.add(1);
+            // The others are counted when they are answered.
+            if !matches!(class, Class::Local(_)) {
+                self.client.count(1, &command, Instant::now());
+                self.core.metrics.private_commands.add(1);
+            }
             return Ok(command);
         }
         let most = self.core.limits().cluster_command_bytes;
@@ -195,7 +210,7 @@ impl Session {
 
     /// Runs a command on shared connections, after all that came before.
     async fn pass_on(&mut self, is_script: bool, command: &Bytes) -> Result<(), Closed> {
-        let shared = self.pool.shared_for(is_script, &self.identity);
+        let shared = self.route.pool.shared_for(is_script, &self.identity);
         let reply = self.ask(&shared, command).await?;
         self.out.put_shared(&reply);
         Ok(())
@@ -215,13 +230,7 @@ impl Session {
             _ => {}
         }
         let Some(client) = self.library().await? else { return Ok(()) };
-        let permit = match self.pool.server.permit() {
-            Ok(permit) => permit,
-            Err(error) => {
-                self.put_unsent(&error);
-                return Ok(());
-            }
-        };
+        let Some(permit) = self.permit() else { return Ok(()) };
         self.client.set_blocked(true);
         let reply = self.while_open(true, client.blocking_command(Command::from_args(words(command)))).await;
         self.client.set_blocked(false);
@@ -237,7 +246,7 @@ impl Session {
 
     /// The library's client with the login of this one. `None` if there is no connection, or the login is refused: the error is answered.
     async fn library(&mut self) -> Result<Option<ClusterClient>, Closed> {
-        let super::Attached::Cluster(lane) = self.pool.shared(&self.identity) else { return Ok(None) };
+        let super::Attached::Cluster(lane) = self.route.pool.shared(&self.identity) else { return Ok(None) };
         match self.while_open(false, lane.connected()).await? {
             Ok(client) => Ok(Some(client)),
             Err(error) => {
@@ -245,6 +254,11 @@ impl Session {
                 Ok(None)
             }
         }
+    }
+
+    /// The right to a dedicated connection. `None` if there are too many: the error is answered.
+    fn permit(&mut self) -> Option<OwnedSemaphorePermit> {
+        self.route.pool.server.permit().map_err(|error| self.put_unsent(&error)).ok()
     }
 
     fn put_unsent(&mut self, error: &OpenError) {

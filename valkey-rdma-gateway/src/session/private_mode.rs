@@ -29,13 +29,6 @@ enum Turn {
     End(End),
 }
 
-/// The part of a long command that is passed on.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Command {
-    None,
-    Begun,
-}
-
 impl Session {
     /// Serves the client on a private connection, beginning with the current command, until it has no state and no other client
     /// redirects its invalidations to it.
@@ -59,12 +52,12 @@ impl Session {
     }
 
     async fn private(&mut self) -> Result<Private, OpenError> {
-        if self.pool.cluster.is_some() {
+        if self.route.pool.cluster.is_some() {
             return Err(OpenError::Unreachable("clients of a cluster have no private connection".to_owned()));
         }
         self.core.metrics.moves.add(1);
         let name = self.client.details().name.clone();
-        self.pool.private(&self.identity, &name).await
+        self.route.pool.upstreams.private(&self.identity, &name).await
     }
 
     /// Answers a command that found no private connection.
@@ -84,11 +77,11 @@ impl Session {
     }
 
     async fn serve(&mut self, mut private: Private) -> Result<(), Closed> {
+        private.set_client(self.client.id);
         let place = Place::Private(private.upstream.id);
         self.client.set_place(place);
-        let mut command = Command::None;
         let ended = loop {
-            match poll_fn(|cx| self.poll_private(cx, &mut private, &mut command)).await {
+            match poll_fn(|cx| self.poll_private(cx, &mut private)).await {
                 Turn::Plain => {
                     self.client.set_place(Place::Shared);
                     // After that, so that a client that has read the number before is seen here.
@@ -106,7 +99,7 @@ impl Session {
                 }
                 Turn::Redirect => {
                     let command = self.redirected(&mut private).await;
-                    self.send(&mut private, Class::State(State::Tracking(true)), &command);
+                    self.send(&mut private, Class::State(State::Tracking(true)), &command, true);
                 }
                 Turn::Broken(error) => {
                     self.put(&Reply::error(format!("ERR {error}")));
@@ -114,7 +107,7 @@ impl Session {
                 }
                 Turn::Lost(cause) => {
                     let was_target = self.leave();
-                    return self.lost(&private, was_target, command, &cause);
+                    return self.lost(&private, was_target, &cause);
                 }
                 Turn::End(why) => {
                     debug!(id = self.client.id, ?why, "client closed");
@@ -126,12 +119,12 @@ impl Session {
         match ended {
             Ok(()) => {
                 match private.was_reset() || was_target {
-                    true => self.pool.retire(self.identity.clone(), private, !was_target),
-                    false => self.pool.give_back(&self.identity, private),
+                    true => self.route.pool.upstreams.retire(self.identity.clone(), private, !was_target),
+                    false => self.route.pool.upstreams.give_back(&self.identity, private),
                 }
-                self.shared = self.pool.shared(&self.identity);
+                self.shared = self.route.pool.shared(&self.identity);
             }
-            Err(Closed) => self.pool.retire(self.identity.clone(), private, !was_target),
+            Err(Closed) => self.route.pool.upstreams.retire(self.identity.clone(), private, !was_target),
         }
         ended
     }
@@ -144,12 +137,7 @@ impl Session {
         self.client.inbox.take_was_pinned()
     }
 
-    fn poll_private(
-        &mut self,
-        cx: &mut Context<'_>,
-        private: &mut Private,
-        command: &mut Command,
-    ) -> Poll<Turn> {
+    fn poll_private(&mut self, cx: &mut Context<'_>, private: &mut Private) -> Poll<Turn> {
         loop {
             let found = self.client.inbox.poll_take(cx, &mut Default::default());
             if let Some(why) = found.end {
@@ -168,22 +156,23 @@ impl Session {
             if let Poll::Ready(cause) = lost {
                 return Poll::Ready(Turn::Lost(cause));
             }
-            let is_plain = *command == Command::None && private.is_plain();
             // After RESET the connection has lost its login. Who redirected to it is notified by the server.
-            if is_plain && (private.was_reset() || !found.pinned && self.next_may_share()) {
+            if private.is_plain() && (private.was_reset() || !found.pinned && self.next_may_share()) {
                 return Poll::Ready(Turn::Plain);
             }
-            let waits = private.unanswered() > 0 || self.out.has_remaining();
+            let more = match self.pass_commands(private, found.stop) {
+                Ok(more) => more,
+                // Earlier replies come before the error.
+                Err(Turn::Broken(_)) if private.owed() > 0 => false,
+                Err(turn) => return Poll::Ready(turn),
+            };
+            // What a client that has gone has not sent will not come, nor a reply to it.
+            let unanswered = if self.eof && more { private.owed() } else { private.unanswered() };
+            let waits = unanswered > 0 || self.out.has_remaining();
             let endless = private.is_blocked() || private.is_raw();
             if (found.stop || self.eof) && (!waits || endless) {
                 return Poll::Ready(Turn::End(if self.eof { End::Gone } else { End::Stopped }));
             }
-            let more = match self.pass_commands(private, command) {
-                Ok(more) => more,
-                // Earlier replies come before the error.
-                Err(Turn::Broken(_)) if *command == Command::None && private.unanswered() > 0 => false,
-                Err(turn) => return Poll::Ready(turn),
-            };
             self.client.set_blocked(private.is_blocked());
             let full = private.unsent() >= UNREAD;
             if let Poll::Ready(cause) = private.poll_send(cx) {
@@ -222,26 +211,24 @@ impl Session {
         }
     }
 
-    /// Passes commands on. `true` if it needs more input.
-    fn pass_commands(&mut self, private: &mut Private, command: &mut Command) -> Result<bool, Turn> {
+    /// Passes commands on. `true` if it needs more input. If the gateway stops, only the command that has begun is passed on.
+    fn pass_commands(&mut self, private: &mut Private, stop: bool) -> Result<bool, Turn> {
         loop {
             let full = private.unanswered() >= self.core.limits().commands_in_flight;
-            if full || private.unsent() >= UNREAD || private.is_resetting() {
+            let stopped = stop && !private.has_open_command();
+            if full || stopped || private.unsent() >= UNREAD || private.is_resetting() {
                 return Ok(false);
             }
             if private.is_raw() {
-                private.send_on(&self.reader.take_all());
+                private.send_raw(&self.reader.take_all());
                 return Ok(true);
             }
-            if *command == Command::Begun {
+            if private.has_open_command() {
                 let complete = self.reader.scan_on().map_err(Turn::Broken)?;
-                if !self.reader.current().is_empty() {
-                    private.send_on(&self.reader.take());
-                }
+                private.send_on(&self.reader.take(), complete);
                 if !complete {
                     return Ok(true);
                 }
-                *command = Command::None;
                 continue;
             }
             let complete = match self.reader.scan() {
@@ -276,21 +263,14 @@ impl Session {
                 return Err(Turn::Redirect);
             }
             let bytes = self.reader.take();
-            self.send(private, class, &bytes);
-            if !complete {
-                *command = Command::Begun;
-            }
+            self.send(private, class, &bytes, complete);
         }
     }
 
-    fn send(&self, private: &mut Private, class: Class, bytes: &Bytes) {
-        let login = match class {
-            Class::Local(local @ (Local::Auth | Local::Hello)) => Self::login_of(local, bytes),
-            _ => None,
-        };
+    fn send(&self, private: &mut Private, class: Class, bytes: &Bytes, complete: bool) {
         self.client.count(1, bytes, Instant::now());
         self.core.metrics.private_commands.add(1);
-        private.send(class, bytes, login);
+        private.send(class, bytes, complete);
     }
 
     /// Takes over what the server has confirmed.
@@ -301,9 +281,11 @@ impl Session {
                 self.identity.selected_as = self.identity.login.clone();
             }
             Event::Login(login) => self.identity.login = Some(login),
+            // The server has accepted it.
+            Event::Name(name) => drop(self.set_name(&name)),
             Event::Protocol(protocol) => self.identity.protocol = protocol,
             Event::Reset => {
-                self.identity = self.pool.server.identity();
+                self.identity = self.route.pool.server.identity();
                 self.client.details().name.clear();
             }
         }
@@ -312,17 +294,11 @@ impl Session {
 
     /// The connection is lost. Commands without a reply may have run. If the connection had state, or part of a reply was passed on,
     /// the client must begin again too.
-    fn lost(
-        &mut self,
-        private: &Private,
-        was_target: bool,
-        command: Command,
-        cause: &str,
-    ) -> Result<(), Closed> {
+    fn lost(&mut self, private: &Private, was_target: bool, cause: &str) -> Result<(), Closed> {
         let unanswered = private.unanswered();
         self.core.metrics.lost.add(1);
         self.core.metrics.may_have_run.add(unanswered as u64);
-        let server = self.pool.server.endpoint();
+        let server = self.route.pool.server.endpoint();
         let text = format!("UPSTREAMLOST the private connection to {server} was lost: {}", one_line(cause));
         debug!(id = self.client.id, text);
         let irreplaceable = was_target || private.is_irreplaceable();
@@ -333,10 +309,10 @@ impl Session {
         for _ in 0..if halved { 0 } else { unanswered } {
             self.put(&Reply::error(format!("{text}; the command may have run")));
         }
-        if irreplaceable || command == Command::Begun {
+        if irreplaceable || private.has_open_command() {
             return Err(Closed);
         }
-        self.shared = self.pool.shared(&self.identity);
+        self.shared = self.route.pool.shared(&self.identity);
         Ok(())
     }
 }

@@ -219,7 +219,7 @@ impl<'a> Driver<'a> {
         let limits = self.core.limits();
         if waiting > limits.unread_bytes && self.slow.is_none() {
             self.slow = Some((inbox, Box::pin(sleep(limits.slow_reader()))));
-        } else if waiting > MUCH && inbox.total() > limits.unread_bytes_total {
+        } else if limits.exceeds_total(waiting, inbox.total()) {
             self.core.metrics.slow_readers.add(1);
             inbox.end(End::TooSlow);
         }
@@ -246,5 +246,3 @@ const READ: usize = 64 * 1024;
 const PIECE: usize = 16 * 1024;
 /// Memory that an empty batch keeps.
 const KEPT: usize = 256 * 1024;
-/// Unread replies above which a client may be closed for the sake of all.
-const MUCH: usize = 1 << 20;

@@ -79,6 +79,11 @@ async fn local_clients_see_one_server_without_cluster_mode() {
     assert!(refusal.starts_with("-ERR This instance has cluster support disabled"), "{refusal}");
     assert_eq!(client.say("SELECT 0").await, "OK");
     assert!(client.say("SELECT 1").await.starts_with("-ERR the gateway of a cluster has database 0 only"));
+    let connects = gateway.info("gateway_connects").await;
+    for database in 1..6 {
+        assert!(client.say(&format!("SELECT {database}")).await.starts_with("-ERR the gateway of a cluster"));
+    }
+    assert_eq!(gateway.info("gateway_connects").await, connects, "a number needs no connections");
     assert_eq!(client.say("GET k").await, "(nil)", "the database has not changed");
     assert_eq!(client.say("CLIENT SETNAME me").await, "OK");
     assert_eq!(client.say("CLIENT GETNAME").await, "me");
@@ -401,8 +406,49 @@ async fn with_resp3_a_subscriber_runs_commands_too() {
     subscriber.expect_bytes(b">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n").await;
     assert_eq!(subscriber.say("SET k v").await, "OK");
     assert_eq!(subscriber.say("GET k").await, "v");
+    let info = subscriber.say("CLIENT INFO").await;
+    assert!(info.contains(" tot-cmds=5 "), "{info}");
     publisher.say("PUBLISH c hi").await;
     subscriber.expect_bytes(b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nhi\r\n").await;
+}
+
+#[tokio::test]
+async fn subscriptions_that_have_ended_do_not_count() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    let gateway = start(&cluster_config(mocks.urls(), limits(|limits| limits.upstreams = 8))).await;
+    let mut subscriber = gateway.client().await;
+    assert_eq!(subscriber.say("SUBSCRIBE keep").await, "[subscribe keep :1]");
+    for number in 0..20 {
+        assert_eq!(
+            subscriber.say(&format!("SSUBSCRIBE c{number}")).await,
+            format!("[ssubscribe c{number} :1]")
+        );
+        assert_eq!(
+            subscriber.say(&format!("SUNSUBSCRIBE c{number}")).await,
+            format!("[sunsubscribe c{number} :0]")
+        );
+    }
+    // One that fails as a whole keeps nothing.
+    let channels = (0..20).map(|number| format!(" c{number}")).collect::<String>();
+    assert!(subscriber.say(&format!("SSUBSCRIBE{channels}")).await.starts_with("-NOUPSTREAM"));
+    assert_eq!(gateway.info("gateway_connections").await, 1);
+}
+
+#[tokio::test]
+async fn a_subscriber_that_never_reads_is_closed() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    let limits = limits(|limits| (limits.unread_bytes, limits.slow_reader_ms) = (1 << 20, 100));
+    let gateway = start(&cluster_config(mocks.urls(), limits)).await;
+    let (mut hostile, mut publisher) = (gateway.client().await, gateway.client().await);
+    assert_eq!(hostile.say("SUBSCRIBE c").await, "[subscribe c :1]");
+    let message = encode([&b"PUBLISH"[..], b"c", &[b'x'; 1 << 20]]);
+    for _ in 0..64 {
+        publisher.send(&message).await;
+        publisher.reply().await;
+    }
+    gateway.until("gateway_clients_slow", |count| count == 1).await;
+    gateway.until("gateway_unread_bytes", |bytes| bytes == 0).await;
+    gateway.until("gateway_connections", |count| count == 0).await;
 }
 
 #[tokio::test]

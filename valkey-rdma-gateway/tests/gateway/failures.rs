@@ -182,7 +182,9 @@ async fn half_commands_and_idle_clients_disturb_no_other() {
     let mut client = gateway.client().await;
     assert_eq!(client.say("SET k v").await, "OK");
     assert_eq!(client.say("GET k").await, "v");
+    // The server would wait for its rest for ever.
     drop(endless);
+    gateway.until("gateway_connections", |count| count == 1).await;
     for _ in 0..60 {
         hostile.push(gateway.client().await);
     }
@@ -190,6 +192,42 @@ async fn half_commands_and_idle_clients_disturb_no_other() {
     let reply = timeout(Duration::from_secs(30), refused.try_reply()).await.expect("in time");
     let error = reply.map(|reply| crate::support::text(&reply));
     assert_eq!(error.as_deref(), Some("-ERR max number of clients reached"));
+}
+
+#[tokio::test]
+async fn half_a_command_is_never_run() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let gateway = gateway(&url, Share::Auto).await;
+    let (mut cut, mut other) = (gateway.client().await, gateway.client().await);
+    let id = cut.say("CLIENT ID").await[1..].to_owned();
+    // What the gateway sends to clean a connection would fit into what is missing.
+    let set = encode([&b"SET"[..], b"k", &[b'x'; 70_000]]);
+    cut.send(&set[..set.len() - 32]).await;
+    gateway.until("gateway_commands_private", |count| count == 1).await;
+    assert_eq!(other.say(&format!("CLIENT KILL ID {id}")).await, ":1");
+    cut.expect_end().await;
+    gateway.until("gateway_connections", |count| count == 1).await;
+    assert_eq!(other.say("GET k").await, "(nil)");
+}
+
+#[tokio::test]
+async fn earlier_replies_come_before_the_error_about_a_broken_command() {
+    let server = Scripted::start().await;
+    let gateway = gateway(&server.url, Share::Auto).await;
+    let mut client = gateway.client().await;
+    let _shared = server.accept().await;
+    let (watch, set) = (encode(["WATCH", "k"]), encode([&b"SET"[..], b"k", &[b'x'; 70_000], b""]));
+    // Without the last argument, in whose place something else follows.
+    let begun = &set[..set.len() - 6];
+    client.send([&watch, begun].concat()).await;
+    let mut private = server.accept_as("", 8).await;
+    expect(&mut private, &[&watch, begun].concat()).await;
+    client.send(b":1\r\n").await;
+    private.write_all(b"+OK\r\n").await.unwrap();
+    assert_eq!(crate::support::text(&client.reply().await), "OK");
+    let error = crate::support::text(&client.reply().await);
+    assert!(error.starts_with("-ERR Protocol error: expected '$'"), "{error}");
+    client.expect_end().await;
 }
 
 #[tokio::test]

@@ -8,10 +8,11 @@ use std::process::Stdio;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use valkey_rdma_gateway::{Activation, Limits, Share};
+use valkey_rdma_gateway::{Activation, Limits, Listen, Share};
 use valkey_rdma_mock::Mock;
 
-use crate::support::{PATIENCE, config, gateway, mock_with, socket_path, start, text};
+use crate::scripted::{Scripted, expect};
+use crate::support::{Client, PATIENCE, config, encode, gateway, mock_with, socket_path, start, text};
 
 #[tokio::test]
 async fn a_new_configuration_keeps_the_clients() {
@@ -50,6 +51,33 @@ async fn a_stop_lets_clients_have_their_replies() {
     }
 }
 
+#[tokio::test]
+async fn after_a_stop_commands_that_come_are_not_passed_on() {
+    for begin in ["GET a", "WATCH a"] {
+        let server = Scripted::start().await;
+        let running = gateway(&server.url, Share::Auto).await;
+        let mut client = running.client().await;
+        client.command(begin).await;
+        let mut connection = server.accept().await;
+        if begin.starts_with("WATCH") {
+            connection = server.accept_as("", 8).await;
+        }
+        expect(&mut connection, &encode(begin.split(' '))).await;
+        let stopped = tokio::spawn(running.gateway.shutdown());
+        // Its socket goes first.
+        while running.unix.exists() {
+            tokio::task::yield_now().await;
+        }
+        client.command("GET b").await;
+        connection.write_all(b"+A\r\n").await.unwrap();
+        assert_eq!(text(&client.reply().await), "A");
+        client.expect_end().await;
+        timeout(PATIENCE, stopped).await.expect("in time").unwrap();
+        // It is closed if it was private.
+        assert_eq!(connection.try_read(&mut [0; 64]).unwrap_or(0), 0, "{begin}");
+    }
+}
+
 async fn get(addr: std::net::SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(addr).await.unwrap();
     stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
@@ -77,6 +105,55 @@ async fn figures_are_served_over_http() {
     }
     assert!(get(addr, "/health").await.ends_with("ok\n"));
     assert!(get(addr, "/").await.starts_with("HTTP/1.1 404"));
+}
+
+#[tokio::test]
+async fn routes_to_one_server_have_one_series() {
+    let (_server, url, _) = mock_with(Mock::new().requirepass("a")).await;
+    let authority = url.split_once("://").unwrap().1;
+    // The same login, written differently.
+    let [mut both, other] = [":a", ":%61"]
+        .map(|login| config(&format!("emulated://{login}@{authority}"), Share::Auto, Limits::default()));
+    both.routes.extend(other.routes);
+    both.metrics = Some("127.0.0.1:0".parse().unwrap());
+    let running = start(&both).await;
+    for listen in running.gateway.listening() {
+        let Listen::Unix(path) = listen else { continue };
+        let mut client = Client::new(tokio::net::UnixStream::connect(path).await.unwrap());
+        assert_eq!(client.say("GET k").await, "(nil)");
+    }
+    let metrics = get(running.gateway.metrics_addr().unwrap(), "/metrics").await;
+    let series = metrics.lines().filter(|line| line.starts_with("valkey_rdma_gateway_"));
+    let mut names: Vec<_> = series.filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect();
+    names.sort_unstable();
+    assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{metrics}");
+    let connections =
+        format!("valkey_rdma_gateway_connections{{server=\"emulated://:***@{authority}\"}} 2\n");
+    assert!(metrics.contains(&connections), "{connections} in {metrics}");
+}
+
+#[tokio::test]
+async fn clients_that_have_not_logged_in_are_not_a_lost_server() {
+    let (_server, url, _) = mock_with(Mock::new().requirepass("secret")).await;
+    let authority = url.split_once("://").unwrap().1;
+    let wrong = format!("emulated://:wrong@{authority}");
+    for (url, refusal, health) in [(&url, "-NOAUTH", "ok\n"), (&wrong, "-WRONGPASS", "not connected: ")] {
+        let mut config = config(url, Share::Auto, Limits::default());
+        config.metrics = Some("127.0.0.1:0".parse().unwrap());
+        let running = start(&config).await;
+        let addr = running.gateway.metrics_addr().unwrap();
+        let (mut user, mut stranger) = (running.client().await, running.client().await);
+        assert!(stranger.say("GET k").await.starts_with(refusal));
+        assert_eq!(user.say("AUTH secret").await, "OK");
+        assert_eq!(user.say("GET k").await, "(nil)");
+        assert_eq!(user.say("SELECT 99").await, "-ERR DB index is out of range");
+        let answer = get(addr, "/health").await;
+        assert!(answer.contains(&format!("\r\n\r\n{health}")), "{answer}");
+        let metrics = get(addr, "/metrics").await;
+        let up = metrics.lines().filter(|line| line.starts_with("valkey_rdma_gateway_shared_up{"));
+        let down = up.filter(|line| line.ends_with("} 0")).count();
+        assert_eq!(down, usize::from(health != "ok\n"), "{metrics}");
+    }
 }
 
 /// Every name of a metric in a text.
@@ -131,7 +208,7 @@ async fn the_program_serves_a_socket_that_was_passed_to_it() {
     command.args(["--listen", &format!("unix:{}", socket.display()), "--server", &url]);
     command.stdin(OwnedFd::from(listener)).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
     let mut child = command.spawn().unwrap();
-    let mut client = crate::support::Client::new(early);
+    let mut client = Client::new(early);
     assert_eq!(client.say("SET k v").await, "OK");
     child.kill().await.unwrap();
     assert_eq!(inode(&socket), bound, "the gateway has not bound another one");

@@ -1,5 +1,7 @@
 //! Commands that leave state in their connection, and commands that the gateway answers.
 
+use std::time::Duration;
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use valkey_rdma_gateway::{Limits, Share};
@@ -7,7 +9,7 @@ use valkey_rdma_mock::Mock;
 use valkey_rdma_resp::Value;
 
 use crate::scripted::{Scripted, expect};
-use crate::support::{PATIENCE, config, encode, gateway, mock_with, start, text};
+use crate::support::{PATIENCE, Running, config, encode, gateway, mock_with, start, text};
 
 #[tokio::test]
 async fn transactions_are_private_and_end() {
@@ -30,6 +32,60 @@ async fn transactions_are_private_and_end() {
     assert_eq!(one.say("GET n").await, "3");
     assert_eq!(gateway.info("gateway_moves_to_private").await, moves, "it has gone back");
     assert_eq!(gateway.info("gateway_connections").await, 2, "the private connection was used twice");
+}
+
+#[tokio::test]
+async fn hello_means_the_same_on_a_private_connection() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let gateway = gateway(&url, Share::Auto).await;
+    let (mut one, mut other) = (gateway.client().await, gateway.client().await);
+    for (client, private) in [(&mut one, true), (&mut other, false)] {
+        let id = client.say("CLIENT ID").await;
+        if private {
+            assert_eq!(client.say("WATCH k").await, "OK");
+        }
+        let hello = text(&client.hello3(" SETNAME me").await);
+        assert!(hello.contains(&format!(" id={id} ")) && hello.contains("proto=:3"), "{hello}");
+        assert_eq!(client.say("CLIENT GETNAME").await, "me");
+        assert_eq!(client.say("UNWATCH").await, "OK");
+        assert_eq!(client.say("CLIENT GETNAME").await, "me");
+    }
+}
+
+/// Two transactions at once, which leave two idle private connections.
+async fn two_transactions(gateway: &Running) {
+    let (mut one, mut other) = (gateway.client().await, gateway.client().await);
+    for (line, reply) in [("MULTI", "OK"), ("EXEC", "[]")] {
+        assert_eq!((one.say(line).await, other.say(line).await), (reply.into(), reply.into()));
+    }
+}
+
+#[tokio::test]
+async fn an_idle_private_connection_gives_way_to_a_shared_one() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let mut limits = Limits::default();
+    (limits.upstreams, limits.offline_ms) = (4, 100);
+    let gateway = start(&config(&url, Share::Auto, limits)).await;
+    two_transactions(&gateway).await;
+    let mut clients = Vec::new();
+    for database in 0..4 {
+        let mut client = gateway.client().await;
+        assert_eq!(client.say(&format!("SELECT {database}")).await, "OK");
+        clients.push(client);
+    }
+    assert!(clients[0].say("WATCH k").await.starts_with("-NOUPSTREAM"));
+}
+
+#[tokio::test]
+async fn private_connections_without_a_client_are_closed() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let gateway = gateway(&url, Share::Auto).await;
+    two_transactions(&gateway).await;
+    assert_eq!(gateway.info("gateway_connections").await, 3);
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(61)).await;
+    tokio::time::resume();
+    gateway.until("gateway_connections", |count| count == 1).await;
 }
 
 #[tokio::test]

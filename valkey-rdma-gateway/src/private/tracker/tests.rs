@@ -6,7 +6,7 @@ fn plain_after(dialogue: &[(&str, &[&str])]) -> bool {
     let mut tracker = Tracker::default();
     for (line, replies) in dialogue {
         let command = encode(line.split(' '));
-        tracker.sent(Class::of(&command), &command, None);
+        tracker.sent(Class::of(&command), &command);
         for reply in *replies {
             assert_eq!(tracker.received(reply.as_bytes(), true), Fate::PassOn);
         }
@@ -44,7 +44,7 @@ fn what_follows_a_refused_multi_is_not_known() {
     let mut tracker = Tracker::default();
     let send = |tracker: &mut Tracker, line: &str| {
         let command = encode(line.split(' '));
-        tracker.sent(Class::of(&command), &command, None);
+        tracker.sent(Class::of(&command), &command);
     };
     send(&mut tracker, "MULTI x");
     send(&mut tracker, "MULTI");
@@ -63,7 +63,7 @@ fn a_confirmation_without_its_end_is_counted() {
     for kind in ['*', '>'] {
         let mut tracker = Tracker::default();
         let command = encode(["SUBSCRIBE", "long"]);
-        tracker.sent(Class::of(&command), &command, None);
+        tracker.sent(Class::of(&command), &command);
         tracker.received(format!("{kind}3\r\n$9\r\nsubscribe\r\n$20000\r\nxx").as_bytes(), false);
         assert!(tracker.is_subscribed() && !tracker.is_plain() && tracker.unanswered() == 0);
     }
@@ -115,7 +115,7 @@ fn changes_are_reported_when_the_server_confirms_them() {
     let mut tracker = Tracker::default();
     for reply in [&b"-ERR DB index is out of range\r\n"[..], b"+OK\r\n"] {
         let command = encode(["SELECT", "3"]);
-        tracker.sent(Class::of(&command), &command, None);
+        tracker.sent(Class::of(&command), &command);
         tracker.received(reply, true);
     }
     assert_eq!(tracker.take_events(), [Event::Database(3)]);
@@ -125,7 +125,7 @@ fn changes_are_reported_when_the_server_confirms_them() {
         [(&b":0\r\n"[..], Fate::PassOn), (b"-NOPERM\r\n", Fate::Replace("-NOPERM\r\n".into()))]
     {
         tracker.sent_before_wait();
-        tracker.sent(Class::Alone, b"", None);
+        tracker.sent(Class::Alone, b"");
         assert_eq!((tracker.received(first, true), tracker.received(b":1\r\n", true)), (Fate::Drop, fate));
     }
 }

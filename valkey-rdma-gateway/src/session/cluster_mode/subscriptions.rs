@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ use valkey_rdma_client::{ClusterClient, Command};
 use valkey_rdma_resp::{Reply, words};
 
 use super::super::{Closed, Session};
+use super::unread::Unread;
 use super::{Begun, prefix};
 use crate::class::Kind;
 use crate::cluster::failure;
@@ -30,12 +33,19 @@ pub(super) struct Subscriptions {
     channels: BTreeSet<Bytes>,
     patterns: BTreeSet<Bytes>,
     shards: BTreeSet<Bytes>,
-    /// One for each connection: of channels and patterns, and of each slot with shard channels.
-    permits: BTreeMap<Option<u16>, OwnedSemaphorePermit>,
+    /// By the slot of its shard channels; `None` for the one of channels and patterns.
+    connections: BTreeMap<Option<u16>, Connection>,
+    pub(super) unread: Unread,
+}
+
+/// A connection of the library that carries subscriptions.
+struct Connection {
+    names: usize,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Subscriptions {
-    fn new(client: &ClusterClient) -> Self {
+    fn new(client: &ClusterClient, unread: Arc<AtomicUsize>) -> Self {
         let subscriber = || client.subscriber_with(CAPACITY, SlowConsumer::Drop);
         Self {
             classic: subscriber(),
@@ -43,7 +53,8 @@ impl Subscriptions {
             channels: BTreeSet::new(),
             patterns: BTreeSet::new(),
             shards: BTreeSet::new(),
-            permits: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            unread: Unread::new(unread),
         }
     }
 
@@ -57,6 +68,35 @@ impl Subscriptions {
             Kind::Pattern => &mut self.patterns,
             Kind::Shard => &mut self.shards,
         }
+    }
+
+    fn subscriber(&self, kind: Kind) -> (&ClusterSubscriber, Subscription) {
+        match kind {
+            Kind::Channel => (&self.classic, Subscription::Channel),
+            Kind::Pattern => (&self.classic, Subscription::Pattern),
+            Kind::Shard => (&self.shard, Subscription::Shard),
+        }
+    }
+
+    fn add(&mut self, kind: Kind, name: &Bytes) {
+        if self.names(kind).insert(name.clone())
+            && let Some(connection) = self.connections.get_mut(&slot(kind, name))
+        {
+            connection.names += 1;
+        }
+    }
+
+    fn remove(&mut self, kind: Kind, name: &Bytes) {
+        if self.names(kind).remove(name)
+            && let Some(connection) = self.connections.get_mut(&slot(kind, name))
+        {
+            connection.names -= 1;
+        }
+    }
+
+    /// Gives back the permits of connections that carry no subscription.
+    fn release_unused(&mut self) {
+        self.connections.retain(|_, connection| connection.names > 0);
     }
 
     /// The number in confirmations.
@@ -109,21 +149,24 @@ impl Session {
             return Ok(());
         }
         let Some(client) = self.library().await? else { return Ok(()) };
-        let subscriptions = begun.subscriptions.get_or_insert_with(|| Subscriptions::new(&client));
+        let unread = || self.core.unread.clone();
+        let subscriptions = begun.subscriptions.get_or_insert_with(|| Subscriptions::new(&client, unread()));
         if let Err(error) = self.reserve(kind, &names, subscriptions) {
+            subscriptions.release_unused();
             self.put_unsent(&error);
             return Ok(());
         }
-        let (subscriber, to) = match kind {
-            Kind::Channel => (&subscriptions.classic, Subscription::Channel),
-            Kind::Pattern => (&subscriptions.classic, Subscription::Pattern),
-            Kind::Shard => (&subscriptions.shard, Subscription::Shard),
-        };
+        let (subscriber, to) = subscriptions.subscriber(kind);
         let limit = self.core.limits().offline();
         let outcome = self.while_open(true, timeout(limit, subscriber.subscribe(to, &names))).await?;
         match outcome {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
+                // Other nodes may have confirmed theirs, and the client takes all for refused.
+                let refused: Vec<_> =
+                    names.into_iter().filter(|name| !subscriptions.names(kind).contains(name)).collect();
+                self.end(kind, &refused, subscriptions).await?;
+                subscriptions.release_unused();
                 let reply = failure(&error, &self.core.metrics);
                 self.put(&reply);
                 return Ok(());
@@ -137,7 +180,7 @@ impl Session {
         }
         self.client.set_subscribed(true);
         for name in names {
-            subscriptions.names(kind).insert(name.clone());
+            subscriptions.add(kind, &name);
             let word = Reply::bulk(format!("{}subscribe", prefix(kind)));
             self.put(&Reply::Push(vec![word, name.into(), subscriptions.count(kind)]));
         }
@@ -165,22 +208,30 @@ impl Session {
         }
         let ended: Vec<_> = names.iter().filter(|name| known.contains(*name)).cloned().collect();
         if let Some(subscriptions) = begun.subscriptions.as_mut().filter(|_| !ended.is_empty()) {
-            let (subscriber, from) = match kind {
-                Kind::Channel => (&subscriptions.classic, Subscription::Channel),
-                Kind::Pattern => (&subscriptions.classic, Subscription::Pattern),
-                Kind::Shard => (&subscriptions.shard, Subscription::Shard),
-            };
-            // Without a connection there are no messages either.
-            let limit = self.core.limits().offline().min(PATIENCE);
-            let _ended = self.while_open(true, timeout(limit, subscriber.unsubscribe(from, &ended))).await?;
+            self.end(kind, &ended, subscriptions).await?;
         }
         for name in names {
             let left = begun.subscriptions.as_mut().map_or(Reply::Integer(0), |subscriptions| {
-                subscriptions.names(kind).remove(&name);
+                subscriptions.remove(kind, &name);
                 subscriptions.count(kind)
             });
             self.put(&Reply::Push(vec![word.clone(), name.into(), left]));
         }
+        begun.subscriptions.iter_mut().for_each(Subscriptions::release_unused);
+        Ok(())
+    }
+
+    /// Ends subscriptions at the nodes.
+    async fn end(
+        &mut self,
+        kind: Kind,
+        names: &[Bytes],
+        subscriptions: &Subscriptions,
+    ) -> Result<(), Closed> {
+        let (subscriber, from) = subscriptions.subscriber(kind);
+        // Without a connection there are no messages either.
+        let limit = self.core.limits().offline().min(PATIENCE);
+        let _ended = self.while_open(true, timeout(limit, subscriber.unsubscribe(from, names))).await?;
         Ok(())
     }
 
@@ -192,16 +243,20 @@ impl Session {
         subscriptions: &mut Subscriptions,
     ) -> Result<(), OpenError> {
         for name in names {
-            let probe = Command::new("SSUBSCRIBE").arg(name);
-            let slot = match Routing::of(&probe) {
-                Ok(Routing::Slot(slot)) if kind == Kind::Shard => Some(slot),
-                _ => None,
-            };
-            if let Entry::Vacant(missing) = subscriptions.permits.entry(slot) {
-                missing.insert(self.pool.server.permit()?);
+            if let Entry::Vacant(missing) = subscriptions.connections.entry(slot(kind, name)) {
+                missing.insert(Connection { names: 0, _permit: self.route.pool.server.permit()? });
             }
         }
         Ok(())
+    }
+}
+
+/// The slot whose connection carries a subscription. `None` for channels and patterns.
+fn slot(kind: Kind, name: &Bytes) -> Option<u16> {
+    let probe = Command::new("SSUBSCRIBE").arg(name);
+    match Routing::of(&probe) {
+        Ok(Routing::Slot(slot)) if kind == Kind::Shard => Some(slot),
+        _ => None,
     }
 }
 

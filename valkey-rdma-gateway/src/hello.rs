@@ -1,0 +1,94 @@
+//! HELLO: its options, which AUTH has too, and the reply to it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::class::is;
+use crate::identity::Login;
+use crate::words::all;
+
+/// The login of AUTH, as the server reads it.
+pub(crate) fn login_of_auth(command: &[u8]) -> Option<Arc<Login>> {
+    let (user, password) = match &all(command)[1..] {
+        [password] => (b"default".to_vec(), password.clone()),
+        [user, password] => (user.clone(), password.clone()),
+        _ => return None,
+    };
+    Some(Arc::new(Login { user, password }))
+}
+
+/// The options of HELLO. Of repeated ones the last counts, as in the server.
+#[derive(Debug, Default)]
+pub(crate) struct Options {
+    pub(crate) login: Option<Arc<Login>>,
+    pub(crate) name: Option<Vec<u8>>,
+}
+
+impl Options {
+    /// The options of a HELLO. None if the server will refuse it.
+    pub(crate) fn of(command: &[u8]) -> Self {
+        let words = all(command);
+        Self::parse(words.get(2..).unwrap_or_default()).unwrap_or_default()
+    }
+
+    /// # Errors
+    /// The word that is not an option, or lacks its arguments.
+    pub(crate) fn parse(mut words: &[Vec<u8>]) -> Result<Self, &[u8]> {
+        let mut options = Self::default();
+        while let [option, rest @ ..] = words {
+            words = match rest {
+                [user, password, rest @ ..] if is(option, "AUTH") => {
+                    options.login = Some(Arc::new(Login { user: user.clone(), password: password.clone() }));
+                    rest
+                }
+                [name, rest @ ..] if is(option, "SETNAME") => {
+                    options.name = Some(name.clone());
+                    rest
+                }
+                _ => return Err(option),
+            };
+        }
+        Ok(options)
+    }
+}
+
+/// The server's reply to HELLO, with the number of a local client in place of the connection's.
+pub(crate) fn with_id(reply: &Bytes, id: u64) -> Bytes {
+    let Some(at) = reply.windows(ID.len()).position(|bytes| bytes == ID) else { return reply.clone() };
+    let (before, after) = reply.split_at(at + ID.len());
+    let rest = after.iter().position(|&byte| byte == b'\r').unwrap_or(after.len());
+    [before, id.to_string().as_bytes(), &after[rest..]].concat().into()
+}
+
+/// Before the number, in both protocols.
+const ID: &[u8] = b"$2\r\nid\r\n:";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::encode;
+
+    #[test]
+    fn the_login_of_hello_is_the_one_that_the_server_checks() {
+        for (line, login) in [
+            ("HELLO 2 AUTH adm garbage AUTH low lowpw", Some(("low", "lowpw"))),
+            ("HELLO 3 SETNAME AUTH auth low lowpw", Some(("low", "lowpw"))),
+            ("HELLO 3 SETNAME AUTH", None),
+            ("HELLO 3 AUTH low lowpw what", None),
+            ("HELLO 3 AUTH low", None),
+            ("HELLO", None),
+        ] {
+            let found = Options::of(&encode(line.split(' '))).login;
+            let found = found.map(|login| (login.user.clone(), login.password.clone()));
+            assert_eq!(found, login.map(|(user, password)| (user.into(), password.into())), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_number_is_replaced() {
+        let reply = |id: u64| Bytes::from(format!("%2\r\n$5\r\nproto\r\n:3\r\n$2\r\nid\r\n:{id}\r\n"));
+        assert_eq!(with_id(&reply(3), 71), reply(71));
+        assert_eq!(with_id(&"-NOAUTH\r\n".into(), 71), "-NOAUTH\r\n");
+    }
+}

@@ -1,0 +1,139 @@
+//! [`Upstreams`]: makes the connections to one server, and keeps private ones for their next client.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+use tracing::debug;
+use valkey_rdma_client::Transport;
+
+use crate::core::Core;
+use crate::identity::{Identity, Key};
+use crate::inbox::lock;
+use crate::private::Private;
+use crate::server::{OpenError, Server, Upstream};
+
+pub(crate) struct Upstreams {
+    pub(crate) server: Arc<Server>,
+    core: Arc<Core>,
+    idle: Mutex<Idle>,
+}
+
+/// Private connections without a client, and since when.
+#[derive(Default)]
+struct Idle {
+    by_key: HashMap<Key, Vec<(Instant, Private)>>,
+    /// A task closes those that are too old.
+    expires: bool,
+}
+
+impl Upstreams {
+    pub(crate) fn new(server: Arc<Server>, core: Arc<Core>) -> Self {
+        Self { server, core, idle: Mutex::default() }
+    }
+
+    /// Connects and logs in, in place of an idle connection if there may be no more, here or at the server.
+    pub(crate) async fn open(
+        &self,
+        key: &Key,
+        identity: &Identity,
+        name: Option<&str>,
+    ) -> Result<Upstream, OpenError> {
+        match self.server.open(key, identity, name).await {
+            Err(OpenError::Unreachable(_)) if self.drop_idle() => self.server.open(key, identity, name).await,
+            other => other,
+        }
+    }
+
+    /// Takes an idle private connection, or makes one.
+    pub(crate) async fn private(&self, identity: &Identity, name: &str) -> Result<Private, OpenError> {
+        let key = identity.key();
+        while let Some(mut private) = self.take_idle(&key) {
+            if private.is_usable() {
+                private.set_name(name);
+                return Ok(private);
+            }
+        }
+        while !self.server.has_room() {
+            // An idle connection of another user may be in the way.
+            if !self.drop_idle() {
+                return Err(self.server.no_room());
+            }
+        }
+        Ok(Private::new(self.open(&key, identity, Some(name)).await?, name))
+    }
+
+    /// Keeps a connection without state for its next client.
+    pub(crate) fn give_back(self: &Arc<Self>, identity: &Identity, mut private: Private) {
+        private.forget();
+        let mut idle = lock(&self.idle);
+        let kept = idle.by_key.entry(identity.key()).or_default();
+        if kept.len() < self.core.limits().idle_upstreams {
+            kept.push((Instant::now(), private));
+        }
+        if !std::mem::replace(&mut idle.expires, true) {
+            tokio::spawn(expire(Arc::downgrade(self)));
+        }
+    }
+
+    /// Ends a private connection whose client has gone. Over RDMA it is cleaned and kept, because each connection that ends costs the
+    /// server memory, and because one that ends while a reply waits for its window may crash it. Without `keep` it is closed then:
+    /// invalidations for another client may still arrive on it. It is closed at once if the server waits on it, for the rest of a
+    /// command or for what a command blocks on.
+    pub(crate) fn retire(self: &Arc<Self>, identity: Identity, mut private: Private, keep: bool) {
+        let waits = private.is_blocked() || private.has_open_command();
+        if waits || private.upstream.stream.info().transport == Transport::Tcp {
+            return;
+        }
+        let upstreams = self.clone();
+        tokio::spawn(async move {
+            let cleaned = timeout(CLEANING, async {
+                private.reset().await?;
+                let logged_in = upstreams.server.log_in(&mut private.upstream, &identity, None).await;
+                logged_in.map_err(|error| std::io::Error::other(error.to_string()))
+            });
+            match cleaned.await {
+                Ok(Ok(())) if !keep => {}
+                Ok(Ok(())) => upstreams.give_back(&identity, Private::new(private.upstream, "")),
+                Ok(Err(error)) => debug!(%error, "a private connection is closed"),
+                Err(_) => debug!("a private connection is closed in the middle of a reply"),
+            }
+        });
+    }
+
+    fn take_idle(&self, key: &Key) -> Option<Private> {
+        lock(&self.idle).by_key.get_mut(key)?.pop().map(|(_, private)| private)
+    }
+
+    /// Closes an idle connection. `false` if there is none.
+    fn drop_idle(&self) -> bool {
+        lock(&self.idle).by_key.values_mut().any(|kept| kept.pop().is_some())
+    }
+
+    /// Closes idle connections that are too old. `false` if none is left.
+    fn drop_old(&self) -> bool {
+        let mut idle = lock(&self.idle);
+        idle.by_key.retain(|_, kept| {
+            kept.retain(|(since, _)| since.elapsed() < IDLE);
+            !kept.is_empty()
+        });
+        idle.expires = !idle.by_key.is_empty();
+        idle.expires
+    }
+}
+
+/// Closes idle connections in time, as long as there are some.
+async fn expire(upstreams: Weak<Upstreams>) {
+    loop {
+        sleep(IDLE).await;
+        if !upstreams.upgrade().is_some_and(|upstreams| upstreams.drop_old()) {
+            return;
+        }
+    }
+}
+
+/// An unused private connection is closed after 60 s to 120 s.
+const IDLE: Duration = Duration::from_secs(60);
+/// How long the replies of a client that has gone are read.
+const CLEANING: Duration = Duration::from_secs(60);
