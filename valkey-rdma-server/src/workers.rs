@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
+use tokio::runtime::{Builder, EnterGuard, Handle};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -72,7 +72,9 @@ impl Workers {
             });
             let handle = spawned.inspect_err(|_| {
                 // A runtime that is dropped on a thread of another one panics.
-                Arc::into_inner(runtime).map(Runtime::shutdown_background);
+                if let Some(runtime) = Arc::into_inner(runtime) {
+                    runtime.shutdown_background();
+                }
             })?;
             threads.push(Thread { handle, ended });
         }
