@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
-use valkey_rdma_resp::{ServerErrorKind, Value};
+use valkey_rdma_resp::Value;
 
 use super::address::NodeAddress;
 use super::node::Node;
@@ -110,8 +110,6 @@ async fn ask_one(node: &Arc<Node>, zones: bool) -> Result<Report, Error> {
             if disabled || error.message.starts_with("unknown command") {
                 return Err(ClusterError::NotACluster { peer: node.name().clone(), error }.into());
             }
-            // Not ready: LOADING and the like.
-            node.set_usable(error.kind() != ServerErrorKind::Loading);
             return Err(error.into());
         }
         None => Value::Nil,

@@ -75,7 +75,7 @@ impl SilenceWatch {
             if is_silent && !is_primary {
                 warn!(node = %node.name(), "a silent node has lost its slots; its connection ends");
                 self.counters.given_up.add();
-                node.set_usable(false);
+                node.pass_over();
                 node.lost(&client);
                 client.give_up();
             } else {

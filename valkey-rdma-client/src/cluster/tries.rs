@@ -109,7 +109,7 @@ impl<'a> Tries<'a> {
                 Ok(client) => return Ok(Place { node, client, asking }),
                 Err(error) => {
                     self.core.counters.lost.add();
-                    self.unreachable(&node, error).await?;
+                    self.unreachable(error).await?;
                 }
             }
         }
@@ -149,7 +149,7 @@ impl<'a> Tries<'a> {
                     self.core.counters.not_ready.add();
                     self.core.request_refresh();
                     if self.reads_replicas() {
-                        place.node.set_usable(false);
+                        place.node.pass_over();
                         self.primary_only = true;
                         return Ok(());
                     }
@@ -188,7 +188,7 @@ impl<'a> Tries<'a> {
             // A dedicated connection to the node could not be made: the shared one may be lost too, and not know it yet.
             Error::Connect(_) => {
                 self.core.counters.lost.add();
-                self.unreachable(&place.node, error).await
+                self.unreachable(error).await
             }
             _ => Err(error),
         }
@@ -243,7 +243,7 @@ impl<'a> Tries<'a> {
     }
 
     /// The node cannot be connected to.
-    async fn unreachable(&mut self, node: &Arc<Node>, error: Error) -> Result<(), Error> {
+    async fn unreachable(&mut self, error: Error) -> Result<(), Error> {
         if self.core.is_closed() {
             return Err(error);
         }
@@ -252,7 +252,6 @@ impl<'a> Tries<'a> {
             return Err(error);
         }
         if self.reads_replicas() {
-            node.set_usable(false);
             self.primary_only = true;
             return Ok(());
         }
