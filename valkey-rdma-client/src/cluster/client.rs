@@ -257,23 +257,13 @@ impl ClusterClient {
         let deadline = tries.deadline();
         loop {
             let place = tries.next().await?;
-            let failed = if place.asking {
-                match place.client.attempt_asking(&command, deadline).await {
-                    Ok(value) => return Ok(value),
-                    Err(error) => FailedAttempt { error, command: Some(command) },
-                }
-            } else {
-                match place.client.attempt(*command, deadline).await {
-                    Ok(value) => return Ok(value),
-                    Err(failed) => failed,
-                }
-            };
-            match failed {
-                FailedAttempt { error, command: Some(back) } => {
+            match place.attempt(*command, deadline).await {
+                Ok(value) => return Ok(value),
+                Err(FailedAttempt { error, command: Some(back) }) => {
                     command = back;
                     tries.failed(&place, error, repeatable).await?;
                 }
-                FailedAttempt { error, command: None } => {
+                Err(FailedAttempt { error, command: None }) => {
                     self.core.note_failure(&place, &error);
                     return Err(error);
                 }

@@ -16,7 +16,7 @@ use crate::streaming::{ValueReader, ValueWriter};
 impl ClusterClient {
     /// Sends a blocking command on a dedicated connection to the node of its keys, as
     /// [`Client::blocking_command`](crate::Client::blocking_command) does. If the slot moves while it blocks, the server
-    /// ends it with MOVED, and it is sent to the new node.
+    /// ends it with MOVED, and it is sent to the new node. If the key has moved before its slot (ASK), it is sent there too.
     ///
     /// ```no_run
     /// # async fn example(cluster: valkey_rdma_client::ClusterClient) -> Result<(), valkey_rdma_client::Error> {
@@ -53,7 +53,7 @@ impl ClusterClient {
         let mut tries = Tries::new(&self.core, target, None, command.name());
         loop {
             let place = tries.next().await?;
-            match place.client.block(command.clone()).await {
+            match place.client.block_after(place.before(), command.clone()).await {
                 Ok(value) => return Ok(value),
                 Err(error) => tries.failed(&place, error, repeatable).await?,
             }
@@ -134,8 +134,7 @@ impl ClusterClient {
         let mut tries = Tries::new(&self.core, target, deadline, command.name());
         loop {
             let place = tries.next().await?;
-            let before = place.asking.then(|| Command::new("ASKING"));
-            match place.client.stream_reply_after(before, command.clone()).await {
+            match place.client.stream_reply_after(place.before(), command.clone()).await {
                 Ok(reader) => return Ok(reader),
                 Err(error) => tries.failed(&place, error, repeatable).await?,
             }
@@ -165,14 +164,9 @@ impl ClusterClient {
         let mut tries = Tries::new(&self.core, Target::Slot(slot, Access::Write), deadline, command.name());
         loop {
             let place = tries.next().await?;
-            let asked = match place.asking {
-                true => place.client.attempt_asking(&probe, deadline).await,
-                false => place.client.attempt(probe.clone(), deadline).await.map_err(|failed| failed.error),
-            };
-            let before = place.asking.then(|| Command::new("ASKING"));
-            let outcome = match asked {
-                Ok(_) => place.client.stream_argument_after(before, command.clone(), len).await,
-                Err(error) => Err(error),
+            let outcome = match place.attempt(probe.clone(), deadline).await {
+                Ok(_) => place.client.stream_argument_after(place.before(), command.clone(), len).await,
+                Err(failed) => Err(failed.error),
             };
             match outcome {
                 Ok(writer) => return Ok(writer),

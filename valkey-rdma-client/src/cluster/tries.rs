@@ -38,7 +38,7 @@ pub(super) struct Tries<'a> {
     pauses: u32,
     /// How often a connection was lost that may have run it.
     losses: u32,
-    /// When the trouble began.
+    /// When the trouble began; `None` again once a node has answered where to go.
     since: Option<Instant>,
     /// The error that says it may have run, for commands that may run twice.
     may_have_run: Option<Error>,
@@ -130,6 +130,7 @@ impl<'a> Tries<'a> {
                     self.core.counters.moved.add();
                     self.count_redirect(&error)?;
                     self.primary_only = true;
+                    self.since = None;
                     let node = self.core.topology.moved(slot, &address);
                     debug!(slot, to = %node.name(), "following MOVED");
                     self.core.request_refresh();
@@ -138,6 +139,7 @@ impl<'a> Tries<'a> {
                 Verdict::Ask(address) => {
                     self.core.counters.ask.add();
                     self.count_redirect(&error)?;
+                    self.since = None;
                     self.ask = Some(self.core.topology.node(&address));
                     self.settle(error).await
                 }
