@@ -4,7 +4,7 @@ use valkey_rdma_resp::{FromValue, Value};
 
 use super::address::NodeAddress;
 use super::client::ClusterClient;
-use super::commands::{Access, find};
+use super::commands::{Access, find, first_key};
 use super::route::{Route, Routed, route, slot_of};
 use super::tries::{Target, Tries};
 use crate::dedicated::Dedicated;
@@ -158,7 +158,7 @@ impl ClusterClient {
             let reason = "it has no key before the argument to be streamed";
             return Err(ClusterError::NoRoute { command: command.name(), reason }.into());
         };
-        let key = command.words().nth(1).unwrap_or_default();
+        let key = first_key(&command).unwrap_or_default();
         let probe = Command::new("EXISTS").arg(key).idempotent();
         let deadline = self.limit(&command).and_then(Deadline::after);
         let mut tries = Tries::new(&self.core, Target::Slot(slot, Access::Write), deadline, command.name());
