@@ -265,7 +265,7 @@ impl ClusterClient {
                 }
                 Err(FailedAttempt { error, command: None }) => {
                     self.core.note_failure(&place, &error);
-                    return Err(error);
+                    return Err(tries.give_up(error));
                 }
             }
         }

@@ -11,7 +11,7 @@ use super::core::{Core, Place};
 use super::node::Node;
 use super::redirect::Verdict;
 use super::slot_map::SlotMap;
-use crate::error::{ClusterError, Error, LostConnection, TimedOut};
+use crate::error::{ClusterError, Error, Fate, LostConnection, TimedOut};
 use crate::multiplexer::Deadline;
 
 /// What a command has to reach.
@@ -78,6 +78,11 @@ impl<'a> Tries<'a> {
 
     /// Finds a connection: waits for the node to be connected, or for a map that names another.
     pub(super) async fn next(&mut self) -> Result<Place, Error> {
+        let found = self.find().await;
+        found.map_err(|error| self.give_up(error))
+    }
+
+    async fn find(&mut self) -> Result<Place, Error> {
         loop {
             // Subscribed before the map is looked at.
             let mut changes = self.core.topology.changes();
@@ -122,6 +127,20 @@ impl<'a> Tries<'a> {
         error: Error,
         repeatable: bool,
     ) -> Result<(), Error> {
+        let judged = self.judge(place, error, repeatable).await;
+        judged.map_err(|error| self.give_up(error))
+    }
+
+    /// The error of a command that is not tried again. What it may have done before counts for more than why its last try
+    /// was not sent.
+    pub(super) fn give_up(&mut self, error: Error) -> Error {
+        match error.fate() {
+            Fate::NotSent => self.may_have_run.take().unwrap_or(error),
+            Fate::MayHaveRun | Fate::Answered => error,
+        }
+    }
+
+    async fn judge(&mut self, place: &Place, error: Error, repeatable: bool) -> Result<(), Error> {
         match error {
             Error::Server(ref reply) => match Verdict::of(reply, place.node.address()) {
                 Verdict::Final => Err(error),
@@ -260,7 +279,8 @@ impl<'a> Tries<'a> {
         self.pause(error, true).await
     }
 
-    /// Waits a little, and for a new map if that matters. Fails with `error` if it has waited for too long.
+    /// Waits a little, and for a new map if that matters. Fails with `error`, which says that the last try has not run, if it
+    /// has waited for too long.
     async fn pause(&mut self, error: Error, wake_on_change: bool) -> Result<(), Error> {
         let mut changes = self.core.topology.changes();
         if wake_on_change {
@@ -289,10 +309,7 @@ impl<'a> Tries<'a> {
     }
 
     /// The command waited for too long for this node.
-    fn late(&mut self, node: &Node) -> Error {
-        if let Some(error) = self.may_have_run.take() {
-            return error;
-        }
+    fn late(&self, node: &Node) -> Error {
         let waited = self.since.map_or(Duration::ZERO, |since| since.elapsed());
         let due = self.deadline.filter(|deadline| deadline.at <= Instant::now());
         let limit = due.map_or(waited, |deadline| deadline.limit);
