@@ -30,9 +30,10 @@ pub(super) struct Report {
 }
 
 /// Asks nodes, some at a time and in this order, until one knows the cluster. Of several answers, the one with the most
-/// slots and then the latest epoch counts.
+/// slots and then the latest epoch counts. One without slots counts only if no other node has any.
 pub(super) async fn ask(nodes: &[Arc<Node>], limit: Duration, zones: bool) -> Result<Report, Error> {
     let mut last = None;
+    let mut best: Option<Report> = None;
     for asked in nodes.chunks(ASKED_AT_ONCE) {
         let mut answers = JoinSet::new();
         for node in asked {
@@ -44,7 +45,6 @@ pub(super) async fn ask(nodes: &[Arc<Node>], limit: Duration, zones: bool) -> Re
                 })
             });
         }
-        let mut best: Option<Report> = None;
         let mut until = None;
         loop {
             let next = match until {
@@ -55,7 +55,9 @@ pub(super) async fn ask(nodes: &[Arc<Node>], limit: Duration, zones: bool) -> Re
             match next {
                 None => break,
                 Some(Ok(Ok(report))) => {
-                    until.get_or_insert_with(|| Instant::now() + GRACE);
+                    if !report.is_empty() {
+                        until.get_or_insert_with(|| Instant::now() + GRACE);
+                    }
                     if best.as_ref().is_none_or(|best| report.rank() > best.rank()) {
                         best = Some(report);
                     }
@@ -68,11 +70,11 @@ pub(super) async fn ask(nodes: &[Arc<Node>], limit: Duration, zones: bool) -> Re
                 Some(Err(_)) => break,
             }
         }
-        if let Some(best) = best {
-            return Ok(best);
+        if best.as_ref().is_some_and(|best| !best.is_empty()) {
+            break;
         }
     }
-    Err(match last {
+    best.ok_or_else(|| match last {
         None => ClusterError::NoSeeds.into(),
         Some(only) if nodes.len() == 1 => only,
         // What the server says is worth more than that others are down.
@@ -82,6 +84,11 @@ pub(super) async fn ask(nodes: &[Arc<Node>], limit: Duration, zones: bool) -> Re
 }
 
 impl Report {
+    /// True if no node has slots: the answering node was reset, or has not met the others.
+    pub(super) fn is_empty(&self) -> bool {
+        self.view.covered() == 0
+    }
+
     fn rank(&self) -> (usize, i64) {
         (self.view.covered(), self.epoch)
     }

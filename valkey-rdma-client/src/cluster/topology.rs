@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use arc_swap::{ArcSwap, Guard};
 use tokio::sync::watch;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::address::NodeAddress;
 use super::discovery::Report;
@@ -84,8 +84,13 @@ impl Topology {
         connected.into_iter().chain(others).chain(seeds).collect()
     }
 
-    /// Makes the map that a node reports the current one. Returns whether it differs from the last report.
+    /// Makes the map that a node reports the current one. Returns whether it differs from the last report. A map
+    /// without slots does not replace one that has some, because its nodes may still serve them.
     pub(super) fn install(&self, report: Report) -> bool {
+        if report.is_empty() && !self.map.load().shards().is_empty() {
+            warn!("the nodes that answer know no slots; the slot map stays");
+            return false;
+        }
         let Report { view, zones, .. } = report;
         let mut known = lock(&self.known);
         if known.view.as_ref() == Some(&view) && !(known.patched && self.has_dead_primary()) {

@@ -272,6 +272,32 @@ async fn garbage_instead_of_a_map_is_an_error_and_never_replaces_a_map() {
     cluster.command(["GET", &mocks.key_of(2, 0)]).await.expect("as before");
 }
 
+/// A node that was reset, or has not met the others, knows no slots.
+#[tokio::test]
+async fn a_map_without_slots_counts_only_if_nothing_better_is_known() {
+    let mocks = mocks().await;
+    let forget = |nodes: std::ops::Range<usize>| {
+        for node in nodes {
+            mocks.answer(node, "cluster|slots", Some(Reply::Array(vec![])));
+        }
+    };
+    // Those that are asked first.
+    forget(0..3);
+    let config = watchful().refresh_interval(Duration::from_millis(20));
+    let cluster = client_of(&mocks, &config).await;
+    assert!(cluster.status().is_complete);
+    forget(3..6);
+    let before = cluster.status().counters.refreshes;
+    while cluster.status().counters.refreshes < before + 3 {
+        tokio::task::yield_now().await;
+    }
+    assert!(cluster.status().is_complete);
+    cluster.command(["GET", &mocks.key_of(0, 0)]).await.expect("its node is known");
+    // All nodes of a new cluster are like that.
+    let cluster = client_of(&mocks, &watchful()).await;
+    assert!(!cluster.status().is_complete);
+}
+
 #[tokio::test]
 async fn a_slot_without_a_node_is_an_error_within_the_limit() {
     let mocks = mocks().await;
