@@ -123,10 +123,11 @@ impl Node {
 
     /// Forgets a connection that was lost. A newer one stays.
     pub(super) fn lost(&self, client: &Client) {
-        let _dial = lock(&self.dial);
-        if self.live().is_some_and(|live| live.is_same(client)) {
-            self.live.store(None);
-        }
+        let dial = lock(&self.dial);
+        let lost = self.live().filter(|live| live.is_same(client)).map(|_| self.live.swap(None));
+        // Ending a connection wakes tasks.
+        drop(dial);
+        drop(lost);
     }
 
     /// Refuses connections from now on. Returns the last one.
@@ -137,8 +138,11 @@ impl Node {
 
     /// Drops the connection. Commands in flight on it still get their replies.
     pub(super) fn disconnect(&self) {
-        let _dial = lock(&self.dial);
-        self.live.store(None);
+        let dial = lock(&self.dial);
+        let last = self.live.swap(None);
+        // Ending a connection wakes tasks.
+        drop(dial);
+        drop(last);
     }
 
     /// Sends reads to other nodes for a moment.

@@ -160,10 +160,7 @@ impl Topology {
     /// Every node that may have a connection, each once.
     pub(super) fn every_node(&self) -> Vec<Arc<Node>> {
         let known = lock(&self.known);
-        let is_known =
-            |seed: &Arc<Node>| known.nodes.get(seed.address()).is_some_and(|node| Arc::ptr_eq(node, seed));
-        let seeds = self.seeds.iter().filter(|seed| !is_known(seed)).cloned();
-        known.nodes.values().cloned().chain(seeds).collect()
+        known.nodes.values().cloned().chain(self.other_seeds(&known)).collect()
     }
 
     /// True if the map sends commands to a node that cannot be reached: then a patch may be wrong.
@@ -180,11 +177,15 @@ impl Topology {
 
     /// Connections to seeds that the cluster announces under other addresses are not needed any more.
     fn disconnect_seeds(&self) {
-        let known = lock(&self.known);
-        for seed in &self.seeds {
-            if !known.nodes.get(seed.address()).is_some_and(|node| Arc::ptr_eq(node, seed)) {
-                seed.disconnect();
-            }
-        }
+        // Unlocked before a node is locked, because a report of a node's event looks at what is known.
+        let others = self.other_seeds(&lock(&self.known));
+        others.iter().for_each(|seed| seed.disconnect());
+    }
+
+    /// The seeds that are not nodes of the map.
+    fn other_seeds(&self, known: &Known) -> Vec<Arc<Node>> {
+        let is_known =
+            |seed: &Arc<Node>| known.nodes.get(seed.address()).is_some_and(|node| Arc::ptr_eq(node, seed));
+        self.seeds.iter().filter(|seed| !is_known(seed)).cloned().collect()
     }
 }
