@@ -36,10 +36,10 @@ impl ClusterClient {
         let mut tries = Tries::new(&self.core, target, deadline, command.name());
         loop {
             let place = tries.next().await?;
-            let command = position.command_for(place.node.name());
+            let command = position.command_for(&place.client.id());
             match place.attempt(command, deadline).await {
                 Ok(reply) => {
-                    position.answered_by(place.node.name());
+                    position.answered_by(&place.client.id());
                     return Ok(reply);
                 }
                 Err(failed) => tries.failed(&place, failed.error, true).await?,
