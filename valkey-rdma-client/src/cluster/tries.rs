@@ -150,6 +150,10 @@ impl<'a> Tries<'a> {
                     self.count_redirect(&error)?;
                     self.primary_only = true;
                     self.since = None;
+                    if matches!(self.target, Target::Any) {
+                        // It has keys after all.
+                        self.target = Target::Slot(slot, Access::Write);
+                    }
                     let node = self.core.topology.moved(slot, &address);
                     debug!(slot, to = %node.name(), "following MOVED");
                     self.core.request_refresh();

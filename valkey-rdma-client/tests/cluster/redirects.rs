@@ -156,6 +156,23 @@ async fn nodes_that_send_a_command_back_and_forth_end_in_an_error() {
     assert_eq!(count(&cluster, &key).await.expect("counted"), 1);
 }
 
+/// A module's command, for example, whose keys no server describes.
+#[tokio::test]
+async fn a_redirected_command_without_known_keys_goes_to_the_named_node() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &unhurried()).await;
+    for node in [0, 2] {
+        let moved =
+            Reply::error(format!("MOVED {} {}", MockCluster::slot(mocks.key_of(1, 0)), mocks.announced(1)));
+        mocks.answer(node, "time", Some(moved));
+    }
+    for time in 1..=30 {
+        cluster.command(["TIME"]).await.expect("answered by node 1");
+        assert_eq!(mocks.calls(1, "time"), time);
+    }
+    assert!(cluster.status().counters.moved <= 30, "followed at once");
+}
+
 #[tokio::test]
 async fn conditions_that_pass_are_waited_out() {
     let mocks = mocks().await;
