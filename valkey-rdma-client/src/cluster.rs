@@ -75,6 +75,7 @@ mod element_scan;
 mod events;
 mod execute;
 mod fan_out;
+mod field;
 mod learn_commands;
 mod node;
 mod pipeline;

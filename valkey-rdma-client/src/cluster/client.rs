@@ -187,12 +187,11 @@ impl ClusterClient {
             }
             Routed::Split => Box::pin(self.execute_split(command, description)).await,
             Routed::AllPrimaries(response) => {
-                let nodes =
-                    self.core.topology.map().shards().iter().map(|shard| shard.primary.clone()).collect();
+                let nodes = self.core.topology.map().primaries();
                 Box::pin(self.fan_out(command, nodes, response)).await
             }
             Routed::AllNodes(response) => {
-                let nodes = self.core.topology.map().nodes().into_iter().cloned().collect();
+                let nodes = self.core.topology.map().nodes();
                 Box::pin(self.fan_out(command, nodes, response)).await
             }
         }

@@ -5,6 +5,7 @@ use valkey_rdma_resp::{FromValue, Value};
 use super::address::NodeAddress;
 use super::client::ClusterClient;
 use super::commands::{Access, find, first_key};
+use super::fan_out::Targets;
 use super::route::{Route, Routed, route, slot_of};
 use super::tries::{Target, Tries};
 use crate::dedicated::Dedicated;
@@ -80,18 +81,9 @@ impl ClusterClient {
     /// # Cancel safety
     /// Same as [`Client::dedicated`](crate::Client::dedicated).
     pub async fn dedicated(&self, route: Route) -> Result<Dedicated, Error> {
-        let target = match route {
-            Route::Key(key) => Target::Slot(slot_of(&key), Access::Write),
-            Route::Slot(slot) => Target::Slot(slot, Access::Write),
-            Route::Any => Target::Any,
-            Route::Node(address) => match self.core.topology.find(&address) {
-                Some(node) => Target::Node(node),
-                None => return Err(ClusterError::UnknownNode { address: address.to_string() }.into()),
-            },
-            Route::AllPrimaries | Route::AllNodes => {
-                let reason = "a dedicated connection has one node";
-                return Err(ClusterError::NoRoute { command: "a connection".to_owned(), reason }.into());
-            }
+        let Targets::One(target) = self.targets(route)? else {
+            let reason = "a dedicated connection has one node";
+            return Err(ClusterError::NoRoute { command: "a connection".to_owned(), reason }.into());
         };
         let deadline = self.core.config.node.command_timeout.and_then(Deadline::after);
         let mut tries = Tries::new(&self.core, target, deadline, "a connection".to_owned());

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
 use valkey_rdma_resp::Value;
 
-use super::address::NodeAddress;
+use super::field::field;
 use super::node::Node;
 use super::slots_reply::View;
 use crate::error::{ClusterError, Error, TimedOut};
@@ -121,8 +121,7 @@ async fn ask_one(node: &Arc<Node>, zones: bool) -> Result<Report, Error> {
         }
         None => Value::Nil,
     };
-    let answering = NodeAddress::new(&*node.address().host, node.address().port);
-    let view = View::read(&slots, &answering);
+    let view = View::read(&slots, node.address());
     let view = view.map_err(|reason| ClusterError::BadMap { peer: node.name().clone(), reason })?;
     let info = replies.next().and_then(Result::ok);
     let epoch = info.as_ref().and_then(Value::as_str).and_then(current_epoch).unwrap_or(0);
@@ -142,15 +141,4 @@ fn read_zones(shards: &Value) -> Vec<(String, Arc<str>)> {
         Some((field(node, "id")?.as_str()?.to_owned(), zone.into()))
     };
     nodes.flatten().filter_map(zone).collect()
-}
-
-/// A field of a map, or of an array of names and values.
-fn field<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
-    match map {
-        Value::Map(pairs) => pairs.iter().find(|(key, _)| key.as_str() == Some(name)).map(|(_, value)| value),
-        other => {
-            let pairs = other.as_slice()?.chunks_exact(2);
-            pairs.into_iter().find(|pair| pair[0].as_str() == Some(name)).map(|pair| &pair[1])
-        }
-    }
 }

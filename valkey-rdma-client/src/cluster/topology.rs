@@ -75,7 +75,7 @@ impl Topology {
     pub(super) fn sources(&self) -> Vec<Arc<Node>> {
         let map = self.map.load();
         let (mut connected, mut others): (Vec<_>, Vec<_>) =
-            map.nodes().into_iter().cloned().partition(|node| node.live().is_some());
+            map.nodes().into_iter().partition(|node| node.live().is_some());
         fastrand::shuffle(&mut connected);
         // Primaries first would ask the dead one again and again.
         fastrand::shuffle(&mut others);

@@ -185,7 +185,7 @@ impl Lane {
                     let map = core.topology.map();
                     let stays = match self.slot {
                         Some(slot) => map.is_primary_of(slot, node),
-                        None => map.nodes().into_iter().any(|known| Arc::ptr_eq(known, node)),
+                        None => map.nodes().iter().any(|known| Arc::ptr_eq(known, node)),
                     };
                     if !stays {
                         break;
