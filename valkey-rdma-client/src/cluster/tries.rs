@@ -224,11 +224,6 @@ impl<'a> Tries<'a> {
         self.ask.is_some()
     }
 
-    /// The error that says it may have run, if it may have.
-    pub(super) fn take_may_have_run(&mut self) -> Option<Error> {
-        self.may_have_run.take()
-    }
-
     /// The node to try.
     pub(super) fn pick(&self, map: &SlotMap) -> Option<Arc<Node>> {
         match &self.target {
