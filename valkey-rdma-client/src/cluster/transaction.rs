@@ -45,7 +45,7 @@ impl ClusterClient {
 
     /// Watches keys of one slot on a dedicated connection, as [`Client::watch`](crate::Client::watch) does. If the slot
     /// moves before the transaction, it fails with MOVED, and its commands have not run. If a key is on the move already,
-    /// this waits until its slot has arrived, as a [`ClusterTransaction`] does.
+    /// this waits until its slot has arrived, as a [`transaction`](Self::transaction) does.
     ///
     /// # Errors
     /// Same errors as [`command`](Self::command).

@@ -65,7 +65,7 @@ async fn a_blocking_command_follows_its_key_on_the_move() {
 #[tokio::test]
 async fn a_blocking_command_that_waited_long_still_follows_its_slot() {
     let mocks = mocks().await;
-    let limit = Duration::from_millis(100);
+    let limit = Duration::from_secs(10);
     // Only node 0 is connected.
     let seed = format!("{}?timeout={}s", mocks.url(0), PATIENCE.as_secs());
     let cluster = ClusterClient::connect_with([seed], &patient(limit)).await.expect("connected");
@@ -80,7 +80,9 @@ async fn a_blocking_command_that_waited_long_still_follows_its_slot() {
         tokio::task::yield_now().await;
     }
     // It blocks for longer than commands wait for the cluster.
-    tokio::time::sleep(2 * limit).await;
+    tokio::time::pause();
+    tokio::time::advance(limit + Duration::from_secs(1)).await;
+    tokio::time::resume();
     mocks.move_slots(slot..=slot, 1);
     let other = client_of(&mocks, &unhurried()).await;
     other.command(["RPUSH", &key, "job"]).await.expect("pushed");
