@@ -1,7 +1,7 @@
 //! [`Client`]: the handle that tasks share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -52,6 +52,16 @@ pub(crate) use self::attempt::FailedAttempt;
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
+}
+
+/// Names a [`Client`] without keeping it open. No later client has the same.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientId(Weak<Inner>);
+
+impl PartialEq for ClientId {
+    fn eq(&self, other: &Self) -> bool {
+        Weak::ptr_eq(&self.0, &other.0)
+    }
 }
 
 struct Inner {
@@ -168,6 +178,11 @@ impl Client {
     /// Ends the connections because the server is no longer the one to talk to.
     pub(crate) fn give_up(&self) {
         self.inner.multiplexers.iter().for_each(Multiplexer::give_up);
+    }
+
+    /// Names the client.
+    pub(crate) fn id(&self) -> ClientId {
+        ClientId(Arc::downgrade(&self.inner))
     }
 
     /// True if both are the same client.

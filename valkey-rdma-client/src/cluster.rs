@@ -18,7 +18,7 @@
 //! once about each command that these do not know (COMMAND INFO). The keys give the slot, and the map gives the node. To
 //! find a connected node takes no lock.
 //!
-//! MGET, MSET, MSETEX, DEL, UNLINK, EXISTS and TOUCH with keys of several slots are split by slot, sent in parallel, and
+//! MGET, MSET, MSETEX without NX and XX, DEL, UNLINK, EXISTS and TOUCH with keys of several slots are split by slot, sent in parallel, and
 //! their replies are joined; the parts run independently of each other. Other commands with keys of several slots fail with
 //! [`ClusterError::CrossSlot`](crate::ClusterError::CrossSlot). Keys with the same text in braces, such as `{user1}:name`
 //! and `{user1}:mail`, share a slot.
@@ -32,7 +32,7 @@
 //! | SCRIPT LOAD, SCRIPT FLUSH, CONFIG SET, ACL SETUSER | all nodes | that of one node, or the first error |
 //! | SCRIPT EXISTS | all primaries | 1 where all nodes say 1 |
 //! | SCRIPT KILL, FUNCTION KILL | all primaries | the first success |
-//! | INFO, MEMORY STATS, LATENCY LATEST | all primaries, or all nodes | a map from address to reply |
+//! | INFO, MEMORY STATS, LATENCY LATEST, RANDOMKEY | all primaries, or all nodes | a map from address to reply |
 //! | SCAN | refused: see [`ClusterClient::scan`] | |
 //! | SHUTDOWN, BGSAVE, DEBUG, most of CLUSTER | refused: see [`ClusterClient::execute_on`] | |
 //! | others, such as PUBLISH, TIME, CONFIG GET | some primary | its reply |
@@ -75,6 +75,7 @@ mod element_scan;
 mod events;
 mod execute;
 mod fan_out;
+mod field;
 mod learn_commands;
 mod node;
 mod pipeline;

@@ -89,10 +89,19 @@ impl Client {
     }
 
     pub(crate) async fn block(&self, command: Command) -> Result<Value, Error> {
+        self.block_after(None, command).await
+    }
+
+    /// As [`block`](Self::block), behind another command on the same connection, such as ASKING.
+    pub(crate) async fn block_after(
+        &self,
+        before: Option<Command>,
+        command: Command,
+    ) -> Result<Value, Error> {
         if let Some(refusal) = command.refusal_outside_pipeline() {
             return Err(refusal.into());
         }
-        self.checkout().await?.execute(command).await
+        self.checkout_after(before).await?.execute(command).await
     }
 
     /// Sets the client's time limit on a command without one.
@@ -101,6 +110,15 @@ impl Client {
             Some(limit) => command.timeout(limit),
             None => command,
         }
+    }
+
+    /// A connection as from [`checkout`](Self::checkout), on which another command has run, such as ASKING.
+    pub(crate) async fn checkout_after(&self, before: Option<Command>) -> Result<Dedicated, Error> {
+        let mut connection = self.checkout().await?;
+        if let Some(before) = before {
+            connection.execute(self.limited(before)).await?;
+        }
+        Ok(connection)
     }
 
     /// An idle connection from the pool, or a new one. It returns to the pool when dropped idle.

@@ -244,6 +244,11 @@ impl Subscriber {
         self.shared.missed.load(Ordering::Relaxed)
     }
 
+    /// The next event that has been received already.
+    pub(crate) fn received(&mut self) -> Option<Event> {
+        self.events.try_recv().ok()
+    }
+
     async fn order(
         &self,
         kind: Subscription,

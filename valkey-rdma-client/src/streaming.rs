@@ -80,10 +80,7 @@ impl Client {
             return Err(refusal.into());
         }
         let limit = self.limit(&command);
-        let mut connection = self.checkout().await?;
-        if let Some(before) = before {
-            connection.execute(self.limited(before)).await?;
-        }
+        let mut connection = self.checkout_after(before).await?;
         let header = connection
             .with_connection(limit, async |raw| {
                 raw.write_buffer.push(&command);
@@ -142,11 +139,8 @@ impl Client {
             return Err(refusal.into());
         }
         let limit = self.limit(&command);
-        let mut connection = self.checkout().await?;
+        let mut connection = self.checkout_after(before).await?;
         connection.set_reusable(false);
-        if let Some(before) = before {
-            connection.execute(self.limited(before)).await?;
-        }
         let mut writer = ValueWriter::new(connection, limit, len);
         writer
             .with_connection(async |raw| {

@@ -187,12 +187,11 @@ impl ClusterClient {
             }
             Routed::Split => Box::pin(self.execute_split(command, description)).await,
             Routed::AllPrimaries(response) => {
-                let nodes =
-                    self.core.topology.map().shards().iter().map(|shard| shard.primary.clone()).collect();
+                let nodes = self.core.topology.map().primaries();
                 Box::pin(self.fan_out(command, nodes, response)).await
             }
             Routed::AllNodes(response) => {
-                let nodes = self.core.topology.map().nodes().into_iter().cloned().collect();
+                let nodes = self.core.topology.map().nodes();
                 Box::pin(self.fan_out(command, nodes, response)).await
             }
         }
@@ -257,25 +256,15 @@ impl ClusterClient {
         let deadline = tries.deadline();
         loop {
             let place = tries.next().await?;
-            let failed = if place.asking {
-                match place.client.attempt_asking(&command, deadline).await {
-                    Ok(value) => return Ok(value),
-                    Err(error) => FailedAttempt { error, command: Some(command) },
-                }
-            } else {
-                match place.client.attempt(*command, deadline).await {
-                    Ok(value) => return Ok(value),
-                    Err(failed) => failed,
-                }
-            };
-            match failed {
-                FailedAttempt { error, command: Some(back) } => {
+            match place.attempt(*command, deadline).await {
+                Ok(value) => return Ok(value),
+                Err(FailedAttempt { error, command: Some(back) }) => {
                     command = back;
                     tries.failed(&place, error, repeatable).await?;
                 }
-                FailedAttempt { error, command: None } => {
+                Err(FailedAttempt { error, command: None }) => {
                     self.core.note_failure(&place, &error);
-                    return Err(error);
+                    return Err(tries.give_up(error));
                 }
             }
         }

@@ -33,6 +33,16 @@ fn with_subcommand<'a, 'w>(
     subcommands.find(|known| known.name.as_bytes().eq_ignore_ascii_case(name)).unwrap_or(container)
 }
 
+/// The first key of a command that Valkey has.
+pub(super) fn first_key(command: &Command) -> Option<&[u8]> {
+    let mut first = None;
+    for_each_key(command, find(command)?.keys, &mut |_, key| {
+        first = Some(key);
+        false
+    });
+    first
+}
+
 fn find_name(name: &[u8]) -> Option<&'static Description<'static>> {
     let mut at = hash(name) % INDEX_LEN;
     loop {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{mpsc, oneshot, watch};
+use valkey_rdma_resp::Value;
 
 use super::address::NodeAddress;
 use super::commands::{Access, Learned};
@@ -17,10 +18,12 @@ use super::refresh::{RefreshRequest, RefreshTask};
 use super::silence::SilenceWatch;
 use super::slot_map::SlotMap;
 use super::topology::Topology;
-use crate::client::Client;
+use crate::client::{Client, FailedAttempt};
 use crate::config::Backoff;
 use crate::endpoint::{Endpoint, RdmaPort};
 use crate::error::{ClusterError, Error};
+use crate::multiplexer::Deadline;
+use crate::resp::Command;
 
 /// A connection to try a command on.
 pub(super) struct Place {
@@ -28,6 +31,26 @@ pub(super) struct Place {
     pub(super) client: Client,
     /// True if the command must follow ASKING.
     pub(super) asking: bool,
+}
+
+impl Place {
+    /// Sends a command on the shared connection.
+    pub(super) async fn attempt(
+        &self,
+        command: Command,
+        deadline: Option<Deadline>,
+    ) -> Result<Value, FailedAttempt> {
+        if !self.asking {
+            return self.client.attempt(command, deadline).await;
+        }
+        let asked = self.client.attempt_asking(&command, deadline).await;
+        asked.map_err(|error| FailedAttempt { error, command: Some(Box::new(command)) })
+    }
+
+    /// What must precede a command on a dedicated connection.
+    pub(super) fn before(&self) -> Option<Command> {
+        self.asking.then(|| Command::new("ASKING"))
+    }
 }
 
 pub(super) struct Core {

@@ -4,7 +4,8 @@ use valkey_rdma_resp::{FromValue, Value};
 
 use super::address::NodeAddress;
 use super::client::ClusterClient;
-use super::commands::{Access, find};
+use super::commands::{Access, find, first_key};
+use super::fan_out::Targets;
 use super::route::{Route, Routed, route, slot_of};
 use super::tries::{Target, Tries};
 use crate::dedicated::Dedicated;
@@ -16,7 +17,7 @@ use crate::streaming::{ValueReader, ValueWriter};
 impl ClusterClient {
     /// Sends a blocking command on a dedicated connection to the node of its keys, as
     /// [`Client::blocking_command`](crate::Client::blocking_command) does. If the slot moves while it blocks, the server
-    /// ends it with MOVED, and it is sent to the new node.
+    /// ends it with MOVED, and it is sent to the new node. If the key has moved before its slot (ASK), it is sent there too.
     ///
     /// ```no_run
     /// # async fn example(cluster: valkey_rdma_client::ClusterClient) -> Result<(), valkey_rdma_client::Error> {
@@ -53,7 +54,7 @@ impl ClusterClient {
         let mut tries = Tries::new(&self.core, target, None, command.name());
         loop {
             let place = tries.next().await?;
-            match place.client.block(command.clone()).await {
+            match place.client.block_after(place.before(), command.clone()).await {
                 Ok(value) => return Ok(value),
                 Err(error) => tries.failed(&place, error, repeatable).await?,
             }
@@ -80,18 +81,9 @@ impl ClusterClient {
     /// # Cancel safety
     /// Same as [`Client::dedicated`](crate::Client::dedicated).
     pub async fn dedicated(&self, route: Route) -> Result<Dedicated, Error> {
-        let target = match route {
-            Route::Key(key) => Target::Slot(slot_of(&key), Access::Write),
-            Route::Slot(slot) => Target::Slot(slot, Access::Write),
-            Route::Any => Target::Any,
-            Route::Node(address) => match self.core.topology.find(&address) {
-                Some(node) => Target::Node(node),
-                None => return Err(ClusterError::UnknownNode { address: address.to_string() }.into()),
-            },
-            Route::AllPrimaries | Route::AllNodes => {
-                let reason = "a dedicated connection has one node";
-                return Err(ClusterError::NoRoute { command: "a connection".to_owned(), reason }.into());
-            }
+        let Targets::One(target) = self.targets(route)? else {
+            let reason = "a dedicated connection has one node";
+            return Err(ClusterError::NoRoute { command: "a connection".to_owned(), reason }.into());
         };
         let deadline = self.core.config.node.command_timeout.and_then(Deadline::after);
         let mut tries = Tries::new(&self.core, target, deadline, "a connection".to_owned());
@@ -134,8 +126,7 @@ impl ClusterClient {
         let mut tries = Tries::new(&self.core, target, deadline, command.name());
         loop {
             let place = tries.next().await?;
-            let before = place.asking.then(|| Command::new("ASKING"));
-            match place.client.stream_reply_after(before, command.clone()).await {
+            match place.client.stream_reply_after(place.before(), command.clone()).await {
                 Ok(reader) => return Ok(reader),
                 Err(error) => tries.failed(&place, error, repeatable).await?,
             }
@@ -159,20 +150,15 @@ impl ClusterClient {
             let reason = "it has no key before the argument to be streamed";
             return Err(ClusterError::NoRoute { command: command.name(), reason }.into());
         };
-        let key = command.words().nth(1).unwrap_or_default();
+        let key = first_key(&command).unwrap_or_default();
         let probe = Command::new("EXISTS").arg(key).idempotent();
         let deadline = self.limit(&command).and_then(Deadline::after);
         let mut tries = Tries::new(&self.core, Target::Slot(slot, Access::Write), deadline, command.name());
         loop {
             let place = tries.next().await?;
-            let asked = match place.asking {
-                true => place.client.attempt_asking(&probe, deadline).await,
-                false => place.client.attempt(probe.clone(), deadline).await.map_err(|failed| failed.error),
-            };
-            let before = place.asking.then(|| Command::new("ASKING"));
-            let outcome = match asked {
-                Ok(_) => place.client.stream_argument_after(before, command.clone(), len).await,
-                Err(error) => Err(error),
+            let outcome = match place.attempt(probe.clone(), deadline).await {
+                Ok(_) => place.client.stream_argument_after(place.before(), command.clone(), len).await,
+                Err(failed) => Err(failed.error),
             };
             match outcome {
                 Ok(writer) => return Ok(writer),

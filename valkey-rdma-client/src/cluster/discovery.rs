@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::debug;
-use valkey_rdma_resp::{ServerErrorKind, Value};
+use valkey_rdma_resp::Value;
 
-use super::address::NodeAddress;
+use super::field::field;
 use super::node::Node;
 use super::slots_reply::View;
 use crate::error::{ClusterError, Error, TimedOut};
@@ -30,9 +30,10 @@ pub(super) struct Report {
 }
 
 /// Asks nodes, some at a time and in this order, until one knows the cluster. Of several answers, the one with the most
-/// slots and then the latest epoch counts.
+/// slots and then the latest epoch counts. One without slots counts only if no other node has any.
 pub(super) async fn ask(nodes: &[Arc<Node>], limit: Duration, zones: bool) -> Result<Report, Error> {
     let mut last = None;
+    let mut best: Option<Report> = None;
     for asked in nodes.chunks(ASKED_AT_ONCE) {
         let mut answers = JoinSet::new();
         for node in asked {
@@ -44,7 +45,6 @@ pub(super) async fn ask(nodes: &[Arc<Node>], limit: Duration, zones: bool) -> Re
                 })
             });
         }
-        let mut best: Option<Report> = None;
         let mut until = None;
         loop {
             let next = match until {
@@ -55,7 +55,9 @@ pub(super) async fn ask(nodes: &[Arc<Node>], limit: Duration, zones: bool) -> Re
             match next {
                 None => break,
                 Some(Ok(Ok(report))) => {
-                    until.get_or_insert_with(|| Instant::now() + GRACE);
+                    if !report.is_empty() {
+                        until.get_or_insert_with(|| Instant::now() + GRACE);
+                    }
                     if best.as_ref().is_none_or(|best| report.rank() > best.rank()) {
                         best = Some(report);
                     }
@@ -68,11 +70,11 @@ pub(super) async fn ask(nodes: &[Arc<Node>], limit: Duration, zones: bool) -> Re
                 Some(Err(_)) => break,
             }
         }
-        if let Some(best) = best {
-            return Ok(best);
+        if best.as_ref().is_some_and(|best| !best.is_empty()) {
+            break;
         }
     }
-    Err(match last {
+    best.ok_or_else(|| match last {
         None => ClusterError::NoSeeds.into(),
         Some(only) if nodes.len() == 1 => only,
         // What the server says is worth more than that others are down.
@@ -82,6 +84,11 @@ pub(super) async fn ask(nodes: &[Arc<Node>], limit: Duration, zones: bool) -> Re
 }
 
 impl Report {
+    /// True if no node has slots: the answering node was reset, or has not met the others.
+    pub(super) fn is_empty(&self) -> bool {
+        self.view.covered() == 0
+    }
+
     fn rank(&self) -> (usize, i64) {
         (self.view.covered(), self.epoch)
     }
@@ -110,14 +117,11 @@ async fn ask_one(node: &Arc<Node>, zones: bool) -> Result<Report, Error> {
             if disabled || error.message.starts_with("unknown command") {
                 return Err(ClusterError::NotACluster { peer: node.name().clone(), error }.into());
             }
-            // Not ready: LOADING and the like.
-            node.set_usable(error.kind() != ServerErrorKind::Loading);
             return Err(error.into());
         }
         None => Value::Nil,
     };
-    let answering = NodeAddress::new(&*node.address().host, node.address().port);
-    let view = View::read(&slots, &answering);
+    let view = View::read(&slots, node.address());
     let view = view.map_err(|reason| ClusterError::BadMap { peer: node.name().clone(), reason })?;
     let info = replies.next().and_then(Result::ok);
     let epoch = info.as_ref().and_then(Value::as_str).and_then(current_epoch).unwrap_or(0);
@@ -137,15 +141,4 @@ fn read_zones(shards: &Value) -> Vec<(String, Arc<str>)> {
         Some((field(node, "id")?.as_str()?.to_owned(), zone.into()))
     };
     nodes.flatten().filter_map(zone).collect()
-}
-
-/// A field of a map, or of an array of names and values.
-fn field<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
-    match map {
-        Value::Map(pairs) => pairs.iter().find(|(key, _)| key.as_str() == Some(name)).map(|(_, value)| value),
-        other => {
-            let pairs = other.as_slice()?.chunks_exact(2);
-            pairs.into_iter().find(|pair| pair[0].as_str() == Some(name)).map(|pair| &pair[1])
-        }
-    }
 }

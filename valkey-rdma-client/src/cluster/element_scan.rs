@@ -36,17 +36,13 @@ impl ClusterClient {
         let mut tries = Tries::new(&self.core, target, deadline, command.name());
         loop {
             let place = tries.next().await?;
-            let command = position.command_for(place.node.name());
-            let outcome = match place.asking {
-                true => place.client.attempt_asking(&command, deadline).await,
-                false => place.client.attempt(command, deadline).await.map_err(|failed| failed.error),
-            };
-            match outcome {
+            let command = position.command_for(&place.client.id());
+            match place.attempt(command, deadline).await {
                 Ok(reply) => {
-                    position.answered_by(place.node.name());
+                    position.answered_by(&place.client.id());
                     return Ok(reply);
                 }
-                Err(error) => tries.failed(&place, error, true).await?,
+                Err(failed) => tries.failed(&place, failed.error, true).await?,
             }
         }
     }

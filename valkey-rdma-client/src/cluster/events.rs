@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 
 use futures_core::Stream;
@@ -218,6 +218,7 @@ impl NodeEventHub {
     /// Listens from now on. `connected` lists the nodes that are connected.
     pub(super) fn listen(&self, connected: impl FnOnce() -> Vec<(NodeAddress, Client)>) -> ClusterEvents {
         let mut listeners = lock(&self.listeners);
+        listeners.listening.retain(|listener| listener.strong_count() > 0);
         let mut news = News { ended: listeners.ended, ..News::default() };
         for (node, client) in connected() {
             news.add(Item::Connection(node, client.events()));
@@ -229,21 +230,21 @@ impl NodeEventHub {
 
     /// A node is connected once `publish` has run. No listener is added in between.
     pub(super) fn connected(&self, node: &NodeAddress, client: &Client, publish: impl FnOnce()) {
-        let mut listeners = lock(&self.listeners);
+        let listeners = lock(&self.listeners);
         publish();
-        listeners.pass(|news| news.add(Item::Connection(node.clone(), client.events())));
+        pass(listeners, |news| news.add(Item::Connection(node.clone(), client.events())));
     }
 
     /// An attempt to connect failed.
     pub(super) fn failed(&self, node: &NodeAddress, error: &Error) {
-        lock(&self.listeners).pass(|news| news.add(Item::Failure(node.clone(), error.clone())));
+        pass(lock(&self.listeners), |news| news.add(Item::Failure(node.clone(), error.clone())));
     }
 
     /// There will be no more connections.
     pub(super) fn end(&self) {
         let mut listeners = lock(&self.listeners);
         listeners.ended = true;
-        listeners.pass(|news| news.ended = true);
+        pass(listeners, |news| news.ended = true);
     }
 }
 
@@ -254,21 +255,35 @@ impl Drop for NodeEventHub {
     }
 }
 
-impl Listeners {
-    fn pass(&mut self, change: impl Fn(&mut News)) {
-        self.listening.retain(|listener| match listener.upgrade() {
-            Some(news) => {
-                let mut news = lock(&news);
-                change(&mut news);
-                if let Some(waker) = news.waker.take() {
-                    waker.wake();
-                }
-                true
-            }
-            None => false,
-        });
-    }
+/// Changes what each listener has not read yet, and wakes them when nothing is locked.
+fn pass(mut listeners: MutexGuard<'_, Listeners>, change: impl Fn(&mut News)) {
+    let mut wakers = Vec::new();
+    listeners.listening.retain(|listener| match listener.upgrade() {
+        Some(news) => {
+            let mut news = lock(&news);
+            change(&mut news);
+            wakers.extend(news.waker.take());
+            true
+        }
+        None => false,
+    });
+    drop(listeners);
+    wakers.into_iter().for_each(Waker::wake);
 }
 
 /// Connections and failures that wait to be read. More are dropped, the oldest first.
 const MOST_WAITING: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_that_were_dropped_are_forgotten() {
+        let hub = NodeEventHub::default();
+        for _ in 0..1000 {
+            drop(hub.listen(Vec::new));
+        }
+        assert_eq!(lock(&hub.listeners).listening.len(), 1, "though nothing happens");
+    }
+}

@@ -7,13 +7,19 @@ use valkey_rdma_resp::Value;
 
 use super::aggregate::join;
 use super::client::ClusterClient;
-use super::commands::{Response, find};
+use super::commands::{Access, Response, find};
 use super::node::Node;
 use super::route::{Route, slot_of};
 use super::tries::Target;
 use crate::error::{ClusterError, Error};
 use crate::multiplexer::Deadline;
 use crate::resp::Command;
+
+/// What a [`Route`] names.
+pub(super) enum Targets {
+    One(Target),
+    Several(Vec<Arc<Node>>),
+}
 
 impl ClusterClient {
     /// Sends a command to the nodes that `route` names, whatever its keys say. Replies of several nodes are joined as for
@@ -42,26 +48,25 @@ impl ClusterClient {
         let description = find(&command);
         let response = description.map_or(Response::Default, |description| description.response);
         let deadline = self.limit(&command).and_then(Deadline::after);
-        let access = super::commands::Access::Write;
-        let target = match route {
-            Route::Key(key) => Target::Slot(slot_of(&key), access),
-            Route::Slot(slot) => Target::Slot(slot, access),
-            Route::Any => Target::Any,
+        match self.targets(route)? {
+            Targets::One(target) => self.with_tries(Box::new(command), target, deadline, None).await,
+            Targets::Several(nodes) => self.fan_out(command, nodes, response).await,
+        }
+    }
+
+    /// Finds what a route names.
+    pub(super) fn targets(&self, route: Route) -> Result<Targets, ClusterError> {
+        Ok(match route {
+            Route::Key(key) => Targets::One(Target::Slot(slot_of(&key), Access::Write)),
+            Route::Slot(slot) => Targets::One(Target::Slot(slot, Access::Write)),
+            Route::Any => Targets::One(Target::Any),
             Route::Node(address) => match self.core.topology.find(&address) {
-                Some(node) => Target::Node(node),
-                None => return Err(ClusterError::UnknownNode { address: address.to_string() }.into()),
+                Some(node) => Targets::One(Target::Node(node)),
+                None => return Err(ClusterError::UnknownNode { address: address.to_string() }),
             },
-            Route::AllPrimaries => {
-                let nodes =
-                    self.core.topology.map().shards().iter().map(|shard| shard.primary.clone()).collect();
-                return self.fan_out(command, nodes, response).await;
-            }
-            Route::AllNodes => {
-                let nodes = self.core.topology.map().nodes().into_iter().cloned().collect();
-                return self.fan_out(command, nodes, response).await;
-            }
-        };
-        self.with_tries(Box::new(command), target, deadline, None).await
+            Route::AllPrimaries => Targets::Several(self.core.topology.map().primaries()),
+            Route::AllNodes => Targets::Several(self.core.topology.map().nodes()),
+        })
     }
 
     /// Sends a command to nodes at once, and joins the replies. Each node has the command's time limit to itself.

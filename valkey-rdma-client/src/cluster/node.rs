@@ -39,8 +39,8 @@ pub(super) struct Node {
     dial: Mutex<Dial>,
     /// Changes with every end of an attempt to connect.
     outcome: watch::Sender<Outcome>,
-    /// False while the node cannot answer reads: unreachable, loading, or without its primary.
-    usable: AtomicBool,
+    /// Until then, reads go to other nodes: this one was unreachable, loading, or without its primary.
+    passed_over_until: ArcSwapOption<Instant>,
     /// True from the first map that names it a primary until it has answered as something else.
     had_slots: AtomicBool,
     facts: Mutex<Facts>,
@@ -83,7 +83,7 @@ impl Node {
             live: ArcSwapOption::empty(),
             dial: Mutex::default(),
             outcome: watch::Sender::new(Outcome::default()),
-            usable: AtomicBool::new(true),
+            passed_over_until: ArcSwapOption::empty(),
             had_slots: AtomicBool::new(false),
             facts: Mutex::default(),
         }
@@ -123,10 +123,11 @@ impl Node {
 
     /// Forgets a connection that was lost. A newer one stays.
     pub(super) fn lost(&self, client: &Client) {
-        let _dial = lock(&self.dial);
-        if self.live().is_some_and(|live| live.is_same(client)) {
-            self.live.store(None);
-        }
+        let dial = lock(&self.dial);
+        let lost = self.live().filter(|live| live.is_same(client)).map(|_| self.live.swap(None));
+        // Ending a connection wakes tasks.
+        drop(dial);
+        drop(lost);
     }
 
     /// Refuses connections from now on. Returns the last one.
@@ -137,12 +138,38 @@ impl Node {
 
     /// Drops the connection. Commands in flight on it still get their replies.
     pub(super) fn disconnect(&self) {
-        let _dial = lock(&self.dial);
-        self.live.store(None);
+        let dial = lock(&self.dial);
+        let last = self.live.swap(None);
+        // Ending a connection wakes tasks.
+        drop(dial);
+        drop(last);
     }
 
-    pub(super) fn is_usable(&self) -> bool {
-        self.usable.load(Ordering::Relaxed)
+    /// Sends reads to other nodes for a moment.
+    pub(super) fn pass_over(&self) {
+        self.pass_over_until(Instant::now().checked_add(self.settings.backoff.wait(0)));
+    }
+
+    fn pass_over_until(&self, moment: Option<Instant>) {
+        self.passed_over_until.store(moment.map(Arc::new));
+    }
+
+    /// True if reads may go to it. A node that is passed over and has no connection is connected in the background when its
+    /// time is over, so that no read waits for it.
+    pub(super) fn is_usable(self: &Arc<Self>) -> bool {
+        match self.passed_over_until.load().as_deref() {
+            None => true,
+            Some(until) if *until > Instant::now() => false,
+            Some(_) if self.live().is_some() => {
+                self.pass_over_until(None);
+                true
+            }
+            Some(_) => {
+                // A closed node stays unusable.
+                drop(self.start_dial());
+                false
+            }
+        }
     }
 
     /// True if commands in flight may have been sent to it as a primary.
@@ -158,11 +185,6 @@ impl Node {
     /// It has answered since it lost its slots, or owes nothing.
     pub(super) fn forget_slots(&self) {
         self.had_slots.store(false, Ordering::Relaxed);
-    }
-
-    /// Sets whether reads may go to it. A new connection makes it usable again.
-    pub(super) fn set_usable(&self, usable: bool) {
-        self.usable.store(usable, Ordering::Relaxed);
     }
 
     pub(super) fn zone(&self) -> Option<Arc<str>> {
@@ -211,7 +233,7 @@ impl Node {
             Ok(client) if !dial.closed => {
                 debug!(node = %self.name, info = %client.info(), "connected to a node");
                 (dial.failures, dial.not_before) = (0, None);
-                self.usable.store(true, Ordering::Relaxed);
+                self.pass_over_until(None);
                 let events = &self.settings.events;
                 events.connected(&self.address, &client, || self.live.store(Some(Arc::new(client.clone()))));
                 None
@@ -221,7 +243,7 @@ impl Node {
                 warn!(node = %self.name, error = %format_args!("{error:#}"), "no connection to a node");
                 dial.not_before = Instant::now().checked_add(self.settings.backoff.wait(dial.failures));
                 dial.failures = dial.failures.saturating_add(1);
-                self.usable.store(false, Ordering::Relaxed);
+                self.pass_over_until(dial.not_before);
                 self.settings.events.failed(&self.address, &error);
                 Some(error)
             }

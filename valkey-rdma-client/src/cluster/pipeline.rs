@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use valkey_rdma_resp::{FromValue, Value};
 
 use super::client::ClusterClient;
@@ -53,18 +54,34 @@ impl ClusterClient {
         vec![(index, self.execute(command).await)]
     }
 
-    /// Sends commands of slots, those of one node together.
-    async fn send_routed(&self, commands: Vec<Sent<'_>>, deadline: Option<Deadline>) -> Answers {
-        let (groups, homeless) = self.group(commands);
-        let sent = groups.into_iter().map(|group| self.send_group(group, deadline));
-        let waiting = homeless.into_iter().map(|commands| self.send_later(commands, deadline));
-        let (sent, waiting) = tokio::join!(join_all(sent), join_all(waiting));
-        sent.into_iter().chain(waiting).flatten().collect()
+    /// Sends commands of slots, those of one node together. Those that may be tried again are grouped anew, while other
+    /// groups are in flight.
+    async fn send_routed<'a>(&'a self, mut commands: Vec<Sent<'a>>, deadline: Option<Deadline>) -> Answers {
+        let mut answers = Vec::with_capacity(commands.len());
+        let mut in_flight = FuturesUnordered::new();
+        loop {
+            let groups = self.group(commands).into_iter();
+            in_flight.extend(groups.map(|group| self.send_group(group, deadline)));
+            let Some((answered, again)) = in_flight.next().await else { return answers };
+            answers.extend(answered);
+            commands = again;
+        }
     }
 
-    /// Sends the commands of one node. Those that fail there and may be tried again are grouped anew.
-    async fn send_group(&self, group: Group<'_>, deadline: Option<Deadline>) -> Answers {
-        let Group { place, commands } = group;
+    /// Sends the commands of one node. Returns those that failed there and may be tried again.
+    async fn send_group<'a>(
+        &'a self,
+        group: Group<'a>,
+        deadline: Option<Deadline>,
+    ) -> (Answers, Vec<Sent<'a>>) {
+        let Group { place, mut commands } = group;
+        let place = match place {
+            Some(place) => place,
+            None => match self.find_place(&mut commands, deadline).await {
+                Ok(place) => place,
+                Err(error) => return (unsent(commands, &error), Vec::new()),
+            },
+        };
         let encoded: EncodedPipeline = commands.iter().map(|sent| &sent.command).collect();
         // Replies that came before a connection was lost are final.
         let buffer = Arc::new(ReplyBuffer::with_capacity(commands.len()));
@@ -88,7 +105,7 @@ impl ClusterClient {
             failed.push((sent, error));
         }
         if failed.is_empty() {
-            return answers;
+            return (answers, Vec::new());
         }
         // Side by side, because some wait.
         let judged = failed.into_iter().map(|(sent, error)| self.judge(sent, &place, error, deadline));
@@ -104,10 +121,7 @@ impl ClusterClient {
         for (sent, tries) in asking {
             answers.push((sent.index, self.go_on(Box::new(sent.command), *tries).await));
         }
-        if !again.is_empty() {
-            answers.extend(Box::pin(self.send_routed(again, deadline)).await);
-        }
-        answers
+        (answers, again)
     }
 
     /// Decides whether a command that failed may be tried again, after a pause if it takes one.
@@ -143,9 +157,9 @@ struct Sent<'a> {
     tries: Option<Box<Tries<'a>>>,
 }
 
-/// The commands of one node.
+/// The commands of one node, or of one slot whose node has no connection.
 struct Group<'a> {
-    place: Place,
+    place: Option<Place>,
     commands: Vec<Sent<'a>>,
 }
 
@@ -253,57 +267,58 @@ impl ClusterPipeline {
 }
 
 impl ClusterClient {
-    /// Sorts commands by node. Those whose node has no connection come back by slot: each of these finds its own way.
-    fn group<'a>(&self, commands: Vec<Sent<'a>>) -> (Vec<Group<'a>>, Vec<Vec<Sent<'a>>>) {
+    /// Sorts commands by node. Those whose node has no connection are sorted by slot: each of these finds its own way.
+    fn group<'a>(&self, commands: Vec<Sent<'a>>) -> Vec<Group<'a>> {
         let map = self.core.topology.map();
         let mut groups: Vec<Group<'a>> = Vec::new();
-        let mut homeless: Vec<Vec<Sent<'a>>> = Vec::new();
         for sent in commands {
             let node = match &sent.tries {
                 None => self.core.choose(&map, sent.slot, sent.access).cloned(),
                 Some(tries) => tries.pick(&map),
             };
             let live = node.and_then(|node| Some((node.live()?, node)));
-            match live {
-                Some((client, node)) => {
-                    match groups.iter_mut().find(|group| Arc::ptr_eq(&group.place.node, &node)) {
-                        Some(group) => group.commands.push(sent),
-                        None => {
-                            let place = Place { node, client, asking: false };
-                            groups.push(Group { place, commands: vec![sent] });
-                        }
-                    }
-                }
-                None => match homeless.iter_mut().find(|others| others[0].slot == sent.slot) {
-                    Some(others) => others.push(sent),
-                    None => homeless.push(vec![sent]),
-                },
+            let place = live.map(|(client, node)| Place { node, client, asking: false });
+            let is_same = |group: &&mut Group<'_>| match (&group.place, &place) {
+                (Some(known), Some(place)) => Arc::ptr_eq(&known.node, &place.node),
+                (None, None) => group.commands[0].slot == sent.slot,
+                _ => false,
+            };
+            match groups.iter_mut().find(is_same) {
+                Some(group) => group.commands.push(sent),
+                None => groups.push(Group { place, commands: vec![sent] }),
             }
         }
-        (groups, homeless)
+        groups
     }
 
-    /// Waits for a connection to the node of a slot, then sends its commands together.
-    async fn send_later<'a>(&'a self, mut commands: Vec<Sent<'a>>, deadline: Option<Deadline>) -> Answers {
-        let Some(first) = commands.first_mut() else { return Vec::new() };
+    /// Waits for a connection to the node of a slot.
+    async fn find_place<'a>(
+        &'a self,
+        commands: &mut [Sent<'a>],
+        deadline: Option<Deadline>,
+    ) -> Result<Place, Error> {
+        // The others have the same slot and the same deadline, so its node is theirs.
+        let first = &mut commands[0];
         let mut tries = match first.tries.take() {
             Some(tries) => tries,
             None => Box::new(self.tries_of(first, deadline)),
         };
-        match tries.next().await {
-            Ok(place) => {
-                first.tries = Some(tries);
-                self.send_group(Group { place, commands }, deadline).await
-            }
-            Err(error) => {
-                let answer = |sent: Sent<'_>| {
-                    let own = sent.tries.and_then(|mut tries| tries.take_may_have_run());
-                    (sent.index, Err(own.unwrap_or_else(|| error.clone())))
-                };
-                commands.into_iter().map(answer).collect()
-            }
-        }
+        let place = tries.next().await?;
+        first.tries = Some(tries);
+        Ok(place)
     }
+}
+
+/// The answers to commands for whose slot no node was found.
+fn unsent(commands: Vec<Sent<'_>>, error: &Error) -> Answers {
+    let answer = |sent: Sent<'_>| {
+        let error = match sent.tries {
+            Some(mut tries) => tries.give_up(error.clone()),
+            None => error.clone(),
+        };
+        (sent.index, Err(error))
+    };
+    commands.into_iter().map(answer).collect()
 }
 
 /// MULTI and EXEC would be sent to some node, and the commands between them to others.

@@ -8,6 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 mod lane;
+mod outbox;
 
 use self::lane::{Lane, Order};
 use super::client::ClusterClient;
@@ -39,7 +40,8 @@ use crate::sync::lock;
 ///
 /// Channels and patterns share one connection, to some primary: the cluster brings it all messages. Shard channels have one
 /// connection for each slot in use, to the primary of the slot. When a connection is lost, its node leaves, or a slot moves,
-/// the subscriptions are restored on another, and [`Event::Reconnected`] reports that messages may be missing.
+/// the subscriptions are restored on another, and [`Event::Reconnected`] reports that messages may be missing. Those that
+/// the server no longer allows are reported by [`Event::Refused`]. A connection closes with its last subscription.
 ///
 /// # Slow consumers
 /// Same as [`Subscriber`](crate::Subscriber): each connection has a queue of bounded length, and [`SlowConsumer`] decides what
@@ -78,7 +80,7 @@ impl ClusterSubscriber {
     /// Subscribes, and returns when the servers have confirmed.
     ///
     /// # Errors
-    /// [`Error::Server`] if a server refuses. [`Error::TimedOut`] after the client's command timeout; the subscription is
+    /// [`Error::Server`] if a server refuses. [`Error::Cluster`] if nodes redirect it in circles. [`Error::TimedOut`] after the client's command timeout; the subscription is
     /// still requested then.
     ///
     /// # Cancel safety
@@ -158,8 +160,8 @@ impl ClusterSubscriber {
         let start = || {
             let (orders, receiver) = mpsc::channel(16);
             let core: Arc<Core> = self.cluster.core.clone();
-            let lane = Lane::new(core, slot, receiver, self.sender.clone(), self.capacity, self.slow);
-            tokio::spawn(lane.run());
+            let lane = Lane::new(core, slot, receiver, self.capacity, self.slow);
+            tokio::spawn(lane.run(self.sender.clone()));
             orders
         };
         lanes.entry(slot).or_insert_with(start).clone()

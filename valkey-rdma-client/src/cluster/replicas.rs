@@ -9,8 +9,9 @@ use super::node::Node;
 
 /// Which nodes answer commands that only read. Replicas may be behind their primary, so their answers may be old.
 ///
-/// A replica that cannot be reached, still loads its data or has lost its primary is passed over. Everything else is sent
-/// to primaries.
+/// A replica that cannot be reached, still loads its data or has lost its primary is passed over for the moment that
+/// [`Config::reconnect`](crate::Config::reconnect) sets, and longer while it cannot be connected to. Everything else is
+/// sent to primaries.
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum ReadFrom {

@@ -100,7 +100,7 @@ pub(super) fn route(command: &Command, description: &Description<'_>) -> Result<
     });
     match (first, other, description.request) {
         (Some(slot), None, _) => Ok(Routed::Slot(slot)),
-        (Some(_), Some(_), Request::MultiShard) => Ok(Routed::Split),
+        (Some(_), Some(_), Request::MultiShard) if !is_all_or_nothing(command) => Ok(Routed::Split),
         (Some(first), Some(second), _) => {
             Err(ClusterError::CrossSlot { command: command.name(), first, second })
         }
@@ -114,6 +114,18 @@ pub(super) fn route(command: &Command, description: &Description<'_>) -> Result<
 
 fn no_route(command: &Command, reason: &'static str) -> ClusterError {
     ClusterError::NoRoute { command: command.name(), reason }
+}
+
+/// True for MSETEX with NX or XX: it sets all its keys or none, and its parts could not agree. MSETNX is never split.
+fn is_all_or_nothing(command: &Command) -> bool {
+    let mut words = command.words();
+    if !words.next().is_some_and(|name| name.eq_ignore_ascii_case(b"MSETEX")) {
+        return false;
+    }
+    let pairs = words.next().and_then(|count| std::str::from_utf8(count).ok()?.parse::<usize>().ok());
+    let options = words.skip(pairs.unwrap_or_default().saturating_mul(2));
+    let is_condition = |word: &[u8]| word.eq_ignore_ascii_case(b"NX") || word.eq_ignore_ascii_case(b"XX");
+    options.into_iter().any(is_condition)
 }
 
 /// True for commands that change one node: a random one would be wrong.
@@ -157,6 +169,15 @@ mod tests {
         let error = routed("SUNION a b").expect_err("two slots");
         assert!(matches!(error, ClusterError::CrossSlot { first: 15495, second: 3300, .. }), "{error:?}");
         assert!(error.to_string().contains("hash tag"), "{error}");
+    }
+
+    #[test]
+    fn commands_that_set_all_keys_or_none_are_not_split() {
+        assert_eq!(routed("MSETEX 2 a NX b XX EX 5").expect("several"), Routed::Split);
+        for line in ["MSETEX 2 a 1 b 2 NX", "msetex 2 a 1 b 2 EX 5 xx", "MSETNX a 1 b 2"] {
+            assert!(matches!(routed(line), Err(ClusterError::CrossSlot { .. })), "{line}");
+        }
+        assert!(matches!(routed("MSETEX 2 {a}1 1 {a}2 2 NX"), Ok(Routed::Slot(_))));
     }
 
     #[test]

@@ -10,7 +10,8 @@ use super::address::NodeAddress;
 use super::client::ClusterClient;
 use super::node::Node;
 use super::slots_reply::SLOTS;
-use super::tries::Target;
+use super::tries::{Target, Tries};
+use crate::client::ClientId;
 use crate::error::{ClusterError, Error, Fate};
 use crate::multiplexer::Deadline;
 use crate::resp::{Command, ToArg};
@@ -32,7 +33,11 @@ use crate::scan::options::{ScanOptions, batch, one_by_one};
 /// As for SCAN on one server: a key that exists from beginning to end is returned at least once, perhaps several times.
 /// That holds while slots move and nodes fail over. A node's slots count as scanned only if the node still has them at the
 /// end of its part; others are scanned on the node that has them then. A node that fails in the middle is scanned again,
-/// or its successor.
+/// or its successor, and so is a node whose connection was replaced.
+///
+/// The exception is a slot whose keys move one by one (CLUSTER SETSLOT and MIGRATE), to a node that was scanned before: keys
+/// that moved before they were scanned are missed if the slot itself has not moved by the end of the part. Atomic slot
+/// migration (CLUSTER MIGRATESLOTS, since Valkey 9.0) moves a slot and its keys at once.
 #[derive(Debug)]
 pub struct ClusterScan {
     cluster: ClusterClient,
@@ -49,6 +54,10 @@ pub struct ClusterScan {
 struct Part {
     address: NodeAddress,
     cursor: Bytes,
+    /// Names the connection that returned the cursor.
+    connection: Option<ClientId>,
+    /// True once the last batch was received.
+    ended: bool,
     /// The slots that it has had since the beginning.
     slots: Vec<u16>,
 }
@@ -104,31 +113,27 @@ impl ClusterScan {
     /// Dropping the future loses nothing: the batch is asked for again.
     pub async fn next_batch(&mut self) -> Result<Option<Vec<Bytes>>, Error> {
         loop {
-            let Some(part) = &self.part else {
+            let Some(part) = &mut self.part else {
                 if !self.begin_part()? {
                     return Ok(None);
                 }
                 continue;
             };
+            if part.ended {
+                self.end_part().await;
+                continue;
+            }
             let Some(node) = self.cluster.core.topology.find(&part.address) else {
                 self.part = None;
                 continue;
             };
-            let command = self.options.add_to(Command::new("SCAN").arg(&part.cursor));
-            match self.batch(node, command).await {
-                Ok((cursor, keys)) => {
+            match part.next_batch(&self.cluster, node, &self.options).await {
+                Ok(keys) => {
                     self.failures = 0;
-                    let ended = &cursor[..] == b"0";
-                    if let Some(part) = &mut self.part {
-                        part.cursor = cursor;
-                    }
-                    if ended {
-                        self.end_part().await;
-                    }
                     return Ok(Some(keys));
                 }
                 Err(error) => {
-                    // The cursor holds on this node only, so its part begins again.
+                    // The node may have been replaced, so its part begins again.
                     self.part = None;
                     self.failures += 1;
                     let gone = error.fate() != Fate::Answered || matches!(error, Error::Unexpected(_));
@@ -150,7 +155,7 @@ impl ClusterScan {
         let shard = map.shard(slot).ok_or(ClusterError::Uncovered { slot })?;
         let address = shard.primary.address().clone();
         let slots = map.slots_of(&address).collect();
-        self.part = Some(Part { address, cursor: Bytes::from_static(b"0"), slots });
+        self.part = Some(Part { address, cursor: START.clone(), connection: None, ended: false, slots });
         Ok(true)
     }
 
@@ -166,13 +171,38 @@ impl ClusterScan {
             }
         }
     }
+}
 
-    async fn batch(&self, node: Arc<Node>, command: Command) -> Result<(Bytes, Vec<Bytes>), Error> {
-        let deadline = self.cluster.limit(&command).and_then(Deadline::after);
-        let reply = self.cluster.with_tries(Box::new(command), Target::Node(node), deadline, None).await?;
-        batch(reply)
+impl Part {
+    /// The next batch of the node. A new connection begins anew: the server behind it may have been restarted, and cursors
+    /// of the old process may skip keys there.
+    async fn next_batch(
+        &mut self,
+        cluster: &ClusterClient,
+        node: Arc<Node>,
+        options: &ScanOptions,
+    ) -> Result<Vec<Bytes>, Error> {
+        let scan = Command::new("SCAN");
+        let deadline = cluster.limit(&scan).and_then(Deadline::after);
+        let mut tries = Tries::new(&cluster.core, Target::Node(node), deadline, scan.name());
+        loop {
+            let place = tries.next().await?;
+            let connection = Some(place.client.id());
+            let cursor = if self.connection == connection { &self.cursor } else { &START };
+            match place.attempt(options.add_to(scan.clone().arg(cursor)), deadline).await {
+                Ok(reply) => {
+                    let (cursor, keys) = batch(reply)?;
+                    self.ended = cursor == START;
+                    (self.cursor, self.connection) = (cursor, connection);
+                    return Ok(keys);
+                }
+                Err(failed) => tries.failed(&place, failed.error, true).await?,
+            }
+        }
     }
 }
 
 /// After this many failures in a row, the last one is reported.
 const MOST_FAILURES: u32 = 8;
+
+static START: Bytes = Bytes::from_static(b"0");

@@ -53,7 +53,7 @@ impl SilenceWatch {
     fn look(&self, topology: &Topology, before: Vec<Watched>) -> Vec<Watched> {
         let now = Instant::now();
         let map = topology.map();
-        let connected = map.nodes().into_iter().filter_map(|node| Some((node.clone(), node.live()?)));
+        let connected = map.nodes().into_iter().filter_map(|node| node.live().map(|client| (node, client)));
         // A node that has left the map may owe replies.
         let gone = before.iter().map(|watched| (watched.node.clone(), watched.client.clone()));
         let gone = gone.filter(|(node, client)| !node.live().is_some_and(|live| live.is_same(client)));
@@ -75,7 +75,7 @@ impl SilenceWatch {
             if is_silent && !is_primary {
                 warn!(node = %node.name(), "a silent node has lost its slots; its connection ends");
                 self.counters.given_up.add();
-                node.set_usable(false);
+                node.pass_over();
                 node.lost(&client);
                 client.give_up();
             } else {

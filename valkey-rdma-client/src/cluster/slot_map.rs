@@ -1,6 +1,6 @@
 //! [`SlotMap`]: from a slot to its nodes. It never changes: a new one replaces it.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
@@ -96,11 +96,16 @@ impl SlotMap {
         self.shards.iter().any(|shard| Arc::ptr_eq(&shard.primary, node))
     }
 
+    /// The primaries, shard by shard.
+    pub(super) fn primaries(&self) -> Vec<Arc<Node>> {
+        self.shards.iter().map(|shard| shard.primary.clone()).collect()
+    }
+
     /// All nodes, each once.
-    pub(super) fn nodes(&self) -> Vec<&Arc<Node>> {
+    pub(super) fn nodes(&self) -> Vec<Arc<Node>> {
         let all = self.shards.iter().flat_map(|shard| shard.nodes());
-        let mut seen = HashMap::new();
-        all.filter(|node| seen.insert(node.address(), ()).is_none()).collect()
+        let mut seen = HashSet::new();
+        all.filter(|node| seen.insert(node.address())).cloned().collect()
     }
 
     /// How many slots each shard serves, in the order of the shards.

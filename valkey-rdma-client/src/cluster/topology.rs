@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use arc_swap::{ArcSwap, Guard};
 use tokio::sync::watch;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::address::NodeAddress;
 use super::discovery::Report;
@@ -75,7 +75,7 @@ impl Topology {
     pub(super) fn sources(&self) -> Vec<Arc<Node>> {
         let map = self.map.load();
         let (mut connected, mut others): (Vec<_>, Vec<_>) =
-            map.nodes().into_iter().cloned().partition(|node| node.live().is_some());
+            map.nodes().into_iter().partition(|node| node.live().is_some());
         fastrand::shuffle(&mut connected);
         // Primaries first would ask the dead one again and again.
         fastrand::shuffle(&mut others);
@@ -84,8 +84,13 @@ impl Topology {
         connected.into_iter().chain(others).chain(seeds).collect()
     }
 
-    /// Makes the map that a node reports the current one. Returns whether it differs from the last report.
+    /// Makes the map that a node reports the current one. Returns whether it differs from the last report. A map
+    /// without slots does not replace one that has some, because its nodes may still serve them.
     pub(super) fn install(&self, report: Report) -> bool {
+        if report.is_empty() && !self.map.load().shards().is_empty() {
+            warn!("the nodes that answer know no slots; the slot map stays");
+            return false;
+        }
         let Report { view, zones, .. } = report;
         let mut known = lock(&self.known);
         if known.view.as_ref() == Some(&view) && !(known.patched && self.has_dead_primary()) {
@@ -155,10 +160,7 @@ impl Topology {
     /// Every node that may have a connection, each once.
     pub(super) fn every_node(&self) -> Vec<Arc<Node>> {
         let known = lock(&self.known);
-        let is_known =
-            |seed: &Arc<Node>| known.nodes.get(seed.address()).is_some_and(|node| Arc::ptr_eq(node, seed));
-        let seeds = self.seeds.iter().filter(|seed| !is_known(seed)).cloned();
-        known.nodes.values().cloned().chain(seeds).collect()
+        known.nodes.values().cloned().chain(self.other_seeds(&known)).collect()
     }
 
     /// True if the map sends commands to a node that cannot be reached: then a patch may be wrong.
@@ -175,11 +177,15 @@ impl Topology {
 
     /// Connections to seeds that the cluster announces under other addresses are not needed any more.
     fn disconnect_seeds(&self) {
-        let known = lock(&self.known);
-        for seed in &self.seeds {
-            if !known.nodes.get(seed.address()).is_some_and(|node| Arc::ptr_eq(node, seed)) {
-                seed.disconnect();
-            }
-        }
+        // Unlocked before a node is locked, because a report of a node's event looks at what is known.
+        let others = self.other_seeds(&lock(&self.known));
+        others.iter().for_each(|seed| seed.disconnect());
+    }
+
+    /// The seeds that are not nodes of the map.
+    fn other_seeds(&self, known: &Known) -> Vec<Arc<Node>> {
+        let is_known =
+            |seed: &Arc<Node>| known.nodes.get(seed.address()).is_some_and(|node| Arc::ptr_eq(node, seed));
+        self.seeds.iter().filter(|seed| !is_known(seed)).cloned().collect()
     }
 }

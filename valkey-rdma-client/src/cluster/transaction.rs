@@ -1,6 +1,6 @@
 //! [`ClusterTransaction`]: MULTI to EXEC on the node of one slot, and WATCH before it.
 
-use valkey_rdma_resp::{FromValue, ServerErrorKind};
+use valkey_rdma_resp::{FromValue, ServerError, ServerErrorKind};
 
 use super::client::ClusterClient;
 use super::commands::{Access, find, for_each_key};
@@ -44,7 +44,8 @@ impl ClusterClient {
     }
 
     /// Watches keys of one slot on a dedicated connection, as [`Client::watch`](crate::Client::watch) does. If the slot
-    /// moves before the transaction, it fails with MOVED, and its commands have not run.
+    /// moves before the transaction, it fails with MOVED, and its commands have not run. If a key is on the move already,
+    /// this waits until its slot has arrived, as a [`transaction`](Self::transaction) does.
     ///
     /// # Errors
     /// Same errors as [`command`](Self::command).
@@ -61,6 +62,7 @@ impl ClusterClient {
             let place = tries.next().await?;
             match place.client.watch(&keys).await {
                 Ok(watch) => return Ok(watch),
+                Err(Error::Server(error)) => tries.failed(&place, waited_out(error).into(), true).await?,
                 Err(error) => tries.failed(&place, error, true).await?,
             }
         }
@@ -135,11 +137,9 @@ impl ClusterTransaction {
 fn redirection(replies: &[Reply]) -> Option<Error> {
     let Some(Err(exec)) = replies.last() else { return None };
     let refused = replies.iter().find_map(|reply| reply.as_ref().err()).unwrap_or(exec);
-    let mut error = refused.clone();
-    match error.kind() {
-        // The command would be asked for on the other node, but EXEC and the commands before it would not.
-        ServerErrorKind::Ask => error.code = "TRYAGAIN".to_owned(),
-        ServerErrorKind::Moved
+    match refused.kind() {
+        ServerErrorKind::Ask
+        | ServerErrorKind::Moved
         | ServerErrorKind::TryAgain
         | ServerErrorKind::ClusterDown
         | ServerErrorKind::Loading
@@ -149,7 +149,15 @@ fn redirection(replies: &[Reply]) -> Option<Error> {
     }
     // If MULTI itself was refused, the commands behind it ran alone.
     let alone = replies.first().is_some_and(Result::is_err) && replies[1..].iter().any(Result::is_ok);
-    (!alone).then(|| error.into())
+    (!alone).then(|| waited_out(refused.clone()).into())
+}
+
+/// ASK is waited out as TRYAGAIN is: behind ASKING the other node runs one command, and a transaction needs several.
+fn waited_out(mut error: ServerError) -> ServerError {
+    if error.kind() == ServerErrorKind::Ask {
+        error.code = "TRYAGAIN".to_owned();
+    }
+    error
 }
 
 /// The slot of all keys of all commands; any slot if there are no keys.
@@ -176,7 +184,7 @@ fn one_slot<'a>(commands: impl IntoIterator<Item = &'a Command>) -> Result<u16, 
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use valkey_rdma_resp::{ServerError, Value};
+    use valkey_rdma_resp::Value;
 
     use super::*;
 

@@ -11,7 +11,7 @@ use super::core::{Core, Place};
 use super::node::Node;
 use super::redirect::Verdict;
 use super::slot_map::SlotMap;
-use crate::error::{ClusterError, Error, LostConnection, TimedOut};
+use crate::error::{ClusterError, Error, Fate, LostConnection, TimedOut};
 use crate::multiplexer::Deadline;
 
 /// What a command has to reach.
@@ -38,7 +38,7 @@ pub(super) struct Tries<'a> {
     pauses: u32,
     /// How often a connection was lost that may have run it.
     losses: u32,
-    /// When the trouble began.
+    /// When the trouble began; `None` again once a node has answered where to go.
     since: Option<Instant>,
     /// The error that says it may have run, for commands that may run twice.
     may_have_run: Option<Error>,
@@ -78,6 +78,11 @@ impl<'a> Tries<'a> {
 
     /// Finds a connection: waits for the node to be connected, or for a map that names another.
     pub(super) async fn next(&mut self) -> Result<Place, Error> {
+        let found = self.find().await;
+        found.map_err(|error| self.give_up(error))
+    }
+
+    async fn find(&mut self) -> Result<Place, Error> {
         loop {
             // Subscribed before the map is looked at.
             let mut changes = self.core.topology.changes();
@@ -109,7 +114,7 @@ impl<'a> Tries<'a> {
                 Ok(client) => return Ok(Place { node, client, asking }),
                 Err(error) => {
                     self.core.counters.lost.add();
-                    self.unreachable(&node, error).await?;
+                    self.unreachable(error).await?;
                 }
             }
         }
@@ -122,6 +127,20 @@ impl<'a> Tries<'a> {
         error: Error,
         repeatable: bool,
     ) -> Result<(), Error> {
+        let judged = self.judge(place, error, repeatable).await;
+        judged.map_err(|error| self.give_up(error))
+    }
+
+    /// The error of a command that is not tried again. What it may have done before counts for more than why its last try
+    /// was not sent.
+    pub(super) fn give_up(&mut self, error: Error) -> Error {
+        match error.fate() {
+            Fate::NotSent => self.may_have_run.take().unwrap_or(error),
+            Fate::MayHaveRun | Fate::Answered => error,
+        }
+    }
+
+    async fn judge(&mut self, place: &Place, error: Error, repeatable: bool) -> Result<(), Error> {
         match error {
             Error::Server(ref reply) => match Verdict::of(reply, place.node.address()) {
                 Verdict::Final => Err(error),
@@ -130,6 +149,11 @@ impl<'a> Tries<'a> {
                     self.core.counters.moved.add();
                     self.count_redirect(&error)?;
                     self.primary_only = true;
+                    self.since = None;
+                    if matches!(self.target, Target::Any) {
+                        // It has keys after all.
+                        self.target = Target::Slot(slot, Access::Write);
+                    }
                     let node = self.core.topology.moved(slot, &address);
                     debug!(slot, to = %node.name(), "following MOVED");
                     self.core.request_refresh();
@@ -138,6 +162,7 @@ impl<'a> Tries<'a> {
                 Verdict::Ask(address) => {
                     self.core.counters.ask.add();
                     self.count_redirect(&error)?;
+                    self.since = None;
                     self.ask = Some(self.core.topology.node(&address));
                     self.settle(error).await
                 }
@@ -149,7 +174,7 @@ impl<'a> Tries<'a> {
                     self.core.counters.not_ready.add();
                     self.core.request_refresh();
                     if self.reads_replicas() {
-                        place.node.set_usable(false);
+                        place.node.pass_over();
                         self.primary_only = true;
                         return Ok(());
                     }
@@ -188,7 +213,7 @@ impl<'a> Tries<'a> {
             // A dedicated connection to the node could not be made: the shared one may be lost too, and not know it yet.
             Error::Connect(_) => {
                 self.core.counters.lost.add();
-                self.unreachable(&place.node, error).await
+                self.unreachable(error).await
             }
             _ => Err(error),
         }
@@ -197,11 +222,6 @@ impl<'a> Tries<'a> {
     /// True if the next try must follow ASKING.
     pub(super) fn must_ask(&self) -> bool {
         self.ask.is_some()
-    }
-
-    /// The error that says it may have run, if it may have.
-    pub(super) fn take_may_have_run(&mut self) -> Option<Error> {
-        self.may_have_run.take()
     }
 
     /// The node to try.
@@ -243,7 +263,7 @@ impl<'a> Tries<'a> {
     }
 
     /// The node cannot be connected to.
-    async fn unreachable(&mut self, node: &Arc<Node>, error: Error) -> Result<(), Error> {
+    async fn unreachable(&mut self, error: Error) -> Result<(), Error> {
         if self.core.is_closed() {
             return Err(error);
         }
@@ -252,14 +272,14 @@ impl<'a> Tries<'a> {
             return Err(error);
         }
         if self.reads_replicas() {
-            node.set_usable(false);
             self.primary_only = true;
             return Ok(());
         }
         self.pause(error, true).await
     }
 
-    /// Waits a little, and for a new map if that matters. Fails with `error` if it has waited for too long.
+    /// Waits a little, and for a new map if that matters. Fails with `error`, which says that the last try has not run, if it
+    /// has waited for too long.
     async fn pause(&mut self, error: Error, wake_on_change: bool) -> Result<(), Error> {
         let mut changes = self.core.topology.changes();
         if wake_on_change {
@@ -288,10 +308,7 @@ impl<'a> Tries<'a> {
     }
 
     /// The command waited for too long for this node.
-    fn late(&mut self, node: &Node) -> Error {
-        if let Some(error) = self.may_have_run.take() {
-            return error;
-        }
+    fn late(&self, node: &Node) -> Error {
         let waited = self.since.map_or(Duration::ZERO, |since| since.elapsed());
         let due = self.deadline.filter(|deadline| deadline.at <= Instant::now());
         let limit = due.map_or(waited, |deadline| deadline.limit);

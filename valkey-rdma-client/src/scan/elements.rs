@@ -34,7 +34,8 @@ use crate::resp::ToArg;
 /// several times. Servers return small collections in one batch.
 ///
 /// In a cluster, this holds while the slot of the key moves or its primary fails over: the scan begins anew on the next
-/// node, because cursors are valid on one server only. A [`Client`] does not notice that a server was replaced by another
+/// node, because cursors are valid on one server only. It also begins anew on each new connection, because a restarted
+/// server may have the same address. A [`Client`] does not notice that a server was replaced by another
 /// at the same address, or by Sentinel. Elements may be missed then.
 #[derive(Clone, Debug)]
 #[must_use = "a scan asks for nothing until its batches or elements are read"]

@@ -1,10 +1,9 @@
 //! [`ScanPosition`]: how far a scan within one key has come, and on which server.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 
 use super::options::ScanOptions;
+use crate::client::ClientId;
 use crate::resp::Command;
 
 /// How far HSCAN, SSCAN or ZSCAN has come.
@@ -14,8 +13,8 @@ pub struct ScanPosition {
     key: Bytes,
     options: ScanOptions,
     cursor: Bytes,
-    /// The server that returned the cursor, if there are several.
-    server: Option<Arc<str>>,
+    /// The client of the server that returned the cursor, if there are several.
+    server: Option<ClientId>,
 }
 
 impl ScanPosition {
@@ -43,13 +42,14 @@ impl ScanPosition {
     }
 
     /// The command for the next batch from this server. A cursor is valid on the server that returned it only, so another
-    /// server begins anew.
-    pub(crate) fn command_for(&self, server: &Arc<str>) -> Command {
+    /// server begins anew, and so does one that was restarted. The client of a node does not reconnect, so its server is
+    /// the same.
+    pub(crate) fn command_for(&self, server: &ClientId) -> Command {
         self.command_at(if self.server.as_ref() == Some(server) { &self.cursor } else { &START })
     }
 
     /// This server has answered. Servers that only redirect do not count.
-    pub(crate) fn answered_by(&mut self, server: &Arc<str>) {
+    pub(crate) fn answered_by(&mut self, server: &ClientId) {
         if self.server.as_ref() != Some(server) {
             self.server = Some(server.clone());
             self.cursor = START.clone();

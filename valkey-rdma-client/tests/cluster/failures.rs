@@ -183,6 +183,34 @@ async fn what_may_have_run_is_never_sent_twice_but_reads_are() {
     get.expect("read again");
 }
 
+/// Whatever ends a command in the end, its first try may have run.
+#[tokio::test]
+async fn what_may_have_run_is_reported_after_later_tries_too() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &watchful()).await;
+    let key = mocks.key_of(0, 0);
+    cluster.command(["SET", &key, "1"]).await.expect("set");
+    mocks.freeze(0);
+    let set = {
+        let (cluster, key) = (cluster.clone(), key.clone());
+        let command = Command::from_args(["SET", &key, "2"]).idempotent();
+        tokio::spawn(async move { cluster.execute(command).await })
+    };
+    let is_in_flight = || {
+        let nodes = cluster.status().nodes;
+        nodes[0].connections.iter().any(|connection| connection.counters.in_flight > 0)
+    };
+    while !is_in_flight() {
+        tokio::task::yield_now().await;
+    }
+    mocks.move_all_to(0, Some(1));
+    mocks.move_all_to(1, Some(0));
+    mocks.disconnect(0).await;
+    mocks.thaw(0);
+    let error = set.await.expect("no panic").expect_err("endless");
+    assert_eq!(error.fate(), Fate::MayHaveRun, "{error}");
+}
+
 #[tokio::test]
 async fn a_lost_connection_is_replaced_on_demand() {
     let mocks = mocks().await;
@@ -242,6 +270,32 @@ async fn garbage_instead_of_a_map_is_an_error_and_never_replaces_a_map() {
     mocks.move_slots(slot..=slot, 1);
     cluster.command(["SET", &key, "x"]).await.expect("followed");
     cluster.command(["GET", &mocks.key_of(2, 0)]).await.expect("as before");
+}
+
+/// A node that was reset, or has not met the others, knows no slots.
+#[tokio::test]
+async fn a_map_without_slots_counts_only_if_nothing_better_is_known() {
+    let mocks = mocks().await;
+    let forget = |nodes: std::ops::Range<usize>| {
+        for node in nodes {
+            mocks.answer(node, "cluster|slots", Some(Reply::Array(vec![])));
+        }
+    };
+    // Those that are asked first.
+    forget(0..3);
+    let config = watchful().refresh_interval(Duration::from_millis(20));
+    let cluster = client_of(&mocks, &config).await;
+    assert!(cluster.status().is_complete);
+    forget(3..6);
+    let before = cluster.status().counters.refreshes;
+    while cluster.status().counters.refreshes < before + 3 {
+        tokio::task::yield_now().await;
+    }
+    assert!(cluster.status().is_complete);
+    cluster.command(["GET", &mocks.key_of(0, 0)]).await.expect("its node is known");
+    // All nodes of a new cluster are like that.
+    let cluster = client_of(&mocks, &watchful()).await;
+    assert!(!cluster.status().is_complete);
 }
 
 #[tokio::test]

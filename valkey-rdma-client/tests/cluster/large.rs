@@ -45,6 +45,20 @@ async fn a_large_value_follows_its_slot() {
 }
 
 #[tokio::test]
+async fn the_node_of_the_key_is_asked_wherever_the_key_is_in_the_command() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &unhurried()).await;
+    let (script, key) = (mocks.key_of(1, 0), mocks.key_of(0, 0));
+    let command = Command::from_args(["EVAL", &script, "1", &key]);
+    let mut writer = cluster.stream_argument(command, 4).await.expect("begun");
+    writer.write(b"more").await.expect("written");
+    let error = writer.finish().await.expect_err("the mock has no Lua");
+    assert!(error.server().is_some_and(|error| error.code == "ERR"), "{error}");
+    let calls = |command: &str| [0, 1, 2].map(|node| mocks.calls(node, command));
+    assert_eq!((calls("exists"), calls("eval")), ([1, 0, 0], [1, 0, 0]));
+}
+
+#[tokio::test]
 async fn a_blocking_command_waits_on_the_node_of_its_key() {
     let target = target().await;
     let cluster = target.client().await;

@@ -1,11 +1,15 @@
 //! Subscriptions that follow their slots.
 
-use valkey_rdma_client::ClusterClient;
-use valkey_rdma_client::cluster::ClusterSubscriber;
-use valkey_rdma_client::pubsub::{Event, Subscription};
-use valkey_rdma_mock::MockCluster;
+use std::time::Duration;
 
-use crate::target::{client_of, mocks, target, unhurried};
+use tokio::time::timeout;
+use valkey_rdma_client::cluster::ClusterSubscriber;
+use valkey_rdma_client::pubsub::{Event, SlowConsumer, Subscription};
+use valkey_rdma_client::{ClusterClient, ClusterError, Error};
+use valkey_rdma_mock::MockCluster;
+use valkey_rdma_resp::Reply;
+
+use crate::target::{PATIENCE, client_of, mocks, target, unhurried, unhurried_node};
 
 async fn payload(subscriber: &mut ClusterSubscriber) -> String {
     loop {
@@ -79,4 +83,121 @@ async fn subscriptions_survive_their_node() {
     assert_eq!(payload(&mut subscriber).await, "survived");
     cluster.close().await;
     while subscriber.next().await.is_some() {}
+}
+
+#[tokio::test]
+async fn a_subscription_that_timed_out_is_restored_too() {
+    let mocks = mocks().await;
+    let hurried = unhurried().node(unhurried_node().command_timeout(Duration::from_millis(300)));
+    let cluster = client_of(&mocks, &hurried).await;
+    let channel = mocks.key_of(0, 0);
+    let other = format!("{{{channel}}}other");
+    let mut subscriber = cluster.subscriber();
+    while subscriber.subscribe(Subscription::Shard, [&channel]).await.is_err() {}
+    mocks.freeze(0);
+    // The second is sent when the first is given up.
+    for name in [&other, &channel] {
+        let error = subscriber.subscribe(Subscription::Shard, [name]).await.expect_err("no answer");
+        assert!(matches!(error, Error::TimedOut(_)), "{error:?}");
+    }
+    mocks.thaw(0);
+    mocks.disconnect(0).await;
+    reconnected(&mut subscriber).await;
+    let publisher = client_of(&mocks, &unhurried()).await;
+    publish(&publisher, "SPUBLISH", &other, "news").await;
+    assert_eq!(payload(&mut subscriber).await, "news");
+}
+
+#[tokio::test]
+async fn a_subscription_that_is_refused_again_is_reported_and_the_others_are_restored() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &unhurried()).await;
+    let channel = mocks.key_of(0, 0);
+    let other = format!("{{{channel}}}other");
+    let mut subscriber = cluster.subscriber();
+    subscriber.subscribe(Subscription::Shard, [&channel, &other]).await.expect("subscribed");
+    // Both together, then one of them alone.
+    let refusal = || Reply::error("NOPERM no permission");
+    mocks.answer_next(0, "ssubscribe", [refusal(), refusal()]);
+    mocks.disconnect(0).await;
+    let refused = subscriber.next().await.expect("open");
+    let Event::Refused { to: Subscription::Shard, name: refused, error } = refused else {
+        panic!("{refused:?}")
+    };
+    assert_eq!(error.code, "NOPERM");
+    assert_eq!(subscriber.next().await, Some(Event::Reconnected));
+    let restored = if refused == channel { &other } else { &channel };
+    publish(&cluster, "SPUBLISH", restored, "heard").await;
+    assert_eq!(payload(&mut subscriber).await, "heard");
+    // On the next connection it is requested again.
+    mocks.disconnect(0).await;
+    reconnected(&mut subscriber).await;
+    let refused = String::from_utf8_lossy(&refused).into_owned();
+    publish(&cluster, "SPUBLISH", &refused, "heard again").await;
+    assert_eq!(payload(&mut subscriber).await, "heard again");
+}
+
+#[tokio::test]
+async fn the_connection_of_a_slot_without_subscriptions_is_closed() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &unhurried()).await;
+    let channels: Vec<_> = (0..4).map(|number| mocks.key_of(0, number)).collect();
+    let mut subscriber = cluster.subscriber();
+    let before = mocks.connections(0).await;
+    for round in ["first", "second"] {
+        subscriber.subscribe(Subscription::Shard, &channels).await.expect("subscribed");
+        assert_eq!(mocks.connections(0).await, before + channels.len());
+        for channel in &channels {
+            publish(&cluster, "SPUBLISH", channel, round).await;
+        }
+        subscriber.unsubscribe(Subscription::Shard, &channels).await.expect("unsubscribed");
+        let closed = async {
+            while mocks.connections(0).await > before {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, closed).await.expect("closed");
+        // Messages that came before are kept.
+        for _ in &channels {
+            assert_eq!(payload(&mut subscriber).await, round);
+        }
+    }
+}
+
+#[tokio::test]
+async fn nodes_that_send_a_subscription_back_and_forth_end_in_an_error() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &unhurried()).await;
+    mocks.move_all_to(0, Some(1));
+    mocks.move_all_to(1, Some(0));
+    let channel = mocks.key_of(0, 0);
+    let mut subscriber = cluster.subscriber();
+    let error = subscriber.subscribe(Subscription::Shard, [&channel]).await.expect_err("endless");
+    assert!(matches!(error, Error::Cluster(ClusterError::Redirected { count: 16, .. })), "{error:?}");
+    assert_eq!(mocks.calls_everywhere("ssubscribe"), 17);
+    mocks.move_all_to(0, None);
+    mocks.move_all_to(1, None);
+    subscriber.subscribe(Subscription::Shard, [&channel]).await.expect("subscribed");
+    publish(&cluster, "SPUBLISH", &channel, "news").await;
+    assert_eq!(payload(&mut subscriber).await, "news");
+}
+
+#[tokio::test]
+async fn subscriptions_change_although_the_queue_is_full() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &unhurried()).await;
+    let channel = mocks.key_of(0, 0);
+    let other = format!("{{{channel}}}other");
+    let mut subscriber = cluster.subscriber_with(1, SlowConsumer::Drop);
+    subscriber.subscribe(Subscription::Shard, [&channel]).await.expect("subscribed");
+    for number in 0..5 {
+        publish(&cluster, "SPUBLISH", &channel, &number.to_string()).await;
+    }
+    let more = subscriber.subscribe(Subscription::Shard, [&other]);
+    timeout(PATIENCE, more).await.expect("no wait for room").expect("subscribed");
+    assert_eq!(payload(&mut subscriber).await, "0");
+    // The rest was kept, or reported as dropped.
+    while !matches!(subscriber.next().await.expect("open"), Event::Missed(_)) {}
+    publish(&cluster, "SPUBLISH", &other, "heard").await;
+    assert_eq!(payload(&mut subscriber).await, "heard");
 }

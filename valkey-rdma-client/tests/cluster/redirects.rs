@@ -7,7 +7,7 @@ use valkey_rdma_client::{ClusterClient, ClusterError, Command, Config, Error, Fa
 use valkey_rdma_mock::MockCluster;
 use valkey_rdma_resp::Reply;
 
-use crate::target::{client_of, mocks, unhurried};
+use crate::target::{PATIENCE, client_of, mocks, unhurried};
 
 /// Commands wait this long for the cluster. Only that ends them: a time limit of their own could end one whose request is
 /// on its way, with another error.
@@ -48,6 +48,65 @@ async fn keys_on_the_move_are_asked_for_at_their_new_node() {
     assert_eq!((cluster.status().counters.ask, cluster.status().counters.moved), (1, 0));
     mocks.finish_migration(slot..=slot);
     assert_eq!(count(&cluster, &key).await.expect("counted"), 4);
+}
+
+#[tokio::test]
+async fn a_blocking_command_follows_its_key_on_the_move() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &unhurried()).await;
+    let key = mocks.key_of(0, 0);
+    let slot = MockCluster::slot(&key);
+    mocks.begin_migration(slot..=slot, 1);
+    cluster.command(["RPUSH", &key, "job"]).await.expect("pushed");
+    let job: Option<(String, String)> = cluster.blocking_query(["BLPOP", &key, "1"]).await.expect("popped");
+    assert_eq!(job, Some((key, "job".to_owned())));
+}
+
+#[tokio::test]
+async fn a_blocking_command_that_waited_long_still_follows_its_slot() {
+    let mocks = mocks().await;
+    let limit = Duration::from_secs(10);
+    // Only node 0 is connected.
+    let seed = format!("{}?timeout={}s", mocks.url(0), PATIENCE.as_secs());
+    let cluster = ClusterClient::connect_with([seed], &patient(limit)).await.expect("connected");
+    let key = mocks.key_of(0, 0);
+    let slot = MockCluster::slot(&key);
+    mocks.answer_keyed_next(0, [Reply::error("TRYAGAIN later")]);
+    let waits = tokio::spawn({
+        let (cluster, key) = (cluster.clone(), key.clone());
+        async move { cluster.blocking_query::<Option<(String, String)>>(["BLPOP", &key, "0"]).await }
+    });
+    while mocks.calls(0, "blpop") < 2 {
+        tokio::task::yield_now().await;
+    }
+    // It blocks for longer than commands wait for the cluster.
+    tokio::time::pause();
+    tokio::time::advance(limit + Duration::from_secs(1)).await;
+    tokio::time::resume();
+    mocks.move_slots(slot..=slot, 1);
+    let other = client_of(&mocks, &unhurried()).await;
+    other.command(["RPUSH", &key, "job"]).await.expect("pushed");
+    let job = waits.await.expect("no panic").expect("popped on the new node");
+    assert_eq!(job, Some((key, "job".to_owned())));
+}
+
+#[tokio::test]
+async fn watching_a_key_on_the_move_waits_until_its_slot_has_arrived() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &unhurried()).await;
+    let key = mocks.key_of(0, 0);
+    let slot = MockCluster::slot(&key);
+    mocks.begin_migration(slot..=slot, 1);
+    let waits = tokio::spawn({
+        let (cluster, key) = (cluster.clone(), key.clone());
+        async move { cluster.watch([&key]).await }
+    });
+    while cluster.status().counters.try_again == 0 && !waits.is_finished() {
+        tokio::task::yield_now().await;
+    }
+    mocks.finish_migration(slot..=slot);
+    let watch = waits.await.expect("no panic").expect("watched");
+    watch.transaction().command(["SET", &key, "x"]).execute().await.expect("executed on the new node");
 }
 
 #[tokio::test]
@@ -97,6 +156,23 @@ async fn nodes_that_send_a_command_back_and_forth_end_in_an_error() {
     // Other shards do not notice.
     let key = mocks.key_of(2, 0);
     assert_eq!(count(&cluster, &key).await.expect("counted"), 1);
+}
+
+/// A module's command, for example, whose keys no server describes.
+#[tokio::test]
+async fn a_redirected_command_without_known_keys_goes_to_the_named_node() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &unhurried()).await;
+    for node in [0, 2] {
+        let moved =
+            Reply::error(format!("MOVED {} {}", MockCluster::slot(mocks.key_of(1, 0)), mocks.announced(1)));
+        mocks.answer(node, "time", Some(moved));
+    }
+    for time in 1..=30 {
+        cluster.command(["TIME"]).await.expect("answered by node 1");
+        assert_eq!(mocks.calls(1, "time"), time);
+    }
+    assert!(cluster.status().counters.moved <= 30, "followed at once");
 }
 
 #[tokio::test]

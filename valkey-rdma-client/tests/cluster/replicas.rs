@@ -1,9 +1,14 @@
 //! Reads from replicas.
 
-use valkey_rdma_client::cluster::{ClusterConfig, ReadFrom};
-use valkey_rdma_mock::MockCluster;
+use std::time::Duration;
 
-use crate::target::{client_of, mocks, unhurried};
+use tokio::time::timeout;
+use valkey_rdma_client::cluster::{ClusterConfig, ReadFrom};
+use valkey_rdma_client::{Backoff, ClusterClient};
+use valkey_rdma_mock::MockCluster;
+use valkey_rdma_resp::Reply;
+
+use crate::target::{PATIENCE, client_of, mocks, unhurried, unhurried_node};
 
 fn from(strategy: ReadFrom) -> ClusterConfig {
     unhurried().read_from(strategy)
@@ -45,4 +50,48 @@ async fn a_replica_that_fails_is_passed_over() {
     let mocks = mocks().await;
     mocks.kill(3).await;
     assert_eq!(reads(&mocks, ReadFrom::PreferReplica).await[0], 10);
+}
+
+/// A client that reads from replicas, and tries a failed one again soon.
+async fn reader_of(mocks: &MockCluster) -> ClusterClient {
+    let soon = Backoff::default().first(Duration::from_millis(2)).max(Duration::from_millis(2));
+    // No new map helps: only reads do.
+    let config = from(ReadFrom::PreferReplica).node(unhurried_node().reconnect(soon)).refresh_interval(None);
+    client_of(mocks, &config).await
+}
+
+/// Reads a key of node 0 until its replica, node 3, has answered once more.
+async fn read_until_the_replica_answers(mocks: &MockCluster, cluster: &ClusterClient) {
+    let key = mocks.key_of(0, 0);
+    let before = mocks.calls(3, "get");
+    let read = async {
+        while mocks.calls(3, "get") == before {
+            cluster.command(["GET", &key]).await.expect("a node answers");
+        }
+    };
+    timeout(PATIENCE, read).await.expect("the replica is read");
+}
+
+#[tokio::test]
+async fn a_replica_that_was_not_ready_is_read_again() {
+    let mocks = mocks().await;
+    let cluster = reader_of(&mocks).await;
+    read_until_the_replica_answers(&mocks, &cluster).await;
+    mocks.answer_keyed_next(3, [Reply::error("MASTERDOWN wait")]);
+    cluster.command(["GET", &mocks.key_of(0, 0)]).await.expect("the primary answers");
+    read_until_the_replica_answers(&mocks, &cluster).await;
+}
+
+#[tokio::test]
+async fn a_replica_that_was_dead_is_read_again() {
+    let mocks = mocks().await;
+    let cluster = reader_of(&mocks).await;
+    read_until_the_replica_answers(&mocks, &cluster).await;
+    mocks.kill(3).await;
+    // The first meets the lost connection, the second none.
+    for _ in 0..2 {
+        cluster.command(["GET", &mocks.key_of(0, 0)]).await.expect("the primary answers");
+    }
+    mocks.restart(3).await.expect("its ports are free");
+    read_until_the_replica_answers(&mocks, &cluster).await;
 }

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use futures_util::TryStreamExt;
+use futures_util::{FutureExt, TryStreamExt};
+use tokio::time::timeout;
 use valkey_rdma_client::{ClusterClient, Command};
 use valkey_rdma_mock::MockCluster;
 
-use crate::target::{client_of, mocks, target, unhurried};
+use crate::target::{PATIENCE, client_of, mocks, target, unhurried};
 
 #[tokio::test]
 async fn a_scan_returns_every_key_of_every_node() {
@@ -30,6 +31,49 @@ async fn a_scan_returns_every_key_of_every_node() {
         found.extend(batch.iter().map(|key| String::from_utf8_lossy(key).into_owned()));
     }
     assert_eq!(found, keys);
+}
+
+/// Gives node 0 more keys than it returns in one batch.
+async fn fill_first_node(cluster: &ClusterClient, mocks: &MockCluster) -> BTreeSet<Bytes> {
+    let keys: Vec<_> = (0..200).map(|number| mocks.key_of(0, number)).collect();
+    let mut pipeline = cluster.pipeline();
+    for key in &keys {
+        pipeline.push(Command::from_args(["SET", key, "x"]));
+    }
+    assert!(pipeline.send().await.expect("sent").iter().all(Result::is_ok));
+    keys.into_iter().map(Bytes::from).collect()
+}
+
+#[tokio::test]
+async fn a_scan_of_a_node_begins_anew_after_its_restart() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &unhurried()).await;
+    let keys = fill_first_node(&cluster, &mocks).await;
+    let mut scan = cluster.scan().count(50);
+    assert_eq!(scan.next_batch().await.expect("a batch").expect("not the end").len(), 50);
+    mocks.kill(0).await;
+    mocks.restart(0).await.expect("its ports are free");
+    // The new process may have other cursors.
+    let rest: Vec<_> = scan.keys().try_collect().await.expect("all keys");
+    assert_eq!(rest.len(), keys.len(), "the scan began anew, once");
+    assert_eq!(BTreeSet::from_iter(rest), keys);
+}
+
+/// The map is read again at the end of each node's part, which takes long here.
+#[tokio::test]
+async fn a_scan_that_is_dropped_at_the_end_of_a_node_does_not_begin_anew() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &unhurried().min_refresh_interval(PATIENCE)).await;
+    let keys = fill_first_node(&cluster, &mocks).await;
+    let mut scan = cluster.scan().count(1000);
+    let batch = timeout(PATIENCE / 4, scan.next_batch()).await.expect("does not wait for the map");
+    assert_eq!(BTreeSet::from_iter(batch.expect("a batch").expect("not the end")), keys);
+    for _ in 0..3 {
+        assert!(scan.next_batch().now_or_never().is_none(), "the map is not read yet");
+        tokio::task::yield_now().await;
+    }
+    cluster.command(["GET", &mocks.key_of(0, 0)]).await.expect("a reply");
+    assert_eq!(mocks.calls(0, "scan"), 1);
 }
 
 /// More than a node returns in one batch.
@@ -92,6 +136,15 @@ async fn a_scan_of_a_key_begins_anew_where_the_key_has_moved_before_its_slot() {
     let moves = async |mocks: &MockCluster, slot| {
         mocks.begin_migration(slot..=slot, 2);
         assert_eq!(mocks.move_keys(slot, 10), 1);
+    };
+    scan_while(moves).await;
+}
+
+#[tokio::test]
+async fn a_scan_of_a_key_begins_anew_after_a_restart() {
+    let moves = async |mocks: &MockCluster, _| {
+        mocks.kill(0).await;
+        mocks.restart(0).await.expect("its ports are free");
     };
     scan_while(moves).await;
 }

@@ -3,6 +3,7 @@
 use valkey_rdma_resp::Value;
 
 use super::description::{Access, Begin, Description, Find, KeyRule, KeySpec, Request, Response, Word};
+use crate::cluster::field::field;
 
 /// A command as a server describes it.
 pub(crate) struct Learned {
@@ -129,17 +130,6 @@ fn legacy(fields: &[Value]) -> Option<KeySpec> {
     let last = if last < 0 { last } else { last.checked_sub_unsigned(first)? };
     let step = usize::try_from(field(5)?).ok().filter(|step| *step > 0)?;
     Some(KeySpec { begin: Begin::Index(first), find: Find::Range { last, step, limit: 0 } })
-}
-
-/// A field of a map, or of an array of names and values, as RESP2 has them.
-fn field<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
-    match map {
-        Value::Map(pairs) => pairs.iter().find(|(key, _)| key.as_str() == Some(name)).map(|(_, value)| value),
-        Value::Array(items) => {
-            items.chunks_exact(2).find(|pair| pair[0].as_str() == Some(name)).map(|pair| &pair[1])
-        }
-        _ => None,
-    }
 }
 
 fn number(map: &Value, name: &str) -> Option<usize> {

@@ -1,20 +1,22 @@
 //! [`Lane`]: the subscriptions that share a connection, and the task that keeps them on the right node.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 use tracing::debug;
-use valkey_rdma_resp::ServerErrorKind;
+use valkey_rdma_resp::ServerError;
 
+use super::outbox::Outbox;
 use crate::cluster::commands::Access;
 use crate::cluster::core::{Core, Place};
 use crate::cluster::node::Node;
 use crate::cluster::redirect::Verdict;
 use crate::cluster::tries::{Target, Tries};
-use crate::error::Error;
+use crate::error::{ClusterError, Error};
 use crate::pubsub::{Event, SlowConsumer, Subscriber, Subscription};
 
 /// A request to change subscriptions, with a waiting caller.
@@ -30,20 +32,19 @@ pub(super) struct Lane {
     core: Arc<Core>,
     slot: Option<u16>,
     orders: mpsc::Receiver<Order>,
-    events: mpsc::Sender<Event>,
     capacity: usize,
     slow: SlowConsumer,
     wanted: BTreeSet<(Subscription, Bytes)>,
-    /// An order that has to be repeated on another node.
+    /// The order to carry out on the next connection.
     postponed: Option<Order>,
 }
 
-/// Why the lane leaves a connection.
-enum Leave {
-    /// The subscriber was dropped, or the client closed.
-    Ended,
-    /// It was lost, or another node has the slot.
-    Moved,
+/// A connection on which everything wanted is subscribed.
+struct Opened {
+    node: Arc<Node>,
+    subscriber: Subscriber,
+    /// What the program must know of it.
+    reports: Vec<Event>,
 }
 
 impl Lane {
@@ -51,154 +52,211 @@ impl Lane {
         core: Arc<Core>,
         slot: Option<u16>,
         orders: mpsc::Receiver<Order>,
-        events: mpsc::Sender<Event>,
         capacity: usize,
         slow: SlowConsumer,
     ) -> Self {
-        Self { core, slot, orders, events, capacity, slow, wanted: BTreeSet::new(), postponed: None }
+        Self { core, slot, orders, capacity, slow, wanted: BTreeSet::new(), postponed: None }
     }
 
-    pub(super) async fn run(mut self) {
+    /// Ends when the client is closed, or the program drops its end of `events`.
+    pub(super) async fn run(self, events: mpsc::Sender<Event>) {
+        let core = self.core.clone();
+        tokio::select! {
+            () = self.work(Outbox::new(events.clone())) => {}
+            () = core.closed() => {}
+            () = events.closed() => {}
+        }
+    }
+
+    async fn work(mut self, mut outbox: Outbox) {
         let mut attempts = 0;
         loop {
-            let core = self.core.clone();
-            let events = self.events.clone();
-            let opened = tokio::select! {
-                opened = self.open() => opened,
-                () = core.closed() => return,
-                () = events.closed() => return,
-            };
-            match opened {
-                Ok((node, subscriber)) => {
+            if self.wanted.is_empty() && self.postponed.is_none() {
+                // No connection is kept for no subscriptions.
+                let Some(order) = beside(&mut outbox, self.orders.recv()).await else { return };
+                if order.subscribe {
+                    self.postponed = Some(order);
+                } else {
+                    answer(order, Ok(()));
+                }
+                continue;
+            }
+            match beside(&mut outbox, self.open()).await {
+                Ok(Opened { node, subscriber, reports }) => {
                     attempts = 0;
-                    if let Leave::Ended = self.serve(&node, subscriber).await {
-                        return;
-                    }
-                    self.core.request_refresh();
+                    reports.into_iter().for_each(|event| outbox.report(event));
+                    self.serve(&node, subscriber, &mut outbox).await;
                 }
                 Err(error) => {
                     debug!(error = %format_args!("{error:#}"), slot = ?self.slot, "subscriptions are not restored yet");
                     self.core.request_refresh();
-                    tokio::select! {
-                        () = sleep(self.core.backoff().wait(attempts)) => {}
-                        () = core.closed() => return,
-                        () = events.closed() => return,
+                    if let Error::Cluster(ClusterError::Redirected { .. }) = error
+                        && let Some(order) = self.postponed.take()
+                    {
+                        answer(order, Err(error));
                     }
+                    beside(&mut outbox, sleep(self.core.backoff().wait(attempts))).await;
                     attempts += 1;
                 }
             }
         }
     }
 
-    /// Connects to the right node, and restores what is wanted.
-    async fn open(&mut self) -> Result<(Arc<Node>, Subscriber), Error> {
+    /// Connects to the right node, restores what is wanted, and carries out the postponed order.
+    async fn open(&mut self) -> Result<Opened, Error> {
+        let core = self.core.clone();
         let target = self.slot.map_or(Target::Any, |slot| Target::Slot(slot, Access::Write));
-        let mut tries = Tries::new(&self.core, target, None, "SUBSCRIBE".to_owned());
+        let mut tries = Tries::new(&core, target, None, "SUBSCRIBE".to_owned());
         loop {
             let place = tries.next().await?;
-            match self.restore(&place).await {
-                Ok(subscriber) => {
-                    if !self.wanted.is_empty() {
-                        // The queue may be full; then this waits for room.
-                        let _gone = self.events.send(Event::Reconnected).await;
-                    }
-                    return Ok((place.node, subscriber));
-                }
+            match self.open_at(&place).await {
+                Ok(opened) => return Ok(opened),
                 Err(error) => tries.failed(&place, error, true).await?,
             }
         }
     }
 
-    async fn restore(&self, place: &Place) -> Result<Subscriber, Error> {
+    async fn open_at(&mut self, place: &Place) -> Result<Opened, Error> {
         let subscriber = place.client.subscriber_with(self.capacity, self.slow).await.inspect_err(|_| {
             // The next try connects anew.
             place.node.lost(&place.client);
         })?;
+        let mut reports = self.restore(&place.node, &subscriber).await?;
+        if !self.wanted.is_empty() {
+            reports.push(Event::Reconnected);
+        }
+        if let Some(order) = self.postponed.take() {
+            self.carry_out(order, &place.node, &subscriber).await?;
+        }
+        Ok(Opened { node: place.node.clone(), subscriber, reports })
+    }
+
+    /// Subscribes to what is wanted. Returns events about what the server refuses, which stays wanted.
+    async fn restore(&self, node: &Node, subscriber: &Subscriber) -> Result<Vec<Event>, Error> {
+        let mut refused = Vec::new();
         for kind in [Subscription::Channel, Subscription::Pattern, Subscription::Shard] {
             let names: Vec<_> =
                 self.wanted.iter().filter(|(of, _)| *of == kind).map(|(_, name)| name).collect();
-            subscriber.subscribe(kind, names).await?;
+            match subscriber.subscribe(kind, &names).await {
+                Err(Error::Server(error)) if is_refusal(&error, node) => {}
+                outcome => {
+                    outcome?;
+                    continue;
+                }
+            }
+            // One by one, so that only the offending ones are refused.
+            for name in names {
+                match subscriber.subscribe(kind, [name]).await {
+                    Err(Error::Server(error)) if is_refusal(&error, node) => {
+                        refused.push(Event::Refused { to: kind, name: name.clone(), error });
+                    }
+                    outcome => outcome?,
+                }
+            }
         }
-        Ok(subscriber)
+        Ok(refused)
     }
 
-    async fn serve(&mut self, node: &Arc<Node>, mut subscriber: Subscriber) -> Leave {
+    /// Keeps the subscriptions until the connection must be left, or they have all ended.
+    async fn serve(&mut self, node: &Arc<Node>, mut subscriber: Subscriber, outbox: &mut Outbox) {
         let core = self.core.clone();
         let mut changes = core.topology.changes();
-        if let Some(order) = self.postponed.take()
-            && let Some(leave) = self.carry_out(order, node, &subscriber).await
-        {
-            return leave;
-        }
-        loop {
+        // The map may have changed while the connection was made.
+        changes.mark_changed();
+        while !self.wanted.is_empty() {
             tokio::select! {
-                event = subscriber.next() => match event {
+                () = outbox.flush(), if !outbox.is_empty() => {}
+                event = subscriber.next(), if outbox.is_empty() => match event {
                     // The server has given the slot away.
-                    Ok(Event::Ended { .. }) => return Leave::Moved,
-                    Ok(event) => {
-                        if self.events.send(event).await.is_err() {
-                            return Leave::Ended;
-                        }
-                    }
+                    Ok(Event::Ended { .. }) => break,
+                    Ok(event) => outbox.push(event),
                     Err(error) => {
                         debug!(error = %format_args!("{error:#}"), "subscriptions lost");
-                        return Leave::Moved;
+                        break;
                     }
                 },
-                order = self.orders.recv() => match order {
-                    None => return Leave::Ended,
-                    Some(order) => {
-                        if let Some(leave) = self.carry_out(order, node, &subscriber).await {
-                            return leave;
-                        }
+                // Without a sender, the lane ends soon.
+                Some(order) = self.orders.recv() => {
+                    if self.carry_out(order, node, &subscriber).await.is_err() {
+                        break;
                     }
-                },
+                }
                 Ok(()) = changes.changed() => {
                     let map = core.topology.map();
                     let stays = match self.slot {
                         Some(slot) => map.is_primary_of(slot, node),
-                        None => map.nodes().into_iter().any(|known| Arc::ptr_eq(known, node)),
+                        None => map.nodes().iter().any(|known| Arc::ptr_eq(known, node)),
                     };
                     if !stays {
-                        return Leave::Moved;
+                        break;
                     }
                 }
-                () = core.closed() => return Leave::Ended,
             }
+        }
+        // Messages that came before the end.
+        while outbox.len() < self.capacity
+            && let Some(event) = subscriber.received()
+        {
+            if !matches!(event, Event::Ended { .. }) {
+                outbox.push(event);
+            }
+        }
+        if !self.wanted.is_empty() {
+            core.request_refresh();
         }
     }
 
-    /// Changes subscriptions on the connection. Returns why it must be left, if it must.
-    async fn carry_out(&mut self, order: Order, node: &Node, subscriber: &Subscriber) -> Option<Leave> {
-        let outcome = match order.subscribe {
+    /// Changes subscriptions on the connection. An error means that another connection is needed: the order is postponed.
+    async fn carry_out(&mut self, order: Order, node: &Node, subscriber: &Subscriber) -> Result<(), Error> {
+        let mut outcome = match order.subscribe {
             true => subscriber.subscribe(order.kind, &order.names).await,
             false => subscriber.unsubscribe(order.kind, &order.names).await,
         };
-        match &outcome {
-            Ok(()) => {
-                for name in &order.names {
-                    let subscription = (order.kind, name.clone());
-                    match order.subscribe {
-                        true => self.wanted.insert(subscription),
-                        false => self.wanted.remove(&subscription),
-                    };
-                }
-            }
-            Err(Error::Server(error)) if error.kind() == ServerErrorKind::Moved => {
-                if let Verdict::Moved(slot, address) = Verdict::of(error, node.address()) {
-                    self.core.topology.moved(slot, &address);
-                    self.postponed = Some(order);
-                    return Some(Leave::Moved);
-                }
-            }
-            Err(Error::Lost(_)) => {
-                self.postponed = Some(order);
-                return Some(Leave::Moved);
-            }
-            Err(_) => {}
+        let elsewhere = match &outcome {
+            Err(Error::Lost(_)) => true,
+            Err(Error::Server(error)) => matches!(Verdict::of(error, node.address()), Verdict::Moved(..)),
+            _ => false,
+        };
+        if elsewhere && order.subscribe {
+            self.postponed = Some(order);
+            return outcome;
         }
-        // The caller may have gone away.
-        let _gone = order.done.send(outcome);
-        None
+        if elsewhere {
+            // Subscriptions end with their connection, and on a node that has given their slot away.
+            outcome = Ok(());
+        }
+        // What timed out is requested all the same.
+        if let Ok(()) | Err(Error::TimedOut(_)) = outcome {
+            for name in &order.names {
+                let subscription = (order.kind, name.clone());
+                match order.subscribe {
+                    true => self.wanted.insert(subscription),
+                    false => self.wanted.remove(&subscription),
+                };
+            }
+        }
+        answer(order, outcome);
+        Ok(())
+    }
+}
+
+/// True if the server does not allow a subscription, rather than sending it elsewhere or asking for patience.
+fn is_refusal(error: &ServerError, node: &Node) -> bool {
+    Verdict::of(error, node.address()) == Verdict::Final
+}
+
+fn answer(order: Order, outcome: Result<(), Error>) {
+    // The caller may have gone away.
+    let _gone = order.done.send(outcome);
+}
+
+/// Runs `work`, and passes events on meanwhile.
+async fn beside<T>(outbox: &mut Outbox, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            () = outbox.flush(), if !outbox.is_empty() => {}
+        }
     }
 }
