@@ -52,7 +52,7 @@ struct Options {
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
 
-    /// Read everything from a TOML file instead
+    /// Read all of these from a TOML file instead, and limits, which only a file can set
     #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "server", "cluster", "share", "metrics"])]
     config: Option<PathBuf>,
 

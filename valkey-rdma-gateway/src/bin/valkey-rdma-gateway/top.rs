@@ -25,9 +25,12 @@ pub(super) fn run(address: &Listen, once: bool) -> Result<(), String> {
         let table = sample.table(&before);
         // Clears the screen; a file or pipe gets the table alone.
         let clear = if once { "" } else { "\x1b[H\x1b[2J" };
-        write!(io::stdout(), "{clear}{table}").and_then(|()| io::stdout().flush()).map_err(failed)?;
-        if once {
-            return Ok(());
+        match write!(io::stdout(), "{clear}{table}").and_then(|()| io::stdout().flush()) {
+            Ok(()) if once => return Ok(()),
+            Ok(()) => {}
+            // The program that reads the output, such as `head`, has ended.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            Err(error) => return Err(format!("cannot write to standard output: {error}")),
         }
         before = sample;
         sleep(Duration::from_secs(1));
