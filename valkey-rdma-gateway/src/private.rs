@@ -27,6 +27,8 @@ pub(crate) struct Private {
     commands: Output,
     /// The last of them has begun, and not ended: only its rest may follow.
     is_open: bool,
+    /// Whether `unanswered` includes that command.
+    open_is_counted: bool,
     scanner: FrameScanner,
     replies: BytesMut,
     scanned: usize,
@@ -46,6 +48,7 @@ impl Private {
             tracker: Tracker::default(),
             commands: Output::default(),
             is_open: false,
+            open_is_counted: false,
             scanner: FrameScanner::default(),
             replies: BytesMut::new(),
             scanned: 0,
@@ -106,7 +109,9 @@ impl Private {
             self.commands.put(&encode(["PUBLISH", env!("CARGO_PKG_NAME"), "wait"]));
             self.tracker.sent_before_wait();
         }
+        let before = self.unanswered();
         self.tracker.sent(class, command);
+        self.open_is_counted = self.unanswered() > before;
         self.send_on(command, complete);
     }
 
@@ -138,7 +143,7 @@ impl Private {
 
     /// Same, without the [open](Self::has_open_command) one: the server answers a command when it has all of it.
     pub(crate) fn owed(&self) -> usize {
-        self.unanswered().saturating_sub(usize::from(self.is_open))
+        self.unanswered().saturating_sub(usize::from(self.is_open && self.open_is_counted))
     }
 
     /// Whether the connection has no state, and owes no reply.

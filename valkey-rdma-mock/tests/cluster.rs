@@ -314,17 +314,19 @@ async fn a_frozen_node_says_nothing_that_was_asked_before_either() {
     let cluster = MockCluster::start(2).await.unwrap();
     let key = cluster.key_of(0, 0);
     let mut waits = wire(&cluster, 0).await;
-    waits.send(format!("BLPOP {key} 0.01\r\n")).await;
+    waits.send(format!("BLPOP {key} 0\r\n")).await;
     let mut listens = wire(&cluster, 0).await;
     listens.dialogue(&[("SUBSCRIBE news", "*3\r\n$9\r\nsubscribe\r\n$4\r\nnews\r\n:1\r\n")]).await;
     until("the first waits", async || cluster.calls(0, "blpop") == 1).await;
     cluster.freeze(0);
     wire(&cluster, 1).await.dialogue(&[("PUBLISH news late", ":0\r\n")]).await;
+    // This ends the wait.
+    cluster.move_slots(slot(&key)..=slot(&key), 1);
     for wire in [&mut waits, &mut listens] {
         assert!(timeout(Duration::from_millis(100), wire.line()).await.is_err(), "it is frozen");
     }
     cluster.thaw(0);
-    waits.expect("*-1\r\n").await;
+    waits.expect(error("MOVED", &cluster, &key, 1)).await;
     listens.expect("*3\r\n$7\r\nmessage\r\n$4\r\nnews\r\n$4\r\nlate\r\n").await;
 }
 

@@ -124,11 +124,14 @@ fn bytes(object: &Bound<'_, PyAny>) -> PyResult<Argument> {
     Ok(Argument::Owned(copy))
 }
 
-/// True for numbers of numpy's, and for arrays of no dimension.
+/// True for numbers of numpy's, and for arrays of numbers without dimensions. Byte strings of numpy's are none.
 fn is_number_with_a_buffer(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let ndim = object.getattr_opt(intern!(object.py(), "ndim"))?;
-    let one_item = ndim.is_some_and(|ndim| ndim.extract::<usize>().is_ok_and(|ndim| ndim == 0));
-    Ok(one_item && object.hasattr(intern!(object.py(), "__float__"))?)
+    let py = object.py();
+    let Some(ndim) = object.getattr_opt(intern!(py, "ndim"))? else { return Ok(false) };
+    let Some(dtype) = object.getattr_opt(intern!(py, "dtype"))? else { return Ok(false) };
+    let Some(kind) = dtype.getattr_opt(intern!(py, "kind"))? else { return Ok(false) };
+    let is_number = kind.extract::<char>().is_ok_and(|kind| "biufc".contains(kind));
+    Ok(is_number && ndim.extract::<usize>().is_ok_and(|ndim| ndim == 0))
 }
 
 /// int or float, if the object is one of them. A bool is an int of Python's too, and rarely what is meant.

@@ -36,7 +36,11 @@ pub(crate) fn handle(py: Python<'_>) -> PyResult<Handle> {
     if let Some(running) = current.as_ref().filter(|running| running.process == process::id()) {
         return Ok(running.runtime.handle().clone());
     }
-    refuse_at_exit(py)?;
+    if is_exiting() {
+        // Raising may release Python's lock, and a thread that takes it may wait for this one.
+        drop(current);
+        return Err(Failure::Exiting.raise(py));
+    }
     let runtime = Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .thread_name("valkey-rdma")

@@ -35,7 +35,9 @@ def test_commands_take_and_return_pythons_types(client, key):
     for number in (numpy.int64(5), numpy.float32(0.5), numpy.array(5)):
         with pytest.raises(TypeError, match="convert it with int"):
             client.command("ECHO", number)
-    assert client.command("ECHO", numpy.array([53], dtype=numpy.uint8)) == b"5"
+    text = numpy.bytes_(b"x" * 9000)
+    for not_a_number in (numpy.array([53], dtype=numpy.uint8), text, numpy.array(text)):
+        assert client.command("ECHO", not_a_number) == bytes(not_a_number.data)
     client.command("RPUSH", key + "list", "a", "b")
     assert client.command("LRANGE", key + "list", 0, -1) == [b"a", b"b"]
     client.command("SADD", key + "set", "a", "b")
@@ -175,23 +177,25 @@ def test_a_batch_that_ends_early_has_left_its_memory(own_mock):
         raise KeyboardInterrupt
 
     previous = signal.signal(signal.SIGALRM, interrupt)
-    with Client(own_mock.tcp) as client:
-        keys = [f"{number}" for number in range(4)]
-        buffers = [bytearray(3 << 20) for _ in keys]
-        client.mset_from(keys, buffers)
-        with own_mock.frozen():
-            # Often, because it is a race.
-            for _ in range(20):
-                with pytest.raises(valkey_rdma.DeadlineError):
-                    client.mget_into(keys, buffers, timeout=0.02)
-                for buffer in buffers:
-                    buffer.append(1)
-                signal.setitimer(signal.ITIMER_REAL, 0.02)
-                with pytest.raises(KeyboardInterrupt):
-                    client.mget_into(keys, buffers)
-                for buffer in buffers:
-                    buffer.append(1)
-    signal.signal(signal.SIGALRM, previous)
+    try:
+        with Client(own_mock.tcp) as client:
+            keys = [f"{number}" for number in range(4)]
+            buffers = [bytearray(3 << 20) for _ in keys]
+            client.mset_from(keys, buffers)
+            with own_mock.frozen():
+                # Often, because it is a race.
+                for _ in range(20):
+                    with pytest.raises(valkey_rdma.DeadlineError):
+                        client.mget_into(keys, buffers, timeout=0.02)
+                    for buffer in buffers:
+                        buffer.append(1)
+                    with pytest.raises(KeyboardInterrupt):
+                        signal.setitimer(signal.ITIMER_REAL, 0.02)
+                        client.mget_into(keys, buffers)
+                    for buffer in buffers:
+                        buffer.append(1)
+    finally:
+        signal.signal(signal.SIGALRM, previous)
 
 
 def test_values_expire(client, key):

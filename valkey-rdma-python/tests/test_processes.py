@@ -142,6 +142,25 @@ async def main():
 asyncio.run(main())
 print("exit")
 """,
+    "threads that connect after the end": """
+import atexit, sys, threading
+def connect():
+    import valkey_rdma
+    while True:
+        try:
+            valkey_rdma.Client(sys.argv[1])
+        except valkey_rdma.ClosedError:
+            return
+def late():
+    threads = [threading.Thread(target=connect, daemon=True) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    connect()
+atexit.register(late)
+# Its own hook comes before ours.
+import valkey_rdma
+print("exit")
+""",
     "calls after the end": """
 import atexit, sys
 def late():

@@ -7,7 +7,7 @@ use super::client::ClusterClient;
 use super::commands::Access;
 use super::route::slot_of;
 use super::tries::{Target, Tries};
-use crate::error::Error;
+use crate::error::{ClusterError, Error};
 use crate::multiplexer::Deadline;
 use crate::scan::ElementScan;
 use crate::scan::position::ScanPosition;
@@ -36,10 +36,15 @@ impl ClusterClient {
         let mut tries = Tries::new(&self.core, target, deadline, command.name());
         loop {
             let place = tries.next().await?;
-            let command = position.command_for(&place.client.id());
+            let server = place.client.id();
+            if let Some(count) = position.restarted_too_often(&server) {
+                let (command, address) = (command.name(), place.node.address().to_string());
+                return Err(ClusterError::ScanRestarted { command, address, count }.into());
+            }
+            let command = position.command_for(&server);
             match place.attempt(command, deadline).await {
                 Ok(reply) => {
-                    position.answered_by(&place.client.id());
+                    position.answered_by(&server);
                     return Ok(reply);
                 }
                 Err(failed) => tries.failed(&place, failed.error, true).await?,

@@ -16,6 +16,7 @@ use crate::error::{ClusterError, Error, Fate};
 use crate::multiplexer::Deadline;
 use crate::resp::{Command, ToArg};
 use crate::scan::options::{ScanOptions, batch, one_by_one};
+use crate::scan::position::MOST_RESTARTS;
 
 /// The keys of a cluster, batch by batch: [`ClusterClient::scan`].
 ///
@@ -56,6 +57,8 @@ struct Part {
     cursor: Bytes,
     /// Names the connection that returned the cursor.
     connection: Option<ClientId>,
+    /// How often it began anew.
+    restarts: u32,
     /// True once the last batch was received.
     ended: bool,
     /// The slots that it has had since the beginning.
@@ -107,7 +110,8 @@ impl ClusterScan {
     /// The next batch, which may be empty; `None` at the end.
     ///
     /// # Errors
-    /// [`ClusterError::Uncovered`] if a slot has no node, and as for any command. The scan can go on after an error.
+    /// [`ClusterError::Uncovered`] if a slot has no node, [`ClusterError::ScanRestarted`] if connections to a node live too short for
+    /// its part, and as for any command. The scan can go on after an error.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing: the batch is asked for again.
@@ -137,7 +141,8 @@ impl ClusterScan {
                     self.part = None;
                     self.failures += 1;
                     let gone = error.fate() != Fate::Answered || matches!(error, Error::Unexpected(_));
-                    if !gone || self.failures > MOST_FAILURES {
+                    let restarted = matches!(error, Error::Cluster(ClusterError::ScanRestarted { .. }));
+                    if !gone || restarted || self.failures > MOST_FAILURES {
                         self.failures = 0;
                         return Err(error);
                     }
@@ -155,7 +160,8 @@ impl ClusterScan {
         let shard = map.shard(slot).ok_or(ClusterError::Uncovered { slot })?;
         let address = shard.primary.address().clone();
         let slots = map.slots_of(&address).collect();
-        self.part = Some(Part { address, cursor: START.clone(), connection: None, ended: false, slots });
+        self.part =
+            Some(Part { address, cursor: START.clone(), connection: None, restarts: 0, ended: false, slots });
         Ok(true)
     }
 
@@ -188,11 +194,17 @@ impl Part {
         loop {
             let place = tries.next().await?;
             let connection = Some(place.client.id());
-            let cursor = if self.connection == connection { &self.cursor } else { &START };
+            let anew = self.connection.is_some() && self.connection != connection;
+            if anew && self.restarts >= MOST_RESTARTS {
+                let (command, address) = (scan.name(), self.address.to_string());
+                return Err(ClusterError::ScanRestarted { command, address, count: self.restarts }.into());
+            }
+            let cursor = if anew { &START } else { &self.cursor };
             match place.attempt(options.add_to(scan.clone().arg(cursor)), deadline).await {
                 Ok(reply) => {
                     let (cursor, keys) = batch(reply)?;
                     self.ended = cursor == START;
+                    self.restarts += u32::from(anew);
                     (self.cursor, self.connection) = (cursor, connection);
                     return Ok(keys);
                 }

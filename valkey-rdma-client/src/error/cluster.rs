@@ -81,6 +81,19 @@ pub enum ClusterError {
         /// Why, and what to use instead.
         reason: &'static str,
     },
+    /// A scan began anew each time that its connection was replaced, and did not come to an end.
+    #[error(
+        "{command} at {address} began anew {count} times, because its connection was replaced each time; \
+        ask for its batches sooner, or raise the server's `timeout`"
+    )]
+    ScanRestarted {
+        /// The command's name.
+        command: String,
+        /// The node's address.
+        address: String,
+        /// How often.
+        count: u32,
+    },
     /// The node is not part of the cluster.
     #[error("{address} is not a node of this cluster; see ClusterClient::status")]
     UnknownNode {

@@ -198,7 +198,9 @@ impl Task {
     fn confirm(&mut self, verb_said: &[u8], name: &Bytes) -> bool {
         let Some(oldest) = self.pending.front_mut() else { return false };
         let verb = verb(oldest.kind, oldest.subscribe);
-        if !verb.as_bytes().eq_ignore_ascii_case(verb_said) || !oldest.names.contains(name) {
+        // Names are confirmed in the order of the command.
+        let next = &oldest.names[oldest.names.len() - oldest.missing];
+        if !verb.as_bytes().eq_ignore_ascii_case(verb_said) || next != name {
             return false;
         }
         oldest.missing -= 1;

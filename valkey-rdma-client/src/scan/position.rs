@@ -15,11 +15,13 @@ pub struct ScanPosition {
     cursor: Bytes,
     /// The client of the server that returned the cursor, if there are several.
     server: Option<ClientId>,
+    /// How often it began anew.
+    restarts: u32,
 }
 
 impl ScanPosition {
     pub(super) fn new(name: &'static str, key: Bytes) -> Self {
-        Self { name, key, options: ScanOptions::default(), cursor: START.clone(), server: None }
+        Self { name, key, options: ScanOptions::default(), cursor: START.clone(), server: None, restarts: 0 }
     }
 
     pub(super) fn options(&mut self) -> &mut ScanOptions {
@@ -51,14 +53,24 @@ impl ScanPosition {
     /// This server has answered. Servers that only redirect do not count.
     pub(crate) fn answered_by(&mut self, server: &ClientId) {
         if self.server.as_ref() != Some(server) {
+            self.restarts += u32::from(self.server.is_some());
             self.server = Some(server.clone());
             self.cursor = START.clone();
         }
+    }
+
+    /// How often the scan has begun anew, if it may not do so once more on this server.
+    pub(crate) fn restarted_too_often(&self, server: &ClientId) -> Option<u32> {
+        let anew = self.server.as_ref().is_some_and(|known| known != server);
+        (anew && self.restarts >= MOST_RESTARTS).then_some(self.restarts)
     }
 
     fn command_at(&self, cursor: &Bytes) -> Command {
         self.options.add_to(Command::new(self.name).arg(&self.key).arg(cursor))
     }
 }
+
+/// A connection that lives shorter than a scan takes must not keep it from ending for ever.
+pub(crate) const MOST_RESTARTS: u32 = 8;
 
 static START: Bytes = Bytes::from_static(b"0");

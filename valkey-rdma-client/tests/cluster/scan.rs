@@ -59,6 +59,40 @@ async fn a_scan_of_a_node_begins_anew_after_its_restart() {
     assert_eq!(BTreeSet::from_iter(rest), keys);
 }
 
+/// A server that closes idle connections, and a program that takes long for each batch.
+#[tokio::test]
+async fn scans_whose_connections_do_not_last_end_with_an_error() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &unhurried()).await;
+    fill_first_node(&cluster, &mocks).await;
+    let key = mocks.key_of(0, 0);
+    cluster.command(["DEL", &key]).await.expect("a reply");
+    fill(&cluster, &key).await;
+    let (mut scan, mut elements) = (cluster.scan().count(50), cluster.scan_set(&key).count(50));
+    let (mut ended, mut rounds) = ([false; 2], 0);
+    while ended != [true; 2] {
+        assert!(rounds < 20, "{ended:?}");
+        rounds += 1;
+        let outcomes = [scan.next_batch().await.map(drop), elements.next_batch().await.map(drop)];
+        for (ended, outcome) in ended.iter_mut().zip(outcomes) {
+            if let Err(error) = outcome {
+                assert!(error.to_string().contains("began anew 8 times"), "{error}");
+                *ended = true;
+            }
+        }
+        mocks.disconnect(0).await;
+        let gone = async {
+            while mocks.connections(0).await > 0 {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, gone).await.expect("closed");
+    }
+    // Each can be taken up again.
+    let keys: Vec<_> = scan.keys().try_collect().await.expect("all keys");
+    assert!(!keys.is_empty());
+}
+
 /// The map is read again at the end of each node's part, which takes long here.
 #[tokio::test]
 async fn a_scan_that_is_dropped_at_the_end_of_a_node_does_not_begin_anew() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tracing::debug;
 use valkey_rdma_resp::ServerError;
 
@@ -16,6 +16,7 @@ use crate::cluster::core::{Core, Place};
 use crate::cluster::node::Node;
 use crate::cluster::redirect::Verdict;
 use crate::cluster::tries::{Target, Tries};
+use crate::config::STABLE_AFTER;
 use crate::error::{ClusterError, Error};
 use crate::pubsub::{Event, SlowConsumer, Subscriber, Subscription};
 
@@ -55,6 +56,7 @@ impl Lane {
         capacity: usize,
         slow: SlowConsumer,
     ) -> Self {
+        let capacity = capacity.max(1);
         Self { core, slot, orders, capacity, slow, wanted: BTreeSet::new(), postponed: None }
     }
 
@@ -83,9 +85,16 @@ impl Lane {
             }
             match beside(&mut outbox, self.open()).await {
                 Ok(Opened { node, subscriber, reports }) => {
-                    attempts = 0;
+                    let born = Instant::now();
                     reports.into_iter().for_each(|event| outbox.report(event));
                     self.serve(&node, subscriber, &mut outbox).await;
+                    if born.elapsed() > STABLE_AFTER || self.wanted.is_empty() {
+                        attempts = 0;
+                    } else {
+                        // A server that ends each connection at once gets growing waits too.
+                        beside(&mut outbox, sleep(self.core.backoff().wait(attempts))).await;
+                        attempts += 1;
+                    }
                 }
                 Err(error) => {
                     debug!(error = %format_args!("{error:#}"), slot = ?self.slot, "subscriptions are not restored yet");
@@ -193,13 +202,17 @@ impl Lane {
                 }
             }
         }
-        // Messages that came before the end.
-        while outbox.len() < self.capacity
-            && let Some(event) = subscriber.received()
-        {
-            if !matches!(event, Event::Ended { .. }) {
-                outbox.push(event);
+        // What came before the end.
+        let mut missed = 0;
+        while let Some(event) = subscriber.received() {
+            match event {
+                Event::Ended { .. } => {}
+                Event::Message(_) if outbox.len() >= self.capacity => missed += 1,
+                event => outbox.push(event),
             }
+        }
+        if missed > 0 {
+            outbox.push(Event::Missed(missed));
         }
         if !self.wanted.is_empty() {
             core.request_refresh();
