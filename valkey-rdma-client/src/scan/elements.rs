@@ -71,7 +71,9 @@ impl<T: FromValue + Send + 'static, C: Execute> ElementScan<T, C> {
     /// The next batch, which may be empty; `None` at the end. Of a key that does not exist, the first batch is empty.
     ///
     /// # Errors
-    /// As for any command: [`Error::Server`] if the key has another type, for example. The scan can go on after an error.
+    /// As for any command: [`Error::Server`] if the key has another type, for example. In a cluster,
+    /// [`ScanRestarted`](crate::ClusterError::ScanRestarted) if connections live too short for the scan. The scan can go on
+    /// after an error.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing: the batch is asked for again.
