@@ -30,13 +30,18 @@ as_root() {
     if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
 }
 
+# one_at_a_time COMMAND...: scripts run side by side, and apt gives up if another apt reads the lists.
+one_at_a_time() {
+    (flock 8 && "$@") 8>"${TMPDIR:-/tmp}/valkey-rdma-apt-$(id -u).lock"
+}
+
 refresh_lists() {
-    as_root apt-get -q update
+    one_at_a_time as_root apt-get -q update
 }
 
 apt_install() {
     refresh_lists
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 \
+    one_at_a_time as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 \
         install --no-install-recommends "$@"
 }
 
