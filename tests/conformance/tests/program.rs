@@ -5,11 +5,7 @@ use std::process::{Command, Output};
 use valkey_rdma_conformance::{Known, server};
 use valkey_rdma_mock::faults::Faults;
 use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
-use valkey_rdma_testkit::{Child, Signal, wait_until};
 use valkey_rdma_transport::{Listener, device};
-
-/// Longer than anything here takes.
-const LIMIT: std::time::Duration = std::time::Duration::from_secs(300);
 
 /// Variables from which the program takes a password.
 const PASSWORDS: [&str; 3] = ["VALKEY_RDMA_PASSWORD", "VALKEYCLI_AUTH", "REDISCLI_AUTH"];
@@ -133,25 +129,6 @@ fn a_report_that_cannot_be_written_is_known_before_the_first_case() {
     let file = std::env::temp_dir().join(format!("valkey-rdma-no-report-{}", std::process::id()));
     error_of(&["server", "emulated://127.0.0.1:1", "--json", file.to_str().expect("a name")]);
     assert!(!file.exists(), "an empty report is left");
-}
-
-#[test]
-fn an_interrupt_ends_the_server_and_writes_what_was_run() {
-    let mock = valkey_rdma_testkit::program("valkey-rdma-mock", "valkey-rdma-mock");
-    let port = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("it").port();
-    let spawn = format!("{} --device emulated --port {port}", mock.display());
-    let file = std::env::temp_dir().join(format!("valkey-rdma-interrupted-{}", std::process::id()));
-    let json = file.to_str().expect("a name");
-    let url = format!("emulated://127.0.0.1:{port}");
-    let mut suite =
-        Child::start(&mut program(&["server", &url, "--spawn", &spawn, "--json", json])).expect("starts");
-    suite.lines("passed", 1, LIMIT).expect("a case");
-    suite.signal(Signal::INT);
-    assert_eq!(suite.wait(LIMIT).expect("it ends").code(), Some(130), "{}", suite.tail());
-    let report = std::fs::read_to_string(&file).expect("a report");
-    std::fs::remove_file(file).expect("removed");
-    assert!(report.contains("\"passed\"") && report.contains("\"interrupted\""), "{report}");
-    wait_until("the server is gone", LIMIT, || std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
 }
 
 /// A server with the password `s@cret`: its address.
