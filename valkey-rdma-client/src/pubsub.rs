@@ -189,10 +189,11 @@ impl Subscriber {
     ///
     /// # Errors
     /// [`Error::Server`] if the server refuses, [`Error::Lost`] if the subscriber has ended, [`Error::TimedOut`] after
-    /// the client's command timeout; the subscription is still requested then.
+    /// the client's command timeout; the subscription is still requested then, unless 16 other requests wait for a
+    /// connection.
     ///
     /// # Cancel safety
-    /// Dropping the future does not undo the subscription.
+    /// Dropping the future does not undo the subscription, once it is requested.
     pub async fn subscribe(
         &self,
         to: Subscription,
