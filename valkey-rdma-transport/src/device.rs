@@ -15,6 +15,7 @@
 mod connection;
 pub(crate) mod event;
 mod info;
+mod interrupt;
 pub(crate) mod kind;
 mod limits;
 mod listener;
@@ -25,6 +26,7 @@ mod shared_cq;
 pub use connection::{Access, DeviceConnection};
 pub use event::{CmEvent, DeviceFault, SharedCqError};
 pub use info::{DeviceInfo, Limits};
+pub use interrupt::Interrupt;
 pub use kind::DeviceKind;
 pub(crate) use limits::{DeviceLimits, check_limits, check_reads};
 pub use listener::{ConnectRequest, DeviceListener};

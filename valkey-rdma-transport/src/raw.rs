@@ -15,7 +15,7 @@
 //! | [`QueuePair::post_recv`] | `ibv_post_recv` |
 //! | [`QueuePair::post_send`], [`post_write`](QueuePair::post_write), [`post_read`](QueuePair::post_read) | `ibv_post_send` |
 //! | [`QueuePair::poll`] | `ibv_poll_cq` |
-//! | [`QueuePair::wait`] | `ibv_req_notify_cq`, `ibv_poll_cq`, `ibv_get_cq_event`, `ibv_ack_cq_events` |
+//! | [`QueuePair::wait`], [`blocking_wait`](QueuePair::blocking_wait) | `ibv_req_notify_cq`, `ibv_poll_cq`, `ibv_get_cq_event`, `ibv_ack_cq_events` |
 //! | [`QueuePair::disconnect`] | `rdma_disconnect` |
 //! | dropping a [`QueuePair`] | `rdma_disconnect`, `ibv_destroy_qp`, `ibv_dereg_mr`, `ibv_destroy_cq`, `rdma_destroy_id` |
 //!
@@ -65,4 +65,4 @@ pub use self::queue_pair::QueuePair;
 pub use self::region::{LocalSlice, Region, RemoteRegion};
 pub use self::request::{Completion, Request};
 pub use crate::device::work::{FailureStatus, Outcome};
-pub use crate::device::{Access, DeviceOptions};
+pub use crate::device::{Access, DeviceOptions, Interrupt};

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use device_peer::{any_port, bounded, device};
 use valkey_rdma_transport::raw::{
-    Access, Completion, DeviceOptions, FailureStatus, Listener, Outcome, QueuePair, RemoteRegion, Request,
+    Access, Completion, DeviceOptions, FailureStatus, Interrupt, Listener, Outcome, QueuePair, RemoteRegion,
+    Request,
 };
 use valkey_rdma_transport::{CloseReason, Polling, TransportError};
 
@@ -113,6 +114,40 @@ async fn a_peer_that_leaves_ends_the_waiting_after_what_it_said() {
             assert!(matches!(error, TransportError::Lost(CloseReason::Peer)), "{error:?}");
         }
         bounded(active.closed()).await.expect("it is");
+    }
+}
+
+#[tokio::test]
+async fn a_thread_waits_for_messages_an_interrupt_and_the_end() {
+    for polling in [Polling::Event, Polling::Busy, Polling::Adaptive] {
+        let (mut active, mut passive) = pair().await;
+        active.set_polling(polling, Duration::from_micros(50));
+        let (inbox, outbox) = (
+            active.register(64, Access::Local).expect("memory"),
+            passive.register(64, Access::Local).expect("memory"),
+        );
+        active.post_recvs([(1, inbox.slice(0..32)), (2, inbox.slice(32..64))]).expect("posts");
+        let interrupt = Interrupt::new().expect("descriptors");
+        let raising = interrupt.clone();
+        let (first, mut steps) = tokio::sync::mpsc::unbounded_channel();
+        let thread = tokio::task::spawn_blocking(move || {
+            for _ in 0..2 {
+                first.send(active.blocking_wait(&interrupt).expect("waits")).expect("the test waits");
+            }
+            let error = active.blocking_wait(&interrupt).expect_err("the end");
+            assert!(matches!(error, TransportError::Lost(CloseReason::Peer)), "{error:?}");
+            active
+        });
+        passive.post_send(1, outbox.slice(0..13)).expect("posts");
+        bounded(passive.wait()).await.expect("acknowledged");
+        let received = bounded(steps.recv()).await.flatten().expect("a message");
+        assert_eq!((received.id, received.received_len()), (1, Some(13)));
+        raising.raise();
+        assert_eq!(bounded(steps.recv()).await, Some(None), "interrupted");
+        drop(passive);
+        let mut active = bounded(thread).await.expect("no panic");
+        let error = bounded(active.wait()).await.expect_err("the end");
+        assert!(matches!(error, TransportError::Lost(CloseReason::Peer)), "{error:?}");
     }
 }
 

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::BufMut;
 use valkey_rdma_proto::work::{Completion, ReceiveRequest, Region, RegionId, SendRequest};
 
-use super::{CmEvent, DeviceInfo, Limits};
+use super::{CmEvent, DeviceInfo, Interrupt, Limits};
 use crate::error::TransportError;
 use crate::in_place::SendMemory;
 
@@ -88,6 +88,18 @@ pub trait DeviceConnection: Send {
     /// # Errors
     /// [`TransportError::Device`] if events cannot be had; [`TransportError::SharedQueue`] as for [`poll`](Self::poll).
     fn poll_completion_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>>;
+
+    /// Takes one completion event as [`poll_completion_event`](Self::poll_completion_event) does, and blocks the calling thread until
+    /// there is one: `true`. `false`: something else woke the thread, such as a [connection-manager event](Self::poll_cm_event) that
+    /// was polled for with the interrupt's waker. It may also be nothing.
+    ///
+    /// What the device does in tasks goes on meanwhile on another thread: that of the tokio runtime which the connection was made in.
+    ///
+    /// # Errors
+    /// As for [`poll_completion_event`](Self::poll_completion_event).
+    fn wait_completion_event(&mut self, interrupt: &Interrupt) -> Result<bool, TransportError> {
+        interrupt.wait_for(|cx| self.poll_completion_event(cx))
+    }
 
     /// Sends the connect request (active side) or accepts the peer's (passive side).
     ///

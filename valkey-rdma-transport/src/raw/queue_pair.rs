@@ -40,6 +40,8 @@ pub struct QueuePair {
     receives: Vec<ReceiveRequest>,
     pub(super) waiting: Waiting,
     pub(super) counters: DeviceCounters,
+    /// The device works in this process's threads, and needs their CPU.
+    pub(super) polite: bool,
 }
 
 impl QueuePair {
@@ -59,6 +61,7 @@ impl QueuePair {
     pub(super) fn over(device: Box<dyn DeviceConnection>) -> Self {
         static MADE: AtomicU64 = AtomicU64::new(0);
         Self {
+            polite: device.device().kind == DeviceKind::Emulated,
             number: MADE.fetch_add(1, Ordering::Relaxed),
             device,
             found: VecDeque::new(),

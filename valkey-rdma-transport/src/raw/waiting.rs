@@ -2,12 +2,13 @@
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use valkey_rdma_proto::CloseReason;
 use valkey_rdma_proto::work::{FailureStatus, Outcome};
 
-use super::{Completion, QueuePair};
+use super::{Completion, Interrupt, QueuePair};
 use crate::device::CmEvent;
 use crate::error::TransportError;
 use crate::polling::{AdaptiveOff, Polling};
@@ -106,6 +107,24 @@ impl QueuePair {
         self.checked(next)
     }
 
+    /// Waits for the next completion as [`wait`](Self::wait) does, and blocks the calling thread meanwhile. `None`: there was none, and the
+    /// interrupt was raised.
+    ///
+    /// The lowest latency there is, where a thread has nothing else to do. [`Polling::Busy`] looks into the completion queue again at
+    /// once; otherwise the thread sleeps in the device's event channel. No task scheduler is involved. Do not call it from an async task.
+    /// The runtime that the queue pair was opened in has to run on another thread: it takes what concerns the connection, and
+    /// carries the emulated device's bytes.
+    ///
+    /// # Errors
+    /// As for [`wait`](Self::wait).
+    pub fn blocking_wait(&mut self, interrupt: &Interrupt) -> Result<Option<Completion>, TransportError> {
+        if self.found.is_empty() && !self.look_until(interrupt)? {
+            return Ok(None);
+        }
+        let next = self.found.pop_front().expect("the look has found one");
+        self.checked(next).map(Some)
+    }
+
     /// Waits for the completion of the request with this id. Others are kept for later.
     ///
     /// # Errors
@@ -176,12 +195,8 @@ impl QueuePair {
             if self.look()? {
                 return Poll::Ready(Ok(()));
             }
-            if let Poll::Ready(event) = self.device.poll_cm_event(cx) {
-                self.handle(event?)?;
+            if self.attend(cx)? {
                 continue;
-            }
-            if self.waiting.peer_left && self.waiting.outstanding == 0 {
-                return Poll::Ready(Err(TransportError::Lost(CloseReason::Peer)));
             }
             if self.waiting.looks_on() {
                 self.counters.spins += 1;
@@ -189,11 +204,7 @@ impl QueuePair {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            if !self.waiting.armed {
-                self.counters.arms += 1;
-                self.device.arm()?;
-                self.waiting.armed = true;
-                // What came before that raises no event.
+            if self.arm()? {
                 continue;
             }
             match self.device.poll_completion_event(cx) {
@@ -208,6 +219,62 @@ impl QueuePair {
                 }
             }
         }
+    }
+
+    /// As [`poll_look`](Self::poll_look), blocking the thread. `false`: the interrupt was raised, and there are none.
+    fn look_until(&mut self, interrupt: &Interrupt) -> Result<bool, TransportError> {
+        let mut cx = Context::from_waker(interrupt.waker());
+        loop {
+            for _ in 0..LOOKS {
+                if self.look()? {
+                    return Ok(true);
+                }
+                if !self.waiting.looks_on() {
+                    break;
+                }
+                self.counters.spins += 1;
+                if self.polite {
+                    thread::yield_now();
+                }
+            }
+            if self.attend(&mut cx)? {
+                continue;
+            }
+            if interrupt.take() {
+                return Ok(false);
+            }
+            if self.waiting.looks_on() || self.arm()? {
+                continue;
+            }
+            self.counters.sleeps += 1;
+            if self.device.wait_completion_event(interrupt)? {
+                self.counters.events += 1;
+                self.waiting.armed = false;
+            }
+        }
+    }
+
+    /// Takes a connection-manager event, and notices the end of the connection. Returns whether to look again before sleeping.
+    fn attend(&mut self, cx: &mut Context<'_>) -> Result<bool, TransportError> {
+        if let Poll::Ready(event) = self.device.poll_cm_event(cx) {
+            self.handle(event?)?;
+            return Ok(true);
+        }
+        if self.waiting.peer_left && self.waiting.outstanding == 0 {
+            return Err(TransportError::Lost(CloseReason::Peer));
+        }
+        Ok(false)
+    }
+
+    /// Arms the queue unless it is armed. Returns whether to look again before sleeping: what came before that raises no event.
+    fn arm(&mut self) -> Result<bool, TransportError> {
+        if self.waiting.armed {
+            return Ok(false);
+        }
+        self.counters.arms += 1;
+        self.device.arm()?;
+        self.waiting.armed = true;
+        Ok(true)
     }
 
     fn handle(&mut self, event: CmEvent) -> Result<(), TransportError> {
@@ -226,3 +293,6 @@ impl QueuePair {
 
 /// Completions taken at once.
 const BATCH: usize = 64;
+
+/// Looks of a busy thread into the completion queue before it sees to what is rare: the end of the connection, an interrupt.
+const LOOKS: usize = 256;

@@ -19,7 +19,7 @@ use super::sys;
 use super::sys::convert;
 use super::sysfs::Sysfs;
 use crate::device::{
-    Access, CmEvent, DeviceConnection, DeviceFault, DeviceInfo, DeviceKind, DeviceOptions, Limits,
+    Access, CmEvent, DeviceConnection, DeviceFault, DeviceInfo, DeviceKind, DeviceOptions, Interrupt, Limits,
     check_limits, check_reads,
 };
 use crate::error::TransportError;
@@ -180,6 +180,10 @@ impl DeviceConnection for VerbsConnection {
 
     fn poll_completion_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
         self.completions.poll_event(cx)
+    }
+
+    fn wait_completion_event(&mut self, interrupt: &Interrupt) -> Result<bool, TransportError> {
+        self.completions.wait_event(interrupt)
     }
 
     fn establish(&mut self) -> Result<(), TransportError> {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::ptr::NonNull;
 use std::task::{Context, Poll, ready};
 
@@ -15,6 +15,7 @@ use super::cm::CmId;
 use super::shared_cq::demux::Queue;
 use super::sys::convert;
 use super::{failed, log_teardown, sys};
+use crate::device::Interrupt;
 use crate::error::TransportError;
 
 /// Completions taken by one call: enough to make the call cheap, few enough for the stack.
@@ -45,6 +46,15 @@ impl Drop for CompletionChannel {
 // SAFETY: the pointer is this value's alone, and libibverbs ties no object to a thread.
 unsafe impl Send for CompletionChannel {}
 
+/// The descriptor of a [`CompletionChannel`], as tokio watches it.
+struct Descriptor(RawFd);
+
+impl AsRawFd for Descriptor {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0
+    }
+}
+
 /// A completion queue with its channel. It alone uses that channel, so an event needs no address.
 pub(super) struct CompletionQueue {
     raw: NonNull<ibv_cq>,
@@ -52,8 +62,10 @@ pub(super) struct CompletionQueue {
     unacknowledged: u32,
     /// Events that may come or have come from past calls of `arm`, at most.
     due: u32,
-    /// After the queue: `Drop` destroys the queue first, then this field the channel.
-    channel: AsyncFd<CompletionChannel>,
+    /// While tasks wait. Where a thread waits, each event would wake the runtime's as well.
+    watch: Option<AsyncFd<Descriptor>>,
+    /// After the queue, and what watches it: `Drop` destroys the queue first, then this field the channel.
+    channel: CompletionChannel,
 }
 
 impl CompletionQueue {
@@ -67,14 +79,13 @@ impl CompletionQueue {
         let channel =
             unsafe { sys::create_comp_channel(id.device()) }.map_err(failed("ibv_create_comp_channel"))?;
         let channel = CompletionChannel { raw: channel };
-        // SAFETY: the descriptor is the channel's for life, and the channel is handed over.
-        let channel = unsafe { AsyncFd::register_with_interest(channel, Interest::READABLE) }
-            .map_err(|error| failed("epoll_ctl")(error.into()))?;
+        // SAFETY: the channel goes last (order of the locals, then of the fields).
+        let watch = unsafe { watch(&channel) }?;
         let [depth, vector] = [depth, vector].map(|number| i32::try_from(number).unwrap_or(i32::MAX));
         // SAFETY: as above; the queue dies before its channel.
-        let raw = unsafe { sys::create_cq(id.device(), depth, channel.get_ref().raw, vector) }
+        let raw = unsafe { sys::create_cq(id.device(), depth, channel.raw, vector) }
             .map_err(failed("ibv_create_cq"))?;
-        Ok(Self { raw, unacknowledged: 0, due: 0, channel })
+        Ok(Self { raw, unacknowledged: 0, due: 0, watch: Some(watch), channel })
     }
 
     pub(super) fn raw(&self) -> NonNull<ibv_cq> {
@@ -125,9 +136,14 @@ impl CompletionQueue {
     /// completions of an event that it saw before are found by the caller, who polls the queue after this event.
     pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), TransportError>> {
         loop {
-            let mut ready = ready!(self.channel.poll_read_ready(cx)).map_err(failed("epoll_wait"))?;
+            let watch = match &mut self.watch {
+                Some(watch) => watch,
+                // SAFETY: the channel goes after it (field order). Events that it holds already are reported too.
+                none => none.insert(unsafe { watch(&self.channel) }?),
+            };
+            let mut ready = ready!(watch.poll_read_ready(cx)).map_err(failed("epoll_wait"))?;
             // SAFETY: the channel is live, and serves this queue only.
-            match unsafe { sys::get_cq_event(self.channel.get_ref().raw) } {
+            match unsafe { sys::get_cq_event(self.channel.raw) } {
                 Ok(()) => {
                     self.due = self.due.saturating_sub(1);
                     self.unacknowledged += 1;
@@ -151,6 +167,36 @@ impl CompletionQueue {
         }
     }
 
+    /// Blocks the thread until it has taken one event: `true`; or until the interrupt's waker was woken: `false`.
+    pub(super) fn wait_event(&mut self, interrupt: &Interrupt) -> Result<bool, TransportError> {
+        self.watch = None;
+        // SAFETY: the descriptor is open as long as the channel, which this call borrows.
+        let channel = unsafe { BorrowedFd::borrow_raw(self.channel.as_raw_fd()) };
+        let [event, woken] = match sys::wait_readable(channel, interrupt.descriptor()) {
+            // For nothing, as the contract allows.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(false),
+            ready => ready.map_err(failed("poll"))?,
+        };
+        if woken {
+            interrupt.lower();
+        }
+        if !event {
+            return Ok(false);
+        }
+        // SAFETY: the channel is live, and serves this queue only.
+        match unsafe { sys::get_cq_event(self.channel.raw) } {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(failed("ibv_get_cq_event")(error)),
+        }
+        self.due = self.due.saturating_sub(1);
+        self.unacknowledged += 1;
+        if self.unacknowledged == ACK_BATCH {
+            self.acknowledge();
+        }
+        Ok(true)
+    }
+
     fn acknowledge(&mut self) {
         let count = std::mem::take(&mut self.unacknowledged);
         if count > 0 {
@@ -158,6 +204,17 @@ impl CompletionQueue {
             unsafe { sys::ack_cq_events(self.raw, count) };
         }
     }
+}
+
+/// Has tokio watch a channel. Events that it holds already are reported too.
+///
+/// # Safety
+/// The channel outlives the value.
+unsafe fn watch(channel: &CompletionChannel) -> Result<AsyncFd<Descriptor>, TransportError> {
+    let descriptor = Descriptor(channel.as_raw_fd());
+    // SAFETY: the descriptor is the channel's for life, which outlives the value, by the contract.
+    unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }
+        .map_err(|error| failed("epoll_ctl")(error.into()))
 }
 
 impl Queue for CompletionQueue {

@@ -9,7 +9,7 @@ use valkey_rdma_proto::work::Completion;
 use super::cm::CmId;
 use super::cq::CompletionQueue;
 use super::shared_cq::Membership;
-use crate::device::{DeviceLimits, DeviceOptions};
+use crate::device::{DeviceLimits, DeviceOptions, Interrupt};
 use crate::error::TransportError;
 
 /// A completion queue of one connection, or its place in a shared one. To be dropped after its queue pair.
@@ -88,6 +88,14 @@ impl CqHandle {
         match self {
             Self::Own(queue) => queue.poll_event(cx),
             Self::Shared(membership) => membership.poll_event(cx),
+        }
+    }
+
+    pub(super) fn wait_event(&mut self, interrupt: &Interrupt) -> Result<bool, TransportError> {
+        match self {
+            Self::Own(queue) => queue.wait_event(interrupt),
+            // The dispatcher task takes the events.
+            Self::Shared(membership) => interrupt.wait_for(|cx| membership.poll_event(cx)),
         }
     }
 }

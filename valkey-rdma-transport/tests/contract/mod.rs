@@ -7,6 +7,7 @@ mod lending;
 mod local_bugs;
 mod messages;
 mod reads;
+mod threads;
 mod writes;
 
 use valkey_rdma_proto::work::SendOp;
