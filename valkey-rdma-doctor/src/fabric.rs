@@ -24,6 +24,7 @@ mod size;
 mod system_calls;
 mod table;
 mod tcp;
+mod thread;
 
 pub use self::error::FabricError;
 pub use self::figures::{Direction, Figures, Found, Latency, Rate, Row, Side};

@@ -15,6 +15,7 @@ use super::message::Message;
 use super::run::{Operation, Run};
 use super::session::Session;
 use super::tcp;
+use super::thread::{Quota, on_thread};
 
 /// Messages up to this length are posted several with one doorbell.
 const SMALL: u32 = 4096;
@@ -23,16 +24,28 @@ const BATCH: u32 = 16;
 
 /// Drives a run, and has the peer say that everything has arrived.
 pub(super) async fn drive(session: &mut Session, run: Run) -> Result<Figures, FabricError> {
+    let quota = Quota::endless().map_err(FabricError::Descriptors)?;
     let (mut lanes, mut tcp) = session.take_wires();
     let control = &mut session.control;
     let patience = control.patience_for(run.bytes_in_flight(lanes.len()));
     control.now(run.to_string());
     lanes.iter_mut().for_each(|lane| lane.set_polling(run.polling()));
     let (begun, before) = (Instant::now(), Side::now());
-    let work = apart(async move {
-        let measured = measure(&mut lanes, &mut tcp, run).await;
-        (lanes, tcp, measured)
-    });
+    let work = async {
+        if run.is_of_one_lane(lanes.len()) {
+            let (lanes, measured) = on_thread(&quota, move |quota| {
+                let measured = measure_lane(&mut lanes[0], run, quota);
+                (lanes, measured.map_err(Failure::Device))
+            })
+            .await;
+            return (lanes, tcp, measured);
+        }
+        apart(async move {
+            let measured = measure(&mut lanes, &mut tcp, run).await;
+            (lanes, tcp, measured)
+        })
+        .await
+    };
     let (lanes, tcp, measured) = tokio::select! {
         biased;
         ended = work => ended,
@@ -76,6 +89,16 @@ fn rate(messages: u64, size: u32, elapsed: Duration) -> Rate {
 
 type Measured = (u64, Option<Latency>);
 
+/// One message after the other, or many on one queue pair.
+fn measure_lane(lane: &mut Lane, run: Run, quota: &Quota) -> Result<Measured, TransportError> {
+    if run.stream {
+        return Ok((stream_here(lane, run, quota)?, None));
+    }
+    let (messages, latencies) = ping(lane, run, quota)?;
+    Ok((messages, Some(latencies.percentiles())))
+}
+
+/// What waits for several wires at once.
 async fn measure(lanes: &mut [Lane], tcp: &mut [TcpStream], run: Run) -> Result<Measured, Failure> {
     match (run.operation, run.stream) {
         (Operation::Tcp, true) => Ok((tcp::send(tcp, run).await?, None)),
@@ -83,36 +106,32 @@ async fn measure(lanes: &mut [Lane], tcp: &mut [TcpStream], run: Run) -> Result<
             let (messages, latencies) = tcp::ping(&mut tcp[0], run).await?;
             Ok((messages, Some(latencies.percentiles())))
         }
-        (_, true) => {
+        _ => {
             let counts = try_join_all(lanes.iter_mut().map(|lane| stream(lane, run))).await?;
             Ok((counts.iter().sum(), None))
-        }
-        (_, false) => {
-            let (messages, latencies) = ping(&mut lanes[0], run).await?;
-            Ok((messages, Some(latencies.percentiles())))
         }
     }
 }
 
 /// One message after the other, each answered by the peer or acknowledged by its device.
-async fn ping(lane: &mut Lane, run: Run) -> Result<(u64, Latencies), TransportError> {
+fn ping(lane: &mut Lane, run: Run, quota: &Quota) -> Result<(u64, Latencies), TransportError> {
     let answered = matches!(run.operation, Operation::Send | Operation::WriteImm);
     let end = Instant::now() + run.time();
     let mut latencies = Latencies::new();
     let mut messages = 0;
     let mut begun = Instant::now();
     loop {
-        if answered {
+        let done = if answered {
             lane.post_quietly(run.operation, run.size)?;
-            lane.received().await?;
+            lane.received_here(quota)?
         } else {
             lane.post(run.operation, run.size, 1)?;
-            lane.sent().await?;
-        }
+            lane.sent_here(quota)?
+        };
         let now = Instant::now();
         let took = now - mem::replace(&mut begun, now);
         messages += 1;
-        let over = now >= end;
+        let over = now >= end || !done;
         // At least one is counted, however slow they are.
         if messages > WARM_UP || over {
             latencies.add(if answered { took / 2 } else { took });
@@ -125,22 +144,57 @@ async fn ping(lane: &mut Lane, run: Run) -> Result<(u64, Latencies), TransportEr
 
 /// As many messages in flight as fit. Returns how many arrived.
 async fn stream(lane: &mut Lane, run: Run) -> Result<u64, TransportError> {
-    let most = run.most_in_flight();
-    let batch = if run.size <= SMALL { BATCH } else { 1 };
-    let end = Instant::now() + run.time();
-    let (mut posted, mut done) = (0, 0);
-    let mut first = None;
-    loop {
-        while posted - done + u64::from(batch) <= u64::from(most) && (posted == 0 || Instant::now() < end) {
-            let id = lane.post(run.operation, run.size, batch)?;
-            first.get_or_insert(id);
-            posted += u64::from(batch);
+    let mut flight = Flight::new(run);
+    while flight.fill(lane)? {
+        flight.take(lane.next().await?);
+    }
+    Ok(flight.done)
+}
+
+/// The same, blocking the thread.
+fn stream_here(lane: &mut Lane, run: Run, quota: &Quota) -> Result<u64, TransportError> {
+    let mut flight = Flight::new(run);
+    while flight.fill(lane)? {
+        match lane.next_here(quota)? {
+            Some(event) => flight.take(event),
+            None if quota.is_reached(0) => break,
+            None => {}
         }
-        if posted == done {
-            return Ok(done);
+    }
+    Ok(flight.done)
+}
+
+/// Messages in flight on one queue pair.
+struct Flight {
+    run: Run,
+    batch: u32,
+    end: Instant,
+    posted: u64,
+    done: u64,
+    /// The id of the first post. Completions of an earlier run may come late.
+    first: Option<u64>,
+}
+
+impl Flight {
+    fn new(run: Run) -> Self {
+        let batch = if run.size <= SMALL { BATCH } else { 1 };
+        Self { run, batch, end: Instant::now() + run.time(), posted: 0, done: 0, first: None }
+    }
+
+    /// Posts what fits, until the time is over. Returns whether anything is still in flight.
+    fn fill(&mut self, lane: &mut Lane) -> Result<bool, TransportError> {
+        let (most, batch) = (u64::from(self.run.most_in_flight()), u64::from(self.batch));
+        while self.posted - self.done + batch <= most && (self.posted == 0 || Instant::now() < self.end) {
+            let id = lane.post(self.run.operation, self.run.size, self.batch)?;
+            self.first.get_or_insert(id);
+            self.posted += batch;
         }
-        match lane.next().await? {
-            Event::Sent(id) if Some(id) >= first => done += u64::from(batch),
+        Ok(self.posted > self.done)
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Sent(id) if Some(id) >= self.first => self.done += u64::from(self.batch),
             // Of an earlier run.
             Event::Sent(_) | Event::Received { .. } => {}
         }

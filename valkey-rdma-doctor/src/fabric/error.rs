@@ -93,6 +93,9 @@ pub enum FabricError {
         /// The longest there is.
         limit: u32,
     },
+    /// This process may open no more descriptors.
+    #[error("cannot prepare to measure: {0}; `ulimit -n` shows how many descriptors a process may have")]
+    Descriptors(io::Error),
     /// The TCP connections to measure beside failed.
     #[error("tcp failed: {0}")]
     Tcp(io::Error),

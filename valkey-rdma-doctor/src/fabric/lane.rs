@@ -1,11 +1,12 @@
 //! One queue pair with its memory, its receives always posted.
 
-use valkey_rdma_transport::raw::{Access, Outcome, QueuePair, Region, RemoteRegion, Request};
+use valkey_rdma_transport::raw::{Access, Completion, Outcome, QueuePair, Region, RemoteRegion, Request};
 use valkey_rdma_transport::{Polling, TransportError};
 
 use super::message::Window;
 use super::options::RECEIVES;
 use super::run::{Device, Operation};
+use super::thread::Quota;
 
 /// One queue pair with its memory.
 pub(super) struct Lane {
@@ -164,6 +165,16 @@ impl Lane {
     /// Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Event, TransportError> {
         let done = self.pair.wait().await?;
+        self.event(done)
+    }
+
+    /// As [`next`](Self::next), blocking the thread. `None`: the quota has changed.
+    pub(super) fn next_here(&mut self, quota: &Quota) -> Result<Option<Event>, TransportError> {
+        let done = self.pair.blocking_wait(quota.interrupt())?;
+        done.map(|done| self.event(done)).transpose()
+    }
+
+    fn event(&mut self, done: Completion) -> Result<Event, TransportError> {
         if done.outcome == Outcome::Sent {
             return Ok(Event::Sent(done.id));
         }
@@ -175,6 +186,28 @@ impl Lane {
     pub(super) async fn sent(&mut self) -> Result<(), TransportError> {
         while self.next().await? != Event::Sent(self.last) {}
         Ok(())
+    }
+
+    /// As [`sent`](Self::sent), blocking the thread. `false`: nothing is of interest any more.
+    pub(super) fn sent_here(&mut self, quota: &Quota) -> Result<bool, TransportError> {
+        loop {
+            match self.next_here(quota)? {
+                Some(event) if event == Event::Sent(self.last) => return Ok(true),
+                None if quota.is_reached(0) => return Ok(false),
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits for a message, blocking the thread. `false`: nothing is of interest any more.
+    pub(super) fn received_here(&mut self, quota: &Quota) -> Result<bool, TransportError> {
+        loop {
+            match self.next_here(quota)? {
+                Some(Event::Received { .. }) => return Ok(true),
+                None if quota.is_reached(0) => return Ok(false),
+                _ => {}
+            }
+        }
     }
 
     /// Waits for a message; what was sent may complete before.

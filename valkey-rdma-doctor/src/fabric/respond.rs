@@ -20,9 +20,11 @@ use super::message::Message;
 use super::run::{Operation, Run};
 use super::session::Session;
 use super::tcp;
+use super::thread::{Quota, on_thread};
 
 /// Answers a run until the driving end says that it is over.
 pub(super) async fn respond(session: &mut Session, run: Run) -> Result<(), FabricError> {
+    let quota = Quota::endless().map_err(FabricError::Descriptors)?;
     let (mut lanes, mut tcp) = session.take_wires();
     let control = &mut session.control;
     let patience = control.patience_for(run.bytes_in_flight(lanes.len()));
@@ -30,10 +32,22 @@ pub(super) async fn respond(session: &mut Session, run: Run) -> Result<(), Fabri
     lanes.iter_mut().for_each(|lane| lane.set_polling(run.polling()));
     let before = Side::now();
     let (stop, stopped) = oneshot::channel();
-    let mut work = pin!(apart(async move {
-        let failure = take_until(&mut lanes, &mut tcp, run, stopped).await;
-        (lanes, tcp, failure)
-    }));
+    let mut work = pin!(async {
+        // Of a WRITE or READ this program notices nothing.
+        if run.is_of_one_lane(lanes.len()) && run.uses_receives() {
+            let (lanes, failure) = on_thread(&quota, move |quota| {
+                let taken = take_here(&mut lanes[0], run, quota);
+                (lanes, taken.err().map(Failure::Device))
+            })
+            .await;
+            return (lanes, tcp, failure);
+        }
+        apart(async move {
+            let failure = take_until(&mut lanes, &mut tcp, run, stopped).await;
+            (lanes, tcp, failure)
+        })
+        .await
+    });
     let ended = tokio::select! {
         biased;
         ended = &mut work => ended,
@@ -44,8 +58,9 @@ pub(super) async fn respond(session: &mut Session, run: Run) -> Result<(), Fabri
                     Operation::Send | Operation::WriteImm => messages,
                     Operation::Write | Operation::Read => 0,
                 };
-                // If the task has ended meanwhile, its failure counts.
+                // If the work has ended meanwhile, its failure counts.
                 let _ = stop.send(expected);
+                quota.set(expected);
                 // The peer's device has all of them acknowledged; this side may not have looked at the last yet.
                 timeout(patience, work).await.map_err(|_| control.silent(patience))?
             }
@@ -96,10 +111,7 @@ async fn take(lanes: &mut [Lane], tcp: &mut [TcpStream], run: Run, received: &At
         (Operation::Tcp, false) => {
             tcp::echo(&mut tcp[0], run, received).await.map(|never| vec![never]).map_err(Failure::Tcp)
         }
-        (Operation::Send | Operation::WriteImm, false) => {
-            echo(&mut lanes[0], run, received).await.map(|never| vec![never]).map_err(Failure::Device)
-        }
-        (Operation::Send | Operation::WriteImm, true) => {
+        (Operation::Send | Operation::WriteImm, _) => {
             let all = lanes.iter_mut().map(|lane| absorb(lane, received));
             try_join_all(all).await.map_err(Failure::Device)
         }
@@ -112,13 +124,19 @@ async fn take(lanes: &mut [Lane], tcp: &mut [TcpStream], run: Run, received: &At
     }
 }
 
-/// Answers each message with one of the same kind.
-async fn echo(lane: &mut Lane, run: Run, received: &AtomicU64) -> Result<Infallible, TransportError> {
-    loop {
-        lane.received().await?;
-        lane.post_quietly(run.operation, run.size)?;
-        received.fetch_add(1, Ordering::Relaxed);
+/// Takes messages on one queue pair, blocking the thread, until there are enough. One that comes alone is answered by one of the same
+/// kind.
+fn take_here(lane: &mut Lane, run: Run, quota: &Quota) -> Result<(), TransportError> {
+    let mut received = 0;
+    while !quota.is_reached(received) {
+        if let Some(Event::Received { .. }) = lane.next_here(quota)? {
+            if !run.stream {
+                lane.post_quietly(run.operation, run.size)?;
+            }
+            received += 1;
+        }
     }
+    Ok(())
 }
 
 async fn absorb(lane: &mut Lane, received: &AtomicU64) -> Result<Infallible, TransportError> {

@@ -104,6 +104,16 @@ impl Run {
         messages * u64::from(self.size)
     }
 
+    /// Whether only one of the queue pairs is used. A thread can then wait for that alone.
+    pub(super) fn is_of_one_lane(&self, queue_pairs: usize) -> bool {
+        self.operation != Operation::Tcp && (!self.stream || queue_pairs == 1)
+    }
+
+    /// Whether the end that does not drive gets completions of what comes.
+    pub(super) fn uses_receives(&self) -> bool {
+        matches!(self.operation, Operation::Send | Operation::WriteImm)
+    }
+
     pub(super) fn polling(&self) -> Polling {
         if self.busy { Polling::Busy } else { Polling::Event }
     }
