@@ -16,10 +16,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::sleep;
 use tracing::{info, warn};
-use valkey_rdma_client::cluster::{ClusterConfig, ClusterStatus};
-use valkey_rdma_client::{ClusterClient, Config, Endpoint, Error};
+use valkey_rdma_client::cluster::{ClusterConfig, ClusterStatus, NodeStatus};
+use valkey_rdma_client::{ClusterClient, Config, Endpoint, Error, State, Transport};
 use valkey_rdma_resp::Protocol;
 
+pub(crate) use self::answers::NO_CLUSTER;
 pub(crate) use self::lane::Lane;
 pub(crate) use self::refusal::{failure, is_about_nodes};
 use self::scan::Scans;
@@ -132,7 +133,7 @@ impl Member {
                     continue;
                 }
                 Err(error) => {
-                    self.core.metrics.connect_failures.add(1);
+                    error.count(&self.core.metrics);
                     warn!(key = %self.key, %error, "cannot connect to a cluster");
                     *last = Some((Instant::now(), error));
                 }
@@ -159,6 +160,12 @@ impl Member {
         }
         lock(&self.unused).get_or_insert_with(Instant::now).elapsed() < IDLE
     }
+}
+
+/// The transport of a node's connection; `None` while it is lost, also before a command has met the loss.
+pub(crate) fn transport_of(node: &NodeStatus) -> Option<Transport> {
+    let is_up = node.connections.iter().any(|connection| connection.state == State::Connected);
+    node.transport.filter(|_| is_up)
 }
 
 /// Reads and checks the URLs of nodes.

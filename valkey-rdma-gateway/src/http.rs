@@ -51,7 +51,7 @@ async fn answer(mut stream: TcpStream, core: &Core, routes: &[Arc<Route>]) -> io
     let mut words = line.split_ascii_whitespace();
     let (status, kind, body) = match (words.next(), words.next()) {
         (Some("GET"), Some("/metrics")) => ("200 OK", "text/plain; version=0.0.4", prometheus(core, routes)),
-        (Some("GET"), Some("/health")) => health(routes),
+        (Some("GET"), Some("/health")) => health(routes).await,
         (Some("GET"), _) => ("404 Not Found", "text/plain", "/metrics or /health\n".to_owned()),
         _ => ("405 Method Not Allowed", "text/plain", "GET only\n".to_owned()),
     };
@@ -60,14 +60,29 @@ async fn answer(mut stream: TcpStream, core: &Core, routes: &[Arc<Route>]) -> io
     stream.shutdown().await
 }
 
-/// Healthy: every shared connection that has clients is connected, except those whose login the server refuses.
-fn health(routes: &[Arc<Route>]) -> (&'static str, &'static str, String) {
-    let shared = routes.iter().flat_map(|route| route.pool.all_shared());
-    let down: Vec<_> = shared.filter(|shared| shared.is_missed()).collect();
-    if down.is_empty() {
+/// Healthy: every shared connection that has clients is connected, except those whose login the server refuses, and a server to which
+/// no connection is in use answers when it is asked.
+async fn health(routes: &[Arc<Route>]) -> (&'static str, &'static str, String) {
+    let (mut lines, mut asked) = (String::new(), Vec::new());
+    for route in routes {
+        let pool = &route.pool;
+        let down: Vec<_> = pool.all_shared().into_iter().filter(|shared| shared.is_missed()).collect();
+        down.iter().for_each(|shared| lines += &format!("not connected: {}\n", shared.key));
+        if down.is_empty() {
+            let pool = pool.clone();
+            asked.push(tokio::spawn(async move { pool.unreachable().await }));
+        }
+    }
+    for asked in asked {
+        match asked.await {
+            Ok(None) => {}
+            Ok(Some(why)) => lines += &format!("{why}\n"),
+            Err(error) => lines += &format!("cannot ask a server: {error}\n"),
+        }
+    }
+    if lines.is_empty() {
         return ("200 OK", "text/plain", "ok\n".to_owned());
     }
-    let lines = down.iter().map(|shared| format!("not connected: {}\n", shared.key)).collect();
     ("503 Service Unavailable", "text/plain", lines)
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use valkey_rdma_client::cluster::{ClusterStatus, NodeStatus};
 use valkey_rdma_client::{ConnectionInfo, Purpose, Transport};
 
+use crate::cluster::transport_of;
 use crate::core::Core;
 use crate::identity::Key;
 use crate::pool::Pool;
@@ -170,9 +171,10 @@ pub(crate) fn prometheus(core: &Core, routes: &[std::sync::Arc<Route>]) -> Strin
         }
         for (key, node) in nodes(&route.pool) {
             let address = format_args!("{}://{}", server.transport(), node.address);
-            let labels = labels_of(&address, &key, node.transport);
+            let transport = transport_of(&node);
+            let labels = labels_of(&address, &key, transport);
             let stats = node.connections.iter().filter_map(|connection| connection.stats.as_ref());
-            up.insert(labels.clone(), f64::from(u8::from(node.transport.is_some())));
+            up.insert(labels.clone(), f64::from(u8::from(transport.is_some())));
             *pinned.entry(labels).or_default() += stats.map(|stats| stats.pinned_bytes as f64).sum::<f64>();
         }
     }

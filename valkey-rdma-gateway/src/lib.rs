@@ -65,6 +65,7 @@ mod metrics;
 mod pipe;
 mod pool;
 mod private;
+mod probe;
 mod reader;
 mod route;
 mod server;

@@ -40,10 +40,14 @@ pub(crate) struct Metrics {
     pub(crate) local_commands: Count,
     pub(crate) connects: Count,
     pub(crate) connect_failures: Count,
+    /// Logins that a server refused: those of connections, and those that local clients asked for.
+    pub(crate) logins_refused: Count,
     pub(crate) lost: Count,
     /// Commands answered with `UPSTREAMLOST` and `NOUPSTREAM`, and commands sent again.
     pub(crate) may_have_run: Count,
     pub(crate) not_sent: Count,
+    /// Commands that the gateway refused, because they cannot run in front of this server or in this share mode.
+    pub(crate) commands_refused: Count,
     pub(crate) sent_again: Count,
     /// Time from reading a command to writing it to the server.
     pub(crate) request_hop: Latency,
@@ -71,7 +75,7 @@ impl Started {
 
 impl Metrics {
     /// Counters by name, for INFO and Prometheus.
-    pub(crate) fn counters(&self) -> [(&'static str, &'static str, u64); 15] {
+    pub(crate) fn counters(&self) -> [(&'static str, &'static str, u64); 17] {
         [
             ("clients_accepted", "Local clients accepted", self.accepted.get()),
             ("clients_refused", "Local clients refused, because there were too many", self.refused.get()),
@@ -88,6 +92,11 @@ impl Metrics {
             ("commands_local", "Commands answered by the gateway", self.local_commands.get()),
             ("connects", "Connections made to servers", self.connects.get()),
             ("connect_failures", "Connects that failed", self.connect_failures.get()),
+            (
+                "logins_refused",
+                "Logins that a server refused, and connects without the login it requires",
+                self.logins_refused.get(),
+            ),
             ("connections_lost", "Connections to servers lost", self.lost.get()),
             (
                 "commands_may_have_run",
@@ -95,6 +104,11 @@ impl Metrics {
                 self.may_have_run.get(),
             ),
             ("commands_not_sent", "Commands that found no server, answered NOUPSTREAM", self.not_sent.get()),
+            (
+                "commands_refused",
+                "Commands that the gateway refused: in front of a cluster, or with share=always",
+                self.commands_refused.get(),
+            ),
             (
                 "commands_sent_again",
                 "Commands that had not been sent when a connection was lost",

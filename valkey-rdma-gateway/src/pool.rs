@@ -2,16 +2,17 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use valkey_rdma_client::cluster::ClusterStatus;
 
-use crate::cluster::{Cluster, Lane};
+use crate::cluster::{Cluster, Lane, transport_of};
 use crate::core::Core;
 use crate::error::GatewayError;
 use crate::identity::{Identity, Key};
 use crate::inbox::{Inbox, lock};
-use crate::server::Server;
+use crate::probe::Probe;
+use crate::server::{OpenError, Server, one_line};
 use crate::shared::{self, Shared};
 use crate::upstreams::Upstreams;
 
@@ -27,6 +28,7 @@ pub(crate) struct Pool {
     pub(crate) upstreams: Arc<Upstreams>,
     core: Arc<Core>,
     shared: Mutex<HashMap<Key, Pair>>,
+    probe: Probe,
 }
 
 /// URLs of servers, and whether they are nodes of a cluster.
@@ -105,7 +107,8 @@ impl Pool {
         let endpoint = server.endpoint();
         let address = format!("{}:{}", endpoint.host(), endpoint.port()).into();
         let upstreams = Arc::new(Upstreams::new(server.clone(), core.clone()));
-        Ok(Self { origin, address, server, cluster, upstreams, core, shared: Mutex::default() })
+        let (shared, probe) = (Mutex::default(), Probe::default());
+        Ok(Self { origin, address, server, cluster, upstreams, core, shared, probe })
     }
 
     /// Attaches a client to the shared connection of `identity`, which may have to connect first.
@@ -145,6 +148,28 @@ impl Pool {
         self.cluster.as_ref().map_or_else(Vec::new, Cluster::status)
     }
 
+    /// Why the server, or each of the nodes that were given, cannot be reached. It is asked only if no connection to it is in use.
+    pub(crate) async fn unreachable(&self) -> Option<String> {
+        let is_up =
+            |(_, status): (_, ClusterStatus)| status.nodes.iter().any(|node| transport_of(node).is_some());
+        if self.upstreams.is_connected() || self.clusters().into_iter().any(is_up) {
+            return None;
+        }
+        let upstreams = self.upstreams.clone();
+        let attempt = || async move {
+            match upstreams.probe().await {
+                // There is no login in the URL, and the server requires one of its clients.
+                Err(error) if error.is_about_login() && upstreams.server.endpoint().password().is_none() => {
+                    Ok(())
+                }
+                other => other.map_err(|error: OpenError| one_line(&error.to_string())),
+            }
+        };
+        let endpoint = self.server.endpoint();
+        let answer = self.probe.ask(PROBE.min(endpoint.timeout()), attempt).await;
+        answer.err().map(|why| format!("cannot reach {endpoint}: {why}"))
+    }
+
     /// The shared connections, by key.
     pub(crate) fn all_shared(&self) -> Vec<Arc<Shared>> {
         let shared = lock(&self.shared);
@@ -154,3 +179,6 @@ impl Pool {
         all
     }
 }
+
+/// How long one who asks for the server waits for its answer.
+const PROBE: Duration = Duration::from_secs(2);

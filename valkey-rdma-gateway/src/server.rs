@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -25,6 +26,8 @@ pub(crate) struct Server {
     permits: Arc<Semaphore>,
     permitted: usize,
     metrics: Arc<Metrics>,
+    /// Connections that were made and have not ended.
+    open: Arc<()>,
 }
 
 /// A connection to a server that has logged in.
@@ -33,6 +36,8 @@ pub(crate) struct Upstream {
     /// The server's number of this connection; 0 if it did not say.
     pub(crate) id: u64,
     _permit: OwnedSemaphorePermit,
+    /// Counts it among the server's open connections, once it has logged in.
+    counted: Option<Arc<()>>,
 }
 
 /// Why there is no connection.
@@ -51,8 +56,13 @@ impl OpenError {
 
     /// Whether the server refused the login, or required one.
     pub(crate) fn is_about_login(&self) -> bool {
-        let codes = ["-NOAUTH", "-WRONGPASS", "-NOPERM"];
-        matches!(self, Self::Refused(reply) if codes.iter().any(|code| reply.starts_with(code.as_bytes())))
+        matches!(self, Self::Refused(reply) if is_about_login(reply))
+    }
+
+    /// Counts it as a failed connect, or, if the server was reached and refused the login, as that.
+    pub(crate) fn count(&self, metrics: &Metrics) {
+        let counter = if self.is_about_login() { &metrics.logins_refused } else { &metrics.connect_failures };
+        counter.add(1);
     }
 
     /// The error reply for a command that was not sent.
@@ -96,7 +106,8 @@ impl Server {
                 endpoint.transport_config().pinned_bytes()
             )));
         }
-        Ok(Self { permits: Arc::new(Semaphore::new(permitted)), permitted, metrics, dialers })
+        let permits = Arc::new(Semaphore::new(permitted));
+        Ok(Self { permits, permitted, metrics, open: Arc::default(), dialers })
     }
 
     pub(crate) fn endpoint(&self) -> &Endpoint {
@@ -112,6 +123,11 @@ impl Server {
     /// Connections that there are, and that there may be.
     pub(crate) fn connections(&self) -> (usize, usize) {
         (self.permitted - self.permits.available_permits(), self.permitted)
+    }
+
+    /// Connections that have logged in and have not ended, as far as the gateway knows: nothing reads those without a client.
+    pub(crate) fn open_connections(&self) -> usize {
+        Arc::strong_count(&self.open) - 1
     }
 
     /// Whether there may be another private connection: some are left for shared ones.
@@ -130,14 +146,32 @@ impl Server {
         OpenError::Unreachable(format!("{text}; raise limits.upstreams or limits.pinned_bytes"))
     }
 
-    /// Connects and logs in. Connections that check logins do not log in.
+    /// Connects and logs in, and counts that. Connections that check logins do not log in.
     pub(crate) async fn open(
         &self,
         key: &Key,
         identity: &Identity,
         name: Option<&str>,
     ) -> Result<Upstream, OpenError> {
-        let permit = self.permit()?;
+        let opened = self.connect(self.permit()?, key, identity, name).await;
+        match &opened {
+            Ok(upstream) => {
+                self.metrics.connects.add(1);
+                info!(connection = %upstream.stream.info(), %key, "connected");
+            }
+            Err(error) => error.count(&self.metrics),
+        }
+        opened
+    }
+
+    /// Connects and logs in.
+    pub(crate) async fn connect(
+        &self,
+        permit: OwnedSemaphorePermit,
+        key: &Key,
+        identity: &Identity,
+        name: Option<&str>,
+    ) -> Result<Upstream, OpenError> {
         let mut dialed = self.dialers[0].dial().await;
         for dialer in &self.dialers[1..] {
             if dialed.is_ok() {
@@ -145,19 +179,29 @@ impl Server {
             }
             dialed = dialer.dial().await;
         }
-        let stream = dialed.map_err(|error| OpenError::Unreachable(format!("{error:#}")));
-        let mut upstream = Upstream {
-            stream: stream.inspect_err(|_| self.metrics.connect_failures.add(1))?,
-            id: 0,
-            _permit: permit,
-        };
+        let stream = dialed.map_err(|error| OpenError::Unreachable(format!("{error:#}")))?;
+        let mut upstream = Upstream { stream, id: 0, _permit: permit, counted: None };
         if *key != Key::Checker {
-            let logged_in = self.log_in(&mut upstream, identity, name).await;
-            logged_in.inspect_err(|_| self.metrics.connect_failures.add(1))?;
+            self.log_in(&mut upstream, identity, name).await?;
         }
-        self.metrics.connects.add(1);
-        info!(connection = %upstream.stream.info(), %key, "connected");
+        upstream.counted = Some(self.open.clone());
         Ok(upstream)
+    }
+
+    /// Whether the server answers on this connection, logged in or not.
+    pub(crate) async fn ping(&self, upstream: &mut Upstream) -> Result<(), OpenError> {
+        let limit = MAX_SILENCE;
+        match timeout(limit, exchange(&mut upstream.stream, &encode(["PING"]), 1)).await {
+            Ok(Ok(replies)) => match replies.first() {
+                Some(reply) if refuses_connection(reply) => Err(OpenError::Refused(reply.clone())),
+                _ => Ok(()),
+            },
+            Ok(Err(error)) => Err(OpenError::Unreachable(format!("{}: {error:#}", self.endpoint()))),
+            Err(_) => {
+                let text = format!("{} did not answer within {limit:?}", self.endpoint());
+                Err(OpenError::Unreachable(text))
+            }
+        }
     }
 
     /// Logs in, chooses protocol and database, and sets the name, in one exchange. Asks for the server's number of the connection.
@@ -178,8 +222,10 @@ impl Server {
                 return Err(OpenError::Unreachable(text));
             }
         };
+        let is_closed = replies.len() < required + EXTRA;
         for (at, reply) in replies.iter().enumerate() {
-            if reply.starts_with(b"-") && (at < required || reply.starts_with(b"-NOAUTH")) {
+            let is_fatal = at < required || is_closed || reply.starts_with(b"-NOAUTH");
+            if reply.starts_with(b"-") && is_fatal {
                 return Err(OpenError::Refused(reply.clone()));
             }
         }
@@ -240,6 +286,17 @@ fn reserved(permitted: usize) -> usize {
     if permitted < 4 { 0 } else { (permitted / 8).clamp(1, 16) }
 }
 
+/// Whether an error reply refuses a login, or requires one.
+pub(crate) fn is_about_login(reply: &[u8]) -> bool {
+    ["-NOAUTH", "-WRONGPASS", "-NOPERM"].iter().any(|code| reply.starts_with(code.as_bytes()))
+}
+
+/// Whether a reply to PING refuses the connection: there are too many, or it is not from the server's own machine. Other errors come
+/// from a server that is there, such as one that requires a login or loads its data.
+fn refuses_connection(reply: &[u8]) -> bool {
+    ["-ERR", "-DENIED"].iter().any(|code| reply.starts_with(code.as_bytes()))
+}
+
 /// Commands of a login that may fail.
 const EXTRA: usize = 2;
 
@@ -272,6 +329,8 @@ async fn exchange(stream: &mut ByteStream, commands: &[u8], replies: usize) -> i
     Ok(frames)
 }
 
+/// How long a probe's PING waits for its reply: as long as a silent connection is kept.
+const MAX_SILENCE: Duration = Duration::from_secs(20);
 /// Most bytes of replies to a login.
 const MAX_LOGIN: usize = 64 * 1024;
 

@@ -46,6 +46,8 @@ enum State {
     /// The server does not accept the login of the clients, or requires one. It is not asked until a client is.
     Refused,
     Down,
+    /// The first attempt to connect has not ended.
+    Starting,
 }
 
 /// What is known of the present connection.
@@ -72,7 +74,7 @@ impl Shared {
             users: AtomicUsize::new(0),
             retired: AtomicBool::new(false),
             identity,
-            state: Mutex::new(State::Down),
+            state: Mutex::new(State::Starting),
             commands: AtomicU64::new(0),
             batches: AtomicU64::new(0),
         });
@@ -127,7 +129,7 @@ impl Shared {
     pub(crate) fn connection(&self) -> Option<Connection> {
         match &*lock(&self.state) {
             State::Up(connection) => Some(connection.clone()),
-            State::Refused | State::Down => None,
+            State::Refused | State::Down | State::Starting => None,
         }
     }
 

@@ -64,11 +64,47 @@ impl Upstreams {
         Ok(Private::new(self.open(&key, identity, Some(name)).await?, name))
     }
 
+    /// Asks the server whether it is there, which counts as no connect. The connection is kept for the next probe, as one of the idle
+    /// private connections: one that ends costs the server memory.
+    pub(crate) async fn probe(self: &Arc<Self>) -> Result<(), OpenError> {
+        let (endpoint, identity) = (self.server.endpoint(), self.server.identity());
+        // A login that the URL does not have is not asked for.
+        let plain = endpoint.password().is_none() && endpoint.database() == 0;
+        let key = if plain { Key::Checker } else { identity.key() };
+        while let Some(mut kept) = self.take_idle(&key) {
+            if kept.is_usable() && self.server.ping(&mut kept.upstream).await.is_ok() {
+                self.keep(key, kept);
+                return Ok(());
+            }
+        }
+        let permit = loop {
+            match self.server.permit() {
+                Ok(permit) => break permit,
+                Err(error) if !self.drop_idle() => return Err(error),
+                Err(_) => {}
+            }
+        };
+        let mut upstream = self.server.connect(permit, &key, &identity, None).await?;
+        self.server.ping(&mut upstream).await?;
+        self.keep(key, Private::new(upstream, ""));
+        Ok(())
+    }
+
+    /// Whether a connection has a user, who would notice its end.
+    pub(crate) fn is_connected(&self) -> bool {
+        let idle: usize = lock(&self.idle).by_key.values().map(Vec::len).sum();
+        self.server.open_connections() > idle
+    }
+
     /// Keeps a connection without state for its next client.
-    pub(crate) fn give_back(self: &Arc<Self>, identity: &Identity, mut private: Private) {
+    pub(crate) fn give_back(self: &Arc<Self>, identity: &Identity, private: Private) {
+        self.keep(identity.key(), private);
+    }
+
+    fn keep(self: &Arc<Self>, key: Key, mut private: Private) {
         private.forget();
         let mut idle = lock(&self.idle);
-        let kept = idle.by_key.entry(identity.key()).or_default();
+        let kept = idle.by_key.entry(key).or_default();
         if kept.len() < self.core.limits().idle_upstreams {
             kept.push((Instant::now(), private));
         }

@@ -29,12 +29,21 @@ pub(super) async fn special(member: &Member, client: &ClusterClient, command: &[
             hello(member, info.as_ref().ok().and_then(|info| info.as_str()).unwrap_or_default())
         }
         b"SELECT" if database(command) == Some(member.database) => Reply::OK,
-        b"SELECT" => Reply::error(format!(
-            "ERR the gateway of a cluster has database {} only; another one has its own URL",
-            member.database
-        )),
-        _ => Reply::error(NO_CLUSTER),
+        b"SELECT" => refusal(
+            member,
+            &format!(
+                "ERR the gateway of a cluster has database {} only; another one has its own URL",
+                member.database
+            ),
+        ),
+        _ => refusal(member, NO_CLUSTER),
     })
+}
+
+/// The answer to a command that the gateway refuses, which it counts.
+fn refusal(member: &Member, text: &str) -> Reply {
+    member.core.metrics.commands_refused.add(1);
+    Reply::error(text.to_owned())
 }
 
 /// INFO of one node, with cluster mode off.
@@ -67,6 +76,6 @@ fn hello(member: &Member, info: &str) -> Reply {
     ])
 }
 
-const NO_CLUSTER: &str = "ERR This instance has cluster support disabled: the gateway is one server in front of the whole cluster; use the client without its cluster mode";
+pub(crate) const NO_CLUSTER: &str = "ERR This instance has cluster support disabled: the gateway is one server in front of the whole cluster; use the client without its cluster mode";
 /// For users who may not run INFO.
 const LEAST_VERSION: &str = "7.2.4";

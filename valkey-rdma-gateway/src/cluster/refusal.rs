@@ -11,6 +11,11 @@ pub(crate) fn failure(error: &Error, metrics: &Metrics) -> Reply {
     if let Some(refusal) = error.server().filter(|_| !is_redirection(error)) {
         return refusal.clone().into();
     }
+    let is_ours = matches!(
+        error,
+        Error::Cluster(ClusterError::CrossSlot { .. } | ClusterError::NoRoute { .. }) | Error::Refused(_)
+    );
+    metrics.commands_refused.add(is_ours.into());
     let text = match error {
         Error::Aborted(AbortedTransaction::Refused { error, .. }) => {
             format!("EXECABORT Transaction discarded because of previous errors: {error}")

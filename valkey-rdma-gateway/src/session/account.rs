@@ -7,6 +7,7 @@ use super::{Closed, Session};
 use crate::hello;
 use crate::identity::Identity;
 use crate::private::database;
+use crate::server::is_about_login;
 use crate::words::{all, encode};
 
 impl Session {
@@ -31,11 +32,14 @@ impl Session {
             return Ok(None);
         }
         if words(command).any(|word| word.len() > MAX_UNAUTHENTICATED) {
+            self.core.metrics.logins_refused.add(1);
             self.put(&Reply::error("WRONGPASS invalid username-password pair or user is disabled."));
             return Ok(None);
         }
         let checker = self.route.pool.checker();
-        self.ask(&checker, command).await.map(Some)
+        let reply = self.ask(&checker, command).await?;
+        self.core.metrics.logins_refused.add(is_about_login(&reply).into());
+        Ok(Some(reply))
     }
 
     /// HELLO: checks the login, if there is one, and answers for the connection that the client will share.

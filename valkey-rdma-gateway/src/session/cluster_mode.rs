@@ -301,8 +301,7 @@ impl Session {
         };
         let (why, instead) = match &*name {
             "READONLY" | "READWRITE" | "ASKING" => {
-                self.put(&Reply::error("ERR This instance has cluster support disabled"));
-                return;
+                return self.put_refusal(&Reply::error("ERR This instance has cluster support disabled"));
             }
             "CLIENT TRACKING" => {
                 ("invalidations come from all nodes", "connect to the nodes directly for client-side caching")
@@ -312,7 +311,15 @@ impl Session {
             }
             _ => ("it concerns one node or one connection", "send it to the node directly"),
         };
-        self.put(&Reply::error(format!("ERR the gateway of a cluster refuses {name}: {why}; {instead}")));
+        self.put_refusal(&Reply::error(format!(
+            "ERR the gateway of a cluster refuses {name}: {why}; {instead}"
+        )));
+    }
+
+    /// Answers a command that the gateway refuses, and counts that.
+    fn put_refusal(&mut self, reply: &Reply) {
+        self.core.metrics.commands_refused.add(1);
+        self.put(reply);
     }
 }
 

@@ -19,6 +19,15 @@ impl Session {
     pub(super) async fn answer_failed_multi(&mut self, class: Class) -> Result<(), Closed> {
         let Some(reason) = self.failed_multi.take() else { return Ok(()) };
         let is_complete = self.reader.scan().is_ok_and(|complete| complete);
+        // QUIT and RESET run. So does DISCARD.
+        let is_refused =
+            !matches!(class, Class::State(State::Discard) | Class::Local(Local::Reset | Local::Quit));
+        if is_refused {
+            let is_unsent = reason.starts_with(b"-NOUPSTREAM");
+            let metrics = &self.core.metrics;
+            let counter = if is_unsent { &metrics.not_sent } else { &metrics.commands_refused };
+            counter.add(1);
+        }
         match class {
             Class::State(State::Exec) => {
                 let text = one_line(&String::from_utf8_lossy(reason.get(1..).unwrap_or_default()));
@@ -55,6 +64,7 @@ impl Session {
         let is_complete = self.reader.scan().is_ok_and(|complete| complete);
         if !is_complete || self.reader.current().len() > self.core.limits().command_bytes {
             let most = self.core.limits().command_bytes;
+            self.core.metrics.commands_refused.add(1);
             self.put(&Reply::error(format!(
                 "ERR {name} is longer than {most} bytes, which share=always refuses"
             )));
@@ -65,7 +75,10 @@ impl Session {
         let reply = Bytes::from(format!("-{text}{name}\r\n"));
         match class {
             Class::State(State::Multi) => self.fail_multi(reply),
-            _ => self.out.put(&reply),
+            _ => {
+                self.core.metrics.commands_refused.add(1);
+                self.out.put(&reply);
+            }
         }
         Ok(())
     }

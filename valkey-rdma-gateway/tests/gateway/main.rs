@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod cluster;
+mod counters;
 mod failures;
+mod health;
 mod operation;
 mod plain;
 mod scripted;

@@ -5,14 +5,13 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::process::Stdio;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 use valkey_rdma_gateway::{Activation, Limits, Listen, Share};
 use valkey_rdma_mock::Mock;
 
 use crate::scripted::{Scripted, expect};
-use crate::support::{Client, PATIENCE, config, encode, gateway, mock_with, socket_path, start, text};
+use crate::support::{Client, PATIENCE, config, encode, gateway, get, mock_with, socket_path, start, text};
 
 #[tokio::test]
 async fn a_new_configuration_keeps_the_clients() {
@@ -76,14 +75,6 @@ async fn after_a_stop_commands_that_come_are_not_passed_on() {
         // It is closed if it was private.
         assert_eq!(connection.try_read(&mut [0; 64]).unwrap_or(0), 0, "{begin}");
     }
-}
-
-async fn get(addr: std::net::SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(addr).await.unwrap();
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
-    let mut reply = String::new();
-    timeout(PATIENCE, stream.read_to_string(&mut reply)).await.expect("in time").unwrap();
-    reply
 }
 
 #[tokio::test]

@@ -74,6 +74,15 @@ pub(crate) async fn gateway(url: &str, share: Share) -> Running {
     start(&config(url, share, Limits::default())).await
 }
 
+/// The gateway's whole answer to a request over HTTP.
+pub(crate) async fn get(addr: std::net::SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(addr).await.expect("connects");
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.expect("open");
+    let mut reply = String::new();
+    timeout(PATIENCE, stream.read_to_string(&mut reply)).await.expect("in time").expect("text");
+    reply
+}
+
 impl Running {
     /// A client on the Unix socket.
     pub(crate) async fn client(&self) -> Client {

@@ -9,7 +9,7 @@ use valkey_rdma_resp::{Reply, words};
 use super::super::{Closed, Session};
 use super::Begun;
 use crate::class::{Class, State, is};
-use crate::cluster::{failure, is_about_nodes};
+use crate::cluster::{NO_CLUSTER, failure, is_about_nodes};
 
 /// A transaction that has begun.
 #[derive(Default)]
@@ -51,11 +51,11 @@ impl Session {
                 return Ok(());
             }
             Class::State(State::Multi) => {
-                self.put(&Reply::error("ERR MULTI calls can not be nested"));
+                self.put_refusal(&Reply::error("ERR MULTI calls can not be nested"));
                 return Ok(());
             }
             Class::State(State::Watch) => {
-                self.put(&Reply::error("ERR WATCH inside MULTI is not allowed"));
+                self.put_refusal(&Reply::error("ERR WATCH inside MULTI is not allowed"));
                 return Ok(());
             }
             _ => {}
@@ -64,7 +64,9 @@ impl Session {
         let slot_before = begun.watch.as_ref().map(|watched| watched.slot);
         let Some(queued) = &mut begun.transaction else { return Ok(()) };
         let built = Command::from_args(words(command));
+        let is_about_cluster = words(command).next().is_some_and(|name| is(name, "CLUSTER"));
         let slot = match (class, Routing::of(&built)) {
+            _ if is_about_cluster => Err(Reply::error(NO_CLUSTER)),
             (Class::State(_) | Class::Local(_), _) => Err(refusal(command, "it is about a connection")),
             (_, Ok(Routing::Slot(slot))) => match queued.slot.or(slot_before) {
                 Some(first) if first != slot => Err(cross_slot(first, slot)),
@@ -75,25 +77,29 @@ impl Session {
                 Ok(queued.slot)
             }
             (_, Ok(_)) => Err(refusal(command, "it concerns several nodes")),
-            (_, Err(error)) => Err(failure(&error.into(), &self.core.metrics)),
+            (_, Err(error)) => {
+                queued.has_failed = true;
+                let reply = failure(&error.into(), &self.core.metrics);
+                self.put(&reply);
+                return Ok(());
+            }
         };
         let slot = slot.and_then(|slot| match queued.bytes + command.len() > most {
             true => Err(refusal(command, "its commands are longer than limits.queued_bytes")),
             false => Ok(slot),
         });
-        let reply = match slot {
+        match slot {
             Ok(slot) => {
                 queued.slot = slot;
                 queued.bytes += command.len();
                 queued.commands.push(built);
-                Reply::simple("QUEUED")
+                self.put(&Reply::simple("QUEUED"));
             }
             Err(reply) => {
                 queued.has_failed = true;
-                reply
+                self.put_refusal(&reply);
             }
-        };
-        self.put(&reply);
+        }
         Ok(())
     }
 
@@ -102,7 +108,7 @@ impl Session {
     async fn exec(&mut self, begun: &mut Begun) -> Result<(), Closed> {
         let (queued, watched) = (begun.transaction.take().unwrap_or_default(), begun.watch.take());
         if queued.has_failed {
-            self.put(&Reply::error("EXECABORT Transaction discarded because of previous errors."));
+            self.put_refusal(&Reply::error("EXECABORT Transaction discarded because of previous errors."));
             return Ok(());
         }
         let is_watched = watched.is_some();
@@ -152,7 +158,7 @@ impl Session {
         let outcome = match &mut begun.watch {
             Some(watched) if watched.slot != slot => {
                 let reply = cross_slot(watched.slot, slot);
-                self.put(&reply);
+                self.put_refusal(&reply);
                 return Ok(());
             }
             Some(watched) => self.while_open(false, watched.watch.watch(&keys)).await?,

@@ -1,0 +1,101 @@
+//! What is counted, and what is not.
+
+use valkey_rdma_gateway::{Config, Limits, Share};
+use valkey_rdma_mock::{Mock, MockCluster};
+
+use crate::support::{Running, cluster_config, config, get, mock_with, start, text};
+
+async fn counting(mut config: Config) -> Running {
+    config.metrics = Some("127.0.0.1:0".parse().unwrap());
+    start(&config).await
+}
+
+/// A counter, read without a client.
+async fn count(gateway: &Running, name: &str) -> u64 {
+    let metrics = get(gateway.gateway.metrics_addr().unwrap(), "/metrics").await;
+    let start = format!("valkey_rdma_gateway_{name}_total ");
+    let value = metrics.lines().find_map(|line| line.strip_prefix(&start));
+    value.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_refused_login_is_no_failed_connect() {
+    let (_server, url, _) = mock_with(Mock::new().requirepass("secret")).await;
+    let gateway = counting(config(&url, Share::Auto, Limits::default())).await;
+    let mut client = gateway.client().await;
+    assert!(client.say("GET k").await.starts_with("-NOAUTH"));
+    assert!(client.say("WATCH k").await.starts_with("-NOAUTH"));
+    let without_login = count(&gateway, "logins_refused").await;
+    assert!(without_login >= 2, "{without_login}");
+    assert!(client.say("AUTH wrong").await.starts_with("-WRONGPASS"));
+    assert!(text(&client.hello3(" AUTH default wrong").await).starts_with("-WRONGPASS"));
+    assert_eq!(count(&gateway, "logins_refused").await, without_login + 2);
+    assert_eq!(count(&gateway, "connect_failures").await, 0, "the server was reached each time");
+}
+
+#[tokio::test]
+async fn a_login_that_a_cluster_refuses_is_no_failed_connect() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    let open = start(&cluster_config(mocks.urls(), Limits::default())).await;
+    assert_eq!(open.client().await.say("CONFIG SET requirepass pw").await, "OK");
+    let gateway = counting(cluster_config(mocks.urls(), Limits::default())).await;
+    let mut client = gateway.client().await;
+    assert!(client.say("GET k").await.starts_with("-NOAUTH"));
+    let without_login = count(&gateway, "logins_refused").await;
+    assert!(without_login >= 1, "{without_login}");
+    assert!(client.say("AUTH wrong").await.starts_with("-WRONGPASS"));
+    assert_eq!(count(&gateway, "logins_refused").await, without_login + 1);
+    assert_eq!(count(&gateway, "connect_failures").await, 0, "the nodes were reached each time");
+}
+
+#[tokio::test]
+async fn commands_that_a_cluster_refuses_are_counted_in_a_transaction_too() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    let gateway = counting(cluster_config(mocks.urls(), Limits::default())).await;
+    let mut client = gateway.client().await;
+    let (one, other) = (mocks.key_of(0, 0), mocks.key_of(1, 0));
+    let set = format!("SET {one} x");
+    let crossing = format!("SET {other} x");
+    let mut expected = 0;
+    for refused in [
+        &crossing[..],
+        "SUBSCRIBE c",
+        "MGET a b",
+        "DBSIZE",
+        "CLIENT ID",
+        "MULTI",
+        "WATCH k",
+        "MONITOR",
+        "CLUSTER SLOTS",
+    ] {
+        assert_eq!(client.say("MULTI").await, "OK");
+        assert_eq!(client.say(&set).await, "QUEUED");
+        assert!(client.say(refused).await.starts_with('-'), "{refused}");
+        expected += 1;
+        assert_eq!(count(&gateway, "commands_refused").await, expected, "{refused}");
+        assert_eq!(client.say("DISCARD").await, "OK");
+    }
+    for refused in
+        ["CLIENT TRACKING ON", "MONITOR", "WAIT 1 0", "OBJECT HELP", &format!("SUNION {one} {other}")]
+    {
+        let reply = client.say(refused).await;
+        if reply.starts_with("-ERR the gateway") || reply.starts_with("-CROSSSLOT") {
+            expected += 1;
+        }
+        assert_eq!(count(&gateway, "commands_refused").await, expected, "{refused}: {reply}");
+    }
+    assert!(expected >= 13, "{expected}");
+}
+
+#[tokio::test]
+async fn commands_that_share_always_refuses_are_counted() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let gateway = counting(config(&url, Share::Always, Limits::default())).await;
+    let mut client = gateway.client().await;
+    for line in ["WATCH k", "MULTI", "SET k v", "EXEC"] {
+        client.say(line).await;
+    }
+    // MULTI itself succeeds, so that clients which pipeline know what to do.
+    assert_eq!(count(&gateway, "commands_refused").await, 3);
+    assert_eq!(count(&gateway, "commands_not_sent").await, 0);
+}

@@ -1,0 +1,172 @@
+//! `/health` of a gateway that no client uses: it asks the server.
+
+use std::net::SocketAddr;
+
+use tokio::io::AsyncWriteExt;
+use valkey_rdma_gateway::{Config, Limits, Share};
+use valkey_rdma_mock::{Mock, MockCluster};
+
+use crate::scripted::{Scripted, expect};
+use crate::support::{Running, cluster_config, config, encode, get, mock_with, start};
+
+/// A gateway, and where its health is served.
+async fn with_health(mut config: Config) -> (Running, SocketAddr) {
+    config.metrics = Some("127.0.0.1:0".parse().unwrap());
+    let running = start(&config).await;
+    let addr = running.gateway.metrics_addr().unwrap();
+    (running, addr)
+}
+
+async fn in_front_of(url: &str) -> (Running, SocketAddr) {
+    with_health(config(url, Share::Auto, Limits::default())).await
+}
+
+/// Asks until the server is reported as it should be: an answer is kept for a second.
+async fn until(addr: SocketAddr, status: &str) -> String {
+    loop {
+        let answer = get(addr, "/health").await;
+        if answer.starts_with(&format!("HTTP/1.1 {status} ")) {
+            return answer;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn an_idle_gateway_knows_whether_its_server_is_there() {
+    for is_rdma in [true, false] {
+        let (server, rdma, tcp) = mock_with(Mock::new()).await;
+        let (_running, addr) = in_front_of(if is_rdma { &rdma } else { &tcp }).await;
+        assert!(get(addr, "/health").await.ends_with("\r\n\r\nok\n"));
+        drop(server);
+        let answer = until(addr, "503").await;
+        assert!(answer.contains("\r\n\r\ncannot reach "), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_is_found_again() {
+    let server = Scripted::start().await;
+    let (_running, addr) = in_front_of(&server.url).await;
+    let asked = tokio::spawn(get(addr, "/health"));
+    // It closes the connection in place of an answer.
+    drop(server.accept_raw().await);
+    let answer = asked.await.unwrap();
+    assert!(
+        answer.starts_with("HTTP/1.1 503 ") && answer.contains("cannot reach valkey://127.0.0.1:"),
+        "{answer}"
+    );
+    let found = tokio::spawn(until(addr, "200"));
+    let mut connection = server.accept_raw().await;
+    expect(&mut connection, &encode(["PING"])).await;
+    connection.write_all(b"+PONG\r\n").await.unwrap();
+    found.await.unwrap();
+}
+
+#[tokio::test]
+async fn probes_share_one_attempt_and_its_connection() {
+    let server = Scripted::start().await;
+    let (_running, addr) = in_front_of(&server.url).await;
+    let probes: Vec<_> = (0..10).map(|_| tokio::spawn(get(addr, "/health"))).collect();
+    let mut connection = server.accept_raw().await;
+    // Another attempt, if a probe comes late, uses the same connection.
+    let answers = tokio::spawn(async move {
+        loop {
+            expect(&mut connection, &encode(["PING"])).await;
+            connection.write_all(b"+PONG\r\n").await.unwrap();
+        }
+    });
+    for probe in probes {
+        assert!(probe.await.unwrap().ends_with("\r\n\r\nok\n"));
+    }
+    assert!(server.accept_soon().await.is_none(), "one connection is enough");
+    answers.abort();
+}
+
+#[tokio::test]
+async fn a_server_that_requires_a_login_is_there() {
+    let (_server, rdma, _) = mock_with(Mock::new().requirepass("secret")).await;
+    let authority = rdma.split_once("://").unwrap().1;
+    for (login, is_ok) in [("", true), (":secret@", true), (":wrong@", false)] {
+        let (_running, addr) = in_front_of(&format!("emulated://{login}{authority}")).await;
+        let answer = get(addr, "/health").await;
+        assert_eq!(answer.ends_with("\r\n\r\nok\n"), is_ok, "{login}: {answer}");
+        assert!(is_ok || answer.contains("WRONGPASS"), "{answer}");
+        assert!(!answer.contains("wrong@") && !answer.contains("secret"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn probes_do_not_show_in_the_counters() {
+    let (server, rdma, _) = mock_with(Mock::new()).await;
+    let (running, addr) = in_front_of(&rdma).await;
+    until(addr, "200").await;
+    drop(server);
+    until(addr, "503").await;
+    for counter in ["connects", "connect_failures", "connections_lost", "logins_refused", "commands_private"]
+    {
+        let metrics = get(addr, "/metrics").await;
+        assert!(
+            metrics.contains(&format!("\nvalkey_rdma_gateway_{counter}_total 0\n")),
+            "{counter}: {metrics}"
+        );
+    }
+    drop(running);
+}
+
+#[tokio::test]
+async fn a_probe_leaves_its_place_to_clients() {
+    let (_server, rdma, _) = mock_with(Mock::new()).await;
+    let mut limits = Limits::default();
+    limits.upstreams = 2;
+    let (running, addr) = with_health(config(&rdma, Share::Auto, limits)).await;
+    until(addr, "200").await;
+    let (mut plain, mut blocked) = (running.client().await, running.client().await);
+    assert_eq!(plain.say("GET k").await, "(nil)");
+    assert_eq!(blocked.say("WATCH k").await, "OK");
+    assert!(
+        get(addr, "/health").await.ends_with("\r\n\r\nok\n"),
+        "all places are taken, and the server is there"
+    );
+}
+
+#[tokio::test]
+async fn clients_with_connections_of_their_own_show_that_the_server_is_there() {
+    let server = Scripted::start().await;
+    let (running, addr) = with_health(config(&server.url, Share::Never, Limits::default())).await;
+    let mut client = running.client().await;
+    client.command("PING").await;
+    let mut connection = server.accept_raw().await;
+    expect(&mut connection, &encode(["PING"])).await;
+    assert!(get(addr, "/health").await.ends_with("\r\n\r\nok\n"));
+    assert!(server.accept_soon().await.is_none(), "the server was not asked");
+}
+
+#[tokio::test]
+async fn an_idle_gateway_in_front_of_a_cluster_knows_whether_a_node_is_there() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    let mut urls = vec!["emulated://127.0.0.1:1".to_owned()];
+    urls.extend(mocks.urls());
+    let (running, addr) = with_health(cluster_config(urls, Limits::default())).await;
+    assert!(get(addr, "/health").await.ends_with("\r\n\r\nok\n"), "one of the nodes given is enough");
+    let mut client = running.client().await;
+    assert_eq!(client.say("SET k v").await, "OK");
+    drop(client);
+    for node in 0..3 {
+        mocks.kill(node).await;
+    }
+    let answer = until(addr, "503").await;
+    assert!(answer.contains("\r\n\r\ncannot reach "), "{answer}");
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_connections_is_not_healthy() {
+    let server = Scripted::start().await;
+    let (_running, addr) = in_front_of(&server.url).await;
+    let asked = tokio::spawn(get(addr, "/health"));
+    let mut connection = server.accept_raw().await;
+    connection.write_all(b"-ERR max number of clients reached\r\n").await.unwrap();
+    drop(connection);
+    let answer = asked.await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("max number of clients"), "{answer}");
+}
