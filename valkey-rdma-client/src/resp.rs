@@ -3,14 +3,12 @@
 
 mod command;
 mod encode;
-mod into_command;
 mod policy;
 
 use valkey_rdma_resp::{ServerError, Value};
 
-pub use self::command::{Command, ToArg};
+pub use self::command::{Command, IntoCommand, ToArg};
 pub(crate) use self::encode::{Commands, EncodeBuffer, EncodedPipeline};
-pub use self::into_command::IntoCommand;
 pub(crate) use self::policy::CommandClass;
 pub use self::policy::RefusedCommand;
 

@@ -3,15 +3,12 @@
 mod closing;
 mod counters;
 mod credits;
-mod outbox;
 mod output;
 mod receiving;
-mod rx;
 mod send_buffer;
 mod send_queue;
 mod sending;
-mod timers;
-mod tx;
+mod windows;
 
 use alloc::collections::VecDeque;
 use core::ops::Range;
@@ -21,16 +18,13 @@ pub use counters::Counters;
 pub use output::{DeliveryReport, Event, Resources, Work, control_region_len};
 
 use self::credits::Credits;
-use self::outbox::Outbox;
-use self::rx::RxWindow;
 use self::send_buffer::SendBuffer;
-use self::send_queue::SendQueue;
+use self::send_queue::{Outbox, SendQueue};
 use self::sending::CONTROL_RESERVE;
-use self::timers::{Timer, Timers};
-use self::tx::TxWindow;
+use self::windows::{RxWindow, TxWindow};
 use crate::config::{Config, Role};
 use crate::error::CloseReason;
-use crate::time::Instant;
+use crate::time::{Instant, Timer, Timers};
 use crate::work::{Completion, Outcome, RegionId, Slice, WrKind};
 
 /// One side of one connection.

@@ -1,13 +1,12 @@
 //! The async byte stream over one RDMA connection.
 //!
 //! [`Stream`] and [`InlineStream`] lock the [connection state](connection), which joins the protocol core to the
-//! [device](device_io). A [task](task) drives it in the background, or the task that owns the [`InlineStream`] does.
+//! [device](device_io). A [driver] moves it along: a task in the background, or the task that owns the [`InlineStream`].
 
 mod connect;
 mod connection;
 mod device_io;
-mod inline;
-mod task;
+mod driver;
 
 use std::fmt;
 use std::future::poll_fn;
@@ -21,8 +20,8 @@ use valkey_rdma_proto::{CloseReason, Role};
 
 use self::connection::close_cause::CloseCause;
 use self::connection::{ConnectionState, SharedConnection};
-pub use self::inline::InlineStream;
-use self::task::Driver;
+use self::driver::Driver;
+pub use self::driver::InlineStream;
 use crate::config::Config;
 use crate::device::DeviceConnection;
 use crate::error::TransportError;

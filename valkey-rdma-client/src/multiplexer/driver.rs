@@ -28,10 +28,9 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::burst::Burst;
-use super::deadline::DeadlineTimer;
 use super::in_flight::InFlight;
 use super::queue::RequestQueue;
-use super::request::ReplySink;
+use super::request::{DeadlineTimer, ReplySink};
 use super::state::MultiplexerState;
 use super::submit::{Awake, Ending, Load, Sleep};
 use crate::connection::RawConnection;

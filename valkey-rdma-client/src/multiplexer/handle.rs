@@ -6,12 +6,11 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::inline::DriverSlot;
 use super::queue::RequestQueue;
 use super::request::Request;
 use super::state::{MultiplexerState, PushHook};
 use super::submit::{Claim, Pushed};
-use super::task::{ConnectionTask, ReconnectPolicy};
+use super::task::{ConnectionTask, DriverSlot, ReconnectPolicy};
 use crate::connection::RawConnection;
 use crate::error::Error;
 use crate::events::EventReporter;

@@ -5,8 +5,7 @@ use std::collections::VecDeque;
 use tokio::time::Instant;
 use valkey_rdma_resp::ProtocolError;
 
-use super::deadline::Deadline;
-use super::request::{ReplySink, Request};
+use super::request::{Deadline, ReplySink, Request};
 use super::submit::Load;
 use crate::resp::EncodedPipeline;
 use crate::resp::{Commands, Reply};

@@ -1,13 +1,14 @@
-//! [`Request`]: commands sent together, and the sink for their replies.
+//! [`Request`]: commands sent together, the sink for their replies, and when their time is up.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::deadline::Deadline;
 use super::reply_buffer::ReplyBuffer;
 use super::reply_slot::ReplySender;
 use super::submit::{Load, Submit};
@@ -153,6 +154,70 @@ impl ReplySink {
             Self::One(sender) => sender.send(Err(error)),
             Self::Many(sender, _) => drop(sender.send(Err(error))),
             Self::Abandoned => {}
+        }
+    }
+}
+
+/// When a caller stops waiting, and the limit it was given.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    pub(crate) at: Instant,
+    pub(crate) limit: Duration,
+}
+
+impl Deadline {
+    /// Returns `None` if the limit exceeds what clocks can represent.
+    pub(crate) fn after(limit: Duration) -> Option<Self> {
+        Some(Self { at: Instant::now().checked_add(limit)?, limit })
+    }
+}
+
+/// Wakes a task at the earliest of many deadlines, with one timer.
+#[derive(Default)]
+pub(crate) struct DeadlineTimer {
+    at: Option<Instant>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl DeadlineTimer {
+    /// Makes the timer fire at this moment or before.
+    pub(crate) fn arm(&mut self, at: Instant) {
+        if self.fires_by(at) {
+            return;
+        }
+        self.at = Some(at);
+        match &mut self.sleep {
+            Some(sleep) => sleep.as_mut().reset(at),
+            None => self.sleep = Some(Box::pin(sleep_until(at))),
+        }
+    }
+
+    /// True if the timer fires at this moment or before.
+    pub(crate) fn fires_by(&self, at: Instant) -> bool {
+        self.at.is_some_and(|earlier| earlier <= at)
+    }
+
+    /// Polls a timer that fires `interval` from now or before, and then again.
+    pub(crate) fn poll_within(&mut self, interval: Duration, cx: &mut Context<'_>) {
+        loop {
+            if self.at.is_none() {
+                self.arm(Instant::now() + interval);
+            }
+            if self.poll(cx).is_pending() {
+                return;
+            }
+        }
+    }
+
+    /// Ready when it fires; then it is disarmed.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.sleep {
+            Some(sleep) if self.at.is_some() => {
+                ready!(sleep.as_mut().poll(cx));
+                self.at = None;
+                Poll::Ready(())
+            }
+            _ => Poll::Pending,
         }
     }
 }

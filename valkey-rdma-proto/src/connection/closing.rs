@@ -1,9 +1,8 @@
 //! How a connection ends, and what happens to its bytes (area X).
 
-use super::timers::Timer;
 use super::{Connection, DeliveryReport, Event, State, Work};
 use crate::error::CloseReason;
-use crate::time::Instant;
+use crate::time::{Instant, Timer};
 
 impl Connection {
     /// Closes in order: delivers the committed bytes, waits for their acknowledgement, then disconnects (clause X-1).

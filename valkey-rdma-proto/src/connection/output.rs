@@ -1,6 +1,6 @@
 //! The resources of a connection, and the types of its outputs.
 
-use super::outbox::SEND_SLOTS;
+use super::send_queue::SEND_SLOTS;
 use crate::error::CloseReason;
 use crate::wire::MESSAGE_LEN;
 use crate::work::{ReceiveRequest, Region, RegionId, SendRequest};

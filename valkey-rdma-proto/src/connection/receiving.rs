@@ -1,10 +1,10 @@
 //! Handles messages and data from the peer, and completions from the device.
 
 use super::credits::MessageClass;
-use super::timers::Timer;
 use super::{Connection, Event, State};
 use crate::config::Role;
 use crate::error::{CloseReason, ProtocolError};
+use crate::time::Timer;
 use crate::wire::{ControlMessage, Features, MESSAGE_LEN, XferMemory};
 use crate::work::{FailureStatus, WrKind};
 

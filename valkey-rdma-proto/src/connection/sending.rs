@@ -3,7 +3,7 @@
 use super::credits::MessageClass;
 use super::{Connection, Work};
 use crate::error::CloseReason;
-use crate::time::Instant;
+use crate::time::{Instant, Timer};
 use crate::wire::{ControlMessage, Features, MESSAGE_LEN, XferMemory};
 use crate::work::{ReceiveRequest, SendOp, SendRequest, Slice, WrId, WrKind};
 
@@ -44,7 +44,7 @@ impl Connection {
 
     pub(super) fn keep_alive(&mut self) {
         let Some(period) = self.keepalive_period() else { return };
-        self.timers.set(super::Timer::Keepalive, self.now, period);
+        self.timers.set(Timer::Keepalive, self.now, period);
         match &mut self.keepalive {
             // At most one is in flight, so that they cannot use up the receives of a peer that takes none (clause K-2).
             Some((_, missed)) => {
@@ -102,7 +102,7 @@ impl Connection {
                 self.stalled_since = Some(now);
                 self.counters.window_stalls += 1;
                 if let Some(limit) = self.config.stall_timeout {
-                    self.timers.set(super::Timer::Stall, now, limit);
+                    self.timers.set(Timer::Stall, now, limit);
                 }
             }
             return None;

@@ -1,13 +1,11 @@
 //! The state of one connection, shared by its stream and its driver: protocol core, device, wakers.
 //!
-//! [`progress`] moves it along, [`read`] and [`write`] are the application's sides of it.
+//! [`progress`] moves it along, [`transfer`] has the application's sides of it.
 
 pub(super) mod close_cause;
 mod poll_policy;
 pub(super) mod progress;
-mod read;
-mod wakers;
-mod write;
+mod transfer;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -18,7 +16,6 @@ use valkey_rdma_proto::{self as proto, Connection, DeliveryReport, Resources, Ro
 
 use self::close_cause::CloseCause;
 use self::poll_policy::PollPolicy;
-use self::wakers::{WakeSet, Wakers, WriteInterest};
 use super::device_io::{DeviceIo, Teardown};
 use crate::config::Config;
 use crate::device::DeviceConnection;
@@ -232,5 +229,94 @@ impl ConnectionState {
     /// The time by which the poll policy measures; zero where it needs none.
     fn poll_time(&self) -> std::time::Duration {
         if self.poll_policy.needs_time() { self.poll_epoch.elapsed() } else { std::time::Duration::ZERO }
+    }
+}
+
+/// The wakers of the tasks that wait, and what each waits for.
+#[derive(Debug, Default)]
+struct Wakers {
+    /// The reading task waits for bytes or the end.
+    reader: Option<Waker>,
+    writer: Option<Writer>,
+    /// The driver waits for events.
+    driver: Option<Waker>,
+    /// The deadline for which the driver's timer is set.
+    driver_deadline: Option<proto::Instant>,
+}
+
+#[derive(Debug)]
+struct Writer {
+    waker: Waker,
+    interest: WriteInterest,
+}
+
+/// What a task on the writing side waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WriteInterest {
+    /// This many free bytes in the send buffer of a connected connection.
+    Room(u32),
+    /// The end of the connection.
+    End,
+}
+
+impl Wakers {
+    /// The writing task waits.
+    fn set_writer(&mut self, cx: &Context<'_>, interest: WriteInterest) {
+        self.writer = Some(Writer { waker: cx.waker().clone(), interest });
+    }
+
+    /// Takes the wakers of the tasks that have something to do now.
+    fn take_ready(&mut self, core: &Connection, ended: bool) -> WakeSet {
+        let mut ready = WakeSet::default();
+        if self.reader.is_some() && (ended || core.readable().is_some()) {
+            ready.reader = self.reader.take();
+        }
+        if let Some(writer) = &self.writer {
+            let writable = match writer.interest {
+                WriteInterest::Room(len) => core.is_connected() && core.room() >= len,
+                WriteInterest::End => false,
+            };
+            if ended || writable {
+                ready.writer = self.writer.take().map(|writer| writer.waker);
+            }
+        }
+        // A deadline that moves later, as with every message, needs no wake-up: the timer fires early, and is then set
+        // again.
+        let timer_is_late = |due| self.driver_deadline.is_none_or(|set_for| due < set_for);
+        if self.driver.is_some() && (ended || core.poll_timeout().is_some_and(timer_is_late)) {
+            ready.driver = self.driver.take();
+        }
+        ready
+    }
+}
+
+/// Tasks to wake once the lock is released.
+#[derive(Debug, Default)]
+struct WakeSet {
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+    driver: Option<Waker>,
+}
+
+impl WakeSet {
+    fn wake(self) {
+        // One by one: this follows every access, and mostly the set is empty.
+        if let Some(waker) = self.reader {
+            waker.wake();
+        }
+        if let Some(waker) = self.writer {
+            waker.wake();
+        }
+        if let Some(waker) = self.driver {
+            waker.wake();
+        }
+    }
+}
+
+/// Keeps the waker of the task that is being polled.
+fn store(slot: &mut Option<Waker>, cx: &Context<'_>) {
+    match slot {
+        Some(waker) => waker.clone_from(cx.waker()),
+        None => *slot = Some(cx.waker().clone()),
     }
 }

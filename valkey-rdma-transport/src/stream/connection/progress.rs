@@ -5,9 +5,8 @@ use std::task::Context;
 use tokio::time::Instant;
 use valkey_rdma_proto::{self as proto, Event, wire};
 
-use super::ConnectionState;
 use super::close_cause::CloseCause;
-use super::wakers::store;
+use super::{ConnectionState, store};
 use crate::device::CmEvent;
 use crate::error::TransportError;
 use crate::stream::device_io::COMPLETION_BATCH;
