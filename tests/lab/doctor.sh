@@ -91,22 +91,27 @@ server() {
     wait "$valkey"
 }
 
-# theirs COLUMN SIZE PROGRAM OPTION...: a figure that perftest measures between two processes.
+# far_cpu event|busy: the processor of the end that answers. The end that leads has 0. Ends that sleep share it: on a busy host it takes
+# milliseconds until an emulated processor that has slept runs again, by which both programs' figures would differ at random.
+far_cpu() { [ "$1" = event ] && echo 0 || echo 1; }
+
+# theirs event|busy COLUMN SIZE PROGRAM OPTION...: a figure that perftest measures between two processes.
 theirs() {
-    local column=$1 size=$2 server
-    shift 2
+    local cpu column=$2 size=$3 server
+    cpu=$(far_cpu "$1")
+    shift 3
     # That of the last one says that it waits, too. Line by line: perftest would keep the line until it ends.
     rm -f /tmp/perftest-server.txt
-    timeout 900 stdbuf -oL "$@" -d rxe0 -F -s "$size" -n 100 >/tmp/perftest-server.txt 2>&1 &
+    timeout 900 stdbuf -oL taskset -c "$cpu" "$@" -d rxe0 -F -s "$size" -n 100 >/tmp/perftest-server.txt 2>&1 &
     server=$!
     until_true grep -qs 'Waiting for client' /tmp/perftest-server.txt
-    timeout 900 "$@" -d rxe0 -F -s "$size" -n 100 10.0.0.1 | awk -v size="$size" -v column="$column" '$1 == size { print $column }'
+    timeout 900 taskset -c 0 "$@" -d rxe0 -F -s "$size" -n 100 10.0.0.1 | awk -v size="$size" -v column="$column" '$1 == size { print $column }'
     wait "$server"
 }
 
 # ours latency|rate SIZE OPERATION event|busy: the same figure of the doctor: the median in microseconds, or MiB/s.
 ours() {
-    "$doctor" check 10.0.0.1:7000 --time 400ms --sizes "$2" --operations "$3" --polling "$4" --one-way --json |
+    taskset -c 0 "$doctor" check "10.0.0.1:700$(far_cpu "$4")" --time 400ms --sizes "$2" --operations "$3" --polling "$4" --one-way --json |
         python3 -c '
 import json, sys
 for row in json.load(sys.stdin)["checks"][0]["found"]["rows"]:
@@ -125,9 +130,12 @@ calls() {
 
 # Ours and perftest's figures in turn: median (lowest to highest).
 beside() {
-    "$doctor" listen 10.0.0.1:7000 >/tmp/doctor-listen.txt 2>&1 &
-    local listener=$! round rows name size
-    until_true grep -q '^ready' /tmp/doctor-listen.txt
+    local cpu listeners=() round rows name size
+    for cpu in 0 1; do
+        taskset -c "$cpu" "$doctor" listen "10.0.0.1:700$cpu" >/tmp/doctor-listen.txt 2>&1 &
+        listeners+=($!)
+        until_true grep -q '^ready' /tmp/doctor-listen.txt
+    done
     rows=("latency 64 send event" "latency 64 send busy" "latency 64 read busy" "rate 65536 send busy" "rate 65536 write busy" "rate 65536 read busy")
     for ((round = 0; round < ${VALKEY_RDMA_LAB_ROUNDS:-5}; round++)); do
         for name in "${rows[@]}"; do
@@ -136,9 +144,9 @@ beside() {
             ours "$@" >>"/tmp/ours $name"
             size=$2
             case $name in
-                *event) theirs 5 "$size" "ib_$3_lat" -e ;;
-                latency*) theirs 5 "$size" "ib_$3_lat" ;;
-                rate*) theirs 4 "$size" "ib_$3_bw" ;;
+                *event) theirs event 5 "$size" "ib_$3_lat" -e ;;
+                latency*) theirs busy 5 "$size" "ib_$3_lat" ;;
+                rate*) theirs busy 4 "$size" "ib_$3_bw" ;;
             esac >>"/tmp/theirs $name"
         done
     done
@@ -163,7 +171,7 @@ print("ours:", sys.argv[1], "in all for", sum(row["figures"]["messages"] for row
     echo "perftest: $(calls ib_send_lat -e -d rxe0 -F -s 64 -n 500 10.0.0.1) in all for 500 round trips"
     head -n 14 /tmp/strace.txt
     wait "$server"
-    kill -INT "$listener"
+    kill -INT "${listeners[@]}"
 }
 
 fabric() {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use valkey_rdma_transport::raw::Interrupt;
 
-/// When the work of a thread is over: once it has received so many messages. Clones are the same one.
+/// When the work of a thread is over: once it has received this number of messages. Clones are the same one.
 #[derive(Clone)]
 pub(super) struct Quota {
     messages: Arc<AtomicU64>,
@@ -20,13 +20,13 @@ impl Quota {
         Ok(Self { messages: Arc::new(AtomicU64::new(u64::MAX)), interrupt: Interrupt::new()? })
     }
 
-    /// From now on so many are enough, even if they have arrived already.
+    /// Sets the number, which may have arrived already.
     pub(super) fn set(&self, messages: u64) {
         self.messages.store(messages, Ordering::Release);
         self.interrupt.raise();
     }
 
-    /// Whether so many are enough.
+    /// Whether the work is over after this number.
     pub(super) fn is_reached(&self, messages: u64) -> bool {
         messages >= self.messages.load(Ordering::Acquire)
     }
@@ -39,7 +39,7 @@ impl Quota {
 
 /// Runs `work` on a thread of its own, and returns its output. Dropping the future sets the quota to nothing.
 ///
-/// Between two looks into a completion queue a task's runtime has its turn: more than a short message takes.
+/// Between two looks of a task into a completion queue its runtime runs, which takes longer than a short message.
 pub(super) async fn on_thread<T: Send + 'static>(
     quota: &Quota,
     work: impl FnOnce(&Quota) -> T + Send + 'static,
@@ -78,7 +78,7 @@ mod tests {
         });
         tokio::select! {
             biased;
-            () = work => panic!("nobody has ended it"),
+            () = work => panic!("its quota is endless"),
             () = std::future::ready(()) => {}
         }
         end.await.expect("it has ended");
