@@ -6,11 +6,14 @@
 #        ./dev lab tests/lab/gateway-suite.sh LAB [UNIT...]    in the lab, once tests/lab/valkey-tests.sh has unpacked the suite
 #
 # The gateway is target/release/valkey-rdma-gateway, or that of the folder $VALKEY_RDMA_BIN. $VALKEY_RDMA_GATEWAY_SHARE is the share mode.
+#
+# A unit ends early, which is printed, after $VALKEY_RDMA_SUITE_TIMEOUT seconds (240), or when the suite hears of no result for
+# $VALKEY_RDMA_SUITE_PATIENCE seconds (60). A single test may take longer than that on the lab's emulated processors.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 . "$here/valkey-server.sh"
 bin=$(readlink -f "${VALKEY_RDMA_BIN:-$here/../../target/release}")
-[ $# -ge 1 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 suite=$("$here/valkey-tests.sh" "$1" 9.1)
 server=$(dirname "$suite")
 shift
@@ -54,8 +57,15 @@ restart() {
 # run PORT UNIT RESULTS: the tests of a unit, one line each: ok, err or skip, and the name.
 run() {
     restart
+    local status=0
     (cd "$suite" && timeout "${VALKEY_RDMA_SUITE_TIMEOUT:-240}" tclsh tests/test_helper.tcl --host 127.0.0.1 --port "$1" --single "unit/$2" \
-        --clients 1 --tags "${VALKEY_RDMA_SUITE_TAGS:--slow -needs:repl -needs:reset}" --timeout 60 </dev/null) >"$3.log" 2>&1 || true
+        --clients 1 --tags "${VALKEY_RDMA_SUITE_TAGS:--slow -needs:repl -needs:reset}" --timeout "${VALKEY_RDMA_SUITE_PATIENCE:-60}" </dev/null) \
+        >"$3.log" 2>&1 || status=$?
+    if [ $status -eq 124 ]; then
+        echo "    port $1: ended after \$VALKEY_RDMA_SUITE_TIMEOUT, $(tail -n 1 "$3.log")"
+    elif grep -q 'TIMEOUT' "$3.log"; then
+        echo "    port $1: ended for want of a result, $(sed 's/\x1b\[[0-9;]*m//g' "$3.log" | grep 'TIMEOUT' | tail -n 1)"
+    fi
     sed -e 's/\x1b\[[0-9;]*m//g' "$3.log" |
         sed -nE 's/^\[(ok|err|skip|exception)\]: (.*)$/\1 \2/p' |
         sed -E 's/ \([0-9]+ ms\)$//; s/ in tests\/unit.*$//; s/ \(?Executing test client.*$//' | sort >"$3"

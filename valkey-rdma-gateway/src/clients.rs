@@ -36,7 +36,7 @@ pub(crate) struct Client {
     subscribed: AtomicBool,
     blocked: AtomicBool,
     /// The name of its last command, in lower case.
-    last_command: Mutex<String>,
+    last_command: Mutex<LastCommand>,
     details: Mutex<Details>,
 }
 
@@ -145,6 +145,37 @@ impl Drop for Target {
     }
 }
 
+/// The name of a client's last command.
+#[derive(Debug, Default)]
+struct LastCommand {
+    /// The command's bytes up to the end of its name. Most clients send the same command again, which costs a comparison then.
+    head: Vec<u8>,
+    shown: String,
+}
+
+impl LastCommand {
+    /// Takes the name of a command, or of the first part of one.
+    fn set(&mut self, command: &[u8]) {
+        if !self.head.is_empty() && command.starts_with(&self.head) {
+            return;
+        }
+        self.head.clear();
+        self.shown.clear();
+        let mut rest = words(command);
+        let Some(name) = rest.next().filter(|name| name.len() <= LONGEST_NAME && name.is_ascii()) else {
+            return;
+        };
+        // A name from a client is shown as one word.
+        let shown = name.iter().filter(|byte| byte.is_ascii_graphic());
+        self.shown.extend(shown.map(|byte| char::from(byte.to_ascii_lowercase())));
+        // It follows two lines, which have the number of words and its length.
+        let line_ends = command.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+        let begin = line_ends.map(|(at, _)| at + 1).nth(1);
+        self.head
+            .extend_from_slice(begin.and_then(|begin| command.get(..begin + name.len())).unwrap_or_default());
+    }
+}
+
 impl Client {
     pub(crate) fn details(&self) -> MutexGuard<'_, Details> {
         lock(&self.details)
@@ -152,13 +183,7 @@ impl Client {
 
     /// Counts commands, of which the last is given, or the first part of it.
     pub(crate) fn count(&self, commands: u32, last: &[u8], now: Instant) {
-        let name = words(last).next().filter(|name| name.len() <= LONGEST_NAME && name.is_ascii());
-        let mut last_command = lock(&self.last_command);
-        last_command.clear();
-        // A name from a client is shown as one word.
-        let shown = name.unwrap_or_default().iter().filter(|byte| byte.is_ascii_graphic());
-        last_command.extend(shown.map(|byte| char::from(byte.to_ascii_lowercase())));
-        drop(last_command);
+        lock(&self.last_command).set(last);
         self.commands.fetch_add(commands.into(), Ordering::Relaxed);
         let age = now.saturating_duration_since(self.since).as_millis();
         self.active.store(u64::try_from(age).unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -237,7 +262,7 @@ impl Client {
             details.lib_ver,
             self.commands.load(Ordering::Relaxed),
             self.upstream_id(),
-            lock(&self.last_command)
+            lock(&self.last_command).shown
         );
         line
     }
@@ -251,3 +276,31 @@ const LONGEST_NAME: usize = 32;
 /// Fields of CLIENT LIST that programs look for, and that mean nothing here.
 const UNKNOWN: &str =
     "qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 tot-mem=0 events=r";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::encode;
+
+    #[test]
+    fn the_last_command_is_shown_by_its_name_and_no_argument_is_kept() {
+        let mut last = LastCommand::default();
+        for (line, shown) in [
+            ("GET a", "get"),
+            ("GET b", "get"),
+            ("GETS b", "gets"),
+            ("GE b", "ge"),
+            ("1 2", "1"),
+            ("AUTH secret", "auth"),
+            ("A\u{7f}B x", "ab"),
+            (&format!("{} x", "N".repeat(33)), ""),
+            ("GET a", "get"),
+        ] {
+            let command = encode(line.split(' '));
+            last.set(&command);
+            assert_eq!(last.shown, shown, "{line}");
+            assert!(!last.head.windows(6).any(|word| word == b"secret"));
+            assert!(last.head.is_empty() || command.starts_with(&last.head), "{line}");
+        }
+    }
+}

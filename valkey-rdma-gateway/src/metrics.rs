@@ -136,10 +136,11 @@ pub(crate) struct Latency(Mutex<Recent>);
 struct Recent {
     current: Histogram<u64>,
     previous: Histogram<u64>,
-    since: Instant,
+    /// The end of the present period.
+    until: Instant,
     /// Since the start.
     count: u64,
-    sum: Duration,
+    sum_nanoseconds: u64,
 }
 
 /// Quantiles of a [`Latency`] over the last one to two periods, count and sum since the start.
@@ -157,8 +158,9 @@ impl Default for Latency {
 }
 
 impl Latency {
-    pub(crate) fn record(&self, time: Duration, times: u32) {
-        lock(&self.0).record(Instant::now(), time, times);
+    /// Records what began at `begin` and has ended `now`: the caller reads the clock once for all that ends together.
+    pub(crate) fn record(&self, begin: Instant, now: Instant, times: u32) {
+        lock(&self.0).record(now, now.saturating_duration_since(begin), times);
     }
 
     fn summary(&self) -> Summary {
@@ -169,15 +171,16 @@ impl Latency {
 impl Recent {
     fn new(now: Instant) -> Self {
         let empty: Histogram<u64> = Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("valid bounds");
-        Self { previous: empty.clone(), current: empty, since: now, count: 0, sum: Duration::ZERO }
+        Self { previous: empty.clone(), current: empty, until: now + PERIOD, count: 0, sum_nanoseconds: 0 }
     }
 
     fn record(&mut self, now: Instant, time: Duration, times: u32) {
         self.turn(now);
-        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let (seconds, rest) = (time.as_secs(), u64::from(time.subsec_nanos()));
+        let nanoseconds = seconds.saturating_mul(1_000_000_000).saturating_add(rest);
         self.current.saturating_record_n(nanoseconds.max(1), times.into());
         self.count += u64::from(times);
-        self.sum = self.sum.saturating_add(time.saturating_mul(times));
+        self.sum_nanoseconds = self.sum_nanoseconds.saturating_add(nanoseconds.saturating_mul(times.into()));
     }
 
     fn summary(&mut self, now: Instant) -> Summary {
@@ -185,21 +188,21 @@ impl Recent {
         let mut both = self.previous.clone();
         both.add(&self.current).expect("the same bounds");
         let quantiles = [0.5, 0.99, 0.999].map(|at| (at, Duration::from_nanos(both.value_at_quantile(at))));
-        Summary { count: self.count, sum: self.sum, quantiles }
+        Summary { count: self.count, sum: Duration::from_nanos(self.sum_nanoseconds), quantiles }
     }
 
     /// Begins another period, if the present one is over.
     fn turn(&mut self, now: Instant) {
-        let age = now.saturating_duration_since(self.since);
-        if age < PERIOD {
+        // Compared first: that is cheaper than the difference of two times, and happens with every reply.
+        if now < self.until {
             return;
         }
         std::mem::swap(&mut self.previous, &mut self.current);
         self.current.reset();
-        if age >= 2 * PERIOD {
+        if now >= self.until + PERIOD {
             self.previous.reset();
         }
-        self.since = now;
+        self.until = now + PERIOD;
     }
 }
 

@@ -324,7 +324,7 @@ impl Session {
             }
         }
         if let Some(since) = self.out_since.take() {
-            self.core.metrics.reply_hop.record(since.elapsed(), 1);
+            self.core.metrics.reply_hop.record(since, Instant::now(), 1);
         }
         Poll::Ready(Ok(()))
     }

@@ -111,7 +111,7 @@ impl Inner {
 
     async fn serve(&self, client: &ClusterClient, batch: &Batch) {
         let metrics = &self.member.core.metrics;
-        metrics.request_hop.record(batch.queued.elapsed(), batch.commands);
+        metrics.request_hop.record(batch.queued, Instant::now(), batch.commands);
         metrics.commands.add(batch.commands.into());
         metrics.batches.add(1);
         let mut together = Vec::new();
@@ -194,7 +194,7 @@ impl Inner {
             })
             .collect();
         let (now, complete) = (Instant::now(), u32::try_from(replies.len()).unwrap_or(u32::MAX));
-        core.metrics.server.record(batch.queued.elapsed(), complete);
+        core.metrics.server.record(batch.queued, now, complete);
         let waiting = batch.inbox.put_with(complete, now, |output| {
             replies.iter().for_each(|reply| encode(reply, protocol, output));
         });

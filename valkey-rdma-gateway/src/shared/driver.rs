@@ -123,7 +123,7 @@ impl<'a> Driver<'a> {
             if self.begin == self.batch.len() {
                 let (queued, commands) = self.batch_queued;
                 let commands_u32 = u32::try_from(commands).unwrap_or(u32::MAX);
-                self.core.metrics.request_hop.record(queued.elapsed(), commands_u32);
+                self.core.metrics.request_hop.record(queued, Instant::now(), commands_u32);
                 self.core.metrics.commands.add(commands as u64);
                 self.core.metrics.batches.add(1);
                 self.shared.commands.fetch_add(commands as u64, Ordering::Relaxed);
@@ -201,7 +201,7 @@ impl<'a> Driver<'a> {
         let Some(slot) = queue.first() else { return };
         let inbox = slot.inbox.clone();
         if complete > 0 {
-            self.core.metrics.server.record(now.saturating_duration_since(slot.queued), complete);
+            self.core.metrics.server.record(slot.queued, now, complete);
         }
         queue.answered(complete, begun);
         drop(queue);
