@@ -140,7 +140,7 @@ impl Client {
         if let Some(request) = multiplexer.try_send(request)? {
             multiplexer.send_when_room(request).await?;
         }
-        Ok(multiplexer.receive(reply).await??)
+        Ok(reply.await.unwrap_or_else(|_| Err(multiplexer.unanswered()))??)
     }
 
     /// Closes all connections of all clones, after the replies to every command sent so far. New commands, dedicated
@@ -231,7 +231,7 @@ impl Client {
         if let Some(request) = multiplexer.try_send(request)? {
             multiplexer.send_when_room(request).await?;
         }
-        multiplexer.receive(answer).await
+        answer.await.unwrap_or_else(|_| Err(multiplexer.unanswered()))
     }
 
     pub(crate) fn connector(&self) -> &Arc<Connector> {

@@ -236,14 +236,17 @@ pub(crate) struct AtomicCounters {
 }
 
 impl AtomicCounters {
-    /// Counts a batch of `commands` commands.
-    pub(crate) fn batch(&self, commands: usize) {
+    /// Counts a batch of `commands` commands. `in_flight` are now unanswered.
+    pub(crate) fn batch(&self, commands: usize, in_flight: usize) {
         add(&self.commands, commands as u64);
         add(&self.batches, 1);
+        self.in_flight.store(in_flight as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn replies(&self, count: u64) {
-        add(&self.replies, count);
+    /// Counts a reply. `in_flight` commands are still unanswered.
+    pub(crate) fn reply(&self, in_flight: usize) {
+        add(&self.replies, 1);
+        self.in_flight.store(in_flight as u64, Ordering::Relaxed);
     }
 
     pub(crate) fn push(&self) {
@@ -254,8 +257,9 @@ impl AtomicCounters {
         add(&self.reads, 1);
     }
 
-    pub(crate) fn in_flight(&self, commands: usize) {
-        self.in_flight.store(commands as u64, Ordering::Relaxed);
+    /// Nothing is in flight any more: the connection has ended.
+    pub(crate) fn ended(&self) {
+        self.in_flight.store(0, Ordering::Relaxed);
     }
 
     pub(crate) fn reconnected(&self) {

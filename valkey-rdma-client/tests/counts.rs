@@ -11,10 +11,15 @@ async fn connected() -> (Client, Server) {
     let server = builder.start().await.expect("a free port");
     let client = Client::connect(server.urls().next().expect("one").as_str()).await.expect("connected");
     client.command(["SET", "key", "abc"]).await.expect("set");
+    settle().await;
+    (client, server)
+}
+
+/// Lets the connection task run until it sleeps.
+async fn settle() {
     for _ in 0..100 {
         yield_now().await;
     }
-    (client, server)
 }
 
 /// What so many tasks cost that send so many GETs each, one after the other.
@@ -33,6 +38,7 @@ async fn cost(client: &Client, tasks: usize, each: usize) -> Cost {
     while let Some(ended) = running.join_next().await {
         ended.expect("no panic");
     }
+    settle().await;
     Cost::between(&before, &client.connections()[0].stats.expect("not TCP"))
 }
 
@@ -85,4 +91,20 @@ async fn fifty_tasks_cost_hardly_a_work_request_in_sixteen_requests() {
     let most = 5_000 * 6 / 100;
     assert!(cost.work_requests <= most && cost.doorbells <= cost.work_requests, "{cost:?}");
     assert!(cost.events + cost.arms <= 2 * cost.work_requests, "{cost:?}");
+}
+
+/// tokio polls the main future when no task is ready. The connection task gives way to it, instead of asking the device meanwhile.
+#[tokio::test]
+async fn a_main_future_costs_no_more_polls_of_the_device_than_a_task() {
+    let (client, _server) = connected().await;
+    let polls = || client.connections()[0].stats.expect("not TCP").device.polls;
+    let start = polls();
+    cost(&client, 1, 100).await;
+    let of_task = polls() - start;
+    for _ in 0..100 {
+        client.command(["GET", "key"]).await.expect("a reply");
+    }
+    settle().await;
+    let of_main = polls() - start - of_task;
+    assert!(of_main <= of_task + 10, "{of_main} polls, and {of_task} of a task");
 }

@@ -149,10 +149,10 @@ impl World {
             // steps on the same object show.
             self.step.store(true, SeqCst);
             let ends = match ending {
-                Ending::No => false,
-                Ending::Abandoned => true,
+                None => false,
+                Some(Ending::Abandoned) => true,
                 // Not before the replies to what is being sent have come.
-                Ending::Closing => asleep != Sleep::Blocked,
+                Some(Ending::Closing) => asleep != Sleep::Blocked,
             };
             match slept {
                 _ if ends => return Left::End,
@@ -171,7 +171,7 @@ impl World {
             let waker = Waker::from(world.task.clone());
             loop {
                 drop(world.queue.sleep(Sleep::Offline, &waker));
-                if world.queue.ending() != Ending::No {
+                if world.queue.ending().is_some() {
                     return;
                 }
                 world.expire();

@@ -299,7 +299,7 @@ impl Connection {
 
     /// Whether there is certainly no work. A connection with data that waits for window or credits is not settled.
     fn is_settled(&self) -> bool {
-        self.state == State::Open
+        matches!(self.state, State::Open)
             && self.receives.is_empty()
             && self.outbox.is_empty()
             && self.send_buffer.waiting() == 0

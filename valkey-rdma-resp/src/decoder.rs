@@ -139,7 +139,7 @@ impl Decoder {
         let Some(line) = self.line()? else { return Ok(None) };
         let header = self.take(line);
         let text = &header[1..line - 2];
-        if text == b"-1" && self.protocol == Protocol::Resp2 {
+        if text == b"-1" && matches!(self.protocol, Protocol::Resp2) {
             return Ok(Some(Header::Other(Value::Nil)));
         }
         parse_length(text, MAX_STRING).map(|len| Some(Header::String(len)))
@@ -161,7 +161,7 @@ impl Decoder {
     fn next_part(&mut self) -> Result<Option<Value>, ProtocolError> {
         loop {
             let Some(&kind) = self.buffer.first() else { return Ok(None) };
-            let resp3 = self.protocol == Protocol::Resp3;
+            let resp3 = matches!(self.protocol, Protocol::Resp3);
             match kind {
                 b'*' => {}
                 b'%' | b'~' | b'>' | b'|' if resp3 => {}
@@ -195,7 +195,7 @@ impl Decoder {
             None => {
                 let Some(line) = self.line()? else { return Ok(None) };
                 let text = &self.buffer[1..line - 2];
-                let null = kind == b'$' && self.protocol == Protocol::Resp2 && text == b"-1";
+                let null = kind == b'$' && matches!(self.protocol, Protocol::Resp2) && text == b"-1";
                 let scalar = match kind {
                     b'$' if !null => {
                         Scalar { len: line + parse_length(text, MAX_STRING)? + 2, line, string: true }

@@ -2,9 +2,12 @@
 
 #![cfg(feature = "emulated")]
 
+use std::pin::Pin;
+use std::task::{Context, Waker};
+
 use stream_pair::{bounded, defaults, pair, pattern, polling_modes};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::runtime::Handle;
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::runtime::{Builder, Handle};
 use valkey_rdma_transport::{Config, InlineStream, Stream};
 
 mod stream_pair;
@@ -61,6 +64,19 @@ async fn a_write_that_waits_drives_the_connection_w6() {
     bounded(client.write_all(&sent)).await.expect("writes");
     bounded(client.shutdown()).await.expect("everything is acknowledged");
     reading.await.expect("the peer has all of it");
+}
+
+/// It needs a timer, and the thread of a client's caller may have no runtime.
+#[test]
+fn a_write_that_waits_outside_of_a_runtime_drives_within_its_own() {
+    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let config = defaults().rx_size(10_001).send_buffer(1 << 16);
+    let (client, server) = runtime.block_on(pair(&config, &config));
+    let mut client = runtime.block_on(async { client.into_inline() });
+    let bytes = pattern(3, 100_000);
+    let mut cx = Context::from_waker(Waker::noop());
+    while Pin::new(&mut client).poll_write(&mut cx, &bytes).is_ready() {}
+    runtime.block_on(async { drop((client, server)) });
 }
 
 #[tokio::test]

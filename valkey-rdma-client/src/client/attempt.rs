@@ -30,7 +30,7 @@ impl Client {
             Err(error) => Err(error),
         };
         let outcome = match queued {
-            Ok(()) => multiplexer.receive(&mut reply).await,
+            Ok(()) => (&mut reply).await.unwrap_or_else(|_| Err(multiplexer.unanswered())),
             Err(error) => {
                 // Takes the command back; it is there already.
                 drop((&mut reply).await);

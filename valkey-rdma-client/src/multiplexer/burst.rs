@@ -28,10 +28,11 @@ impl Burst {
     }
 
     /// Wakes `callers` when this worker thread has nothing else to run, and `task` behind them. Outside a runtime, at once.
-    pub(crate) fn defer(&self, mut callers: Vec<Waker>, task: &Waker) {
+    /// Leaves `callers` empty.
+    pub(crate) fn defer(&self, callers: &mut Vec<Waker>, task: &Waker) {
         // tokio runs the task that was woken last first, and the others in order.
         callers.insert(callers.len().saturating_sub(1), task.clone());
-        lock(&self.waiting.0).append(&mut callers);
+        lock(&self.waiting.0).append(callers);
         let _pending = pin!(tokio::task::yield_now()).poll(&mut Context::from_waker(&self.waker));
     }
 
@@ -76,7 +77,7 @@ mod tests {
             let woken = Arc::default();
             let burst = Burst::new();
             let [task] = &wakers(&woken, 9..10)[..] else { unreachable!("one") };
-            burst.defer(wakers(&woken, 0..3), task);
+            burst.defer(&mut wakers(&woken, 0..3), task);
             assert!(lock(&woken).is_empty());
             while lock(&woken).is_empty() {
                 tokio::task::yield_now().await;
@@ -85,7 +86,7 @@ mod tests {
             burst.wake();
             assert_eq!(lock(&woken).len(), 4);
 
-            burst.defer(wakers(&woken, 3..4), task);
+            burst.defer(&mut wakers(&woken, 3..4), task);
             burst.wake();
             assert_eq!(lock(&woken)[4..], [9, 3], "the driver runs before the worker is free");
             tokio::task::yield_now().await;
@@ -99,8 +100,8 @@ mod tests {
     fn outside_a_runtime_all_are_woken_at_once() {
         let woken = Arc::default();
         let [task] = &wakers(&woken, 9..10)[..] else { unreachable!("one") };
-        Burst::new().defer(Vec::new(), task);
-        Burst::new().defer(wakers(&woken, 0..1), task);
+        Burst::new().defer(&mut Vec::new(), task);
+        Burst::new().defer(&mut wakers(&woken, 0..1), task);
         assert_eq!(*lock(&woken), [9, 9, 0]);
     }
 }

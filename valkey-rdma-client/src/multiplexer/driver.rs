@@ -30,12 +30,12 @@ use tracing::debug;
 use super::burst::Burst;
 use super::in_flight::InFlight;
 use super::queue::RequestQueue;
-use super::request::{DeadlineTimer, ReplySink};
+use super::request::DeadlineTimer;
 use super::state::MultiplexerState;
 use super::submit::{Awake, Ending, Load, Sleep};
 use crate::connection::RawConnection;
 use crate::error::LostCause;
-use crate::resp::{Commands, Reply};
+use crate::resp::Commands;
 use valkey_rdma_transport::AnyStream;
 
 mod read;
@@ -59,8 +59,8 @@ pub(crate) struct Driver {
     raw: RawConnection,
     queue: Arc<RequestQueue>,
     in_flight: InFlight,
-    /// Requests with all of their replies, about to be delivered. Kept for its memory.
-    completed: Vec<(ReplySink, Reply)>,
+    /// Callers whose reply has come, about to be woken. Kept for its memory.
+    callers: Vec<Waker>,
     /// Wakes callers on a runtime of several threads.
     burst: Burst,
     /// True while a batch is being written; no other batch is begun meanwhile.
@@ -72,8 +72,10 @@ pub(crate) struct Driver {
     /// True on a current-thread runtime: yield after delivering replies, so that callers can send before the next
     /// read.
     one_thread: bool,
-    /// Why the queue has ended. No request comes any more.
-    ending: Ending,
+    /// True if the last poll delivered a reply and left the device to this one, so that the caller runs between them.
+    gave_way: bool,
+    /// Why the queue has ended: no request comes any more.
+    ending: Option<Ending>,
     /// Batches sent and replies received, to recognise polls that did nothing.
     moved: u64,
     timer: DeadlineTimer,
@@ -106,13 +108,14 @@ impl Driver {
             raw,
             queue,
             in_flight: InFlight::default(),
-            completed: Vec::new(),
+            callers: Vec::new(),
             burst: Burst::new(),
             writing: false,
             write_error: None,
             has_buffered_replies: false,
             one_thread,
-            ending: Ending::No,
+            gave_way: false,
+            ending: None,
             moved: 0,
             timer: DeadlineTimer::default(),
             overdue: false,
@@ -152,8 +155,9 @@ impl Driver {
     /// # Panics
     /// If the stream does, which may be the user's own. The connection then ends, as it would on the connection task.
     pub(crate) fn send_inline(&mut self) {
-        // Streams may rely on their runtime; the caller's thread may have none. TCP streams do not.
-        let runtime = (!matches!(self.raw.socket, AnyStream::Tcp(_))).then(|| self.raw.runtime.clone());
+        // Streams of the program may rely on their runtime; the caller's thread may have none. Ours do not, to write.
+        let is_ours = matches!(self.raw.socket, AnyStream::Tcp(_) | AnyStream::Inline(_));
+        let runtime = (!is_ours).then(|| self.raw.runtime.clone());
         let _entered = runtime.as_ref().map(Handle::enter);
         let task = std::mem::replace(&mut self.task, Waker::noop().clone());
         let mut cx = Context::from_waker(&task);
@@ -196,6 +200,10 @@ impl Driver {
                 self.yield_now(cx);
                 return Poll::Pending;
             }
+        } else if std::mem::take(&mut self.gave_way) && self.in_flight.is_empty() {
+            // The caller has not run yet: it is the main future, which tokio polls when no task is ready.
+            let _pending = pin!(tokio::task::yield_now()).poll(cx);
+            return Poll::Pending;
         }
         let was_overdue = self.overdue;
         let (mut drained, mut deferred) = (false, false);
@@ -209,7 +217,7 @@ impl Driver {
             match self.poll_read(cx) {
                 // To ask the device again costs more than a reply: the caller sends its next command before that.
                 Ok(Read::Delivered) if self.one_thread && matches!(self.raw.socket, AnyStream::Inline(_)) => {
-                    self.sleep_with_timer(cx);
+                    self.gave_way = self.sleep_with_timer(cx);
                     break;
                 }
                 Ok(Read::Delivered) => {}
@@ -226,7 +234,7 @@ impl Driver {
                 }
                 Err(cause) => {
                     // Our own shutdown ends the reading too.
-                    let ours = self.ending == Ending::Closing && matches!(cause, LostCause::PeerClosed);
+                    let ours = self.ending == Some(Ending::Closing) && matches!(cause, LostCause::PeerClosed);
                     return Poll::Ready(if ours && self.in_flight.is_empty() {
                         LostCause::Closed
                     } else {
@@ -325,9 +333,7 @@ impl Driver {
             batch = batch + request.load;
             position = self.in_flight.push(request, position);
         });
-        if ending != Ending::No {
-            self.ending = ending;
-        }
+        self.ending = ending.or(self.ending);
         batch
     }
 
@@ -349,22 +355,21 @@ impl Driver {
         self.in_flight.end_batch();
         self.writing = true;
         self.moved += 1;
-        self.state.counters.batch(batch.commands);
-        self.state.counters.in_flight(self.in_flight.commands());
+        self.state.counters.batch(batch.commands, self.in_flight.commands());
         if written? { Poll::Ready(Ok(())) } else { self.raw.poll_flush(cx) }
     }
 
     /// Ready once this side has ended the connection.
     fn poll_stopped(&mut self, cx: &mut Context<'_>) -> Poll<LostCause> {
         // While a batch is being written, nothing is taken from the queue, which would report its end.
-        if self.writing && self.queue.submitted.ending() == Ending::Abandoned {
-            self.ending = Ending::Abandoned;
+        if self.writing && self.queue.submitted.ending() == Some(Ending::Abandoned) {
+            self.ending = Some(Ending::Abandoned);
         }
         match self.ending {
-            Ending::No => return Poll::Pending,
-            Ending::Abandoned => {}
-            Ending::Closing if !self.in_flight.is_empty() => return Poll::Pending,
-            Ending::Closing => {
+            None => return Poll::Pending,
+            Some(Ending::Abandoned) => {}
+            Some(Ending::Closing) if !self.in_flight.is_empty() => return Poll::Pending,
+            Some(Ending::Closing) => {
                 if let Err(error) = ready!(Pin::new(&mut self.raw.socket).poll_shutdown(cx)) {
                     debug!(%error, "shutdown failed");
                 }

@@ -83,12 +83,9 @@ impl Multiplexer {
         }
     }
 
-    /// Waits for the reply.
-    pub(crate) async fn receive<T, E>(
-        &self,
-        answer: impl Future<Output = Result<Result<T, Error>, E>>,
-    ) -> Result<T, Error> {
-        answer.await.unwrap_or_else(|_| Err(self.state.error_for_unanswered(true)))
+    /// The error for a request that was taken and dropped without a reply.
+    pub(crate) fn unanswered(&self) -> Error {
+        self.state.error_for_unanswered(true)
     }
 
     pub(crate) fn is_closed(&self) -> bool {

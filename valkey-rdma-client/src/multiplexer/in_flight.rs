@@ -1,6 +1,7 @@
 //! [`InFlight`]: requests without a reply, in order, with those of the batch that is being filled.
 
 use std::collections::VecDeque;
+use std::task::Waker;
 
 use tokio::time::Instant;
 use valkey_rdma_resp::ProtocolError;
@@ -89,9 +90,9 @@ impl InFlight {
         self.requests.is_empty()
     }
 
-    /// Counts a reply for the oldest request. Returns where the reply goes if it is the last of that request. `Err`: no
-    /// request is unanswered.
-    pub(crate) fn answer(&mut self, reply: Reply) -> Result<Option<(ReplySink, Reply)>, ProtocolError> {
+    /// Hands a reply to the oldest request. Returns what wakes its caller, if that is left to do. `Err`: no request is
+    /// unanswered.
+    pub(crate) fn answer(&mut self, reply: Reply) -> Result<Option<Waker>, ProtocolError> {
         let oldest = self.requests.front_mut().ok_or(ProtocolError::Unsolicited)?;
         self.commands -= 1;
         oldest.missing -= 1;
@@ -107,7 +108,7 @@ impl InFlight {
         if reply.is_err() {
             sink.give_back(commands);
         }
-        Ok(Some((sink, reply)))
+        Ok(sink.complete(reply))
     }
 
     /// Passes the reply sinks of requests past their deadline to `fail`; their places in the order stay. Returns the

@@ -69,7 +69,7 @@ impl RequestQueue {
     }
 
     /// Takes the next batch, as [`SubmitQueue::take`] does, without the requests whose callers have gone away.
-    pub(crate) fn take(&self, only_full: bool, most: usize, mut add: impl FnMut(Request)) -> Ending {
+    pub(crate) fn take(&self, only_full: bool, most: usize, mut add: impl FnMut(Request)) -> Option<Ending> {
         // Dropped without holding the lock: they may own what a program lent.
         let mut unwanted = Vec::new();
         let (freed, ending) = self.submitted.take(only_full, most, |request| {
@@ -155,7 +155,7 @@ impl RequestQueue {
         loop {
             // From here on, every push and the end wake this task.
             drop(self.submitted.sleep(Sleep::Offline, cx.waker()));
-            if self.submitted.ending() != Ending::No {
+            if self.submitted.ending().is_some() {
                 return Poll::Ready(());
             }
             let now = Instant::now();

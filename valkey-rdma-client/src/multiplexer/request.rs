@@ -1,12 +1,13 @@
 //! [`Request`]: commands sent together, the sink for their replies, and when their time is up.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::reply_buffer::ReplyBuffer;
@@ -177,6 +178,8 @@ impl Deadline {
 pub(crate) struct DeadlineTimer {
     at: Option<Instant>,
     sleep: Option<Pin<Box<Sleep>>>,
+    /// The task that it wakes, since it was last armed.
+    wakes: Option<Waker>,
 }
 
 impl DeadlineTimer {
@@ -186,6 +189,7 @@ impl DeadlineTimer {
             return;
         }
         self.at = Some(at);
+        self.wakes = None;
         match &mut self.sleep {
             Some(sleep) => sleep.as_mut().reset(at),
             None => self.sleep = Some(Box::pin(sleep_until(at))),
@@ -211,13 +215,17 @@ impl DeadlineTimer {
 
     /// Ready when it fires; then it is disarmed.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut self.sleep {
-            Some(sleep) if self.at.is_some() => {
-                ready!(sleep.as_mut().poll(cx));
-                self.at = None;
-                Poll::Ready(())
-            }
-            _ => Poll::Pending,
+        let (Some(sleep), Some(_)) = (&mut self.sleep, self.at) else { return Poll::Pending };
+        // Cheaper than another poll.
+        if !sleep.is_elapsed() && self.wakes.as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
+            return Poll::Pending;
         }
+        // Not counted, so that it keeps the waker although the task may have used up its share.
+        if pin!(unconstrained(sleep.as_mut())).poll(cx).is_pending() {
+            self.wakes = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        (self.at, self.wakes) = (None, None);
+        Poll::Ready(())
     }
 }

@@ -105,8 +105,6 @@ pub(crate) enum Pushed<T> {
 /// Why the queue takes no more requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// It does.
-    No,
     /// Every client was dropped: no caller waits any more.
     Abandoned,
     /// `close` was called: what was pushed before is still sent.
@@ -130,7 +128,8 @@ struct State<T> {
     timer: Option<Instant>,
     /// Wakes the driver. `None` until it was polled.
     task: Option<Waker>,
-    ending: Ending,
+    /// `None` while it takes requests.
+    ending: Option<Ending>,
     /// True once the driver knows of the end.
     end_seen: bool,
     /// True once the driver has ended for good.
@@ -149,7 +148,7 @@ impl<T: Submit> SubmitQueue<T> {
             woken_by_push: false,
             timer: None,
             task: None,
-            ending: Ending::No,
+            ending: None,
             end_seen: false,
             finished: false,
             at_end: Vec::new(),
@@ -159,7 +158,7 @@ impl<T: Submit> SubmitQueue<T> {
     /// Appends a request if `claim` allows it, and wakes the driver if it sleeps and has to act.
     pub(crate) fn push(&self, request: T, claim: Claim) -> Pushed<T> {
         let mut state = lock(&self.0);
-        if state.ending != Ending::No {
+        if state.ending.is_some() {
             return Pushed::Closed(request);
         }
         let kept = match claim {
@@ -212,7 +211,12 @@ impl<T: Submit> SubmitQueue<T> {
     /// Takes the requests of the next batch, up to `most` commands, in order; none if `only_full` and they do not make a
     /// full batch. The driver counts as awake from now on. Returns how many callers that wait for room have it now, and
     /// why the queue ends, once no request waits.
-    pub(crate) fn take(&self, only_full: bool, most: usize, mut add: impl FnMut(T)) -> (usize, Ending) {
+    pub(crate) fn take(
+        &self,
+        only_full: bool,
+        most: usize,
+        mut add: impl FnMut(T),
+    ) -> (usize, Option<Ending>) {
         let mut state = lock(&self.0);
         state.sleep = None;
         let before = state.waiting.len();
@@ -227,8 +231,8 @@ impl<T: Submit> SubmitQueue<T> {
             }
         }
         let freed = before - state.waiting.len();
-        let ending = if state.waiting.is_empty() { state.ending } else { Ending::No };
-        state.end_seen |= ending != Ending::No;
+        let ending = if state.waiting.is_empty() { state.ending } else { None };
+        state.end_seen |= ending.is_some();
         (freed.min(state.starved), ending)
     }
 
@@ -241,8 +245,8 @@ impl<T: Submit> SubmitQueue<T> {
             Sleep::Holding => state.load.is_full(),
             Sleep::Blocked | Sleep::Offline => false,
         };
-        let must_see_end = state.ending != Ending::No && state.waiting.is_empty() && !state.end_seen;
-        if sendable || (sleep != Sleep::Blocked && must_see_end) {
+        let must_see_end = state.ending.is_some() && state.waiting.is_empty() && !state.end_seen;
+        if sendable || (must_see_end && !matches!(sleep, Sleep::Blocked)) {
             return Err(Awake);
         }
         state.sleep = Some(sleep);
@@ -277,7 +281,7 @@ impl<T: Submit> SubmitQueue<T> {
         state.starved = if starved { state.starved + 1 } else { state.starved - 1 };
     }
 
-    pub(crate) fn ending(&self) -> Ending {
+    pub(crate) fn ending(&self) -> Option<Ending> {
         lock(&self.0).ending
     }
 
@@ -288,7 +292,7 @@ impl<T: Submit> SubmitQueue<T> {
     /// Refuses new requests, and wakes the driver to send what waits and end. `at_end` is dropped then.
     pub(crate) fn close(&self, at_end: oneshot::Sender<()>) {
         let mut state = lock(&self.0);
-        state.ending = Ending::Closing;
+        state.ending = Some(Ending::Closing);
         if !state.finished {
             state.at_end.push(at_end);
         }
@@ -298,9 +302,7 @@ impl<T: Submit> SubmitQueue<T> {
     /// Wakes the driver to end, because no caller is left. Returns what still waits.
     pub(crate) fn abandon(&self) -> VecDeque<T> {
         let mut state = lock(&self.0);
-        if state.ending == Ending::No {
-            state.ending = Ending::Abandoned;
-        }
+        state.ending.get_or_insert(Ending::Abandoned);
         state.load = Load::default();
         let unwanted = std::mem::take(&mut state.waiting);
         wake(state);
@@ -310,7 +312,7 @@ impl<T: Submit> SubmitQueue<T> {
     /// The driver has ended: takes everything, and refuses what comes later.
     pub(crate) fn finish(&self) -> (VecDeque<T>, Vec<oneshot::Sender<()>>) {
         let mut state = lock(&self.0);
-        state.ending = Ending::Closing;
+        state.ending = Some(Ending::Closing);
         state.finished = true;
         state.load = Load::default();
         (std::mem::take(&mut state.waiting), std::mem::take(&mut state.at_end))

@@ -150,7 +150,9 @@ impl Commands {
         match self {
             Self::One(command) => {
                 let (arguments, parts, tail) = command.encoded();
-                array_header_len(arguments) + parts.iter().map(Bytes::len).sum::<usize>() + tail.len()
+                // That of `*3\r\n` and the like.
+                let header = arguments.checked_ilog10().unwrap_or(0) as usize + 4;
+                header + parts.iter().map(Bytes::len).sum::<usize>() + tail.len()
             }
             Self::Many(pipeline) => pipeline.encoded.len(),
         }
@@ -181,11 +183,6 @@ impl Commands {
         }
         at
     }
-}
-
-/// Length of `*3\r\n` and the like.
-fn array_header_len(arguments: usize) -> usize {
-    arguments.checked_ilog10().unwrap_or(0) as usize + 4
 }
 
 #[cfg(test)]

@@ -136,19 +136,14 @@ impl Outbox {
         Ok(())
     }
 
-    /// Returns whether a message waits and a slot is free.
-    pub(super) fn is_ready(&self) -> bool {
-        !self.waiting.is_empty() && self.in_flight.len() < SEND_SLOTS as usize
-    }
-
     /// Returns whether no message waits.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Removes the next message and returns it with its slot.
+    /// Removes the next message and returns it with its slot, if one is free.
     pub(super) fn pop(&mut self) -> Option<(ControlMessage, MessageClass, Slice)> {
-        if !self.is_ready() {
+        if self.in_flight.len() >= SEND_SLOTS as usize {
             return None;
         }
         let (message, class) = self.waiting.pop_front()?;

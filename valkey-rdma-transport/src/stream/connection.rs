@@ -41,7 +41,10 @@ impl SharedConnection {
             // After a panic elsewhere the connection can still be closed.
             let mut connection = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let result = step(&mut connection);
-            (result, connection.take_wake_set(), connection.take_to_free())
+            // Tasks are woken without holding the lock: a waker may drop its task, and the task this connection.
+            let ended = connection.close_cause.is_some();
+            let ConnectionState { wakers, core, .. } = &mut *connection;
+            (result, wakers.take_ready(core, ended), connection.take_to_free())
         };
         wake_set.wake();
         result
@@ -65,9 +68,6 @@ pub(super) struct ConnectionState {
     info: Info,
     /// Time 0 of the core's clock.
     epoch: Instant,
-    /// Time 0 of the poll policy's clock. Not tokio's, which stands still while a test pauses it: busy polling would
-    /// never end.
-    poll_epoch: std::time::Instant,
 }
 
 /// What a connection no longer needs. Freed without holding its lock.
@@ -133,7 +133,6 @@ impl ConnectionState {
             discarded: false,
             info,
             epoch: Instant::now(),
-            poll_epoch: std::time::Instant::now(),
         };
         connection.flush_work();
         connection.device.establish()?;
@@ -145,7 +144,7 @@ impl ConnectionState {
 
     /// The most bytes reserved at once: half of the send buffer.
     pub(super) fn max_reservation(&self) -> usize {
-        self.core.send_buffer() as usize / 2
+        self.info.send_buffer as usize / 2
     }
 
     /// Waits until both sides know each other's memory. `Ready(false)`: the connection ended before.
@@ -204,12 +203,6 @@ impl ConnectionState {
         Info { peer_window: self.core.peer_window(), ..self.info.clone() }
     }
 
-    /// The tasks that have something to do now. Wake them without holding the lock: a waker may drop its task, and the
-    /// task this connection.
-    fn take_wake_set(&mut self) -> WakeSet {
-        self.wakers.take_ready(&self.core, self.close_cause.is_some())
-    }
-
     /// What is not needed any more. Drop it without holding the lock.
     fn take_to_free(&mut self) -> Option<ToFree> {
         // Called after every access, and mostly there is nothing.
@@ -224,11 +217,6 @@ impl ConnectionState {
 
     fn now(&self) -> proto::Instant {
         proto::Instant::from_origin(self.epoch.elapsed())
-    }
-
-    /// The time by which the poll policy measures; zero where it needs none.
-    fn poll_time(&self) -> std::time::Duration {
-        if self.poll_policy.needs_time() { self.poll_epoch.elapsed() } else { std::time::Duration::ZERO }
     }
 }
 

@@ -6,11 +6,12 @@
 use std::fmt;
 use std::future::Future;
 use std::io::{self, IoSlice};
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::Handle;
+use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, Sleep};
 
 use super::Stream;
@@ -22,7 +23,9 @@ pub(super) struct Driver {
     shared: SharedConnection,
     /// Identifies this driver among those that the connection has had.
     id: u64,
-    sleep: Option<Pin<Box<Sleep>>>,
+    timer: Option<Pin<Box<Sleep>>>,
+    /// The task that the timer wakes, since it was last set.
+    timer_wakes: Option<Waker>,
 }
 
 impl Driver {
@@ -32,7 +35,7 @@ impl Driver {
         if let Some(previous) = previous {
             previous.wake();
         }
-        Self { shared, id, sleep: None }
+        Self { shared, id, timer: None, timer_wakes: None }
     }
 
     pub(super) fn shared(&self) -> &SharedConnection {
@@ -47,7 +50,7 @@ impl Driver {
                     .then(|| (connection.poll_device(cx, DriveUntil::Idle), connection.deadline()))
             });
             let Some((outcome, deadline)) = driven else { return Poll::Ready(()) };
-            if outcome == DriveOutcome::Done {
+            if let DriveOutcome::Done = outcome {
                 return Poll::Ready(());
             }
             if !self.wait(cx, outcome, deadline) {
@@ -69,21 +72,38 @@ impl Driver {
             self.shared.with(|connection| connection.handle_timeout());
             return true;
         }
-        if outcome == DriveOutcome::Yield {
+        if let DriveOutcome::Yield = outcome {
             // To the end of the run queue: ready tasks, timers and sockets come first.
             cx.waker().wake_by_ref();
         }
         false
     }
 
-    /// Waits for the deadline. Returns whether it has passed.
+    /// Waits for the deadline. Returns whether it has passed. A deadline that moves later, as with every message, does not
+    /// move the timer: it fires early, and is then set again.
     fn poll_deadline(&mut self, cx: &mut Context<'_>, deadline: Option<Instant>) -> bool {
         let Some(deadline) = deadline else { return false };
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-        if sleep.deadline() != deadline {
-            sleep.as_mut().reset(deadline);
+        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if timer.deadline() > deadline {
+            timer.as_mut().reset(deadline);
+            self.timer_wakes = None;
         }
-        sleep.as_mut().poll(cx).is_ready()
+        // Cheaper than another poll.
+        if !timer.is_elapsed() && self.timer_wakes.as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
+            return false;
+        }
+        loop {
+            // Not counted, so that it keeps the waker although the task may have used up its share.
+            if pin!(unconstrained(timer.as_mut())).poll(cx).is_pending() {
+                self.timer_wakes = Some(cx.waker().clone());
+                return false;
+            }
+            self.timer_wakes = None;
+            if timer.deadline() >= deadline {
+                return true;
+            }
+            timer.as_mut().reset(deadline);
+        }
     }
 }
 
@@ -163,6 +183,8 @@ impl InlineStream {
         if polled.is_ready() {
             return polled;
         }
+        // The timer needs the runtime, which the caller's thread may not have.
+        let _entered = self.driving.runtime.enter();
         // When the connection has ended, the second poll reports it.
         let _ = self.driving.driver.drive(cx);
         poll(&mut self.stream, cx)

@@ -53,24 +53,20 @@ impl Driver {
 
     /// Delivers complete replies, up to `most`. Returns how many.
     pub(super) fn deliver_replies(&mut self, most: usize) -> Result<usize, ProtocolError> {
-        let before = self.in_flight.commands();
+        let (requests, commands) = (self.in_flight.requests(), self.in_flight.commands());
         let outcome = self.take_replies(most);
-        let replies = before - self.in_flight.commands();
+        let replies = commands - self.in_flight.commands();
         self.moved += replies as u64;
-        // Counted before they are delivered, so that no caller sees itself in flight.
-        self.state.counters.replies(replies as u64);
-        self.state.counters.in_flight(self.in_flight.commands());
-        let several = self.completed.len() > 1;
-        let callers = self.completed.drain(..).filter_map(|(sink, reply)| sink.complete(reply));
+        let several = requests - self.in_flight.requests() > 1;
         if several && !self.one_thread {
-            self.burst.defer(callers.collect(), &self.task);
+            self.burst.defer(&mut self.callers, &self.task);
         } else {
-            callers.for_each(Waker::wake);
+            self.callers.drain(..).for_each(Waker::wake);
         }
         outcome.map(|()| replies)
     }
 
-    /// Decodes complete replies, up to `most`. Those that complete a request are collected.
+    /// Decodes complete replies, up to `most`, and leaves each for its caller. The callers to wake are collected.
     fn take_replies(&mut self, most: usize) -> Result<(), ProtocolError> {
         let mut replies = 0;
         while replies < most {
@@ -88,7 +84,9 @@ impl Driver {
                 Some(value) => Ok(value),
             };
             replies += 1;
-            self.completed.extend(self.in_flight.answer(reply)?);
+            // Counted before it is delivered, so that no caller sees itself in flight.
+            self.state.counters.reply(self.in_flight.commands().saturating_sub(1));
+            self.callers.extend(self.in_flight.answer(reply)?);
         }
         Ok(())
     }

@@ -34,7 +34,7 @@ impl Driver {
         if let Some(hook) = &self.state.pushes {
             hook(Push::Gap);
         }
-        self.state.counters.in_flight(0);
+        self.state.counters.ended();
         if let LostCause::Closed | LostCause::Moved = &cause {
             // The server answers the commands that left completely. The rest is never sent.
             self.raw.outstanding =

@@ -7,7 +7,7 @@
 //! posted before the queue is armed. (`block_on`'s main future runs last, so three extra empty polls are allowed.) On
 //! a runtime of several threads other workers may run those tasks, and waking a worker is a system call too.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::polling::Polling;
 
@@ -15,6 +15,8 @@ use crate::polling::Polling;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PollPolicy {
     mode: Polling,
+    /// Time 0 of its clock. Not tokio's, which stands still while a test pauses it: busy polling would never end.
+    epoch: Instant,
     /// Longest budget.
     limit: Duration,
     /// How long to look on after the last completion.
@@ -34,6 +36,7 @@ impl PollPolicy {
     pub(super) fn new(mode: Polling, limit: Duration, one_thread: bool) -> Self {
         Self {
             mode,
+            epoch: Instant::now(),
             limit,
             budget: Duration::ZERO,
             found_at: Duration::ZERO,
@@ -43,9 +46,9 @@ impl PollPolicy {
         }
     }
 
-    /// Whether the time matters at all: reading a clock costs as much as a look.
-    pub(super) fn needs_time(&self) -> bool {
-        self.mode == Polling::Adaptive
+    /// The time to pass to the other functions. Zero where it does not matter: reading a clock costs as much as a look.
+    pub(super) fn time(&self) -> Duration {
+        if let Polling::Adaptive = self.mode { self.epoch.elapsed() } else { Duration::ZERO }
     }
 
     /// The queue was looked at and is empty now; `found`: it was not before. Returns whether to look again, rather
@@ -185,7 +188,7 @@ mod tests {
     fn the_other_modes_do_not_ask_for_the_time() {
         let (mut event, mut busy) =
             (PollPolicy::new(Polling::Event, us(50), true), PollPolicy::new(Polling::Busy, us(50), true));
-        assert!(!event.needs_time() && !busy.needs_time());
+        assert_eq!((event.time(), busy.time()), (us(0), us(0)));
         for found in [true, false] {
             assert!(!event.poll_again(us(0), found) && busy.poll_again(us(0), found));
         }

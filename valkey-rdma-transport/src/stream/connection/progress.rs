@@ -23,24 +23,13 @@ pub(in crate::stream) enum DriveOutcome {
 }
 
 /// How far to drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(in crate::stream) enum DriveUntil {
     /// Until there is nothing to do.
     Idle,
     /// Stop as soon as data is readable, so that the reader can respond before the queue is armed. The reader flushes
     /// the work that is due.
     Readable,
-}
-
-/// What one poll of the completion queue found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CqPoll {
-    /// Nothing.
-    Empty,
-    /// All there was.
-    Some,
-    /// A full batch: there may be more.
-    Full,
 }
 
 impl ConnectionState {
@@ -60,27 +49,27 @@ impl ConnectionState {
                 Err(error) => self.device_failed(&error),
             };
             let found = self.poll_cq();
-            if until == DriveUntil::Readable && found != CqPoll::Empty && self.core.readable().is_some() {
+            if matches!(until, DriveUntil::Readable) && found > 0 && self.core.readable().is_some() {
                 // Events of the connection manager are taken when there is nothing to read.
-                self.poll_policy.on_delivered(self.poll_time());
+                self.poll_policy.on_delivered(self.poll_policy.time());
                 return DriveOutcome::Yield;
             }
             news = news && self.take_cm_event(cx);
-            if news || found != CqPoll::Empty || self.core.is_closed() {
+            if news || found > 0 || self.core.is_closed() {
                 self.flush_work();
             }
             if self.close_cause.is_some() {
                 return DriveOutcome::Done;
             }
-            if news || found == CqPoll::Full {
+            if news || found == COMPLETION_BATCH {
                 continue;
             }
-            let time = self.poll_time();
-            if self.poll_policy.poll_again(time, found == CqPoll::Some) {
-                self.device.counters.spins += u64::from(found == CqPoll::Empty);
+            let time = self.poll_policy.time();
+            if self.poll_policy.poll_again(time, found > 0) {
+                self.device.counters.spins += u64::from(found == 0);
                 return DriveOutcome::Yield;
             }
-            if self.poll_policy.should_yield(found == CqPoll::Some && self.core.readable().is_some()) {
+            if self.poll_policy.should_yield(found > 0 && self.core.readable().is_some()) {
                 return DriveOutcome::Yield;
             }
             if self.device.armed && !event {
@@ -147,15 +136,12 @@ impl ConnectionState {
     }
 
     /// Takes a batch of completions and hands them to the core. [`flush_work`](Self::flush_work) does the work that follows.
-    pub(super) fn poll_cq(&mut self) -> CqPoll {
+    /// Returns how many there were; fewer than [`COMPLETION_BATCH`] mean that none are left.
+    pub(super) fn poll_cq(&mut self) -> usize {
         let (completions, outcome) = self.device.poll_cq();
-        let found = match completions.len() {
-            0 => CqPoll::Empty,
-            COMPLETION_BATCH => CqPoll::Full,
-            _ => CqPoll::Some,
-        };
+        let found = completions.len();
         // Mostly nothing is found, and reading the clock is not free.
-        if found != CqPoll::Empty {
+        if found > 0 {
             let now = self.now();
             for &completion in &completions {
                 let mut message = [0; wire::MESSAGE_LEN];
@@ -168,13 +154,13 @@ impl ConnectionState {
             Ok(()) => found,
             Err(error) => {
                 self.device_failed(&error);
-                CqPoll::Empty
+                0
             }
         }
     }
 
     fn drain_cq(&mut self) {
-        while self.poll_cq() == CqPoll::Full {}
+        while self.poll_cq() == COMPLETION_BATCH {}
     }
 
     fn take_cm_event(&mut self, cx: &mut Context<'_>) -> bool {

@@ -10,7 +10,7 @@ use bytes::BufMut;
 use valkey_rdma_proto::DeliveryReport;
 use valkey_rdma_proto::work::Slice;
 
-use super::progress::{CqPoll, DriveOutcome, DriveUntil};
+use super::progress::{DriveOutcome, DriveUntil};
 use super::{ConnectionState, WriteInterest, store};
 use crate::in_place::PinnedSlice;
 
@@ -22,8 +22,7 @@ impl ConnectionState {
             return Poll::Ready(true);
         }
         // The bytes may be announced although the driver has not been woken yet.
-        if self.core.readable().is_none() && self.poll_cq() != CqPoll::Empty && self.core.readable().is_none()
-        {
+        if self.core.readable().is_none() && self.poll_cq() > 0 && self.core.readable().is_none() {
             self.flush_work();
         }
         self.read_or_wait(cx, out)
@@ -137,7 +136,7 @@ impl ConnectionState {
     fn poll_room(&mut self, cx: &mut Context<'_>, len: u32) -> Poll<bool> {
         // Completions that free the send buffer may be in the queue already.
         while self.core.room() < len && self.close_cause.is_none() && !self.core.is_closing() {
-            if self.poll_cq() == CqPoll::Empty {
+            if self.poll_cq() == 0 {
                 break;
             }
             self.flush_work();
