@@ -23,6 +23,8 @@ pub(super) struct Lane {
     last: u64,
     /// Posts since then, which the send queue holds until a later one completes.
     quiet: u32,
+    /// Receives that were used up and are not posted again yet.
+    used: u32,
     /// Kept for its memory.
     chain: Vec<Request>,
 }
@@ -56,7 +58,7 @@ impl Lane {
         let inbox = pair.register(longest, Access::Local)?;
         pair.post_recvs((0..RECEIVES).map(|_| (RECEIVE, inbox.into())))?;
         let remote = RemoteRegion { addr: 0, rkey: 0, len: 0 };
-        Ok(Self { pair, window, staging, inbox, remote, last: RECEIVE, quiet: 0, chain: Vec::new() })
+        Ok(Self { pair, window, staging, inbox, remote, last: RECEIVE, quiet: 0, used: 0, chain: Vec::new() })
     }
 
     pub(super) async fn establish(&mut self) -> Result<(), TransportError> {
@@ -160,26 +162,36 @@ impl Lane {
         self.pair.post_chain(self.chain.drain(..))
     }
 
-    /// Waits for the next completion. A receive that was used up is posted again.
+    /// Waits for the next completion. Receives that were used up are posted again before: there are enough, and the answer to a
+    /// message goes first.
     ///
     /// Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Event, TransportError> {
+        self.post_receives()?;
         let done = self.pair.wait().await?;
-        self.event(done)
+        Ok(self.event(done))
     }
 
     /// As [`next`](Self::next), blocking the thread. `None`: the quota has changed.
     pub(super) fn next_here(&mut self, quota: &Quota) -> Result<Option<Event>, TransportError> {
+        self.post_receives()?;
         let done = self.pair.blocking_wait(quota.interrupt())?;
-        done.map(|done| self.event(done)).transpose()
+        Ok(done.map(|done| self.event(done)))
     }
 
-    fn event(&mut self, done: Completion) -> Result<Event, TransportError> {
-        if done.outcome == Outcome::Sent {
-            return Ok(Event::Sent(done.id));
+    fn post_receives(&mut self) -> Result<(), TransportError> {
+        match std::mem::take(&mut self.used) {
+            0 => Ok(()),
+            used => self.pair.post_recvs((0..used).map(|_| (RECEIVE, self.inbox.into()))),
         }
-        self.pair.post_recv(RECEIVE, self.inbox)?;
-        Ok(Event::Received { len: done.received_len().unwrap_or(0), imm: done.imm() })
+    }
+
+    fn event(&mut self, done: Completion) -> Event {
+        if done.outcome == Outcome::Sent {
+            return Event::Sent(done.id);
+        }
+        self.used += 1;
+        Event::Received { len: done.received_len().unwrap_or(0), imm: done.imm() }
     }
 
     /// Waits until the last posted message is done.
