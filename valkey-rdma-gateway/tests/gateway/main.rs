@@ -6,6 +6,7 @@
 mod cluster;
 mod failures;
 mod operation;
+mod passwords;
 mod plain;
 mod scripted;
 mod state;
