@@ -54,23 +54,6 @@ check_glibc() {
         die "${1##*/} needs glibc $needed, later than $oldest_glibc: run this on Debian 12"
 }
 
-# stage FOLDER: programs, man pages, completions, units and licences, as under /usr.
-stage() {
-    local program
-    install -d "$1/bin" "$1/share/doc/valkey-rdma-tools" "$1/lib/systemd/system"
-    for program in "${programs[@]}"; do
-        install -m 755 "$target/dist/$program" "$1/bin"
-        "$1/bin/$program" --generate "$1/share"
-    done
-    install -m 644 valkey-rdma-gateway/systemd/*.service valkey-rdma-gateway/systemd/*.socket "$1/lib/systemd/system"
-    install -m 644 LICENSE-MIT LICENSE-APACHE CHANGELOG.md valkey-rdma-gateway/systemd/valkey-rdma-gateway.toml \
-        "$1/share/doc/valkey-rdma-tools"
-    release/third-party.py "${programs[@]}" >"$1/share/doc/valkey-rdma-tools/THIRD-PARTY.txt"
-    if [ -d valkey-rdma-gateway/monitoring ]; then
-        cp -r valkey-rdma-gateway/monitoring "$1/share/doc/valkey-rdma-tools"
-    fi
-}
-
 archive() {
     tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --use-compress-program='gzip -n9' \
         -cf "$out/$1.tar.gz" -C "$2" --transform "s,^\.,$1," .
@@ -105,7 +88,7 @@ quietly "building the programs" build_programs
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
 chmod 755 "$stage"
-stage "$stage"
+release/stage.sh "$stage" "$target/dist" "${programs[@]}"
 archive "valkey-rdma-tools-$version-$arch-linux-gnu" "$stage"
 quietly "making the Debian package" release/debian/package.sh "$stage" "$version" "$out"
 cp release/Containerfile "$out"

@@ -27,18 +27,10 @@ root=$lab/roots/$suite
 target=$lab/roots/$suite-target
 mkdir -p "$target"
 
-# shellcheck disable=SC2317 # called by `make_root`
-mirror() {
-    # shellcheck disable=SC2016 # apt fills these in
-    apt-get indextargets --format '$(ORIGIN) $(REPO_URI)' 'Created-By: Packages' |
-        awk '$1 == "Debian" && $2 !~ /security/ { print $2; exit }'
-}
-
 # shellcheck disable=SC2317 # called by way of `quietly`
 make_root() {
     local from
-    from=$(mirror)
-    [ -n "$from" ] || die "this machine's apt has no Debian mirror"
+    from=$(debian_mirror)
     rm -rf "$root.new"
     as_root debootstrap --variant=minbase --include=gcc,libc6-dev "$suite" "$root.new" "$from"
     as_root rm -rf "$root.new/var/cache/apt" "$root.new/var/lib/apt/lists"

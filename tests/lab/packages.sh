@@ -45,6 +45,16 @@ apt_install() {
         install --no-install-recommends "$@"
 }
 
+# The Debian mirror that this machine's apt uses.
+debian_mirror() {
+    local mirror
+    # shellcheck disable=SC2016 # apt fills these in
+    mirror=$(apt-get indextargets --format '$(ORIGIN) $(REPO_URI)' 'Created-By: Packages' |
+        awk '$1 == "Debian" && $2 !~ /security/ { print $2; exit }')
+    [ -n "$mirror" ] || die "this machine's apt has no Debian mirror"
+    echo "$mirror"
+}
+
 # need_packages PACKAGE...: installs the Debian packages that are not there yet.
 # VALKEY_RDMA_NO_INSTALL=1 is for systems without dpkg: the caller vouches that their contents are there.
 need_packages() {

@@ -28,11 +28,12 @@ use crate::core::Core;
 use crate::error::{GatewayError, without_login};
 use crate::identity::{Identity, Key};
 use crate::inbox::lock;
+use crate::login::{RouteLogin, endpoints};
 use crate::server::OpenError;
 
 /// A cluster, and the clients of the library by the login they use.
 pub(crate) struct Cluster {
-    seeds: Vec<Endpoint>,
+    seeds: Mutex<Vec<Endpoint>>,
     members: Mutex<HashMap<Key, Arc<Member>>>,
     core: Arc<Core>,
     lanes: AtomicU64,
@@ -44,7 +45,9 @@ pub(crate) struct Member {
     protocol: Protocol,
     database: u32,
     /// The seeds with the login; `None` if the library cannot send this login.
-    seeds: Option<Vec<Endpoint>>,
+    seeds: Mutex<Option<Vec<Endpoint>>>,
+    /// Its clients have not logged in themselves.
+    has_default_login: bool,
     core: Arc<Core>,
     client: Mutex<Option<ClusterClient>>,
     /// One attempt to connect at a time, and how the last one failed.
@@ -55,8 +58,23 @@ pub(crate) struct Member {
 }
 
 impl Cluster {
-    pub(crate) fn new(urls: &[String], core: Arc<Core>) -> Result<Self, GatewayError> {
-        Ok(Self { seeds: seeds(urls)?, members: Mutex::default(), core, lanes: AtomicU64::new(0) })
+    pub(crate) fn new(
+        urls: &[String],
+        login: Option<&RouteLogin>,
+        core: Arc<Core>,
+    ) -> Result<Self, GatewayError> {
+        let seeds = Mutex::new(seeds(urls, login)?);
+        Ok(Self { seeds, members: Mutex::default(), core, lanes: AtomicU64::new(0) })
+    }
+
+    /// Takes another password for clients that do not log in themselves: their next commands connect with it.
+    pub(crate) fn set_login(&self, login: &RouteLogin) {
+        // Held until the end, so that no member begins with the old password.
+        let members = lock(&self.members);
+        for seed in lock(&self.seeds).iter_mut() {
+            *seed = login.apply(seed.clone());
+        }
+        members.values().filter(|member| member.has_default_login).for_each(|member| member.set_login(login));
     }
 
     /// The way of one local client into the cluster. It connects with the first command.
@@ -88,11 +106,13 @@ impl Cluster {
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
             Some(seed.with_login(text(&login.user)?, text(&login.password)?))
         };
+        let seeds = lock(&self.seeds);
         Member {
             key,
             protocol: identity.protocol,
-            database: self.seeds.first().map_or(0, Endpoint::database),
-            seeds: self.seeds.iter().map(with_login).collect(),
+            database: seeds.first().map_or(0, Endpoint::database),
+            seeds: Mutex::new(seeds.iter().map(with_login).collect()),
+            has_default_login: identity.login.is_none(),
             core: self.core.clone(),
             client: Mutex::default(),
             attempt: AsyncMutex::default(),
@@ -126,10 +146,8 @@ impl Member {
                 _ => {}
             }
             match self.connect().await {
-                Ok(client) => {
+                Ok(()) => {
                     self.core.metrics.connects.add(1);
-                    info!(key = %self.key, cluster = ?client, "connected to a cluster");
-                    *lock(&self.client) = Some(client);
                     continue;
                 }
                 Err(error) => {
@@ -143,15 +161,35 @@ impl Member {
         }
     }
 
-    async fn connect(&self) -> Result<ClusterClient, OpenError> {
-        let Some(seeds) = &self.seeds else { return Err(OpenError::Refused(NOT_TEXT.into())) };
+    async fn connect(&self) -> Result<(), OpenError> {
+        let seeds = lock(&self.seeds).clone();
+        let Some(seeds) = seeds else { return Err(OpenError::Refused(NOT_TEXT.into())) };
         let node = Config::default()
             .name(env!("CARGO_PKG_NAME"))
             // Local clients have their own limits, and leave when they are over.
             .command_timeout(None)
             .offline_timeout(self.core.limits().offline());
         let config = ClusterConfig::default().node(node);
-        ClusterClient::connect_with(seeds.clone(), &config).await.map_err(|error| open_error(&error))
+        let connected = ClusterClient::connect_with(seeds.clone(), &config).await;
+        let client = connected.map_err(|error| open_error(&error))?;
+        info!(key = %self.key, cluster = ?client, "connected to a cluster");
+        let current = lock(&self.seeds);
+        // There may be another password by now, with which the client has to reconnect later.
+        if current.as_ref() == Some(&seeds) {
+            *lock(&self.client) = Some(client);
+        }
+        Ok(())
+    }
+
+    /// Forgets the client if its password is another one. Commands that have begun to use it end there.
+    fn set_login(&self, login: &RouteLogin) {
+        let mut seeds = lock(&self.seeds);
+        let changed =
+            seeds.as_ref().map(|seeds| seeds.iter().cloned().map(|seed| login.apply(seed)).collect());
+        if *seeds != changed {
+            *seeds = changed;
+            *lock(&self.client) = None;
+        }
     }
 
     fn is_kept(self: &Arc<Self>) -> bool {
@@ -169,12 +207,8 @@ pub(crate) fn transport_of(node: &NodeStatus) -> Option<Transport> {
 }
 
 /// Reads and checks the URLs of nodes.
-pub(crate) fn seeds(urls: &[String]) -> Result<Vec<Endpoint>, GatewayError> {
-    let seeds = urls.iter().map(|url| {
-        let parsed = url.parse::<Endpoint>().map_err(Error::from);
-        parsed.map_err(|source| GatewayError::Server { url: without_login(url).to_owned(), source })
-    });
-    let seeds = seeds.collect::<Result<Vec<_>, _>>()?;
+pub(crate) fn seeds(urls: &[String], login: Option<&RouteLogin>) -> Result<Vec<Endpoint>, GatewayError> {
+    let seeds = endpoints(urls, login)?;
     let all = || urls.iter().map(|url| without_login(url)).collect::<Vec<_>>().join(" ");
     ClusterClient::check(&seeds).map_err(|source| GatewayError::Server { url: all(), source })?;
     Ok(seeds)

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer};
 
@@ -11,6 +11,7 @@ use crate::cluster;
 use crate::error::{GatewayError, without_login};
 use crate::limits::Limits;
 use crate::listen::Listen;
+use crate::login::{RouteLogin, read_password};
 use crate::metrics::Metrics;
 use crate::route::Share;
 use crate::server::Server;
@@ -26,6 +27,8 @@ use crate::server::Server;
 /// [[route]]
 /// listen = ["unix:/run/valkey-rdma-gateway/valkey.sock", "tcp:127.0.0.1:6379"]
 /// server = "rdma://10.0.0.7:6379?fallback=tcp"
+/// user = "app"
+/// password_file = "/etc/valkey-rdma-gateway.password"
 /// share = "auto"
 ///
 /// [[route]]
@@ -60,6 +63,13 @@ pub struct RouteConfig {
     /// True: the whole cluster that the servers belong to, as one endpoint. Commands go to the nodes of their keys. Default: false.
     #[serde(default)]
     pub cluster: bool,
+    /// User of clients that do not log in themselves. Default: the server's default user. Needs a [password](Self::password_file).
+    #[serde(default)]
+    pub user: Option<String>,
+    /// File with the password of clients that do not log in themselves, in place of a login in the URL. One line; its end is not
+    /// part of the password. A relative path is below `$CREDENTIALS_DIRECTORY`, where systemd puts what `LoadCredential=` names.
+    #[serde(default)]
+    pub password_file: Option<PathBuf>,
     /// Whether clients share connections.
     #[serde(default)]
     pub share: Share,
@@ -85,7 +95,21 @@ impl fmt::Debug for RouteConfig {
         let servers: Vec<_> = self.servers.iter().map(|url| without_login(url)).collect();
         let mut shown = f.debug_struct("RouteConfig");
         shown.field("listen", &self.listen).field("servers", &servers).field("cluster", &self.cluster);
+        shown.field("user", &self.user).field("password_file", &self.password_file);
         shown.field("share", &self.share).finish()
+    }
+}
+
+impl RouteConfig {
+    /// The login beside the URL, if there is one. Reads the file with its password.
+    pub(crate) fn login(&self) -> Result<Option<RouteLogin>, GatewayError> {
+        match (self.user.clone(), &self.password_file) {
+            (user, Some(file)) => Ok(Some(RouteLogin { user, password: read_password(file)? })),
+            (None, None) => Ok(None),
+            (Some(user), None) => {
+                Err(GatewayError::Config(format!("user = \"{user}\" needs a password_file")))
+            }
+        }
     }
 }
 
@@ -121,17 +145,18 @@ impl Config {
         Ok(config)
     }
 
-    /// Checks everything that can be checked without listening or connecting.
+    /// Checks everything that can be checked without listening or connecting. Reads the files with passwords.
     ///
     /// # Errors
-    /// [`GatewayError::Config`] or [`GatewayError::Server`] with what is wrong.
+    /// [`GatewayError::Config`], [`GatewayError::Server`] or [`GatewayError::Password`] with what is wrong.
     pub fn check(&self) -> Result<(), GatewayError> {
         self.limits.check().map_err(GatewayError::Config)?;
         let mut seen: Vec<&Listen> = Vec::new();
         for route in &self.routes {
-            Server::new(&route.servers, &self.limits, Metrics::default().into())?;
+            let login = route.login()?;
+            Server::new(&route.servers, login.as_ref(), &self.limits, Metrics::default().into())?;
             if route.cluster {
-                cluster::seeds(&route.servers)?;
+                cluster::seeds(&route.servers, login.as_ref())?;
             }
             let problem = match (route.cluster, route.share) {
                 (true, Share::Never) => {
@@ -211,6 +236,11 @@ mod tests {
             (&[route("server = \"valkey://x\"\n"), route("server = \"valkey://x\"")].concat(), "twice"),
             (&route("server = \"valkey://user:secret@x:99999\""), "server \"x:99999\""),
             (&route("server = \"valkey://user:secret@x"), "line 3: "),
+            (&route("server = \"valkey://x\"\nuser = \"app\""), "user = \"app\" needs a password_file"),
+            (
+                &route("server = \"valkey://x\"\npassword_file = \"/no/file\""),
+                "password_file \"/no/file\": No such file",
+            ),
             ("[[route]]\nlisten = \"valkey://user:secret@x\"", "line 2: a value is not of the kind"),
         ] {
             let error = Config::parse(text).unwrap_err().to_string();

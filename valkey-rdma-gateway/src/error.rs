@@ -42,6 +42,14 @@ pub enum GatewayError {
         /// The system's error.
         source: io::Error,
     },
+    /// The file with a password cannot be read, or holds none.
+    #[error("password_file {path:?}: {source}")]
+    Password {
+        /// The file.
+        path: PathBuf,
+        /// The system's error, or what is wrong with its text.
+        source: io::Error,
+    },
     /// The configuration is not valid.
     #[error("configuration: {0}")]
     Config(String),

@@ -22,6 +22,7 @@ use crate::http;
 use crate::inbox::End;
 use crate::listen::Accepted;
 use crate::listen::{Bound, Listen};
+use crate::login::RouteLogin;
 use crate::pipe;
 use crate::pool::{Origin, Pool};
 use crate::route::{Route, Share};
@@ -88,8 +89,9 @@ impl Gateway {
     }
 
     /// Takes over another configuration. Clients keep their connections: new listeners open, listeners that are gone close, and
-    /// a changed server or share mode holds for clients that connect from now on. Limits hold at once, except those of connections to
-    /// a server, which hold for servers that are new.
+    /// a changed server or share mode holds for clients that connect from now on. Files with passwords are read again, and hold for
+    /// connections to a server that are made from now on, of all clients. Limits hold at once, except those of connections to a
+    /// server, which hold for servers that are new.
     ///
     /// # Errors
     /// Same errors as [`start`](Self::start). Nothing has changed then.
@@ -102,12 +104,20 @@ impl Gateway {
         }
         // All that can fail comes first.
         let (mut planned, mut routes) = (Vec::new(), Vec::<Arc<Route>>::new());
+        let mut logins: Vec<(Arc<Pool>, RouteLogin)> = Vec::new();
         for route in &config.routes {
-            let origin = (route.servers.clone(), route.cluster);
+            let login = route.login()?;
+            let origin = Origin {
+                servers: route.servers.clone(),
+                cluster: route.cluster,
+                user: route.user.clone(),
+                password_file: route.password_file.clone(),
+            };
             let pool = match pools.get(&origin) {
                 Some(pool) => pool.clone(),
-                None => Arc::new(Pool::new(origin.clone(), self.core.clone())?),
+                None => Arc::new(Pool::new(origin.clone(), login.as_ref(), self.core.clone())?),
             };
+            logins.extend(login.map(|login| (pool.clone(), login)));
             pools.insert(origin, pool.clone());
             let shared = Arc::new(Route { pool, share: route.share });
             if !routes.iter().any(|known| Arc::ptr_eq(&known.pool, &shared.pool)) {
@@ -128,6 +138,7 @@ impl Gateway {
         };
 
         self.core.set_limits(config.limits.clone());
+        logins.iter().for_each(|(pool, login)| pool.set_login(login));
         self.routes.send_replace(routes);
         self.listeners.retain(|listener| {
             let kept = planned.iter().any(|(listen, _, _)| *listen == listener.configured);

@@ -12,6 +12,8 @@
 //!     listen: vec!["unix:/run/valkey.sock".parse()?],
 //!     servers: vec!["rdma://10.0.0.7:6379".to_owned()],
 //!     cluster: false,
+//!     user: None,
+//!     password_file: None,
 //!     share: Share::Auto,
 //! };
 //! let gateway = Gateway::start(&Config::new(route), &mut Activation::default()).await?;
@@ -43,7 +45,8 @@
 //!
 //! # Passwords
 //! The server checks each AUTH, on a connection that is used for nothing else. The gateway keeps a login in memory as long as a client or
-//! connection uses it, to log in private and reconnected connections. Logs and errors never contain it.
+//! connection uses it, to log in private and reconnected connections. Logs and errors never contain it. Clients that do not log in use the
+//! login of the server's URL, or that of [`RouteConfig::password_file`].
 #![forbid(unsafe_code)]
 
 mod activation;
@@ -61,6 +64,7 @@ mod inbox;
 mod info;
 mod limits;
 mod listen;
+mod login;
 mod metrics;
 mod pipe;
 mod pool;

@@ -1,6 +1,7 @@
 //! [`Pool`]: the connections to one server, or the cluster in its place. [`Attached`]: a client's use of them.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use crate::core::Core;
 use crate::error::GatewayError;
 use crate::identity::{Identity, Key};
 use crate::inbox::{Inbox, lock};
+use crate::login::RouteLogin;
 use crate::probe::Probe;
 use crate::server::{OpenError, Server, one_line};
 use crate::shared::{self, Shared};
@@ -18,7 +20,6 @@ use crate::upstreams::Upstreams;
 
 /// Shared connections by key, and private ones.
 pub(crate) struct Pool {
-    /// The URLs, and whether they are those of a cluster.
     pub(crate) origin: Origin,
     /// Host and port.
     pub(crate) address: Arc<str>,
@@ -31,8 +32,16 @@ pub(crate) struct Pool {
     probe: Probe,
 }
 
-/// URLs of servers, and whether they are nodes of a cluster.
-pub(crate) type Origin = (Vec<String>, bool);
+/// What routes must have in common to use one pool.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Origin {
+    /// URLs.
+    pub(crate) servers: Vec<String>,
+    /// Whether these are nodes of a cluster.
+    pub(crate) cluster: bool,
+    pub(crate) user: Option<String>,
+    pub(crate) password_file: Option<PathBuf>,
+}
 
 /// A client's use of a shared connection, or of the shared connections to a cluster.
 pub(crate) enum Attached {
@@ -101,14 +110,27 @@ impl Pair {
 }
 
 impl Pool {
-    pub(crate) fn new(origin: Origin, core: Arc<Core>) -> Result<Self, GatewayError> {
-        let server = Arc::new(Server::new(&origin.0, &core.limits(), core.metrics.clone())?);
-        let cluster = origin.1.then(|| Cluster::new(&origin.0, core.clone())).transpose()?;
+    pub(crate) fn new(
+        origin: Origin,
+        login: Option<&RouteLogin>,
+        core: Arc<Core>,
+    ) -> Result<Self, GatewayError> {
+        let (servers, metrics) = (&origin.servers, core.metrics.clone());
+        let server = Arc::new(Server::new(servers, login, &core.limits(), metrics)?);
+        let cluster = origin.cluster.then(|| Cluster::new(servers, login, core.clone())).transpose()?;
         let endpoint = server.endpoint();
         let address = format!("{}:{}", endpoint.host(), endpoint.port()).into();
         let upstreams = Arc::new(Upstreams::new(server.clone(), core.clone()));
         let (shared, probe) = (Mutex::default(), Probe::default());
         Ok(Self { origin, address, server, cluster, upstreams, core, shared, probe })
+    }
+
+    /// Takes the login for connections that are made from now on.
+    pub(crate) fn set_login(&self, login: &RouteLogin) {
+        self.server.set_password(&login.password);
+        if let Some(cluster) = &self.cluster {
+            cluster.set_login(login);
+        }
     }
 
     /// Attaches a client to the shared connection of `identity`, which may have to connect first.

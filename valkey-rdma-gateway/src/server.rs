@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -15,7 +15,9 @@ use valkey_rdma_resp::{FrameScanner, Protocol, integer};
 
 use crate::error::{GatewayError, without_login};
 use crate::identity::{Identity, Key, Login};
+use crate::inbox::lock;
 use crate::limits::Limits;
+use crate::login::{RouteLogin, endpoints};
 use crate::metrics::Metrics;
 use crate::words::encode;
 
@@ -23,6 +25,8 @@ use crate::words::encode;
 pub(crate) struct Server {
     /// Of one server, or of the nodes of a cluster that were given: the first that answers is used.
     dialers: Vec<Dialer>,
+    /// Of the endpoint's user. It may be newer than the password in the endpoint.
+    password: Mutex<Option<Arc<str>>>,
     permits: Arc<Semaphore>,
     permitted: usize,
     metrics: Arc<Metrics>,
@@ -86,9 +90,15 @@ impl fmt::Display for OpenError {
 }
 
 impl Server {
-    pub(crate) fn new(urls: &[String], limits: &Limits, metrics: Arc<Metrics>) -> Result<Self, GatewayError> {
-        let dialers = urls.iter().map(|url| {
-            Dialer::new(url.as_str(), &Config::default())
+    pub(crate) fn new(
+        urls: &[String],
+        login: Option<&RouteLogin>,
+        limits: &Limits,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, GatewayError> {
+        let endpoints = endpoints(urls, login)?;
+        let dialers = endpoints.into_iter().zip(urls).map(|(endpoint, url)| {
+            Dialer::new(endpoint, &Config::default())
                 .map_err(|source| GatewayError::Server { url: without_login(url).to_owned(), source })
         });
         let dialers = dialers.collect::<Result<Vec<_>, _>>()?;
@@ -106,8 +116,14 @@ impl Server {
                 endpoint.transport_config().pinned_bytes()
             )));
         }
+        let password = Mutex::new(endpoint.password().map(Arc::from));
         let permits = Arc::new(Semaphore::new(permitted));
-        Ok(Self { permits, permitted, metrics, open: Arc::default(), dialers })
+        Ok(Self { permits, permitted, metrics, open: Arc::default(), dialers, password })
+    }
+
+    /// Takes another password for the same user. Connections that are logged in stay.
+    pub(crate) fn set_password(&self, password: &str) {
+        *lock(&self.password) = Some(password.into());
     }
 
     pub(crate) fn endpoint(&self) -> &Endpoint {
@@ -243,15 +259,17 @@ impl Server {
             required += 1;
         };
         let database = identity.database.to_string();
+        let password = lock(&self.password).clone();
+        let credentials = |login| self.credentials(login, password.as_deref());
         if identity.selects_first() {
-            match self.credentials(identity.selected_as.as_deref()) {
+            match credentials(identity.selected_as.as_deref()) {
                 (_, None) => {}
                 (None, Some(password)) => require(&[b"AUTH", password]),
                 (Some(user), Some(password)) => require(&[b"AUTH", user, password]),
             }
             require(&[b"SELECT", database.as_bytes()]);
         }
-        match (identity.protocol, self.credentials(identity.login.as_deref())) {
+        match (identity.protocol, credentials(identity.login.as_deref())) {
             (Protocol::Resp3, (_, None)) => require(&[b"HELLO", b"3"]),
             (Protocol::Resp3, (user, Some(password))) => {
                 require(&[b"HELLO", b"3", b"AUTH", user.unwrap_or(b"default"), password]);
@@ -270,12 +288,15 @@ impl Server {
         (commands, required)
     }
 
-    /// User and password of a login, or of the server's URL.
-    fn credentials<'a>(&'a self, login: Option<&'a Login>) -> (Option<&'a [u8]>, Option<&'a [u8]>) {
-        let endpoint = self.endpoint();
+    /// User and password of a login, or of the server's user.
+    fn credentials<'a>(
+        &'a self,
+        login: Option<&'a Login>,
+        password: Option<&'a str>,
+    ) -> (Option<&'a [u8]>, Option<&'a [u8]>) {
         match login {
             Some(login) => (Some(&login.user), Some(&login.password)),
-            None => (endpoint.user().map(str::as_bytes), endpoint.password().map(str::as_bytes)),
+            None => (self.endpoint().user().map(str::as_bytes), password.map(str::as_bytes)),
         }
     }
 }

@@ -7,8 +7,10 @@
 #[allow(dead_code, reason = "shared with the other tests, which use all of it")]
 mod support;
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixDatagram;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use valkey_rdma_mock::Mock;
 use valkey_rdma_testkit::{Child, Signal};
@@ -65,4 +67,72 @@ async fn the_program_checks_reloads_reports_and_stops() {
     assert!(!other.exists(), "the socket is removed");
     std::fs::remove_file(&file).unwrap();
     std::fs::remove_file(&notifications).unwrap();
+}
+
+/// The next state that a program reports to systemd.
+fn reported(systemd: &UnixDatagram) -> String {
+    systemd.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut buffer = [0; 1024];
+    let len = systemd.recv(&mut buffer).unwrap();
+    String::from_utf8_lossy(&buffer[..len]).into_owned()
+}
+
+// As with LoadCredential= in a unit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_is_a_credential_is_read_again_and_is_never_logged() {
+    let (_server, _, url) = mock_with(Mock::new().requirepass("s3cret-one")).await;
+    let folder = socket_path().with_extension("folder");
+    std::fs::create_dir(&folder).unwrap();
+    let (socket, config, password) =
+        (folder.join("socket"), folder.join("config.toml"), folder.join("password"));
+    let text = format!(
+        "[[route]]\nlisten = [\"unix:{}\"]\nserver = \"{url}\"\npassword_file = \"password\"\n",
+        socket.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let gateway = |arguments: &[&str]| {
+        let mut command = program(&["--config", config.to_str().unwrap()]);
+        command.args(arguments).env("CREDENTIALS_DIRECTORY", &folder);
+        command
+    };
+
+    let checked = gateway(&["--check"]).output().unwrap();
+    assert_eq!(checked.status.code(), Some(2), "{checked:?}");
+    let message =
+        format!("valkey-rdma-gateway: password_file {password:?}: No such file or directory (os error 2)\n");
+    assert_eq!(String::from_utf8_lossy(&checked.stderr), message);
+    std::fs::write(&password, "s3cret-one\n").unwrap();
+    assert!(gateway(&["--check"]).status().unwrap().success());
+
+    let (notifications, log) = (folder.join("systemd"), folder.join("log"));
+    let systemd = UnixDatagram::bind(&notifications).unwrap();
+    let mut command = gateway(&[]);
+    command.env("NOTIFY_SOCKET", &notifications).env("RUST_LOG", "trace");
+    command.stdout(Stdio::piped()).stderr(File::create(&log).unwrap());
+    let mut child = command.spawn().unwrap();
+    let signal = |name: &str| {
+        let id = child.id().to_string();
+        assert!(Command::new("sh").args(["-c", &format!("kill -{name} {id}")]).status().unwrap().success());
+    };
+    assert_eq!(reported(&systemd), "READY=1");
+    let mut client = Client::new(tokio::net::UnixStream::connect(&socket).await.unwrap());
+    assert_eq!(client.say("CONFIG SET requirepass s3cret-two").await, "OK");
+    // The password alone has changed.
+    std::fs::write(&password, "s3cret-two\n").unwrap();
+    signal("HUP");
+    assert_eq!(reported(&systemd), "STATUS=configuration read again");
+    // A private connection logs in.
+    assert_eq!(client.say("WATCH k").await, "OK");
+    std::fs::write(&password, "").unwrap();
+    signal("HUP");
+    let problem =
+        format!("STATUS=the configuration has not changed: password_file {password:?}: it is empty");
+    assert_eq!(reported(&systemd), problem);
+    assert_eq!(client.say("GET k").await, "(nil)");
+    signal("TERM");
+    assert!(child.wait().unwrap().success());
+    let output = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let printed = [std::fs::read_to_string(&log).unwrap(), output.collect()].concat();
+    assert!(printed.contains("configuration read again") && !printed.contains("s3cret"), "{printed}");
+    std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -124,7 +124,8 @@ fn log_if_asked() -> Result<(), Instead> {
     }
     let filter =
         EnvFilter::try_from_default_env().map_err(|error| Instead::Refuse(format!("RUST_LOG: {error}")))?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    let colours = Style::of(&io::stderr()) == Style::Terminal;
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(io::stderr).init();
     Ok(())
 }
 

@@ -8,6 +8,7 @@ mod counters;
 mod failures;
 mod health;
 mod operation;
+mod passwords;
 mod plain;
 mod scripted;
 mod state;

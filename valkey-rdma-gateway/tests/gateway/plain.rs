@@ -106,8 +106,9 @@ async fn rdma_clients_reach_a_server_without_rdma() {
     let (_server, _, server) = mock_with(Mock::new()).await;
     for share in [Share::Auto, Share::Never] {
         let listen = vec!["emulated:127.0.0.1:0".parse().unwrap()];
-        let config =
-            Config::new(RouteConfig { listen, servers: vec![server.clone()], cluster: false, share });
+        let servers = vec![server.clone()];
+        let route = RouteConfig { listen, servers, cluster: false, user: None, password_file: None, share };
+        let config = Config::new(route);
         let gateway = Gateway::start(&config, &mut Activation::default()).await.unwrap();
         let [Listen::Emulated(addr)] = gateway.listening()[..] else { panic!("one listener") };
         let client = Client::connect(format!("emulated://{addr}")).await.unwrap();

@@ -44,6 +44,8 @@ pub(crate) fn config(url: &str, share: Share, limits: Limits) -> Config {
         listen: listen.into(),
         servers: vec![url.to_owned()],
         cluster: false,
+        user: None,
+        password_file: None,
         share,
     });
     config.limits = limits;

@@ -14,6 +14,7 @@ use valkey_rdma_mock::faults::{self, Faults};
 use valkey_rdma_mock::{
     BindError, DeviceKind, Mock, MockCluster, Server, TransportConfig, TransportError, Transports, forward,
 };
+use valkey_rdma_program::Style;
 use valkey_rdma_transport::{Listener, Polling, SharedCq, device};
 
 /// A mock Valkey server on RDMA and TCP
@@ -165,7 +166,8 @@ fn main() -> ExitCode {
         Ok(filter) => filter,
         Err(error) => return fail(&format!("RUST_LOG: {error}"), ExitCode::from(2)),
     };
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    let colours = Style::of(&io::stderr()) == Style::Terminal;
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(io::stderr).init();
     match runtime(&options).and_then(|runtime| runtime.block_on(run(options))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => fail(&message, ExitCode::FAILURE),

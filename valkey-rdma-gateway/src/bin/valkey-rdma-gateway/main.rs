@@ -14,10 +14,11 @@ use tracing::{error, info};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use valkey_rdma_gateway::{Activation, Config, Gateway, Listen, RouteConfig, Share, notify};
+use valkey_rdma_program::Style;
 
 /// Any Valkey client reaches a server over RDMA, through a local socket
 ///
-/// Prints `ready <where>` for each listener. SIGHUP reads the configuration file again, without dropping connections. SIGTERM and
+/// Prints `ready <where>` for each listener. SIGHUP reads the configuration and password files again, without dropping connections. SIGTERM and
 /// Ctrl-C stop it after the replies to the commands it has passed on. Logs go to standard error; RUST_LOG sets the level (default: info).
 #[derive(Parser)]
 #[command(
@@ -43,6 +44,15 @@ struct Options {
     #[arg(long)]
     cluster: bool,
 
+    /// User of clients that do not log in themselves. Without it, the server's default user
+    #[arg(long, value_name = "NAME", requires = "password_file")]
+    user: Option<String>,
+
+    /// File with the password for that, in place of one in the URL, which other users of this machine can see. A relative path is
+    /// below $CREDENTIALS_DIRECTORY (systemd's LoadCredential=)
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+
     /// Whether clients share connections to the server: `auto`, except those with state; `never`; `always`, which refuses commands
     /// with state
     #[arg(long, value_name = "auto|never|always", default_value_t = Share::Auto)]
@@ -53,7 +63,7 @@ struct Options {
     metrics: Option<SocketAddr>,
 
     /// Read all of these from a TOML file instead, and limits, which only a file can set
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "server", "cluster", "share", "metrics"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "server", "cluster", "user", "password_file", "share", "metrics"])]
     config: Option<PathBuf>,
 
     /// Check the configuration and exit
@@ -83,9 +93,14 @@ impl Options {
         if let Some(path) = &self.config {
             return Config::read(path).map_err(|error| error.to_string());
         }
-        let (servers, cluster) = (self.server, self.cluster);
-        let mut config =
-            Config::new(RouteConfig { listen: self.listen, servers, cluster, share: self.share });
+        let mut config = Config::new(RouteConfig {
+            listen: self.listen,
+            servers: self.server,
+            cluster: self.cluster,
+            user: self.user,
+            password_file: self.password_file,
+            share: self.share,
+        });
         config.metrics = self.metrics;
         config.check().map_err(|error| error.to_string())?;
         Ok(config)
@@ -106,7 +121,8 @@ fn main() -> ExitCode {
         Ok(filter) => filter,
         Err(error) => return fail(&format!("RUST_LOG: {error}"), ExitCode::from(2)),
     };
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    let colours = Style::of(&io::stderr()) == Style::Terminal;
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(io::stderr).init();
     let (check, threads, path) = (options.check, options.threads, options.config.clone());
     let config = match options.config() {
         Ok(config) => config,
@@ -149,28 +165,33 @@ async fn run(config: Config, path: Option<&Path>) -> Result<(), String> {
         tokio::select! {
             _ = interrupt.recv() => break,
             _ = terminate.recv() => break,
-            _ = hang_up.recv() => {
-                let Some(path) = path else {
-                    info!("SIGHUP: there is no configuration file to read again");
-                    continue;
-                };
-                match Config::read(path) {
-                    Ok(config) => match gateway.reload(&config, &mut activation).await {
-                        Ok(()) => {
-                            info!(path = %path.display(), "configuration read again");
-                            announce(&gateway);
-                        }
-                        Err(error) => error!(%error, "the configuration has not changed"),
-                    },
-                    Err(error) => error!(%error, "the configuration has not changed"),
-                }
-            }
+            _ = hang_up.recv() => reload(&mut gateway, path, &config, &mut activation).await,
             () = gateway.wait() => return Err("no listener is left".to_owned()),
         }
     }
     report("STOPPING=1");
     gateway.shutdown().await;
     Ok(())
+}
+
+/// Reads the configuration file again, and password files. Without a file, `config` stays.
+async fn reload(gateway: &mut Gateway, path: Option<&Path>, config: &Config, activation: &mut Activation) {
+    let reloaded = match path.map_or_else(|| Ok(config.clone()), Config::read) {
+        Ok(config) => gateway.reload(&config, activation).await,
+        Err(error) => Err(error),
+    };
+    match (reloaded, path) {
+        (Ok(()), Some(path)) => {
+            info!(path = %path.display(), "configuration read again");
+            report("STATUS=configuration read again");
+            announce(gateway);
+        }
+        (Ok(()), None) => info!("there is no configuration file; the password file is read again"),
+        (Err(error), _) => {
+            error!(%error, "the configuration has not changed");
+            report(&format!("STATUS=the configuration has not changed: {error}"));
+        }
+    }
 }
 
 fn announce(gateway: &Gateway) {

@@ -1,0 +1,132 @@
+//! Passwords in files: for clients that do not log in themselves.
+
+use std::path::PathBuf;
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use valkey_rdma_gateway::{Activation, Config, GatewayError, Limits, Share};
+use valkey_rdma_mock::MockCluster;
+
+use crate::scripted::{Scripted, expect};
+use crate::support::{cluster_config, config, encode, socket_path, start};
+
+const NAME: &str = "valkey-rdma-gateway";
+
+/// A file with a password, and a configuration that names it. The file goes with the test.
+struct PasswordFile(PathBuf);
+
+impl PasswordFile {
+    fn new(password: &str, config: &mut Config) -> Self {
+        let file = Self(socket_path().with_extension("password"));
+        file.write(password);
+        config.routes[0].password_file = Some(file.0.clone());
+        file
+    }
+
+    fn write(&self, password: &str) {
+        std::fs::write(&self.0, format!("{password}\n")).unwrap();
+    }
+}
+
+impl Drop for PasswordFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// The next connection, logged in with this AUTH.
+async fn accept(server: &Scripted, auth: &[&str]) -> TcpStream {
+    server.accept_after(&[&encode(auth)], NAME, 7).await
+}
+
+#[tokio::test]
+async fn clients_that_do_not_log_in_have_the_login_of_the_route() {
+    for (user, share, name, auth) in [
+        (None, Share::Auto, NAME, &["AUTH", "one"][..]),
+        (Some("app"), Share::Auto, NAME, &["AUTH", "app", "one"]),
+        (Some("app"), Share::Never, "", &["AUTH", "app", "one"]),
+    ] {
+        let server = Scripted::start().await;
+        let mut config = config(&server.url, share, Limits::default());
+        let _file = PasswordFile::new("one", &mut config);
+        config.routes[0].user = user.map(str::to_owned);
+        let running = start(&config).await;
+        let mut client = running.client().await;
+        client.command("GET a").await;
+        let mut connection = server.accept_after(&[&encode(auth)], name, 7).await;
+        expect(&mut connection, &encode(["GET", "a"])).await;
+        connection.write_all(b"+A\r\n").await.unwrap();
+        client.expect_bytes(b"+A\r\n").await;
+    }
+}
+
+// C.f. a rotation: the server takes both passwords, the file changes, the server takes the new one only.
+#[tokio::test]
+async fn a_changed_password_holds_for_clients_that_there_are() {
+    let server = Scripted::start().await;
+    let mut config = config(&server.url, Share::Auto, Limits::default());
+    let file = PasswordFile::new("one", &mut config);
+    let mut running = start(&config).await;
+    let mut client = running.client().await;
+    client.command("GET a").await;
+    let mut connection = accept(&server, &["AUTH", "one"]).await;
+    expect(&mut connection, &encode(["GET", "a"])).await;
+    connection.write_all(b"+A\r\n").await.unwrap();
+    client.expect_bytes(b"+A\r\n").await;
+
+    file.write("two");
+    running.gateway.reload(&config, &mut Activation::default()).await.expect("valid");
+    client.command("GET b").await;
+    expect(&mut connection, &encode(["GET", "b"])).await;
+    connection.write_all(b"+B\r\n").await.unwrap();
+    client.expect_bytes(b"+B\r\n").await;
+
+    // A new file that holds no password changes nothing.
+    file.write("");
+    let refused = running.gateway.reload(&config, &mut Activation::default()).await.unwrap_err();
+    assert!(matches!(&refused, GatewayError::Password { path, .. } if *path == file.0), "{refused}");
+    drop(connection);
+    client.command("GET c").await;
+    let mut connection = accept(&server, &["AUTH", "two"]).await;
+    expect(&mut connection, &encode(["GET", "c"])).await;
+    connection.write_all(b"+C\r\n").await.unwrap();
+    client.expect_bytes(b"+C\r\n").await;
+}
+
+#[tokio::test]
+async fn a_changed_password_holds_for_a_whole_cluster() {
+    let mocks = MockCluster::builder(3).start().await.expect("free ports");
+    let mut config = cluster_config(mocks.urls(), Limits::default());
+    {
+        let without_login = start(&config).await;
+        assert_eq!(without_login.client().await.say("CONFIG SET requirepass two").await, "OK");
+    }
+    let file = PasswordFile::new("one", &mut config);
+    let mut running = start(&config).await;
+    let mut client = running.client().await;
+    let keys: Vec<_> = (0..3).map(|node| mocks.key_of(node, 0)).collect();
+    for (password, connects) in [("one", false), ("two", true), ("three", false), ("two", true)] {
+        file.write(password);
+        running.gateway.reload(&config, &mut Activation::default()).await.expect("valid");
+        for key in &keys {
+            let reply = client.say(&format!("GET {key}")).await;
+            assert_eq!(reply.starts_with("-WRONGPASS"), !connects, "{password}: {reply}");
+            assert_eq!(reply == "(nil)", connects, "{password}: {reply}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_login_is_in_one_place() {
+    for url in ["valkey://:secret@127.0.0.1", "valkey://app:secret@127.0.0.1"] {
+        let mut config = config(url, Share::Auto, Limits::default());
+        let _file = PasswordFile::new("secret", &mut config);
+        for cluster in [false, true] {
+            config.routes[0].cluster = cluster;
+            let error = config.check().unwrap_err().to_string();
+            assert!(error.contains("server \"127.0.0.1\" has a login in its URL"), "{error}");
+            assert!(!error.contains("secret"), "{error}");
+        }
+        assert!(!format!("{config:?}").contains("secret"));
+    }
+}
