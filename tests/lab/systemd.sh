@@ -49,8 +49,8 @@ machine() {
     local root=$1 work=$2 valkey=$3 group=/sys/fs/cgroup/job/systemd unshare init state status=0
     state=$(mktemp)
     sed -n 's/^PRETTY_NAME=/== /p' "$root/etc/os-release"
-    mkdir -p "$root/usr/lib/valkey" "$root/work" "$root/old" $group
-    cp "$work"/* "$root/work" 2>/dev/null || true
+    mkdir -p "$root/usr/lib/valkey" "$root/trial" "$root/old" $group
+    cp "$work"/* "$root/trial" 2>/dev/null || true
     cp "$valkey/valkey-server" "$valkey/valkey-cli" "$root/usr/bin"
     # Terminals and modules are the machine's.
     ln -sf /dev/null "$root/etc/systemd/system/getty.target"
@@ -77,7 +77,7 @@ machine() {
         kill -0 $unshare || { echo "systemd has ended"; exit 1; }
         sleep 1
     done
-    in_container "$init" bash /work/systemd.sh checks || status=$?
+    in_container "$init" bash /trial/systemd.sh checks || status=$?
     # Process 1 of its namespace takes all others with it.
     kill -KILL "$init"
     return $status
@@ -150,7 +150,7 @@ drop_in() {
 # recipe LANGUAGE: the block in this language below "A Valkey server" in docs/operations.md, with this machine's address.
 recipe() {
     awk -v begin="\`\`\`$1" '/^\*\*A Valkey server/ { here = 1 } here && $0 == begin { inside = 1; next }
-        inside && /^```/ { exit } inside' /work/operations.md | sed 's/10\.0\.0\.7/10.0.0.1/'
+        inside && /^```/ { exit } inside' /trial/operations.md | sed 's/10\.0\.0\.7/10.0.0.1/'
 }
 
 valkey_server() {
@@ -185,7 +185,7 @@ new_process() {
 
 package() {
     echo "== the package"
-    succeeds "it installs" dpkg --install /work/valkey-rdma-tools_*.deb
+    succeeds "it installs" dpkg --install /trial/valkey-rdma-tools_*.deb
     expect "it starts nothing" inactive systemctl is-active $gateway
     expect "it opens no socket" inactive systemctl is-active $sockets
     expect "its units are sound" "[]" sound_units
@@ -340,7 +340,7 @@ journal() {
 
 purge() {
     echo "== the package again"
-    dpkg --install /work/valkey-rdma-tools_*.deb >/dev/null
+    dpkg --install /trial/valkey-rdma-tools_*.deb >/dev/null
     soon "an upgrade restarts the service" "^active" systemctl is-active $gateway
     succeeds "it is removed" dpkg --purge valkey-rdma-tools
     expect "which stops the service" inactive systemctl is-active $gateway
