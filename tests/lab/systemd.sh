@@ -159,7 +159,8 @@ valkey_server() {
     if ! [ -e /usr/lib/systemd/system/valkey-server.service ]; then
         mkdir -p /etc/valkey
         touch $conf
-        printf '[Service]\nUser=nobody\nExecStart=/usr/bin/valkey-server %s\n' $conf >/etc/systemd/system/valkey-server.service
+        printf '[Service]\nDynamicUser=yes\nStateDirectory=valkey\nWorkingDirectory=/var/lib/valkey\nExecStart=/usr/bin/valkey-server %s\n' \
+            $conf >/etc/systemd/system/valkey-server.service
     fi
     recipe text >>$conf
     # The lab's server is built without libsystemd.
