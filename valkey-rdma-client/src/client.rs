@@ -19,7 +19,7 @@ mod attempt;
 mod connect;
 mod status;
 
-pub(crate) use self::attempt::FailedAttempt;
+pub(crate) use self::attempt::{Attempt, FailedAttempt};
 
 /// A connection shared by any number of tasks, or several connections. Cloning is cheap; every clone is the same
 /// client.
@@ -256,18 +256,20 @@ impl Client {
         &self.inner.multiplexers[0]
     }
 
-    /// The connection for the next request: each in turn, preferring connected ones.
+    /// The connection for the next request.
     fn multiplexer(&self) -> &Multiplexer {
+        &self.inner.multiplexers[self.connection_in_turn()]
+    }
+
+    /// The number of the connection for the next request: each in turn, preferring connected ones.
+    fn connection_in_turn(&self) -> usize {
         let multiplexers = &self.inner.multiplexers;
-        if let [only] = &multiplexers[..] {
-            return only;
+        if multiplexers.len() == 1 {
+            return 0;
         }
         let turn = self.inner.turn.fetch_add(1, Ordering::Relaxed);
-        let in_turn =
-            (0..multiplexers.len()).map(|step| &multiplexers[turn.wrapping_add(step) % multiplexers.len()]);
-        in_turn
-            .clone()
-            .find(|multiplexer| multiplexer.state.is_online())
-            .unwrap_or(&multiplexers[turn % multiplexers.len()])
+        let mut in_turn = (0..multiplexers.len()).map(|step| turn.wrapping_add(step) % multiplexers.len());
+        let online = in_turn.find(|number| multiplexers[*number].state.is_online());
+        online.unwrap_or(turn % multiplexers.len())
     }
 }

@@ -17,7 +17,7 @@ pub(crate) mod tests;
 
 pub(crate) use self::handle::Multiplexer;
 pub(crate) use self::reply_buffer::ReplyBuffer;
-pub(crate) use self::reply_slot::channel as reply_channel;
+pub(crate) use self::reply_slot::{ReplyReceiver, channel as reply_channel};
 pub(crate) use self::request::{Deadline, Replies, ReplySink, Request};
 pub(crate) use self::state::{Push, PushHook};
 pub(crate) use self::task::ReconnectPolicy;

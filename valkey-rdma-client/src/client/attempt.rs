@@ -1,8 +1,12 @@
 //! One attempt at a command, which may follow on another server: for a cluster.
 
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
 use super::Client;
 use crate::error::Error;
-use crate::multiplexer::{Deadline, Replies, ReplySink, Request, reply_channel};
+use crate::multiplexer::{Deadline, Replies, ReplyReceiver, ReplySink, Request, reply_channel};
 use crate::resp::{Command, Commands, EncodedPipeline};
 use valkey_rdma_resp::Value;
 
@@ -13,6 +17,20 @@ pub(crate) struct FailedAttempt {
     pub(crate) command: Option<Box<Command>>,
 }
 
+/// An attempt whose command a connection has taken.
+pub(crate) struct Attempt {
+    reply: ReplyReceiver,
+    /// Its number among the client's.
+    connection: usize,
+}
+
+/// Why a connection has not taken a command yet.
+pub(crate) enum NotTaken {
+    /// Its queue has no room.
+    Full(Attempt, Box<Request>),
+    Failed(FailedAttempt),
+}
+
 impl Client {
     /// Sends a command, which may wait no longer than until `deadline`. If it fails it comes back, where it still exists,
     /// so that it can be sent to another server.
@@ -21,26 +39,35 @@ impl Client {
         command: Command,
         deadline: Option<Deadline>,
     ) -> Result<Value, FailedAttempt> {
-        let (sender, mut reply) = reply_channel();
-        let multiplexer = self.multiplexer();
+        match self.begin(command, deadline) {
+            Ok(mut attempt) => poll_fn(|cx| attempt.poll(self, cx)).await,
+            Err(not_taken) => self.attempt_later(not_taken).await,
+        }
+    }
+
+    /// As [`attempt`](Self::attempt), up to where it waits.
+    #[inline]
+    pub(crate) fn begin(&self, command: Command, deadline: Option<Deadline>) -> Result<Attempt, NotTaken> {
+        let (sender, reply) = reply_channel();
+        let connection = self.connection_in_turn();
         let request = Request::due(Commands::One(command), ReplySink::One(sender.want_back()), deadline);
-        let queued = match multiplexer.try_send(request) {
-            Ok(None) => Ok(()),
-            Ok(Some(request)) => multiplexer.send_when_room(request).await,
-            Err(error) => Err(error),
+        let mut attempt = Attempt { reply, connection };
+        match self.inner.multiplexers[connection].try_send(request) {
+            Ok(None) => Ok(attempt),
+            Ok(Some(request)) => Err(NotTaken::Full(attempt, Box::new(request))),
+            Err(error) => Err(NotTaken::Failed(FailedAttempt { error, command: attempt.reply.take_back() })),
+        }
+    }
+
+    /// As [`attempt`](Self::attempt), from where [`begin`](Self::begin) ended.
+    pub(crate) async fn attempt_later(&self, not_taken: NotTaken) -> Result<Value, FailedAttempt> {
+        let (mut attempt, request) = match not_taken {
+            NotTaken::Full(attempt, request) => (attempt, request),
+            NotTaken::Failed(failed) => return Err(failed),
         };
-        let outcome = match queued {
-            Ok(()) => (&mut reply).await.unwrap_or_else(|_| Err(multiplexer.unanswered())),
-            Err(error) => {
-                // Takes the command back; it is there already.
-                drop((&mut reply).await);
-                Err(error)
-            }
-        };
-        match outcome {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(FailedAttempt { error: error.into(), command: reply.command }),
-            Err(error) => Err(FailedAttempt { error, command: reply.command }),
+        match self.inner.multiplexers[attempt.connection].send_when_room(*request).await {
+            Ok(()) => poll_fn(|cx| attempt.poll(self, cx)).await,
+            Err(error) => Err(FailedAttempt { error, command: attempt.reply.take_back() }),
         }
     }
 
@@ -55,5 +82,22 @@ impl Client {
         let mut replies = self.run_until(commands, replies, deadline).await?;
         // A server that refuses ASKING refuses the command too.
         Ok(replies.pop().unwrap_or(Ok(Value::Nil))?)
+    }
+}
+
+impl Attempt {
+    /// Ready with the outcome, once. `client` is the one that began it.
+    pub(crate) fn poll(
+        &mut self,
+        client: &Client,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Value, FailedAttempt>> {
+        let error = match ready!(Pin::new(&mut self.reply).poll(cx)) {
+            Ok(Ok(Ok(value))) => return Poll::Ready(Ok(value)),
+            Ok(Ok(Err(error))) => error.into(),
+            Ok(Err(error)) => error,
+            Err(_) => client.inner.multiplexers[self.connection].unanswered(),
+        };
+        Poll::Ready(Err(FailedAttempt { error, command: self.reply.command.take() }))
     }
 }

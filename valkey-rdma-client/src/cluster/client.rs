@@ -7,10 +7,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use valkey_rdma_resp::{FromValue, Value};
 
-use super::commands::{Access, Description, find};
+use super::commands::{Access, Description, find, only_key};
 use super::config::ClusterConfig;
 use super::core::{Core, Place};
 use super::route::{Routed, route};
+use super::slot::slot_of;
 use super::tries::{Target, Tries};
 use crate::client::{Client, FailedAttempt};
 use crate::endpoint::Endpoint;
@@ -113,13 +114,27 @@ impl ClusterClient {
     ///
     /// # Cancel safety
     /// Same as [`command`](Self::command).
-    pub async fn execute(&self, command: Command) -> Result<Value, Error> {
+    pub async fn execute(&self, mut command: Command) -> Result<Value, Error> {
         if let Some(refusal) = command.shared_refusal() {
             return Err(refusal.into());
         }
+        // The way of nearly all commands. Everything else is boxed: the smaller this future is, the less it costs to await it.
+        match only_key(&command).map(|(key, access)| (slot_of(key), access)) {
+            Some((slot, access)) => {
+                if access == Access::Read {
+                    command.set_idempotent();
+                }
+                let limit = self.limit(&command);
+                self.to_slot(command, slot, access, limit).await
+            }
+            None => Box::pin(self.execute_found(command)).await,
+        }
+    }
+
+    async fn execute_found(&self, command: Command) -> Result<Value, Error> {
         match find(&command) {
             Some(description) => self.execute_described(command, description).await,
-            None => Box::pin(self.execute_unknown(command)).await,
+            None => self.execute_unknown(command).await,
         }
     }
 
@@ -176,56 +191,23 @@ impl ClusterClient {
         description: &Description<'_>,
     ) -> Result<Value, Error> {
         if description.access == Access::Read {
-            command = command.idempotent();
+            command.set_idempotent();
         }
         let limit = self.limit(&command);
         match route(&command, description)? {
             Routed::Slot(slot) => self.to_slot(command, slot, description.access, limit).await,
             Routed::Any => {
                 let deadline = limit.and_then(Deadline::after);
-                Box::pin(self.with_tries(Box::new(command), Target::Any, deadline, None)).await
+                self.with_tries(Box::new(command), Target::Any, deadline, None).await
             }
-            Routed::Split => Box::pin(self.execute_split(command, description)).await,
+            Routed::Split => self.execute_split(command, description).await,
             Routed::AllPrimaries(response) => {
                 let nodes = self.core.topology.map().primaries();
-                Box::pin(self.fan_out(command, nodes, response)).await
+                self.fan_out(command, nodes, response).await
             }
             Routed::AllNodes(response) => {
                 let nodes = self.core.topology.map().nodes();
-                Box::pin(self.fan_out(command, nodes, response)).await
-            }
-        }
-    }
-
-    /// The way of nearly all commands: the map names a node, the node has a connection, and the reply is the answer.
-    pub(super) async fn to_slot(
-        &self,
-        command: Command,
-        slot: u16,
-        access: Access,
-        limit: Option<Duration>,
-    ) -> Result<Value, Error> {
-        let deadline = limit.and_then(Deadline::after);
-        let target = Target::Slot(slot, access);
-        let node = self.core.choose(&self.core.topology.map(), slot, access).cloned();
-        let place = match (node.as_ref().and_then(|node| node.live()), node) {
-            (Some(client), Some(node)) => Place { node, client, asking: false },
-            (_, node) => {
-                let mut tries = Tries::new(&self.core, target, deadline, command.name());
-                if let Some(node) = node {
-                    tries.begin_with(node);
-                }
-                return Box::pin(self.go_on(Box::new(command), tries)).await;
-            }
-        };
-        match place.client.attempt(command, deadline).await {
-            Ok(value) => Ok(value),
-            Err(FailedAttempt { error, command: None }) => {
-                self.core.note_failure(&place, &error);
-                Err(error)
-            }
-            Err(FailedAttempt { error, command: Some(command) }) => {
-                Box::pin(self.with_tries(command, target, deadline, Some((place, error)))).await
+                self.fan_out(command, nodes, response).await
             }
         }
     }

@@ -7,6 +7,7 @@ mod learn;
 mod real_server;
 mod table;
 
+use self::description::KeyRule;
 pub(super) use self::description::{Access, Description, Request, Response};
 pub(super) use self::key_positions::for_each_key;
 pub(super) use self::learn::Learned;
@@ -18,6 +19,17 @@ pub(super) fn find(command: &Command) -> Option<&'static Description<'static>> {
     let mut words = command.words();
     let description = find_name(words.next()?)?;
     Some(with_subcommand(description, || words.next()))
+}
+
+/// The key of a command that has one, as its first argument: nearly all commands. `None`: see [`find`].
+pub(super) fn only_key(command: &Command) -> Option<(&[u8], Access)> {
+    let mut words = command.words();
+    let description = find_name(words.next()?)?;
+    match description.keys {
+        // Containers have keys in their subcommands only.
+        KeyRule::First => Some((words.next()?, description.access)),
+        _ => None,
+    }
 }
 
 /// The subcommand's description if it has one, else that of its container.
@@ -44,38 +56,53 @@ pub(super) fn first_key(command: &Command) -> Option<&[u8]> {
 }
 
 fn find_name(name: &[u8]) -> Option<&'static Description<'static>> {
-    let mut at = hash(name) % INDEX_LEN;
+    let head = head(name);
+    let mut at = place(head, name.len());
     loop {
-        let description = &COMMANDS[usize::from(INDEX[at]).checked_sub(1)?];
-        if description.name.as_bytes().eq_ignore_ascii_case(name) {
+        let command = usize::from(INDEX[at]).checked_sub(1)?;
+        let description = &COMMANDS[command];
+        if HEADS[command] == head && is_same(description.name.as_bytes(), name) {
             return Some(description);
         }
         at = (at + 1) % INDEX_LEN;
     }
 }
 
-/// FNV-1a over the name, whatever its letter case.
-const fn hash(name: &[u8]) -> usize {
-    let mut hash = 0x811c_9dc5_u32;
+/// The first letters of a name as a number, whatever their letter case. They are compared and hashed together.
+const fn head(name: &[u8]) -> u64 {
+    let mut head = 0;
     let mut at = 0;
-    while at < name.len() {
-        hash = (hash ^ (name[at] & !0x20) as u32).wrapping_mul(0x0100_0193);
+    while at < name.len() && at < HEAD_LEN {
+        head = head << 8 | name[at].to_ascii_uppercase() as u64;
         at += 1;
     }
-    (hash ^ (hash >> 15)) as usize
+    head
 }
+
+/// True if both names are the same, given that their heads are.
+fn is_same(known: &[u8], name: &[u8]) -> bool {
+    known.len() == name.len()
+        && (name.len() <= HEAD_LEN || known[HEAD_LEN..].eq_ignore_ascii_case(&name[HEAD_LEN..]))
+}
+
+/// Where to look first.
+const fn place(head: u64, len: usize) -> usize {
+    let hash = (head ^ (len as u64) << 59).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (hash >> 54) as usize % INDEX_LEN
+}
+
+/// As many letters as fit a number; most names are no longer.
+const HEAD_LEN: usize = 8;
 
 /// Four times as many as commands, so that most are found at the first place.
 const INDEX_LEN: usize = 1024;
 
 /// Positions in the table plus 1, by hash, with the next free place after a collision; 0 ends a search.
-static INDEX: [u16; INDEX_LEN] = NAMES_HASHED;
-
-const NAMES_HASHED: [u16; INDEX_LEN] = {
+static INDEX: [u16; INDEX_LEN] = {
     let mut index = [0; INDEX_LEN];
     let mut command = 0;
     while command < table::NAMES.len() {
-        let mut at = hash(table::NAMES[command].as_bytes()) % INDEX_LEN;
+        let mut at = place(HEADS[command], table::NAMES[command].len());
         while index[at] != 0 {
             at = (at + 1) % INDEX_LEN;
         }
@@ -83,6 +110,17 @@ const NAMES_HASHED: [u16; INDEX_LEN] = {
         index[at] = command as u16;
     }
     index
+};
+
+/// By position in the table.
+static HEADS: [u64; table::NAMES.len()] = {
+    let mut heads = [0; table::NAMES.len()];
+    let mut command = 0;
+    while command < heads.len() {
+        heads[command] = head(table::NAMES[command].as_bytes());
+        command += 1;
+    }
+    heads
 };
 
 #[cfg(test)]
@@ -93,19 +131,38 @@ mod tests {
     fn every_command_is_found_by_its_name_in_any_letter_case() {
         for (at, known) in COMMANDS.iter().enumerate() {
             assert_eq!(table::NAMES[at], known.name);
-            let found = find_name(known.name.to_ascii_lowercase().as_bytes()).expect("found");
+            let found = find(&Command::new(known.name.to_ascii_lowercase())).expect("found");
             assert!(std::ptr::eq(found, known), "{}", known.name);
-            assert!(std::ptr::eq(find_name(known.name.as_bytes()).expect("found"), known));
+            assert!(std::ptr::eq(find(&Command::new(known.name)).expect("found"), known));
         }
-        for unknown in ["", "G", "GETT", "JSON.GET", "\u{ff}"] {
-            assert!(find_name(unknown.as_bytes()).is_none(), "{unknown}");
+        for unknown in ["", "G", "GETT", "\0GET", "GEORADIUSBYMEMBER_RW", "JSON.GET", "\u{ff}"] {
+            assert!(find(&Command::new(unknown)).is_none(), "{unknown}");
+        }
+    }
+
+    #[test]
+    fn no_container_has_a_key_of_its_own() {
+        let containers = COMMANDS.iter().filter(|known| !known.subcommands.is_empty());
+        for container in containers {
+            assert!(!matches!(container.keys, KeyRule::First), "{}", container.name);
+        }
+        let only_key = |line: &str| {
+            let command = Command::from_args(line.split(' '));
+            only_key(&command).map(|(key, access)| (key.to_vec(), access))
+        };
+        assert_eq!(only_key("get k"), Some((b"k".to_vec(), Access::Read)));
+        assert_eq!(only_key("SET k v"), Some((b"k".to_vec(), Access::Write)));
+        assert_eq!(only_key("zrangebyscore k 1 2"), Some((b"k".to_vec(), Access::Read)));
+        assert_eq!(only_key("get \r\n"), Some((b"\r\n".to_vec(), Access::Read)));
+        for line in ["", "GET", "DEL k", "OBJECT FREQ k", "PING", "NONSENSE k"] {
+            assert_eq!(only_key(line), None, "{line}");
         }
     }
 
     #[test]
     fn most_commands_are_at_the_first_place_looked_at() {
         let first = |known: &&Description| {
-            let entry = usize::from(INDEX[hash(known.name.as_bytes()) % INDEX_LEN]);
+            let entry = usize::from(INDEX[place(head(known.name.as_bytes()), known.name.len())]);
             COMMANDS[entry - 1].name == known.name
         };
         assert!(COMMANDS.iter().filter(first).count() * 10 > COMMANDS.len() * 8);

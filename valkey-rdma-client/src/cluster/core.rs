@@ -26,6 +26,7 @@ use crate::multiplexer::Deadline;
 use crate::resp::Command;
 
 /// A connection to try a command on.
+#[derive(Clone)]
 pub(super) struct Place {
     pub(super) node: Arc<Node>,
     pub(super) client: Client,
@@ -141,12 +142,24 @@ impl Core {
     }
 
     /// The node for a slot, and for what the command does.
+    #[inline]
     pub(super) fn choose<'a>(&self, map: &'a SlotMap, slot: u16, access: Access) -> Option<&'a Arc<Node>> {
         let shard = map.shard(slot)?;
         Some(match access {
             Access::Read => self.config.read_from.choose(&shard.primary, &shard.replicas, &shard.turn),
             Access::Write | Access::Neither => &shard.primary,
         })
+    }
+
+    /// The node for a slot, and its connection if it has one.
+    #[inline]
+    pub(super) fn place(&self, slot: u16, access: Access) -> Result<Place, Option<Arc<Node>>> {
+        let map = self.topology.map();
+        let node = self.choose(&map, slot, access).ok_or(None)?;
+        match node.live() {
+            Some(client) => Ok(Place { node: node.clone(), client, asking: false }),
+            None => Err(Some(node.clone())),
+        }
     }
 
     /// Some primary, preferably one that is connected.

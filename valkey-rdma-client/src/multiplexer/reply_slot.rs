@@ -114,6 +114,16 @@ impl Drop for ReplySender {
     }
 }
 
+impl ReplyReceiver {
+    /// The command, if it has come back with a failure that its caller knows already.
+    pub(crate) fn take_back(&mut self) -> Option<Box<Command>> {
+        match &mut *lock(self.slot.as_ref()?) {
+            State::Filled(_, command) => command.take(),
+            State::Empty(_) | State::Abandoned => None,
+        }
+    }
+}
+
 impl Future for ReplyReceiver {
     type Output = Result<Result<Reply, Error>, Unanswered>;
 

@@ -117,8 +117,13 @@ impl Command {
     /// ```
     #[must_use]
     pub fn idempotent(mut self) -> Self {
-        self.idempotent = true;
+        self.set_idempotent();
         self
+    }
+
+    /// As [`idempotent`](Self::idempotent), in place.
+    pub(crate) fn set_idempotent(&mut self) {
+        self.idempotent = true;
     }
 
     /// Limits the duration of this command, instead of the client's

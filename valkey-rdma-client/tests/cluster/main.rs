@@ -12,6 +12,7 @@ mod redirects;
 #[cfg(feature = "redis-cluster")]
 mod redis_rs;
 mod replicas;
+mod scale;
 mod scan;
 mod target;
 mod transactions;

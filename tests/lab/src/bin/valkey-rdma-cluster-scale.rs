@@ -62,7 +62,8 @@ async fn run(args: &Args) -> Result<(), String> {
     show("nodes", &format!("{} started in {}", cluster.len(), ms(begun.elapsed())));
     show("memory", &format!("{} KiB for each node", (resident_kib() - before) / cluster.len() as i64));
 
-    let option = if args.tcp { "" } else { "?rx_size=65536" };
+    // One process is all nodes and clients: each of them may be late.
+    let option = if args.tcp { "?timeout=60s" } else { "?timeout=60s&rx_size=65536" };
     let seeds: Vec<String> = cluster.urls().iter().take(3).map(|url| format!("{url}{option}")).collect();
     let (before, begun) = (resident_kib(), Instant::now());
     let mut clients = Vec::new();
@@ -90,6 +91,7 @@ async fn run(args: &Args) -> Result<(), String> {
         // So that every client has a connection to the node that is about to lose its role.
         all(&clients, &key, args.commands).await?;
         let asked = maps(&cluster);
+        let before: Vec<u64> = clients.iter().map(readings).collect();
         let redirected = cluster.calls_everywhere("get");
         cluster.fail_over(args.primaries + primary);
         let begun = Instant::now();
@@ -97,14 +99,16 @@ async fn run(args: &Args) -> Result<(), String> {
         let took = begun.elapsed();
         // Readings that were put off.
         sleep(Duration::from_secs(2)).await;
+        let most = clients.iter().zip(before).map(|(client, before)| readings(client) - before).max();
         let commands = args.clients * args.commands;
         show(
             "failover",
             &format!(
-                "{commands} commands in {}, {} of them redirected, {} maps read",
+                "{commands} commands in {}, {} of them redirected, {} maps read, at most {} by one client",
                 ms(took),
                 cluster.calls_everywhere("get") - redirected - commands as u64,
-                maps(&cluster) - asked
+                maps(&cluster) - asked,
+                most.unwrap_or(0)
             ),
         );
     }
@@ -129,6 +133,11 @@ async fn all(clients: &[ClusterClient], key: &str, commands: usize) -> Result<()
 /// How often any node was asked for the map.
 fn maps(cluster: &MockCluster) -> u64 {
     cluster.calls_everywhere("cluster|slots") + cluster.calls_everywhere("cluster|shards")
+}
+
+/// How often a client has read the map again.
+fn readings(client: &ClusterClient) -> u64 {
+    client.status().counters.refreshes
 }
 
 /// The memory of this process, in KiB. 0 where the system does not say.

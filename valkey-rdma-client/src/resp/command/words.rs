@@ -50,6 +50,17 @@ impl<'a> Iterator for Words<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
+        if let Some((word, rest)) = short_word(self.rest) {
+            self.rest = rest;
+            return Some(word);
+        }
+        self.next_in_chunks()
+    }
+}
+
+impl<'a> Words<'a> {
+    /// A word of any length, which may have a chunk to itself.
+    fn next_in_chunks(&mut self) -> Option<&'a [u8]> {
         // Behind a shared argument comes its CRLF.
         if self.chunk()?.first() == Some(&b'\r') {
             self.rest = self.rest.get(CRLF..)?;
@@ -70,6 +81,18 @@ impl<'a> Iterator for Words<'a> {
         self.rest = rest.get(CRLF..).unwrap_or_default();
         Some(word)
     }
+}
+
+/// The next word and what follows it, if it has less than 100 bytes, as nearly all names and keys do, and is not shared.
+fn short_word(encoded: &[u8]) -> Option<(&[u8], &[u8])> {
+    let digit = |byte: u8| usize::from(byte.wrapping_sub(b'0'));
+    let (len, rest) = match *encoded {
+        [b'$', ones, b'\r', b'\n', ref rest @ ..] => (digit(ones), rest),
+        [b'$', tens, ones, b'\r', b'\n', ref rest @ ..] => (digit(tens) * 10 + digit(ones), rest),
+        _ => return None,
+    };
+    let (word, rest) = rest.split_at_checked(len)?;
+    Some((word, rest.get(CRLF..)?))
 }
 
 #[cfg(test)]

@@ -9,6 +9,20 @@ use valkey_rdma_testkit::Signal;
 use crate::servers::{FAR, Servers};
 use crate::target::DEADLINE;
 
+/// What an event has done.
+pub(crate) struct Effect {
+    /// The shards that it is about.
+    pub(crate) affected: Vec<usize>,
+    /// How often an operator had to begin anew.
+    pub(crate) repeats: usize,
+}
+
+impl Effect {
+    fn on(affected: Vec<usize>) -> Self {
+        Self { affected, repeats: 0 }
+    }
+}
+
 /// A fault, or an operator's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Event {
@@ -69,10 +83,10 @@ impl Event {
         }
     }
 
-    /// Makes it happen. Returns the shards that it is about. `slots` is how many move.
-    pub(crate) async fn happen(self, servers: &mut Servers, slots: usize) -> Result<Vec<usize>, String> {
+    /// Makes it happen. `slots` is how many move.
+    pub(crate) async fn happen(self, servers: &mut Servers, slots: usize) -> Result<Effect, String> {
         match self {
-            Self::Nothing => Ok(vec![]),
+            Self::Nothing => Ok(Effect::on(vec![])),
             Self::Failover => fail_over(servers, 0, "").await,
             Self::Force => fail_over(servers, 1, "FORCE").await,
             Self::Takeover => fail_over(servers, 2, "TAKEOVER").await,
@@ -81,13 +95,13 @@ impl Event {
                 servers.kill(shard.0);
                 servers.promoted(shard).await?;
                 servers.restart(shard.0, true)?;
-                Ok(vec![0])
+                Ok(Effect::on(vec![0]))
             }
             Self::Freeze => {
                 let shard = servers.shard(1).await?;
                 servers.signal(shard.0, Signal::STOP);
                 servers.promoted(shard).await?;
-                Ok(vec![1])
+                Ok(Effect::on(vec![1]))
             }
             Self::NoRdma => {
                 // As a replica first, so that no data is lost.
@@ -102,17 +116,17 @@ impl Event {
                     fail_over(servers, 2, "").await?;
                 }
                 servers.cut().await?;
-                Ok(vec![2])
+                Ok(Effect::on(vec![2]))
             }
             Self::Migrate => {
                 servers.migrate(0, 1, slots / 2).await?;
                 servers.migrate(1, 2, slots - slots / 2).await?;
-                Ok(vec![0, 1, 2])
+                Ok(Effect::on(vec![0, 1, 2]))
             }
             Self::Reshard => {
-                servers.reshard(0, 1, slots / 2).await?;
-                servers.reshard(1, 2, slots - slots / 2).await?;
-                Ok(vec![0, 1, 2])
+                let repeats = servers.reshard(0, 1, slots / 2).await?
+                    + servers.reshard(1, 2, slots - slots / 2).await?;
+                Ok(Effect { affected: vec![0, 1, 2], repeats })
             }
         }
     }
@@ -132,11 +146,11 @@ impl Event {
     }
 }
 
-async fn fail_over(servers: &Servers, shard: usize, how: &str) -> Result<Vec<usize>, String> {
+async fn fail_over(servers: &Servers, shard: usize, how: &str) -> Result<Effect, String> {
     let before = servers.shard(shard).await?;
     servers.fail_over(shard, how).await?;
     servers.promoted(before).await?;
-    Ok(vec![shard])
+    Ok(Effect::on(vec![shard]))
 }
 
 impl fmt::Display for Event {

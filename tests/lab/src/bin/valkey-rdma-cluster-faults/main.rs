@@ -184,18 +184,18 @@ async fn examine(args: &Args, servers: &mut Servers) -> Result<bool, String> {
         servers.settled().await.map_err(|error| format!("before {event}: {error}"))?;
         load.begin();
         let length = window.max(event.lasts());
-        let affected = tokio::time::timeout(LIMIT + length, async {
+        let effect = tokio::time::timeout(LIMIT + length, async {
             let begun = tokio::time::Instant::now();
-            let affected = event.happen(servers, args.slots.into()).await?;
+            let effect = event.happen(servers, args.slots.into()).await?;
             tokio::time::sleep_until(begun + length).await;
             event.end(servers).await?;
             servers.settled().await?;
-            Ok::<_, String>(affected)
+            Ok::<_, String>(effect)
         });
-        let affected = affected.await.map_err(|_| format!("{event} did not end within {LIMIT:?}"))?;
+        let effect = effect.await.map_err(|_| format!("{event} did not end within {LIMIT:?}"))?;
         let seen = load.end();
         clean &= seen.is_clean();
-        println!("{}", table::row(event, &affected?, &seen));
+        println!("{}", table::row(event, &effect?, &seen));
     }
     load.stop().await;
     if let Some(status) = target.status() {

@@ -1,5 +1,7 @@
 //! Six real servers: three primaries with a replica each.
 
+mod reshard;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -249,42 +251,6 @@ impl Servers {
     /// Joins the fabrics again.
     pub(crate) async fn mend(&self) -> Result<(), String> {
         shell(self.setup.mend.as_deref()).await
-    }
-
-    /// Moves slots from one shard to another, as an operator does.
-    pub(crate) async fn reshard(&self, from: usize, to: usize, slots: usize) -> Result<(), String> {
-        let (source, _) = self.shard(from).await?;
-        let (target, _) = self.shard(to).await?;
-        let source_id = self.text(source, &["CLUSTER", "MYID"]).await?;
-        let target_id = self.text(target, &["CLUSTER", "MYID"]).await?;
-        let before = self.slots_of(target_id.trim()).await?;
-        let mut command = tokio::process::Command::new(self.setup.folder.join("valkey-cli"));
-        command.args(["--cluster", "reshard", &self.address(source), "--cluster-yes"]);
-        command.args(["--cluster-from", source_id.trim(), "--cluster-to", target_id.trim()]);
-        command.args(["--cluster-slots", &slots.to_string(), "--cluster-pipeline", "100"]);
-        command.stdin(Stdio::null()).kill_on_drop(true);
-        let output = command.output().await.map_err(|error| format!("cannot start valkey-cli: {error}"))?;
-        let moved = self.slots_of(target_id.trim()).await?.saturating_sub(before);
-        if output.status.success() && moved == slots {
-            return Ok(());
-        }
-        let text = String::from_utf8_lossy(&output.stdout);
-        let last: Vec<&str> = text.lines().rev().take(3).collect();
-        Err(format!("valkey-cli --cluster reshard moved {moved} of {slots} slots: {}", last.join(" / ")))
-    }
-
-    /// How many slots a node has.
-    async fn slots_of(&self, id: &str) -> Result<usize, String> {
-        let ranges = self.ask(0, &["CLUSTER", "SLOTS"]).await?;
-        let mut count = 0;
-        for range in ranges.as_slice().unwrap_or_default() {
-            let Some([first, last, primary, ..]) = range.as_slice() else { continue };
-            let owner = primary.as_slice().and_then(|primary| primary.get(2)?.as_str());
-            if owner == Some(id) {
-                count += last.as_int().unwrap_or_default() - first.as_int().unwrap_or_default() + 1;
-            }
-        }
-        usize::try_from(count).map_err(|_| "CLUSTER SLOTS makes no sense".to_owned())
     }
 
     async fn text(&self, node: usize, words: &[&str]) -> Result<String, String> {

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::events::Event;
+use crate::events::{Effect, Event};
 use crate::load::Seen;
 use crate::servers::SHARDS;
 
@@ -26,9 +26,9 @@ pub(crate) fn head() -> String {
 }
 
 /// One event: the longest time without a success of an affected shard and of a healthy one, and what went wrong.
-pub(crate) fn row(event: Event, affected: &[usize], seen: &Seen) -> String {
+pub(crate) fn row(event: Event, effect: &Effect, seen: &Seen) -> String {
     let longest = |is_affected: bool| {
-        let shards = (0..SHARDS).filter(|shard| affected.contains(shard) == is_affected);
+        let shards = (0..SHARDS).filter(|shard| effect.affected.contains(shard) == is_affected);
         shards.map(|shard| seen.gaps[shard]).max().map_or("-".to_owned(), ms)
     };
     let mut text = format!(
@@ -44,6 +44,9 @@ pub(crate) fn row(event: Event, affected: &[usize], seen: &Seen) -> String {
         seen.hung,
         seen.twice,
     );
+    if effect.repeats > 0 {
+        let _ = write!(text, "\n    {:>6} x begun anew by the operator: NOREPLICAS", effect.repeats);
+    }
     for (error, count) in &seen.errors {
         let _ = write!(text, "\n    {count:>6} x {error}");
     }

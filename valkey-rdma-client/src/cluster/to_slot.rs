@@ -1,0 +1,109 @@
+//! [`ToSlot`]: the way of nearly all commands: the map names a node, the node has a connection, and the reply is the answer.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use valkey_rdma_resp::Value;
+
+use super::client::ClusterClient;
+use super::commands::Access;
+use super::core::Place;
+use super::tries::{Target, Tries};
+use crate::client::{Attempt, FailedAttempt};
+use crate::error::Error;
+use crate::multiplexer::Deadline;
+use crate::resp::Command;
+
+/// A command on its way to the node of its slot. Written by hand, because every command passes here: each `async fn` between
+/// a caller and its reply costs as much as finding the slot.
+pub(super) struct ToSlot<'a> {
+    cluster: &'a ClusterClient,
+    slot: u16,
+    access: Access,
+    deadline: Option<Deadline>,
+    way: Way<'a>,
+}
+
+enum Way<'a> {
+    /// The connection of its node has taken it.
+    Taken(Place, Attempt),
+    /// Something is to be waited for, or to be tried again.
+    Longer(Longer<'a>),
+}
+
+type Longer<'a> = Pin<Box<dyn Future<Output = Result<Value, Error>> + Send + 'a>>;
+
+impl ClusterClient {
+    /// Sends a command to the node of its slot, now. The future waits for the reply.
+    pub(super) fn to_slot(
+        &self,
+        command: Command,
+        slot: u16,
+        access: Access,
+        limit: Option<Duration>,
+    ) -> ToSlot<'_> {
+        let deadline = limit.and_then(Deadline::after);
+        let target = move || Target::Slot(slot, access);
+        let way = match self.core.place(slot, access) {
+            Ok(place) => match place.client.begin(command, deadline) {
+                Ok(attempt) => Way::Taken(place, attempt),
+                Err(not_taken) => Way::Longer(Box::pin(async move {
+                    match place.client.attempt_later(not_taken).await {
+                        Ok(value) => Ok(value),
+                        Err(failed) => self.after_failure(place, failed, target(), deadline).await,
+                    }
+                })),
+            },
+            Err(node) => {
+                let mut tries = Tries::new(&self.core, target(), deadline, command.name());
+                if let Some(node) = node {
+                    tries.begin_with(node);
+                }
+                Way::Longer(Box::pin(self.go_on(Box::new(command), tries)))
+            }
+        };
+        ToSlot { cluster: self, slot, access, deadline, way }
+    }
+
+    /// Sends a command again whose first try has failed, if it may be.
+    async fn after_failure(
+        &self,
+        place: Place,
+        failed: FailedAttempt,
+        target: Target,
+        deadline: Option<Deadline>,
+    ) -> Result<Value, Error> {
+        match failed {
+            FailedAttempt { error, command: Some(command) } => {
+                self.with_tries(command, target, deadline, Some((place, error))).await
+            }
+            FailedAttempt { error, command: None } => {
+                self.core.note_failure(&place, &error);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Future for ToSlot<'_> {
+    type Output = Result<Value, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        loop {
+            let (place, attempt) = match &mut this.way {
+                Way::Taken(place, attempt) => (place, attempt),
+                Way::Longer(longer) => return longer.as_mut().poll(cx),
+            };
+            let failed = match ready!(attempt.poll(&place.client, cx)) {
+                Ok(value) => return Poll::Ready(Ok(value)),
+                Err(failed) => failed,
+            };
+            let (place, target) = (place.clone(), Target::Slot(this.slot, this.access));
+            this.way =
+                Way::Longer(Box::pin(this.cluster.after_failure(place, failed, target, this.deadline)));
+        }
+    }
+}
