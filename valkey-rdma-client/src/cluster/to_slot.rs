@@ -29,7 +29,7 @@ pub(super) struct ToSlot<'a> {
 enum Way<'a> {
     /// The connection of its node has taken it.
     Taken(Place, Attempt),
-    /// Something is to be waited for, or to be tried again.
+    /// It waits for something, or tries again.
     Longer(Longer<'a>),
 }
 
