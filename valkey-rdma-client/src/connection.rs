@@ -9,6 +9,7 @@ mod located;
 mod locator;
 mod raw;
 mod registry;
+mod tcp;
 mod write_buffer;
 
 pub(crate) use self::connect::Connector;

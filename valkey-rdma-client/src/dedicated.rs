@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::time::timeout;
 use valkey_rdma_resp::{FromValue, ServerError, Value};
 
@@ -204,6 +205,22 @@ impl Dedicated {
     #[must_use]
     pub fn info(&self) -> &ConnectionInfo {
         &self.info
+    }
+
+    /// Lets the reactor of another runtime wait for this connection's socket from now on, if it is a TCP connection; without effect over
+    /// RDMA. A thread that polls the calls of this connection in [`Runtime::block_on`](tokio::runtime::Runtime::block_on) of a
+    /// current-thread runtime then waits for the socket itself: no other thread wakes up to pass events on.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the operating system refuses. The connection is unusable then.
+    pub fn move_to(&mut self, runtime: &Handle) -> Result<(), Error> {
+        let Some(mut raw) = self.raw.take() else { return Err(self.lost(false)) };
+        if let Err(error) = raw.move_to(runtime) {
+            self.cause = Arc::new(LostCause::Io(error));
+            return Err(self.lost(false));
+        }
+        self.raw = Some(raw);
+        Ok(())
     }
 
     /// Runs `work` on the connection. The connection is lost unless `work` succeeds in time.

@@ -159,12 +159,15 @@ async fn header(raw: &mut RawConnection, then: usize) -> Result<Header, LostCaus
             Some(Header::Other(Value::Push(_))) => {}
             Some(header) => {
                 raw.outstanding = match header {
-                    Header::String(len) => Outstanding::Bytes { left: len + CRLF, then },
+                    Header::String(len) => {
+                        raw.begin_string(len);
+                        Outstanding::Bytes { left: len + CRLF, then }
+                    }
                     Header::Other(_) => Outstanding::Replies(then),
                 };
                 return Ok(header);
             }
-            None => std::future::poll_fn(|cx| raw.poll_fill(cx)).await?,
+            None => std::future::poll_fn(|cx| raw.poll_fill_header(cx)).await?,
         }
     }
 }

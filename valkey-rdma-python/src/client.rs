@@ -10,10 +10,11 @@ use valkey_rdma_client::Command;
 
 use crate::engine::Engine;
 use crate::errors::Failure;
+use crate::local::Local;
 use crate::options::Options;
 use crate::pubsub::Subscriber;
 use crate::registration::Registration;
-use crate::runtime::{self, Local};
+use crate::runtime;
 use crate::server::Target;
 use crate::transfer::Fit;
 use crate::{arguments, batch, describe, memory, reply};
@@ -61,13 +62,14 @@ impl Client {
         outcome?.map_err(|failure| failure.raise(py))
     }
 
-    /// As [`wait`](Self::wait), for an operation on memory of the program, which nothing uses once this returns.
+    /// As [`wait`](Self::wait), for an operation on `bytes` of the program's memory, which nothing uses once this returns.
     fn transfer<T: Send, F: Future<Output = Result<T, Failure>> + Send>(
         &self,
         py: Python<'_>,
+        bytes: usize,
         operation: impl FnOnce(oneshot::Receiver<()>) -> F,
     ) -> PyResult<T> {
-        let outcome = runtime::wait_until_stopped(py, &self.handle, operation);
+        let outcome = runtime::wait_until_stopped(py, &self.handle, bytes, operation);
         memory::release_all(py);
         outcome?.map_err(|failure| failure.raise(py))
     }
@@ -143,7 +145,7 @@ impl Client {
         let limit = arguments::seconds("timeout", timeout)?;
         let load = batch::load(key, buffer)?;
         let room = load.memory.len();
-        let fetched = self.transfer(py, |stop| engine.load(vec![load], Fit::Within, limit, stop))?;
+        let fetched = self.transfer(py, room, |stop| engine.load(vec![load], Fit::Within, limit, stop))?;
         batch::length(py, fetched, room)
     }
 
@@ -160,7 +162,8 @@ impl Client {
         let limit = arguments::seconds("timeout", timeout)?;
         let loads = batch::loads(keys, buffers)?;
         let rooms: Vec<_> = loads.iter().map(|load| load.memory.len()).collect();
-        let fetched = self.transfer(py, |stop| engine.load(loads, Fit::Within, limit, stop))?;
+        let fetched =
+            self.transfer(py, rooms.iter().sum(), |stop| engine.load(loads, Fit::Within, limit, stop))?;
         batch::lengths(py, fetched, &rooms)
     }
 
@@ -177,7 +180,8 @@ impl Client {
         let engine = self.engine(py)?;
         let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::seconds("timeout", timeout)?);
         let stores = vec![batch::store(key, buffer)?];
-        let stored = self.transfer(py, |stop| engine.store(stores, ttl, limit, stop))?;
+        let bytes = stores.iter().map(|store| store.value.len()).sum();
+        let stored = self.transfer(py, bytes, |stop| engine.store(stores, ttl, limit, stop))?;
         batch::stored(py, stored)
     }
 
@@ -194,7 +198,8 @@ impl Client {
         let engine = self.engine(py)?;
         let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::seconds("timeout", timeout)?);
         let stores = batch::stores(keys, buffers)?;
-        let stored = self.transfer(py, |stop| engine.store(stores, ttl, limit, stop))?;
+        let bytes = stores.iter().map(|store| store.value.len()).sum();
+        let stored = self.transfer(py, bytes, |stop| engine.store(stores, ttl, limit, stop))?;
         batch::stored(py, stored)
     }
 

@@ -7,6 +7,8 @@ use tokio::sync::oneshot;
 use valkey_rdma_client::cluster::{NodeAddress, Route};
 use valkey_rdma_client::{Client, ClusterClient, Dedicated, Error};
 
+use crate::reactor::Home;
+
 /// What a lane is wanted for. Loads are before stores, because a request waits for what is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -39,7 +41,7 @@ pub(crate) struct Lanes {
 struct State {
     /// Lanes that are neither in use nor handed to a waiting task.
     free: usize,
-    idle: Vec<Dedicated>,
+    idle: Vec<Connection>,
     loads: VecDeque<oneshot::Sender<Permit>>,
     stores: VecDeque<oneshot::Sender<Permit>>,
     /// Loads that went before a waiting store, in a row.
@@ -50,9 +52,15 @@ struct State {
 /// The right to use a lane. Dropped, the next waiting task has it.
 struct Permit(Option<Arc<Lanes>>);
 
+/// A connection, and where the events of its socket arrive.
+struct Connection {
+    dedicated: Dedicated,
+    home: Home,
+}
+
 /// A lane in use.
 pub(crate) struct Lane {
-    connection: Option<Dedicated>,
+    connection: Option<Connection>,
     /// True if the connection was used before, so that the server may have closed it meanwhile.
     pub(crate) was_idle: bool,
     permit: Permit,
@@ -83,11 +91,12 @@ impl Lanes {
             Ok(permit) => permit,
             Err(waiting) => waiting.await.expect("a sender is dropped only after it was used"),
         };
-        let idle = self.state().idle.pop();
+        let home = Home::here();
+        let idle = self.state().take_idle(&home);
         let was_idle = idle.is_some();
         let connection = match idle {
-            Some(connection) => connection,
-            None => self.origin.connect().await?,
+            Some(connection) => connection.at(home)?,
+            None => Connection::open(&self.origin).await?,
         };
         Ok(Lane { connection: Some(connection), was_idle, permit })
     }
@@ -122,6 +131,14 @@ impl Lanes {
 }
 
 impl State {
+    /// An idle connection, if there is one: rather one that need not be moved, and the most recently used.
+    fn take_idle(&mut self, home: &Home) -> Option<Connection> {
+        match self.idle.iter().rposition(|connection| connection.home == *home) {
+            Some(at) => Some(self.idle.remove(at)),
+            None => self.idle.pop(),
+        }
+    }
+
     /// The task that a lane goes to next.
     fn next(&mut self) -> Option<oneshot::Sender<Permit>> {
         let store_waits = !self.stores.is_empty();
@@ -131,6 +148,24 @@ impl State {
         }
         self.overtaken = if store_waits { self.overtaken + 1 } else { 0 };
         self.loads.pop_front()
+    }
+}
+
+impl Connection {
+    async fn open(origin: &Origin) -> Result<Self, Error> {
+        // Boxed, because it is rare and its future large.
+        let dedicated = Box::pin(origin.connect()).await?;
+        // The background threads' tasks, timers and reactor connect it.
+        Self { dedicated, home: Home::background() }.at(Home::here())
+    }
+
+    /// The same connection, whose events arrive there.
+    fn at(mut self, home: Home) -> Result<Self, Error> {
+        if self.home != home {
+            self.dedicated.move_to(home.handle())?;
+            self.home = home;
+        }
+        Ok(self)
     }
 }
 
@@ -159,14 +194,14 @@ impl Drop for Permit {
 impl Lane {
     /// The connection.
     pub(crate) fn connection(&mut self) -> &mut Dedicated {
-        self.connection.as_mut().expect("taken only at the end")
+        &mut self.connection.as_mut().expect("taken only at the end").dedicated
     }
 
     /// Replaces a connection that was lost.
     pub(crate) async fn reconnect(&mut self) -> Result<(), Error> {
         self.connection = None;
         self.was_idle = false;
-        self.connection = Some(self.permit.lanes().origin.connect().await?);
+        self.connection = Some(Connection::open(&self.permit.lanes().origin).await?);
         Ok(())
     }
 

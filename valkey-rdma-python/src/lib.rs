@@ -11,7 +11,7 @@
 //! | `transfer`, `lane_sets`, `lanes` | batches of large values, and their connections; nothing of Python but its memory |
 //! | `client`, `async_client`, `cluster`, `lmcache`, `pubsub`, `registration`, `bridge` | the classes |
 //! | `arguments`, `batch`, `options`, `reply`, `errors`, `describe` | from Python's objects and back |
-//! | `runtime`, `fork`, `completions`, `event_loop` | threads, processes, and asyncio |
+//! | `runtime`, `reactor`, `fork`, `local`, `completions`, `event_loop` | threads, processes, and asyncio |
 #![deny(unsafe_code)]
 
 use pyo3::prelude::*;
@@ -31,10 +31,12 @@ mod fork;
 mod lane_sets;
 mod lanes;
 mod lmcache;
+mod local;
 #[expect(unsafe_code, reason = "Python's buffer protocol")]
 mod memory;
 mod options;
 mod pubsub;
+mod reactor;
 mod registration;
 mod reply;
 mod runtime;

@@ -15,7 +15,8 @@ use valkey_rdma_client::pubsub::{Event, Subscription};
 
 use crate::arguments;
 use crate::errors::Failure;
-use crate::runtime::{self, Local};
+use crate::local::Local;
+use crate::runtime;
 use crate::server::Subscriptions;
 
 /// A subscriber that the calls of one Python object share.

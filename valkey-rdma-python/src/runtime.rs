@@ -1,6 +1,6 @@
 //! The background threads of this process, and waiting for them with Python's lock released.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::process;
@@ -14,6 +14,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 
 use crate::errors::Failure;
+use crate::reactor::Reactor;
 
 /// The runtime of a process. A forked child has none of its threads, so it makes its own.
 pub(crate) struct OfProcess {
@@ -94,36 +95,49 @@ pub(crate) fn wait<T: Send>(
     handle: &Handle,
     future: impl Future<Output = T> + Send,
 ) -> PyResult<T> {
-    poll_to_end(py, handle, Box::pin(future).as_mut(), || py.check_signals())
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = Box::pin(future);
+    poll_to_end(py, || park_for_a_while(handle, future.as_mut(), &waker), || py.check_signals())
 }
 
 /// As [`wait`], for an operation whose tasks on the background threads use memory of the program. If a signal handler raises, it is
 /// asked to stop, and waited for.
+///
+/// If it moves few `bytes`, the calling thread waits for the socket of its lane itself: see [`Reactor`].
 pub(crate) fn wait_until_stopped<T: Send, F: Future<Output = T> + Send>(
     py: Python<'_>,
     handle: &Handle,
+    bytes: usize,
     operation: impl FnOnce(oneshot::Receiver<()>) -> F,
 ) -> PyResult<T> {
     let (stop, stopped) = oneshot::channel();
     let mut future = Box::pin(operation(stopped));
-    let done = poll_to_end(py, handle, future.as_mut(), || py.check_signals());
+    let reactor = if bytes <= FEW_BYTES { Some(Reactor::of_thread()?) } else { None };
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut poll = || match &reactor {
+        Some(reactor) => {
+            let polled = poll_fn(|cx| poll_unless_exiting(handle, future.as_mut(), cx));
+            reactor.poll_for(SIGNAL_CHECK, polled)
+        }
+        None => park_for_a_while(handle, future.as_mut(), &waker),
+    };
+    let done = poll_to_end(py, &mut poll, || py.check_signals());
     if done.is_err() {
         drop(stop);
-        poll_to_end(py, handle, future.as_mut(), || Ok(()))?;
+        poll_to_end(py, &mut poll, || Ok(()))?;
     }
     done
 }
 
+/// Calls `poll`, which returns after a while, until it has the result.
 fn poll_to_end<T: Send>(
     py: Python<'_>,
-    handle: &Handle,
-    mut future: Pin<&mut (impl Future<Output = T> + Send)>,
+    mut poll: impl FnMut() -> Option<T> + Send,
     check: impl Fn() -> PyResult<()>,
 ) -> PyResult<T> {
     refuse_at_exit(py)?;
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
     loop {
-        match py.detach(|| poll_for_a_while(handle, future.as_mut(), &waker)) {
+        match py.detach(&mut poll) {
             Some(done) => return Ok(done),
             None => check()?,
         }
@@ -131,28 +145,35 @@ fn poll_to_end<T: Send>(
 }
 
 /// `None`: it is not done yet.
-fn poll_for_a_while<T>(
+fn park_for_a_while<T>(
     handle: &Handle,
     mut future: Pin<&mut impl Future<Output = T>>,
     waker: &Waker,
 ) -> Option<T> {
     let end = Instant::now() + SIGNAL_CHECK;
     loop {
-        let polled = {
-            let exiting = EXITING.read().unwrap_or_else(PoisonError::into_inner);
-            if *exiting {
-                drop(exiting);
-                sleep_until_the_end();
-            }
-            let _entered = handle.enter();
-            future.as_mut().poll(&mut Context::from_waker(waker))
-        };
-        if let Poll::Ready(done) = polled {
+        let mut cx = Context::from_waker(waker);
+        if let Poll::Ready(done) = poll_unless_exiting(handle, future.as_mut(), &mut cx) {
             return Some(done);
         }
         let left = end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
         thread::park_timeout(left);
     }
+}
+
+/// Polls a future, whose tasks and timers are the background threads'.
+fn poll_unless_exiting<T>(
+    handle: &Handle,
+    future: Pin<&mut impl Future<Output = T>>,
+    cx: &mut Context<'_>,
+) -> Poll<T> {
+    let exiting = EXITING.read().unwrap_or_else(PoisonError::into_inner);
+    if *exiting {
+        drop(exiting);
+        sleep_until_the_end();
+    }
+    let _entered = handle.enter();
+    future.poll(cx)
 }
 
 fn sleep_until_the_end() -> ! {
@@ -173,35 +194,12 @@ impl Wake for Unpark {
     }
 }
 
-/// Something that belongs to one process. In a forked child it is neither used nor dropped: its descriptors are shared with the
-/// parent, and its locks may be held by threads that the child does not have.
-pub(crate) struct Local<T> {
-    process: u32,
-    /// Taken only by `drop`.
-    value: Option<T>,
-}
-
-impl<T> Local<T> {
-    pub(crate) fn new(value: T) -> Self {
-        Self { process: process::id(), value: Some(value) }
-    }
-
-    /// The value. `None` in a forked child.
-    pub(crate) fn here(&self) -> Option<&T> {
-        self.value.as_ref().filter(|_| self.process == process::id())
-    }
-}
-
-impl<T> Drop for Local<T> {
-    fn drop(&mut self) {
-        if self.process != process::id() {
-            std::mem::forget(self.value.take());
-        }
-    }
-}
-
 /// How many background threads: they take events of the network, and copy large values of asynchronous calls.
 const WORKERS: usize = 2;
+
+/// Up to this size, the wake-up of a second thread costs more than it brings. Larger values spare little. On a busy machine they even
+/// arrived more slowly without that thread: the kernel may run a thread that waits for its own socket on the sender's processor.
+const FEW_BYTES: usize = 256 << 10;
 
 /// How often a waiting call looks for signals, such as Ctrl-C.
 const SIGNAL_CHECK: Duration = Duration::from_millis(100);

@@ -170,7 +170,7 @@ fn queues<T: Item>(sets: &LaneSets, items: Vec<T>) -> Vec<Queue<T>> {
 }
 
 /// Sends a chunk on a lane. In a cluster, what does not succeed there because a slot has moved or a node has failed is sent
-/// again, key by key, where the cluster says.
+/// again, key by key, where the cluster says. That is rare, and boxed: each call of a program moves its future, which stays small so.
 async fn send_chunk<T: Item>(
     sets: &LaneSets,
     lanes: Option<Arc<Lanes>>,
@@ -187,13 +187,15 @@ async fn send_chunk<T: Item>(
         (Some(Ok(mut outcomes)), Some(cluster)) => {
             for (outcome, item) in outcomes.iter_mut().zip(&mut items) {
                 if T::refusal(outcome).is_some_and(is_elsewhere) {
-                    *outcome = item.send_apart(cluster, common).await;
+                    *outcome = Box::pin(item.send_apart(cluster, common)).await;
                 }
             }
             outcomes
         }
-        (Some(Err(broken)), Some(cluster)) if broken.repeatable => apart(&mut items, cluster, common).await,
-        (None, Some(cluster)) => apart(&mut items, cluster, common).await,
+        (Some(Err(broken)), Some(cluster)) if broken.repeatable => {
+            Box::pin(apart(&mut items, cluster, common)).await
+        }
+        (None, Some(cluster)) => Box::pin(apart(&mut items, cluster, common)).await,
         (Some(Err(broken)), _) => items.iter().map(|_| Err(broken.error.clone())).collect(),
         // One server has lanes for every key.
         (None, None) => Vec::new(),

@@ -1,6 +1,7 @@
 """The blocking client."""
 
 import http
+import pathlib
 import queue
 import signal
 import subprocess
@@ -194,8 +195,56 @@ def test_a_batch_that_ends_early_has_left_its_memory(own_mock):
                         client.mget_into(keys, buffers)
                     for buffer in buffers:
                         buffer.append(1)
+                # The calling thread waits for a large value, and for the socket of a small one.
+                for size in (3 << 20, 1000):
+                    buffer = bytearray(size)
+                    with pytest.raises(KeyboardInterrupt):
+                        signal.setitimer(signal.ITIMER_REAL, 0.02)
+                        client.get_into(keys[0], buffer)
+                    buffer.append(1)
     finally:
         signal.signal(signal.SIGALRM, previous)
+
+
+def switches_of_other_threads():
+    """How often the other threads of this process have gone to sleep."""
+    others = [task for task in pathlib.Path("/proc/self/task").iterdir() if int(task.name) != threading.get_native_id()]
+    lines = [line for task in others for line in (task / "status").read_text().splitlines()]
+    return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+
+
+def test_a_thread_that_waits_for_values_over_tcp_wakes_no_other(mock, key):
+    buffer = bytearray(64 << 10)
+    with Client(mock.tcp) as client:
+        client.set_from(key, buffer)
+        before = switches_of_other_threads()
+        for _ in range(200):
+            client.set_from(key, buffer)
+            assert client.get_into(key, buffer) == len(buffer)
+        # 400 calls. A timer or another client may wake a background thread now and then.
+        assert switches_of_other_threads() - before < 100
+
+
+def test_lanes_go_from_thread_to_thread_and_outlive_them(url, key, fds):
+    value = pattern(100_000)
+    right = []
+
+    def work():
+        buffer = bytearray(len(value))
+        right.append(client.get_into(key, buffer) == len(value) and buffer == value)
+
+    with Client(url, lanes=1) as client:
+        client.set_from(key, value)
+        before = fds()
+        for _ in range(5):
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+            # Two chunks, on background threads.
+            assert client.mget_into([key] * 65, [bytearray(len(value)) for _ in range(65)]) == [len(value)] * 65
+        work()
+        assert right == [True] * 6
+        assert fds() == before
 
 
 def test_values_expire(client, key):

@@ -7,7 +7,11 @@ import pytest
 
 
 def run(code, *arguments):
-    command = [sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", "-c", code, *arguments]
+    return run_program("-c", code, *arguments)
+
+
+def run_program(*arguments):
+    command = [sys.executable, "-X", "dev", "-W", "ignore::DeprecationWarning", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -76,6 +80,51 @@ def test_a_forked_child_makes_its_own_client(url):
         assert run(FORK_RDMA, url) == ["parent"]
     else:
         assert run(FORK, url) == ["parent and children"]
+
+
+WORKERS = """
+import multiprocessing, sys
+import valkey_rdma
+from valkey_rdma import Client
+
+client = None
+
+def work(url, results):
+    # A forked worker has the client of its parent, a spawned one has none.
+    if client is not None:
+        try:
+            client.get_into("workers", bytearray(5))
+        except valkey_rdma.ForkedError:
+            results.put(b"the parent's is refused")
+    with Client(url) as mine:
+        buffer = bytearray(5)
+        assert mine.get_into("workers", buffer) == 5
+        results.put(bytes(buffer))
+
+if __name__ == "__main__":
+    url, method = sys.argv[1:]
+    client = Client(url)
+    client.set_from("workers", b"value")
+    context = multiprocessing.get_context(method)
+    results = context.Queue()
+    workers = [context.Process(target=work, args=(url, results)) for _ in range(2)]
+    [worker.start() for worker in workers]
+    got = [results.get(timeout=60) for _ in range(4 if method == "fork" else 2)]
+    [worker.join() for worker in workers]
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    assert client.get_into("workers", bytearray(5)) == 5
+    print(*sorted({text.decode() for text in got}), sep="; ")
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_workers_of_multiprocessing_make_their_own_client(url, method, tmp_path):
+    if method == "fork" and url.startswith("rdma://"):
+        pytest.skip("the kernel refuses a child the devices that its parent has opened")
+    program = tmp_path / "workers.py"
+    program.write_text(WORKERS)
+    expected = "the parent's is refused; value" if method == "fork" else "value"
+    assert run_program(program, url, method) == [expected]
 
 
 FORK_LMCACHE = """

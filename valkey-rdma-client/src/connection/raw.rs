@@ -1,19 +1,20 @@
 //! [`RawConnection`]: an exclusively owned RESP connection, before it is handed to a multiplexer.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
-use tokio::io::{AsyncReadExt, AsyncWrite, empty};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf, empty};
 use tokio::runtime::Handle;
 use valkey_rdma_resp::{Decoder, ServerError, Value};
 use valkey_rdma_transport::{AnyStream, Monitor};
 
 use super::drain::Drain;
 use super::registry::Registration;
+use super::tcp;
 use super::write_buffer::WriteBuffer;
 use crate::error::LostCause;
 use crate::resp::Command;
@@ -23,6 +24,11 @@ use crate::stats::{ConnectionInfo, Purpose};
 /// The most bytes encoded straight into a send buffer. Larger batches contain large arguments, which are better written
 /// from where they are.
 const MAX_DIRECT: usize = 32 * 1024;
+/// What is read into the decoder before and behind a large string: room for a header, and little of the string itself, because it is
+/// copied once more from there.
+const AROUND: usize = 256;
+/// Strings of this length do not fit into one read of the decoder.
+const LARGE: usize = 16 * 1024;
 
 /// A stream with a RESP decoder and a write buffer.
 pub(crate) struct RawConnection {
@@ -37,6 +43,8 @@ pub(crate) struct RawConnection {
     /// Its entry in the client's registry, once logged in.
     pub(crate) registration: Option<Registration>,
     pub(crate) runtime: Handle,
+    /// True if the last string that was read past the decoder was large. The next one is likely to be, too.
+    after_large: bool,
     /// The address, if a [`Locator`](super::Locator) has found it.
     pub(crate) located: Option<Arc<str>>,
 }
@@ -54,6 +62,7 @@ impl RawConnection {
             outstanding: Outstanding::NOTHING,
             registration: None,
             runtime: Handle::current(),
+            after_large: false,
             located: None,
         }
     }
@@ -141,11 +150,57 @@ impl RawConnection {
 
     /// Reads once into the decoder.
     pub(crate) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LostCause>> {
-        Poll::Ready(match ready!(pin!(self.socket.read_buf(self.decoder.room())).poll(cx)) {
-            Ok(0) => Err(LostCause::PeerClosed),
-            Ok(_) => Ok(()),
-            Err(error) => Err(LostCause::Io(error)),
-        })
+        Poll::Ready(arrived(ready!(pin!(self.socket.read_buf(self.decoder.room())).poll(cx))).map(drop))
+    }
+
+    /// Reads once into the decoder, for the header of a string that is then read past it. What is read of a large string is copied
+    /// once more, so that is little.
+    pub(crate) fn poll_fill_header(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LostCause>> {
+        if !self.after_large {
+            return self.poll_fill(cx);
+        }
+        let mut socket = (&mut self.socket).take(AROUND as u64);
+        Poll::Ready(arrived(ready!(pin!(socket.read_buf(self.decoder.room())).poll(cx))).map(drop))
+    }
+
+    /// Reads once into `memory`, which is not empty, and over TCP the bytes behind it into the decoder, which is. Returns how many bytes
+    /// of `memory` were read, at least one.
+    pub(crate) fn poll_read_into(
+        &mut self,
+        cx: &mut Context<'_>,
+        memory: &mut [u8],
+    ) -> Poll<Result<usize, LostCause>> {
+        let len = memory.len();
+        let read = match &mut self.socket {
+            AnyStream::Tcp(stream) => {
+                let mut behind = [0; AROUND];
+                let mut places = [IoSliceMut::new(memory), IoSliceMut::new(&mut behind)];
+                let read = ready!(tcp::poll_read_vectored(stream, cx, &mut places));
+                read.inspect(|&read| {
+                    self.decoder.room().extend_from_slice(&behind[..read.saturating_sub(len)]);
+                })
+            }
+            stream => {
+                let mut memory = ReadBuf::new(memory);
+                let read = ready!(Pin::new(stream).poll_read(cx, &mut memory));
+                read.map(|()| memory.filled().len())
+            }
+        };
+        Poll::Ready(arrived(read).map(|read| read.min(len)))
+    }
+
+    /// Notes the length of a string that is read past the decoder.
+    pub(crate) fn begin_string(&mut self, len: usize) {
+        self.after_large = len >= LARGE;
+    }
+
+    /// Lets the reactor of `runtime` wait for the socket from now on, if it is one of the kernel's.
+    pub(crate) fn move_to(&mut self, runtime: &Handle) -> io::Result<()> {
+        self.socket = match self.take_socket() {
+            AnyStream::Tcp(stream) => AnyStream::Tcp(tcp::move_to(stream, runtime)?),
+            other => other,
+        };
+        Ok(())
     }
 
     /// Sends commands together and receives a reply to each. Same errors as [`exchange_into`](Self::exchange_into).
@@ -208,6 +263,15 @@ impl RawConnection {
     /// True if the connection can be reused: the peer has neither closed it nor sent anything unexpected.
     pub(crate) fn is_reusable(&mut self) -> bool {
         self.decoder.is_empty() && self.poll_fill(&mut Context::from_waker(Waker::noop())).is_pending()
+    }
+}
+
+/// What a read returns, of which 0 is the end of the stream.
+fn arrived(read: io::Result<usize>) -> Result<usize, LostCause> {
+    match read {
+        Ok(0) => Err(LostCause::PeerClosed),
+        Ok(read) => Ok(read),
+        Err(error) => Err(LostCause::Io(error)),
     }
 }
 

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
 use tokio::time::{Instant, sleep, timeout};
 use valkey_rdma_resp::Value;
 
@@ -55,9 +55,9 @@ impl Door {
 }
 
 /// The server's end.
-pub(crate) struct Peer(pub(crate) DuplexStream);
+pub(crate) struct Peer<S = DuplexStream>(pub(crate) S);
 
-impl Peer {
+impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
     pub(crate) async fn expect(&mut self, text: &str) {
         let mut received = vec![0; text.len()];
         self.0.read_exact(&mut received).await.expect("the client writes");

@@ -1,5 +1,6 @@
 //! [`Dedicated::get_each`]: several values, each read straight into the caller's memory.
 
+use std::future::poll_fn;
 use std::time::Duration;
 
 use valkey_rdma_resp::{Header, ProtocolError, UnexpectedReply, Value};
@@ -124,10 +125,14 @@ async fn get_group<'a>(
     Ok(())
 }
 
+/// Fills the memory. Reads with few system calls: all that has arrived is read at once, and over TCP what is behind it too.
 async fn read_all(raw: &mut RawConnection, memory: &mut [u8]) -> Result<(), LostCause> {
-    let mut filled = 0;
+    let mut filled = raw.decoder.take_into(memory);
+    raw.outstanding.less(filled);
     while filled < memory.len() {
-        filled += read_some(raw, &mut memory[filled..]).await?;
+        let read = poll_fn(|cx| raw.poll_read_into(cx, &mut memory[filled..])).await?;
+        raw.outstanding.less(read);
+        filled += read;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::DuplexStream;
+use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
 
 use super::*;
@@ -175,5 +176,53 @@ async fn commands_that_left_before_a_long_one_may_have_run() {
         };
         let (outcome, _open) = tokio::join!(run, serve);
         assert_eq!(outcome.expect_err("too late, or lost").fate(), Fate::MayHaveRun);
+    }
+}
+
+/// Over TCP, one read fills memory and goes on behind it.
+#[tokio::test]
+async fn values_that_arrive_over_tcp_in_two_parts_are_read_whole() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let url = format!("valkey://{}", listener.local_addr().expect("bound"));
+    let accept = async || {
+        let mut peer = Peer(listener.accept().await.expect("a connection").0);
+        peer.greet().await;
+        peer
+    };
+    let (client, _peer) = tokio::join!(Client::connect(url.as_str()), accept());
+    let client = client.expect("connected");
+    let (connection, mut peer) = tokio::join!(client.dedicated(), accept());
+    let mut connection = connection.expect("connected");
+
+    // Small ones, those that are read past the decoder, and large ones in a row.
+    let lengths = [3, 20_000, 16_384, 300, 17_000, 0, 40_000];
+    let values = lengths.map(|len| (0..len).map(|at| (at % 251) as u8).collect::<Vec<_>>());
+    let (mut replies, mut ends) = (Vec::new(), Vec::new());
+    for value in &values {
+        replies.extend_from_slice(format!("${}\r\n", value.len()).as_bytes());
+        ends.push(replies.len());
+        replies.extend_from_slice(value);
+        ends.push(replies.len());
+        replies.extend_from_slice(b"\r\n");
+    }
+    // Around each end, and a read's room behind it.
+    let near = ends.iter().flat_map(|&end| (end.saturating_sub(9)..end + 5).chain(end + 250..end + 262));
+    let keys = lengths.map(|len| len.to_string());
+    let request: String =
+        keys.iter().map(|key| format!("*2\r\n$3\r\nGET\r\n${}\r\n{key}\r\n", key.len())).collect();
+    for cut in near.filter(|&cut| cut <= replies.len()) {
+        let mut memory = lengths.map(|len| vec![0; len]);
+        let mut places: Vec<_> = memory.iter_mut().map(|memory| Some(&mut memory[..])).collect();
+        let read = connection.get_each(&keys, None, |index, _| places[index].take());
+        let serve = async {
+            peer.expect(&request).await;
+            peer.say(&replies[..cut]).await;
+            settle().await;
+            peer.say(&replies[cut..]).await;
+        };
+        let (fetched, ()) = tokio::join!(read, serve);
+        let fetched = fetched.expect("read");
+        assert!(fetched.iter().all(|fetched| matches!(fetched, Fetched::Read(_))), "{cut}: {fetched:?}");
+        assert!(memory == values, "{cut}");
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use valkey_rdma_client::{Client, Command, Config, Error, Fate, LostCause, Purpose};
+use tokio::runtime::{Builder, Runtime};
+use valkey_rdma_client::{Client, Command, Config, Error, Fate, Fetched, LostCause, Purpose};
+use valkey_rdma_mock::MockServer;
 
 use crate::target::{Target, target};
 
@@ -144,4 +146,32 @@ async fn a_dropped_blocking_command_takes_nothing_later() {
     client.command(["RPUSH", &key, "job"]).await.expect("pushed");
     let left: usize = client.command(["LLEN", &key]).await.expect("a reply").try_into().expect("a number");
     assert_eq!(left, 1);
+}
+
+#[test]
+fn a_connection_that_was_moved_needs_nothing_of_the_runtime_that_made_it() {
+    let mock = Runtime::new().expect("a runtime");
+    let server = mock.block_on(MockServer::start());
+    server.set("k", "value");
+    let first = Runtime::new().expect("a runtime");
+    let mut own = first.block_on(async {
+        Client::connect(server.tcp_url()).await.expect("connected").dedicated().await.expect("connected")
+    });
+
+    let second = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    own.move_to(second.handle()).expect("moved");
+    drop(first);
+    let mut memory = [0; 5];
+    let mut place = Some(&mut memory[..]);
+    let fetched = second.block_on(own.get_each(&["k"], None, |_, _| place.take())).expect("read");
+    assert!(matches!(fetched[..], [Fetched::Read(5)]), "{fetched:?}");
+    assert_eq!(&memory, b"value");
+
+    // And on, although the runtime it was at has ended.
+    let third = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    drop(second);
+    own.move_to(third.handle()).expect("moved");
+    assert_eq!(third.block_on(own.command(["PING"])).expect("pong").as_str(), Some("PONG"));
+    drop(own);
+    mock.block_on(server.shutdown());
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use valkey_rdma_client::{BufferPool, Client, Command, Config, Error, Fate, Fetched};
 
-use crate::target::target;
+use crate::target::{Target, target};
 
 /// 24 MiB and a bit: more than all windows.
 const LEN: usize = (24 << 20) + 12_345;
@@ -45,7 +45,12 @@ async fn a_value_is_read_straight_into_the_callers_memory() {
 #[tokio::test]
 async fn several_values_are_read_together_straight_into_the_callers_memory() {
     let target = target().await;
-    let client = target.client().await;
+    read_together(&target, &target.url).await;
+    read_together(&target, &target.tcp).await;
+}
+
+async fn read_together(target: &Target, url: &str) {
+    let client = Client::connect(url).await.expect("connected");
     // More keys than are sent at once; of lengths that end anywhere in a window.
     let lengths: Vec<_> = (0..600).map(|n| if n % 100 == 7 { 300_000 + n } else { n }).collect();
     let keys: Vec<_> = (0..lengths.len()).map(|n| target.key(&format!("each:{n}"))).collect();

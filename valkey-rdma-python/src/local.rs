@@ -1,0 +1,30 @@
+//! [`Local`]: what a forked child must not use.
+
+use std::{mem, process};
+
+/// Something that belongs to one process. In a forked child it is neither used nor dropped: its descriptors are shared with the
+/// parent, and its locks may be held by threads that the child does not have.
+pub(crate) struct Local<T> {
+    process: u32,
+    /// Taken only by `drop`.
+    value: Option<T>,
+}
+
+impl<T> Local<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { process: process::id(), value: Some(value) }
+    }
+
+    /// The value. `None` in a forked child.
+    pub(crate) fn here(&self) -> Option<&T> {
+        self.value.as_ref().filter(|_| self.process == process::id())
+    }
+}
+
+impl<T> Drop for Local<T> {
+    fn drop(&mut self) {
+        if self.process != process::id() {
+            mem::forget(self.value.take());
+        }
+    }
+}
