@@ -89,7 +89,6 @@ mod replicas;
 mod route;
 mod scan;
 mod silence;
-mod slot;
 mod slot_map;
 mod slots_reply;
 mod split;

@@ -5,7 +5,7 @@ use valkey_rdma_resp::Value;
 
 use super::client::ClusterClient;
 use super::commands::Access;
-use super::slot::slot_of;
+use super::route::slot_of;
 use super::tries::{Target, Tries};
 use crate::error::{ClusterError, Error};
 use crate::multiplexer::Deadline;

@@ -13,7 +13,7 @@ mod outbox;
 use self::lane::{Lane, Order};
 use super::client::ClusterClient;
 use super::core::Core;
-use super::slot::slot_of;
+use super::route::slot_of;
 use crate::error::{Error, LostCause, LostConnection, TimedOut};
 use crate::pubsub::{DEFAULT_CAPACITY, Event, SlowConsumer, Subscription};
 use crate::sync::lock;

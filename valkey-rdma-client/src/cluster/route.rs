@@ -1,10 +1,10 @@
 //! From a command to the nodes it concerns: [`route`], and [`Route`] where the caller says it.
 
 use bytes::Bytes;
+use redis_protocol::redis_keyslot;
 
 use super::address::NodeAddress;
 use super::commands::{Access, Description, Request, Response, find, for_each_key};
-use super::slot::slot_of;
 use crate::error::ClusterError;
 use crate::resp::Command;
 
@@ -65,6 +65,11 @@ impl Routing {
             Routed::AllPrimaries(_) | Routed::AllNodes(_) => Self::Several,
         })
     }
+}
+
+/// The slot of a key.
+pub(super) fn slot_of(key: &[u8]) -> u16 {
+    redis_keyslot(key)
 }
 
 /// Where a command goes.

@@ -6,7 +6,7 @@ use valkey_rdma_resp::{UnexpectedReply, Value};
 use super::aggregate::join;
 use super::client::ClusterClient;
 use super::commands::{Description, Response, for_each_key};
-use super::slot::slot_of;
+use super::route::slot_of;
 use crate::error::Error;
 use crate::resp::Command;
 
