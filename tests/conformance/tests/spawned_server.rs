@@ -10,21 +10,40 @@ use valkey_rdma_testkit::{Child, Signal, wait_until};
 /// Longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(300);
 
-#[test]
-fn an_interrupt_ends_the_server_and_writes_what_was_run() {
+/// The suite against a mock that it starts. The command of the mock ends with `flags`.
+fn suite(login: &str, port: u16, flags: &str) -> Command {
     let mock = valkey_rdma_testkit::program("valkey-rdma-mock", "valkey-rdma-mock");
-    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("it").port();
-    let spawn = format!("{} --device emulated --port {port}", mock.display());
-    let file = std::env::temp_dir().join(format!("valkey-rdma-interrupted-{}", std::process::id()));
-    let json = file.to_str().expect("a name");
-    let url = format!("emulated://127.0.0.1:{port}");
+    let spawn = format!("{} --device emulated --port {port} {flags}", mock.display());
     let mut command = Command::new(env!("CARGO_BIN_EXE_valkey-rdma-conformance"));
-    command.args(["server", &url, "--spawn", &spawn, "--json", json]);
-    // A password of the environment would be sent to the server, which has none.
+    command.args(["server", &format!("emulated://{login}127.0.0.1:{port}"), "--spawn", &spawn]);
+    // A password of the environment would be sent to the server.
     for variable in ["VALKEY_RDMA_PASSWORD", "VALKEYCLI_AUTH", "REDISCLI_AUTH"] {
         command.env_remove(variable);
     }
-    let mut suite = Child::start(&mut command).expect("starts");
+    command
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("it").port()
+}
+
+#[test]
+fn a_wrong_password_is_not_taken_for_a_server_that_does_not_start() {
+    let port = free_port();
+    let output = suite(":other@", port, "--requirepass right").output().expect("it runs");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let error = String::from_utf8_lossy(&output.stderr);
+    let expected = format!("error: emulated://127.0.0.1:{port} refuses the login: WRONGPASS");
+    assert!(error.starts_with(&expected) && error.lines().count() == 1, "{error}");
+    wait_until("the server is gone", LIMIT, || TcpStream::connect(("127.0.0.1", port)).is_err());
+}
+
+#[test]
+fn an_interrupt_ends_the_server_and_writes_what_was_run() {
+    let port = free_port();
+    let file = std::env::temp_dir().join(format!("valkey-rdma-interrupted-{}", std::process::id()));
+    let json = file.to_str().expect("a name");
+    let mut suite = Child::start(suite("", port, "").args(["--json", json])).expect("starts");
     suite.lines("passed", 1, LIMIT).expect("a case");
     suite.signal(Signal::INT);
     assert_eq!(suite.wait(LIMIT).expect("it ends").code(), Some(130), "{}", suite.tail());

@@ -10,6 +10,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
 use super::{Context, Target};
+use crate::peer::Finding;
 
 /// A running server, started by a shell command.
 #[derive(Debug)]
@@ -44,9 +45,14 @@ impl Spawned {
             if let Some(death) = spawned.death() {
                 return Err(format!("`{command}` {death} before it accepted connections"));
             }
-            // Only a connection shows from outside that it has started.
-            let found = Context::new(target.clone(), patience).session().await;
-            match found {
+            // Only a connection shows from outside that it has started. Not its login: if that is refused, waiting does not help.
+            let mut context = Context::new(target.clone(), patience);
+            let connected = async {
+                let mut session = context.silent_session().await?;
+                session.handshake().await?;
+                Ok::<_, Finding>(session)
+            };
+            match connected.await {
                 Ok(mut session) => {
                     session.peer.disconnect();
                     if let Some(death) = spawned.death() {
