@@ -48,7 +48,7 @@ host() {
 machine() {
     local root=$1 work=$2 valkey=$3 group=/sys/fs/cgroup/job/systemd unshare init state status=0
     state=$(mktemp)
-    sed -n 's/^PRETTY_NAME=/== /p' "$root/etc/os-release"
+    sed -n 's/^PRETTY_NAME="\(.*\)"/== \1/p' "$root/etc/os-release"
     mkdir -p "$root/usr/lib/valkey" "$root/trial" "$root/old" $group
     cp "$work"/* "$root/trial" 2>/dev/null || true
     cp "$valkey/valkey-server" "$valkey/valkey-cli" "$root/usr/bin"
