@@ -30,7 +30,7 @@ host() {
     mkdir -p "$lab/roots"
     (
         flock 9
-        need_packages debootstrap
+        need_packages debootstrap procps python3
         [ -d "$root" ] || quietly "making a root of $suite with systemd" make_root
     ) 9>"$root.lock"
 
