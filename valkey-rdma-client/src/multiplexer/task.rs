@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
+use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, sleep};
 use tracing::{Instrument, debug, debug_span, info, warn};
 
@@ -146,7 +147,9 @@ impl DriverSlot {
         let _clears = ClearOnDrop(self);
         self.0.clear_poison();
         *lock(&self.0) = Some(Box::new(driver));
-        poll_fn(|cx| {
+        // It limits its turns itself. A stream whose budget is used up would say that there is nothing to read, and wake the
+        // driver only when this worker has run what is ready.
+        unconstrained(poll_fn(|cx| {
             // A driver that panicked on a caller's task is about to end.
             let mut slot = lock(&self.0);
             let Some(driver) = &mut *slot else { unreachable!("only this future empties it") };
@@ -156,7 +159,7 @@ impl DriverSlot {
             drop(slot);
             drop(ended);
             Poll::Ready(cause)
-        })
+        }))
         .await
     }
 
