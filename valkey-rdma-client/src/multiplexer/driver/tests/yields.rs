@@ -1,9 +1,8 @@
 //! A driver that lets callers run before it sends, on a runtime of several threads.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::Read;
+use std::net::TcpListener;
 use std::sync::mpsc;
-use std::thread;
 
 use tokio::sync::oneshot;
 use tokio::task::coop::{consume_budget, has_budget_remaining};
@@ -12,22 +11,6 @@ use super::*;
 use crate::multiplexer::request::{Replies, ReplySink, Request};
 use crate::multiplexer::submit::{Claim, Pushed};
 use crate::multiplexer::task::DriverSlot;
-
-/// Answers PINGs on a thread, until the client leaves.
-fn serve(mut peer: TcpStream) {
-    let (mut input, mut received) = ([0; 4096], 0);
-    while let Ok(len @ 1..) = peer.read(&mut input) {
-        received += len;
-        let replies = b"+PONG\r\n".repeat(received / PING.len());
-        received %= PING.len();
-        if peer.write_all(&replies).is_err() {
-            return;
-        }
-    }
-}
-
-/// Longer than anything here takes.
-const LONG: Duration = Duration::from_secs(10);
 
 /// Tasks that a worker runs in one turn share tokio's budget. A stream whose budget is used up says that it is not ready, and wakes its
 /// task only when this worker has run what is ready.
@@ -58,50 +41,64 @@ async fn a_driver_does_not_depend_on_the_budget_that_other_tasks_left() {
     assert_eq!(received, *PING);
 }
 
-/// One of the callers computes until others were answered many times. It may be on the thread where the driver has yielded.
-#[test]
-fn a_task_that_computes_for_long_does_not_hold_up_the_connection() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let addr = listener.local_addr().expect("an address");
-    let server = thread::spawn(move || serve(listener.accept().expect("a client").0));
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("threads");
-    runtime.block_on(async {
-        let client = client(tokio::net::TcpStream::connect(addr).await.expect("it listens"));
-        let (answered, progress) = mpsc::channel();
-        let callers: Vec<_> = (0..8)
-            .map(|_| {
-                let (client, answered) = (client.clone(), answered.clone());
-                // Until the counting has ended.
-                tokio::spawn(async move {
-                    while answered.send(()).is_ok() {
-                        client.command(["PING"]).await.expect("a reply");
-                    }
-                })
-            })
-            .collect();
-        let computes = tokio::spawn({
-            let client = client.clone();
-            async move {
-                for _ in 0..1000 {
-                    client.command(["PING"]).await.expect("a reply");
-                    progress.try_iter().for_each(drop);
-                    let (begin, mut answered) = (Instant::now(), 0);
-                    while answered < 100 {
-                        assert!(begin.elapsed() < LONG, "other callers are answered meanwhile");
-                        // The second one wakes the other worker, which then looks for events. tokio does not see to that: a worker
-                        // that was about to sleep may leave tasks that are ready to one that computes.
-                        drop([(); 2].map(|()| tokio::spawn(async {})));
-                        answered += usize::from(progress.recv_timeout(MAX_YIELD).is_ok());
-                    }
-                }
-            }
-        });
-        computes.await.expect("no panic");
-        for caller in callers {
-            caller.await.expect("no panic");
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(10);
+
+/// A stream whose first read makes a task ready that computes on the same worker.
+struct ComputesAfterRead(DuplexStream, Option<Box<dyn FnOnce() + Send>>);
+
+impl AsyncRead for ComputesAfterRead {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        ready!(Pin::new(&mut self.0).poll_read(cx, buf))?;
+        if let Some(compute) = self.1.take() {
+            tokio::spawn(async move { compute() });
         }
-        client.close().await;
-    });
-    server.join().expect("no panic");
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for ComputesAfterRead {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_computes_where_the_driver_has_yielded_does_not_hold_up_the_callers() {
+    let (answered, answers) = mpsc::channel();
+    let (computed, ends) = oneshot::channel();
+    let compute = move || {
+        let (begin, mut callers) = (Instant::now(), 0);
+        while callers < 2 && begin.elapsed() < LONG {
+            // The second one wakes the other worker, which then looks for timers. tokio does not see to that: a worker that was
+            // about to sleep leaves everything to one that computes.
+            drop([(); 2].map(|()| tokio::spawn(async {})));
+            callers += usize::from(answers.recv_timeout(MAX_YIELD).is_ok());
+        }
+        computed.send(callers).expect("the test waits");
+    };
+    let (ours, mut peer) = duplex(1024);
+    let client = client(ComputesAfterRead(ours, Some(Box::new(compute))));
+    for _ in 0..2 {
+        let (client, answered) = (client.clone(), answered.clone());
+        tokio::spawn(async move {
+            client.command(["PING"]).await.expect("a reply");
+            answered.send(()).expect("the test waits");
+        });
+    }
+    expect(&mut peer, &PING.repeat(2)).await;
+    peer.write_all(b"+PONG\r\n+PONG\r\n").await.expect("the client reads");
+    assert_eq!(ends.await.expect("no panic"), 2, "callers that were answered while it computed");
 }
