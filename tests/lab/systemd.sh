@@ -72,9 +72,12 @@ machine() {
                 exec env -i container=lab PATH=/usr/sbin:/usr/bin:/sbin:/bin /sbin/init"' bash "$root"
     ) >/dev/null 2>&1 &
     unshare=$!
-    # Ends with status 1 if a unit has failed, which the checks report.
-    until init=$(pgrep -P $unshare) && in_container "$init" systemctl is-system-running --wait >"$state" 2>&1 || grep -q degraded "$state"; do
+    # Ends with status 1 if a unit has failed, which the checks report. The deadline only ends what hangs.
+    local deadline=$((SECONDS + 900))
+    until init=$(pgrep -P $unshare) && in_container "$init" timeout 300 systemctl is-system-running --wait >"$state" 2>&1 ||
+        grep -q degraded "$state"; do
         kill -0 $unshare || { echo "systemd has ended"; exit 1; }
+        [ "$SECONDS" -lt "$deadline" ] || { echo "systemd is not up after 900 s: $(cat "$state")"; exit 1; }
         sleep 1
     done
     in_container "$init" bash /trial/systemd.sh checks || status=$?

@@ -7,13 +7,15 @@
 start_valkey() {
     local folder=$1 address=${2%:*} port=6379 log=$3
     [[ $2 != *:* ]] || port=${2##*:}
+    # The server appends: what another one was ready for counts for nothing.
+    rm -f "$log"
     "$folder/valkey-server" --protected-mode no --save "" --port "$port" --logfile "$log" "${@:4}" \
         --loadmodule "$folder/valkey-rdma.so" --rdma-bind "$address" --rdma-port "$port" >/dev/null &
     valkey=$!
     wait_for_log "$log" "Ready to accept connections rdma" "$valkey"
 }
 
-# wait_for_log LOG TEXT PROCESS: waits up to a minute until LOG contains TEXT. Prints LOG and exits if PROCESS ends before.
+# wait_for_log LOG TEXT PROCESS: waits up to ten minutes until LOG contains TEXT. Prints LOG and exits if PROCESS ends before.
 wait_for_log() {
     local end=$((SECONDS + 600))
     until grep -q "$2" "$1" 2>/dev/null; do
