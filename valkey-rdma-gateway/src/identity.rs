@@ -107,6 +107,11 @@ impl Identity {
 }
 
 impl Key {
+    /// Whether its connections have the login of the server's URL.
+    pub(crate) fn has_default_login(&self) -> bool {
+        matches!(self, Self::Shared { login: LoginKey { user: None, .. }, .. })
+    }
+
     pub(crate) fn is_for_scripts(&self) -> bool {
         matches!(self, Self::Shared { scripts: true, .. })
     }

@@ -128,6 +128,8 @@ impl Pool {
     /// Takes the login for connections that are made from now on.
     pub(crate) fn set_login(&self, login: &RouteLogin) {
         self.server.set_password(&login.password);
+        self.upstreams.drop_default_login();
+        self.all_shared().iter().for_each(|shared| shared.retry());
         if let Some(cluster) = &self.cluster {
             cluster.set_login(login);
         }
@@ -174,7 +176,7 @@ impl Pool {
     pub(crate) async fn unreachable(&self) -> Option<String> {
         let is_up =
             |(_, status): (_, ClusterStatus)| status.nodes.iter().any(|node| transport_of(node).is_some());
-        if self.upstreams.is_connected() || self.clusters().into_iter().any(is_up) {
+        if self.server.is_used() || self.clusters().into_iter().any(is_up) {
             return None;
         }
         let upstreams = self.upstreams.clone();

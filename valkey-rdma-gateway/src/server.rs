@@ -30,8 +30,8 @@ pub(crate) struct Server {
     permits: Arc<Semaphore>,
     permitted: usize,
     metrics: Arc<Metrics>,
-    /// Connections that were made and have not ended.
-    open: Arc<()>,
+    /// Shared with each connection that has a user.
+    users: Arc<()>,
 }
 
 /// A connection to a server that has logged in.
@@ -40,8 +40,8 @@ pub(crate) struct Upstream {
     /// The server's number of this connection; 0 if it did not say.
     pub(crate) id: u64,
     _permit: OwnedSemaphorePermit,
-    /// Counts it among the server's open connections, once it has logged in.
-    counted: Option<Arc<()>>,
+    /// Whether it has a user, who would notice its end: see [`Server::is_used`].
+    user: Option<Arc<()>>,
 }
 
 /// Why there is no connection.
@@ -61,6 +61,18 @@ impl OpenError {
     /// Whether the server refused the login, or required one.
     pub(crate) fn is_about_login(&self) -> bool {
         matches!(self, Self::Refused(reply) if is_about_login(reply))
+    }
+
+    /// Whether the server has no room for another connection.
+    pub(crate) fn is_want_of_room(&self) -> bool {
+        matches!(self, Self::Refused(reply) if reply.starts_with(b"-ERR max number of clients"))
+    }
+
+    /// Counts commands that were not sent because of it. Behind a refused login, which is counted as such, no server was missed.
+    pub(crate) fn count_unsent(&self, commands: u64, metrics: &Metrics) {
+        if !self.is_about_login() {
+            metrics.not_sent.add(commands);
+        }
     }
 
     /// Counts it as a failed connect, or, if the server was reached and refused the login, as that.
@@ -118,7 +130,7 @@ impl Server {
         }
         let password = Mutex::new(endpoint.password().map(Arc::from));
         let permits = Arc::new(Semaphore::new(permitted));
-        Ok(Self { permits, permitted, metrics, open: Arc::default(), dialers, password })
+        Ok(Self { permits, permitted, metrics, users: Arc::default(), dialers, password })
     }
 
     /// Takes another password for the same user. Connections that are logged in stay.
@@ -141,9 +153,14 @@ impl Server {
         (self.permitted - self.permits.available_permits(), self.permitted)
     }
 
-    /// Connections that have logged in and have not ended, as far as the gateway knows: nothing reads those without a client.
-    pub(crate) fn open_connections(&self) -> usize {
-        Arc::strong_count(&self.open) - 1
+    /// Whether a connection has a user. Nothing reads the others, so that their end is not noticed.
+    pub(crate) fn is_used(&self) -> bool {
+        Arc::strong_count(&self.users) > 1
+    }
+
+    /// Notes whether a connection has a user.
+    pub(crate) fn set_used(&self, upstream: &mut Upstream, is_used: bool) {
+        upstream.user = is_used.then(|| self.users.clone());
     }
 
     /// Whether there may be another private connection: some are left for shared ones.
@@ -169,9 +186,10 @@ impl Server {
         identity: &Identity,
         name: Option<&str>,
     ) -> Result<Upstream, OpenError> {
-        let opened = self.connect(self.permit()?, key, identity, name).await;
-        match &opened {
+        let mut opened = self.connect(self.permit()?, key, identity, name, false).await;
+        match &mut opened {
             Ok(upstream) => {
+                self.set_used(upstream, true);
                 self.metrics.connects.add(1);
                 info!(connection = %upstream.stream.info(), %key, "connected");
             }
@@ -180,34 +198,56 @@ impl Server {
         opened
     }
 
-    /// Connects and logs in.
-    pub(crate) async fn connect(
+    /// Connects, logs in and asks whether the server is there. That is not counted.
+    pub(crate) async fn probe(
+        &self,
+        permit: OwnedSemaphorePermit,
+        key: &Key,
+        identity: &Identity,
+    ) -> Result<Upstream, OpenError> {
+        self.connect(permit, key, identity, None, true).await
+    }
+
+    /// Connects to the first that can be reached, one after the other, and logs in. With `asks`, it also has to answer a question. One
+    /// that refuses is there.
+    async fn connect(
         &self,
         permit: OwnedSemaphorePermit,
         key: &Key,
         identity: &Identity,
         name: Option<&str>,
+        asks: bool,
     ) -> Result<Upstream, OpenError> {
-        let mut dialed = self.dialers[0].dial().await;
+        let mut reached = self.reach(&self.dialers[0], key, identity, name, asks).await;
         for dialer in &self.dialers[1..] {
-            if dialed.is_ok() {
-                break;
-            }
-            dialed = dialer.dial().await;
+            let Err(OpenError::Unreachable(_)) = reached else { break };
+            reached = self.reach(dialer, key, identity, name, asks).await;
         }
-        let stream = dialed.map_err(|error| OpenError::Unreachable(format!("{error:#}")))?;
-        let mut upstream = Upstream { stream, id: 0, _permit: permit, counted: None };
-        if *key != Key::Checker {
-            self.log_in(&mut upstream, identity, name).await?;
+        let (stream, id) = reached?;
+        Ok(Upstream { stream, id, _permit: permit, user: None })
+    }
+
+    async fn reach(
+        &self,
+        dialer: &Dialer,
+        key: &Key,
+        identity: &Identity,
+        name: Option<&str>,
+        asks: bool,
+    ) -> Result<(ByteStream, u64), OpenError> {
+        let dialed = dialer.dial().await;
+        let mut stream = dialed.map_err(|error| OpenError::Unreachable(format!("{error:#}")))?;
+        let id = if *key == Key::Checker { 0 } else { self.log_in(&mut stream, identity, name).await? };
+        if asks {
+            self.ping(&mut stream).await?;
         }
-        upstream.counted = Some(self.open.clone());
-        Ok(upstream)
+        Ok((stream, id))
     }
 
     /// Whether the server answers on this connection, logged in or not.
-    pub(crate) async fn ping(&self, upstream: &mut Upstream) -> Result<(), OpenError> {
+    pub(crate) async fn ping(&self, stream: &mut ByteStream) -> Result<(), OpenError> {
         let limit = MAX_SILENCE;
-        match timeout(limit, exchange(&mut upstream.stream, &encode(["PING"]), 1)).await {
+        match timeout(limit, exchange(stream, &encode(["PING"]), 1)).await {
             Ok(Ok(replies)) => match replies.first() {
                 Some(reply) if refuses_connection(reply) => Err(OpenError::Refused(reply.clone())),
                 _ => Ok(()),
@@ -220,16 +260,16 @@ impl Server {
         }
     }
 
-    /// Logs in, chooses protocol and database, and sets the name, in one exchange. Asks for the server's number of the connection.
+    /// Logs in, chooses protocol and database, and sets the name, in one exchange. Returns the server's number of the connection, or 0.
     pub(crate) async fn log_in(
         &self,
-        upstream: &mut Upstream,
+        stream: &mut ByteStream,
         identity: &Identity,
         name: Option<&str>,
-    ) -> Result<(), OpenError> {
+    ) -> Result<u64, OpenError> {
         let (commands, required) = self.login_commands(identity, name);
         let limit = self.endpoint().timeout();
-        let exchange = exchange(&mut upstream.stream, &commands, required + EXTRA);
+        let exchange = exchange(stream, &commands, required + EXTRA);
         let replies = match timeout(limit, exchange).await {
             Ok(Ok(replies)) => replies,
             Ok(Err(error)) => return Err(OpenError::Unreachable(format!("{}: {error:#}", self.endpoint()))),
@@ -246,8 +286,7 @@ impl Server {
             }
         }
         let id = replies.get(required).and_then(|reply| integer::parse(reply.get(1..reply.len() - 2)?));
-        upstream.id = id.and_then(|id| u64::try_from(id).ok()).unwrap_or(0);
-        Ok(())
+        Ok(id.and_then(|id| u64::try_from(id).ok()).unwrap_or(0))
     }
 
     /// The commands of a login, of which the first few must succeed: their number.

@@ -8,6 +8,7 @@ mod answers;
 mod cluster_mode;
 mod private_mode;
 mod refusals;
+mod unrun;
 
 use std::future::{Future, poll_fn};
 use std::io::IoSlice;
@@ -22,6 +23,7 @@ use tracing::debug;
 use valkey_rdma_resp::{CommandError, Output, Reply, encode};
 use valkey_rdma_transport::AnyStream;
 
+use self::unrun::Unrun;
 use crate::class::Class;
 use crate::clients::{Details, Place, Registered};
 use crate::core::Core;
@@ -47,7 +49,7 @@ pub(crate) struct Session {
     shared: Attached,
     window: Window,
     /// The reason why the transaction that the client has begun fails.
-    failed_multi: Option<Bytes>,
+    failed_multi: Option<Unrun>,
     /// The client has closed its side.
     eof: bool,
 }

@@ -13,7 +13,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tokio::time::{sleep, timeout};
+use tokio::sync::Notify;
+use tokio::time::sleep;
 use tracing::{info, warn};
 use valkey_rdma_client::ConnectionInfo;
 use valkey_rdma_transport::Monitor;
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     retired: AtomicBool,
     identity: Identity,
     state: Mutex<State>,
+    /// The login has changed: one that was refused may be accepted now.
+    retry: Notify,
     pub(crate) commands: AtomicU64,
     pub(crate) batches: AtomicU64,
 }
@@ -75,6 +78,7 @@ impl Shared {
             retired: AtomicBool::new(false),
             identity,
             state: Mutex::new(State::Starting),
+            retry: Notify::new(),
             commands: AtomicU64::new(0),
             batches: AtomicU64::new(0),
         });
@@ -131,6 +135,11 @@ impl Shared {
             State::Up(connection) => Some(connection.clone()),
             State::Refused | State::Down | State::Starting => None,
         }
+    }
+
+    /// Connects now, if the server has refused the last attempt.
+    pub(crate) fn retry(&self) {
+        self.retry.notify_one();
     }
 
     /// Whether clients wait for a connection. Those whose login is refused do not.
@@ -196,8 +205,8 @@ impl Shared {
                 info!(key = %self.key, "no clients, no server: not connecting any more");
                 return;
             }
-            if error.is_refusal() {
-                // The server is there, and would refuse this login again: it is not asked until a client is.
+            if error.is_refusal() && !error.is_want_of_room() {
+                // The server is there, and would refuse this login again: it is not asked until a client is, or the login changes.
                 if !self.wait_for_commands().await {
                     return;
                 }
@@ -208,13 +217,15 @@ impl Shared {
         }
     }
 
-    /// Returns when a command waits, or with `false` if there are no clients any more.
+    /// Returns when a command waits or the login has changed, or with `false` if there are no clients any more.
     async fn wait_for_commands(&self) -> bool {
         loop {
             let waits =
                 poll_fn(|cx| if self.queue().has_commands(cx) { Poll::Ready(()) } else { Poll::Pending });
-            if timeout(IDLE, waits).await.is_ok() {
-                return true;
+            tokio::select! {
+                () = waits => return true,
+                () = self.retry.notified() => return true,
+                () = sleep(IDLE) => {}
             }
             if self.close_unused() {
                 return false;
@@ -250,12 +261,12 @@ impl Shared {
         };
         let Some(before) = before else { return };
         let reply: Bytes = error.reply();
-        let mut not_sent = 0;
+        let mut unsent = 0;
         for slot in self.queue().take_older(before) {
-            not_sent += u64::from(slot.replies);
+            unsent += u64::from(slot.replies);
             slot.inbox.put(&reply.repeat(slot.replies as usize), slot.replies, now);
         }
-        core.metrics.not_sent.add(not_sent);
+        error.count_unsent(unsent, &core.metrics);
     }
 }
 

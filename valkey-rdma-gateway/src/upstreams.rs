@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 use valkey_rdma_client::Transport;
@@ -41,7 +42,9 @@ impl Upstreams {
         name: Option<&str>,
     ) -> Result<Upstream, OpenError> {
         match self.server.open(key, identity, name).await {
-            Err(OpenError::Unreachable(_)) if self.drop_idle() => self.server.open(key, identity, name).await,
+            Err(error) if (!error.is_refusal() || error.is_want_of_room()) && self.drop_idle() => {
+                self.server.open(key, identity, name).await
+            }
             other => other,
         }
     }
@@ -51,6 +54,7 @@ impl Upstreams {
         let key = identity.key();
         while let Some(mut private) = self.take_idle(&key) {
             if private.is_usable() {
+                self.server.set_used(&mut private.upstream, true);
                 private.set_name(name);
                 return Ok(private);
             }
@@ -72,28 +76,24 @@ impl Upstreams {
         let plain = endpoint.password().is_none() && endpoint.database() == 0;
         let key = if plain { Key::Checker } else { identity.key() };
         while let Some(mut kept) = self.take_idle(&key) {
-            if kept.is_usable() && self.server.ping(&mut kept.upstream).await.is_ok() {
+            if kept.is_usable() && self.server.ping(&mut kept.upstream.stream).await.is_ok() {
                 self.keep(key, kept);
                 return Ok(());
             }
         }
-        let permit = loop {
-            match self.server.permit() {
-                Ok(permit) => break permit,
-                Err(error) if !self.drop_idle() => return Err(error),
-                Err(_) => {}
-            }
-        };
-        let mut upstream = self.server.connect(permit, &key, &identity, None).await?;
-        self.server.ping(&mut upstream).await?;
+        let upstream = self.server.probe(self.permit()?, &key, &identity).await?;
         self.keep(key, Private::new(upstream, ""));
         Ok(())
     }
 
-    /// Whether a connection has a user, who would notice its end.
-    pub(crate) fn is_connected(&self) -> bool {
-        let idle: usize = lock(&self.idle).by_key.values().map(Vec::len).sum();
-        self.server.open_connections() > idle
+    /// The right to make one more connection, in place of an idle one if there may be no more.
+    pub(crate) fn permit(&self) -> Result<OwnedSemaphorePermit, OpenError> {
+        loop {
+            match self.server.permit() {
+                Err(_) if self.drop_idle() => {}
+                other => return other,
+            }
+        }
     }
 
     /// Keeps a connection without state for its next client.
@@ -103,6 +103,7 @@ impl Upstreams {
 
     fn keep(self: &Arc<Self>, key: Key, mut private: Private) {
         private.forget();
+        self.server.set_used(&mut private.upstream, false);
         let mut idle = lock(&self.idle);
         let kept = idle.by_key.entry(key).or_default();
         if kept.len() < self.core.limits().idle_upstreams {
@@ -126,12 +127,12 @@ impl Upstreams {
         tokio::spawn(async move {
             let cleaned = timeout(CLEANING, async {
                 private.reset().await?;
-                let logged_in = upstreams.server.log_in(&mut private.upstream, &identity, None).await;
+                let logged_in = upstreams.server.log_in(&mut private.upstream.stream, &identity, None).await;
                 logged_in.map_err(|error| std::io::Error::other(error.to_string()))
             });
             match cleaned.await {
-                Ok(Ok(())) if !keep => {}
-                Ok(Ok(())) => upstreams.give_back(&identity, Private::new(private.upstream, "")),
+                Ok(Ok(_)) if !keep => {}
+                Ok(Ok(_)) => upstreams.give_back(&identity, Private::new(private.upstream, "")),
                 Ok(Err(error)) => debug!(%error, "a private connection is closed"),
                 Err(_) => debug!("a private connection is closed in the middle of a reply"),
             }
@@ -145,6 +146,11 @@ impl Upstreams {
     /// Closes an idle connection. `false` if there is none.
     fn drop_idle(&self) -> bool {
         lock(&self.idle).by_key.values_mut().any(|kept| kept.pop().is_some())
+    }
+
+    /// Closes the idle connections that have the login of the server's URL, because there is another one.
+    pub(crate) fn drop_default_login(&self) {
+        lock(&self.idle).by_key.retain(|key, _| !key.has_default_login());
     }
 
     /// Closes idle connections that are too old. `false` if none is left.

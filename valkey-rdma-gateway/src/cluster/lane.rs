@@ -101,7 +101,7 @@ impl Inner {
             match self.member.connected().await {
                 Ok(client) => self.serve(&client, &batch).await,
                 Err(error) => {
-                    self.member.core.metrics.not_sent.add(batch.commands.into());
+                    error.count_unsent(batch.commands.into(), &self.member.core.metrics);
                     let reply = error.reply().repeat(batch.commands as usize);
                     batch.inbox.put(&reply, batch.commands, Instant::now());
                 }

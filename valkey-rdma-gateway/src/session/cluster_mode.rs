@@ -258,11 +258,11 @@ impl Session {
 
     /// The right to a dedicated connection. `None` if there are too many: the error is answered.
     fn permit(&mut self) -> Option<OwnedSemaphorePermit> {
-        self.route.pool.server.permit().map_err(|error| self.put_unsent(&error)).ok()
+        self.route.pool.upstreams.permit().map_err(|error| self.put_unsent(&error)).ok()
     }
 
     fn put_unsent(&mut self, error: &OpenError) {
-        self.core.metrics.not_sent.add(1);
+        error.count_unsent(1, &self.core.metrics);
         self.out.put(&error.reply());
     }
 

@@ -8,6 +8,7 @@ use bytes::{Buf, Bytes};
 use tracing::debug;
 use valkey_rdma_resp::{CommandError, Reply};
 
+use super::unrun::Unrun;
 use super::{Closed, Session, UNREAD};
 use crate::class::{Class, Local, State};
 use crate::clients::Place;
@@ -35,7 +36,7 @@ impl Session {
     pub(super) async fn private_mode(&mut self, class: Class) -> Result<(), Closed> {
         match self.private().await {
             Ok(private) => self.serve(private).await,
-            Err(error) => self.not_sent(class, &error.reply()),
+            Err(error) => self.not_sent(class, error),
         }
     }
 
@@ -61,17 +62,20 @@ impl Session {
     }
 
     /// Answers a command that found no private connection.
-    fn not_sent(&mut self, class: Class, reply: &Bytes) -> Result<(), Closed> {
-        self.core.metrics.not_sent.add(1);
+    fn not_sent(&mut self, class: Class, error: OpenError) -> Result<(), Closed> {
+        error.count_unsent(1, &self.core.metrics);
+        let reply = error.reply();
         if !self.reader.scan().is_ok_and(|complete| complete) {
-            self.out.put(reply);
+            self.out.put(&reply);
             return Err(Closed);
         }
         drop(self.reader.take());
         match class {
             // Without a login the server refuses it too.
-            Class::State(State::Multi) if !reply.starts_with(b"-NOAUTH") => self.fail_multi(reply.clone()),
-            _ => self.out.put(reply),
+            Class::State(State::Multi) if !reply.starts_with(b"-NOAUTH") => {
+                self.fail_multi(Unrun::NotSent(error))
+            }
+            _ => self.out.put(&reply),
         }
         Ok(())
     }

@@ -3,14 +3,15 @@
 use bytes::Bytes;
 use valkey_rdma_resp::{Reply, words};
 
+use super::unrun::Unrun;
 use super::{Closed, Session};
 use crate::class::{Class, Local, State};
 use crate::server::one_line;
 
 impl Session {
-    /// Begins a transaction that will fail, for a reason that is an error reply. As in the server, its commands have errors and EXEC
+    /// Begins a transaction that will fail. As in the server, its commands have errors and EXEC
     /// ends it: a client that pipelines has sent them already, and none may run without the others.
-    pub(super) fn fail_multi(&mut self, reason: Bytes) {
+    pub(super) fn fail_multi(&mut self, reason: Unrun) {
         self.failed_multi = Some(reason);
         self.put(&Reply::OK);
     }
@@ -23,14 +24,11 @@ impl Session {
         let is_refused =
             !matches!(class, Class::State(State::Discard) | Class::Local(Local::Reset | Local::Quit));
         if is_refused {
-            let is_unsent = reason.starts_with(b"-NOUPSTREAM");
-            let metrics = &self.core.metrics;
-            let counter = if is_unsent { &metrics.not_sent } else { &metrics.commands_refused };
-            counter.add(1);
+            reason.count(&self.core.metrics);
         }
         match class {
             Class::State(State::Exec) => {
-                let text = one_line(&String::from_utf8_lossy(reason.get(1..).unwrap_or_default()));
+                let text = one_line(&String::from_utf8_lossy(reason.reply().get(1..).unwrap_or_default()));
                 self.put(&Reply::error(format!("EXECABORT Transaction discarded: {}", text.trim_end())));
             }
             Class::State(State::Discard) => self.put(&Reply::OK),
@@ -39,7 +37,7 @@ impl Session {
                 return self.answer(local, &command).await;
             }
             _ => {
-                self.out.put(&reason);
+                self.out.put(&reason.reply());
                 self.failed_multi = Some(reason);
             }
         }
@@ -74,7 +72,7 @@ impl Session {
         let text = "ERR the gateway runs with share=always, which refuses commands that need a connection of their own: ";
         let reply = Bytes::from(format!("-{text}{name}\r\n"));
         match class {
-            Class::State(State::Multi) => self.fail_multi(reply),
+            Class::State(State::Multi) => self.fail_multi(Unrun::Refused(reply)),
             _ => {
                 self.core.metrics.commands_refused.add(1);
                 self.out.put(&reply);

@@ -1,12 +1,12 @@
-//! One endpoint for a whole cluster: routing, state, and what local clients see when slots move and nodes fail.
+//! One endpoint for a whole cluster: routing, state, and what local clients see.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+mod moving;
+mod subscriptions;
 
 use valkey_rdma_gateway::{Gateway, Limits};
 use valkey_rdma_mock::{Mock, MockCluster};
 
-use crate::support::{Client, PATIENCE, Running, cluster_config, encode, mock_with, start, text};
+use crate::support::{Running, cluster_config, encode, mock_with, start, text};
 
 /// Three primaries, nodes 0 to 2, their replicas, nodes 3 to 5, and a gateway in front of them.
 async fn cluster() -> (MockCluster, Running) {
@@ -20,7 +20,6 @@ fn move_slot(mocks: &MockCluster, key: &str) {
     let slot = MockCluster::slot(key);
     mocks.move_slots(slot..=slot, (mocks.node_of(key) + 1) % 3);
 }
-
 #[tokio::test]
 async fn commands_reach_the_nodes_of_their_keys() {
     let (mocks, gateway) = cluster().await;
@@ -219,118 +218,6 @@ async fn a_transaction_over_slots_is_refused_and_nothing_of_it_runs() {
 }
 
 #[tokio::test]
-async fn watched_keys_guard_a_transaction_also_when_their_slot_moves() {
-    let (mocks, gateway) = cluster().await;
-    let (mut client, mut other) = (gateway.client().await, gateway.client().await);
-    for (change, expected) in
-        [("", "[OK]"), ("SET {u}k other", "(nil)"), ("move", "(nil)"), ("SET {v}k other", "[OK]")]
-    {
-        assert_eq!(client.say("WATCH {u}k").await, "OK");
-        assert_eq!(client.say("WATCH {u}l").await, "OK");
-        client.say("GET {v}k").await;
-        match change {
-            "" => {}
-            "move" => move_slot(&mocks, "{u}k"),
-            line => assert_eq!(other.say(line).await, "OK"),
-        }
-        assert_eq!(client.say("MULTI").await, "OK");
-        assert_eq!(client.say("SET {u}k mine").await, "QUEUED");
-        assert_eq!(client.say("EXEC").await, expected, "{change}");
-    }
-    assert_eq!(client.say("WATCH {u}k").await, "OK");
-    assert!(client.say("WATCH {v}k").await.starts_with("-CROSSSLOT"));
-    assert_eq!(client.say("UNWATCH").await, "OK");
-    gateway.until("gateway_connections", |count| count == 0).await;
-}
-
-#[tokio::test]
-async fn redirections_are_followed_and_never_shown() {
-    let (mocks, gateway) = cluster().await;
-    let mut client = gateway.client().await;
-    let key = mocks.key_of(0, 0);
-    assert_eq!(client.say(&format!("SET {key} 1")).await, "OK");
-    let slot = MockCluster::slot(&key);
-    mocks.begin_migration(slot..=slot, 1);
-    mocks.move_keys(slot, 10);
-    assert_eq!(client.say(&format!("INCR {key}")).await, ":2", "ASK");
-    mocks.finish_migration(slot..=slot);
-    assert_eq!(client.say(&format!("INCR {key}")).await, ":3", "MOVED");
-    move_slot(&mocks, &key);
-    let pipeline = encode(["INCR", &key]).repeat(3);
-    client.send(&pipeline).await;
-    for expected in [":4", ":5", ":6"] {
-        assert_eq!(text(&client.reply().await), expected);
-    }
-    move_slot(&mocks, &key);
-    assert_eq!(client.say("MULTI").await, "OK");
-    assert_eq!(client.say(&format!("INCR {key}")).await, "QUEUED");
-    assert_eq!(client.say("EXEC").await, "[:7]");
-}
-
-/// Counts up on keys of all slots, one command in flight, and checks that each reply is the next number of its key: a reply of another
-/// client or key would not be. An error must say what it means, and then the number is read again.
-async fn count_up(mut client: Client, number: usize, stop: Arc<AtomicBool>) -> u64 {
-    let mut counts = [0_i64; 16];
-    let mut done = 0;
-    while !stop.load(Ordering::Relaxed) {
-        for (at, count) in counts.iter_mut().enumerate() {
-            let key = format!("count:{number}:{at}");
-            let reply = client.say(&format!("INCRBY {key} {}", number + 1)).await;
-            let step = number as i64 + 1;
-            match reply.as_str() {
-                reply if reply.starts_with("-UPSTREAMLOST") => {
-                    let now = client.say(&format!("GET {key}")).await;
-                    let now = if now == "(nil)" { 0 } else { now.parse::<i64>().unwrap() };
-                    assert!(now == *count || now == *count + step, "{key}: {now} after {count}");
-                    *count = now;
-                }
-                reply if reply.starts_with("-NOUPSTREAM") => {}
-                reply => {
-                    *count += step;
-                    assert_eq!(reply, format!(":{count}"), "{key}");
-                    done += 1;
-                }
-            }
-        }
-    }
-    done
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_reply_is_wrong_while_slots_move_and_nodes_fail() {
-    let (mocks, gateway) = cluster().await;
-    let stop = Arc::new(AtomicBool::new(false));
-    let mut tasks = Vec::new();
-    for number in 0..20 {
-        tasks.push(tokio::spawn(count_up(gateway.client().await, number, stop.clone())));
-    }
-    let more = async |commands: u64| {
-        let now = gateway.info("gateway_commands_shared").await;
-        gateway.until("gateway_commands_shared", |count| count > now + commands).await;
-    };
-    more(500).await;
-    for first in (0..16_384).step_by(1024) {
-        mocks.begin_migration(first..=first + 200, (usize::from(first) / 1024) % 3);
-        more(100).await;
-        mocks.finish_migration(first..=first + 200);
-    }
-    more(500).await;
-    mocks.kill(1).await;
-    mocks.fail_over(4);
-    more(500).await;
-    mocks.fail_over(5);
-    more(500).await;
-    mocks.disconnect(0).await;
-    more(500).await;
-    stop.store(true, Ordering::Relaxed);
-    let mut done = 0;
-    for task in tasks {
-        done += tokio::time::timeout(PATIENCE, task).await.expect("no client hangs").expect("no wrong reply");
-    }
-    assert!(done > 2000, "{done} commands");
-}
-
-#[tokio::test]
 async fn a_blocked_client_gets_what_it_waits_for() {
     let (mocks, gateway) = cluster().await;
     let mut pusher = gateway.client().await;
@@ -370,98 +257,6 @@ async fn a_client_that_leaves_while_it_blocks_takes_nothing() {
     assert_eq!(other.say(&format!("RPUSH {list} item")).await, ":1");
     assert_eq!(other.say(&format!("LLEN {list}")).await, ":1");
     gateway.until("gateway_connections", |count| count == 0).await;
-}
-
-#[tokio::test]
-async fn messages_of_all_kinds_arrive() {
-    let (_mocks, gateway) = cluster().await;
-    let (mut subscriber, mut publisher) = (gateway.client().await, gateway.client().await);
-    assert_eq!(subscriber.say("SUBSCRIBE c d").await, "[subscribe c :1]");
-    assert_eq!(text(&subscriber.reply().await), "[subscribe d :2]");
-    assert_eq!(subscriber.say("PSUBSCRIBE c*").await, "[psubscribe c* :3]");
-    assert_eq!(subscriber.say("SSUBSCRIBE s").await, "[ssubscribe s :1]");
-    assert!(subscriber.say("GET k").await.starts_with("-ERR Can't execute 'get'"));
-    assert_eq!(subscriber.say("PING").await, "[pong ]");
-    publisher.say("PUBLISH c 1").await;
-    let mut both = [text(&subscriber.reply().await), text(&subscriber.reply().await)];
-    both.sort();
-    assert_eq!(both, ["[message c 1]", "[pmessage c* c 1]"]);
-    assert_eq!(publisher.say("SPUBLISH s 2").await, ":1");
-    assert_eq!(text(&subscriber.reply().await), "[smessage s 2]");
-    assert_eq!(subscriber.say("UNSUBSCRIBE").await, "[unsubscribe c :2]");
-    assert_eq!(text(&subscriber.reply().await), "[unsubscribe d :1]");
-    assert_eq!(subscriber.say("PUNSUBSCRIBE c*").await, "[punsubscribe c* :0]");
-    assert_eq!(subscriber.say("SUNSUBSCRIBE s none").await, "[sunsubscribe s :0]");
-    assert_eq!(text(&subscriber.reply().await), "[sunsubscribe none :0]");
-    assert_eq!(subscriber.say("GET k").await, "(nil)", "no subscription is left");
-    assert_eq!(subscriber.say("UNSUBSCRIBE").await, "[unsubscribe (nil) :0]");
-}
-
-#[tokio::test]
-async fn with_resp3_a_subscriber_runs_commands_too() {
-    let (_mocks, gateway) = cluster().await;
-    let (mut subscriber, mut publisher) = (gateway.client().await, gateway.client().await);
-    subscriber.hello3("").await;
-    subscriber.command("SUBSCRIBE c").await;
-    subscriber.expect_bytes(b">3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n").await;
-    assert_eq!(subscriber.say("SET k v").await, "OK");
-    assert_eq!(subscriber.say("GET k").await, "v");
-    let info = subscriber.say("CLIENT INFO").await;
-    assert!(info.contains(" tot-cmds=5 "), "{info}");
-    publisher.say("PUBLISH c hi").await;
-    subscriber.expect_bytes(b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$2\r\nhi\r\n").await;
-}
-
-#[tokio::test]
-async fn subscriptions_that_have_ended_do_not_count() {
-    let mocks = MockCluster::start(3).await.expect("free ports");
-    let gateway = start(&cluster_config(mocks.urls(), limits(|limits| limits.upstreams = 8))).await;
-    let mut subscriber = gateway.client().await;
-    assert_eq!(subscriber.say("SUBSCRIBE keep").await, "[subscribe keep :1]");
-    for number in 0..20 {
-        assert_eq!(
-            subscriber.say(&format!("SSUBSCRIBE c{number}")).await,
-            format!("[ssubscribe c{number} :1]")
-        );
-        assert_eq!(
-            subscriber.say(&format!("SUNSUBSCRIBE c{number}")).await,
-            format!("[sunsubscribe c{number} :0]")
-        );
-    }
-    // One that fails as a whole keeps nothing.
-    let channels = (0..20).map(|number| format!(" c{number}")).collect::<String>();
-    assert!(subscriber.say(&format!("SSUBSCRIBE{channels}")).await.starts_with("-NOUPSTREAM"));
-    assert_eq!(gateway.info("gateway_connections").await, 1);
-}
-
-#[tokio::test]
-async fn a_subscriber_that_never_reads_is_closed() {
-    let mocks = MockCluster::start(3).await.expect("free ports");
-    let limits = limits(|limits| (limits.unread_bytes, limits.slow_reader_ms) = (1 << 20, 100));
-    let gateway = start(&cluster_config(mocks.urls(), limits)).await;
-    let (mut hostile, mut publisher) = (gateway.client().await, gateway.client().await);
-    assert_eq!(hostile.say("SUBSCRIBE c").await, "[subscribe c :1]");
-    let message = encode([&b"PUBLISH"[..], b"c", &[b'x'; 1 << 20]]);
-    for _ in 0..64 {
-        publisher.send(&message).await;
-        publisher.reply().await;
-    }
-    gateway.until("gateway_clients_slow", |count| count == 1).await;
-    gateway.until("gateway_unread_bytes", |bytes| bytes == 0).await;
-    gateway.until("gateway_connections", |count| count == 0).await;
-}
-
-#[tokio::test]
-async fn a_shard_channel_moves_with_its_slot() {
-    let (mocks, gateway) = cluster().await;
-    let (mut subscriber, mut publisher) = (gateway.client().await, gateway.client().await);
-    assert_eq!(subscriber.say("SSUBSCRIBE orders").await, "[ssubscribe orders :1]");
-    move_slot(&mocks, "orders");
-    // Published until the subscription has arrived at the other node.
-    while publisher.say("SPUBLISH orders moved").await == ":0" {
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(text(&subscriber.reply().await), "[smessage orders moved]");
 }
 
 #[tokio::test]

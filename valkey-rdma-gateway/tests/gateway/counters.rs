@@ -31,6 +31,23 @@ async fn a_refused_login_is_no_failed_connect() {
     assert!(text(&client.hello3(" AUTH default wrong").await).starts_with("-WRONGPASS"));
     assert_eq!(count(&gateway, "logins_refused").await, without_login + 2);
     assert_eq!(count(&gateway, "connect_failures").await, 0, "the server was reached each time");
+    assert_eq!(count(&gateway, "commands_not_sent").await, 0, "no command missed a server");
+}
+
+#[tokio::test]
+async fn commands_behind_a_refused_login_of_the_url_are_counted_as_that_only() {
+    let (_server, url, _) = mock_with(Mock::new().requirepass("secret")).await;
+    let url = url.replace("://", "://:wrong@");
+    let gateway = counting(config(&url, Share::Auto, Limits::default())).await;
+    let mut client = gateway.client().await;
+    assert!(client.say("GET k").await.starts_with("-WRONGPASS"));
+    assert_eq!(client.say("MULTI").await, "OK");
+    assert!(client.say("SET k v").await.starts_with("-WRONGPASS"));
+    assert!(client.say("EXEC").await.contains("WRONGPASS"));
+    assert!(count(&gateway, "logins_refused").await >= 2);
+    for other in ["commands_not_sent", "commands_refused", "connect_failures"] {
+        assert_eq!(count(&gateway, other).await, 0, "{other}");
+    }
 }
 
 #[tokio::test]
@@ -46,6 +63,7 @@ async fn a_login_that_a_cluster_refuses_is_no_failed_connect() {
     assert!(client.say("AUTH wrong").await.starts_with("-WRONGPASS"));
     assert_eq!(count(&gateway, "logins_refused").await, without_login + 1);
     assert_eq!(count(&gateway, "connect_failures").await, 0, "the nodes were reached each time");
+    assert_eq!(count(&gateway, "commands_not_sent").await, 0, "no command missed a node");
 }
 
 #[tokio::test]

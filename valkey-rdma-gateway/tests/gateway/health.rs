@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use valkey_rdma_gateway::{Config, Limits, Share};
 use valkey_rdma_mock::{Mock, MockCluster};
 
 use crate::scripted::{Scripted, expect};
-use crate::support::{Running, cluster_config, config, encode, get, mock_with, start};
+use crate::support::{Running, cluster_config, config, encode, get, mock_with, start, text};
 
 /// A gateway, and where its health is served.
 async fn with_health(mut config: Config) -> (Running, SocketAddr) {
@@ -84,6 +85,24 @@ async fn probes_share_one_attempt_and_its_connection() {
 }
 
 #[tokio::test]
+async fn a_server_that_does_not_answer_is_not_healthy_while_it_is_asked() {
+    let server = Scripted::start().await;
+    let (_running, addr) = in_front_of(&server.url).await;
+    let asked = tokio::spawn(get(addr, "/health"));
+    let mut connection = server.accept_raw().await;
+    expect(&mut connection, &encode(["PING"])).await;
+    connection.write_all(b"+PONG\r\n").await.unwrap();
+    assert!(asked.await.unwrap().ends_with("\r\n\r\nok\n"));
+
+    // The next attempt is not answered. It uses the same connection.
+    let asked = tokio::spawn(until(addr, "503"));
+    expect(&mut connection, &encode(["PING"])).await;
+    let answer = get(addr, "/health").await;
+    assert!(answer.contains("did not answer within"), "{answer}");
+    asked.await.unwrap();
+}
+
+#[tokio::test]
 async fn a_server_that_requires_a_login_is_there() {
     let (_server, rdma, _) = mock_with(Mock::new().requirepass("secret")).await;
     let authority = rdma.split_once("://").unwrap().1;
@@ -131,6 +150,62 @@ async fn a_probe_leaves_its_place_to_clients() {
 }
 
 #[tokio::test]
+async fn a_probe_leaves_its_place_at_the_server_to_clients() {
+    let server = Scripted::start().await;
+    let (running, addr) = in_front_of(&server.url).await;
+    let asked = tokio::spawn(get(addr, "/health"));
+    let mut probe = server.accept_raw().await;
+    expect(&mut probe, &encode(["PING"])).await;
+    probe.write_all(b"+PONG\r\n").await.unwrap();
+    asked.await.unwrap();
+
+    let mut client = running.client().await;
+    client.command("GET a").await;
+    refuse_for_want_of_room(server.accept_raw().await).await;
+    let mut connection = server.accept().await;
+    assert_eq!(probe.read(&mut [0]).await.unwrap(), 0, "the probe's connection is closed");
+    expect(&mut connection, &encode(["GET", "a"])).await;
+    connection.write_all(b"+A\r\n").await.unwrap();
+    client.expect_bytes(b"+A\r\n").await;
+}
+
+/// As a server that has `maxclients` connections.
+async fn refuse_for_want_of_room(mut connection: TcpStream) {
+    connection.write_all(FULL).await.unwrap();
+}
+
+const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
+
+#[tokio::test]
+async fn a_server_that_has_room_again_is_found_without_a_command() {
+    let server = Scripted::start().await;
+    let (running, addr) = in_front_of(&server.url).await;
+    let mut client = running.client().await;
+    client.command("GET a").await;
+    refuse_for_want_of_room(server.accept_raw().await).await;
+    client.expect_bytes(FULL).await;
+    let _connection = server.accept().await;
+    until(addr, "200").await;
+}
+
+#[tokio::test]
+async fn a_probe_of_a_cluster_leaves_its_place_to_clients() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    let mut limits = Limits::default();
+    limits.upstreams = 2;
+    let (running, addr) = with_health(cluster_config(mocks.urls(), limits)).await;
+    until(addr, "200").await;
+    let (mut one, mut other) = (running.client().await, running.client().await);
+    one.command("BLPOP queue 0").await;
+    running.until("gateway_connections", |connections| connections == 2).await;
+    other.command("BLPOP queue 0").await;
+    for (client, value) in [(&mut one, "a"), (&mut other, "b")] {
+        running.client().await.say(&format!("RPUSH queue {value}")).await;
+        assert_eq!(text(&client.reply().await), format!("[queue {value}]"));
+    }
+}
+
+#[tokio::test]
 async fn clients_with_connections_of_their_own_show_that_the_server_is_there() {
     let server = Scripted::start().await;
     let (running, addr) = with_health(config(&server.url, Share::Never, Limits::default())).await;
@@ -160,12 +235,25 @@ async fn an_idle_gateway_in_front_of_a_cluster_knows_whether_a_node_is_there() {
 }
 
 #[tokio::test]
+async fn a_node_that_accepts_and_does_not_answer_is_not_the_last_one_asked() {
+    let (silent, node) = (Scripted::start().await, Scripted::start().await);
+    let urls = vec![silent.url.clone(), node.url.clone()];
+    let (_running, addr) = with_health(cluster_config(urls, Limits::default())).await;
+    let asked = tokio::spawn(get(addr, "/health"));
+    drop(silent.accept_raw().await);
+    let mut connection = node.accept_raw().await;
+    expect(&mut connection, &encode(["PING"])).await;
+    connection.write_all(b"+PONG\r\n").await.unwrap();
+    assert!(asked.await.unwrap().ends_with("\r\n\r\nok\n"));
+}
+
+#[tokio::test]
 async fn a_server_that_refuses_connections_is_not_healthy() {
     let server = Scripted::start().await;
     let (_running, addr) = in_front_of(&server.url).await;
     let asked = tokio::spawn(get(addr, "/health"));
     let mut connection = server.accept_raw().await;
-    connection.write_all(b"-ERR max number of clients reached\r\n").await.unwrap();
+    connection.write_all(FULL).await.unwrap();
     drop(connection);
     let answer = asked.await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("max number of clients"), "{answer}");

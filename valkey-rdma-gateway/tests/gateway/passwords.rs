@@ -8,7 +8,7 @@ use valkey_rdma_gateway::{Activation, Config, GatewayError, Limits, Share};
 use valkey_rdma_mock::MockCluster;
 
 use crate::scripted::{Scripted, expect};
-use crate::support::{cluster_config, config, encode, socket_path, start};
+use crate::support::{cluster_config, config, encode, get, socket_path, start};
 
 const NAME: &str = "valkey-rdma-gateway";
 
@@ -92,6 +92,58 @@ async fn a_changed_password_holds_for_clients_that_there_are() {
     connection.write_all(b"+C\r\n").await.unwrap();
     client.expect_bytes(b"+C\r\n").await;
 }
+
+#[tokio::test]
+async fn a_connection_that_was_refused_tries_a_mended_password_without_a_command() {
+    let server = Scripted::start().await;
+    let mut config = config(&server.url, Share::Auto, Limits::default());
+    let file = PasswordFile::new("one", &mut config);
+    let mut running = start(&config).await;
+    let mut client = running.client().await;
+    client.command("GET a").await;
+    let mut refuses = server.accept_raw().await;
+    expect(&mut refuses, &encode(["AUTH", "one"])).await;
+    refuses.write_all(&[WRONGPASS, b":1\r\n+OK\r\n"].concat()).await.unwrap();
+    client.expect_bytes(WRONGPASS).await;
+
+    file.write("two");
+    running.gateway.reload(&config, &mut Activation::default()).await.expect("valid");
+    let _connection = accept(&server, &["AUTH", "two"]).await;
+}
+
+#[tokio::test]
+async fn health_asks_with_the_password_that_was_read_last() {
+    let server = Scripted::start().await;
+    let mut config = config(&server.url, Share::Auto, Limits::default());
+    config.metrics = Some("127.0.0.1:0".parse().unwrap());
+    let file = PasswordFile::new("one", &mut config);
+    let mut running = start(&config).await;
+    let addr = running.gateway.metrics_addr().unwrap();
+    let asked = tokio::spawn(get(addr, "/health"));
+    let mut probe = server.accept_after(&[&encode(["AUTH", "one"])], "", 7).await;
+    expect(&mut probe, &encode(["PING"])).await;
+    probe.write_all(b"+PONG\r\n").await.unwrap();
+    assert!(asked.await.unwrap().ends_with("\r\n\r\nok\n"));
+
+    file.write("two");
+    running.gateway.reload(&config, &mut Activation::default()).await.expect("valid");
+    let addr = running.gateway.metrics_addr().unwrap();
+    let asked = tokio::spawn(async move {
+        loop {
+            let answer = get(addr, "/health").await;
+            if answer.contains("503") {
+                return answer;
+            }
+            tokio::task::yield_now().await;
+        }
+    });
+    let mut refuses = server.accept_raw().await;
+    expect(&mut refuses, &encode(["AUTH", "two"])).await;
+    refuses.write_all(&[WRONGPASS, b":1\r\n+OK\r\n"].concat()).await.unwrap();
+    assert!(asked.await.unwrap().contains("WRONGPASS"));
+}
+
+const WRONGPASS: &[u8] = b"-WRONGPASS invalid username-password pair or user is disabled.\r\n";
 
 #[tokio::test]
 async fn a_changed_password_holds_for_a_whole_cluster() {

@@ -244,7 +244,7 @@ impl Session {
     ) -> Result<(), OpenError> {
         for name in names {
             if let Entry::Vacant(missing) = subscriptions.connections.entry(slot(kind, name)) {
-                missing.insert(Connection { names: 0, _permit: self.route.pool.server.permit()? });
+                missing.insert(Connection { names: 0, _permit: self.route.pool.upstreams.permit()? });
             }
         }
         Ok(())

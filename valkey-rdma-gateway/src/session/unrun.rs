@@ -1,0 +1,31 @@
+//! [`Unrun`]: why a transaction fails before it begins.
+
+use bytes::Bytes;
+
+use crate::metrics::Metrics;
+use crate::server::OpenError;
+
+/// Why the commands of a transaction do not run.
+pub(super) enum Unrun {
+    /// The gateway refuses them, with this reply.
+    Refused(Bytes),
+    /// There is no connection for them.
+    NotSent(OpenError),
+}
+
+impl Unrun {
+    pub(super) fn reply(&self) -> Bytes {
+        match self {
+            Self::Refused(reply) => reply.clone(),
+            Self::NotSent(error) => error.reply(),
+        }
+    }
+
+    /// Counts a command that does not run.
+    pub(super) fn count(&self, metrics: &Metrics) {
+        match self {
+            Self::Refused(_) => metrics.commands_refused.add(1),
+            Self::NotSent(error) => error.count_unsent(1, metrics),
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What local clients see when slots move and nodes fail.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use valkey_rdma_mock::MockCluster;
+
+use super::{cluster, move_slot};
+use crate::support::{Client, PATIENCE, encode, text};
+
+#[tokio::test]
+async fn watched_keys_guard_a_transaction_also_when_their_slot_moves() {
+    let (mocks, gateway) = cluster().await;
+    let (mut client, mut other) = (gateway.client().await, gateway.client().await);
+    for (change, expected) in
+        [("", "[OK]"), ("SET {u}k other", "(nil)"), ("move", "(nil)"), ("SET {v}k other", "[OK]")]
+    {
+        assert_eq!(client.say("WATCH {u}k").await, "OK");
+        assert_eq!(client.say("WATCH {u}l").await, "OK");
+        client.say("GET {v}k").await;
+        match change {
+            "" => {}
+            "move" => move_slot(&mocks, "{u}k"),
+            line => assert_eq!(other.say(line).await, "OK"),
+        }
+        assert_eq!(client.say("MULTI").await, "OK");
+        assert_eq!(client.say("SET {u}k mine").await, "QUEUED");
+        assert_eq!(client.say("EXEC").await, expected, "{change}");
+    }
+    assert_eq!(client.say("WATCH {u}k").await, "OK");
+    assert!(client.say("WATCH {v}k").await.starts_with("-CROSSSLOT"));
+    assert_eq!(client.say("UNWATCH").await, "OK");
+    gateway.until("gateway_connections", |count| count == 0).await;
+}
+
+#[tokio::test]
+async fn redirections_are_followed_and_never_shown() {
+    let (mocks, gateway) = cluster().await;
+    let mut client = gateway.client().await;
+    let key = mocks.key_of(0, 0);
+    assert_eq!(client.say(&format!("SET {key} 1")).await, "OK");
+    let slot = MockCluster::slot(&key);
+    mocks.begin_migration(slot..=slot, 1);
+    mocks.move_keys(slot, 10);
+    assert_eq!(client.say(&format!("INCR {key}")).await, ":2", "ASK");
+    mocks.finish_migration(slot..=slot);
+    assert_eq!(client.say(&format!("INCR {key}")).await, ":3", "MOVED");
+    move_slot(&mocks, &key);
+    let pipeline = encode(["INCR", &key]).repeat(3);
+    client.send(&pipeline).await;
+    for expected in [":4", ":5", ":6"] {
+        assert_eq!(text(&client.reply().await), expected);
+    }
+    move_slot(&mocks, &key);
+    assert_eq!(client.say("MULTI").await, "OK");
+    assert_eq!(client.say(&format!("INCR {key}")).await, "QUEUED");
+    assert_eq!(client.say("EXEC").await, "[:7]");
+}
+
+/// Counts up on keys of all slots, one command in flight, and checks that each reply is the next number of its key: a reply of another
+/// client or key would not be. An error must say what it means, and then the number is read again.
+async fn count_up(mut client: Client, number: usize, stop: Arc<AtomicBool>) -> u64 {
+    let mut counts = [0_i64; 16];
+    let mut done = 0;
+    while !stop.load(Ordering::Relaxed) {
+        for (at, count) in counts.iter_mut().enumerate() {
+            let key = format!("count:{number}:{at}");
+            let reply = client.say(&format!("INCRBY {key} {}", number + 1)).await;
+            let step = number as i64 + 1;
+            match reply.as_str() {
+                reply if reply.starts_with("-UPSTREAMLOST") => {
+                    let now = client.say(&format!("GET {key}")).await;
+                    let now = if now == "(nil)" { 0 } else { now.parse::<i64>().unwrap() };
+                    assert!(now == *count || now == *count + step, "{key}: {now} after {count}");
+                    *count = now;
+                }
+                reply if reply.starts_with("-NOUPSTREAM") => {}
+                reply => {
+                    *count += step;
+                    assert_eq!(reply, format!(":{count}"), "{key}");
+                    done += 1;
+                }
+            }
+        }
+    }
+    done
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_reply_is_wrong_while_slots_move_and_nodes_fail() {
+    let (mocks, gateway) = cluster().await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut tasks = Vec::new();
+    for number in 0..20 {
+        tasks.push(tokio::spawn(count_up(gateway.client().await, number, stop.clone())));
+    }
+    let more = async |commands: u64| {
+        let now = gateway.info("gateway_commands_shared").await;
+        gateway.until("gateway_commands_shared", |count| count > now + commands).await;
+    };
+    more(500).await;
+    for first in (0..16_384).step_by(1024) {
+        mocks.begin_migration(first..=first + 200, (usize::from(first) / 1024) % 3);
+        more(100).await;
+        mocks.finish_migration(first..=first + 200);
+    }
+    more(500).await;
+    mocks.kill(1).await;
+    mocks.fail_over(4);
+    more(500).await;
+    mocks.fail_over(5);
+    more(500).await;
+    mocks.disconnect(0).await;
+    more(500).await;
+    stop.store(true, Ordering::Relaxed);
+    let mut done = 0;
+    for task in tasks {
+        done += tokio::time::timeout(PATIENCE, task).await.expect("no client hangs").expect("no wrong reply");
+    }
+    assert!(done > 2000, "{done} commands");
+}
