@@ -141,6 +141,8 @@ property() { systemctl show --property "$2" --value "$1"; }
 log() { journalctl --quiet --no-pager --output cat --unit "$1"; }
 local_cli() { valkey-cli -s "$socket" "$@"; }
 server_cli() { valkey-cli -h 10.0.0.1 --no-auth-warning -a SECRET "$@"; }
+# Waits for ever if it comes before the server listens over RDMA.
+rdma_cli() { timeout 20 valkey-cli --rdma -h 10.0.0.1 --no-auth-warning -a SECRET "$@"; }
 limit() { grep "^$2 " "/proc/$(property "$1" MainPID)/limits"; }
 
 # drop_in UNIT NAME: what `systemctl edit` would write, from standard input.
@@ -169,7 +171,7 @@ valkey_server() {
     # The lab's server is built without libsystemd.
     (recipe ini; echo Type=exec) | drop_in valkey-server.service recipe
     succeeds "it starts" systemctl restart valkey-server
-    soon "it answers over RDMA's port" PONG valkey-cli --rdma -h 10.0.0.1 --no-auth-warning -a SECRET PING
+    soon "it answers over RDMA's port" PONG rdma_cli PING
     expect "its memlock limit is that of the recipe" "unlimited            unlimited" limit valkey-server "Max locked memory"
     expect "its limit of files is that of the recipe" "65536" limit valkey-server "Max open files"
     expect "maxclients is what valkey.conf says" 200 server_cli CONFIG GET maxclients
@@ -177,7 +179,7 @@ valkey_server() {
     first=$(property valkey-server MainPID)
     kill -SEGV "$first"
     soon "systemd starts it again after it has crashed" "^[1-9]" new_process valkey-server "$first"
-    soon "and it answers again" PONG valkey-cli --rdma -h 10.0.0.1 --no-auth-warning -a SECRET PING
+    soon "and it answers again" PONG rdma_cli PING
 }
 
 # new_process UNIT OLD: the unit's process, if it is active and another one.
