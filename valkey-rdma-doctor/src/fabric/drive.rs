@@ -17,10 +17,9 @@ use super::session::Session;
 use super::tcp;
 use super::thread::{Quota, on_thread};
 
-/// Messages up to this length are posted several with one doorbell.
-const SMALL: u32 = 4096;
-/// That many.
-const BATCH: u32 = 16;
+/// Messages posted with one doorbell at most, of which the last one completes. Each doorbell is a system call, and each completion
+/// is looked for; a device in software needs the processor for the messages.
+const BATCH: u32 = 32;
 
 /// Drives a run, and has the peer say that everything has arrived.
 pub(super) async fn drive(session: &mut Session, run: Run) -> Result<Figures, FabricError> {
@@ -177,7 +176,8 @@ struct Flight {
 
 impl Flight {
     fn new(run: Run) -> Self {
-        let batch = if run.size <= SMALL { BATCH } else { 1 };
+        // While one batch completes, three others are on their way.
+        let batch = (run.most_in_flight() / 4).clamp(1, BATCH);
         Self { run, batch, end: Instant::now() + run.time(), posted: 0, done: 0, first: None }
     }
 

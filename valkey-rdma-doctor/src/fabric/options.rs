@@ -75,7 +75,7 @@ impl Options {
 pub(super) const SEND_DEPTH: u32 = 128;
 
 /// Receives posted on each queue pair at any time.
-pub(super) const RECEIVES: u32 = 128;
+pub(super) const RECEIVES: u32 = 512;
 
 /// What common adapters can.
 const READ_DEPTH: u8 = 16;

@@ -11,7 +11,7 @@ use super::size::size_text;
 /// Bytes in flight at most on each queue pair; two messages, if they are longer.
 const IN_FLIGHT: u32 = 16 << 20;
 /// Messages in flight at most on each queue pair.
-const MOST_IN_FLIGHT: u32 = 64;
+const MOST_IN_FLIGHT: u32 = 128;
 
 /// A device, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,6 +136,6 @@ mod tests {
         assert_eq!(run(1 << 30, false).bytes_in_flight(4), 2 << 30);
         assert_eq!(run(1 << 30, true).bytes_in_flight(4), 8 << 30);
         assert_eq!(run(1 << 20, true).bytes_in_flight(1), 16 << 20);
-        assert_eq!(run(1, true).bytes_in_flight(1), 64);
+        assert_eq!(run(1, true).bytes_in_flight(1), 128);
     }
 }
