@@ -93,9 +93,11 @@ impl Lanes {
         };
         let home = Home::here();
         let idle = self.state().take_idle(&home);
-        let was_idle = idle.is_some();
-        let connection = match idle {
-            Some(connection) => connection.at(home)?,
+        // One that cannot be moved here is lost.
+        let moved = idle.and_then(|connection| connection.at(home).ok());
+        let was_idle = moved.is_some();
+        let connection = match moved {
+            Some(connection) => connection,
             None => Connection::open(&self.origin).await?,
         };
         Ok(Lane { connection: Some(connection), was_idle, permit })

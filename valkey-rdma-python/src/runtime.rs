@@ -112,7 +112,8 @@ pub(crate) fn wait_until_stopped<T: Send, F: Future<Output = T> + Send>(
 ) -> PyResult<T> {
     let (stop, stopped) = oneshot::channel();
     let mut future = Box::pin(operation(stopped));
-    let reactor = if bytes <= FEW_BYTES { Some(Reactor::of_thread()?) } else { None };
+    // Without descriptors for its own, the background threads wait in its place.
+    let reactor = if bytes <= FEW_BYTES { Reactor::of_thread().ok() } else { None };
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut poll = || match &reactor {
         Some(reactor) => {

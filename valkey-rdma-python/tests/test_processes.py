@@ -82,6 +82,27 @@ def test_a_forked_child_makes_its_own_client(url):
         assert run(FORK, url) == ["parent and children"]
 
 
+WITHOUT_DESCRIPTORS = """
+import os, resource, sys, threading
+from valkey_rdma import Client
+client, buffer = Client(sys.argv[1], lanes=1), bytearray(5)
+client.set_from("few", b"value")
+lowest = os.dup(0)
+os.close(lowest)
+before = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, before[1]))
+thread = threading.Thread(target=lambda: client.get_into("few", buffer))
+thread.start()
+thread.join()
+resource.setrlimit(resource.RLIMIT_NOFILE, before)
+print(buffer.decode())
+"""
+
+
+def test_a_thread_that_can_open_nothing_more_uses_what_is_open(url):
+    assert run(WITHOUT_DESCRIPTORS, url) == ["value"]
+
+
 WORKERS = """
 import multiprocessing, sys
 import valkey_rdma

@@ -379,5 +379,13 @@ impl Driver {
     }
 }
 
+impl Drop for Driver {
+    /// After a panic, callers whose replies have come may not have been woken.
+    fn drop(&mut self) {
+        self.callers.drain(..).for_each(Waker::wake);
+        self.burst.wake();
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -91,7 +91,7 @@ impl QueuePair {
         Ok(count)
     }
 
-    /// Waits for the next completion.
+    /// Waits for the next completion. Needs a tokio runtime with I/O around it, as [`open`](Self::open) does.
     ///
     /// # Errors
     /// [`TransportError::WorkRequest`] if a request failed. [`TransportError::Lost`] if the peer has disconnected, after everything that

@@ -15,6 +15,7 @@ use crate::endpoint::{Endpoint, Transport};
 use crate::error::Error;
 use crate::events::{EventHub, EventReporter};
 use crate::multiplexer::handle::Multiplexer;
+use crate::multiplexer::state::PushHook;
 use crate::multiplexer::submit::{BATCH_BYTES, BATCH_COMMANDS};
 use crate::multiplexer::tests::settle;
 use crate::resp::Command;
@@ -81,12 +82,16 @@ fn client(stream: impl Duplex + 'static) -> Client {
 
 /// A client without handshake, with a connection over each stream.
 fn client_over(streams: Vec<Box<dyn Duplex>>) -> Client {
+    client_with(streams, None)
+}
+
+fn client_with(streams: Vec<Box<dyn Duplex>>, pushes: Option<PushHook>) -> Client {
     let events = Arc::new(EventHub::new(streams.len()));
     let info = ConnectionInfo::plain(Transport::Tcp, Protocol::Resp3);
     let multiplexers = streams.into_iter().map(|stream| {
         let raw = RawConnection::new(AnyStream::Other(stream), info.clone(), None);
         let reporter = EventReporter::new(events.clone(), 0);
-        Multiplexer::start(raw, "test:1".into(), None, None, reporter)
+        Multiplexer::start(raw, "test:1".into(), None, pushes.clone(), reporter)
     });
     let multiplexers = multiplexers.collect();
     let endpoint = Endpoint::new(Transport::Tcp, "test", 1);

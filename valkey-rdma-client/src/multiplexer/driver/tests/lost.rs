@@ -141,3 +141,19 @@ async fn a_connection_whose_task_has_panicked_is_closed_and_not_chosen() {
         assert_eq!(ping.await.expect("no panic").expect("a reply").as_str(), Some("PONG"));
     }
 }
+
+#[tokio::test]
+async fn callers_whose_replies_came_before_a_panic_are_woken() {
+    let (ours, mut peer) = duplex(1024);
+    let client = client_with(vec![Box::new(ours)], Some(Arc::new(|_| panic!("on purpose"))));
+    let pings = [(); 2].map(|()| start(&client, &["PING"]));
+    expect(&mut peer, &PING.repeat(2)).await;
+    peer.write_all(b"+one\r\n+two\r\n>1\r\n+message\r\n").await.expect("open");
+    for (ping, expected) in pings.into_iter().zip(["one", "two"]) {
+        let reply = timeout(LONG, ping).await.expect("woken").expect("no panic");
+        assert_eq!(reply.expect("a reply").as_str(), Some(expected));
+    }
+}
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(10);
