@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use device_peer::{any_port, bounded, device};
 use valkey_rdma_transport::raw::{
-    Access, Completion, DeviceOptions, FailureStatus, Interrupt, Listener, Outcome, QueuePair, RemoteRegion,
-    Request,
+    Access, Completion, DeviceOptions, FailureStatus, Interrupt, Listener, Outcome, QueuePair, Region,
+    RemoteRegion, Request,
 };
 use valkey_rdma_transport::{CloseReason, Polling, TransportError};
 
@@ -93,16 +93,29 @@ async fn the_error_is_that_of_the_request_that_failed() {
     assert!(error.to_string().contains("work request 2 failed"), "{error}");
 }
 
+/// Two ends: the active one waits for two messages, which the passive one sends from its outbox.
+struct Messages {
+    active: QueuePair,
+    passive: QueuePair,
+    inbox: Region,
+    outbox: Region,
+}
+
+impl Messages {
+    async fn towards(polling: Polling) -> Self {
+        let (mut active, mut passive) = pair().await;
+        active.set_polling(polling, Duration::from_micros(50));
+        let inbox = active.register(64, Access::Local).expect("memory");
+        let outbox = passive.register(64, Access::Local).expect("memory");
+        active.post_recvs([(1, inbox.slice(0..32)), (2, inbox.slice(32..64))]).expect("posts");
+        Self { active, passive, inbox, outbox }
+    }
+}
+
 #[tokio::test]
 async fn a_peer_that_leaves_ends_the_waiting_after_what_it_said() {
     for polling in [Polling::Event, Polling::Busy, Polling::Adaptive] {
-        let (mut active, mut passive) = pair().await;
-        active.set_polling(polling, Duration::from_micros(50));
-        let (inbox, outbox) = (
-            active.register(64, Access::Local).expect("memory"),
-            passive.register(64, Access::Local).expect("memory"),
-        );
-        active.post_recvs([(1, inbox.slice(0..32)), (2, inbox.slice(32..64))]).expect("posts");
+        let Messages { mut active, mut passive, inbox, outbox } = Messages::towards(polling).await;
         passive.copy_in(outbox, b"the last word");
         passive.post_send(1, outbox.slice(0..13)).expect("posts");
         bounded(passive.wait()).await.expect("acknowledged");
@@ -120,13 +133,7 @@ async fn a_peer_that_leaves_ends_the_waiting_after_what_it_said() {
 #[tokio::test]
 async fn a_thread_waits_for_messages_an_interrupt_and_the_end() {
     for polling in [Polling::Event, Polling::Busy, Polling::Adaptive] {
-        let (mut active, mut passive) = pair().await;
-        active.set_polling(polling, Duration::from_micros(50));
-        let (inbox, outbox) = (
-            active.register(64, Access::Local).expect("memory"),
-            passive.register(64, Access::Local).expect("memory"),
-        );
-        active.post_recvs([(1, inbox.slice(0..32)), (2, inbox.slice(32..64))]).expect("posts");
+        let Messages { mut active, mut passive, outbox, .. } = Messages::towards(polling).await;
         let interrupt = Interrupt::new().expect("descriptors");
         let raising = interrupt.clone();
         let (first, mut steps) = tokio::sync::mpsc::unbounded_channel();

@@ -22,6 +22,11 @@ async fn in_front_of(url: &str) -> (Running, SocketAddr) {
     with_health(config(url, Share::Auto, Limits::default())).await
 }
 
+async fn answer_ping(connection: &mut TcpStream) {
+    expect(connection, &encode(["PING"])).await;
+    connection.write_all(b"+PONG\r\n").await.unwrap();
+}
+
 /// Asks until the server is reported as it should be: an answer is kept for a second.
 async fn until(addr: SocketAddr, status: &str) -> String {
     loop {
@@ -59,8 +64,7 @@ async fn a_server_that_comes_back_is_found_again() {
     );
     let found = tokio::spawn(until(addr, "200"));
     let mut connection = server.accept_raw().await;
-    expect(&mut connection, &encode(["PING"])).await;
-    connection.write_all(b"+PONG\r\n").await.unwrap();
+    answer_ping(&mut connection).await;
     found.await.unwrap();
 }
 
@@ -73,8 +77,7 @@ async fn probes_share_one_attempt_and_its_connection() {
     // Another attempt, if a probe comes late, uses the same connection.
     let answers = tokio::spawn(async move {
         loop {
-            expect(&mut connection, &encode(["PING"])).await;
-            connection.write_all(b"+PONG\r\n").await.unwrap();
+            answer_ping(&mut connection).await;
         }
     });
     for probe in probes {
@@ -90,8 +93,7 @@ async fn a_server_that_does_not_answer_is_not_healthy_while_it_is_asked() {
     let (_running, addr) = in_front_of(&server.url).await;
     let asked = tokio::spawn(get(addr, "/health"));
     let mut connection = server.accept_raw().await;
-    expect(&mut connection, &encode(["PING"])).await;
-    connection.write_all(b"+PONG\r\n").await.unwrap();
+    answer_ping(&mut connection).await;
     assert!(asked.await.unwrap().ends_with("\r\n\r\nok\n"));
 
     // The next attempt is not answered. It uses the same connection.
@@ -155,8 +157,7 @@ async fn a_probe_leaves_its_place_at_the_server_to_clients() {
     let (running, addr) = in_front_of(&server.url).await;
     let asked = tokio::spawn(get(addr, "/health"));
     let mut probe = server.accept_raw().await;
-    expect(&mut probe, &encode(["PING"])).await;
-    probe.write_all(b"+PONG\r\n").await.unwrap();
+    answer_ping(&mut probe).await;
     asked.await.unwrap();
 
     let mut client = running.client().await;
@@ -242,8 +243,7 @@ async fn a_node_that_accepts_and_does_not_answer_is_not_the_last_one_asked() {
     let asked = tokio::spawn(get(addr, "/health"));
     drop(silent.accept_raw().await);
     let mut connection = node.accept_raw().await;
-    expect(&mut connection, &encode(["PING"])).await;
-    connection.write_all(b"+PONG\r\n").await.unwrap();
+    answer_ping(&mut connection).await;
     assert!(asked.await.unwrap().ends_with("\r\n\r\nok\n"));
 }
 

@@ -101,9 +101,7 @@ async fn a_connection_that_was_refused_tries_a_mended_password_without_a_command
     let mut running = start(&config).await;
     let mut client = running.client().await;
     client.command("GET a").await;
-    let mut refuses = server.accept_raw().await;
-    expect(&mut refuses, &encode(["AUTH", "one"])).await;
-    refuses.write_all(&[WRONGPASS, b":1\r\n+OK\r\n"].concat()).await.unwrap();
+    let _refused = refuse(&server, &["AUTH", "one"]).await;
     client.expect_bytes(WRONGPASS).await;
 
     file.write("two");
@@ -137,10 +135,16 @@ async fn health_asks_with_the_password_that_was_read_last() {
             tokio::task::yield_now().await;
         }
     });
-    let mut refuses = server.accept_raw().await;
-    expect(&mut refuses, &encode(["AUTH", "two"])).await;
-    refuses.write_all(&[WRONGPASS, b":1\r\n+OK\r\n"].concat()).await.unwrap();
+    let _refused = refuse(&server, &["AUTH", "two"]).await;
     assert!(asked.await.unwrap().contains("WRONGPASS"));
+}
+
+/// The next connection, whose AUTH is refused.
+async fn refuse(server: &Scripted, auth: &[&str]) -> TcpStream {
+    let mut connection = server.accept_raw().await;
+    expect(&mut connection, &encode(auth)).await;
+    connection.write_all(&[WRONGPASS, b":1\r\n+OK\r\n"].concat()).await.unwrap();
+    connection
 }
 
 const WRONGPASS: &[u8] = b"-WRONGPASS invalid username-password pair or user is disabled.\r\n";

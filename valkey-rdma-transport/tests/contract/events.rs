@@ -2,9 +2,10 @@
 
 use std::future::poll_fn;
 
-use valkey_rdma_proto::work::{Outcome, SendOp, WrId};
+use valkey_rdma_proto::work::{Outcome, WrId};
 
-use super::super::device_peer::{Peer, RECEIVES, bounded, pair};
+use super::super::device_peer::{Peer, bounded, pair};
+use super::rally::Rally;
 
 #[tokio::test]
 async fn a_completion_raises_no_event_unless_armed() {
@@ -38,37 +39,19 @@ async fn a_poll_takes_no_more_than_asked() {
 }
 
 /// Answers every message with one, `rounds` times. `keep_armed`: arm only after an event was taken.
-async fn rally(mut peer: Peer, rounds: u32, serves: bool, keep_armed: bool) -> Peer {
-    let (mut received, mut sent, mut armed) = (0, 0, false);
-    while received < rounds {
-        if sent < received + u32::from(serves) {
-            let mut request = peer.request(sent.into(), 0, 1, SendOp::Send);
-            request.signalled = sent % 8 == 0;
-            peer.post(&[request]);
-            sent += 1;
-        }
+async fn rally(peer: Peer, rounds: u32, serves: bool, keep_armed: bool) -> Peer {
+    let (mut rally, mut armed) = (Rally::new(peer, rounds, serves), false);
+    while rally.goes_on() {
         if !(armed && keep_armed) {
-            peer.endpoint.arm().expect("arms");
+            rally.peer.endpoint.arm().expect("arms");
             armed = true;
         }
-        let found = peer.completed();
-        for completion in &found {
-            if let Outcome::Received { .. } = completion.outcome {
-                let slot = received % RECEIVES;
-                assert_eq!(completion.wr_id, WrId::receive(slot));
-                peer.post_receives(slot..slot + 1);
-                received += 1;
-            }
-        }
-        if found.is_empty() {
-            bounded(poll_fn(|cx| peer.endpoint.poll_completion_event(cx))).await.expect("an event");
+        if !rally.take() {
+            bounded(poll_fn(|cx| rally.peer.endpoint.poll_completion_event(cx))).await.expect("an event");
             armed = false;
         }
     }
-    if sent < rounds {
-        peer.post(&[peer.request(sent.into(), 0, 1, SendOp::Send)]);
-    }
-    peer
+    rally.end()
 }
 
 async fn no_wake_up_is_lost(keep_armed: bool) {

@@ -6,6 +6,7 @@ mod events;
 mod lending;
 mod local_bugs;
 mod messages;
+mod rally;
 mod reads;
 mod threads;
 mod writes;

@@ -3,10 +3,11 @@
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
-use valkey_rdma_proto::work::{Outcome, SendOp, WrId};
+use valkey_rdma_proto::work::{Outcome, WrId};
 use valkey_rdma_transport::device::{CmEvent, Interrupt};
 
-use super::super::device_peer::{Peer, RECEIVES, bounded, pair};
+use super::super::device_peer::{Peer, bounded, pair};
+use super::rally::Rally;
 
 /// Runs `work` on a thread while this one runs what the device does in tasks.
 async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
@@ -81,37 +82,19 @@ async fn a_peer_that_leaves_wakes_the_thread() {
 }
 
 /// Answers every message with one, `rounds` times.
-fn rally(mut peer: Peer, rounds: u32, serves: bool) -> Peer {
+fn rally(peer: Peer, rounds: u32, serves: bool) -> Peer {
     let interrupt = Interrupt::new().expect("descriptors");
-    let (mut received, mut sent, mut armed) = (0, 0, false);
-    while received < rounds {
-        if sent < received + u32::from(serves) {
-            let mut request = peer.request(sent.into(), 0, 1, SendOp::Send);
-            request.signalled = sent % 8 == 0;
-            peer.post(&[request]);
-            sent += 1;
-        }
+    let (mut rally, mut armed) = (Rally::new(peer, rounds, serves), false);
+    while rally.goes_on() {
         if !armed {
-            peer.endpoint.arm().expect("arms");
+            rally.peer.endpoint.arm().expect("arms");
             armed = true;
         }
-        let found = peer.completed();
-        for completion in &found {
-            if let Outcome::Received { .. } = completion.outcome {
-                let slot = received % RECEIVES;
-                assert_eq!(completion.wr_id, WrId::receive(slot));
-                peer.post_receives(slot..slot + 1);
-                received += 1;
-            }
-        }
-        if found.is_empty() {
-            armed = !peer.endpoint.wait_completion_event(&interrupt).expect("waits");
+        if !rally.take() {
+            armed = !rally.peer.endpoint.wait_completion_event(&interrupt).expect("waits");
         }
     }
-    if sent < rounds {
-        peer.post(&[peer.request(sent.into(), 0, 1, SendOp::Send)]);
-    }
-    peer
+    rally.end()
 }
 
 #[tokio::test]
