@@ -25,7 +25,7 @@ impl Rally {
             return false;
         }
         if self.sent < self.received + self.ahead {
-            self.send(self.sent % 8 == 0);
+            self.send(self.sent.is_multiple_of(8));
         }
         true
     }
