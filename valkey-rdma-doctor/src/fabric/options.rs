@@ -71,8 +71,8 @@ impl Options {
     }
 }
 
-/// Work requests in flight at most.
-pub(super) const SEND_DEPTH: u32 = 128;
+/// Work requests in the send queue at most: the messages in flight, and those before them that have not completed.
+pub(super) const SEND_DEPTH: u32 = 256;
 
 /// Receives posted on each queue pair at any time.
 pub(super) const RECEIVES: u32 = 512;
