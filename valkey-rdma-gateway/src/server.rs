@@ -64,7 +64,7 @@ impl OpenError {
     }
 
     /// Whether the server has no room for another connection.
-    pub(crate) fn is_want_of_room(&self) -> bool {
+    pub(crate) fn is_server_full(&self) -> bool {
         matches!(self, Self::Refused(reply) if reply.starts_with(b"-ERR max number of clients"))
     }
 

@@ -205,7 +205,7 @@ impl Shared {
                 info!(key = %self.key, "no clients, no server: not connecting any more");
                 return;
             }
-            if error.is_refusal() && !error.is_want_of_room() {
+            if error.is_refusal() && !error.is_server_full() {
                 // The server is there, and would refuse this login again: it is not asked until a client is, or the login changes.
                 if !self.wait_for_commands().await {
                     return;

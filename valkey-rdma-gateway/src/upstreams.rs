@@ -42,7 +42,7 @@ impl Upstreams {
         name: Option<&str>,
     ) -> Result<Upstream, OpenError> {
         match self.server.open(key, identity, name).await {
-            Err(error) if (!error.is_refusal() || error.is_want_of_room()) && self.drop_idle() => {
+            Err(error) if (!error.is_refusal() || error.is_server_full()) && self.drop_idle() => {
                 self.server.open(key, identity, name).await
             }
             other => other,
