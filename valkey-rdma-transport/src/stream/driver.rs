@@ -129,7 +129,7 @@ impl Future for Driver {
 /// the background.
 ///
 /// # Panics
-/// If it is polled outside of a tokio runtime.
+/// If it is read outside of a tokio runtime. Writing and shutdown use the one that it was made in.
 #[derive(Debug)]
 pub struct InlineStream {
     /// Dropped before the stream, so that the background drives again when the stream closes.
