@@ -103,7 +103,11 @@ impl Metrics {
                 "Commands lost with their connection, answered UPSTREAMLOST",
                 self.may_have_run.get(),
             ),
-            ("commands_not_sent", "Commands that found no server, answered NOUPSTREAM", self.not_sent.get()),
+            (
+                "commands_not_sent",
+                "Commands that found no server, or one that refused the connection for another reason than a login",
+                self.not_sent.get(),
+            ),
             (
                 "commands_refused",
                 "Commands that the gateway refused: in front of a cluster, or with share=always",

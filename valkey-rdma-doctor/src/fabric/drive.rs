@@ -176,7 +176,7 @@ struct Flight {
 
 impl Flight {
     fn new(run: Run) -> Self {
-        // While one batch completes, three others are on their way.
+        // A quarter of what is in flight: while it completes, the rest is on its way.
         let batch = (run.most_in_flight() / 4).clamp(1, BATCH);
         Self { run, batch, end: Instant::now() + run.time(), posted: 0, done: 0, first: None }
     }

@@ -71,7 +71,7 @@ impl Options {
     }
 }
 
-/// Work requests in the send queue at most: the messages in flight, and those before them that have not completed.
+/// Work requests in the send queue at most: the messages in flight, and answers of an earlier run, which complete with a later message.
 pub(super) const SEND_DEPTH: u32 = 256;
 
 /// Receives posted on each queue pair at any time.

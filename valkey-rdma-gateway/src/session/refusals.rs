@@ -9,8 +9,8 @@ use crate::class::{Class, Local, State};
 use crate::server::one_line;
 
 impl Session {
-    /// Begins a transaction that will fail. As in the server, its commands have errors and EXEC
-    /// ends it: a client that pipelines has sent them already, and none may run without the others.
+    /// Begins a transaction that will fail. As in the server, its commands have errors and EXEC ends it: a client that pipelines has
+    /// sent them already, and none may run without the others.
     pub(super) fn fail_multi(&mut self, reason: Unrun) {
         self.failed_multi = Some(reason);
         self.put(&Reply::OK);

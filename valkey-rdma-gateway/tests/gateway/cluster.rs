@@ -20,6 +20,7 @@ fn move_slot(mocks: &MockCluster, key: &str) {
     let slot = MockCluster::slot(key);
     mocks.move_slots(slot..=slot, (mocks.node_of(key) + 1) % 3);
 }
+
 #[tokio::test]
 async fn commands_reach_the_nodes_of_their_keys() {
     let (mocks, gateway) = cluster().await;

@@ -236,7 +236,7 @@ async fn an_idle_gateway_in_front_of_a_cluster_knows_whether_a_node_is_there() {
 }
 
 #[tokio::test]
-async fn a_node_that_accepts_and_does_not_answer_is_not_the_last_one_asked() {
+async fn a_node_that_closes_the_connection_is_not_the_last_one_asked() {
     let (silent, node) = (Scripted::start().await, Scripted::start().await);
     let urls = vec![silent.url.clone(), node.url.clone()];
     let (_running, addr) = with_health(cluster_config(urls, Limits::default())).await;
