@@ -244,7 +244,7 @@ far() {
     "$doctor" listen 10.0.0.1:7000 >/tmp/far.txt 2>&1 &
     local listener=$!
     # The session that the cable cut: the last one of the near end.
-    until_true grep -qE "(during|: )SEND of 64 B" /tmp/far.txt || { echo "FAILED  the far end has not noticed"; failed=1; }
+    until_true grep -qE "(during |: )SEND of 64 B" /tmp/far.txt || { echo "FAILED  the far end has not noticed"; failed=1; }
     cat /tmp/far.txt
     kill -INT "$listener"
 }
