@@ -29,7 +29,7 @@ use crate::error::{GatewayError, without_login};
 use crate::identity::{Identity, Key};
 use crate::inbox::lock;
 use crate::login::{RouteLogin, endpoints};
-use crate::server::OpenError;
+use crate::open_error::OpenError;
 
 /// A cluster, and the clients of the library by the login they use.
 pub(crate) struct Cluster {

@@ -10,9 +10,9 @@ use valkey_rdma_client::{ConnectionInfo, Purpose, Transport};
 use crate::cluster::transport_of;
 use crate::core::Core;
 use crate::identity::Key;
+use crate::open_error::one_line;
 use crate::pool::Pool;
 use crate::route::Route;
-use crate::server::one_line;
 use crate::shared::Shared;
 
 /// The section `gateway` of INFO.

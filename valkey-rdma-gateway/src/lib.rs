@@ -66,6 +66,7 @@ mod limits;
 mod listen;
 mod login;
 mod metrics;
+mod open_error;
 mod pipe;
 mod pool;
 mod private;

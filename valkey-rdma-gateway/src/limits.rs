@@ -39,7 +39,8 @@ pub struct Limits {
     pub unread_bytes_total: usize,
     /// How long a client may stay above [`unread_bytes`](Self::unread_bytes), in milliseconds. Default 1000.
     pub slow_reader_ms: u64,
-    /// How long commands wait for a lost server, in milliseconds. Default 10 000. Then they get the error `NOUPSTREAM`.
+    /// How long commands wait for a lost server, in milliseconds. Default 10 000. Then they get the error `NOUPSTREAM`. Commands for
+    /// a cluster that was not reached yet also wait until the current attempt to connect ends: up to `timeout=` of the URL for each of its nodes.
     pub offline_ms: u64,
     /// How long a stop waits for replies to commands already sent, in milliseconds. Default 10 000.
     pub drain_ms: u64,

@@ -13,8 +13,9 @@ use crate::error::GatewayError;
 use crate::identity::{Identity, Key};
 use crate::inbox::{Inbox, lock};
 use crate::login::RouteLogin;
+use crate::open_error::{OpenError, one_line};
 use crate::probe::Probe;
-use crate::server::{OpenError, Server, one_line};
+use crate::server::Server;
 use crate::shared::{self, Shared};
 use crate::upstreams::Upstreams;
 
@@ -127,9 +128,10 @@ impl Pool {
 
     /// Takes the login for connections that are made from now on.
     pub(crate) fn set_login(&self, login: &RouteLogin) {
-        self.server.set_password(&login.password);
-        self.upstreams.drop_default_login();
-        self.all_shared().iter().for_each(|shared| shared.retry());
+        if self.server.set_password(&login.password) {
+            self.upstreams.drop_default_login();
+            self.all_shared().iter().for_each(|shared| shared.retry());
+        }
         if let Some(cluster) = &self.cluster {
             cluster.set_login(login);
         }

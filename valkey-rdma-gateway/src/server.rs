@@ -1,6 +1,5 @@
 //! [`Server`]: connections to one server: connect, log in, within the limits.
 
-use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,6 +18,7 @@ use crate::inbox::lock;
 use crate::limits::Limits;
 use crate::login::{RouteLogin, endpoints};
 use crate::metrics::Metrics;
+use crate::open_error::OpenError;
 use crate::words::encode;
 
 /// A server, and how many connections to it there may be.
@@ -39,66 +39,11 @@ pub(crate) struct Upstream {
     pub(crate) stream: ByteStream,
     /// The server's number of this connection; 0 if it did not say.
     pub(crate) id: u64,
+    /// The password of the endpoint's user when it logged in.
+    password: Option<Arc<str>>,
     _permit: OwnedSemaphorePermit,
     /// Whether it has a user, who would notice its end: see [`Server::is_used`].
     user: Option<Arc<()>>,
-}
-
-/// Why there is no connection.
-#[derive(Clone, Debug)]
-pub(crate) enum OpenError {
-    /// The server's error reply, line end included.
-    Refused(Bytes),
-    /// No connection could be made.
-    Unreachable(String),
-}
-
-impl OpenError {
-    pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self, Self::Refused(_))
-    }
-
-    /// Whether the server refused the login, or required one.
-    pub(crate) fn is_about_login(&self) -> bool {
-        matches!(self, Self::Refused(reply) if is_about_login(reply))
-    }
-
-    /// Whether the server has no room for another connection.
-    pub(crate) fn is_server_full(&self) -> bool {
-        matches!(self, Self::Refused(reply) if reply.starts_with(b"-ERR max number of clients"))
-    }
-
-    /// Counts commands that were not sent because of it. Behind a refused login, which is counted as such, no server was missed.
-    pub(crate) fn count_unsent(&self, commands: u64, metrics: &Metrics) {
-        if !self.is_about_login() {
-            metrics.not_sent.add(commands);
-        }
-    }
-
-    /// Counts it as a failed connect, or, if the server was reached and refused the login, as that.
-    pub(crate) fn count(&self, metrics: &Metrics) {
-        let counter = if self.is_about_login() { &metrics.logins_refused } else { &metrics.connect_failures };
-        counter.add(1);
-    }
-
-    /// The error reply for a command that was not sent.
-    pub(crate) fn reply(&self) -> Bytes {
-        match self {
-            Self::Refused(reply) => reply.clone(),
-            Self::Unreachable(text) => {
-                format!("-NOUPSTREAM the command was not sent: {}\r\n", one_line(text)).into()
-            }
-        }
-    }
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(reply) => f.write_str(String::from_utf8_lossy(reply).trim_end()),
-            Self::Unreachable(text) => f.write_str(text),
-        }
-    }
 }
 
 impl Server {
@@ -133,9 +78,15 @@ impl Server {
         Ok(Self { permits, permitted, metrics, users: Arc::default(), dialers, password })
     }
 
-    /// Takes another password for the same user. Connections that are logged in stay.
-    pub(crate) fn set_password(&self, password: &str) {
-        *lock(&self.password) = Some(password.into());
+    /// Takes a password for the same user, and returns whether it is another one. Connections that are logged in stay.
+    pub(crate) fn set_password(&self, password: &str) -> bool {
+        let before = lock(&self.password).replace(password.into());
+        before.as_deref() != Some(password)
+    }
+
+    /// Whether the password has not changed since this connection logged in.
+    pub(crate) fn has_password_of(&self, upstream: &Upstream) -> bool {
+        *lock(&self.password) == upstream.password
     }
 
     pub(crate) fn endpoint(&self) -> &Endpoint {
@@ -218,13 +169,14 @@ impl Server {
         name: Option<&str>,
         asks: bool,
     ) -> Result<Upstream, OpenError> {
+        let password = lock(&self.password).clone();
         let mut reached = self.reach(&self.dialers[0], key, identity, name, asks).await;
         for dialer in &self.dialers[1..] {
             let Err(OpenError::Unreachable(_)) = reached else { break };
             reached = self.reach(dialer, key, identity, name, asks).await;
         }
         let (stream, id) = reached?;
-        Ok(Upstream { stream, id, _permit: permit, user: None })
+        Ok(Upstream { stream, id, password, _permit: permit, user: None })
     }
 
     async fn reach(
@@ -237,32 +189,47 @@ impl Server {
     ) -> Result<(ByteStream, u64), OpenError> {
         let dialed = dialer.dial().await;
         let mut stream = dialed.map_err(|error| OpenError::Unreachable(format!("{error:#}")))?;
-        let id = if *key == Key::Checker { 0 } else { self.log_in(&mut stream, identity, name).await? };
+        let id = if *key == Key::Checker {
+            0
+        } else {
+            self.log_in(dialer.endpoint(), &mut stream, identity, name).await?
+        };
         if asks {
-            self.ping(&mut stream).await?;
+            self.ping(dialer.endpoint(), &mut stream).await?;
         }
         Ok((stream, id))
     }
 
     /// Whether the server answers on this connection, logged in or not.
-    pub(crate) async fn ping(&self, stream: &mut ByteStream) -> Result<(), OpenError> {
+    pub(crate) async fn ping(&self, endpoint: &Endpoint, stream: &mut ByteStream) -> Result<(), OpenError> {
         let limit = MAX_SILENCE;
         match timeout(limit, exchange(stream, &encode(["PING"]), 1)).await {
             Ok(Ok(replies)) => match replies.first() {
                 Some(reply) if refuses_connection(reply) => Err(OpenError::Refused(reply.clone())),
                 _ => Ok(()),
             },
-            Ok(Err(error)) => Err(OpenError::Unreachable(format!("{}: {error:#}", self.endpoint()))),
+            Ok(Err(error)) => Err(OpenError::Unreachable(format!("{endpoint}: {error:#}"))),
             Err(_) => {
-                let text = format!("{} did not answer within {limit:?}", self.endpoint());
+                let text = format!("{endpoint} did not answer within {limit:?}");
                 Err(OpenError::Unreachable(text))
             }
         }
     }
 
-    /// Logs in, chooses protocol and database, and sets the name, in one exchange. Returns the server's number of the connection, or 0.
-    pub(crate) async fn log_in(
+    /// Logs a connection in that was reset.
+    pub(crate) async fn log_in_again(
         &self,
+        upstream: &mut Upstream,
+        identity: &Identity,
+    ) -> Result<(), OpenError> {
+        upstream.password = lock(&self.password).clone();
+        self.log_in(self.endpoint(), &mut upstream.stream, identity, None).await.map(|_| ())
+    }
+
+    /// Logs in, chooses protocol and database, and sets the name, in one exchange. Returns the server's number of the connection, or 0.
+    async fn log_in(
+        &self,
+        endpoint: &Endpoint,
         stream: &mut ByteStream,
         identity: &Identity,
         name: Option<&str>,
@@ -272,9 +239,9 @@ impl Server {
         let exchange = exchange(stream, &commands, required + EXTRA);
         let replies = match timeout(limit, exchange).await {
             Ok(Ok(replies)) => replies,
-            Ok(Err(error)) => return Err(OpenError::Unreachable(format!("{}: {error:#}", self.endpoint()))),
+            Ok(Err(error)) => return Err(OpenError::Unreachable(format!("{endpoint}: {error:#}"))),
             Err(_) => {
-                let text = format!("{} did not answer the login within {limit:?}", self.endpoint());
+                let text = format!("{endpoint} did not answer the login within {limit:?}");
                 return Err(OpenError::Unreachable(text));
             }
         };
@@ -346,11 +313,6 @@ fn reserved(permitted: usize) -> usize {
     if permitted < 4 { 0 } else { (permitted / 8).clamp(1, 16) }
 }
 
-/// Whether an error reply refuses a login, or requires one.
-pub(crate) fn is_about_login(reply: &[u8]) -> bool {
-    ["-NOAUTH", "-WRONGPASS", "-NOPERM"].iter().any(|code| reply.starts_with(code.as_bytes()))
-}
-
 /// Whether a reply to PING refuses the connection: there are too many, or it is not from the server's own machine. Other errors come
 /// from a server that is there, such as one that requires a login or loads its data.
 fn refuses_connection(reply: &[u8]) -> bool {
@@ -393,8 +355,3 @@ async fn exchange(stream: &mut ByteStream, commands: &[u8], replies: usize) -> i
 const MAX_SILENCE: Duration = Duration::from_secs(20);
 /// Most bytes of replies to a login.
 const MAX_LOGIN: usize = 64 * 1024;
-
-/// A text that fits into an error reply.
-pub(crate) fn one_line(text: &str) -> String {
-    text.replace(['\r', '\n'], " ")
-}

@@ -6,7 +6,8 @@
 mod driver;
 mod queue;
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{sleep, sleep_until};
 use tracing::{info, warn};
 use valkey_rdma_client::ConnectionInfo;
 use valkey_rdma_transport::Monitor;
@@ -24,7 +25,8 @@ use self::queue::Queue;
 use crate::core::Core;
 use crate::identity::{Identity, Key};
 use crate::inbox::{End, Inbox, lock};
-use crate::server::{OpenError, Server, one_line};
+use crate::open_error::{OpenError, one_line};
+use crate::server::Server;
 use crate::upstreams::Upstreams;
 
 /// A connection that clients share. It reconnects when it is lost, for as long as it has clients.
@@ -169,10 +171,11 @@ impl Shared {
     /// Connects, serves, reconnects. Ends when there were no clients for [`IDLE`].
     async fn run(&self, upstreams: &Upstreams, core: &Core) {
         let server = &*upstreams.server;
-        let mut attempt = 0;
-        let mut idle_since = None;
+        let (mut attempt, mut idle_since) = (0, None);
+        let mut why = OpenError::Unreachable(format!("there is no connection to {} yet", server.endpoint()));
         loop {
-            let error = match upstreams.open(&self.key, &self.identity, Some(env!("CARGO_PKG_NAME"))).await {
+            let opening = upstreams.open(&self.key, &self.identity, Some(env!("CARGO_PKG_NAME")));
+            why = match self.answer_overdue(core, &why, opening).await {
                 Ok(upstream) => {
                     attempt = 0;
                     *lock(&self.state) = State::Up(Connection {
@@ -187,33 +190,46 @@ impl Shared {
                             core.metrics.lost.add(1);
                             warn!(key = %self.key, server = %server.endpoint(), %cause, "connection lost");
                             self.answer_lost(core, server, &cause, &rest);
+                            let text = format!("the connection to {} was lost: {cause}", server.endpoint());
+                            why = OpenError::Unreachable(text);
                         }
                     }
                     continue;
                 }
                 Err(error) => error,
             };
-            warn!(key = %self.key, %error, "cannot connect");
+            warn!(key = %self.key, error = %why, "cannot connect");
             // A login in the URL is not the clients' affair.
             let is_ours = self.identity.login.is_none() && server.endpoint().password().is_some();
-            *lock(&self.state) =
-                if error.is_about_login() && !is_ours { State::Refused } else { State::Down };
-            self.answer_unsent(core, &error);
+            *lock(&self.state) = if why.is_about_login() && !is_ours { State::Refused } else { State::Down };
+            self.answer_unsent(core, &why);
             if self.users() > 0 {
                 idle_since = None;
             } else if idle_since.get_or_insert_with(Instant::now).elapsed() > IDLE && self.close_unused() {
                 info!(key = %self.key, "no clients, no server: not connecting any more");
                 return;
             }
-            if error.is_refusal() && !error.is_server_full() {
+            if why.is_refusal() && !why.is_server_full() {
                 // The server is there, and would refuse this login again: it is not asked until a client is, or the login changes.
                 if !self.wait_for_commands().await {
                     return;
                 }
                 attempt = 0;
             }
-            sleep(BACKOFF * 2_u32.pow(attempt)).await;
+            self.answer_overdue(core, &why, sleep(BACKOFF * 2_u32.pow(attempt))).await;
             attempt = (attempt + 1).min(LONGEST);
+        }
+    }
+
+    /// Does `work` while there is no connection, and answers commands as soon as they have waited for too long.
+    async fn answer_overdue<T>(&self, core: &Core, why: &OpenError, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        loop {
+            let since = self.queue().oldest().unwrap_or_else(Instant::now);
+            tokio::select! {
+                done = &mut work => return done,
+                () = sleep_until((since + core.limits().offline()).into()) => self.answer_unsent(core, why),
+            }
         }
     }
 

@@ -12,8 +12,9 @@ use valkey_rdma_client::Transport;
 use crate::core::Core;
 use crate::identity::{Identity, Key};
 use crate::inbox::lock;
+use crate::open_error::OpenError;
 use crate::private::Private;
-use crate::server::{OpenError, Server, Upstream};
+use crate::server::{Server, Upstream};
 
 pub(crate) struct Upstreams {
     pub(crate) server: Arc<Server>,
@@ -76,7 +77,7 @@ impl Upstreams {
         let plain = endpoint.password().is_none() && endpoint.database() == 0;
         let key = if plain { Key::Checker } else { identity.key() };
         while let Some(mut kept) = self.take_idle(&key) {
-            if kept.is_usable() && self.server.ping(&mut kept.upstream.stream).await.is_ok() {
+            if kept.is_usable() && self.server.ping(endpoint, &mut kept.upstream.stream).await.is_ok() {
                 self.keep(key, kept);
                 return Ok(());
             }
@@ -105,6 +106,9 @@ impl Upstreams {
         private.forget();
         self.server.set_used(&mut private.upstream, false);
         let mut idle = lock(&self.idle);
+        if key.has_default_login() && !self.server.has_password_of(&private.upstream) {
+            return;
+        }
         let kept = idle.by_key.entry(key).or_default();
         if kept.len() < self.core.limits().idle_upstreams {
             kept.push((Instant::now(), private));
@@ -127,12 +131,12 @@ impl Upstreams {
         tokio::spawn(async move {
             let cleaned = timeout(CLEANING, async {
                 private.reset().await?;
-                let logged_in = upstreams.server.log_in(&mut private.upstream.stream, &identity, None).await;
+                let logged_in = upstreams.server.log_in_again(&mut private.upstream, &identity).await;
                 logged_in.map_err(|error| std::io::Error::other(error.to_string()))
             });
             match cleaned.await {
-                Ok(Ok(_)) if !keep => {}
-                Ok(Ok(_)) => upstreams.give_back(&identity, Private::new(private.upstream, "")),
+                Ok(Ok(())) if !keep => {}
+                Ok(Ok(())) => upstreams.give_back(&identity, Private::new(private.upstream, "")),
                 Ok(Err(error)) => debug!(%error, "a private connection is closed"),
                 Err(_) => debug!("a private connection is closed in the middle of a reply"),
             }

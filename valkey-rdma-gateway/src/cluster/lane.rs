@@ -17,7 +17,7 @@ use valkey_rdma_resp::{CommandScanner, Protocol, Reply, encode, words};
 use super::refusal::failure;
 use super::{Member, answers};
 use crate::inbox::{End, Inbox, lock};
-use crate::server::OpenError;
+use crate::open_error::OpenError;
 
 /// One local client's use of a cluster.
 pub(crate) struct Lane(Arc<Inner>);

@@ -4,7 +4,7 @@ use valkey_rdma_client::{AbortedTransaction, ClusterError, Error, Fate};
 use valkey_rdma_resp::{Reply, ServerErrorKind};
 
 use crate::metrics::Metrics;
-use crate::server::one_line;
+use crate::open_error::one_line;
 
 /// The error reply for a failure, which it counts.
 pub(crate) fn failure(error: &Error, metrics: &Metrics) -> Reply {

@@ -6,8 +6,8 @@ use valkey_rdma_resp::{Protocol, Reply, words};
 use super::{Closed, Session};
 use crate::hello;
 use crate::identity::Identity;
+use crate::open_error::is_about_login;
 use crate::private::database;
-use crate::server::is_about_login;
 use crate::words::{all, encode};
 
 impl Session {

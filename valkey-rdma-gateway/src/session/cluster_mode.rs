@@ -24,7 +24,7 @@ use super::{Closed, Session, UNREAD};
 use crate::class::{Class, Kind, Local, State, is};
 use crate::cluster::failure;
 use crate::inbox::End;
-use crate::server::OpenError;
+use crate::open_error::OpenError;
 
 /// What a client has begun.
 #[derive(Default)]

@@ -13,8 +13,8 @@ use super::{Closed, Session, UNREAD};
 use crate::class::{Class, Local, State};
 use crate::clients::Place;
 use crate::inbox::End;
+use crate::open_error::{OpenError, one_line};
 use crate::private::{Event, Private};
-use crate::server::{OpenError, one_line};
 
 /// Why a client leaves its private connection for a while, or for good.
 enum Turn {

@@ -6,7 +6,7 @@ use valkey_rdma_resp::{Reply, words};
 use super::unrun::Unrun;
 use super::{Closed, Session};
 use crate::class::{Class, Local, State};
-use crate::server::one_line;
+use crate::open_error::one_line;
 
 impl Session {
     /// Begins a transaction that will fail. As in the server, its commands have errors and EXEC ends it: a client that pipelines has

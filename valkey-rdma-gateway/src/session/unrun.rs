@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use crate::metrics::Metrics;
-use crate::server::OpenError;
+use crate::open_error::OpenError;
 
 /// Why the commands of a transaction do not run.
 pub(super) enum Unrun {

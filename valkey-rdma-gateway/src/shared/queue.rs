@@ -134,6 +134,11 @@ impl Queue {
         slots
     }
 
+    /// Since when its first command waits.
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        self.slots.front().map(|slot| slot.queued)
+    }
+
     pub(super) fn in_flight(&self) -> usize {
         self.slots.iter().map(|slot| slot.replies as usize).sum()
     }

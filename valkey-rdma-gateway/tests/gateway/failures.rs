@@ -9,7 +9,7 @@ use valkey_rdma_mock::Mock;
 use valkey_rdma_resp::Value;
 
 use crate::scripted::{Scripted, expect, log_in};
-use crate::support::{PATIENCE, Running, config, encode, gateway, mock_with, start};
+use crate::support::{PATIENCE, Running, config, encode, gateway, mock_with, start, text};
 
 async fn in_front_of(url: &str, limits: impl FnOnce(&mut Limits)) -> Running {
     let mut chosen = Limits::default();
@@ -27,13 +27,13 @@ async fn a_lost_server_answers_what_may_have_run_and_serves_the_rest() {
     expect(&mut connection, &encode(["SET", "k", "1"])).await;
     drop(connection);
     let reply = client.reply().await;
-    let text = crate::support::text(&reply);
-    assert!(text.starts_with("-UPSTREAMLOST") && text.ends_with("the command may have run"), "{text}");
+    let lost = text(&reply);
+    assert!(lost.starts_with("-UPSTREAMLOST") && lost.ends_with("the command may have run"), "{lost}");
     client.command("GET k").await;
     let mut connection = server.accept().await;
     expect(&mut connection, &encode(["GET", "k"])).await;
     connection.write_all(b"$1\r\n1\r\n").await.unwrap();
-    assert_eq!(crate::support::text(&client.reply().await), "1");
+    assert_eq!(text(&client.reply().await), "1");
 }
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn half_a_reply_ends_its_client_and_no_other() {
     one.expect_bytes(&half).await;
     drop(connection);
     one.expect_end().await;
-    assert!(crate::support::text(&other.reply().await).starts_with("-UPSTREAMLOST"));
+    assert!(text(&other.reply().await).starts_with("-UPSTREAMLOST"));
 }
 
 #[tokio::test]
@@ -81,6 +81,42 @@ async fn without_a_server_commands_wait_for_a_while() {
 }
 
 #[tokio::test]
+async fn a_command_does_not_wait_for_the_end_of_an_attempt_to_connect() {
+    let server = Scripted::start().await;
+    let url = format!("{}?timeout=60m", server.url);
+    let gateway = in_front_of(&url, |limits| limits.offline_ms = 100).await;
+    let mut client = gateway.client().await;
+    let reply = client.say("GET k").await;
+    assert!(reply.starts_with("-NOUPSTREAM the command was not sent: there is no connection"), "{reply}");
+
+    // The attempt goes on, and serves the command that comes next or, if login takes long here, a later one.
+    let serve = async {
+        let mut connection = server.accept().await;
+        expect(&mut connection, &encode(["GET", "k"])).await;
+        connection.write_all(b"$1\r\nv\r\n").await.unwrap();
+        connection
+    };
+    let ask = async {
+        loop {
+            let reply = client.say("GET k").await;
+            if !reply.starts_with("-NOUPSTREAM") {
+                return reply;
+            }
+        }
+    };
+    let (mut connection, reply) = tokio::join!(serve, ask);
+    assert_eq!(reply, "v");
+
+    // The error says that a connection was lost.
+    client.command("GET k").await;
+    expect(&mut connection, &encode(["GET", "k"])).await;
+    drop(connection);
+    assert!(text(&client.reply().await).starts_with("-UPSTREAMLOST"));
+    let reply = client.say("GET k").await;
+    assert!(reply.starts_with("-NOUPSTREAM the command was not sent: the connection to"), "{reply}");
+}
+
+#[tokio::test]
 async fn lost_state_ends_its_client() {
     let (server, url, _) = mock_with(Mock::new()).await;
     let gateway = gateway(&url, Share::Auto).await;
@@ -93,7 +129,7 @@ async fn lost_state_ends_its_client() {
     drop(server);
     subscriber.expect_end().await;
     assert!(blocked.say("CLIENT GETNAME").await.starts_with("-UPSTREAMLOST"));
-    assert_eq!(crate::support::text(&blocked.reply().await), "(nil)", "its connection is kept");
+    assert_eq!(text(&blocked.reply().await), "(nil)", "its connection is kept");
     assert_eq!(plain.say("CLIENT GETNAME").await, "(nil)", "its connection is kept");
 }
 
@@ -112,7 +148,7 @@ async fn a_hostile_server_ends_only_its_own_connections() {
         let reply = client.say("CLIENT GETNAME").await;
         let expected = if garbage.starts_with(b"+OK") { "OK" } else { "-UPSTREAMLOST" };
         assert!(reply.starts_with(expected), "{}: {reply}", garbage.escape_ascii());
-        assert_eq!(crate::support::text(&client.reply().await), "(nil)", "the client is served on");
+        assert_eq!(text(&client.reply().await), "(nil)", "the client is served on");
         client.command("GET k").await;
         let mut connection = server.accept().await;
         expect(&mut connection, &encode(["GET", "k"])).await;
@@ -147,7 +183,7 @@ async fn a_client_that_never_reads_is_closed_and_others_go_on() {
     let (mut hostile, mut other) = (gateway.client().await, gateway.client().await);
     let value = vec![b'x'; 1 << 20];
     hostile.send(encode([&b"SET"[..], b"large", &value])).await;
-    assert_eq!(crate::support::text(&hostile.reply().await), "OK");
+    assert_eq!(text(&hostile.reply().await), "OK");
     let pipeline = encode(["GET", "large"]).repeat(50);
     hostile.send(pipeline).await;
     gateway.until("gateway_clients_slow", |count| count == 1).await;
@@ -190,7 +226,7 @@ async fn half_commands_and_idle_clients_disturb_no_other() {
     }
     let mut refused = hostile.pop().unwrap();
     let reply = timeout(Duration::from_secs(30), refused.try_reply()).await.expect("in time");
-    let error = reply.map(|reply| crate::support::text(&reply));
+    let error = reply.map(|reply| text(&reply));
     assert_eq!(error.as_deref(), Some("-ERR max number of clients reached"));
 }
 
@@ -224,8 +260,8 @@ async fn earlier_replies_come_before_the_error_about_a_broken_command() {
     expect(&mut private, &[&watch, begun].concat()).await;
     client.send(b":1\r\n").await;
     private.write_all(b"+OK\r\n").await.unwrap();
-    assert_eq!(crate::support::text(&client.reply().await), "OK");
-    let error = crate::support::text(&client.reply().await);
+    assert_eq!(text(&client.reply().await), "OK");
+    let error = text(&client.reply().await);
     assert!(error.starts_with("-ERR Protocol error: expected '$'"), "{error}");
     client.expect_end().await;
 }
@@ -258,7 +294,7 @@ async fn deeply_nested_replies_harm_no_other() {
     let deep = [&b"*1\r\n".repeat(8000)[..], b":1\r\n"].concat();
     connection.write_all(&[&deep[..], b"$1\r\nb\r\n"].concat()).await.unwrap();
     one.expect_bytes(&deep).await;
-    assert_eq!(crate::support::text(&other.reply().await), "b");
+    assert_eq!(text(&other.reply().await), "b");
 }
 
 #[tokio::test]
@@ -282,11 +318,11 @@ async fn clients_do_not_wait_behind_a_command_that_takes_long() {
     let mut second = log_in(second, &[], "valkey-rdma-gateway", 8).await;
     expect(&mut second, &encode(["GET", "b"])).await;
     second.write_all(b"$1\r\nb\r\n").await.unwrap();
-    assert_eq!(crate::support::text(&client.reply().await), "b");
+    assert_eq!(text(&client.reply().await), "b");
     first.write_all(&[&b":1\r\n"[..], &b"$1\r\nw\r\n".repeat(waiting.len())].concat()).await.unwrap();
-    assert_eq!(crate::support::text(&slow.reply().await), ":1");
+    assert_eq!(text(&slow.reply().await), ":1");
     for client in &mut waiting {
-        assert_eq!(crate::support::text(&client.reply().await), "w");
+        assert_eq!(text(&client.reply().await), "w");
     }
     // All use the second one from now on.
     slow.command("GET c").await;
@@ -307,13 +343,13 @@ async fn commands_do_not_wait_behind_scripts_of_others() {
     other.send(&get).await;
     expect(&mut plain, &get).await;
     plain.write_all(b"$1\r\nv\r\n").await.unwrap();
-    assert_eq!(crate::support::text(&other.reply().await), "v");
+    assert_eq!(text(&other.reply().await), "v");
     // What a client sends after its script follows it.
     one.send([&get[..], &script].concat()).await;
     expect(&mut scripts, &[&get[..], &script].concat()).await;
     scripts.write_all(b":1\r\n$1\r\nw\r\n:2\r\n").await.unwrap();
     for expected in [":1", "w", ":2"] {
-        assert_eq!(crate::support::text(&one.reply().await), expected);
+        assert_eq!(text(&one.reply().await), expected);
     }
     // A script waits for the replies to what was sent before it.
     one.send([&get[..], &script].concat()).await;

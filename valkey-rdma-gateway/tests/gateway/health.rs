@@ -197,12 +197,12 @@ async fn a_probe_of_a_cluster_leaves_its_place_to_clients() {
     let (running, addr) = with_health(cluster_config(mocks.urls(), limits)).await;
     until(addr, "200").await;
     let (mut one, mut other) = (running.client().await, running.client().await);
-    one.command("BLPOP queue 0").await;
+    one.command("BLPOP one 0").await;
     running.until("gateway_connections", |connections| connections == 2).await;
-    other.command("BLPOP queue 0").await;
-    for (client, value) in [(&mut one, "a"), (&mut other, "b")] {
-        running.client().await.say(&format!("RPUSH queue {value}")).await;
-        assert_eq!(text(&client.reply().await), format!("[queue {value}]"));
+    other.command("BLPOP other 0").await;
+    for (client, queue) in [(&mut one, "one"), (&mut other, "other")] {
+        running.client().await.say(&format!("RPUSH {queue} value")).await;
+        assert_eq!(text(&client.reply().await), format!("[{queue} value]"));
     }
 }
 
@@ -245,6 +245,16 @@ async fn a_node_that_closes_the_connection_is_not_the_last_one_asked() {
     let mut connection = node.accept_raw().await;
     answer_ping(&mut connection).await;
     assert!(asked.await.unwrap().ends_with("\r\n\r\nok\n"));
+
+    // The error is that of the last one.
+    let last = node.url.split_once("://").unwrap().1.to_owned();
+    let asked = tokio::spawn(until(addr, "503"));
+    drop(connection);
+    drop(silent.accept_raw().await);
+    drop(node.accept_raw().await);
+    let answer = asked.await.unwrap();
+    let (_, why) = answer.split_once("cannot reach ").unwrap();
+    assert!(why.split_once(": ").unwrap().1.contains(&last), "{answer}");
 }
 
 #[tokio::test]

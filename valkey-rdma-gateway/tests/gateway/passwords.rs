@@ -123,6 +123,16 @@ async fn health_asks_with_the_password_that_was_read_last() {
     probe.write_all(b"+PONG\r\n").await.unwrap();
     assert!(asked.await.unwrap().ends_with("\r\n\r\nok\n"));
 
+    // With the same password, the connection stays. An answer counts for some time, so the next question may be one of many.
+    running.gateway.reload(&config, &mut Activation::default()).await.expect("valid");
+    let addr = running.gateway.metrics_addr().unwrap();
+    let ping = encode(["PING"]);
+    tokio::select! {
+        () = async { while get(addr, "/health").await.ends_with("\r\n\r\nok\n") {} } => panic!("not healthy"),
+        () = expect(&mut probe, &ping) => {}
+    }
+    probe.write_all(b"+PONG\r\n").await.unwrap();
+
     file.write("two");
     running.gateway.reload(&config, &mut Activation::default()).await.expect("valid");
     let addr = running.gateway.metrics_addr().unwrap();

@@ -23,7 +23,7 @@ use super::{Begun, prefix};
 use crate::class::Kind;
 use crate::cluster::failure;
 use crate::inbox::End;
-use crate::server::OpenError;
+use crate::open_error::OpenError;
 
 /// What a client has subscribed to.
 pub(super) struct Subscriptions {

@@ -1,0 +1,74 @@
+//! [`OpenError`]: why there is no connection to a server, what counts it, and what its clients are told.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::metrics::Metrics;
+
+/// Why there is no connection.
+#[derive(Clone, Debug)]
+pub(crate) enum OpenError {
+    /// The server's error reply, line end included.
+    Refused(Bytes),
+    /// No connection could be made.
+    Unreachable(String),
+}
+
+impl OpenError {
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused(_))
+    }
+
+    /// Whether the server refused the login, or required one.
+    pub(crate) fn is_about_login(&self) -> bool {
+        matches!(self, Self::Refused(reply) if is_about_login(reply))
+    }
+
+    /// Whether the server has no room for another connection.
+    pub(crate) fn is_server_full(&self) -> bool {
+        matches!(self, Self::Refused(reply) if reply.starts_with(b"-ERR max number of clients"))
+    }
+
+    /// Counts commands that were not sent because of it. Behind a refused login, which is counted as such, no server was missed.
+    pub(crate) fn count_unsent(&self, commands: u64, metrics: &Metrics) {
+        if !self.is_about_login() {
+            metrics.not_sent.add(commands);
+        }
+    }
+
+    /// Counts it as a failed connect, or, if the server was reached and refused the login, as that.
+    pub(crate) fn count(&self, metrics: &Metrics) {
+        let counter = if self.is_about_login() { &metrics.logins_refused } else { &metrics.connect_failures };
+        counter.add(1);
+    }
+
+    /// The error reply for a command that was not sent.
+    pub(crate) fn reply(&self) -> Bytes {
+        match self {
+            Self::Refused(reply) => reply.clone(),
+            Self::Unreachable(text) => {
+                format!("-NOUPSTREAM the command was not sent: {}\r\n", one_line(text)).into()
+            }
+        }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(reply) => f.write_str(String::from_utf8_lossy(reply).trim_end()),
+            Self::Unreachable(text) => f.write_str(text),
+        }
+    }
+}
+
+/// Whether an error reply refuses a login, or requires one.
+pub(crate) fn is_about_login(reply: &[u8]) -> bool {
+    ["-NOAUTH", "-WRONGPASS", "-NOPERM"].iter().any(|code| reply.starts_with(code.as_bytes()))
+}
+
+/// A text that fits into an error reply.
+pub(crate) fn one_line(text: &str) -> String {
+    text.replace(['\r', '\n'], " ")
+}
