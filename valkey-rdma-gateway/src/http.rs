@@ -14,6 +14,7 @@ use tracing::debug;
 
 use crate::core::Core;
 use crate::info::prometheus;
+use crate::open_error::one_line;
 use crate::route::Route;
 
 /// Answers requests, until the future is dropped.
@@ -66,9 +67,14 @@ async fn health(routes: &[Arc<Route>]) -> (&'static str, &'static str, String) {
     let (mut lines, mut asked) = (String::new(), Vec::new());
     for route in routes {
         let pool = &route.pool;
-        let down: Vec<_> = pool.all_shared().into_iter().filter(|shared| shared.is_missed()).collect();
-        down.iter().for_each(|shared| lines += &format!("not connected: {}\n", shared.key));
-        if down.is_empty() {
+        let mut is_missed = false;
+        for shared in pool.all_shared() {
+            let Some(why) = shared.missed() else { continue };
+            is_missed = true;
+            let (server, why) = (pool.server.endpoint(), one_line(&why.to_string()));
+            lines += &format!("not connected to {server} ({}): {why}\n", shared.key);
+        }
+        if !is_missed {
             let pool = pool.clone();
             asked.push(tokio::spawn(async move { pool.unreachable().await }));
         }

@@ -161,7 +161,7 @@ pub(crate) fn prometheus(core: &Core, routes: &[std::sync::Arc<Route>]) -> Strin
         *connections.entry(labels).or_default() += route.pool.server.connections().0 as f64;
         for shared in route.pool.all_shared() {
             let known = shared.connection();
-            if known.is_none() && !shared.is_missed() {
+            if known.is_none() && shared.missed().is_none() {
                 continue;
             }
             let labels = labels_of(server, &shared.key, known.as_ref().map(|known| known.info.transport));

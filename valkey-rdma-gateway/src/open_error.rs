@@ -1,4 +1,4 @@
-//! [`OpenError`]: why there is no connection to a server, what counts it, and what its clients are told.
+//! [`OpenError`]: why there is no connection to a server, its counter, and the error reply for clients.
 
 use std::fmt;
 

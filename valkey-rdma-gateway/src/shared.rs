@@ -50,9 +50,10 @@ enum State {
     Up(Connection),
     /// The server does not accept the login of the clients, or requires one. It is not asked until a client is.
     Refused,
-    Down,
-    /// The first attempt to connect has not ended.
-    Starting,
+    /// Why there is none.
+    Down(OpenError),
+    /// No attempt to connect has failed yet, or it had no clients any more.
+    Absent,
 }
 
 /// What is known of the present connection.
@@ -79,7 +80,7 @@ impl Shared {
             users: AtomicUsize::new(0),
             retired: AtomicBool::new(false),
             identity,
-            state: Mutex::new(State::Starting),
+            state: Mutex::new(State::Absent),
             retry: Notify::new(),
             commands: AtomicU64::new(0),
             batches: AtomicU64::new(0),
@@ -135,7 +136,7 @@ impl Shared {
     pub(crate) fn connection(&self) -> Option<Connection> {
         match &*lock(&self.state) {
             State::Up(connection) => Some(connection.clone()),
-            State::Refused | State::Down | State::Starting => None,
+            State::Refused | State::Down(_) | State::Absent => None,
         }
     }
 
@@ -144,9 +145,12 @@ impl Shared {
         self.retry.notify_one();
     }
 
-    /// Whether clients wait for a connection. Those whose login is refused do not.
-    pub(crate) fn is_missed(&self) -> bool {
-        self.users() > 0 && matches!(*lock(&self.state), State::Down)
+    /// Why clients wait for a connection, if they do. Those whose login is refused do not.
+    pub(crate) fn missed(&self) -> Option<OpenError> {
+        match &*lock(&self.state) {
+            State::Down(why) if self.users() > 0 => Some(why.clone()),
+            _ => None,
+        }
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -182,18 +186,16 @@ impl Shared {
                         info: upstream.stream.info().clone(),
                         monitor: upstream.stream.monitor().cloned(),
                     });
-                    let ended = Driver::new(self, core, upstream).run().await;
-                    *lock(&self.state) = State::Down;
-                    match ended {
-                        Ended::Idle => return,
-                        Ended::Lost { cause, rest } => {
-                            core.metrics.lost.add(1);
-                            warn!(key = %self.key, server = %server.endpoint(), %cause, "connection lost");
-                            self.answer_lost(core, server, &cause, &rest);
-                            let text = format!("the connection to {} was lost: {cause}", server.endpoint());
-                            why = OpenError::Unreachable(text);
-                        }
-                    }
+                    let Ended::Lost { cause, rest } = Driver::new(self, core, upstream).run().await else {
+                        *lock(&self.state) = State::Absent;
+                        return;
+                    };
+                    let text = format!("the connection to {} was lost: {cause}", server.endpoint());
+                    why = OpenError::Unreachable(text);
+                    *lock(&self.state) = State::Down(why.clone());
+                    core.metrics.lost.add(1);
+                    warn!(key = %self.key, server = %server.endpoint(), %cause, "connection lost");
+                    self.answer_lost(core, server, &cause, &rest);
                     continue;
                 }
                 Err(error) => error,
@@ -201,7 +203,8 @@ impl Shared {
             warn!(key = %self.key, error = %why, "cannot connect");
             // A login in the URL is not the clients' affair.
             let is_ours = self.identity.login.is_none() && server.endpoint().password().is_some();
-            *lock(&self.state) = if why.is_about_login() && !is_ours { State::Refused } else { State::Down };
+            *lock(&self.state) =
+                if why.is_about_login() && !is_ours { State::Refused } else { State::Down(why.clone()) };
             self.answer_unsent(core, &why);
             if self.users() > 0 {
                 idle_since = None;

@@ -44,6 +44,9 @@ impl Upstreams {
     ) -> Result<Upstream, OpenError> {
         match self.server.open(key, identity, name).await {
             Err(error) if (!error.is_refusal() || error.is_server_full()) && self.drop_idle() => {
+                if error.is_server_full() {
+                    sleep(LEAVING).await;
+                }
                 self.server.open(key, identity, name).await
             }
             other => other,
@@ -183,3 +186,5 @@ async fn expire(upstreams: Weak<Upstreams>) {
 const IDLE: Duration = Duration::from_secs(60);
 /// How long the replies of a client that has gone are read.
 const CLEANING: Duration = Duration::from_secs(60);
+/// How long a full server may take to count a connection out: Valkey does that between two rounds of its event loop.
+const LEAVING: Duration = Duration::from_millis(50);

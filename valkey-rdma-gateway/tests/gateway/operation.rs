@@ -128,7 +128,8 @@ async fn clients_that_have_not_logged_in_are_not_a_lost_server() {
     let (_server, url, _) = mock_with(Mock::new().requirepass("secret")).await;
     let authority = url.split_once("://").unwrap().1;
     let wrong = format!("emulated://:wrong@{authority}");
-    for (url, refusal, health) in [(&url, "-NOAUTH", "ok\n"), (&wrong, "-WRONGPASS", "not connected: ")] {
+    let down = format!("not connected to emulated://:***@{authority} (user=- db=0 resp2): -WRONGPASS ");
+    for (url, refusal, health) in [(&url, "-NOAUTH", "ok\n"), (&wrong, "-WRONGPASS", &down)] {
         let mut config = config(url, Share::Auto, Limits::default());
         config.metrics = Some("127.0.0.1:0".parse().unwrap());
         let running = start(&config).await;
