@@ -42,22 +42,27 @@
 
 #![forbid(unsafe_code)]
 
+mod accept;
 mod basics;
+mod builder;
 mod connection;
 mod error;
 mod handler;
 mod handler_fn;
+mod host;
 mod limits;
 mod listen_url;
 mod listener;
 mod peer;
 mod push;
 mod refused;
+mod registry;
 mod server;
 mod spare;
 mod workers;
 
 pub use basics::answer_basic;
+pub use builder::Builder;
 pub use error::BindError;
 pub use handler::Handler;
 pub use handler_fn::{HandlerFn, handler_fn};
@@ -65,7 +70,8 @@ pub use limits::Limits;
 pub use peer::{Peer, Transport};
 pub use push::Pusher;
 pub use refused::Refused;
-pub use server::{Builder, Listening, Server};
+pub use registry::Listening;
+pub use server::Server;
 pub use valkey_rdma_resp::{Command, Protocol, Reply};
 pub use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, TransportError};
 

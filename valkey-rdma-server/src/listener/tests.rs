@@ -1,11 +1,14 @@
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncReadExt, DuplexStream, ReadBuf, duplex};
+use tokio::net::TcpListener;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
 use super::*;
+use crate::accept::EMFILE;
 use crate::{Command, Reply};
 
 /// Answers every command with `PONG`.
@@ -143,25 +146,6 @@ async fn a_connection_counts_until_its_stream_is_closed() {
 
 /// Long enough for a loaded machine; only a failing test waits for it.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// One error of each kind, with its scope.
-#[test]
-fn only_a_shortage_makes_a_listener_rest() {
-    use Scope::{Client, Shortage};
-    for (code, scope) in
-        [(EMFILE, Shortage), (ENFILE, Shortage), (ENOMEM, Shortage), (ENOBUFS, Shortage), (103, Client)]
-    {
-        let error = || os_error(code);
-        assert_eq!(<TcpListener as Accept>::scope(&error()), scope, "{}", error());
-        let device = TransportError::Device { call: "rdma_create_qp", source: error() };
-        assert_eq!(Listener::scope(&device), scope, "{device}");
-        let memory = TransportError::Memory { bytes: 1, limit: None, source: error() };
-        assert_eq!(Listener::scope(&memory), Shortage);
-    }
-    let other_device = TransportError::WrongDevice { peer: nowhere(), wanted: "a".into(), found: "b".into() };
-    assert_eq!(Listener::scope(&other_device), Client);
-    assert_eq!(Listener::scope(&TransportError::DeviceRemoved), Scope::Listener);
-}
 
 /// Returns these, last first, and panics when there are none left.
 struct Scripted(Vec<io::Result<Accepted<DuplexStream>>>);
