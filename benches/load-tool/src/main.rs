@@ -12,6 +12,7 @@ mod args;
 mod benchmark;
 mod bytestream;
 mod compare;
+mod console;
 mod counters;
 mod demo;
 mod environment;
@@ -42,8 +43,9 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 
 use args::{Args, DemoForm, Instead};
-use benchmark::{Console, Outcome, RunError, benchmark};
+use benchmark::{Outcome, RunError, benchmark};
 use compare::Comparison;
+use console::Console;
 use demo::{Pace, VALUE_LEN, demo, screen};
 use progress::Progress;
 use report::{Form, Format, Style, write_comparisons, write_faults, write_ratios};

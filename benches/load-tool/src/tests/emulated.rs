@@ -7,8 +7,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::args::Args;
-use crate::benchmark::{Console, Outcome, benchmark};
+use crate::benchmark::{Outcome, benchmark};
 use crate::compare::Comparison;
+use crate::console::Console;
 use crate::demo::{Pace, demo};
 use crate::generator::{Background, DialError, Limit, Opening, Target, complete, dial, open_all};
 use crate::progress::Progress;
