@@ -22,6 +22,7 @@ mod out;
 mod pace;
 mod reply_timer;
 mod retry;
+mod running;
 mod share;
 mod shared;
 mod thread;
@@ -30,11 +31,12 @@ mod usage;
 pub(crate) use background::Background;
 pub(crate) use connections::LinkInfo;
 pub(crate) use dial::{DialError, Target, dial_client, dial_plain};
-pub(crate) use fleet::{Fleet, FleetError, Watch};
+pub(crate) use fleet::{Fleet, FleetError};
 pub(crate) use job::{Job, Limit, Verify};
 pub(crate) use open::complete;
 pub(crate) use pace::{Arrivals, Pace};
 pub(crate) use reply_timer::{NoReply, ReplyTimer};
+pub(crate) use running::Watch;
 pub(crate) use usage::Usage;
 #[cfg(test)]
 pub(crate) use {
