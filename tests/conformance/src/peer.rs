@@ -6,12 +6,16 @@
 
 mod evidence;
 mod finding;
+mod options;
+mod passive;
 mod raw;
 mod session;
 
 pub use evidence::Transcript;
 pub(crate) use evidence::describe_message;
 pub use finding::Finding;
-pub use raw::{Passive, Peer, PeerOptions, Seen};
+pub use options::PeerOptions;
+pub use passive::Passive;
+pub use raw::{Peer, Seen};
 pub use session::{Session, request};
 pub(crate) use session::{expect_reply, reserved};

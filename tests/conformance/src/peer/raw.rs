@@ -10,10 +10,11 @@ use tokio::time::{Instant, timeout_at};
 use valkey_rdma_transport::device::work::{
     Completion, FailureStatus, Outcome, ReceiveRequest, Region, SendOp, SendRequest, Slice, WrId, WrKind,
 };
-use valkey_rdma_transport::device::{self, Access, CmEvent, DeviceConnection, DeviceListener, DeviceOptions};
+use valkey_rdma_transport::device::{self, Access, CmEvent, DeviceConnection};
 use valkey_rdma_transport::{DeviceKind, TransportError};
 
 use super::evidence::{describe_data, describe_message};
+use super::options::{DEPTH, PeerOptions};
 use super::{Finding, Transcript};
 
 /// One side of a connection, which does what its caller asks for, right or wrong.
@@ -38,25 +39,6 @@ pub struct Peer {
     connection: u32,
     /// Keeps the bytes of writes out of the transcript.
     hides_writes: bool,
-}
-
-/// Settings of a peer.
-#[derive(Clone, Debug)]
-pub struct PeerOptions {
-    /// Receives posted before connecting. Default 1024, as the specification asks; range 1 to 1024.
-    pub receives: u32,
-    /// How long to wait for anything that must come. Default 5 s.
-    pub patience: Duration,
-    /// The RDMA device to use. Default: the one the route leads to.
-    pub device: Option<String>,
-    /// Index into the device's table of GIDs, which chooses the address to connect from. Default: the route decides.
-    pub gid: Option<u32>,
-}
-
-impl Default for PeerOptions {
-    fn default() -> Self {
-        Self { receives: DEPTH, patience: Duration::from_secs(5), device: None, gid: None }
-    }
 }
 
 /// What a peer receives from the other side.
@@ -97,11 +79,11 @@ impl Peer {
         options: &PeerOptions,
         transcript: &Transcript,
     ) -> Result<Self, Finding> {
-        let device = device::open(kind, addr, &device_options(options)).await?;
+        let device = device::open(kind, addr, &options.device_options()).await?;
         Ok(Self::new(device, options, transcript)?)
     }
 
-    fn new(
+    pub(super) fn new(
         mut device: Box<dyn DeviceConnection>,
         options: &PeerOptions,
         transcript: &Transcript,
@@ -404,52 +386,6 @@ impl Peer {
         }
     }
 }
-
-/// The accepting side: waits for connect requests, and makes a [`Peer`] of each.
-pub struct Passive {
-    listener: Box<dyn DeviceListener>,
-    options: PeerOptions,
-}
-
-impl Passive {
-    /// Listens on `addr`; port 0 takes a free one.
-    pub async fn listen(kind: DeviceKind, addr: SocketAddr, options: &PeerOptions) -> Result<Self, Finding> {
-        let listener = device::listen(kind, addr, &device_options(options)).await?;
-        Ok(Self { listener, options: options.clone() })
-    }
-
-    /// Where it listens.
-    pub fn local_addr(&self) -> SocketAddr {
-        self.listener.local_addr()
-    }
-
-    /// The next connect request, with receives posted and not accepted: [`Peer::establish`] accepts, dropping rejects.
-    pub async fn accept(&mut self, transcript: &Transcript) -> Result<Peer, Finding> {
-        let deadline = Instant::now() + self.options.patience;
-        let request =
-            timeout_at(deadline, poll_fn(|cx| self.listener.poll_request(cx))).await.map_err(|_| {
-                Finding::failed(format!("no connect request within {:?}", self.options.patience))
-            })??;
-        let endpoint = request.accept(&device_options(&self.options))?;
-        Ok(Peer::new(endpoint, &self.options, transcript)?)
-    }
-}
-
-fn device_options(options: &PeerOptions) -> DeviceOptions {
-    DeviceOptions {
-        send_depth: DEPTH,
-        receive_depth: DEPTH,
-        max_inline: 0,
-        address_timeout: options.patience,
-        route_timeout: options.patience,
-        device: options.device.clone(),
-        gid: options.gid,
-        ..DeviceOptions::default()
-    }
-}
-
-/// Depth of both queues, and so the most receives.
-const DEPTH: u32 = 1024;
 
 /// Bytes of a receive slot: room for a message that is too long, so that its length can be reported.
 const SLOT: u32 = 64;
