@@ -9,7 +9,7 @@
 //! | `memory` | buffers of Python objects; all unsafe code |
 //! | `engine`, `server` | commands, to one server or a cluster; nothing of Python |
 //! | `transfer`, `lane_sets`, `lanes` | batches of large values, and their connections; nothing of Python but its memory |
-//! | `client`, `async_client`, `cluster`, `lmcache`, `pubsub`, `registration`, `bridge` | the classes |
+//! | `client`, `async_client`, `async_subscriber`, `cluster`, `lmcache`, `pubsub`, `registration`, `bridge` | the classes |
 //! | `arguments`, `batch`, `options`, `reply`, `errors`, `describe` | from Python's objects and back |
 //! | `runtime`, `reactor`, `fork`, `local`, `completions`, `event_loop` | threads, processes, and asyncio |
 #![deny(unsafe_code)]
@@ -18,6 +18,7 @@ use pyo3::prelude::*;
 
 mod arguments;
 mod async_client;
+mod async_subscriber;
 mod batch;
 mod bridge;
 mod client;
@@ -49,7 +50,9 @@ mod _native {
     use super::*;
 
     #[pymodule_export]
-    use super::async_client::{AsyncClient, AsyncPipeline, AsyncSubscriber};
+    use super::async_client::{AsyncClient, AsyncPipeline};
+    #[pymodule_export]
+    use super::async_subscriber::AsyncSubscriber;
     #[pymodule_export]
     use super::bridge::connect_socket;
     #[pymodule_export]
