@@ -18,7 +18,7 @@ use super::system::set_nonblocking;
 /// `rdma_create_event_channel(3)`, in non-blocking mode.
 pub(in crate::verbs) fn create_event_channel() -> io::Result<NonNull<rdma_event_channel>> {
     // SAFETY: takes no arguments.
-    let channel = non_null(unsafe { bindings::rdma_create_event_channel() })?;
+    let channel = despite_a_shortage(|| non_null(unsafe { bindings::rdma_create_event_channel() }))?;
     // SAFETY: just made.
     if let Err(error) = set_nonblocking(unsafe { event_channel_fd(channel) }) {
         // SAFETY: just made, and held by no other value.
@@ -27,6 +27,24 @@ pub(in crate::verbs) fn create_event_channel() -> io::Result<NonNull<rdma_event_
     }
     Ok(channel)
 }
+
+/// Opens the connection manager's file, more than once if it seems not to be there.
+///
+/// librdmacm looks for it under `/dev/infiniband`, and after any failure under `/dev/char`, where a container has no links.
+/// When no descriptor was left for the first, and another thread closed one before the second, the error that comes back
+/// is that of the second.
+fn despite_a_shortage<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 1..OPEN_ATTEMPTS {
+        match open() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            outcome => return outcome,
+        }
+    }
+    open()
+}
+
+/// Each but the last needs another thread to close a descriptor within microseconds, so a few are enough.
+const OPEN_ATTEMPTS: usize = 4;
 
 /// # Safety
 /// No identifier uses the channel any more.
@@ -79,4 +97,35 @@ pub(in crate::verbs) unsafe fn get_cm_event(channel: NonNull<rdma_event_channel>
     // SAFETY: acknowledged once, and not looked at again.
     or_errno(unsafe { bindings::rdma_ack_cm_event(event.as_ptr()) })?;
     Ok(CmNotice { id, kind, removed_device, reads })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `despite_a_shortage` makes of calls that fail with these numbers and then succeed, and how many it made.
+    fn opened_after(failures: &[i32]) -> (Result<(), Option<i32>>, usize) {
+        let mut calls = 0;
+        let outcome = despite_a_shortage(|| {
+            calls += 1;
+            failures.get(calls - 1).map_or(Ok(()), |number| Err(io::Error::from_raw_os_error(*number)))
+        });
+        (outcome.map_err(|error| error.raw_os_error()), calls)
+    }
+
+    #[test]
+    fn a_file_that_seemed_not_to_be_there_is_opened_again() {
+        assert_eq!(opened_after(&[]), (Ok(()), 1));
+        assert_eq!(opened_after(&[libc::ENOENT]), (Ok(()), 2));
+    }
+
+    #[test]
+    fn the_shortage_behind_a_file_that_seemed_not_to_be_there_is_reported() {
+        assert_eq!(opened_after(&[libc::ENOENT, libc::EMFILE]), (Err(Some(libc::EMFILE)), 2));
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_reported() {
+        assert_eq!(opened_after(&[libc::ENOENT; 9]), (Err(Some(libc::ENOENT)), OPEN_ATTEMPTS));
+    }
 }
