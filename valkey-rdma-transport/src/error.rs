@@ -8,8 +8,15 @@ use std::time::Duration;
 use valkey_rdma_proto::work::FailureStatus;
 use valkey_rdma_proto::{CloseReason, ProtocolError};
 
+use self::explain::{device_hint, limit_text, status_text};
+use self::gid::gid_text;
 use crate::device::event::{CmEvent, DeviceFault, SharedCqError};
 use crate::device::kind::DeviceKind;
+
+mod explain;
+mod gid;
+
+pub use self::gid::GidProblem;
 
 /// A failure of the device, the path or the peer's conduct, on one connection or listener.
 #[derive(Debug, thiserror::Error)]
@@ -341,109 +348,6 @@ impl TransportError {
 
 /// The listener's owner said no (IB CM reject reason "consumer defined"; Linux `IB_CM_REJ_CONSUMER_DEFINED`).
 const REASON_CONSUMER: i32 = 28;
-
-/// Why a GID index cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum GidProblem {
-    /// The table is shorter.
-    #[error("its table has {entries} entries, of which these are in use: {used}")]
-    OutOfRange {
-        /// The length of the table.
-        entries: usize,
-        /// The entries in use, separated by commas.
-        used: String,
-    },
-    /// The entry stands for no address.
-    #[error("the entry is empty; these are in use: {used}")]
-    Empty {
-        /// The entries in use, separated by commas.
-        used: String,
-    },
-    /// The entry stands for another address than the one asked for as well.
-    #[error("it stands for {gid}, and {wanted} was asked for too: leave one of the two out")]
-    OtherAddress {
-        /// What the entry stands for.
-        gid: IpAddr,
-        /// The source address, or the address to listen on.
-        wanted: IpAddr,
-    },
-    /// The entry is for version 1 of RoCE.
-    #[error("the entry is not for RoCE v2, which connections use: choose one that is (`ibv_devinfo -v`)")]
-    NotVersion2,
-    /// The link is InfiniBand.
-    #[error(
-        "its link is not Ethernet, so that no entry stands for an address: choose by source address instead"
-    )]
-    NotRoce,
-    /// There are several devices, and none was named.
-    #[error("this machine has several RDMA devices: add device=NAME")]
-    WhichDevice,
-    /// There is no such device.
-    #[error("there is no such device; there are: {known}")]
-    NoSuchDevice {
-        /// The devices there are, separated by commas.
-        known: String,
-    },
-    /// There are several ports.
-    #[error("it has {ports} ports, each with a table of its own: choose by source address instead")]
-    SeveralPorts {
-        /// How many there are.
-        ports: usize,
-    },
-}
-
-/// What to do about an OS error of a call into the device, where the number has a usual cause.
-fn device_hint(error: &io::Error) -> &'static str {
-    // `io::ErrorKind` has no name for this one.
-    const ENODEV: i32 = 19;
-
-    match (error.raw_os_error(), error.kind()) {
-        (None, _) => "",
-        (_, io::ErrorKind::OutOfMemory) => {
-            " (the device has no queue pair, completion queue or memory left: compare max_qp, max_cq and max_mr of \
-             `ibv_devinfo -v`; or the memlock limit is too low: `ulimit -l`. Hold fewer connections, or ask for shallower \
-             queues: send_depth, receive_depth)"
-        }
-        (_, io::ErrorKind::InvalidInput) => {
-            " (the device or its driver does not accept a setting: compare send_depth, receive_depth and max_inline with \
-             `ibv_devinfo -v`, or leave them at their defaults)"
-        }
-        (_, io::ErrorKind::PermissionDenied) => {
-            " (this user may not use the device: check the permissions of /dev/infiniband/* and the memlock limit, \
-             `ulimit -l`)"
-        }
-        (_, io::ErrorKind::Unsupported) => {
-            " (the device, its driver or the kernel cannot do this: update rdma-core and the kernel)"
-        }
-        (Some(ENODEV), _) => " (the device is gone, or its driver is not loaded: check `rdma link`)",
-        _ => "",
-    }
-}
-
-fn gid_text(device: &str, index: u32, problem: &GidProblem) -> String {
-    match problem {
-        // Here `device` lists all of them.
-        GidProblem::WhichDevice => format!(
-            "GID index {index} is ambiguous, because this machine has several RDMA devices: {device}; add device=NAME"
-        ),
-        problem => format!("GID index {index} of RDMA device {device} cannot be used: {problem}"),
-    }
-}
-
-/// A status of the connection manager: a negated number of the OS, or a number of its own.
-fn status_text(status: i32) -> String {
-    match status.checked_neg().filter(|number| *number > 0) {
-        Some(number) => {
-            format!("{}, connection manager status {status}", io::Error::from_raw_os_error(number))
-        }
-        None => format!("connection manager status {status}"),
-    }
-}
-
-fn limit_text(limit: Option<u64>) -> String {
-    limit.map_or_else(|| "none".to_owned(), |bytes| format!("{bytes} bytes"))
-}
 
 #[cfg(test)]
 mod tests {

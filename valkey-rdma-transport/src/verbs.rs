@@ -8,7 +8,8 @@
 //! | `sys` | loads the libraries; one thin wrapper for each C function; `sys::convert` converts numbers, unions and addresses |
 //! | `sysfs` | the devices, ports and addresses that the kernel lists |
 //! | `device_removal` | closes a device that was removed |
-//! | `cm` | connection-manager identifiers and their event channels |
+//! | `event_channel` | where events of the connection manager arrive |
+//! | `cm` | connection-manager identifiers |
 //! | `pd`, `mr` | the protection domain; memory between guard pages, and its registration |
 //! | `cq`, `shared_cq`, `cq_handle` | a completion queue with its channel; one shared by connections; either of the two |
 //! | `qp` | the queue pair, where work requests are posted |
@@ -35,6 +36,7 @@ mod connection;
 mod cq;
 mod cq_handle;
 mod device_removal;
+mod event_channel;
 mod listener;
 mod mr;
 mod pd;

@@ -7,8 +7,9 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::unix::AsyncFd;
 
-use super::cm::{self, EventChannel, RawCmId};
+use super::cm::{self, RawCmId};
 use super::connection::VerbsConnection;
+use super::event_channel::{EventChannel, poll_notice};
 use super::sys;
 use super::sys::convert::EventKind;
 use super::sysfs::Sysfs;
@@ -54,7 +55,7 @@ impl VerbsListener {
         while !self.removed {
             // SAFETY: of the identifiers on the channel, the listening one and those of requests without an answer,
             // none has a queue pair.
-            let notice = ready!(unsafe { cm::poll_notice(&self.events, cx) })?;
+            let notice = ready!(unsafe { poll_notice(&self.events, cx) })?;
             match (notice.kind, notice.id) {
                 (EventKind::ConnectRequest, Some(id)) => {
                     let channel = Arc::clone(self.events.get_ref());

@@ -1,5 +1,7 @@
 //! A caller that has the connection for itself.
 
+use tokio::runtime::Handle;
+
 use super::*;
 
 const PONG: &[u8] = b"+PONG\r\n";

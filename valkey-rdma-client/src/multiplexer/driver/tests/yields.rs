@@ -11,6 +11,7 @@ use super::*;
 use crate::multiplexer::request::{Replies, ReplySink, Request};
 use crate::multiplexer::submit::{Claim, Pushed};
 use crate::multiplexer::task::DriverSlot;
+use crate::resp::Commands;
 
 /// Tasks that a worker runs in one turn share tokio's budget. A stream whose budget is used up says that it is not ready, and wakes its
 /// task only when this worker has run what is ready.
