@@ -61,7 +61,7 @@ pub enum Error {
     /// The command cannot be sent on a shared connection. It was not sent.
     #[error(transparent)]
     Refused(#[from] RefusedCommand),
-    /// A cluster client found no node for the command. It was not sent.
+    /// A cluster client found no node for the command, or for a part of it.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
 }
@@ -73,7 +73,8 @@ impl Error {
         match self {
             Self::Server(_) | Self::Unexpected(_) | Self::Aborted(_) => Fate::Answered,
             Self::Lost(LostConnection { may_have_run: true, .. })
-            | Self::TimedOut(TimedOut { may_have_run: true, .. }) => Fate::MayHaveRun,
+            | Self::TimedOut(TimedOut { may_have_run: true, .. })
+            | Self::Cluster(ClusterError::Partial { .. }) => Fate::MayHaveRun,
             Self::Endpoint(_)
             | Self::Connect(_)
             | Self::Refused(_)

@@ -4,13 +4,16 @@ use bytes::Bytes;
 use valkey_rdma_resp::{UnexpectedReply, Value};
 
 use super::commands::Response;
-use crate::error::Error;
+use crate::error::{ClusterError, Error};
 
 /// Joins the replies of nodes, each with the node's address, as the command's description says. An error of one node is
 /// the answer, unless one success is enough.
 pub(super) fn join(replies: Vec<(String, Result<Value, Error>)>, response: Response) -> Result<Value, Error> {
     if response == Response::OneSucceeded {
         return one_succeeded(replies);
+    }
+    if let Some(error) = failure(replies.iter().map(|(_, reply)| reply)) {
+        return Err(error);
     }
     let mut values = Vec::with_capacity(replies.len());
     for (node, reply) in replies {
@@ -47,6 +50,19 @@ pub(super) fn join(replies: Vec<(String, Result<Value, Error>)>, response: Respo
             Ok(Value::Map(values.into_iter().map(|(node, value)| (text(node), value)).collect()))
         }
     }
+}
+
+/// The error of a command, if a part of it failed: the first, unless that says "not sent" and another part ran or may have
+/// run.
+fn failure<'a>(replies: impl Iterator<Item = &'a Result<Value, Error>> + Clone) -> Option<Error> {
+    let failures = || replies.clone().filter_map(|reply| reply.as_ref().err());
+    let first = failures().next()?;
+    let has_run = replies.clone().any(|reply| reply.as_ref().err().is_none_or(Error::may_have_run));
+    if first.may_have_run() || !has_run {
+        return Some(first.clone());
+    }
+    let (failed, parts) = (failures().count(), replies.clone().count());
+    Some(ClusterError::Partial { failed, parts, first: Box::new(first.clone()) }.into())
 }
 
 /// Numbers, or arrays of as many numbers.
@@ -89,6 +105,7 @@ mod tests {
     use valkey_rdma_resp::ServerError;
 
     use super::*;
+    use crate::error::Fate;
 
     fn joined(replies: impl IntoIterator<Item = Value>, response: Response) -> Result<Value, Error> {
         let named = replies.into_iter().enumerate().map(|(at, value)| (format!("n{at}"), Ok(value)));
@@ -117,6 +134,22 @@ mod tests {
         assert_eq!(joined(lists, Response::Default).expect("a list"), ints([1, 2]));
         let listed = joined([Value::Int(1), Value::Int(2)], Response::Special).expect("a map");
         assert_eq!(listed.as_map().map(<[_]>::len), Some(2));
+    }
+
+    /// A retry of what ran on one node would run it twice there.
+    #[test]
+    fn what_was_not_sent_to_one_node_may_have_run_on_another() {
+        let unsent = || Err(ClusterError::Uncovered { slot: 7 }.into());
+        let refused = || Err(ServerError::from_reply(b"OOM x").into());
+        let fate = |replies: Vec<Result<Value, Error>>| {
+            let replies = replies.into_iter().map(|reply| (String::new(), reply)).collect();
+            join(replies, Response::AllSucceeded).expect_err("one failed").fate()
+        };
+        assert_eq!(fate(vec![unsent(), Ok(Value::Int(1))]), Fate::MayHaveRun);
+        assert_eq!(fate(vec![Ok(Value::Int(1)), unsent()]), Fate::MayHaveRun);
+        assert_eq!(fate(vec![unsent(), refused()]), Fate::MayHaveRun);
+        assert_eq!(fate(vec![unsent(), unsent()]), Fate::NotSent);
+        assert_eq!(fate(vec![refused(), Ok(Value::Int(1))]), Fate::Answered);
     }
 
     #[test]

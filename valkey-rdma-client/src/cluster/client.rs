@@ -10,6 +10,7 @@ use valkey_rdma_resp::{FromValue, Value};
 use super::commands::{Access, Description, find, only_key};
 use super::config::ClusterConfig;
 use super::core::{Core, Place};
+use super::node::Node;
 use super::route::{Routed, route, slot_of};
 use super::tries::{Target, Tries};
 use crate::client::{Client, FailedAttempt};
@@ -200,14 +201,8 @@ impl ClusterClient {
                 self.with_tries(Box::new(command), Target::Any, deadline, None).await
             }
             Routed::Split => self.execute_split(command, description).await,
-            Routed::AllPrimaries(response) => {
-                let nodes = self.core.topology.map().primaries();
-                self.fan_out(command, nodes, response).await
-            }
-            Routed::AllNodes(response) => {
-                let nodes = self.core.topology.map().nodes();
-                self.fan_out(command, nodes, response).await
-            }
+            Routed::AllPrimaries(response) => self.fan_out(command, self.all_primaries(), response).await,
+            Routed::AllNodes(response) => self.fan_out(command, self.all_nodes(), response).await,
         }
     }
 
@@ -228,17 +223,22 @@ impl ClusterClient {
     }
 
     /// Sends a command until a node answers it, after what `tries` knows.
-    pub(super) async fn go_on(
+    pub(super) async fn go_on(&self, command: Box<Command>, mut tries: Tries<'_>) -> Result<Value, Error> {
+        self.answered(command, &mut tries).await.map(|(_, reply)| reply)
+    }
+
+    /// As [`go_on`](Self::go_on), with the node that has answered.
+    pub(super) async fn answered(
         &self,
         mut command: Box<Command>,
-        mut tries: Tries<'_>,
-    ) -> Result<Value, Error> {
+        tries: &mut Tries<'_>,
+    ) -> Result<(Arc<Node>, Value), Error> {
         let repeatable = command.is_idempotent();
         let deadline = tries.deadline();
         loop {
             let place = tries.next().await?;
             match place.attempt(*command, deadline).await {
-                Ok(value) => return Ok(value),
+                Ok(value) => return Ok((place.node, value)),
                 Err(FailedAttempt { error, command: Some(back) }) => {
                     command = back;
                     tries.failed(&place, error, repeatable).await?;

@@ -10,7 +10,7 @@ use super::client::ClusterClient;
 use super::commands::{Access, Response, find};
 use super::node::Node;
 use super::route::{Route, slot_of};
-use super::tries::Target;
+use super::tries::{Target, Tries};
 use crate::error::{ClusterError, Error};
 use crate::multiplexer::Deadline;
 use crate::resp::Command;
@@ -18,7 +18,7 @@ use crate::resp::Command;
 /// What a [`Route`] names.
 pub(super) enum Targets {
     One(Target),
-    Several(Vec<Arc<Node>>),
+    Several(Vec<Target>),
 }
 
 impl ClusterClient {
@@ -50,7 +50,7 @@ impl ClusterClient {
         let deadline = self.limit(&command).and_then(Deadline::after);
         match self.targets(route)? {
             Targets::One(target) => self.with_tries(Box::new(command), target, deadline, None).await,
-            Targets::Several(nodes) => self.fan_out(command, nodes, response).await,
+            Targets::Several(targets) => self.fan_out(command, targets, response).await,
         }
     }
 
@@ -64,27 +64,44 @@ impl ClusterClient {
                 Some(node) => Targets::One(Target::Node(node)),
                 None => return Err(ClusterError::UnknownNode { address: address.to_string() }),
             },
-            Route::AllPrimaries => Targets::Several(self.core.topology.map().primaries()),
-            Route::AllNodes => Targets::Several(self.core.topology.map().nodes()),
+            Route::AllPrimaries => Targets::Several(self.all_primaries()),
+            Route::AllNodes => Targets::Several(self.all_nodes()),
         })
+    }
+
+    /// Each primary, as the node of one of its slots: so that a command waits for its successor, and goes there.
+    pub(super) fn all_primaries(&self) -> Vec<Target> {
+        let primaries = self.core.topology.map().primaries().into_iter();
+        let target = |(node, slot): (Arc<Node>, Option<u16>)| match slot {
+            Some(slot) => Target::Slot(slot, Access::Write),
+            None => Target::Node(node),
+        };
+        primaries.map(target).collect()
+    }
+
+    pub(super) fn all_nodes(&self) -> Vec<Target> {
+        self.core.topology.map().nodes().into_iter().map(Target::Node).collect()
     }
 
     /// Sends a command to nodes at once, and joins the replies. Each node has the command's time limit to itself.
     pub(super) async fn fan_out(
         &self,
         command: Command,
-        nodes: Vec<Arc<Node>>,
+        targets: Vec<Target>,
         response: Response,
     ) -> Result<Value, Error> {
-        if nodes.is_empty() {
+        if targets.is_empty() {
             return Err(ClusterError::Uncovered { slot: 0 }.into());
         }
         let deadline = self.limit(&command).and_then(Deadline::after);
-        let sent = nodes.into_iter().map(|node| {
+        let sent = targets.into_iter().map(|target| {
             let command = Box::new(command.clone());
             async move {
-                let name = node.name().to_string();
-                (name, self.with_tries(command, Target::Node(node), deadline, None).await)
+                let mut tries = Tries::new(&self.core, target, deadline, command.name());
+                match self.answered(command, &mut tries).await {
+                    Ok((node, reply)) => (node.name().to_string(), Ok(reply)),
+                    Err(error) => (String::new(), Err(error)),
+                }
             }
         });
         join(join_all(sent).await, response)

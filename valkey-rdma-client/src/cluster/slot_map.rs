@@ -96,9 +96,15 @@ impl SlotMap {
         self.shards.iter().any(|shard| Arc::ptr_eq(&shard.primary, node))
     }
 
-    /// The primaries, shard by shard.
-    pub(super) fn primaries(&self) -> Vec<Arc<Node>> {
-        self.shards.iter().map(|shard| shard.primary.clone()).collect()
+    /// The primaries, shard by shard, each with a slot that it serves, if there is one.
+    pub(super) fn primaries(&self) -> Vec<(Arc<Node>, Option<u16>)> {
+        let mut slots = vec![None; self.shards.len()];
+        for (slot, owner) in (0..).zip(self.owners.iter()) {
+            if let Some(first) = slots.get_mut(usize::from(*owner)) {
+                first.get_or_insert(slot);
+            }
+        }
+        self.shards.iter().zip(slots).map(|(shard, slot)| (shard.primary.clone(), slot)).collect()
     }
 
     /// All nodes, each once.

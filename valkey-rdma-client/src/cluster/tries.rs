@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::debug;
+use valkey_rdma_resp::ServerErrorKind;
 
 use super::commands::Access;
 use super::core::{Core, Place};
@@ -144,6 +145,10 @@ impl<'a> Tries<'a> {
         match error {
             Error::Server(ref reply) => match Verdict::of(reply, place.node.address()) {
                 Verdict::Final => Err(error),
+                // This passes. In any other state the same node answers the same again.
+                Verdict::NotReady if reply.kind() == ServerErrorKind::Loading => {
+                    self.not_ready(place, error).await
+                }
                 _ if matches!(self.target, Target::Node(_)) => Err(error),
                 Verdict::Moved(slot, address) => {
                     self.core.counters.moved.add();
@@ -170,16 +175,7 @@ impl<'a> Tries<'a> {
                     self.core.counters.try_again.add();
                     self.pause(error, false).await
                 }
-                Verdict::NotReady => {
-                    self.core.counters.not_ready.add();
-                    self.core.request_refresh();
-                    if self.reads_replicas() {
-                        place.node.pass_over();
-                        self.primary_only = true;
-                        return Ok(());
-                    }
-                    self.pause(error, true).await
-                }
+                Verdict::NotReady => self.not_ready(place, error).await,
             },
             Error::Lost(LostConnection { may_have_run, .. }) => {
                 self.core.counters.lost.add();
@@ -260,6 +256,18 @@ impl<'a> Tries<'a> {
         }
         // A new map must not hurry this: redirections make maps.
         self.pause(error, false).await
+    }
+
+    /// The node serves no commands of this kind now.
+    async fn not_ready(&mut self, place: &Place, error: Error) -> Result<(), Error> {
+        self.core.counters.not_ready.add();
+        self.core.request_refresh();
+        if self.reads_replicas() {
+            place.node.pass_over();
+            self.primary_only = true;
+            return Ok(());
+        }
+        self.pause(error, true).await
     }
 
     /// The node cannot be connected to.

@@ -6,7 +6,7 @@ use valkey_rdma_resp::ServerError;
 
 use super::Error;
 
-/// Why a cluster client could not route a command. The command did not run.
+/// Why a cluster client could not route a command. The command did not run, but for [`Partial`](Self::Partial).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
@@ -93,6 +93,18 @@ pub enum ClusterError {
         address: String,
         /// How often.
         count: u32,
+    },
+    /// Some parts of a command for several nodes failed before they were sent, and others ran or may have run.
+    #[error(
+        "{failed} of the command's {parts} parts failed, and others may have run; the first failure: {first}"
+    )]
+    Partial {
+        /// How many parts failed.
+        failed: usize,
+        /// How many parts there were: one for each node, or for each slot of its keys.
+        parts: usize,
+        /// What the first of them failed with.
+        first: Box<Error>,
     },
     /// The node is not part of the cluster.
     #[error("{address} is not a node of this cluster; see ClusterClient::status")]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use valkey_rdma_client::cluster::{ClusterConfig, ReadFrom};
+use valkey_rdma_client::cluster::{ClusterConfig, NodeStatus, ReadFrom};
 use valkey_rdma_client::{ClusterClient, ClusterError, Command, Error, Fate};
 use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
 use valkey_rdma_resp::Reply;
@@ -209,6 +209,56 @@ async fn what_may_have_run_is_reported_after_later_tries_too() {
     mocks.thaw(0);
     let error = set.await.expect("no panic").expect_err("endless");
     assert_eq!(error.fate(), Fate::MayHaveRun, "{error}");
+}
+
+/// The other part has run: a retry would run it twice.
+#[tokio::test]
+async fn a_command_of_which_one_part_was_not_sent_may_have_run() {
+    let mocks = mocks().await;
+    let node = unhurried_node().offline_timeout(Duration::from_millis(100));
+    let cluster = client_of(&mocks, &unhurried().node(node)).await;
+    let (dead, other) = (mocks.key_of(0, 0), mocks.key_of(1, 0));
+    mocks.kill(0).await;
+    // The client notices.
+    cluster.command(["GET", &dead]).await.expect_err("its node is dead");
+    let error = cluster.command(["MSET", &dead, "1", &other, "new"]).await.expect_err("one part fails");
+    assert_eq!(error.fate(), Fate::MayHaveRun, "{error}");
+    let value = cluster.command(["GET", &other]).await.expect("its node lives");
+    assert_eq!(value.as_str(), Some("new"));
+}
+
+/// FLUSHALL on the others would have run already, each time that it is repeated.
+#[tokio::test]
+async fn a_command_for_all_primaries_waits_for_a_successor_and_for_a_node_that_loads() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &watchful().refresh_interval(None)).await;
+    cluster.command(["DBSIZE"]).await.expect("all are connected");
+    mocks.fail_over(3);
+    cluster.command(["FLUSHALL"]).await.expect("the new primary is found");
+    assert_eq!((mocks.calls(1, "flushall"), mocks.calls(2, "flushall")), (1, 1));
+    mocks.answer_next(1, "dbsize", [Reply::error("LOADING wait")]);
+    cluster.command(["DBSIZE"]).await.expect("it has loaded");
+    mocks.kill(2).await;
+    let read = tokio::spawn({
+        let (cluster, key) = (cluster.clone(), mocks.key_of(2, 0));
+        async move { cluster.command(["GET", &key]).await }
+    });
+    // The read has found the connection lost, so that INFO is not sent on it.
+    let is_lost =
+        |node: &NodeStatus| node.address.to_string() == mocks.announced(2) && node.transport.is_none();
+    while !cluster.status().nodes.iter().any(is_lost) {
+        tokio::task::yield_now().await;
+    }
+    let infos = tokio::spawn({
+        let cluster = cluster.clone();
+        async move { cluster.command(["INFO"]).await }
+    });
+    mocks.fail_over(5);
+    let infos = infos.await.expect("no panic").expect("the successor answers");
+    read.await.expect("no panic").expect("read from the successor");
+    let names: Vec<_> =
+        infos.as_map().expect("by node").iter().filter_map(|(name, _)| name.as_str()).collect();
+    assert!(names.contains(&&*mocks.announced(5)), "{names:?}");
 }
 
 #[tokio::test]
