@@ -175,6 +175,11 @@ impl Client {
         LostConnection { peer: self.first().state.peer.clone(), cause, may_have_run: true }
     }
 
+    /// True if none of its connections has ended.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.inner.multiplexers.iter().all(|multiplexer| multiplexer.state.is_online())
+    }
+
     /// Ends the connections because the server is no longer the one to talk to.
     pub(crate) fn give_up(&self) {
         self.inner.multiplexers.iter().for_each(Multiplexer::give_up);

@@ -51,7 +51,9 @@
 //! | does not answer | the command fails after its time limit; the map is read again |
 //!
 //! All of this happens within the command's time limit. A command waits for a reachable node no longer than
-//! [`Config::offline_timeout`](crate::Config::offline_timeout), and then fails with the reason. It follows at most
+//! [`Config::offline_timeout`](crate::Config::offline_timeout), and then fails with the reason. A command for all primaries
+//! waits for each of them or its successor. One for all nodes, or for a node by name, waits while the node loads, and otherwise
+//! fails with what the node says. It follows at most
 //! [`ClusterConfig::max_redirects`] redirections.
 //!
 //! The map is read again after failures and every [`ClusterConfig::refresh_interval`], by one task, from three nodes at a
@@ -81,6 +83,7 @@ mod node;
 mod pipeline;
 mod ports;
 mod pubsub;
+mod redial;
 mod redirect;
 #[cfg(feature = "redis")]
 mod redis;

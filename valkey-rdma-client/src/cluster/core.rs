@@ -85,7 +85,9 @@ impl Core {
             Arc::new(Node::new(address, settings.clone(), Some(endpoint)))
         });
         let seeds: Vec<_> = seeds.collect();
-        let topology = Arc::new(Topology::new(settings, seeds.clone()));
+        let (departed, departures) = mpsc::unbounded_channel();
+        let departed = config.silence_limit.map(|_| departed);
+        let topology = Arc::new(Topology::new(settings, seeds.clone(), departed));
         let counters = Arc::new(Counters::default());
         let (limit, zones) = (template.timeout(), config.read_from.uses_zones());
         topology.install(ask(&seeds, limit, zones).await?);
@@ -102,7 +104,8 @@ impl Core {
         tokio::spawn(task.run());
         if let Some(limit) = config.silence_limit {
             let (topology, refresh) = (Arc::downgrade(&topology), refresh.downgrade());
-            let watch = SilenceWatch { topology, counters: counters.clone(), refresh, limit };
+            let counters = counters.clone();
+            let watch = SilenceWatch { topology, counters, refresh, departed: departures, limit };
             tokio::spawn(watch.run());
         }
         Ok(Self {

@@ -51,7 +51,8 @@ impl ClusterClient {
 
     pub(crate) async fn block(&self, command: Command) -> Result<Value, Error> {
         let (target, repeatable) = self.target(&command)?;
-        let mut tries = Tries::new(&self.core, target, None, command.name());
+        let deadline = command.limit().and_then(Deadline::after);
+        let mut tries = Tries::new(&self.core, target, deadline, command.name()).apart();
         loop {
             let place = tries.next().await?;
             match place.client.block_after(place.before(), command.clone()).await {
@@ -123,7 +124,7 @@ impl ClusterClient {
     pub async fn stream_reply(&self, command: Command) -> Result<Option<ValueReader>, Error> {
         let (target, repeatable) = self.target(&command)?;
         let deadline = self.limit(&command).and_then(Deadline::after);
-        let mut tries = Tries::new(&self.core, target, deadline, command.name());
+        let mut tries = Tries::new(&self.core, target, deadline, command.name()).apart();
         loop {
             let place = tries.next().await?;
             match place.client.stream_reply_after(place.before(), command.clone()).await {
@@ -153,7 +154,8 @@ impl ClusterClient {
         let key = first_key(&command).unwrap_or_default();
         let probe = Command::new("EXISTS").arg(key).idempotent();
         let deadline = self.limit(&command).and_then(Deadline::after);
-        let mut tries = Tries::new(&self.core, Target::Slot(slot, Access::Write), deadline, command.name());
+        let target = Target::Slot(slot, Access::Write);
+        let mut tries = Tries::new(&self.core, target, deadline, command.name()).apart();
         loop {
             let place = tries.next().await?;
             let outcome = match place.attempt(probe.clone(), deadline).await {

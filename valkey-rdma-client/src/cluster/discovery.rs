@@ -1,5 +1,6 @@
 //! Asks nodes for the slot map, and chooses among their answers.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use valkey_rdma_resp::Value;
 
 use super::field::field;
 use super::node::Node;
-use super::slots_reply::View;
+use super::slots_reply::{View, ViewNode};
 use crate::error::{ClusterError, Error, TimedOut};
 use crate::resp::Command;
 
@@ -127,6 +128,17 @@ async fn ask_one(node: &Arc<Node>, zones: bool) -> Result<Report, Error> {
     let epoch = info.as_ref().and_then(Value::as_str).and_then(current_epoch).unwrap_or(0);
     let shards = replies.next().and_then(Result::ok);
     Ok(Report { view, epoch, zones: shards.as_ref().map(read_zones).unwrap_or_default() })
+}
+
+/// The slots that a node says it serves itself.
+pub(super) async fn own_slots(node: &Arc<Node>) -> Result<Vec<RangeInclusive<u16>>, Error> {
+    let view = ask_one(node, false).await?.view;
+    let id = node.facts().id;
+    let is_its =
+        |primary: &ViewNode| primary.address == *node.address() || primary.id.is_some() && primary.id == id;
+    let ranges = view.ranges.iter();
+    let own = ranges.filter(|range| view.shards[range.shard].first().is_some_and(is_its));
+    Ok(own.map(|range| range.first..=range.last).collect())
 }
 
 fn current_epoch(info: &str) -> Option<i64> {

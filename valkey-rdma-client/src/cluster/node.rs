@@ -11,6 +11,7 @@ use tracing::{debug, warn};
 use super::address::NodeAddress;
 use super::events::NodeEventHub;
 use super::ports::PortRules;
+use super::redial::Redial;
 use crate::client::Client;
 use crate::config::{Backoff, Config};
 use crate::connection::Connector;
@@ -58,10 +59,7 @@ pub(super) struct Facts {
 #[derive(Default)]
 struct Dial {
     in_progress: bool,
-    /// Attempts that failed since the last success.
-    failures: u32,
-    /// No attempt begins before.
-    not_before: Option<Instant>,
+    redial: Redial,
     closed: bool,
 }
 
@@ -123,8 +121,11 @@ impl Node {
 
     /// Forgets a connection that was lost. A newer one stays.
     pub(super) fn lost(&self, client: &Client) {
-        let dial = lock(&self.dial);
+        let mut dial = lock(&self.dial);
         let lost = self.live().filter(|live| live.is_same(client)).map(|_| self.live.swap(None));
+        if lost.is_some() {
+            dial.redial.lost(self.settings.backoff);
+        }
         // Ending a connection wakes tasks.
         drop(dial);
         drop(lost);
@@ -204,7 +205,8 @@ impl Node {
         self.outcome.borrow().error.clone()
     }
 
-    fn closed(&self) -> Error {
+    /// The error of commands after the end of the cluster client.
+    pub(super) fn closed(&self) -> Error {
         let cause = Arc::new(LostCause::Closed);
         LostConnection { peer: self.name.clone(), cause, may_have_run: false }.into()
     }
@@ -217,7 +219,7 @@ impl Node {
         }
         if !dial.in_progress && self.live.load().is_none() {
             dial.in_progress = true;
-            let not_before = dial.not_before;
+            let not_before = dial.redial.not_before();
             tokio::spawn(self.clone().dial(not_before));
         }
         Ok(())
@@ -232,7 +234,7 @@ impl Node {
         let error = match connected {
             Ok(client) if !dial.closed => {
                 debug!(node = %self.name, info = %client.info(), "connected to a node");
-                (dial.failures, dial.not_before) = (0, None);
+                dial.redial.connected();
                 self.pass_over_until(None);
                 let events = &self.settings.events;
                 events.connected(&self.address, &client, || self.live.store(Some(Arc::new(client.clone()))));
@@ -241,9 +243,8 @@ impl Node {
             Ok(_) => Some(self.closed()),
             Err(error) => {
                 warn!(node = %self.name, error = %format_args!("{error:#}"), "no connection to a node");
-                dial.not_before = Instant::now().checked_add(self.settings.backoff.wait(dial.failures));
-                dial.failures = dial.failures.saturating_add(1);
-                self.pass_over_until(dial.not_before);
+                dial.redial.failed(self.settings.backoff);
+                self.pass_over_until(dial.redial.not_before());
                 self.settings.events.failed(&self.address, &error);
                 Some(error)
             }

@@ -9,6 +9,7 @@ use valkey_rdma_resp::{FromValue, Value};
 use super::client::ClusterClient;
 use super::commands::{Access, find};
 use super::core::Place;
+use super::node::Node;
 use super::route::{Routed, route, slot_of};
 use super::tries::{Target, Tries};
 use crate::error::Error;
@@ -32,8 +33,9 @@ use crate::resp::{Command, CommandClass, EncodedPipeline, IntoCommand, RefusedCo
 /// ```
 ///
 /// # Order
-/// Replies are in the order of the commands. Commands with keys of the same slot run in their order, unless that slot moves
-/// to another node meanwhile. Between slots there is no order.
+/// Replies are in the order of the commands. Commands with keys of the same slot run in their order, unless that slot moves to
+/// another node meanwhile, or its node becomes ready in the middle (LOADING, CLUSTERDOWN): what was refused runs later. Between slots there is
+/// no order.
 #[derive(Clone, Debug)]
 #[must_use = "a pipeline does nothing until sent"]
 pub struct ClusterPipeline {
@@ -74,7 +76,7 @@ impl ClusterClient {
         group: Group<'a>,
         deadline: Option<Deadline>,
     ) -> (Answers, Vec<Sent<'a>>) {
-        let Group { place, mut commands } = group;
+        let Group { place, mut commands, .. } = group;
         let place = match place {
             Some(place) => place,
             None => match self.find_place(&mut commands, deadline).await {
@@ -139,6 +141,23 @@ impl ClusterClient {
         }
     }
 
+    /// The slot of a command, and what it does to its keys; `None` if it goes its way apart. A server is asked about a name that the
+    /// table does not know: in turn, so that commands of modules keep their order too.
+    async fn way_of(&self, command: &Command, keyless: Option<u16>) -> Result<Option<(u16, Access)>, Error> {
+        let learned = match find(command) {
+            Some(_) => None,
+            None => self.describe(command).await?,
+        };
+        let learned = learned.as_ref().map(|learned| learned.describe(command.words().nth(1)));
+        let Some(description) = find(command).or(learned.as_ref()) else { return Ok(None) };
+        let slot = match route(command, description)? {
+            Routed::Slot(slot) => Some(slot),
+            Routed::Any => keyless,
+            _ => None,
+        };
+        Ok(slot.map(|slot| (slot, description.access)))
+    }
+
     fn tries_of(&self, sent: &Sent<'_>, deadline: Option<Deadline>) -> Tries<'_> {
         Tries::new(&self.core, Target::Slot(sent.slot, sent.access), deadline, sent.command.name())
     }
@@ -157,8 +176,9 @@ struct Sent<'a> {
     tries: Option<Box<Tries<'a>>>,
 }
 
-/// The commands of one node, or of one slot whose node has no connection.
+/// The commands of one node; if it has no connection, those of one slot.
 struct Group<'a> {
+    node: Option<Arc<Node>>,
     place: Option<Place>,
     commands: Vec<Sent<'a>>,
 }
@@ -222,25 +242,15 @@ impl ClusterPipeline {
         let mut routed = Vec::with_capacity(commands.len());
         let mut apart = Vec::new();
         for (index, mut command) in commands.into_iter().enumerate() {
-            let Some(description) = find(&command) else {
-                apart.push(cluster.execute_apart(index, command));
-                continue;
-            };
-            let slot = match route(&command, description) {
-                Ok(Routed::Slot(slot)) => Ok(Some(slot)),
-                Ok(Routed::Any) => Ok(keyless),
-                Ok(_) => Ok(None),
-                Err(error) => Err(error),
-            };
-            match slot {
-                Ok(Some(slot)) => {
-                    if description.access == Access::Read {
+            match cluster.way_of(&command, keyless).await {
+                Ok(Some((slot, access))) => {
+                    if access == Access::Read {
                         command = command.idempotent();
                     }
-                    routed.push(Sent { index, command, slot, access: description.access, tries: None });
+                    routed.push(Sent { index, command, slot, access, tries: None });
                 }
                 Ok(None) => apart.push(cluster.execute_apart(index, command)),
-                Err(error) => answers.push((index, Err(error.into()))),
+                Err(error) => answers.push((index, Err(error))),
             }
         }
 
@@ -276,16 +286,16 @@ impl ClusterClient {
                 None => self.core.choose(&map, sent.slot, sent.access).cloned(),
                 Some(tries) => tries.pick(&map),
             };
-            let live = node.and_then(|node| Some((node.live()?, node)));
+            let live = node.clone().and_then(|node| Some((node.live()?, node)));
             let place = live.map(|(client, node)| Place { node, client, asking: false });
-            let is_same = |group: &&mut Group<'_>| match (&group.place, &place) {
-                (Some(known), Some(place)) => Arc::ptr_eq(&known.node, &place.node),
-                (None, None) => group.commands[0].slot == sent.slot,
-                _ => false,
+            let is_same = |group: &&mut Group<'_>| match (&group.node, &node) {
+                (Some(known), Some(node)) if !Arc::ptr_eq(known, node) => false,
+                _ if group.place.is_some() || place.is_some() => group.place.is_some() && place.is_some(),
+                _ => group.commands[0].slot == sent.slot,
             };
             match groups.iter_mut().find(is_same) {
                 Some(group) => group.commands.push(sent),
-                None => groups.push(Group { place, commands: vec![sent] }),
+                None => groups.push(Group { node, place, commands: vec![sent] }),
             }
         }
         groups

@@ -8,6 +8,7 @@ use futures_util::stream;
 
 use super::address::NodeAddress;
 use super::client::ClusterClient;
+use super::discovery::own_slots;
 use super::node::Node;
 use super::slots_reply::SLOTS;
 use super::tries::{Target, Tries};
@@ -46,7 +47,7 @@ pub struct ClusterScan {
     /// The slots that were scanned.
     done: Box<[bool; SLOTS]>,
     part: Option<Part>,
-    /// Failures in a row without a batch between them.
+    /// Failures since the last node that was scanned to its end.
     failures: u32,
 }
 
@@ -123,19 +124,17 @@ impl ClusterScan {
                 }
                 continue;
             };
-            if part.ended {
-                self.end_part().await;
-                continue;
-            }
             let Some(node) = self.cluster.core.topology.find(&part.address) else {
                 self.part = None;
                 continue;
             };
-            match part.next_batch(&self.cluster, node, &self.options).await {
-                Ok(keys) => {
-                    self.failures = 0;
-                    return Ok(Some(keys));
-                }
+            let outcome = match part.ended {
+                true => self.end_part(&node).await.map(|()| None),
+                false => part.next_batch(&self.cluster, node, &self.options).await.map(Some),
+            };
+            match outcome {
+                Ok(None) => self.failures = 0,
+                Ok(batch) => return Ok(batch),
                 Err(error) => {
                     // The node may have been replaced, so its part begins again.
                     self.part = None;
@@ -166,16 +165,23 @@ impl ClusterScan {
     }
 
     /// Counts the slots that the node had all the time as scanned.
-    async fn end_part(&mut self) {
+    async fn end_part(&mut self, node: &Arc<Node>) -> Result<(), Error> {
         // A scan is never redirected: only a new map shows what has left the node.
         self.cluster.core.refreshed().await;
-        let Some(part) = self.part.take() else { return };
+        // The nodes that were asked for it may not have heard of that yet. This one has.
+        let own = own_slots(node).await?;
+        let Some(part) = self.part.take() else { return Ok(()) };
         let map = self.cluster.core.topology.map();
         for slot in part.slots {
-            if map.shard(slot).is_some_and(|shard| shard.primary.address() == &part.address) {
-                self.done[usize::from(slot)] = true;
+            if !map.is_primary_of(slot, node) {
+                continue;
             }
+            if !own.iter().any(|range| range.contains(&slot)) {
+                return Err(ClusterError::Uncovered { slot }.into());
+            }
+            self.done[usize::from(slot)] = true;
         }
+        Ok(())
     }
 }
 
@@ -214,7 +220,7 @@ impl Part {
     }
 }
 
-/// After this many failures in a row, the last one is reported.
+/// After this many failures during the scan of one node, the last one is reported.
 const MOST_FAILURES: u32 = 8;
 
 static START: Bytes = Bytes::from_static(b"0");

@@ -23,6 +23,8 @@ pub(super) struct SilenceWatch {
     pub(super) topology: Weak<Topology>,
     pub(super) counters: Arc<Counters>,
     pub(super) refresh: mpsc::WeakSender<RefreshRequest>,
+    /// Connections whose node has left the map.
+    pub(super) departed: mpsc::UnboundedReceiver<(Arc<Node>, Client)>,
     /// How long a node may leave commands unanswered.
     pub(super) limit: Duration,
 }
@@ -37,14 +39,27 @@ struct Watched {
     since: Instant,
 }
 
+impl Watched {
+    fn new(node: Arc<Node>, client: Client) -> Self {
+        let reads = client.counters().reads;
+        Self { node, client, reads, since: Instant::now() }
+    }
+}
+
 impl SilenceWatch {
-    pub(super) async fn run(self) {
+    pub(super) async fn run(mut self) {
         let mut watched = Vec::new();
         let mut ticks = interval(self.limit.max(SHORTEST) / 2);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             let Some(topology) = self.topology.upgrade() else { return };
+            while let Ok((node, client)) = self.departed.try_recv() {
+                // Unless it is known already.
+                if !watched.iter().any(|watched: &Watched| watched.client.is_same(&client)) {
+                    watched.push(Watched::new(node, client));
+                }
+            }
             watched = self.look(&topology, watched);
         }
     }
@@ -65,6 +80,10 @@ impl SilenceWatch {
             let is_primary = map.is_primary(&node);
             if !is_primary && (counters.in_flight == 0 || has_answered) {
                 node.forget_slots();
+            }
+            // If it has other connections, commands take those, and none of them finds the one that has ended.
+            if !client.is_whole() {
+                node.lost(&client);
             }
             if counters.in_flight == 0 || !node.had_slots() {
                 continue;

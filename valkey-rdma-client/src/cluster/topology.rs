@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use arc_swap::{ArcSwap, Guard};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
 
 use super::address::NodeAddress;
@@ -13,6 +13,7 @@ use super::events::NodeEventHub;
 use super::node::{DialSettings, Facts, Node};
 use super::slot_map::{Shard, SlotMap};
 use super::slots_reply::View;
+use crate::client::Client;
 use crate::sync::lock;
 
 /// The map and the nodes. Reading the map takes no lock; replacing it holds one, but never across an `await`.
@@ -23,6 +24,8 @@ pub(super) struct Topology {
     known: Mutex<Known>,
     seeds: Vec<Arc<Node>>,
     settings: Arc<DialSettings>,
+    /// Takes the connections of nodes that leave and may owe replies, if they are watched.
+    departed: Option<mpsc::UnboundedSender<(Arc<Node>, Client)>>,
 }
 
 #[derive(Default)]
@@ -35,13 +38,18 @@ struct Known {
 }
 
 impl Topology {
-    pub(super) fn new(settings: Arc<DialSettings>, seeds: Vec<Arc<Node>>) -> Self {
+    pub(super) fn new(
+        settings: Arc<DialSettings>,
+        seeds: Vec<Arc<Node>>,
+        departed: Option<mpsc::UnboundedSender<(Arc<Node>, Client)>>,
+    ) -> Self {
         Self {
             map: ArcSwap::from_pointee(SlotMap::empty()),
             version: watch::Sender::new(0),
             known: Mutex::default(),
             seeds,
             settings,
+            departed,
         }
     }
 
@@ -124,6 +132,10 @@ impl Topology {
         drop(known);
         // Nodes that left: commands in flight keep their connection until their replies come.
         for node in old.into_values() {
+            if let (Some(departed), Some(client)) = (&self.departed, node.live()) {
+                // The watch ends with the client.
+                let _ended = departed.send((node.clone(), client));
+            }
             node.disconnect();
         }
         self.disconnect_seeds();

@@ -57,7 +57,8 @@ impl ClusterClient {
         let keys: Vec<_> = command.words().skip(1).collect();
         let slot = one_slot([&command])?;
         let deadline = self.limit(&command).and_then(Deadline::after);
-        let mut tries = Tries::new(&self.core, Target::Slot(slot, Access::Write), deadline, command.name());
+        let target = Target::Slot(slot, Access::Write);
+        let mut tries = Tries::new(&self.core, target, deadline, command.name()).apart();
         loop {
             let place = tries.next().await?;
             match place.client.watch(&keys).await {

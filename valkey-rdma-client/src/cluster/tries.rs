@@ -48,6 +48,8 @@ pub(super) struct Tries<'a> {
     chosen: Option<Arc<Node>>,
     /// True once a replica did not answer.
     primary_only: bool,
+    /// True if it is sent on a connection of its own, whose end says nothing of the shared one.
+    apart: bool,
 }
 
 impl<'a> Tries<'a> {
@@ -65,7 +67,13 @@ impl<'a> Tries<'a> {
             ask: None,
             chosen: None,
             primary_only: false,
+            apart: false,
         }
+    }
+
+    /// The tries are made on connections of their own.
+    pub(super) fn apart(self) -> Self {
+        Self { apart: true, ..self }
     }
 
     pub(super) fn deadline(&self) -> Option<Deadline> {
@@ -103,6 +111,10 @@ impl<'a> Tries<'a> {
             };
             if let Some(client) = node.live() {
                 return Ok(Place { node, client, asking });
+            }
+            // A node that was first heard of after that would be connected to.
+            if self.core.is_closed() {
+                return Err(node.closed());
             }
             let patience = self.patience();
             let connected = tokio::select! {
@@ -179,7 +191,9 @@ impl<'a> Tries<'a> {
             },
             Error::Lost(LostConnection { may_have_run, .. }) => {
                 self.core.counters.lost.add();
-                place.node.lost(&place.client);
+                if !self.apart || !place.client.is_whole() {
+                    place.node.lost(&place.client);
+                }
                 self.core.request_refresh();
                 if self.core.is_closed() || (may_have_run && !repeatable) {
                     return Err(error);
@@ -191,6 +205,8 @@ impl<'a> Tries<'a> {
                         return Err(error);
                     }
                     self.may_have_run = Some(error);
+                    // It was sent: what it waited for before is over.
+                    self.since = None;
                     return Ok(());
                 }
                 // The first time it may just have been idle for too long.
@@ -206,7 +222,7 @@ impl<'a> Tries<'a> {
                 self.core.request_refresh();
                 Err(error)
             }
-            // A dedicated connection to the node could not be made: the shared one may be lost too, and not know it yet.
+            // A dedicated connection to the node could not be made.
             Error::Connect(_) => {
                 self.core.counters.lost.add();
                 self.unreachable(error).await

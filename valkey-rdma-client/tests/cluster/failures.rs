@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use valkey_rdma_client::cluster::{ClusterConfig, NodeStatus, ReadFrom};
-use valkey_rdma_client::{ClusterClient, ClusterError, Command, Error, Fate};
-use valkey_rdma_mock::{DeviceKind, Mock, Server, TransportConfig};
+use valkey_rdma_client::cluster::{ClusterConfig, ClusterEvent, NodeStatus, ReadFrom, Route};
+use valkey_rdma_client::{ClusterClient, ClusterError, Command, Config, Error, Fate};
+use valkey_rdma_mock::{DeviceKind, Mock, MockCluster, Server, TransportConfig};
 use valkey_rdma_resp::Reply;
 
 use crate::target::{client_of, mocks, unhurried, unhurried_node};
@@ -99,6 +99,78 @@ async fn leave_a_frozen_node(failed: bool) {
     get.expect("read from the new primary");
     // Readings of the map may have met it too.
     assert!(cluster.status().counters.given_up >= 1);
+}
+
+/// The map leaves the node out before the watch looks again.
+#[tokio::test]
+async fn commands_leave_a_frozen_node_that_a_map_leaves_out_at_once() {
+    let mocks = mocks().await;
+    let limit = Duration::from_secs(600);
+    let node = Config::default().command_timeout(None).keepalive_timeout(None).offline_timeout(None);
+    let config = ClusterConfig::default().node(node).refresh_interval(None).silence_limit(limit);
+    let cluster = client_of(&mocks, &config).await;
+    let key = mocks.key_of(0, 0);
+    // During its first look, nothing is in flight to the node.
+    cluster.command(["SET", &mocks.key_of(2, 0), "1"]).await.expect("set");
+    cluster.command(["SET", &key, "1"]).await.expect("set");
+    mocks.freeze(0);
+    let waits = tokio::spawn({
+        let (cluster, key) = (cluster.clone(), key.clone());
+        async move { cluster.command(["GET", &key]).await }
+    });
+    while cluster.status().nodes[0].connections.iter().all(|connection| connection.counters.in_flight < 1) {
+        tokio::task::yield_now().await;
+    }
+    mocks.mark_failed(0, true);
+    mocks.fail_over(3);
+    // Another slot moves, so that a command makes the client read the map.
+    let other = mocks.key_of(1, 0);
+    let slot = MockCluster::slot(&other);
+    mocks.move_slots(slot..=slot, 2);
+    cluster.command(["SET", &other, "x"]).await.expect("followed");
+    while cluster.status().nodes.iter().any(|node| node.address.to_string() == mocks.announced(0)) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // Time passes whenever all tasks wait for it.
+    tokio::time::pause();
+    let ended = tokio::time::timeout(10 * limit, waits).await.expect("it leaves the frozen node");
+    ended.expect("no panic").expect("read from the new primary");
+    assert_eq!(cluster.status().counters.given_up, 1);
+}
+
+/// The other connection takes all commands, so that none of them finds the one that has ended.
+#[tokio::test]
+async fn one_of_several_connections_to_a_node_is_replaced() {
+    let mocks = mocks().await;
+    let config = unhurried().node(unhurried_node().connections(2)).silence_limit(Duration::from_millis(20));
+    let cluster = client_of(&mocks, &config).await;
+    let key = mocks.key_of(0, 0);
+    let id = cluster.execute_on(Route::Key(key.clone().into()), Command::from_args(["CLIENT", "ID"])).await;
+    let id = id.expect("answered").as_int().expect("a number").to_string();
+    let (mut events, mut ends) = (cluster.events(), cluster.events());
+    let killer = client_of(&mocks, &unhurried()).await;
+    let kill = Command::from_args(["CLIENT", "KILL", "ID", &id]);
+    killer.execute_on(Route::Key(key.clone().into()), kill).await.expect("killed");
+    let of_node = |event: &ClusterEvent| match event {
+        ClusterEvent::Connected { node, .. } => node.to_string() == mocks.announced(0),
+        _ => false,
+    };
+    // Both were connected when listening began, and both are made anew.
+    let replaced = async {
+        let mut made = 0;
+        while made < 4 {
+            made += u32::from(of_node(&events.next().await.expect("not closed")));
+        }
+    };
+    let mut replaced = std::pin::pin!(replaced);
+    // Nothing is in flight until it has ended.
+    while !matches!(ends.next().await.expect("not closed"), ClusterEvent::Lost { .. }) {}
+    loop {
+        tokio::select! {
+            () = &mut replaced => break,
+            got = cluster.command(["GET", &key]) => drop(got.expect("got")),
+        }
+    }
 }
 
 /// A primary that answers late is not given up.
@@ -316,7 +388,7 @@ async fn garbage_instead_of_a_map_is_an_error_and_never_replaces_a_map() {
     assert!(matches!(error, Error::Cluster(ClusterError::BadMap { .. })), "{error:?}");
     // A client that has a map goes on, led by MOVED alone.
     let key = mocks.key_of(0, 0);
-    let slot = valkey_rdma_mock::MockCluster::slot(&key);
+    let slot = MockCluster::slot(&key);
     mocks.move_slots(slot..=slot, 1);
     cluster.command(["SET", &key, "x"]).await.expect("followed");
     cluster.command(["GET", &mocks.key_of(2, 0)]).await.expect("as before");
@@ -351,7 +423,7 @@ async fn a_map_without_slots_counts_only_if_nothing_better_is_known() {
 #[tokio::test]
 async fn a_slot_without_a_node_is_an_error_within_the_limit() {
     let mocks = mocks().await;
-    let slot = valkey_rdma_mock::MockCluster::slot("lonely");
+    let slot = MockCluster::slot("lonely");
     mocks.unassign(slot..=slot);
     let hurried = watchful().node(unhurried_node().command_timeout(Duration::from_millis(300)));
     let cluster = client_of(&mocks, &hurried).await;

@@ -1,10 +1,12 @@
 //! Large values and blocking commands, on dedicated connections.
 
-use valkey_rdma_client::cluster::{NodeAddress, Route};
-use valkey_rdma_client::{ClusterError, Command, Error};
+use std::time::Duration;
+
+use valkey_rdma_client::cluster::{ClusterConfig, NodeAddress, Route};
+use valkey_rdma_client::{ClusterClient, ClusterError, Command, Config, Error, Fate};
 use valkey_rdma_mock::MockCluster;
 
-use crate::target::{client_of, mocks, target, unhurried};
+use crate::target::{PATIENCE, client_of, mocks, target, unhurried, unhurried_node};
 
 #[tokio::test]
 async fn large_values_go_to_the_node_of_their_key() {
@@ -107,4 +109,76 @@ async fn a_large_value_is_read_from_the_successor_of_a_dead_node() {
     mocks.kill(0).await;
     // The shared connection may not know yet that it is lost.
     assert_eq!(cluster.get_into(&key, &mut buffer).await.expect("read"), Some(5));
+}
+
+/// The number that a node gave to a connection.
+async fn id(cluster: &ClusterClient, key: &str) -> i64 {
+    let route = Route::Key(key.to_owned().into());
+    let id = cluster.execute_on(route, Command::from_args(["CLIENT", "ID"])).await;
+    id.expect("answered").as_int().expect("a number")
+}
+
+#[tokio::test]
+async fn the_shared_connection_survives_the_end_of_a_dedicated_one() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &unhurried()).await;
+    let key = mocks.key_of(0, 0);
+    let shared = id(&cluster, &key).await;
+    let route = || Route::Key(key.clone().into());
+    let mut latest = cluster.dedicated(route()).await.expect("connected");
+    let latest: i64 = latest.query(["CLIENT", "ID"]).await.expect("answered");
+    let blocked = tokio::spawn({
+        let (cluster, key) = (cluster.clone(), key.clone());
+        async move { cluster.blocking_command(["BLPOP", &key, "0"]).await }
+    });
+    while mocks.calls(0, "blpop") < 1 {
+        tokio::task::yield_now().await;
+    }
+    // It has one of the next numbers.
+    for number in 1..10 {
+        let kill = Command::from_args(["CLIENT", "KILL", "ID", &(latest + number).to_string()]);
+        cluster.execute_on(route(), kill).await.expect("a count");
+    }
+    let error = blocked.await.expect("no panic").expect_err("its connection is killed");
+    assert_eq!(error.fate(), Fate::MayHaveRun, "{error}");
+    assert_eq!(id(&cluster, &key).await, shared);
+}
+
+#[tokio::test]
+async fn the_time_limit_of_a_blocking_command_covers_the_wait_for_its_node() {
+    let mocks = mocks().await;
+    let config = ClusterConfig::default().node(unhurried_node().offline_timeout(None));
+    let cluster = client_of(&mocks, &config).await;
+    mocks.kill(0).await;
+    let command = Command::from_args(["BLPOP", &mocks.key_of(0, 0), "0"]).timeout(Duration::from_millis(100));
+    cluster.blocking_command(command).await.expect_err("its node is dead");
+}
+
+/// The wait for the connection was over long ago.
+#[tokio::test]
+async fn a_blocking_read_that_waited_long_is_sent_again_after_its_connection() {
+    let mocks = mocks().await;
+    let limit = Duration::from_secs(10);
+    let node = Config::default().command_timeout(None).offline_timeout(limit);
+    // Only node 0 is connected.
+    let seed = format!("{}?timeout={}s", mocks.url(0), PATIENCE.as_secs());
+    let config = ClusterConfig::default().node(node);
+    let cluster = ClusterClient::connect_with([seed], &config).await.expect("connected");
+    let key = mocks.key_of(1, 0);
+    let waits = tokio::spawn({
+        let (cluster, key) = (cluster.clone(), key.clone());
+        async move { cluster.blocking_command(["XREAD", "BLOCK", "0", "STREAMS", &key, "$"]).await }
+    });
+    while mocks.calls(1, "xread") < 1 {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::pause();
+    tokio::time::advance(limit + Duration::from_secs(1)).await;
+    tokio::time::resume();
+    mocks.disconnect(1).await;
+    while mocks.calls(1, "xread") < 2 && !waits.is_finished() {
+        tokio::task::yield_now().await;
+    }
+    assert!(!waits.is_finished(), "{:?}", waits.await);
+    waits.abort();
 }

@@ -1,9 +1,11 @@
 //! Pipelines across nodes.
 
-use valkey_rdma_client::{Command, Error, Fate};
-use valkey_rdma_resp::Value;
+use valkey_rdma_client::cluster::ReadFrom;
+use valkey_rdma_client::{ClusterClient, Command, Error, Fate};
+use valkey_rdma_mock::MockCluster;
+use valkey_rdma_resp::{Reply, Value};
 
-use crate::target::{client_of, mocks, target, unhurried};
+use crate::target::{PATIENCE, client_of, mocks, target, unhurried};
 
 #[tokio::test]
 async fn replies_of_several_nodes_come_in_the_order_of_the_commands() {
@@ -102,4 +104,43 @@ async fn commands_whose_slots_have_moved_are_sent_again_together() {
     // The first round, the second, and readings of the map.
     let sent = batches() - before;
     assert!(sent < 30, "{sent} batches");
+}
+
+/// Only reads go to replicas, also while neither node has a connection.
+#[tokio::test]
+async fn writes_go_to_the_primary_while_a_read_of_their_slot_waits_for_a_replica() {
+    let mocks = MockCluster::builder(4).replicas(1).start().await.expect("free ports");
+    let config = unhurried().read_from(ReadFrom::PreferReplica).refresh_interval(None);
+    // Nothing of shard 1 is connected.
+    let seed = format!("{}?timeout={}s", mocks.url(0), PATIENCE.as_secs());
+    let cluster = ClusterClient::connect_with([seed], &config).await.expect("connected");
+    let key = mocks.key_of(1, 0);
+    let replica = mocks.replicas_of(1)[0];
+    let pipeline = cluster.pipeline().command(["GET", &key]).command(["SET", &key, "1"]);
+    for reply in pipeline.send().await.expect("sent") {
+        reply.expect("answered");
+    }
+    assert_eq!((mocks.calls(1, "set"), mocks.calls(replica, "set"), mocks.calls(replica, "get")), (1, 0, 1));
+}
+
+#[tokio::test]
+async fn a_server_is_asked_once_about_a_command_of_a_module_so_that_it_keeps_its_order() {
+    let mocks = mocks().await;
+    let flags = Reply::Array(vec![Reply::simple("write")]);
+    let (first, step) = (Reply::Integer(1), Reply::Integer(1));
+    let fields = vec![Reply::bulk("x.set"), Reply::Integer(-2), flags, first.clone(), first, step];
+    for node in 0..mocks.len() {
+        mocks.answer(node, "command|info", Some(Reply::Array(vec![Reply::Array(fields.clone())])));
+    }
+    let cluster = client_of(&mocks, &unhurried()).await;
+    let key = mocks.key_of(0, 0);
+    let mut pipeline = cluster.pipeline();
+    for number in 0..6 {
+        pipeline.push(["X.SET", &key, &number.to_string()]);
+    }
+    // The mock says that it does not have it.
+    for reply in pipeline.send().await.expect("sent") {
+        assert_eq!(reply.expect_err("no module").fate(), Fate::Answered);
+    }
+    assert_eq!(mocks.calls_everywhere("command|info"), 1);
 }

@@ -197,3 +197,37 @@ async fn a_cluster_that_stays_down_is_an_error_within_the_limit() {
     mocks.set_down(false);
     count(&cluster, &mocks.key_of(0, 0)).await.expect("counted");
 }
+
+#[tokio::test]
+async fn a_command_that_is_redirected_after_the_end_of_the_client_opens_no_connection() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &unhurried().refresh_interval(None)).await;
+    let key = mocks.key_of(0, 0);
+    cluster.command(["SET", &key, "1"]).await.expect("set");
+    // Another name of a node: the client does not know it.
+    let known = mocks.announced(1);
+    let (_, port) = known.rsplit_once(':').expect("a port");
+    mocks.answer_next(
+        0,
+        "get",
+        [Reply::error(format!("MOVED {} localhost:{port}", MockCluster::slot(&key)))],
+    );
+    mocks.freeze(0);
+    let get = tokio::spawn({
+        let (cluster, key) = (cluster.clone(), key.clone());
+        async move { cluster.command(["GET", &key]).await }
+    });
+    while cluster.status().nodes[0].connections.iter().all(|connection| connection.counters.in_flight < 1) {
+        tokio::task::yield_now().await;
+    }
+    let close = tokio::spawn({
+        let cluster = cluster.clone();
+        async move { cluster.close().await }
+    });
+    while !cluster.is_closed() {
+        tokio::task::yield_now().await;
+    }
+    mocks.thaw(0);
+    get.await.expect("no panic").expect_err("the client is closed");
+    close.await.expect("no panic");
+}

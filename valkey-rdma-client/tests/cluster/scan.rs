@@ -7,6 +7,7 @@ use futures_util::{FutureExt, TryStreamExt};
 use tokio::time::timeout;
 use valkey_rdma_client::{ClusterClient, Command};
 use valkey_rdma_mock::MockCluster;
+use valkey_rdma_resp::Reply;
 
 use crate::target::{PATIENCE, client_of, mocks, target, unhurried};
 
@@ -139,6 +140,34 @@ async fn the_elements_of_a_key_are_scanned_on_its_node() {
             cluster.scan_sorted_set(format!("{key}sorted")).elements().try_collect().await.expect("scores");
         assert_eq!(scores, [(Bytes::from("member"), 1.5)]);
     }
+}
+
+/// The scanned node knows best what it has given away. The others may hear of it later.
+#[tokio::test]
+async fn a_slot_that_left_before_it_was_scanned_is_scanned_where_it_went() {
+    let mocks = MockCluster::builder(2).replicas(2).start().await.expect("free ports");
+    let cluster = client_of(&mocks, &unhurried()).await;
+    let keys = [mocks.key_of(0, 0), mocks.key_of(1, 0)];
+    for key in &keys {
+        cluster.command(["SET", key, "x"]).await.expect("set");
+    }
+    let mut scan = cluster.scan();
+    let mut found: BTreeSet<_> =
+        scan.next_batch().await.expect("a batch").expect("node 0").into_iter().collect();
+    let others = [0, 2, 3, 4, 5];
+    others.iter().for_each(|node| mocks.freeze_view(*node));
+    mocks.answer(1, "cluster|slots", Some(Reply::error("NOPERM not now")));
+    let slot = MockCluster::slot(&keys[1]);
+    mocks.move_slots(slot..=slot, 0);
+    found.extend(scan.next_batch().await.expect("a batch").expect("node 1"));
+    let error = scan.next_batch().await.expect_err("node 1 must be asked");
+    assert!(error.server().is_some_and(|error| error.code == "NOPERM"), "{error}");
+    mocks.answer(1, "cluster|slots", None);
+    others.iter().for_each(|node| mocks.follow(*node));
+    while let Some(batch) = scan.next_batch().await.expect("a batch") {
+        found.extend(batch);
+    }
+    assert_eq!(found, keys.map(Bytes::from).into());
 }
 
 /// Scans a set whose key comes to another node after the first batch. The new node must see the whole scan: a cursor of the

@@ -115,7 +115,7 @@ impl Lane {
     async fn open(&mut self) -> Result<Opened, Error> {
         let core = self.core.clone();
         let target = self.slot.map_or(Target::Any, |slot| Target::Slot(slot, Access::Write));
-        let mut tries = Tries::new(&core, target, None, "SUBSCRIBE".to_owned());
+        let mut tries = Tries::new(&core, target, None, "SUBSCRIBE".to_owned()).apart();
         loop {
             let place = tries.next().await?;
             match self.open_at(&place).await {
@@ -126,10 +126,7 @@ impl Lane {
     }
 
     async fn open_at(&mut self, place: &Place) -> Result<Opened, Error> {
-        let subscriber = place.client.subscriber_with(self.capacity, self.slow).await.inspect_err(|_| {
-            // The next try connects anew.
-            place.node.lost(&place.client);
-        })?;
+        let subscriber = place.client.subscriber_with(self.capacity, self.slow).await?;
         let mut reports = self.restore(&place.node, &subscriber).await?;
         if !self.wanted.is_empty() {
             reports.push(Event::Reconnected);

@@ -1,0 +1,80 @@
+//! [`Redial`]: when the next attempt to connect to a node may begin.
+
+use tokio::time::Instant;
+
+use crate::config::{Backoff, STABLE_AFTER};
+
+/// Waits grow with every attempt that fails, and with every connection that ends soon after it was made: a server that ends
+/// each connection at once would otherwise get thousands of them.
+#[derive(Default)]
+pub(super) struct Redial {
+    /// Attempts and short-lived connections since the last one that was stable.
+    failures: u32,
+    /// No attempt begins before.
+    not_before: Option<Instant>,
+    /// When the last connection was made.
+    born: Option<Instant>,
+}
+
+impl Redial {
+    pub(super) fn not_before(&self) -> Option<Instant> {
+        self.not_before
+    }
+
+    pub(super) fn connected(&mut self) {
+        self.born = Some(Instant::now());
+        self.not_before = None;
+    }
+
+    /// An attempt failed.
+    pub(super) fn failed(&mut self, backoff: Backoff) {
+        self.not_before = Instant::now().checked_add(backoff.wait(self.failures));
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    /// The connection has ended.
+    pub(super) fn lost(&mut self, backoff: Backoff) {
+        if self.born.is_some_and(|born| born.elapsed() > STABLE_AFTER) {
+            (self.failures, self.not_before) = (0, None);
+        } else {
+            self.failed(backoff);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// How many waits the next one is longer than the shortest, after connections that lived for so many seconds each.
+    async fn after_lives_of(lives: &[u64]) -> u32 {
+        let mut redial = Redial::default();
+        for seconds in lives {
+            redial.connected();
+            tokio::time::advance(Duration::from_secs(*seconds)).await;
+            redial.lost(Backoff::default());
+        }
+        redial.failures
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connections_that_end_at_once_wait_longer_each_time_until_one_is_stable() {
+        assert_eq!(after_lives_of(&[0, 0, 0]).await, 3);
+        assert_eq!(after_lives_of(&[0, 0, 5]).await, 0);
+        assert_eq!(after_lives_of(&[5, 0]).await, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stable_connection_is_replaced_without_a_wait() {
+        let mut redial = Redial::default();
+        redial.failed(Backoff::default());
+        assert!(redial.not_before().is_some());
+        redial.connected();
+        assert_eq!(redial.not_before(), None);
+        tokio::time::advance(Duration::from_secs(5)).await;
+        redial.lost(Backoff::default());
+        assert_eq!(redial.not_before(), None);
+    }
+}
