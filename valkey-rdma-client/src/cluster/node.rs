@@ -219,42 +219,13 @@ impl Node {
         }
         if !dial.in_progress && self.live.load().is_none() {
             dial.in_progress = true;
-            let not_before = dial.redial.not_before();
-            tokio::spawn(self.clone().dial(not_before));
+            let stopped = Arc::new(LostCause::Stopped);
+            let error =
+                LostConnection { peer: self.name.clone(), cause: stopped, may_have_run: false }.into();
+            let attempt = Attempt { node: self.clone(), error: Some(error) };
+            tokio::spawn(attempt.run(dial.redial.not_before()));
         }
         Ok(())
-    }
-
-    async fn dial(self: Arc<Self>, not_before: Option<Instant>) {
-        if let Some(moment) = not_before {
-            sleep_until(moment).await;
-        }
-        let connected = self.connect().await;
-        let mut dial = lock(&self.dial);
-        let error = match connected {
-            Ok(client) if !dial.closed => {
-                debug!(node = %self.name, info = %client.info(), "connected to a node");
-                dial.redial.connected();
-                self.pass_over_until(None);
-                let events = &self.settings.events;
-                events.connected(&self.address, &client, || self.live.store(Some(Arc::new(client.clone()))));
-                None
-            }
-            Ok(_) => Some(self.closed()),
-            Err(error) => {
-                warn!(node = %self.name, error = %format_args!("{error:#}"), "no connection to a node");
-                dial.redial.failed(self.settings.backoff);
-                self.pass_over_until(dial.redial.not_before());
-                self.settings.events.failed(&self.address, &error);
-                Some(error)
-            }
-        };
-        dial.in_progress = false;
-        drop(dial);
-        self.outcome.send_modify(|outcome| {
-            outcome.attempts += 1;
-            outcome.error = error;
-        });
     }
 
     async fn connect(&self) -> Result<Client, Error> {
@@ -263,5 +234,51 @@ impl Node {
             None => self.settings.rules.endpoint(&self.address).await?,
         };
         Client::start(Connector::new(endpoint, self.settings.config.clone()), None).await
+    }
+}
+
+/// An attempt to connect to a node. Dropping it ends it for those who wait, also if its runtime ends before it was polled.
+struct Attempt {
+    node: Arc<Node>,
+    /// Why it failed, as far as is known.
+    error: Option<Error>,
+}
+
+impl Attempt {
+    async fn run(mut self, not_before: Option<Instant>) {
+        if let Some(moment) = not_before {
+            sleep_until(moment).await;
+        }
+        let node = &self.node;
+        let connected = node.connect().await;
+        let mut dial = lock(&node.dial);
+        self.error = match connected {
+            Ok(client) if !dial.closed => {
+                debug!(node = %node.name, info = %client.info(), "connected to a node");
+                dial.redial.connected();
+                node.pass_over_until(None);
+                let events = &node.settings.events;
+                events.connected(&node.address, &client, || node.live.store(Some(Arc::new(client.clone()))));
+                None
+            }
+            Ok(_) => Some(node.closed()),
+            Err(error) => {
+                warn!(node = %node.name, error = %format_args!("{error:#}"), "no connection to a node");
+                dial.redial.failed(node.settings.backoff);
+                node.pass_over_until(dial.redial.not_before());
+                node.settings.events.failed(&node.address, &error);
+                Some(error)
+            }
+        };
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        lock(&self.node.dial).in_progress = false;
+        self.node.outcome.send_modify(|outcome| {
+            outcome.attempts += 1;
+            outcome.error = self.error.take();
+        });
     }
 }

@@ -42,7 +42,6 @@ pub(super) struct ConnectionTask {
 
 impl ConnectionTask {
     pub(super) async fn run(self, mut raw: RawConnection) {
-        let _ends = EndsOnDrop(&self);
         let retries = self.policy.as_ref().map(|policy| policy.retries);
         let mut attempt = 0;
         loop {
@@ -127,12 +126,10 @@ impl ConnectionTask {
     }
 }
 
-/// Ends the multiplexer when its task ends, also if it panics or is dropped with its runtime.
-struct EndsOnDrop<'a>(&'a ConnectionTask);
-
-impl Drop for EndsOnDrop<'_> {
+/// Ends the multiplexer when its task ends, also if it panics or is dropped with its runtime, even before it was polled.
+impl Drop for ConnectionTask {
     fn drop(&mut self) {
-        self.0.end(Arc::new(LostCause::Stopped));
+        self.end(Arc::new(LostCause::Stopped));
     }
 }
 

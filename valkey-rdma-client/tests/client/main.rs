@@ -12,6 +12,7 @@ mod large;
 mod pubsub;
 #[cfg(feature = "redis")]
 mod redis_rs;
+mod runtimes;
 mod scripts;
 mod target;
 mod transactions;

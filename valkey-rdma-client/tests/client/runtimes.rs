@@ -1,0 +1,42 @@
+//! Clients that outlive the runtime that made them, as one in a `static` that several tests share.
+
+use tokio::runtime::{Builder, Runtime};
+use valkey_rdma_client::{Client, ClusterClient};
+use valkey_rdma_mock::{MockCluster, MockServer};
+
+fn one_thread() -> Runtime {
+    Builder::new_current_thread().enable_all().build().expect("a runtime")
+}
+
+/// Its connection task has never run: nothing was awaited after the connect.
+#[test]
+fn a_client_whose_runtime_has_ended_says_so() {
+    let mock = Runtime::new().expect("a runtime");
+    let server = mock.block_on(MockServer::start());
+    for url in [server.url(), server.tcp_url()] {
+        let first = one_thread();
+        let client = first.block_on(Client::connect(url)).expect("connected");
+        drop(first);
+        let error = one_thread().block_on(client.command(["PING"])).expect_err("its task was stopped");
+        assert!(error.to_string().contains("has the runtime shut down?"), "{error}");
+    }
+    mock.block_on(server.shutdown());
+}
+
+/// A cluster client connects to a node when a command needs it, wherever that command is.
+#[test]
+fn a_cluster_client_whose_runtime_has_ended_connects_on_another() {
+    let mock = Runtime::new().expect("a runtime");
+    let mocks = mock.block_on(MockCluster::start(2)).expect("free ports");
+    let key = mocks.key_of(1, 0);
+    let first = one_thread();
+    let cluster = first.block_on(ClusterClient::connect([mocks.url(0)])).expect("connected");
+    // The attempt to connect to node 1 begins, and ends with its runtime.
+    first.block_on(async {
+        let mut get = std::pin::pin!(cluster.command(["GET", &key]));
+        assert!(futures_util::poll!(&mut get).is_pending());
+    });
+    drop(first);
+    one_thread().block_on(cluster.command(["GET", &key])).expect("connected anew");
+    mock.block_on(mocks.shutdown());
+}
