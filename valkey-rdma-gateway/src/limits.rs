@@ -39,8 +39,9 @@ pub struct Limits {
     pub unread_bytes_total: usize,
     /// How long a client may stay above [`unread_bytes`](Self::unread_bytes), in milliseconds. Default 1000.
     pub slow_reader_ms: u64,
-    /// How long commands wait for a lost server, in milliseconds. Default 10 000. Then they get the error `NOUPSTREAM`. Commands for
-    /// a cluster that was not reached yet also wait until the current attempt to connect ends: up to `timeout=` of the URL for each of its nodes.
+    /// How long commands wait for a shared connection, in milliseconds. Default 10 000, at least 100: longer than it takes to connect. Then
+    /// they get the error `NOUPSTREAM`. Commands that need a private connection wait for one attempt: up to `timeout=` of the URL to connect,
+    /// and again for the login. Commands for a cluster that was not reached yet also wait until the current attempt to connect ends: up to `timeout=` of the URL for each of its nodes.
     pub offline_ms: u64,
     /// How long a stop waits for replies to commands already sent, in milliseconds. Default 10 000.
     pub drain_ms: u64,
@@ -87,6 +88,9 @@ impl Limits {
         at_least("queued_bytes_total", self.queued_bytes_total, 1 << 20)?;
         at_least("unread_bytes", self.unread_bytes, 1 << 20)?;
         at_least("unread_bytes_total", self.unread_bytes_total, 1 << 20)?;
+        if self.offline_ms < 100 {
+            return Err(format!("limits.offline_ms = {}: at least 100", self.offline_ms));
+        }
         if !(1024..=16 << 20).contains(&self.command_bytes) {
             return Err(format!("limits.command_bytes = {}: 1024 to 16777216", self.command_bytes));
         }

@@ -130,8 +130,9 @@ impl Pool {
     pub(crate) fn set_login(&self, login: &RouteLogin) {
         if self.server.set_password(&login.password) {
             self.upstreams.drop_default_login();
-            self.all_shared().iter().for_each(|shared| shared.retry());
         }
+        // The server may have learned a login that it refused.
+        self.all_shared().iter().for_each(|shared| shared.retry());
         if let Some(cluster) = &self.cluster {
             cluster.set_login(login);
         }

@@ -216,7 +216,7 @@ impl Server {
         }
     }
 
-    /// Logs a connection in that was reset.
+    /// Logs in again on a connection after `RESET`.
     pub(crate) async fn log_in_again(
         &self,
         upstream: &mut Upstream,

@@ -52,7 +52,7 @@ enum State {
     Refused,
     /// Why there is none.
     Down(OpenError),
-    /// No attempt to connect has failed yet, or it had no clients any more.
+    /// No attempt to connect has failed yet, or the connection was closed because it had no clients.
     Absent,
 }
 
@@ -176,8 +176,14 @@ impl Shared {
     async fn run(&self, upstreams: &Upstreams, core: &Core) {
         let server = &*upstreams.server;
         let (mut attempt, mut idle_since) = (0, None);
-        let mut why = OpenError::Unreachable(format!("there is no connection to {} yet", server.endpoint()));
+        let not_yet =
+            || OpenError::Unreachable(format!("there is no connection to {} yet", server.endpoint()));
+        let mut why = not_yet();
         loop {
+            if why.is_refusal() {
+                // What was refused is not what is tried now.
+                why = not_yet();
+            }
             let opening = upstreams.open(&self.key, &self.identity, Some(env!("CARGO_PKG_NAME")));
             why = match self.answer_overdue(core, &why, opening).await {
                 Ok(upstream) => {

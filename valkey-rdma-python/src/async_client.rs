@@ -15,7 +15,6 @@ use crate::errors::Failure;
 use crate::event_loop::{Cancelled, EventLoop};
 use crate::local::Local;
 use crate::options::Options;
-use crate::pubsub::Shared;
 use crate::registration::Registration;
 use crate::runtime;
 use crate::server::Target;
@@ -238,7 +237,7 @@ impl AsyncClient {
         let (event_loop, handle) = (self.event_loop.clone_ref(py), self.handle.clone());
         let open = async move { Ok(engine.server.subscriber().await?) };
         self.start(py, open, move |py, opened| {
-            AsyncSubscriber { shared: Local::new(Shared::new(opened)), event_loop, handle }.into_py_any(py)
+            AsyncSubscriber::new(opened, event_loop, handle).into_py_any(py)
         })
     }
 

@@ -12,17 +12,23 @@ use crate::errors::Failure;
 use crate::event_loop::{Cancelled, EventLoop};
 use crate::local::Local;
 use crate::pubsub::{Shared, event_to_python, subscription};
+use crate::server::Subscriptions;
 
 /// Subscriptions on a connection of their own, for asyncio: ``async for event in subscriber``. Events are as ``Subscriber`` returns
 /// them.
 #[pyclass(frozen, module = "valkey_rdma")]
 pub(crate) struct AsyncSubscriber {
-    pub(crate) shared: Local<Arc<Shared>>,
-    pub(crate) event_loop: Py<EventLoop>,
-    pub(crate) handle: Handle,
+    shared: Local<Arc<Shared>>,
+    event_loop: Py<EventLoop>,
+    handle: Handle,
 }
 
 impl AsyncSubscriber {
+    /// Events come to this event loop, from tasks of `handle`'s runtime.
+    pub(crate) fn new(opened: Subscriptions, event_loop: Py<EventLoop>, handle: Handle) -> Self {
+        Self { shared: Local::new(Shared::new(opened)), event_loop, handle }
+    }
+
     fn shared(&self, py: Python<'_>) -> PyResult<Arc<Shared>> {
         Ok(self.shared.here().ok_or_else(|| Failure::Forked.raise(py))?.clone())
     }

@@ -152,7 +152,7 @@ fn is_shortage(error: &io::Error) -> bool {
 // Linux's error numbers. The standard library does not name all of them.
 const ENOMEM: i32 = 12;
 const ENFILE: i32 = 23;
-pub(crate) const EMFILE: i32 = 24;
+const EMFILE: i32 = 24;
 const ENOBUFS: i32 = 105;
 
 #[cfg(test)]

@@ -119,6 +119,9 @@ impl Queue {
         self.bytes.splice(..0, rest[rest.len() - kept..].iter().copied());
         self.taken = begin;
         self.written = begin;
+        // Until now they waited for replies to others, not for a connection.
+        let now = Instant::now();
+        self.slots.iter_mut().for_each(|slot| slot.queued = now);
         Lost { slots, first_has_begun: std::mem::take(&mut self.first_has_begun) }
     }
 
@@ -211,6 +214,16 @@ mod tests {
         let mut batch = Vec::new();
         queue.take(&mut batch, &Context::from_waker(Waker::noop()));
         assert_eq!(batch, b"dddd");
+    }
+
+    /// Before, commands waited behind others: only from then on, for a connection.
+    #[test]
+    fn the_wait_for_a_connection_begins_when_one_is_lost() {
+        let (mut queue, _inbox) = filled();
+        let before = Instant::now();
+        queue.lose(&[]);
+        assert!(queue.take_older(before).is_empty());
+        assert!(queue.oldest().is_some_and(|oldest| oldest >= before));
     }
 
     #[test]

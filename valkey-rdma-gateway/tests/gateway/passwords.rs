@@ -104,9 +104,34 @@ async fn a_connection_that_was_refused_tries_a_mended_password_without_a_command
     let _refused = refuse(&server, &["AUTH", "one"]).await;
     client.expect_bytes(WRONGPASS).await;
 
+    // The server may have learned it meanwhile.
+    running.gateway.reload(&config, &mut Activation::default()).await.expect("valid");
+    let _refused = refuse(&server, &["AUTH", "one"]).await;
+
     file.write("two");
     running.gateway.reload(&config, &mut Activation::default()).await.expect("valid");
     let _connection = accept(&server, &["AUTH", "two"]).await;
+}
+
+#[tokio::test]
+async fn the_refusal_of_another_login_is_no_answer() {
+    let server = Scripted::start().await;
+    let mut limits = Limits::default();
+    limits.offline_ms = 100;
+    let mut config = config(&server.url, Share::Auto, limits);
+    let file = PasswordFile::new("one", &mut config);
+    let mut running = start(&config).await;
+    let mut client = running.client().await;
+    client.command("GET a").await;
+    let _refused = refuse(&server, &["AUTH", "one"]).await;
+    client.expect_bytes(WRONGPASS).await;
+
+    file.write("two");
+    running.gateway.reload(&config, &mut Activation::default()).await.expect("valid");
+    let mut silent = server.accept_raw().await;
+    expect(&mut silent, &encode(["AUTH", "two"])).await;
+    let reply = client.say("GET b").await;
+    assert!(reply.starts_with("-NOUPSTREAM the command was not sent: there is no connection"), "{reply}");
 }
 
 #[tokio::test]
