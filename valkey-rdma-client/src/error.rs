@@ -20,7 +20,7 @@ pub use self::connect::{ConnectCause, ConnectError};
 /// `Clone`, because one lost connection ends every request that waits on it; causes are shared.
 ///
 /// # Text
-/// `{error}` says what failed and what to do. Errors of the system and of the transport below are the
+/// `{error}` says what failed and what to do. Errors of the system, and of the transport of a lost connection, are the
 /// [`source`](std::error::Error::source), which anyhow and eyre print after it. `{error:#}` is everything in one line, for logs.
 ///
 /// ```

@@ -118,6 +118,8 @@
 //! | feature | what it adds |
 //! |---|---|
 //! | `verbs` (default) | `rdma://` over kernel verbs; loads rdma-core's libraries at the first use |
+//! | `rdma-sys` | the same, with the libraries linked at build time |
+//! | `emulated` | `emulated://`, RDMA in software for tests and trials: leave it out of production builds |
 //! | `redis` | redis-rs's `ConnectionLike` for [`Client`] and [`ClusterClient`] |
 //! | `redis-cluster` | `redis_cluster`: redis-rs's own cluster client over this crate's transport |
 //! | `blocking` | `blocking`, the client for programs without an async runtime |

@@ -80,7 +80,8 @@ impl Mock {
         }
     }
 
-    /// Begins a rule about a command: what it is answered with, after which delay, or that the connection is lost. See [`Rule`].
+    /// Begins a rule about a command, such as `GET` or `CONFIG GET`: what it is answered with, after which delay, or that the connection
+    /// is lost. See [`Rule`].
     ///
     /// ```
     /// use valkey_rdma_mock::{Mock, Reply};

@@ -16,7 +16,8 @@ pub struct Rule(Arc<Mutex<Settings>>);
 
 #[derive(Debug)]
 struct Settings {
-    name: String,
+    /// The name, and perhaps a subcommand.
+    name: Vec<String>,
     args: Vec<Bytes>,
     delay: Option<Duration>,
     action: Action,
@@ -35,7 +36,8 @@ pub(crate) enum Action {
 }
 
 impl Rule {
-    /// Matches only commands that have this argument next: the first `with` is about the first argument after the name.
+    /// Matches only commands that have this argument next, byte for byte: the first `with` is about the first argument after the
+    /// name.
     pub fn with(self, arg: impl Into<Bytes>) -> Self {
         self.settings().args.push(arg.into());
         self
@@ -58,7 +60,7 @@ impl Rule {
         self
     }
 
-    /// Closes the connection without a reply.
+    /// Closes the connection without a reply. A client notices at once over TCP, and after some 100 ms on the emulated device.
     pub fn drop_connection(self) -> Self {
         self.settings().action = Action::Drop;
         self
@@ -82,15 +84,24 @@ impl Rule {
 
 impl Settings {
     fn apply(&mut self, command: &Command) -> bool {
-        let matches = command.is(&self.name)
-            && command.args().len() >= self.args.len()
-            && self.args.iter().zip(command.args()).all(|(expected, arg)| expected == arg);
-        if !matches || self.left == Some(0) {
+        if !self.matches(command) || self.left == Some(0) {
             return false;
         }
         self.left = self.left.map(|left| left - 1);
         self.matched += 1;
         true
+    }
+}
+
+impl Settings {
+    fn matches(&self, command: &Command) -> bool {
+        let Some((name, subcommands)) = self.name.split_first() else { return false };
+        let (words, args) = (command.args(), &self.args);
+        let Some((first, rest)) = words.split_at_checked(subcommands.len()) else { return false };
+        command.is(name)
+            && subcommands.iter().zip(first).all(|(name, word)| word.eq_ignore_ascii_case(name.as_bytes()))
+            && rest.len() >= args.len()
+            && args.iter().zip(rest).all(|(expected, arg)| expected == arg)
     }
 }
 
@@ -105,7 +116,7 @@ pub(crate) struct Rules {
 impl Rules {
     pub(crate) fn add(&self, name: &str) -> Rule {
         let settings = Settings {
-            name: name.to_owned(),
+            name: name.split([' ', '|']).filter(|word| !word.is_empty()).map(str::to_owned).collect(),
             args: Vec::new(),
             delay: None,
             action: Action::Run,

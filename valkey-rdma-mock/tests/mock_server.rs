@@ -47,6 +47,22 @@ async fn rules_decide_by_command_and_arguments_in_the_order_they_were_made() {
 }
 
 #[tokio::test]
+async fn a_rule_may_name_a_subcommand() {
+    let mock = MockServer::start().await;
+    for (wire, name) in wires(&mock).await.iter_mut().zip(["CONFIG GET", "config|get"]) {
+        let refused = mock.on(name).with("maxmemory").error("NOPERM not now");
+        wire.dialogue(&[
+            ("config get maxmemory", "-NOPERM not now\r\n"),
+            ("CONFIG GET", "-ERR wrong number of arguments for 'config|get' command\r\n"),
+            ("CONFIG RESETSTAT", "+OK\r\n"),
+        ])
+        .await;
+        assert_eq!(refused.matched(), 1);
+        mock.reset();
+    }
+}
+
+#[tokio::test]
 async fn a_dropped_connection_ends_without_a_reply_and_others_stay() {
     let mock = MockServer::start().await;
     for (one, mut other) in wires(&mock).await.into_iter().zip(wires(&mock).await) {

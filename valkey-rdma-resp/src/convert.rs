@@ -10,12 +10,19 @@ use crate::value::Value;
 
 /// A reply of another type than the caller asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected {wanted}, got {got}")]
+#[error("expected {wanted}, got {got}{}", advice(.got))]
 pub struct UnexpectedReply {
     /// The type asked for.
     pub wanted: &'static str,
     /// The reply: its kind, and its length or number. Never the text of a string, which may be secret.
     pub got: String,
+}
+
+/// What a reply without a value is called.
+const NOTHING: &str = "nothing";
+
+fn advice(got: &str) -> &'static str {
+    if got == NOTHING { "; ask for an Option where a value may be missing" } else { "" }
 }
 
 /// A type that a reply converts to, with [`Value::convert`] or `try_into`.
@@ -73,7 +80,7 @@ impl Value {
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
-            Self::Nil => "nothing".to_owned(),
+            Self::Nil => NOTHING.to_owned(),
             Self::Int(number) => format!("the integer {number}"),
             Self::Double(number) => format!("the double {number}"),
             Self::Bool(truth) => format!("the boolean {truth}"),

@@ -8,7 +8,7 @@ pub enum EndpointError {
     #[error("not a URL: expected rdma://host:port, emulated://host:port or valkey://host:port")]
     NotAUrl,
     /// A scheme that is not ours.
-    #[error("unknown URL scheme \"{scheme}\": use rdma, emulated, valkey or redis")]
+    #[error("unknown URL scheme \"{scheme}\": use rdma, emulated, valkey or redis{}", instead_of(.scheme))]
     UnknownScheme {
         /// As given.
         scheme: String,
@@ -100,4 +100,17 @@ pub enum EndpointError {
     /// A cache over RESP2.
     #[error("a cache needs RESP3: leave protocol=resp2 out")]
     NeedsResp3,
+}
+
+/// What to do where other clients' URLs name something that this one has no scheme for.
+fn instead_of(scheme: &str) -> &'static str {
+    match scheme {
+        "rediss" | "valkeys" => {
+            "; without a scheme for TLS: Client::connect_with_dialer takes a stream that encrypts. Those four send the password as it is"
+        }
+        "unix" | "redis+unix" | "valkey+unix" => {
+            "; without a scheme for Unix sockets: Client::connect_with_dialer takes one"
+        }
+        _ => "",
+    }
 }

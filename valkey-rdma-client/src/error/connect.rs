@@ -38,8 +38,8 @@ impl fmt::Display for ConnectError {
             ConnectCause::Io(error) if error.kind() != io::ErrorKind::ConnectionRefused => {
                 write!(f, "; {}", io_hint(error))
             }
-            ConnectCause::Device(error) if out_of_files(&**error) => write!(f, "; {MORE_FILES}"),
-            ConnectCause::Device(_) => Ok(()),
+            ConnectCause::Device(error) if out_of_files(&**error) => write!(f, ": {error}; {MORE_FILES}"),
+            ConnectCause::Device(error) => write!(f, ": {error}"),
             ConnectCause::Lost(cause) => match &**cause {
                 LostCause::Io(_) | LostCause::Protocol(_) => {
                     write!(f, ": the handshake failed; {HANDSHAKE_HINT}")
@@ -55,7 +55,8 @@ impl std::error::Error for ConnectError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.cause {
             ConnectCause::Resolve(error) | ConnectCause::Io(error) => Some(&**error),
-            ConnectCause::Device(error) => Some(&**error),
+            // Its own text is ours too: it says what to do.
+            ConnectCause::Device(error) => error.source(),
             ConnectCause::Lost(cause) => match &**cause {
                 LostCause::Io(error) => Some(error),
                 LostCause::Protocol(error) => Some(error),
@@ -268,7 +269,9 @@ mod tests {
         let begin = "cannot connect to h:1 over rdma";
 
         let cause = ConnectCause::Device(Arc::new(device("ibv_create_cq")));
-        assert_eq!(connect(cause), [&format!("{begin}; {files}"), "ibv_create_cq failed", &system]);
+        assert_eq!(connect(cause), [format!("{begin}: ibv_create_cq failed; {files}"), system.clone()]);
+        let cause = ConnectCause::Device(Arc::new(TransportError::NoDevice));
+        assert_eq!(connect(cause), [format!("{begin}: {}", TransportError::NoDevice)]);
         let cause = ConnectCause::Resolve(Arc::new(io::Error::other("no such name")));
         let resolve = format!("{begin}: the name does not resolve; check the host");
         assert_eq!(connect(cause), [&resolve, "no such name"]);

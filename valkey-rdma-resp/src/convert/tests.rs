@@ -12,6 +12,9 @@ fn wrong<T: FromValue + std::fmt::Debug>(value: Value) -> String {
     value.convert::<T>().expect_err("does not convert").to_string()
 }
 
+/// What to do about a missing value.
+const OPTION: &str = "; ask for an Option where a value may be missing";
+
 #[test]
 fn integers_come_from_integers_and_digits_in_range() {
     assert_eq!(ok::<i64>(Value::Int(-7)), -7);
@@ -24,7 +27,7 @@ fn integers_come_from_integers_and_digits_in_range() {
     assert_eq!(wrong::<u8>(Value::Int(256)), "expected an unsigned integer of 8 bits, got the integer 256");
     assert_eq!(wrong::<u32>(Value::Int(-1)), "expected an unsigned integer of 32 bits, got the integer -1");
     assert_eq!(wrong::<i64>(bulk("seven")), "expected an integer of 64 bits, got a string of 5 bytes");
-    assert_eq!(wrong::<i64>(Value::Nil), "expected an integer of 64 bits, got nothing");
+    assert_eq!(wrong::<i64>(Value::Nil), format!("expected an integer of 64 bits, got nothing{OPTION}"));
 }
 
 #[test]
@@ -66,7 +69,7 @@ fn strings_are_binary_safe() {
 fn nothing_is_none_and_not_the_empty_string() {
     assert_eq!(ok::<Option<String>>(Value::Nil), None);
     assert_eq!(ok::<Option<String>>(bulk("")), Some(String::new()));
-    assert_eq!(wrong::<String>(Value::Nil), "expected a string, got nothing");
+    assert_eq!(wrong::<String>(Value::Nil), format!("expected a string, got nothing{OPTION}"));
 }
 
 #[test]
