@@ -25,7 +25,7 @@ use redis::{
 use valkey_rdma_resp::{ServerError, Value};
 
 use crate::client::Client;
-use crate::error::Error;
+use crate::error::{ClusterError, Error};
 use crate::resp::{Command, CommandClass};
 
 impl ConnectionLike for Client {
@@ -140,6 +140,9 @@ impl From<Error> for RedisError {
                 (ErrorKind::UnexpectedReturnType, "unexpected reply", error.to_string()).into()
             }
             Error::Endpoint(_) => (ErrorKind::InvalidClientConfig, "bad endpoint", error.to_string()).into(),
+            Error::Cluster(ClusterError::Partial { .. }) => {
+                (ErrorKind::Client, "ran in part", error.to_string()).into()
+            }
             Error::Refused(_) | Error::Cluster(_) | Error::Aborted(_) => {
                 (ErrorKind::Client, "refused", error.to_string()).into()
             }

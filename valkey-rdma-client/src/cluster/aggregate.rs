@@ -4,7 +4,7 @@ use bytes::Bytes;
 use valkey_rdma_resp::{UnexpectedReply, Value};
 
 use super::commands::Response;
-use crate::error::{ClusterError, Error};
+use crate::error::{ClusterError, Error, Fate};
 
 /// Joins the replies of nodes, each with the node's address, as the command's description says. An error of one node is
 /// the answer, unless one success is enough.
@@ -83,13 +83,20 @@ fn combine(one: &Value, other: &Value, pick: fn(i64, i64) -> i64) -> Result<Valu
     }
 }
 
+/// The first success; without one, an error. NOTBUSY says least, and what may have run must not be hidden.
 fn one_succeeded(replies: Vec<(String, Result<Value, Error>)>) -> Result<Value, Error> {
-    let mut failure = None;
+    let weight = |error: &Error| match error.fate() {
+        Fate::MayHaveRun => 2,
+        Fate::NotSent => 1,
+        Fate::Answered => i32::from(!is_not_busy(error)),
+    };
+    let mut failure: Option<Error> = None;
     for (_, reply) in replies {
         match reply {
             Ok(value) => return Ok(value),
-            // NOTBUSY says little: another error is better.
-            Err(error) if failure.is_none() || !is_not_busy(&error) => failure = Some(error),
+            Err(error) if failure.as_ref().is_none_or(|known| weight(&error) > weight(known)) => {
+                failure = Some(error);
+            }
             Err(_) => {}
         }
     }
@@ -105,7 +112,6 @@ mod tests {
     use valkey_rdma_resp::ServerError;
 
     use super::*;
-    use crate::error::Fate;
 
     fn joined(replies: impl IntoIterator<Item = Value>, response: Response) -> Result<Value, Error> {
         let named = replies.into_iter().enumerate().map(|(at, value)| (format!("n{at}"), Ok(value)));

@@ -165,15 +165,21 @@ impl Core {
         }
     }
 
-    /// Some primary, preferably one that is connected.
-    pub(super) fn choose_any<'a>(&self, map: &'a SlotMap) -> Option<&'a Arc<Node>> {
+    /// Some primary, preferably one that is connected, and rather another than this.
+    pub(super) fn choose_any<'a>(
+        &self,
+        map: &'a SlotMap,
+        avoided: Option<&Arc<Node>>,
+    ) -> Option<&'a Arc<Node>> {
         let shards = map.shards();
         let first = fastrand::usize(..shards.len().max(1));
         let in_turn = (0..shards.len()).map(|step| &shards[(first + step) % shards.len()].primary);
-        in_turn.clone().find(|node| node.live().is_some()).or_else(|| {
-            // One that did not fail the last time.
-            in_turn.clone().find(|node| node.last_error().is_none()).or_else(|| in_turn.clone().next())
-        })
+        let mut others =
+            in_turn.clone().filter(|node| avoided.is_none_or(|avoided| !Arc::ptr_eq(avoided, node)));
+        let connected = others.clone().find(|node| node.live().is_some());
+        // Else one that did not fail the last time.
+        let fresh = || others.clone().find(|node| node.last_error().is_none());
+        connected.or_else(fresh).or_else(|| others.next()).or_else(|| in_turn.clone().next())
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -1,8 +1,9 @@
 //! One command to several nodes at once.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use valkey_rdma_resp::Value;
 
 use super::aggregate::join;
@@ -41,12 +42,15 @@ impl ClusterClient {
     ///
     /// # Cancel safety
     /// Same as [`command`](Self::command).
-    pub async fn execute_on(&self, route: Route, command: Command) -> Result<Value, Error> {
+    pub async fn execute_on(&self, route: Route, mut command: Command) -> Result<Value, Error> {
         if let Some(refusal) = command.shared_refusal() {
             return Err(refusal.into());
         }
         let description = find(&command);
         let response = description.map_or(Response::Default, |description| description.response);
+        if description.is_some_and(|description| description.access == Access::Read) {
+            command.set_idempotent();
+        }
         let deadline = self.limit(&command).and_then(Deadline::after);
         match self.targets(route)? {
             Targets::One(target) => self.with_tries(Box::new(command), target, deadline, None).await,
@@ -69,11 +73,11 @@ impl ClusterClient {
         })
     }
 
-    /// Each primary, as the node of one of its slots: so that a command waits for its successor, and goes there.
+    /// Each primary, or its successor if it fails.
     pub(super) fn all_primaries(&self) -> Vec<Target> {
         let primaries = self.core.topology.map().primaries().into_iter();
         let target = |(node, slot): (Arc<Node>, Option<u16>)| match slot {
-            Some(slot) => Target::Slot(slot, Access::Write),
+            Some(slot) => Target::Primary(node, slot),
             None => Target::Node(node),
         };
         primaries.map(target).collect()
@@ -94,16 +98,35 @@ impl ClusterClient {
             return Err(ClusterError::Uncovered { slot: 0 }.into());
         }
         let deadline = self.limit(&command).and_then(Deadline::after);
-        let sent = targets.into_iter().map(|target| {
-            let command = Box::new(command.clone());
-            async move {
-                let mut tries = Tries::new(&self.core, target, deadline, command.name());
-                match self.answered(command, &mut tries).await {
-                    Ok((node, reply)) => (node.name().to_string(), Ok(reply)),
-                    Err(error) => (String::new(), Err(error)),
+        let mut sent: FuturesUnordered<_> = (0..)
+            .zip(targets)
+            .map(|(at, target)| {
+                let command = Box::new(command.clone());
+                async move {
+                    let mut tries = Tries::new(&self.core, target, deadline, command.name());
+                    (at, self.answered(command, &mut tries).await)
                 }
+            })
+            .collect();
+        let mut replies = Vec::with_capacity(sent.len());
+        while let Some((at, answered)) = sent.next().await {
+            // The others may have to wait for a node that is gone.
+            if response == Response::OneSucceeded
+                && let Ok((_, reply)) = answered
+            {
+                return Ok(reply);
             }
+            replies.push((at, answered));
+        }
+        replies.sort_unstable_by_key(|(at, _): &(usize, _)| *at);
+        let mut seen = HashSet::new();
+        let named = replies.into_iter().filter_map(|(_, answered)| match answered {
+            // A node that took the slots of another is asked for both, and counts once.
+            Ok((node, reply)) => {
+                seen.insert(node.address().clone()).then(|| (node.name().to_string(), Ok(reply)))
+            }
+            Err(error) => Some((String::new(), Err(error))),
         });
-        join(join_all(sent).await, response)
+        join(named.collect(), response)
     }
 }

@@ -125,6 +125,10 @@ impl Node {
         let lost = self.live().filter(|live| live.is_same(client)).map(|_| self.live.swap(None));
         if lost.is_some() {
             dial.redial.lost(self.settings.backoff);
+            // Reads go elsewhere while the next attempt waits.
+            if let Some(moment) = dial.redial.not_before() {
+                self.pass_over_until(Some(moment));
+            }
         }
         // Ending a connection wakes tasks.
         drop(dial);
@@ -223,7 +227,10 @@ impl Node {
             let error =
                 LostConnection { peer: self.name.clone(), cause: stopped, may_have_run: false }.into();
             let attempt = Attempt { node: self.clone(), error: Some(error) };
-            tokio::spawn(attempt.run(dial.redial.not_before()));
+            let not_before = dial.redial.not_before();
+            // A runtime that shuts down drops the attempt at once, which takes the lock.
+            drop(dial);
+            tokio::spawn(attempt.run(not_before));
         }
         Ok(())
     }

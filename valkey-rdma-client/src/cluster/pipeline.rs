@@ -7,7 +7,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use valkey_rdma_resp::{FromValue, Value};
 
 use super::client::ClusterClient;
-use super::commands::{Access, find};
+use super::commands::{Access, Description, find};
 use super::core::Place;
 use super::node::Node;
 use super::route::{Routed, route, slot_of};
@@ -141,23 +141,6 @@ impl ClusterClient {
         }
     }
 
-    /// The slot of a command, and what it does to its keys; `None` if it goes its way apart. A server is asked about a name that the
-    /// table does not know: in turn, so that commands of modules keep their order too.
-    async fn way_of(&self, command: &Command, keyless: Option<u16>) -> Result<Option<(u16, Access)>, Error> {
-        let learned = match find(command) {
-            Some(_) => None,
-            None => self.describe(command).await?,
-        };
-        let learned = learned.as_ref().map(|learned| learned.describe(command.words().nth(1)));
-        let Some(description) = find(command).or(learned.as_ref()) else { return Ok(None) };
-        let slot = match route(command, description)? {
-            Routed::Slot(slot) => Some(slot),
-            Routed::Any => keyless,
-            _ => None,
-        };
-        Ok(slot.map(|slot| (slot, description.access)))
-    }
-
     fn tries_of(&self, sent: &Sent<'_>, deadline: Option<Deadline>) -> Tries<'_> {
         Tries::new(&self.core, Target::Slot(sent.slot, sent.access), deadline, sent.command.name())
     }
@@ -238,11 +221,23 @@ impl ClusterPipeline {
         let limit = limits.max().or(cluster.core.config.node.command_timeout);
         let deadline = limit.and_then(Deadline::after);
         let mut answers = Vec::with_capacity(commands.len());
+        // Before, so that commands of modules keep their order too.
+        let known: Vec<_> = commands.iter().map(find).collect();
+        let unknown =
+            commands.iter().zip(&known).filter_map(|(command, known)| known.is_none().then_some(command));
+        let described = cluster.describe_all(unknown, deadline).await;
 
         let mut routed = Vec::with_capacity(commands.len());
         let mut apart = Vec::new();
-        for (index, mut command) in commands.into_iter().enumerate() {
-            match cluster.way_of(&command, keyless).await {
+        for ((index, mut command), known) in commands.into_iter().enumerate().zip(known) {
+            let way = match known {
+                Some(description) => way(&command, description, keyless),
+                None => described.of(&command).and_then(|learned| match learned {
+                    Some(learned) => way(&command, &learned.describe(command.words().nth(1)), keyless),
+                    None => Ok(None),
+                }),
+            };
+            match way {
                 Ok(Some((slot, access))) => {
                     if access == Access::Read {
                         command = command.idempotent();
@@ -317,6 +312,20 @@ impl ClusterClient {
         first.tries = Some(tries);
         Ok(place)
     }
+}
+
+/// The slot of a command, and what it does to its keys; `None` if it goes its way apart.
+fn way(
+    command: &Command,
+    description: &Description<'_>,
+    keyless: Option<u16>,
+) -> Result<Option<(u16, Access)>, Error> {
+    let slot = match route(command, description)? {
+        Routed::Slot(slot) => Some(slot),
+        Routed::Any => keyless,
+        _ => None,
+    };
+    Ok(slot.map(|slot| (slot, description.access)))
 }
 
 /// The answers to commands for whose slot no node was found.

@@ -45,7 +45,7 @@ use crate::sync::lock;
 ///
 /// # Slow consumers
 /// Same as [`Subscriber`](crate::Subscriber): each connection has a queue of bounded length, and [`SlowConsumer`] decides what
-/// happens when it is full.
+/// happens when it is full. After [`SlowConsumer::Disconnect`] the connection is made anew, and [`Event::Reconnected`] reports it.
 ///
 /// # End
 /// Dropping it closes its connections.

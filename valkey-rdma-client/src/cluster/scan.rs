@@ -136,8 +136,8 @@ impl ClusterScan {
                 Ok(None) => self.failures = 0,
                 Ok(batch) => return Ok(batch),
                 Err(error) => {
-                    // The node may have been replaced, so its part begins again.
-                    self.part = None;
+                    // The node may have been replaced, so its part begins again, unless all of it is there.
+                    self.part.take_if(|part| !part.ended);
                     self.failures += 1;
                     let gone = error.fate() != Fate::Answered || matches!(error, Error::Unexpected(_));
                     let restarted = matches!(error, Error::Cluster(ClusterError::ScanRestarted { .. }));
@@ -164,23 +164,24 @@ impl ClusterScan {
         Ok(true)
     }
 
-    /// Counts the slots that the node had all the time as scanned.
+    /// Counts the slots that the node had all the time as scanned. After an error it is asked again.
     async fn end_part(&mut self, node: &Arc<Node>) -> Result<(), Error> {
+        let core = &self.cluster.core;
         // A scan is never redirected: only a new map shows what has left the node.
-        self.cluster.core.refreshed().await;
-        // The nodes that were asked for it may not have heard of that yet. This one has.
-        let own = own_slots(node).await?;
-        let Some(part) = self.part.take() else { return Ok(()) };
-        let map = self.cluster.core.topology.map();
-        for slot in part.slots {
-            if !map.is_primary_of(slot, node) {
-                continue;
-            }
-            if !own.iter().any(|range| range.contains(&slot)) {
+        core.refreshed().await;
+        let Some(part) = &mut self.part else { return Ok(()) };
+        part.slots.retain(|slot| core.topology.map().is_primary_of(*slot, node));
+        if !part.slots.is_empty() {
+            // The nodes that were asked for the map may not have heard of the last moves. This one has.
+            let own = own_slots(node).await?;
+            let is_own = |slot: &u16| own.iter().any(|range| range.contains(slot));
+            if let Some(slot) = part.slots.iter().find(|slot| !is_own(slot)).copied() {
+                self.part = None;
                 return Err(ClusterError::Uncovered { slot }.into());
             }
-            self.done[usize::from(slot)] = true;
+            part.slots.iter().for_each(|slot| self.done[usize::from(*slot)] = true);
         }
+        self.part = None;
         Ok(())
     }
 }

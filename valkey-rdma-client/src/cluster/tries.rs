@@ -20,6 +20,8 @@ use crate::multiplexer::Deadline;
 pub(super) enum Target {
     Slot(u16, Access),
     Node(Arc<Node>),
+    /// A primary for as long as it is one, and then the node that has this slot of it.
+    Primary(Arc<Node>, u16),
     /// Some primary.
     Any,
 }
@@ -50,6 +52,8 @@ pub(super) struct Tries<'a> {
     primary_only: bool,
     /// True if it is sent on a connection of its own, whose end says nothing of the shared one.
     apart: bool,
+    /// The node that the last such connection could not be made to.
+    avoided: Option<Arc<Node>>,
 }
 
 impl<'a> Tries<'a> {
@@ -68,6 +72,7 @@ impl<'a> Tries<'a> {
             chosen: None,
             primary_only: false,
             apart: false,
+            avoided: None,
         }
     }
 
@@ -103,7 +108,7 @@ impl<'a> Tries<'a> {
             };
             let Some(node) = node else {
                 let error = match self.target {
-                    Target::Slot(slot, _) => ClusterError::Uncovered { slot },
+                    Target::Slot(slot, _) | Target::Primary(_, slot) => ClusterError::Uncovered { slot },
                     _ => ClusterError::Unreachable { tried: 0, last: Box::new(ClusterError::NoSeeds.into()) },
                 };
                 self.pause(error.into(), true).await?;
@@ -224,6 +229,7 @@ impl<'a> Tries<'a> {
             }
             // A dedicated connection to the node could not be made.
             Error::Connect(_) => {
+                self.avoided = Some(place.node.clone());
                 self.core.counters.lost.add();
                 self.unreachable(error).await
             }
@@ -244,7 +250,9 @@ impl<'a> Tries<'a> {
                 self.core.choose(map, *slot, access).cloned()
             }
             Target::Node(node) => Some(node.clone()),
-            Target::Any => self.core.choose_any(map).cloned(),
+            Target::Primary(node, _) if map.is_primary(node) => Some(node.clone()),
+            Target::Primary(_, slot) => self.core.choose(map, *slot, Access::Write).cloned(),
+            Target::Any => self.core.choose_any(map, self.avoided.as_ref()).cloned(),
         }
     }
 

@@ -106,10 +106,10 @@ pub enum EndpointError {
 fn instead_of(scheme: &str) -> &'static str {
     match scheme {
         "rediss" | "valkeys" => {
-            "; without a scheme for TLS: Client::connect_with_dialer takes a stream that encrypts. Those four send the password as it is"
+            "; TLS is not supported, and those send the password as it is (a Rust program can give Client::connect_with_dialer a stream that encrypts)"
         }
         "unix" | "redis+unix" | "valkey+unix" => {
-            "; without a scheme for Unix sockets: Client::connect_with_dialer takes one"
+            "; Unix sockets are not supported (a Rust program can give one to Client::connect_with_dialer)"
         }
         _ => "",
     }

@@ -1,5 +1,7 @@
 //! Clients that outlive the runtime that made them, as one in a `static` that several tests share.
 
+use std::task::{Context, Waker};
+
 use tokio::runtime::{Builder, Runtime};
 use valkey_rdma_client::{Client, ClusterClient};
 use valkey_rdma_mock::{MockCluster, MockServer};
@@ -39,4 +41,23 @@ fn a_cluster_client_whose_runtime_has_ended_connects_on_another() {
     drop(first);
     one_thread().block_on(cluster.command(["GET", &key])).expect("connected anew");
     mock.block_on(mocks.shutdown());
+}
+
+/// Nothing can connect there. The node is not left in the middle of an attempt, nor locked.
+#[test]
+fn a_node_stays_usable_after_a_command_outside_of_a_runtime() {
+    let runtime = Runtime::new().expect("a runtime");
+    let mocks = runtime.block_on(MockCluster::start(2)).expect("free ports");
+    let key = mocks.key_of(1, 0);
+    let cluster = runtime.block_on(ClusterClient::connect([mocks.url(0)])).expect("connected");
+    // Which of tokio's services it misses first is left to chance.
+    for _ in 0..20 {
+        let outside = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut get = std::pin::pin!(cluster.command(["GET", &key]));
+            let _ready = get.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        }));
+        outside.expect_err("there is no runtime");
+    }
+    runtime.block_on(cluster.command(["GET", &key])).expect("connected");
+    runtime.block_on(mocks.shutdown());
 }

@@ -239,20 +239,26 @@ async fn what_may_have_run_is_never_sent_twice_but_reads_are() {
     let key = mocks.key_of(0, 0);
     cluster.command(["SET", &key, "1"]).await.expect("set");
     mocks.freeze(0);
-    let both = {
+    let all = {
         let (cluster, key) = (cluster.clone(), key.clone());
-        tokio::spawn(
-            async move { tokio::join!(cluster.command(["INCR", &key]), cluster.command(["GET", &key])) },
-        )
+        tokio::spawn(async move {
+            let route = Route::Key(key.clone().into());
+            tokio::join!(
+                cluster.command(["INCR", &key]),
+                cluster.command(["GET", &key]),
+                cluster.execute_on(route, Command::from_args(["GET", &key])),
+            )
+        })
     };
-    while cluster.status().nodes[0].connections.iter().all(|connection| connection.counters.in_flight < 2) {
+    while cluster.status().nodes[0].connections.iter().all(|connection| connection.counters.in_flight < 3) {
         tokio::task::yield_now().await;
     }
     mocks.disconnect(0).await;
     mocks.thaw(0);
-    let (incr, get) = both.await.expect("no panic");
+    let (incr, get, there) = all.await.expect("no panic");
     assert_eq!(incr.expect_err("lost").fate(), Fate::MayHaveRun);
     get.expect("read again");
+    there.expect("read again");
 }
 
 /// Whatever ends a command in the end, its first try may have run.

@@ -116,9 +116,7 @@ async fn a_connection_that_was_refused_tries_a_mended_password_without_a_command
 #[tokio::test]
 async fn the_refusal_of_another_login_is_no_answer() {
     let server = Scripted::start().await;
-    let mut limits = Limits::default();
-    limits.offline_ms = 100;
-    let mut config = config(&server.url, Share::Auto, limits);
+    let mut config = config(&server.url, Share::Auto, Limits::default());
     let file = PasswordFile::new("one", &mut config);
     let mut running = start(&config).await;
     let mut client = running.client().await;
@@ -127,6 +125,7 @@ async fn the_refusal_of_another_login_is_no_answer() {
     client.expect_bytes(WRONGPASS).await;
 
     file.write("two");
+    config.limits.offline_ms = 100;
     running.gateway.reload(&config, &mut Activation::default()).await.expect("valid");
     let mut silent = server.accept_raw().await;
     expect(&mut silent, &encode(["AUTH", "two"])).await;
