@@ -154,11 +154,14 @@ pub(crate) fn prometheus(core: &Core, routes: &[std::sync::Arc<Route>]) -> Strin
         metric(&name, "summary", help, &samples);
     }
     // Routes may lead to the same server, and a key may have two connections.
-    let (mut connections, mut up, mut pinned) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let (mut connections, mut limits) = (BTreeMap::new(), BTreeMap::new());
+    let (mut up, mut pinned) = (BTreeMap::new(), BTreeMap::new());
     for route in routes {
         let server = route.pool.server.endpoint();
         let labels = format!("{{server=\"{server}\"}}");
-        *connections.entry(labels).or_default() += route.pool.server.connections().0 as f64;
+        let (present, permitted) = route.pool.server.connections();
+        *connections.entry(labels.clone()).or_default() += present as f64;
+        *limits.entry(labels).or_default() += permitted as f64;
         for shared in route.pool.all_shared() {
             let known = shared.connection();
             if known.is_none() && shared.missed().is_none() {
@@ -184,6 +187,9 @@ pub(crate) fn prometheus(core: &Core, routes: &[std::sync::Arc<Route>]) -> Strin
         "Connections to a server, shared and private",
         &Vec::from_iter(connections),
     );
+    let help =
+        "Connections to a server that there may be: limits.upstreams, or what fits into limits.pinned_bytes";
+    metric("connections_limit", "gauge", help, &Vec::from_iter(limits));
     let help = "Whether a shared connection is connected, and over which transport";
     metric("shared_up", "gauge", help, &Vec::from_iter(up));
     metric("shared_pinned_bytes", "gauge", "Bytes pinned by a shared connection", &Vec::from_iter(pinned));

@@ -175,11 +175,14 @@ impl Pool {
         self.cluster.as_ref().map_or_else(Vec::new, Cluster::status)
     }
 
-    /// Why the server, or each of the nodes that were given, cannot be reached. It is asked only if no connection to it is in use.
+    /// Why the server, or each of the nodes that were given, cannot be reached. It is asked only if no connection to it is in use, or if it
+    /// owes a reply for long.
     pub(crate) async fn unreachable(&self) -> Option<String> {
         let is_up =
             |(_, status): (_, ClusterStatus)| status.nodes.iter().any(|node| transport_of(node).is_some());
-        if self.server.is_used() || self.clusters().into_iter().any(is_up) {
+        let now = Instant::now();
+        let is_silent = self.all_shared().iter().any(|shared| shared.is_silent(now));
+        if !is_silent && (self.server.is_used() || self.clusters().into_iter().any(is_up)) {
             return None;
         }
         let upstreams = self.upstreams.clone();

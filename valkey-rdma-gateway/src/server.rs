@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use tracing::{debug, info};
 use valkey_rdma_client::{ByteStream, Config, Dialer, Endpoint, Transport};
 use valkey_rdma_resp::{FrameScanner, Protocol, integer};
+use valkey_rdma_transport::{DeviceKind, TransportError};
 
 use crate::error::{GatewayError, without_login};
 use crate::identity::{Identity, Key, Login};
@@ -61,6 +62,10 @@ impl Server {
         let dialers = dialers.collect::<Result<Vec<_>, _>>()?;
         let missing = || GatewayError::Config("a route needs the URL of a server".to_owned());
         let endpoint = dialers.first().ok_or_else(missing)?.endpoint();
+        if endpoint.transport() == Transport::Emulated && !DeviceKind::Emulated.is_built() {
+            let missing = TransportError::NotBuilt { device: DeviceKind::Emulated };
+            return Err(GatewayError::Config(format!("{endpoint}: {missing}")));
+        }
         let mut permitted = limits.upstreams.min(Semaphore::MAX_PERMITS);
         if endpoint.transport() != Transport::Tcp {
             let fit = limits.pinned_bytes / endpoint.transport_config().pinned_bytes().max(1);

@@ -125,6 +125,11 @@ impl Shared {
         self.queue().is_stalled(now)
     }
 
+    /// Whether the server has owed a reply for so long that it may not be there any more.
+    pub(crate) fn is_silent(&self, now: Instant) -> bool {
+        self.queue().owes_longer_than(SILENT, now)
+    }
+
     pub(crate) fn set_retired(&self, retired: bool) {
         self.retired.store(retired, Ordering::Relaxed);
     }
@@ -206,7 +211,7 @@ impl Shared {
                 }
                 Err(error) => error,
             };
-            warn!(key = %self.key, error = %why, "cannot connect");
+            warn!(key = %self.key, server = %server.endpoint(), error = %why, "cannot connect");
             // A login in the URL is not the clients' affair.
             let is_ours = self.identity.login.is_none() && server.endpoint().password().is_some();
             *lock(&self.state) =
@@ -324,3 +329,5 @@ const IDLE: Duration = Duration::from_secs(30);
 /// The first wait between two attempts to connect. It doubles up to [`LONGEST`] times, to 1.6 s.
 const BACKOFF: Duration = Duration::from_millis(50);
 const LONGEST: u32 = 5;
+/// A server that owes a reply for longer is asked whether it is there. Over TCP nothing else would tell.
+const SILENT: Duration = Duration::from_secs(5);

@@ -43,7 +43,10 @@ fn memlock(limit: Limit, wishes: Wishes, privileges: &Privileges, container: Con
     let one = Config::default().pinned_bytes();
     let need = one * u64::from(wishes.connections);
     let Some(soft) = limit.soft else { return Finding::ok("memlock", "unlimited") };
-    let wanted = format!("{} connections pin {}", wishes.connections, bytes(need));
+    let wanted = match wishes.connections {
+        1 => format!("1 connection pins {}", bytes(need)),
+        count => format!("{count} connections pin {}", bytes(need)),
+    };
     if soft >= need {
         return Finding::ok("memlock", format!("{}; {wanted}", bytes(soft)));
     }

@@ -97,7 +97,12 @@ impl Queue {
 
     /// Whether the server owes the first reply since longer than [`STALL`].
     pub(super) fn is_stalled(&self, now: Instant) -> bool {
-        self.first().is_some_and(|slot| now.saturating_duration_since(slot.queued) > STALL)
+        self.owes_longer_than(STALL, now)
+    }
+
+    /// Whether the server owes the first reply for longer than this.
+    pub(super) fn owes_longer_than(&self, time: Duration, now: Instant) -> bool {
+        self.first().is_some_and(|slot| now.saturating_duration_since(slot.queued) > time)
     }
 
     /// Counts complete replies of the first slot, and whether a part of the next one was passed on.

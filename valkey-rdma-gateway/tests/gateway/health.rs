@@ -104,6 +104,25 @@ async fn a_server_that_does_not_answer_is_not_healthy_while_it_is_asked() {
     asked.await.unwrap();
 }
 
+/// Over TCP, a frozen server differs from a slow one only in this: it answers no other connection either.
+#[tokio::test]
+async fn a_server_that_owes_a_reply_for_long_is_asked_on_another_connection() {
+    let server = Scripted::start().await;
+    let (running, addr) = in_front_of(&server.url).await;
+    let mut client = running.client().await;
+    client.command("GET k").await;
+    let mut shared = server.accept().await;
+    expect(&mut shared, &encode(["GET", "k"])).await;
+    let asked = tokio::spawn(until(addr, "503"));
+    let mut probe = server.accept_raw().await;
+    let answer = asked.await.unwrap();
+    assert!(answer.contains("did not answer within"), "{answer}");
+    answer_ping(&mut probe).await;
+    shared.write_all(b"+V\r\n").await.unwrap();
+    client.expect_bytes(b"+V\r\n").await;
+    until(addr, "200").await;
+}
+
 #[tokio::test]
 async fn a_server_that_requires_a_login_is_there() {
     let (_server, rdma, _) = mock_with(Mock::new().requirepass("secret")).await;

@@ -14,6 +14,15 @@ pub enum DeviceKind {
 }
 
 impl DeviceKind {
+    /// Whether this build has the device: the cargo features `verbs` and `emulated`.
+    #[must_use]
+    pub const fn is_built(self) -> bool {
+        match self {
+            DeviceKind::Verbs => cfg!(feature = "verbs"),
+            DeviceKind::Emulated => cfg!(feature = "emulated"),
+        }
+    }
+
     /// The URL scheme that names this device.
     pub fn scheme(self) -> &'static str {
         match self {

@@ -9,7 +9,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use valkey_rdma_gateway::Listen;
-use valkey_rdma_resp::{Decoder, Protocol, Value};
+use valkey_rdma_resp::{Decoder, Protocol, ServerError, Value};
 
 /// Prints a table every second, until the gateway closes the connection. With `once`, prints the figures since the start.
 pub(super) fn run(address: &Listen, once: bool) -> Result<(), String> {
@@ -21,7 +21,12 @@ pub(super) fn run(address: &Listen, once: bool) -> Result<(), String> {
     };
     let mut before = Sample::default();
     loop {
-        let sample = Sample::take(&mut *connection).map_err(failed)?;
+        let sample = Sample::take(&mut *connection).map_err(|error| match error.get_ref() {
+            Some(answer) if answer.is::<ServerError>() => {
+                format!("{address}: {error}; while the server is away, see /health and /metrics")
+            }
+            _ => failed(error),
+        })?;
         let table = sample.table(&before);
         // Clears the screen; a file or pipe gets the table alone.
         let clear = if once { "" } else { "\x1b[H\x1b[2J" };
