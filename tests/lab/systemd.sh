@@ -174,7 +174,7 @@ valkey_server() {
     soon "it answers over RDMA's port" PONG rdma_cli PING
     expect "its memlock limit is that of the recipe" "unlimited            unlimited" limit valkey-server "Max locked memory"
     expect "its limit of files is that of the recipe" "65536" limit valkey-server "Max open files"
-    expect "maxclients is what valkey.conf says" 200 server_cli CONFIG GET maxclients
+    expect "maxclients is what valkey.conf says" 400 server_cli CONFIG GET maxclients
     expect "it asks for the password" NOAUTH valkey-cli -h 10.0.0.1 PING
     first=$(property valkey-server MainPID)
     kill -SEGV "$first"
