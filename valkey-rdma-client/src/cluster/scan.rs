@@ -175,11 +175,12 @@ impl ClusterScan {
             // The nodes that were asked for the map may not have heard of the last moves. This one has.
             let own = own_slots(node).await?;
             let is_own = |slot: &u16| own.iter().any(|range| range.contains(slot));
-            if let Some(slot) = part.slots.iter().find(|slot| !is_own(slot)).copied() {
+            let (kept, left): (Vec<u16>, Vec<u16>) = part.slots.iter().partition(|slot| is_own(slot));
+            kept.iter().for_each(|slot| self.done[usize::from(*slot)] = true);
+            if let Some(slot) = left.first().copied() {
                 self.part = None;
                 return Err(ClusterError::Uncovered { slot }.into());
             }
-            part.slots.iter().for_each(|slot| self.done[usize::from(*slot)] = true);
         }
         self.part = None;
         Ok(())

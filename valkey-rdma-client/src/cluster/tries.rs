@@ -167,6 +167,10 @@ impl<'a> Tries<'a> {
                     self.not_ready(place, error).await
                 }
                 _ if matches!(self.target, Target::Node(_)) => Err(error),
+                // Its keys do not choose the node.
+                Verdict::Moved(..) | Verdict::Ask(_) if matches!(self.target, Target::Primary(..)) => {
+                    Err(error)
+                }
                 Verdict::Moved(slot, address) => {
                     self.core.counters.moved.add();
                     self.count_redirect(&error)?;

@@ -38,8 +38,7 @@ impl fmt::Display for ConnectError {
             ConnectCause::Io(error) if error.kind() != io::ErrorKind::ConnectionRefused => {
                 write!(f, "; {}", io_hint(error))
             }
-            ConnectCause::Device(error) if out_of_files(&**error) => write!(f, ": {error}; {MORE_FILES}"),
-            ConnectCause::Device(error) => write!(f, ": {error}"),
+            ConnectCause::Device(error) => write!(f, ": {error}{}", device_hint(error)),
             ConnectCause::Lost(cause) => match &**cause {
                 LostCause::Io(_) | LostCause::Protocol(_) => {
                     write!(f, ": the handshake failed; {HANDSHAKE_HINT}")
@@ -158,8 +157,7 @@ impl fmt::Display for ConnectCause {
             Self::Io(error) => {
                 write!(f, "{}; {}", Chain(&**error), io_hint(error))
             }
-            Self::Device(error) if out_of_files(&**error) => write!(f, "{}; {MORE_FILES}", Chain(&**error)),
-            Self::Device(error) => Chain(&**error).fmt(f),
+            Self::Device(error) => write!(f, "{}{}", Chain(&**error), device_hint(error)),
             Self::Deadline { limit, connected: false } => {
                 write!(f, "no answer within {limit:?}; check host and port, or raise the timeout")
             }
@@ -199,6 +197,15 @@ fn resolve_hint(error: &Arc<io::Error>) -> &'static str {
 
 fn io_hint(error: &Arc<io::Error>) -> &'static str {
     if out_of_files(&**error) { MORE_FILES } else { "check host and port" }
+}
+
+/// What to do about a device's error whose own text does not say it.
+fn device_hint(error: &TransportError) -> String {
+    match error {
+        TransportError::Descriptors { .. } | TransportError::SystemDescriptors { .. } => String::new(),
+        _ if out_of_files(error) => format!("; {MORE_FILES}"),
+        _ => String::new(),
+    }
 }
 
 const HANDSHAKE_HINT: &str = "is it a Valkey server, and does it admit this address?";

@@ -313,6 +313,9 @@ async fn a_command_for_all_primaries_waits_for_a_successor_and_for_a_node_that_l
     cluster.command(["DBSIZE"]).await.expect("all are connected");
     mocks.fail_over(3);
     cluster.command(["FLUSHALL"]).await.expect("the new primary is found");
+    let named = Command::from_args(["GET", &mocks.key_of(1, 0)]);
+    let error = cluster.execute_on(Route::AllPrimaries, named).await.expect_err("others do not have the key");
+    assert!(error.server().is_some_and(|error| error.code == "MOVED"), "{error}");
     assert_eq!((mocks.calls(1, "flushall"), mocks.calls(2, "flushall")), (1, 1));
     mocks.answer_next(1, "dbsize", [Reply::error("LOADING wait")]);
     cluster.command(["DBSIZE"]).await.expect("it has loaded");

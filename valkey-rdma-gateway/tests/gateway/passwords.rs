@@ -8,7 +8,7 @@ use valkey_rdma_gateway::{Activation, Config, GatewayError, Limits, Share};
 use valkey_rdma_mock::MockCluster;
 
 use crate::scripted::{Scripted, expect};
-use crate::support::{cluster_config, config, encode, get, socket_path, start};
+use crate::support::{Client, Running, cluster_config, config, encode, get, socket_path, start};
 
 const NAME: &str = "valkey-rdma-gateway";
 
@@ -93,43 +93,55 @@ async fn a_changed_password_holds_for_clients_that_there_are() {
     client.expect_bytes(b"+C\r\n").await;
 }
 
+/// A gateway whose password the server has refused, with one client.
+struct Refused {
+    server: Scripted,
+    config: Config,
+    file: PasswordFile,
+    running: Running,
+    client: Client,
+    _connection: TcpStream,
+}
+
+impl Refused {
+    async fn new() -> Self {
+        let server = Scripted::start().await;
+        let mut config = config(&server.url, Share::Auto, Limits::default());
+        let file = PasswordFile::new("one", &mut config);
+        let running = start(&config).await;
+        let mut client = running.client().await;
+        client.command("GET a").await;
+        let _connection = refuse(&server, &["AUTH", "one"]).await;
+        client.expect_bytes(WRONGPASS).await;
+        Self { server, config, file, running, client, _connection }
+    }
+
+    async fn reload(&mut self) {
+        self.running.gateway.reload(&self.config, &mut Activation::default()).await.expect("valid");
+    }
+}
+
 #[tokio::test]
 async fn a_connection_that_was_refused_tries_a_mended_password_without_a_command() {
-    let server = Scripted::start().await;
-    let mut config = config(&server.url, Share::Auto, Limits::default());
-    let file = PasswordFile::new("one", &mut config);
-    let mut running = start(&config).await;
-    let mut client = running.client().await;
-    client.command("GET a").await;
-    let _refused = refuse(&server, &["AUTH", "one"]).await;
-    client.expect_bytes(WRONGPASS).await;
-
+    let mut gateway = Refused::new().await;
     // The server may have learned it meanwhile.
-    running.gateway.reload(&config, &mut Activation::default()).await.expect("valid");
-    let _refused = refuse(&server, &["AUTH", "one"]).await;
+    gateway.reload().await;
+    let _refused = refuse(&gateway.server, &["AUTH", "one"]).await;
 
-    file.write("two");
-    running.gateway.reload(&config, &mut Activation::default()).await.expect("valid");
-    let _connection = accept(&server, &["AUTH", "two"]).await;
+    gateway.file.write("two");
+    gateway.reload().await;
+    let _connection = accept(&gateway.server, &["AUTH", "two"]).await;
 }
 
 #[tokio::test]
 async fn the_refusal_of_another_login_is_no_answer() {
-    let server = Scripted::start().await;
-    let mut config = config(&server.url, Share::Auto, Limits::default());
-    let file = PasswordFile::new("one", &mut config);
-    let mut running = start(&config).await;
-    let mut client = running.client().await;
-    client.command("GET a").await;
-    let _refused = refuse(&server, &["AUTH", "one"]).await;
-    client.expect_bytes(WRONGPASS).await;
-
-    file.write("two");
-    config.limits.offline_ms = 100;
-    running.gateway.reload(&config, &mut Activation::default()).await.expect("valid");
-    let mut silent = server.accept_raw().await;
+    let mut gateway = Refused::new().await;
+    gateway.file.write("two");
+    gateway.config.limits.offline_ms = 100;
+    gateway.reload().await;
+    let mut silent = gateway.server.accept_raw().await;
     expect(&mut silent, &encode(["AUTH", "two"])).await;
-    let reply = client.say("GET b").await;
+    let reply = gateway.client.say("GET b").await;
     assert!(reply.starts_with("-NOUPSTREAM the command was not sent: there is no connection"), "{reply}");
 }
 

@@ -12,7 +12,7 @@ use crate::multiplexer::submit::Load;
 use crate::resp::Commands;
 
 impl Driver {
-    /// Sends what waits, on the task of a caller that [claimed](super::submit::Pushed::Claimed) to do so. The connection task
+    /// Sends what waits, on the task of a caller that [claimed](crate::multiplexer::submit::Pushed::Claimed) to do so. The connection task
     /// waits for the reply anyway. It also writes what the stream does not take at once.
     ///
     /// # Panics
