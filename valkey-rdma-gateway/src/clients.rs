@@ -80,6 +80,11 @@ impl Clients {
         lock(&self.known).values().cloned().collect()
     }
 
+    /// How many have this server: the same one, not only the same address.
+    pub(crate) fn of(&self, server: &Arc<str>) -> usize {
+        lock(&self.known).values().filter(|client| Arc::ptr_eq(&client.server, server)).count()
+    }
+
     pub(crate) fn get(&self, id: u64) -> Option<Arc<Client>> {
         lock(&self.known).get(&id).cloned()
     }

@@ -1,8 +1,7 @@
 //! [`Gateway`]: listeners, their clients, and the connections to servers.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
@@ -19,12 +18,13 @@ use crate::config::Config;
 use crate::core::Core;
 use crate::error::GatewayError;
 use crate::http;
-use crate::inbox::End;
+use crate::inbox::{End, lock};
 use crate::listen::Accepted;
 use crate::listen::{Bound, Listen};
 use crate::login::RouteLogin;
 use crate::pipe;
 use crate::pool::{Origin, Pool};
+use crate::pools::Pools;
 use crate::route::{Route, Share};
 use crate::session::Session;
 
@@ -47,8 +47,8 @@ pub struct Gateway {
     accepting: JoinSet<()>,
     sessions: TaskTracker,
     http: Option<(SocketAddr, CancellationToken)>,
-    /// The routes of all listeners, for the figures.
-    routes: watch::Sender<Vec<Arc<Route>>>,
+    /// The servers, for the figures too.
+    pools: Arc<Mutex<Pools>>,
 }
 
 /// A listener that accepts clients.
@@ -72,7 +72,7 @@ impl Gateway {
             accepting: JoinSet::new(),
             sessions: TaskTracker::new(),
             http: None,
-            routes: watch::Sender::new(Vec::new()),
+            pools: Arc::default(),
         };
         gateway.reload(config, activation).await?;
         Ok(gateway)
@@ -97,13 +97,9 @@ impl Gateway {
     /// Same errors as [`start`](Self::start). Nothing has changed then.
     pub async fn reload(&mut self, config: &Config, activation: &mut Activation) -> Result<(), GatewayError> {
         config.check()?;
-        let mut pools: HashMap<Origin, Arc<Pool>> = HashMap::new();
-        for listener in &self.listeners {
-            let pool = listener.route.borrow().pool.clone();
-            pools.insert(pool.origin.clone(), pool);
-        }
+        let mut pools = lock(&self.pools).by_origin();
         // All that can fail comes first.
-        let (mut planned, mut routes) = (Vec::new(), Vec::<Arc<Route>>::new());
+        let (mut planned, mut current) = (Vec::new(), Vec::<Arc<Pool>>::new());
         let mut logins: Vec<(Arc<Pool>, RouteLogin)> = Vec::new();
         for route in &config.routes {
             let login = route.login()?;
@@ -119,10 +115,10 @@ impl Gateway {
             };
             logins.extend(login.map(|login| (pool.clone(), login)));
             pools.insert(origin, pool.clone());
-            let shared = Arc::new(Route { pool, share: route.share });
-            if !routes.iter().any(|known| Arc::ptr_eq(&known.pool, &shared.pool)) {
-                routes.push(shared.clone());
+            if !current.iter().any(|known| Arc::ptr_eq(known, &pool)) {
+                current.push(pool.clone());
             }
+            let shared = Arc::new(Route { pool, share: route.share });
             for listen in &route.listen {
                 let known = self.listeners.iter().any(|listener| listener.configured == *listen);
                 let bound = if known { None } else { Some(Bound::bind(listen, activation).await?) };
@@ -139,7 +135,8 @@ impl Gateway {
 
         self.core.set_limits(config.limits.clone());
         logins.iter().for_each(|(pool, login)| pool.set_login(login));
-        self.routes.send_replace(routes);
+        drop(pools);
+        self.replace_pools(current);
         self.listeners.retain(|listener| {
             let kept = planned.iter().any(|(listen, _, _)| *listen == listener.configured);
             if !kept {
@@ -194,10 +191,22 @@ impl Gateway {
         self.listeners.push(Running { configured, address, route, close });
     }
 
+    /// Clients of pools that are not among these keep theirs until they end.
+    fn replace_pools(&self, current: Vec<Arc<Pool>>) {
+        let mut pools = lock(&self.pools);
+        pools.replace(current);
+        for pool in pools.former() {
+            let (server, clients) = (pool.server.endpoint(), self.core.clients.of(&pool.address));
+            if clients > 0 {
+                warn!(%server, clients, "clients stay with a server that is not in the configuration any more");
+            }
+        }
+    }
+
     fn serve_http(&mut self, listener: TcpListener) {
         let Ok(addr) = listener.local_addr() else { return };
         let close = CancellationToken::new();
-        let serving = http::serve(listener, self.core.clone(), self.routes.subscribe());
+        let serving = http::serve(listener, self.core.clone(), self.pools.clone());
         let closed = close.clone();
         tokio::spawn(async move { closed.run_until_cancelled(serving).await });
         self.http = Some((addr, close));

@@ -3,33 +3,33 @@
 //! Two fixed documents need no HTTP library: one request per connection, its head at most 8 KiB, answered within 5 s.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
 use crate::core::Core;
+use crate::inbox::lock;
 use crate::info::prometheus;
 use crate::open_error::one_line;
-use crate::route::Route;
+use crate::pools::Pools;
 
 /// Answers requests, until the future is dropped.
-pub(crate) async fn serve(listener: TcpListener, core: Arc<Core>, routes: watch::Receiver<Vec<Arc<Route>>>) {
+pub(crate) async fn serve(listener: TcpListener, core: Arc<Core>, pools: Arc<Mutex<Pools>>) {
     let free = Arc::new(Semaphore::new(AT_ONCE));
     loop {
         let accepted = listener.accept().await;
         // Further requests wait in the listener's queue.
         let permit = free.clone().acquire_owned().await;
-        let (core, routes) = (core.clone(), routes.clone());
+        let (core, pools) = (core.clone(), pools.clone());
         match accepted {
             Ok((stream, _)) => drop(tokio::spawn(async move {
                 let _permit = permit;
-                let routes = routes.borrow().clone();
-                if !matches!(timeout(LIMIT, answer(stream, &core, &routes)).await, Ok(Ok(()))) {
+                if !matches!(timeout(LIMIT, answer(stream, &core, &pools)).await, Ok(Ok(()))) {
                     debug!("a request over HTTP was not answered");
                 }
             })),
@@ -41,7 +41,7 @@ pub(crate) async fn serve(listener: TcpListener, core: Arc<Core>, routes: watch:
     }
 }
 
-async fn answer(mut stream: TcpStream, core: &Core, routes: &[Arc<Route>]) -> io::Result<()> {
+async fn answer(mut stream: TcpStream, core: &Core, pools: &Mutex<Pools>) -> io::Result<()> {
     let mut head = Vec::new();
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
         if head.len() > LONGEST || stream.read_buf(&mut head).await? == 0 {
@@ -51,8 +51,8 @@ async fn answer(mut stream: TcpStream, core: &Core, routes: &[Arc<Route>]) -> io
     let line = String::from_utf8_lossy(&head);
     let mut words = line.split_ascii_whitespace();
     let (status, kind, body) = match (words.next(), words.next()) {
-        (Some("GET"), Some("/metrics")) => ("200 OK", "text/plain; version=0.0.4", prometheus(core, routes)),
-        (Some("GET"), Some("/health")) => health(routes).await,
+        (Some("GET"), Some("/metrics")) => ("200 OK", "text/plain; version=0.0.4", prometheus(core, &lock(pools))),
+        (Some("GET"), Some("/health")) => health(pools).await,
         (Some("GET"), _) => ("404 Not Found", "text/plain", "/metrics or /health\n".to_owned()),
         _ => ("405 Method Not Allowed", "text/plain", "GET only\n".to_owned()),
     };
@@ -63,10 +63,10 @@ async fn answer(mut stream: TcpStream, core: &Core, routes: &[Arc<Route>]) -> io
 
 /// Healthy: every shared connection that has clients is connected, except those whose login the server refuses, and a server to which
 /// no connection is in use answers when it is asked.
-async fn health(routes: &[Arc<Route>]) -> (&'static str, &'static str, String) {
+async fn health(pools: &Mutex<Pools>) -> (&'static str, &'static str, String) {
+    let pools = lock(pools).all();
     let (mut lines, mut asked) = (String::new(), Vec::new());
-    for route in routes {
-        let pool = &route.pool;
+    for pool in pools {
         let mut is_missed = false;
         for shared in pool.all_shared() {
             let Some(why) = shared.missed() else { continue };
@@ -75,7 +75,6 @@ async fn health(routes: &[Arc<Route>]) -> (&'static str, &'static str, String) {
             lines += &format!("not connected to {server} ({}): {why}\n", shared.key);
         }
         if !is_missed {
-            let pool = pool.clone();
             asked.push(tokio::spawn(async move { pool.unreachable().await }));
         }
     }

@@ -12,6 +12,7 @@ use crate::core::Core;
 use crate::identity::Key;
 use crate::open_error::one_line;
 use crate::pool::Pool;
+use crate::pools::Pools;
 use crate::route::Route;
 use crate::shared::Shared;
 
@@ -122,7 +123,7 @@ fn describe(info: &ConnectionInfo) -> String {
 }
 
 /// Prometheus' text format.
-pub(crate) fn prometheus(core: &Core, routes: &[std::sync::Arc<Route>]) -> String {
+pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
     let mut text = String::new();
     let mut metric = |name: &str, kind: &str, help: &str, samples: &[(String, f64)]| {
         let name = format!("valkey_rdma_gateway_{name}");
@@ -153,16 +154,18 @@ pub(crate) fn prometheus(core: &Core, routes: &[std::sync::Arc<Route>]) -> Strin
         };
         metric(&name, "summary", help, &samples);
     }
-    // Routes may lead to the same server, and a key may have two connections.
+    // Pools may lead to the same server, and a key may have two connections.
     let (mut connections, mut limits) = (BTreeMap::new(), BTreeMap::new());
-    let (mut up, mut pinned) = (BTreeMap::new(), BTreeMap::new());
-    for route in routes {
-        let server = route.pool.server.endpoint();
+    let (mut former, mut up, mut pinned) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    for pool in pools.all() {
+        let server = pool.server.endpoint();
         let labels = format!("{{server=\"{server}\"}}");
-        let (present, permitted) = route.pool.server.connections();
+        let (present, permitted) = pool.server.connections();
         *connections.entry(labels.clone()).or_default() += present as f64;
-        *limits.entry(labels).or_default() += permitted as f64;
-        for shared in route.pool.all_shared() {
+        *limits.entry(labels.clone()).or_default() += permitted as f64;
+        let clients = if pools.is_former(&pool) { core.clients.of(&pool.address) } else { 0 };
+        *former.entry(labels).or_default() += clients as f64;
+        for shared in pool.all_shared() {
             let known = shared.connection();
             if known.is_none() && shared.missed().is_none() {
                 continue;
@@ -172,7 +175,7 @@ pub(crate) fn prometheus(core: &Core, routes: &[std::sync::Arc<Route>]) -> Strin
             up.insert(labels.clone(), f64::from(u8::from(known.is_some())));
             *pinned.entry(labels).or_default() += bytes.unwrap_or(0) as f64;
         }
-        for (key, node) in nodes(&route.pool) {
+        for (key, node) in nodes(&pool) {
             let address = format_args!("{}://{}", server.transport(), node.address);
             let transport = transport_of(&node);
             let labels = labels_of(&address, &key, transport);
@@ -190,6 +193,8 @@ pub(crate) fn prometheus(core: &Core, routes: &[std::sync::Arc<Route>]) -> Strin
     let help =
         "Connections to a server that there may be: limits.upstreams, or what fits into limits.pinned_bytes";
     metric("connections_limit", "gauge", help, &Vec::from_iter(limits));
+    let help = "Local clients that stay with a server that is not in the configuration any more";
+    metric("former_clients", "gauge", help, &Vec::from_iter(former));
     let help = "Whether a shared connection is connected, and over which transport";
     metric("shared_up", "gauge", help, &Vec::from_iter(up));
     metric("shared_pinned_bytes", "gauge", "Bytes pinned by a shared connection", &Vec::from_iter(pinned));

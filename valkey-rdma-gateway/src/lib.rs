@@ -69,6 +69,7 @@ mod metrics;
 mod open_error;
 mod pipe;
 mod pool;
+mod pools;
 mod private;
 mod probe;
 mod reader;

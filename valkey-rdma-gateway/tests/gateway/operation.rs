@@ -1,5 +1,6 @@
 //! What operators do: reload, stop, look.
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
@@ -31,6 +32,49 @@ async fn a_new_configuration_keeps_the_clients() {
     after.routes[0].servers = vec!["valkey://".to_owned()];
     assert!(running.gateway.reload(&after, &mut Activation::default()).await.is_err());
     assert_eq!(running.client().await.say("PING").await, "PONG", "nothing has changed");
+}
+
+#[tokio::test]
+async fn a_server_that_left_the_configuration_is_shown_until_its_clients_have_gone() {
+    let (first_server, first, _) = mock_with(Mock::new()).await;
+    let (_two, second, _) = mock_with(Mock::new()).await;
+    let mut before = config(&first, Share::Auto, Limits::default());
+    before.metrics = Some("127.0.0.1:0".parse().unwrap());
+    let mut after = before.clone();
+    after.routes[0].servers = vec![second];
+    let mut running = start(&before).await;
+    // The same port after each reload.
+    let addr = running.gateway.metrics_addr().unwrap();
+    (before.metrics, after.metrics) = (Some(addr), Some(addr));
+    let (mut one, mut two) = (running.client().await, running.client().await);
+    assert_eq!((one.say("PING").await, two.say("PING").await), ("PONG".to_owned(), "PONG".to_owned()));
+    let shown = format!("\nvalkey_rdma_gateway_former_clients{{server=\"{first}\"}} ");
+    assert!(get(addr, "/metrics").await.contains(&format!("{shown}0\n")));
+
+    running.gateway.reload(&after, &mut Activation::default()).await.expect("valid");
+    assert!(get(addr, "/metrics").await.contains(&format!("{shown}2\n")));
+    running.gateway.reload(&before, &mut Activation::default()).await.expect("valid");
+    assert!(get(addr, "/metrics").await.contains(&format!("{shown}0\n")), "it is back, with the same connection");
+    assert_eq!(running.client().await.say("PING").await, "PONG");
+    assert_eq!(running.info("gateway_connects").await, 1);
+
+    running.gateway.reload(&after, &mut Activation::default()).await.expect("valid");
+    drop((one, first_server));
+    until(addr, "/metrics", &format!("{shown}1\n")).await;
+    until(addr, "/health", &format!("not connected to {first} ")).await;
+    drop(two);
+    until(addr, "/health", "\r\n\r\nok\n").await;
+    assert!(!get(addr, "/metrics").await.contains(&shown));
+}
+
+/// Asks until the answer has this text.
+async fn until(addr: SocketAddr, path: &str, expected: &str) {
+    let answered = async {
+        while !get(addr, path).await.contains(expected) {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, answered).await.unwrap_or_else(|_| panic!("{path} does not show {expected:?}"));
 }
 
 #[tokio::test]
