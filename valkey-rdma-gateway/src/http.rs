@@ -51,7 +51,9 @@ async fn answer(mut stream: TcpStream, core: &Core, pools: &Mutex<Pools>) -> io:
     let line = String::from_utf8_lossy(&head);
     let mut words = line.split_ascii_whitespace();
     let (status, kind, body) = match (words.next(), words.next()) {
-        (Some("GET"), Some("/metrics")) => ("200 OK", "text/plain; version=0.0.4", prometheus(core, &lock(pools))),
+        (Some("GET"), Some("/metrics")) => {
+            ("200 OK", "text/plain; version=0.0.4", prometheus(core, &lock(pools)))
+        }
         (Some("GET"), Some("/health")) => health(pools).await,
         (Some("GET"), _) => ("404 Not Found", "text/plain", "/metrics or /health\n".to_owned()),
         _ => ("405 Method Not Allowed", "text/plain", "GET only\n".to_owned()),

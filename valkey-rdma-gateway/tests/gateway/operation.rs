@@ -54,7 +54,10 @@ async fn a_server_that_left_the_configuration_is_shown_until_its_clients_have_go
     running.gateway.reload(&after, &mut Activation::default()).await.expect("valid");
     assert!(get(addr, "/metrics").await.contains(&format!("{shown}2\n")));
     running.gateway.reload(&before, &mut Activation::default()).await.expect("valid");
-    assert!(get(addr, "/metrics").await.contains(&format!("{shown}0\n")), "it is back, with the same connection");
+    assert!(
+        get(addr, "/metrics").await.contains(&format!("{shown}0\n")),
+        "it is back, with the same connection"
+    );
     assert_eq!(running.client().await.say("PING").await, "PONG");
     assert_eq!(running.info("gateway_connects").await, 1);
 
