@@ -41,7 +41,7 @@ pub(crate) async fn run(core: Arc<Core>, route: Arc<Route>, accepted: Accepted) 
     let mut stream = accepted.stream;
     let plain = endpoint.password().is_none() && endpoint.database() == 0;
     let key = if plain { Key::Checker } else { identity.key() };
-    let upstream = match route.pool.upstreams.open(&key, &identity, None).await {
+    let upstream = match route.pool.upstreams.open_for_one(&key, &identity, None).await {
         Ok(upstream) => upstream,
         Err(error) => {
             debug!(id = client.id, %error, "no connection for a client");

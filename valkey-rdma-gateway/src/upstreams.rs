@@ -1,12 +1,13 @@
 //! [`Upstreams`]: makes the connections to one server, and keeps private ones for their next client.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep, timeout};
-use tracing::debug;
+use tracing::{debug, warn};
 use valkey_rdma_client::Transport;
 
 use crate::core::Core;
@@ -20,6 +21,8 @@ pub(crate) struct Upstreams {
     pub(crate) server: Arc<Server>,
     core: Arc<Core>,
     idle: Mutex<Idle>,
+    /// The last attempt to make a connection for a client of its own failed.
+    is_missed: AtomicBool,
 }
 
 /// Private connections without a client, and since when.
@@ -32,7 +35,7 @@ struct Idle {
 
 impl Upstreams {
     pub(crate) fn new(server: Arc<Server>, core: Arc<Core>) -> Self {
-        Self { server, core, idle: Mutex::default() }
+        Self { server, core, idle: Mutex::default(), is_missed: AtomicBool::new(false) }
     }
 
     /// Connects and logs in, in place of an idle connection if there may be no more, here or at the server.
@@ -53,6 +56,26 @@ impl Upstreams {
         }
     }
 
+    /// Same, for one client. Each client of an outage fails once more: only the first failure is logged.
+    pub(crate) async fn open_for_one(
+        &self,
+        key: &Key,
+        identity: &Identity,
+        name: Option<&str>,
+    ) -> Result<Upstream, OpenError> {
+        let opened = self.open(key, identity, name).await;
+        match &opened {
+            // The server is there, and refuses this user.
+            Err(error) if error.is_about_login() => {}
+            Err(error) if !self.is_missed.swap(true, Ordering::Relaxed) => {
+                warn!(%key, server = %self.server.endpoint(), %error, "cannot connect for a client");
+            }
+            Err(_) => {}
+            Ok(_) => self.is_missed.store(false, Ordering::Relaxed),
+        }
+        opened
+    }
+
     /// Takes an idle private connection, or makes one.
     pub(crate) async fn private(&self, identity: &Identity, name: &str) -> Result<Private, OpenError> {
         let key = identity.key();
@@ -69,7 +92,7 @@ impl Upstreams {
                 return Err(self.server.no_room());
             }
         }
-        Ok(Private::new(self.open(&key, identity, Some(name)).await?, name))
+        Ok(Private::new(self.open_for_one(&key, identity, Some(name)).await?, name))
     }
 
     /// Asks the server whether it is there, which counts as no connect. The connection is kept for the next probe, as one of the idle

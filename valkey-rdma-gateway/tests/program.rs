@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 
-use valkey_rdma_mock::Mock;
+use valkey_rdma_mock::{Mock, Server};
 use valkey_rdma_testkit::{Child, Signal};
 
 use support::{Client, PATIENCE, mock_with, socket_path};
@@ -67,6 +67,36 @@ async fn the_program_checks_reloads_reports_and_stops() {
     assert!(!other.exists(), "the socket is removed");
     std::fs::remove_file(&file).unwrap();
     std::fs::remove_file(&notifications).unwrap();
+}
+
+// With `share=never` no shared connection shows that the server is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_is_logged_once_whatever_the_number_of_clients() {
+    // Bound, so that nothing else takes the port, and refused: only the server listens on it.
+    let reserved = tokio::net::TcpSocket::new_v4().unwrap();
+    reserved.set_reuseaddr(true).unwrap();
+    reserved.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = reserved.local_addr().unwrap();
+    let socket = socket_path();
+    let (listen, server) = (format!("unix:{}", socket.display()), format!("valkey://{port}"));
+    let mut command = program(&["--listen", &listen, "--server", &server, "--share", "never"]);
+    let mut child = Child::start(&mut command).unwrap();
+    child.line_with("ready ", PATIENCE).unwrap();
+    for _outage in 0..2 {
+        for _ in 0..3 {
+            let mut client = Client::new(tokio::net::UnixStream::connect(&socket).await.unwrap());
+            let reply = support::text(&client.reply().await);
+            assert!(reply.starts_with("-NOUPSTREAM "), "{reply}");
+        }
+        let started = Server::builder(Mock::new()).tcp(port).start().await.unwrap();
+        let mut client = Client::new(tokio::net::UnixStream::connect(&socket).await.unwrap());
+        assert_eq!(client.say("PING").await, "PONG");
+        started.shutdown().await;
+    }
+    child.signal(Signal::TERM);
+    assert!(child.wait(PATIENCE).unwrap().success());
+    let log = child.stderr();
+    assert_eq!(log.matches("cannot connect for a client").count(), 2, "{log}");
 }
 
 /// The next state that a program reports to systemd.
