@@ -38,6 +38,8 @@ pub enum ConnectionEvent {
     ReconnectFailed {
         /// Which connection.
         connection: usize,
+        /// Which attempt since the connection was lost, from 1.
+        attempt: u32,
         /// Why.
         error: ConnectError,
     },
@@ -76,8 +78,8 @@ impl fmt::Display for ConnectionEvent {
             Self::Lost { connection, cause } => {
                 write!(f, "connection {connection} lost: {}", Chain(&**cause))
             }
-            Self::ReconnectFailed { connection, error } => {
-                write!(f, "connection {connection} not restored: {error:#}")
+            Self::ReconnectFailed { connection, attempt, error } => {
+                write!(f, "connection {connection} not restored at attempt {attempt}: {error:#}")
             }
             Self::Reconnected { connection, info } => write!(f, "connection {connection} restored: {info}"),
             Self::FellBack { connection, reason } => {
@@ -224,9 +226,11 @@ impl EventReporter {
         self.hub.pass(|to| to.add(ConnectionEvent::Lost { connection, cause: cause.clone() }));
     }
 
-    pub(crate) fn reconnect_failed(&self, error: &ConnectError) {
+    pub(crate) fn reconnect_failed(&self, attempt: u32, error: &ConnectError) {
         let connection = self.connection;
-        self.hub.pass(|to| to.add(ConnectionEvent::ReconnectFailed { connection, error: error.clone() }));
+        self.hub.pass(|to| {
+            to.add(ConnectionEvent::ReconnectFailed { connection, attempt, error: error.clone() });
+        });
     }
 
     pub(crate) fn reconnected(&self, info: &Arc<ConnectionInfo>) {

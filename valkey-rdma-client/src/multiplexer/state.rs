@@ -87,8 +87,8 @@ impl MultiplexerState {
     }
 
     /// Records the latest reason for being disconnected.
-    pub(crate) fn reconnect_failed(&self, error: ConnectError) {
-        self.events.reconnect_failed(&error);
+    pub(crate) fn reconnect_failed(&self, attempt: u32, error: ConnectError) {
+        self.events.reconnect_failed(attempt, &error);
         self.current().outage = Some(error.into());
     }
 

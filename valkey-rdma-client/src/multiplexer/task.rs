@@ -112,7 +112,7 @@ impl ConnectionTask {
                 Ok(raw) => return Some(raw),
                 Err(error) => {
                     debug!(error = %format_args!("{error:#}"), attempt, "not connected");
-                    self.state.reconnect_failed(error);
+                    self.state.reconnect_failed(attempt - first + 1, error);
                 }
             }
         }

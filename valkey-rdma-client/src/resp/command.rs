@@ -184,16 +184,20 @@ impl Command {
     }
 
     fn refused(&self, reason: &'static str) -> RefusedCommand {
-        RefusedCommand { command: self.name(), reason }
+        let mut command = self.name();
+        // Others of its subcommands are not refused.
+        if (command.eq_ignore_ascii_case("CLIENT") || command.eq_ignore_ascii_case("SCRIPT"))
+            && let Some(subcommand) = self.words().nth(1)
+        {
+            command = format!("{command} {}", String::from_utf8_lossy(subcommand));
+        }
+        RefusedCommand { command, reason }
     }
 
     /// The name, for error texts.
     pub(crate) fn name(&self) -> String {
-        let first = self.parts.first().map_or(&self.tail[..], |part| &part[..]);
-        match first.split(|&byte| byte == b'\n').nth(1) {
-            Some(name) => String::from_utf8_lossy(name.strip_suffix(b"\r").unwrap_or(name)).into_owned(),
-            None => "an empty command".to_owned(),
-        }
+        let name = self.words().next();
+        name.map_or("an empty command".into(), String::from_utf8_lossy).into_owned()
     }
 
     /// The encoded form: the number of arguments, then the encoded arguments in order.

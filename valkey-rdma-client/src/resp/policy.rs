@@ -5,7 +5,7 @@
 #[error("{command} was not sent: {reason}")]
 #[non_exhaustive]
 pub struct RefusedCommand {
-    /// The command's name as the caller wrote it.
+    /// The command's name as the caller wrote it, with the subcommand of CLIENT and SCRIPT.
     pub command: String,
     /// Why, and what to use instead.
     pub reason: &'static str,
