@@ -104,6 +104,11 @@ impl Server {
         Identity { login: None, database, selected_as: None, protocol: Protocol::Resp2 }
     }
 
+    /// Whether connections of this identity log in with the login in the URL, which is not the clients' affair.
+    pub(crate) fn has_own_login(&self, identity: &Identity) -> bool {
+        identity.login.is_none() && self.endpoint().password().is_some()
+    }
+
     /// Connections that there are, and that there may be.
     pub(crate) fn connections(&self) -> (usize, usize) {
         (self.permitted - self.permits.available_permits(), self.permitted)

@@ -212,8 +212,7 @@ impl Shared {
                 Err(error) => error,
             };
             warn!(key = %self.key, server = %server.endpoint(), error = %why, "cannot connect");
-            // A login in the URL is not the clients' affair.
-            let is_ours = self.identity.login.is_none() && server.endpoint().password().is_some();
+            let is_ours = server.has_own_login(&self.identity);
             *lock(&self.state) =
                 if why.is_about_login() && !is_ours { State::Refused } else { State::Down(why.clone()) };
             self.answer_unsent(core, &why);

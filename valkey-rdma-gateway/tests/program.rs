@@ -99,6 +99,23 @@ async fn an_outage_is_logged_once_whatever_the_number_of_clients() {
     assert_eq!(log.matches("cannot connect for a client").count(), 2, "{log}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refused_login_of_the_url_is_logged_and_the_password_is_not() {
+    let (_server, _, url) = mock_with(Mock::new().requirepass("right")).await;
+    let (socket, server) = (socket_path(), url.replace("://", "://:s3cret@"));
+    let listen = format!("unix:{}", socket.display());
+    let mut child =
+        Child::start(&mut program(&["--listen", &listen, "--server", &server, "--share", "never"])).unwrap();
+    child.line_with("ready ", PATIENCE).unwrap();
+    let mut client = Client::new(tokio::net::UnixStream::connect(&socket).await.unwrap());
+    let reply = support::text(&client.reply().await);
+    assert!(reply.starts_with("-WRONGPASS "), "{reply}");
+    child.signal(Signal::TERM);
+    assert!(child.wait(PATIENCE).unwrap().success());
+    let log = child.stderr();
+    assert!(log.contains("cannot connect for a client") && !log.contains("s3cret"), "{log}");
+}
+
 /// The next state that a program reports to systemd.
 fn reported(systemd: &UnixDatagram) -> String {
     systemd.set_read_timeout(Some(PATIENCE)).unwrap();
