@@ -37,12 +37,15 @@ struct Watched {
     reads: u64,
     /// Since when that has not grown.
     since: Instant,
+    /// True if the map named it a primary then.
+    was_primary: bool,
 }
 
 impl Watched {
-    fn new(node: Arc<Node>, client: Client) -> Self {
+    /// Of a node that has left the map.
+    fn departed(node: Arc<Node>, client: Client) -> Self {
         let reads = client.counters().reads;
-        Self { node, client, reads, since: Instant::now() }
+        Self { node, client, reads, since: Instant::now(), was_primary: false }
     }
 }
 
@@ -57,7 +60,7 @@ impl SilenceWatch {
             while let Ok((node, client)) = self.departed.try_recv() {
                 // Unless it is known already.
                 if !watched.iter().any(|watched: &Watched| watched.client.is_same(&client)) {
-                    watched.push(Watched::new(node, client));
+                    watched.push(Watched::departed(node, client));
                 }
             }
             watched = self.look(&topology, watched);
@@ -78,7 +81,9 @@ impl SilenceWatch {
             let earlier = before.iter().find(|watched| watched.client.is_same(&client));
             let has_answered = earlier.is_some_and(|earlier| earlier.reads != counters.reads);
             let is_primary = map.is_primary(&node);
-            if !is_primary && (counters.in_flight == 0 || has_answered) {
+            // What it has sent since the last look may be older than the loss of its slots.
+            let lost_them_before = earlier.is_some_and(|earlier| !earlier.was_primary);
+            if !is_primary && (counters.in_flight == 0 || has_answered && lost_them_before) {
                 node.forget_slots();
             }
             // If it has other connections, commands take those, and none of them finds the one that has ended.
@@ -98,7 +103,7 @@ impl SilenceWatch {
                 node.lost(&client);
                 client.give_up();
             } else {
-                kept.push(Watched { node, client, reads: counters.reads, since });
+                kept.push(Watched { node, client, reads: counters.reads, since, was_primary: is_primary });
             }
         }
         if silent && let Some(refresh) = self.refresh.upgrade() {

@@ -7,7 +7,7 @@ use valkey_rdma_client::{ClusterClient, ClusterError, Command, Config, Error, Fa
 use valkey_rdma_mock::{DeviceKind, Mock, MockCluster, Server, TransportConfig};
 use valkey_rdma_resp::Reply;
 
-use crate::target::{client_of, mocks, unhurried, unhurried_node};
+use crate::target::{advance, client_of, mocks, unhurried, unhurried_node};
 
 /// Reads the map often.
 fn watchful() -> ClusterConfig {
@@ -110,17 +110,27 @@ async fn commands_leave_a_frozen_node_that_a_map_leaves_out_at_once() {
     let config = ClusterConfig::default().node(node).refresh_interval(None).silence_limit(limit);
     let cluster = client_of(&mocks, &config).await;
     let key = mocks.key_of(0, 0);
-    // During its first look, nothing is in flight to the node.
-    cluster.command(["SET", &mocks.key_of(2, 0), "1"]).await.expect("set");
-    cluster.command(["SET", &key, "1"]).await.expect("set");
-    mocks.freeze(0);
-    let waits = tokio::spawn({
+    let get = || {
         let (cluster, key) = (cluster.clone(), key.clone());
-        async move { cluster.command(["GET", &key]).await }
-    });
-    while cluster.status().nodes[0].connections.iter().all(|connection| connection.counters.in_flight < 1) {
-        tokio::task::yield_now().await;
-    }
+        tokio::spawn(async move { cluster.command(["GET", &key]).await })
+    };
+    let in_flight = async || {
+        let is_idle = || cluster.status().nodes[0].connections.iter().all(|c| c.counters.in_flight < 1);
+        while is_idle() {
+            tokio::task::yield_now().await;
+        }
+    };
+    cluster.command(["SET", &key, "1"]).await.expect("set");
+    // The watch sees a command in flight, whose answer comes before the node loses its slots.
+    mocks.freeze(0);
+    let first = get();
+    in_flight().await;
+    advance(limit / 2, 1).await;
+    mocks.thaw(0);
+    first.await.expect("no panic").expect("read");
+    mocks.freeze(0);
+    let waits = get();
+    in_flight().await;
     mocks.mark_failed(0, true);
     mocks.fail_over(3);
     // Another slot moves, so that a command makes the client read the map.
@@ -131,10 +141,9 @@ async fn commands_leave_a_frozen_node_that_a_map_leaves_out_at_once() {
     while cluster.status().nodes.iter().any(|node| node.address.to_string() == mocks.announced(0)) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // Time passes whenever all tasks wait for it.
-    tokio::time::pause();
-    let ended = tokio::time::timeout(10 * limit, waits).await.expect("it leaves the frozen node");
-    ended.expect("no panic").expect("read from the new primary");
+    // The watch meets the node at one look and gives it up at a later one.
+    advance(limit, 10).await;
+    waits.await.expect("no panic").expect("read from the new primary");
     assert_eq!(cluster.status().counters.given_up, 1);
 }
 

@@ -6,7 +6,7 @@ use valkey_rdma_client::cluster::{ClusterConfig, NodeAddress, Route};
 use valkey_rdma_client::{ClusterClient, ClusterError, Command, Config, Error, Fate};
 use valkey_rdma_mock::MockCluster;
 
-use crate::target::{PATIENCE, client_of, mocks, target, unhurried, unhurried_node};
+use crate::target::{PATIENCE, advance, client_of, mocks, target, unhurried, unhurried_node};
 
 #[tokio::test]
 async fn large_values_go_to_the_node_of_their_key() {
@@ -172,9 +172,7 @@ async fn a_blocking_read_that_waited_long_is_sent_again_after_its_connection() {
     while mocks.calls(1, "xread") < 1 {
         tokio::task::yield_now().await;
     }
-    tokio::time::pause();
-    tokio::time::advance(limit + Duration::from_secs(1)).await;
-    tokio::time::resume();
+    advance(limit + Duration::from_secs(1), 1).await;
     mocks.disconnect(1).await;
     while mocks.calls(1, "xread") < 2 && !waits.is_finished() {
         tokio::task::yield_now().await;

@@ -7,7 +7,7 @@ use valkey_rdma_client::{ClusterClient, ClusterError, Command, Config, Error, Fa
 use valkey_rdma_mock::MockCluster;
 use valkey_rdma_resp::Reply;
 
-use crate::target::{PATIENCE, client_of, mocks, unhurried};
+use crate::target::{PATIENCE, advance, client_of, mocks, unhurried};
 
 /// Commands wait this long for the cluster. Only that ends them: a time limit of their own could end one whose request is
 /// on its way, with another error.
@@ -80,9 +80,7 @@ async fn a_blocking_command_that_waited_long_still_follows_its_slot() {
         tokio::task::yield_now().await;
     }
     // It blocks for longer than commands wait for the cluster.
-    tokio::time::pause();
-    tokio::time::advance(limit + Duration::from_secs(1)).await;
-    tokio::time::resume();
+    advance(limit + Duration::from_secs(1), 1).await;
     mocks.move_slots(slot..=slot, 1);
     let other = client_of(&mocks, &unhurried()).await;
     other.command(["RPUSH", &key, "job"]).await.expect("pushed");

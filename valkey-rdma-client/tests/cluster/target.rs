@@ -58,6 +58,16 @@ pub(crate) fn unhurried_node() -> Config {
 /// Only a failing test waits for it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
+/// Lets time pass in steps. The clock stands still only meanwhile: one that jumped whenever all tasks wait would also pass
+/// the limits of what waits for a socket.
+pub(crate) async fn advance(step: Duration, steps: u32) {
+    tokio::time::pause();
+    for _ in 0..steps {
+        tokio::time::advance(step).await;
+    }
+    tokio::time::resume();
+}
+
 impl Target {
     pub(crate) async fn client(&self) -> ClusterClient {
         self.client_with(&unhurried()).await.expect("connected")
