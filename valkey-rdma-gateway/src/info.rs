@@ -94,7 +94,11 @@ fn of_shared(shared: &Shared) -> String {
     let connection = shared.connection();
     let stats =
         connection.as_ref().and_then(|known| Some(known.monitor.as_ref()?.stats())).unwrap_or_default();
-    let described = connection.map_or("not connected".to_owned(), |known| describe(&known.info));
+    let described = match (connection, shared.missed()) {
+        (Some(known), _) => describe(&known.info),
+        (None, Some(why)) => format!("not connected: {}", one_line(&why.to_string())),
+        (None, None) => "not connected".to_owned(),
+    };
     format!(
         "{},clients={},in_flight={},commands={},batches={},wake_ups={},pinned_bytes={},{described}",
         shared.key,

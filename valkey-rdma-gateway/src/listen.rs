@@ -73,6 +73,8 @@ pub(crate) struct Accepted {
     pub(crate) stream: AnyStream,
     pub(crate) peer: String,
     pub(crate) local: String,
+    /// The other side is a process of root, or of the user that the gateway runs as.
+    pub(crate) by_owner: bool,
 }
 
 /// A bound listener.
@@ -125,7 +127,9 @@ impl Bound {
             Self::Unix { listener, path, .. } => {
                 let (stream, _) = listener.accept().await?;
                 let local = path.display().to_string();
-                Ok(Accepted { stream: AnyStream::Unix(stream), peer: format!("{local}:0"), local })
+                let by_owner = is_of_owner(&stream)?;
+                let peer = format!("{local}:0");
+                Ok(Accepted { stream: AnyStream::Unix(stream), peer, local, by_owner })
             }
             Self::Tcp(listener) => {
                 let (stream, peer) = listener.accept().await?;
@@ -135,12 +139,14 @@ impl Bound {
                 let probes = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3);
                 SockRef::from(&stream).set_tcp_keepalive(&probes.with_retries(3))?;
                 let local = stream.local_addr()?.to_string();
-                Ok(Accepted { stream: AnyStream::Tcp(stream), peer: peer.to_string(), local })
+                let peer = peer.to_string();
+                Ok(Accepted { stream: AnyStream::Tcp(stream), peer, local, by_owner: false })
             }
             Self::Device(listener) => {
                 let stream = listener.accept().await.map_err(AcceptError::Device)?;
                 let (peer, local) = (stream.peer_addr().to_string(), stream.local_addr().to_string());
-                Ok(Accepted { stream: AnyStream::Inline(stream.into_inline()), peer, local })
+                let stream = AnyStream::Inline(stream.into_inline());
+                Ok(Accepted { stream, peer, local, by_owner: false })
             }
         }
     }
@@ -174,6 +180,14 @@ impl AcceptError {
 async fn bind_device(kind: DeviceKind, addr: SocketAddr) -> Result<Bound, GatewayError> {
     let listener = Listener::bind(kind, addr, &Config::default()).await?;
     Ok(Bound::Device(Box::new(listener)))
+}
+
+/// Whether the other side is a process of root, or of the user that this one runs as.
+fn is_of_owner(stream: &UnixStream) -> io::Result<bool> {
+    let theirs = stream.peer_cred()?.uid();
+    // The system says who made a pair.
+    let (own, _other) = UnixStream::pair()?;
+    Ok(theirs == 0 || theirs == own.peer_cred()?.uid())
 }
 
 /// Removes a socket file that no process listens on any more. Other files are left, and binding then fails.

@@ -46,6 +46,7 @@ pub(crate) struct Session {
     out: Output,
     out_since: Option<Instant>,
     identity: Identity,
+    by_owner: bool,
     shared: Attached,
     window: Window,
     /// The reason why the transaction that the client has begun fails.
@@ -109,6 +110,7 @@ impl Session {
             out: Output::default(),
             out_since: None,
             identity,
+            by_owner: accepted.by_owner,
             shared,
             window,
             failed_multi: None,

@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use valkey_rdma_mock::{Mock, Server};
 use valkey_rdma_testkit::{Child, Signal};
 
-use support::{Client, PATIENCE, mock_with, socket_path};
+use support::{Client, PATIENCE, encode, mock_with, socket_path};
 
 fn program(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_valkey-rdma-gateway"));
@@ -67,6 +67,30 @@ async fn the_program_checks_reloads_reports_and_stops() {
     assert!(!other.exists(), "the socket is removed");
     std::fs::remove_file(&file).unwrap();
     std::fs::remove_file(&notifications).unwrap();
+}
+
+#[tokio::test]
+async fn top_shows_a_gateway_whose_server_is_away() {
+    // Bound, so that nothing else takes the port, and refused: nothing listens on it.
+    let reserved = tokio::net::TcpSocket::new_v4().unwrap();
+    reserved.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let server = format!("valkey://{}", reserved.local_addr().unwrap());
+    let socket = socket_path();
+    let listen = format!("unix:{}", socket.display());
+    let child = Child::start(&mut program(&["--listen", &listen, "--server", &server])).unwrap();
+    child.line_with("ready ", PATIENCE).unwrap();
+    let mut client = Client::new(tokio::net::UnixStream::connect(&socket).await.unwrap());
+    client.send(encode(["GET", "k"])).await;
+    // The first attempt to connect may not have failed yet.
+    let table = loop {
+        let top = program(&["top", &listen, "--once"]).output().unwrap();
+        assert!(top.status.success(), "{top:?}");
+        let table = String::from_utf8_lossy(&top.stdout).into_owned();
+        if table.contains("not connected: ") {
+            break table;
+        }
+    };
+    assert!(table.contains(&server) && table.contains("2 clients"), "{table}");
 }
 
 // With `share=never` no shared connection shows that the server is lost.

@@ -76,6 +76,12 @@ impl Session {
         Ok(allowed)
     }
 
+    /// Whether the client may see what the gateway shows of itself and of its clients. What a process of the gateway's own user sees, it
+    /// could take from the gateway's memory, so it needs no permission, and no server, until it logs in as a user of the server.
+    async fn may_look(&mut self, command: &[&str]) -> Result<bool, Closed> {
+        Ok(self.by_owner && self.identity.login.is_none() || self.is_allowed(command).await?)
+    }
+
     pub(super) fn set_name(&self, name: &[u8]) -> Result<(), Reply> {
         let text = "ERR Client names cannot contain spaces, newlines or special characters.";
         self.client.details().name = printable(name).ok_or(Reply::error(text))?;
@@ -109,7 +115,7 @@ impl Session {
 
     /// CLIENT LIST [TYPE type | ID number...]: the local clients.
     async fn list(&mut self, args: &[Vec<u8>]) -> Result<(), Closed> {
-        if !self.is_allowed(&["CLIENT", "LIST", "ID", NO_CLIENT]).await? {
+        if !self.may_look(&["CLIENT", "LIST", "ID", NO_CLIENT]).await? {
             return Ok(());
         }
         let all = self.neighbours().into_iter();
@@ -220,7 +226,7 @@ impl Session {
 
     /// INFO gateway.
     async fn gateway_info(&mut self) -> Result<(), Closed> {
-        if self.is_allowed(&["INFO", "gateway"]).await? {
+        if self.may_look(&["INFO", "gateway"]).await? {
             let text = crate::info::section(&self.core, &self.route);
             self.put(&Reply::Verbatim { format: *b"txt", text: text.into() });
         }

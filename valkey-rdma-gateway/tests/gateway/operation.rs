@@ -34,6 +34,32 @@ async fn a_new_configuration_keeps_the_clients() {
     assert_eq!(running.client().await.say("PING").await, "PONG", "nothing has changed");
 }
 
+/// The tests and the gateway are of the same user.
+#[tokio::test]
+async fn the_owner_of_the_gateway_looks_at_it_without_a_server_and_a_user_of_the_server_does_not() {
+    let server = Scripted::start().await;
+    let mut limits = Limits::default();
+    limits.offline_ms = 100;
+    let gateway = start(&config(&server.url, Share::Auto, limits)).await;
+    let (mut owner, mut stranger) = (gateway.client().await, gateway.tcp_client().await);
+    // The server accepts connections and does not answer.
+    assert!(stranger.say("GET k").await.starts_with("-NOUPSTREAM "));
+    let info = owner.say("INFO gateway").await;
+    assert!(info.contains("gateway_clients:2") && info.contains("not connected"), "{info}");
+    assert_eq!(owner.say("CLIENT LIST").await.lines().count(), 2);
+    assert!(stranger.say("INFO gateway").await.starts_with("-NOUPSTREAM "));
+    assert!(stranger.say("CLIENT LIST").await.starts_with("-NOUPSTREAM "));
+
+    let mock = Mock::new().requirepass("secret");
+    mock.on("info").error("NOPERM User default has no permissions to run the 'info' command");
+    let (_server, url, _) = mock_with(mock).await;
+    let gateway = start(&config(&url, Share::Auto, Limits::default())).await;
+    let mut user = gateway.client().await;
+    assert!(!user.say("INFO gateway").await.starts_with('-'), "not logged in yet");
+    assert_eq!(user.say("AUTH secret").await, "OK");
+    assert!(user.say("INFO gateway").await.starts_with("-NOPERM "), "the server's rules hold for its users");
+}
+
 #[tokio::test]
 async fn a_server_that_left_the_configuration_is_shown_until_its_clients_have_gone() {
     let (first_server, first, _) = mock_with(Mock::new()).await;

@@ -237,7 +237,7 @@ async fn large_values_pass_in_pieces() {
 async fn logins_are_checked_by_the_server_and_not_shared() {
     let (_server, url, _) = mock_with(Mock::new().requirepass("secret")).await;
     let gateway = gateway(&url, Share::Auto).await;
-    let (mut stranger, mut user) = (gateway.client().await, gateway.client().await);
+    let (mut stranger, mut user) = (gateway.tcp_client().await, gateway.client().await);
     let refusal = "-NOAUTH Authentication required.";
     assert_eq!(user.say("GET k").await, refusal);
     let wrong = "-WRONGPASS invalid username-password pair or user is disabled.";
@@ -250,6 +250,7 @@ async fn logins_are_checked_by_the_server_and_not_shared() {
     assert_eq!(stranger.say("GET k").await, refusal);
     assert_eq!(stranger.say("MULTI").await, refusal);
     assert_eq!(stranger.say("CLIENT LIST").await, refusal);
+    assert_eq!(stranger.say("INFO gateway").await, refusal);
     assert!(stranger.say("CLIENT KILL ID 1").await.starts_with("-NOAUTH"));
     assert!(stranger.hello3("").await.as_map().is_none());
     let mut resp3 = gateway.client().await;

@@ -23,7 +23,7 @@ pub(super) fn run(address: &Listen, once: bool) -> Result<(), String> {
     loop {
         let sample = Sample::take(&mut *connection).map_err(|error| match error.get_ref() {
             Some(answer) if answer.is::<ServerError>() => {
-                format!("{address}: {error}; while the server is away, see /health and /metrics")
+                format!("{address}: {error}; without the server's permission: on a unix: address, as root or as the gateway's user")
             }
             _ => failed(error),
         })?;
