@@ -32,6 +32,7 @@ mod failure;
 pub mod faults;
 mod functions;
 mod glob;
+mod held_port;
 mod membership;
 mod mock;
 mod mock_server;

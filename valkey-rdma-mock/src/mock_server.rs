@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use valkey_rdma_server::{BindError, Server};
 
+use crate::held_port::{HeldPort, patiently};
 use crate::mock::Mock;
 
 /// A [`Mock`] that serves on the emulated device and on TCP, on free ports of this machine. Everything of [`Mock`] is there too: rules
@@ -30,10 +31,14 @@ use crate::mock::Mock;
 /// # });
 /// ```
 ///
-/// It ends when it is dropped. [`shutdown`](Self::shutdown) waits for the last replies.
+/// It ends when it is dropped. [`shutdown`](Self::shutdown) waits for the last replies. [`kill`](Self::kill) and
+/// [`restart`](Self::restart) are for tests of clients that reconnect.
 pub struct MockServer {
     mock: Arc<Mock>,
-    server: Server,
+    /// `None` while it is down.
+    server: Option<Server>,
+    /// Its ports, while it is down and after.
+    held: Vec<HeldPort>,
     url: String,
     tcp_url: String,
 }
@@ -64,7 +69,7 @@ impl MockServer {
         let mut urls = server.urls();
         let mut next = || urls.next().unwrap_or_default();
         let (url, tcp_url) = (next(), next());
-        Ok(Self { mock, server, url, tcp_url })
+        Ok(Self { mock, server: Some(server), held: Vec::new(), url, tcp_url })
     }
 
     /// The URL to connect to over the emulated device.
@@ -79,7 +84,35 @@ impl MockServer {
 
     /// Closes all connections after the replies to the commands that have arrived.
     pub async fn shutdown(self) {
-        self.server.shutdown().await;
+        if let Some(server) = self.server {
+            server.shutdown().await;
+        }
+    }
+
+    /// Closes all connections and stops listening, at once, as the death of a server's process does. New connections are refused from
+    /// now on, and no other program gets the ports. Values, rules and what was received stay; [`Mock::reset`] empties it.
+    pub async fn kill(&mut self) {
+        let Some(server) = self.server.take() else { return };
+        let addresses = server.listening().into_iter().map(|listening| listening.addr);
+        let new: Vec<_> =
+            addresses.filter(|addr| self.held.iter().all(|held| held.addr() != *addr)).collect();
+        drop(server);
+        for addr in new {
+            // If another program was faster, `restart` reports it.
+            self.held.extend(HeldPort::bind(addr).await);
+        }
+    }
+
+    /// Listens again where it listened before. A server that runs goes on.
+    ///
+    /// # Errors
+    /// [`BindError`] if another program has taken a port.
+    pub async fn restart(&mut self) -> Result<(), BindError> {
+        if self.server.is_none() {
+            let start = || Server::builder(self.mock.clone()).listen(&self.url).listen(&self.tcp_url).start();
+            self.server = Some(patiently(async || start().await).await?);
+        }
+        Ok(())
     }
 }
 

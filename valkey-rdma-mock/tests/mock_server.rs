@@ -75,6 +75,32 @@ async fn a_dropped_connection_ends_without_a_reply_and_others_stay() {
 }
 
 #[tokio::test]
+async fn a_killed_server_refuses_until_it_is_restarted_and_keeps_its_values() {
+    let mut mock = MockServer::start().await;
+    let urls = (mock.url().to_owned(), mock.tcp_url().to_owned());
+    for _ in 0..3 {
+        let [mut one, mut two] = wires(&mock).await;
+        one.dialogue(&[("SET k v", "+OK\r\n")]).await;
+        two.dialogue(&[("GET k", "$1\r\nv\r\n")]).await;
+        mock.kill().await;
+        mock.kill().await;
+        one.expect_end().await;
+        two.expect_end().await;
+        for url in [mock.url(), mock.tcp_url()] {
+            let addr = url.split_once("://").unwrap().1;
+            let refused = tokio::net::TcpStream::connect(addr).await.unwrap_err();
+            assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+        }
+        mock.restart().await.unwrap();
+        mock.restart().await.unwrap();
+        assert_eq!((mock.url(), mock.tcp_url()), (&*urls.0, &*urls.1));
+        for wire in &mut wires(&mock).await {
+            wire.dialogue(&[("GET k", "$1\r\nv\r\n")]).await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_delay_comes_before_the_answer_whichever_it_is() {
     let mock = MockServer::start().await;
     let [mut slow, mut other] = wires(&mock).await;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use valkey_rdma_server::{BindError, DeviceKind, Server, Transport, TransportConfig};
 
 use super::MockCluster;
-use super::node::{Addresses, Node, Running, is_in_use};
+use super::node::{Addresses, Node, Running};
+use crate::held_port::is_in_use;
 use crate::membership::{Bus, Endpoint, Member, NodeInfo, Topology};
 use crate::mock::Mock;
 

@@ -1,14 +1,12 @@
 //! One node: its mock, and the server in front of it.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::net::TcpSocket;
 use tokio::sync::Mutex;
-use tokio::task::yield_now;
 use valkey_rdma_server::{BindError, DeviceKind, Listening, Server, Transport, TransportConfig};
 
+use crate::held_port::{HeldPort, patiently};
 use crate::membership::Member;
 use crate::mock::Mock;
 
@@ -26,30 +24,6 @@ pub(super) struct Node {
     member: Member,
     running: Mutex<Option<Running>>,
     held: Mutex<Vec<HeldPort>>,
-}
-
-/// A TCP port of a node that was killed, bound but not listened on. While the node is down, who connects is refused, and the
-/// system gives the port to no other program, whose replies would be taken for those of the node.
-struct HeldPort {
-    addr: SocketAddr,
-    _bound: TcpSocket,
-}
-
-impl HeldPort {
-    /// As soon as nothing listens there.
-    async fn bind(addr: SocketAddr) -> Result<Self, BindError> {
-        patiently(async || {
-            let bind = || {
-                let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-                socket.set_reuseaddr(true)?;
-                socket.bind(addr)?;
-                Ok(socket)
-            };
-            bind().map_err(|source| BindError::Tcp { addr, source })
-        })
-        .await
-        .map(|bound| Self { addr, _bound: bound })
-    }
 }
 
 /// What a kill ends.
@@ -105,7 +79,7 @@ impl Node {
     /// Keeps a port for this node from now on.
     async fn hold(&self, addr: SocketAddr) {
         let mut held = self.held.lock().await;
-        if held.iter().all(|port| port.addr != addr) {
+        if held.iter().all(|port| port.addr() != addr) {
             // If another program was faster, `restart` reports it.
             held.extend(HeldPort::bind(addr).await);
         }
@@ -169,27 +143,3 @@ impl Node {
         Ok(())
     }
 }
-
-/// Binds again and again while the address is in use: the listener that had it before ends in a task of its own.
-async fn patiently<T>(mut bind: impl AsyncFnMut() -> Result<T, BindError>) -> Result<T, BindError> {
-    for _ in 0..ATTEMPTS {
-        match bind().await {
-            Err(error) if is_in_use(&error) => yield_now().await,
-            outcome => return outcome,
-        }
-    }
-    bind().await
-}
-
-pub(super) fn is_in_use(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::AddrInUse) {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
-}
-
-const ATTEMPTS: usize = 10_000;

@@ -1,0 +1,62 @@
+//! [`HeldPort`]: the port of a server that is down and will be back.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::net::TcpSocket;
+use tokio::task::yield_now;
+use valkey_rdma_server::BindError;
+
+/// A TCP port of a server that was killed, bound but not listened on. While the server is down, who connects is refused, and the
+/// system gives the port to no other program, whose replies would be taken for those of the server.
+pub(crate) struct HeldPort {
+    addr: SocketAddr,
+    _bound: TcpSocket,
+}
+
+impl HeldPort {
+    /// As soon as nothing listens there.
+    pub(crate) async fn bind(addr: SocketAddr) -> Result<Self, BindError> {
+        patiently(async || {
+            let bind = || {
+                let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+                socket.set_reuseaddr(true)?;
+                socket.bind(addr)?;
+                Ok(socket)
+            };
+            bind().map_err(|source| BindError::Tcp { addr, source })
+        })
+        .await
+        .map(|bound| Self { addr, _bound: bound })
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+}
+
+/// Binds again and again while the address is in use: the listener that had it before ends in a task of its own.
+pub(crate) async fn patiently<T>(
+    mut bind: impl AsyncFnMut() -> Result<T, BindError>,
+) -> Result<T, BindError> {
+    for _ in 0..ATTEMPTS {
+        match bind().await {
+            Err(error) if is_in_use(&error) => yield_now().await,
+            outcome => return outcome,
+        }
+    }
+    bind().await
+}
+
+pub(crate) fn is_in_use(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::AddrInUse) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+const ATTEMPTS: usize = 10_000;
