@@ -80,9 +80,9 @@ impl Clients {
         lock(&self.known).values().cloned().collect()
     }
 
-    /// How many have this server: the same one, not only the same address.
-    pub(crate) fn of(&self, server: &Arc<str>) -> usize {
-        lock(&self.known).values().filter(|client| Arc::ptr_eq(&client.server, server)).count()
+    /// Those of this server: the same one, not only the same address.
+    pub(crate) fn of(&self, server: &Arc<str>) -> Vec<Arc<Client>> {
+        lock(&self.known).values().filter(|client| Arc::ptr_eq(&client.server, server)).cloned().collect()
     }
 
     pub(crate) fn get(&self, id: u64) -> Option<Arc<Client>> {

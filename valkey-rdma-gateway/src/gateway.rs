@@ -1,7 +1,7 @@
 //! [`Gateway`]: listeners, their clients, and the connections to servers.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
@@ -194,12 +194,16 @@ impl Gateway {
     /// Clients of pools that are not among these keep theirs until they end.
     fn replace_pools(&self, current: Vec<Arc<Pool>>) {
         let mut pools = lock(&self.pools);
-        pools.replace(current);
+        let left = pools.replace(current);
         for pool in pools.former() {
-            let (server, clients) = (pool.server.endpoint(), self.core.clients.of(&pool.address));
+            let (server, clients) = (pool.server.endpoint(), self.core.clients.of(&pool.address).len());
             if clients > 0 {
                 warn!(%server, clients, "clients stay with a server that is not in the configuration any more");
             }
+        }
+        drop(pools);
+        if let Some(wait) = self.core.limits().former() {
+            tokio::spawn(retire(left, wait, self.core.clone(), Arc::downgrade(&self.pools)));
         }
     }
 
@@ -258,6 +262,20 @@ async fn accept(
             Share::Auto | Share::Always => sessions.spawn(Session::new(core, route, accepted).run()),
         };
     }
+}
+
+/// Closes the clients of servers that have left the configuration, after `wait`, unless their server is in it then.
+async fn retire(left: Vec<Weak<Pool>>, wait: Duration, core: Arc<Core>, pools: Weak<Mutex<Pools>>) {
+    sleep(wait).await;
+    let Some(pools) = pools.upgrade() else { return };
+    let mut former: Vec<_> = left.iter().filter_map(Weak::upgrade).collect();
+    former.retain(|pool| lock(&pools).is_former(pool));
+    drop(pools);
+    let clients: Vec<_> = former.iter().flat_map(|pool| core.clients.of(&pool.address)).collect();
+    drop(former);
+    clients.iter().for_each(|client| client.inbox.stop());
+    sleep(core.limits().drain()).await;
+    clients.iter().for_each(|client| client.inbox.end(End::Stopped));
 }
 
 /// Says that there are too many clients, and closes.

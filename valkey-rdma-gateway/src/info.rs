@@ -167,7 +167,7 @@ pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
         let (present, permitted) = pool.server.connections();
         *connections.entry(labels.clone()).or_default() += present as f64;
         *limits.entry(labels.clone()).or_default() += permitted as f64;
-        let clients = if pools.is_former(&pool) { core.clients.of(&pool.address) } else { 0 };
+        let clients = if pools.is_former(&pool) { core.clients.of(&pool.address).len() } else { 0 };
         *former.entry(labels).or_default() += clients as f64;
         for shared in pool.all_shared() {
             let known = shared.connection();

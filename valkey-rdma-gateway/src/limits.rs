@@ -45,6 +45,9 @@ pub struct Limits {
     pub offline_ms: u64,
     /// How long a stop waits for replies to commands already sent, in milliseconds. Default 10 000.
     pub drain_ms: u64,
+    /// How long clients may stay with a server that a reload has removed from the configuration, in milliseconds. Not set by default: until
+    /// they end. They are then closed as in a stop: after their replies, at most [`drain_ms`](Self::drain_ms) later.
+    pub former_ms: Option<u64>,
     /// Private connections that are kept open for the next client that needs one, per user, database and protocol. Default 16. They
     /// are closed after 60 s to 120 s, or when another connection needs their place.
     pub idle_upstreams: usize,
@@ -66,6 +69,7 @@ impl Default for Limits {
             slow_reader_ms: 1000,
             offline_ms: 10_000,
             drain_ms: 10_000,
+            former_ms: None,
             idle_upstreams: 16,
         }
     }
@@ -116,6 +120,10 @@ impl Limits {
 
     pub(crate) fn drain(&self) -> Duration {
         Duration::from_millis(self.drain_ms)
+    }
+
+    pub(crate) fn former(&self) -> Option<Duration> {
+        self.former_ms.map(Duration::from_millis)
     }
 }
 

@@ -32,10 +32,11 @@ impl Pools {
         self.all().into_iter().map(|pool| (pool.origin.clone(), pool)).collect()
     }
 
-    /// Takes over the pools of another configuration.
-    pub(crate) fn replace(&mut self, current: Vec<Arc<Pool>>) {
+    /// Takes over the pools of another configuration. Returns those that have left it now.
+    pub(crate) fn replace(&mut self, current: Vec<Arc<Pool>>) -> Vec<Weak<Pool>> {
         let known = self.all();
-        self.current = current;
+        let before = std::mem::replace(&mut self.current, current);
         self.former = known.iter().filter(|pool| self.is_former(pool)).map(Arc::downgrade).collect();
+        before.iter().filter(|pool| self.is_former(pool)).map(Arc::downgrade).collect()
     }
 }

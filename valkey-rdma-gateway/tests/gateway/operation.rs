@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::process::Stdio;
+use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
@@ -107,7 +108,59 @@ async fn until(addr: SocketAddr, path: &str, expected: &str) {
 }
 
 #[tokio::test]
-async fn a_stop_lets_clients_have_their_replies() {
+async fn clients_of_a_server_that_left_are_closed_when_its_time_is_over_unless_it_is_back() {
+    let mock = Mock::new();
+    let slow = mock.on("GET").with("slow").delay(Duration::from_secs(65));
+    mock.on("GET").with("never").delay(Duration::from_secs(3600));
+    let (_one, _, first) = mock_with(mock).await;
+    let (_two, _, second) = mock_with(Mock::new()).await;
+    let mut before = config(&first, Share::Auto, Limits::default());
+    before.limits.former_ms = Some(60_000);
+    let mut after = before.clone();
+    after.routes[0].servers = vec![second];
+    let mut running = start(&before).await;
+    let (mut idle, mut waits, mut stuck) =
+        (running.client().await, running.client().await, running.client().await);
+    for client in [&mut idle, &mut waits, &mut stuck] {
+        assert_eq!(client.say("PING").await, "PONG");
+    }
+    let mut reload = async |config| {
+        running.gateway.reload(config, &mut Activation::default()).await.expect("valid");
+        running.client().await
+    };
+    reload(&after).await;
+    reload(&before).await;
+    advance(61).await;
+    assert_eq!(idle.say("PING").await, "PONG", "the server is back");
+
+    let mut new = reload(&after).await;
+    assert_eq!(new.say("PING").await, "PONG");
+    waits.command("GET slow").await;
+    while slow.matched() < 1 {
+        tokio::task::yield_now().await;
+    }
+    stuck.command("GET never").await;
+    advance(59).await;
+    assert_eq!(idle.say("CLIENT GETNAME").await, "(nil)", "not yet");
+    advance(2).await;
+    idle.expect_end().await;
+    advance(5).await;
+    assert_eq!(text(&waits.reply().await), "(nil)", "its command was passed on");
+    waits.expect_end().await;
+    advance(6).await;
+    stuck.expect_end().await;
+    assert_eq!(new.say("PING").await, "PONG", "its server is in the configuration");
+}
+
+/// Lets time pass.
+async fn advance(seconds: u64) {
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(seconds)).await;
+    tokio::time::resume();
+}
+
+#[tokio::test]
+async fn a_server_that_left_the_configuration_lets_clients_have_their_replies() {
     let (_server, url, _) = mock_with(Mock::new()).await;
     let running = gateway(&url, Share::Auto).await;
     let (mut asks, mut idle, mut subscribed) =
