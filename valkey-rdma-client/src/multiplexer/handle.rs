@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::queue::RequestQueue;
 use super::request::Request;
+use super::siblings::Siblings;
 use super::state::{MultiplexerState, PushHook};
 use super::submit::{Claim, Pushed};
 use super::task::{ConnectionTask, DriverSlot, ReconnectPolicy};
@@ -29,6 +30,7 @@ impl Multiplexer {
         raw: RawConnection,
         peer: Arc<str>,
         policy: Option<ReconnectPolicy>,
+        siblings: &Arc<Siblings>,
         pushes: Option<PushHook>,
         events: EventReporter,
     ) -> Self {
@@ -36,7 +38,14 @@ impl Multiplexer {
         let offline_timeout = policy.as_ref().and_then(|policy| policy.offline_timeout);
         let state = Arc::new(MultiplexerState::new(peer, &raw, pushes, events));
         let slot = Arc::new(DriverSlot::default());
-        let task = ConnectionTask { queue: queue.clone(), slot: slot.clone(), state: state.clone(), policy };
+        siblings.join(queue.clone(), state.clone());
+        let task = ConnectionTask {
+            queue: queue.clone(),
+            slot: slot.clone(),
+            state: state.clone(),
+            siblings: siblings.clone(),
+            policy,
+        };
         tokio::spawn(task.run(raw));
         Self { queue, offline_timeout, slot, state }
     }

@@ -16,6 +16,7 @@ use tracing::{Instrument, debug, debug_span, info, warn};
 use super::driver::Driver;
 use super::queue::RequestQueue;
 use super::request::Request;
+use super::siblings::Siblings;
 use super::state::MultiplexerState;
 use crate::config::{Backoff, STABLE_AFTER};
 use crate::connection::{Connector, RawConnection};
@@ -37,6 +38,7 @@ pub(super) struct ConnectionTask {
     pub(super) queue: Arc<RequestQueue>,
     pub(super) slot: Arc<DriverSlot>,
     pub(super) state: Arc<MultiplexerState>,
+    pub(super) siblings: Arc<Siblings>,
     pub(super) policy: Option<ReconnectPolicy>,
 }
 
@@ -67,6 +69,7 @@ impl ConnectionTask {
                 None => return self.end(Arc::new(LostCause::Closed)),
             }
             self.state.connected(&raw);
+            self.siblings.wake_offline();
             info!(peer = %self.state.peer, connection = %raw.info, "connected again");
         }
     }
@@ -97,13 +100,14 @@ impl ConnectionTask {
             Some(why) if !request.may_have_run => why,
             _ => self.state.lost(cause, request.may_have_run),
         };
+        let relieve = || self.siblings.relieve(&self.queue);
         for attempt in first.. {
-            let offline = self.queue.wait_offline(policy.offline_timeout, why);
+            let offline = self.queue.wait_offline(policy.offline_timeout, relieve, why);
             tokio::select! {
                 () = offline => return None,
                 () = sleep(policy.backoff.wait(attempt)) => {}
             }
-            let offline = self.queue.wait_offline(policy.offline_timeout, why);
+            let offline = self.queue.wait_offline(policy.offline_timeout, relieve, why);
             let connected = tokio::select! {
                 connected = policy.connector.connect(Purpose::Shared) => connected,
                 () = offline => return None,

@@ -91,7 +91,7 @@ fn client_with(streams: Vec<Box<dyn Duplex>>, pushes: Option<PushHook>) -> Clien
     let multiplexers = streams.into_iter().map(|stream| {
         let raw = RawConnection::new(AnyStream::Other(stream), info.clone(), None);
         let reporter = EventReporter::new(events.clone(), 0);
-        Multiplexer::start(raw, "test:1".into(), None, pushes.clone(), reporter)
+        Multiplexer::start(raw, "test:1".into(), None, &Arc::default(), pushes.clone(), reporter)
     });
     let multiplexers = multiplexers.collect();
     let endpoint = Endpoint::new(Transport::Tcp, "test", 1);

@@ -1,6 +1,7 @@
 //! A lost connection, and what waits for the next one.
 
 use super::*;
+use crate::stats::State;
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_connection_comes_back_and_waiting_commands_go_on() {
@@ -168,14 +169,7 @@ async fn nobody_reconnects_for_clients_that_are_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn several_connections_take_turns_and_stand_in_for_each_other() {
-    let door = Door::default();
-    let config = Config::default().connections(2);
-    let (mut first, mut second) = (door.admit(), door.admit());
-    let greet = async {
-        second.greet().await;
-        first.greet().await;
-    };
-    let (client, ()) = tokio::join!(door.connect(&config), greet);
+    let (client, _door, [mut second, mut first]) = two_connections().await;
     let tasks = [start(&client, get("a")), start(&client, get("b"))];
     second.expect(&raw("a")).await;
     first.expect(&raw("b")).await;
@@ -194,4 +188,66 @@ async fn several_connections_take_turns_and_stand_in_for_each_other() {
     }
     assert_eq!(client.connections().len(), 2);
     assert!(client.is_connected());
+}
+
+/// A client with two connections, in their order.
+async fn two_connections() -> (Client, Door, [Peer; 2]) {
+    let door = Door::default();
+    let config = Config::default().connections(2);
+    let (mut second, mut first) = (door.admit(), door.admit());
+    let greet = async {
+        first.greet().await;
+        second.greet().await;
+    };
+    let (client, ()) = tokio::join!(door.connect(&config), greet);
+    (client, door, [first, second])
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_connection_that_is_back_sends_what_waits_for_the_others() {
+    let (client, door, peers) = two_connections().await;
+    drop(peers);
+    settle().await;
+    let mut waiting: Vec<_> = (0..4).map(|_| start(&client, get("k"))).collect();
+    settle().await;
+    let mut peer = door.admit();
+    peer.greet().await;
+    peer.expect(&raw("k").repeat(waiting.len())).await;
+    waiting.push(start(&client, get("l")));
+    peer.expect(&raw("l")).await;
+    peer.say(&b"$1\r\nV\r\n".repeat(waiting.len())).await;
+    for task in waiting {
+        assert_eq!(task.await.expect("no panic").expect("a reply").as_str(), Some("V"));
+    }
+    assert_eq!(client.connections().iter().filter(|status| status.state == State::Connected).count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_in_flight_and_may_run_twice_goes_on_with_another_connection_at_once() {
+    let (client, _door, [mut first, mut second]) = two_connections().await;
+    let twice = start(&client, get("k").idempotent());
+    first.expect(&raw("k")).await;
+    drop(first);
+    second.expect(&raw("k")).await;
+    second.say(b"$1\r\nV\r\n").await;
+    assert_eq!(twice.await.expect("no panic").expect("a reply").as_str(), Some("V"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_that_wait_for_room_go_on_with_another_connection_too() {
+    let (client, door, peers) = two_connections().await;
+    drop(peers);
+    settle().await;
+    let count = 2 * QUEUE_CAPACITY + 100;
+    let waiting: Vec<_> = (0..count).map(|_| start(&client, get("k"))).collect();
+    settle().await;
+    let mut peer = door.admit();
+    peer.greet().await;
+    for _ in 0..count {
+        peer.expect(&raw("k")).await;
+        peer.say(b"$1\r\nV\r\n").await;
+    }
+    for task in waiting {
+        task.await.expect("no panic").expect("a reply");
+    }
 }
