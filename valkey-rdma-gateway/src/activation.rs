@@ -33,6 +33,17 @@ impl Activation {
         activation
     }
 
+    /// The addresses of sockets that no listener has taken. Clients can connect there, and nothing answers them.
+    #[must_use]
+    pub fn unused(&self) -> Vec<String> {
+        let path = |listener: &UnixListener| {
+            let bound = listener.local_addr().ok()?;
+            Some(format!("unix:{}", bound.as_pathname()?.display()))
+        };
+        let addr = |listener: &TcpListener| Some(format!("tcp:{}", listener.local_addr().ok()?));
+        self.unix.iter().filter_map(path).chain(self.tcp.iter().filter_map(addr)).collect()
+    }
+
     pub(crate) fn take_unix(&mut self, path: &Path) -> Option<UnixListener> {
         let is_it = |listener: &UnixListener| {
             listener.local_addr().is_ok_and(|bound| bound.as_pathname() == Some(path))
@@ -59,4 +70,19 @@ pub fn notify(state: &str) -> io::Result<()> {
         _ => net::SocketAddr::from_pathname(&name)?,
     };
     UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_that_nothing_takes_are_named() {
+        let (one, two) =
+            (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let (taken, left) = (one.local_addr().unwrap(), two.local_addr().unwrap());
+        let mut activation = Activation { unix: Vec::new(), tcp: vec![one, two] };
+        assert!(activation.take_tcp(taken).is_some());
+        assert_eq!(activation.unused(), [format!("tcp:{left}")]);
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use valkey_rdma_client::cluster::{ClusterStatus, NodeStatus};
 use valkey_rdma_client::{ConnectionInfo, Purpose, Transport};
@@ -100,10 +101,11 @@ fn of_shared(shared: &Shared) -> String {
         (None, None) => "not connected".to_owned(),
     };
     format!(
-        "{},clients={},in_flight={},commands={},batches={},wake_ups={},pinned_bytes={},{described}",
+        "{},clients={},in_flight={},owed_ms={},commands={},batches={},wake_ups={},pinned_bytes={},{described}",
         shared.key,
         shared.users(),
         shared.in_flight(),
+        shared.owed_for(Instant::now()).as_millis(),
         shared.commands.load(Ordering::Relaxed),
         shared.batches.load(Ordering::Relaxed),
         stats.device.events,
@@ -161,6 +163,7 @@ pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
     // Pools may lead to the same server, and a key may have two connections.
     let (mut connections, mut limits) = (BTreeMap::new(), BTreeMap::new());
     let (mut former, mut up, mut pinned) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let (mut owed, now) = (BTreeMap::<_, f64>::new(), Instant::now());
     for pool in pools.all() {
         let server = pool.server.endpoint();
         let labels = format!("{{server=\"{server}\"}}");
@@ -177,6 +180,8 @@ pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
             let labels = labels_of(server, &shared.key, known.as_ref().map(|known| known.info.transport));
             let bytes = known.as_ref().and_then(|known| Some(known.monitor.as_ref()?.stats().pinned_bytes));
             up.insert(labels.clone(), f64::from(u8::from(known.is_some())));
+            let longest = owed.entry(labels.clone()).or_default();
+            *longest = longest.max(shared.owed_for(now).as_secs_f64());
             *pinned.entry(labels).or_default() += bytes.unwrap_or(0) as f64;
         }
         for (key, node) in nodes(&pool) {
@@ -201,6 +206,8 @@ pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
     metric("former_clients", "gauge", help, &Vec::from_iter(former));
     let help = "Whether a shared connection is connected, and over which transport";
     metric("shared_up", "gauge", help, &Vec::from_iter(up));
+    let help = "For how long the server has owed a reply on a shared connection";
+    metric("shared_reply_owed_seconds", "gauge", help, &Vec::from_iter(owed));
     metric("shared_pinned_bytes", "gauge", "Bytes pinned by a shared connection", &Vec::from_iter(pinned));
     text
 }

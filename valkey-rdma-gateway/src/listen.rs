@@ -79,7 +79,13 @@ pub(crate) struct Accepted {
 
 /// A bound listener.
 pub(crate) enum Bound {
-    Unix { listener: UnixListener, path: PathBuf, remove: bool },
+    /// `owner`: the user that this process runs as.
+    Unix {
+        listener: UnixListener,
+        path: PathBuf,
+        remove: bool,
+        owner: u32,
+    },
     Tcp(TcpListener),
     Device(Box<Listener>),
 }
@@ -89,17 +95,17 @@ impl Bound {
     pub(crate) async fn bind(address: &Listen, activation: &mut Activation) -> Result<Self, GatewayError> {
         let failed = |source| GatewayError::Bind { address: address.to_string(), source };
         match address {
-            Listen::Unix(path) => match activation.take_unix(path) {
-                Some(listener) => {
-                    let listener = UnixListener::from_std(listener).map_err(failed)?;
-                    Ok(Self::Unix { listener, path: path.clone(), remove: false })
-                }
-                None => {
-                    remove_stale(path).await.map_err(failed)?;
-                    let listener = UnixListener::bind(path).map_err(failed)?;
-                    Ok(Self::Unix { listener, path: path.clone(), remove: true })
-                }
-            },
+            Listen::Unix(path) => {
+                let owner = own_user().map_err(failed)?;
+                let (listener, remove) = match activation.take_unix(path) {
+                    Some(listener) => (UnixListener::from_std(listener).map_err(failed)?, false),
+                    None => {
+                        remove_stale(path).await.map_err(failed)?;
+                        (UnixListener::bind(path).map_err(failed)?, true)
+                    }
+                };
+                Ok(Self::Unix { listener, path: path.clone(), remove, owner })
+            }
             Listen::Tcp(addr) => Ok(Self::Tcp(match activation.take_tcp(*addr) {
                 Some(listener) => TcpListener::from_std(listener).map_err(failed)?,
                 None => TcpListener::bind(addr).await.map_err(failed)?,
@@ -124,10 +130,10 @@ impl Bound {
     /// Waits for the next client. An error concerns one client, unless it [is the end](AcceptError::is_end).
     pub(crate) async fn accept(&mut self) -> Result<Accepted, AcceptError> {
         match self {
-            Self::Unix { listener, path, .. } => {
+            Self::Unix { listener, path, owner, .. } => {
                 let (stream, _) = listener.accept().await?;
                 let local = path.display().to_string();
-                let by_owner = is_of_owner(&stream)?;
+                let by_owner = stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == *owner);
                 let peer = format!("{local}:0");
                 Ok(Accepted { stream: AnyStream::Unix(stream), peer, local, by_owner })
             }
@@ -182,12 +188,10 @@ async fn bind_device(kind: DeviceKind, addr: SocketAddr) -> Result<Bound, Gatewa
     Ok(Bound::Device(Box::new(listener)))
 }
 
-/// Whether the other side is a process of root, or of the user that this one runs as.
-fn is_of_owner(stream: &UnixStream) -> io::Result<bool> {
-    let theirs = stream.peer_cred()?.uid();
-    // The system says who made a pair.
+/// The user that this process runs as: the system says who made a pair of sockets.
+fn own_user() -> io::Result<u32> {
     let (own, _other) = UnixStream::pair()?;
-    Ok(theirs == 0 || theirs == own.peer_cred()?.uid())
+    Ok(own.peer_cred()?.uid())
 }
 
 /// Removes a socket file that no process listens on any more. Other files are left, and binding then fails.

@@ -210,5 +210,11 @@ impl Pool {
     }
 }
 
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.all_shared().iter().for_each(|shared| shared.forget());
+    }
+}
+
 /// How long one who asks for the server waits for its answer.
 const PROBE: Duration = Duration::from_secs(2);

@@ -37,6 +37,7 @@ pub(crate) struct Shared {
     users: AtomicUsize,
     /// Another connection has taken its place: clients leave it when nothing of theirs is in flight.
     retired: AtomicBool,
+    is_forgotten: AtomicBool,
     identity: Identity,
     state: Mutex<State>,
     /// The login has changed: one that was refused may be accepted now.
@@ -79,6 +80,7 @@ impl Shared {
             queue: Mutex::new(Queue::new(core.queued.clone())),
             users: AtomicUsize::new(0),
             retired: AtomicBool::new(false),
+            is_forgotten: AtomicBool::new(false),
             identity,
             state: Mutex::new(State::Absent),
             retry: Notify::new(),
@@ -125,13 +127,23 @@ impl Shared {
         self.queue().is_stalled(now)
     }
 
+    /// For how long the server has owed a reply.
+    pub(crate) fn owed_for(&self, now: Instant) -> Duration {
+        self.queue().owed_for(now)
+    }
+
     /// Whether the server has owed a reply for so long that it may not be there any more.
     pub(crate) fn is_silent(&self, now: Instant) -> bool {
-        self.queue().owes_longer_than(SILENT, now)
+        self.owed_for(now) > SILENT
     }
 
     pub(crate) fn set_retired(&self, retired: bool) {
         self.retired.store(retired, Ordering::Relaxed);
+    }
+
+    /// No configuration and no client leads to this connection any more: it is not made again.
+    pub(crate) fn forget(&self) {
+        self.is_forgotten.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn users(&self) -> usize {
@@ -185,6 +197,9 @@ impl Shared {
             || OpenError::Unreachable(format!("there is no connection to {} yet", server.endpoint()));
         let mut why = not_yet();
         loop {
+            if self.is_forgotten.load(Ordering::Relaxed) && self.close_unused() {
+                return;
+            }
             if why.is_refusal() {
                 // What was refused is not what is tried now.
                 why = not_yet();
@@ -290,10 +305,15 @@ impl Shared {
         };
         let Some(before) = before else { return };
         let reply: Bytes = error.reply();
+        // The password has changed since the client logged in. A server would have closed its connection: it logs in on the next one.
+        let is_stale = error.is_about_login() && self.identity.login.is_some();
         let mut unsent = 0;
         for slot in self.queue().take_older(before) {
             unsent += u64::from(slot.replies);
             slot.inbox.put(&reply.repeat(slot.replies as usize), slot.replies, now);
+            if is_stale {
+                slot.inbox.stop();
+            }
         }
         error.count_unsent(unsent, &core.metrics);
     }

@@ -93,6 +93,34 @@ async fn top_shows_a_gateway_whose_server_is_away() {
     assert!(table.contains(&server) && table.contains("2 clients"), "{table}");
 }
 
+/// Accepting a client takes one descriptor and no more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_find_no_descriptor_wait_until_others_leave() {
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let socket = socket_path();
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 40; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_valkey-rdma-gateway")]);
+    command.args(["--listen", &format!("unix:{}", socket.display()), "--server", &url]);
+    let mut child = Child::start(&mut command).unwrap();
+    child.line_with("ready ", PATIENCE).unwrap();
+    // The gateway's connection to the server needs a descriptor too.
+    let mut first = Client::new(tokio::net::UnixStream::connect(&socket).await.unwrap());
+    assert_eq!(first.say("PING").await, "PONG");
+    let mut clients = Vec::new();
+    for _ in 0..50 {
+        let mut client = Client::new(tokio::net::UnixStream::connect(&socket).await.unwrap());
+        client.command("PING").await;
+        clients.push(client);
+    }
+    for mut client in clients {
+        assert_eq!(support::text(&client.reply().await), "PONG");
+    }
+    child.signal(Signal::TERM);
+    assert!(child.wait(PATIENCE).unwrap().success());
+    let log = child.stderr();
+    assert!(log.contains("Too many open files"), "{log}");
+}
+
 // With `share=never` no shared connection shows that the server is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_is_logged_once_whatever_the_number_of_clients() {

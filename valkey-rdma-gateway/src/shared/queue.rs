@@ -97,12 +97,12 @@ impl Queue {
 
     /// Whether the server owes the first reply since longer than [`STALL`].
     pub(super) fn is_stalled(&self, now: Instant) -> bool {
-        self.owes_longer_than(STALL, now)
+        self.owed_for(now) > STALL
     }
 
-    /// Whether the server owes the first reply for longer than this.
-    pub(super) fn owes_longer_than(&self, time: Duration, now: Instant) -> bool {
-        self.first().is_some_and(|slot| now.saturating_duration_since(slot.queued) > time)
+    /// For how long the server has owed the first reply. Zero if it owes none.
+    pub(super) fn owed_for(&self, now: Instant) -> Duration {
+        self.first().map_or(Duration::ZERO, |slot| now.saturating_duration_since(slot.queued))
     }
 
     /// Counts complete replies of the first slot, and whether a part of the next one was passed on.

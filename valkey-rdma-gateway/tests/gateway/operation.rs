@@ -108,6 +108,51 @@ async fn until(addr: SocketAddr, path: &str, expected: &str) {
 }
 
 #[tokio::test]
+async fn a_server_that_left_is_not_connected_to_again_when_its_clients_have_gone() {
+    let (first_server, _, first) = mock_with(Mock::new()).await;
+    let (_two, _, second) = mock_with(Mock::new()).await;
+    let before = config(&first, Share::Auto, Limits::default());
+    let mut after = before.clone();
+    after.routes[0].servers = vec![second];
+    let mut running = start(&before).await;
+    assert_eq!(running.client().await.say("PING").await, "PONG");
+    running.gateway.reload(&after, &mut Activation::default()).await.expect("valid");
+    running.until("gateway_clients", |count| count == 1).await;
+    drop(first_server);
+    running.until("gateway_connections_lost", |count| count == 1).await;
+    let mut client = running.client().await;
+    for _ in 0..100 {
+        assert_eq!(client.say("PING").await, "PONG");
+    }
+    assert_eq!(running.info("gateway_connect_failures").await, 0);
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_is_seen_in_the_metrics() {
+    let mock = Mock::new();
+    let slow = mock.on("GET").delay(Duration::from_secs(3600));
+    let (_server, _, url) = mock_with(mock).await;
+    let mut config = config(&url, Share::Auto, Limits::default());
+    config.metrics = Some("127.0.0.1:0".parse().unwrap());
+    let running = start(&config).await;
+    let addr = running.gateway.metrics_addr().unwrap();
+    let mut client = running.client().await;
+    assert_eq!(client.say("PING").await, "PONG");
+    let owed = async || {
+        let metrics = get(addr, "/metrics").await;
+        let line =
+            metrics.lines().find(|line| line.starts_with("valkey_rdma_gateway_shared_reply_owed_seconds{"));
+        line.expect("a sample").rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    assert_eq!(owed().await, 0.0);
+    client.command("GET k").await;
+    while slow.matched() < 1 {
+        tokio::task::yield_now().await;
+    }
+    assert!(owed().await > 0.0);
+}
+
+#[tokio::test]
 async fn clients_of_a_server_that_left_are_closed_when_its_time_is_over_unless_it_is_back() {
     let mock = Mock::new();
     let slow = mock.on("GET").with("slow").delay(Duration::from_secs(65));

@@ -1,14 +1,16 @@
-//! Passwords in files: for clients that do not log in themselves.
+//! Passwords that change: those in files, for clients that do not log in themselves, and those of clients.
 
 use std::path::PathBuf;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use valkey_rdma_gateway::{Activation, Config, GatewayError, Limits, Share};
-use valkey_rdma_mock::MockCluster;
+use valkey_rdma_mock::{Mock, MockCluster};
 
 use crate::scripted::{Scripted, expect};
-use crate::support::{Client, Running, cluster_config, config, encode, get, socket_path, start};
+use crate::support::{
+    Client, Running, cluster_config, config, encode, gateway, get, mock_with, socket_path, start,
+};
 
 const NAME: &str = "valkey-rdma-gateway";
 
@@ -32,6 +34,32 @@ impl Drop for PasswordFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
+}
+
+/// A server closes its connections; the gateway's end without those of its clients.
+#[tokio::test]
+async fn a_client_whose_password_has_changed_is_closed_so_that_it_logs_in_anew() {
+    let (_server, _, url) = mock_with(Mock::new().requirepass("old")).await;
+    let gateway = gateway(&url, Share::Auto).await;
+    let (mut client, mut idle) = (gateway.client().await, gateway.client().await);
+    for client in [&mut client, &mut idle] {
+        assert_eq!(client.say("AUTH old").await, "OK");
+        assert_eq!(client.say("PING").await, "PONG");
+    }
+    let addr = url.split_once("://").unwrap().1;
+    let mut server = Client::new(TcpStream::connect(addr).await.unwrap());
+    assert_eq!(server.say("AUTH old").await, "OK");
+    assert_eq!(server.say("CONFIG SET requirepass new").await, "OK");
+    assert_eq!(client.say("PING").await, "PONG", "its connection is logged in");
+    assert!(server.say("CLIENT KILL TYPE normal SKIPME yes").await.starts_with(':'));
+    gateway.until("gateway_connections_lost", |count| count >= 1).await;
+    assert!(client.say("PING").await.starts_with("-WRONGPASS"));
+    client.expect_end().await;
+    let mut again = gateway.client().await;
+    assert_eq!(again.say("AUTH new").await, "OK");
+    assert_eq!(again.say("PING").await, "PONG");
+    assert!(idle.say("PING").await.starts_with("-WRONGPASS"));
+    idle.expect_end().await;
 }
 
 /// The next connection, logged in with this AUTH.

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use tokio::runtime::{self, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use valkey_rdma_gateway::{Activation, Config, Gateway, Listen, RouteConfig, Share, notify};
@@ -159,6 +159,9 @@ async fn run(config: Config, path: Option<&Path>) -> Result<(), String> {
     let mut activation = Activation::from_env();
     let started = Gateway::start(&config, &mut activation).await;
     let mut gateway = started.map_err(|error| error.to_string())?;
+    for address in activation.unused() {
+        warn!(%address, "a socket was passed that no `listen` names: clients that connect there wait for ever");
+    }
     announce(&gateway);
     report("READY=1");
     loop {
@@ -169,6 +172,7 @@ async fn run(config: Config, path: Option<&Path>) -> Result<(), String> {
             () = gateway.wait() => return Err("no listener is left".to_owned()),
         }
     }
+    info!("stopping");
     report("STOPPING=1");
     gateway.shutdown().await;
     Ok(())

@@ -25,6 +25,7 @@ pub(super) fn run(address: &Listen, once: bool) -> Result<(), String> {
             Some(answer) if answer.is::<ServerError>() => {
                 format!("{address}: {error}; without the server's permission: on a unix: address, as root or as the gateway's user")
             }
+            _ if error.kind() == io::ErrorKind::Unsupported => format!("{address}: {error}"),
             _ => failed(error),
         })?;
         let table = sample.table(&before);
@@ -73,6 +74,11 @@ impl Sample {
             }
         }
         let info = pairs(texts[0].lines(), ':');
+        if !info.contains_key("gateway_version") {
+            let text =
+                "the server answers in place of the gateway, because the route has share=never; see /metrics";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+        }
         let clients = texts[1].lines().map(|line| pairs(line.split(' '), '=')).collect();
         Ok(Self { at: Some(Instant::now()), info, clients })
     }
@@ -119,7 +125,8 @@ impl Sample {
             rate("commands_private"),
             rate("commands_local")
         );
-        for (part, what) in [("request", "to the server"), ("reply", "to the client"), ("server", "and back")]
+        for (part, what) in
+            [("request", "to the server"), ("reply", "to the client"), ("server", "in the server")]
         {
             let [half, most] = ["p50", "p99"].map(|quantile| self.text(&format!("{part}_{quantile}_us")));
             let _ = writeln!(table, "{what:>14}: median {half} us, 99 % {most} us");
