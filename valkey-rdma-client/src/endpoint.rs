@@ -56,7 +56,7 @@ impl fmt::Display for Transport {
 /// | `protocol=` | `resp3` (default) or `resp2` |
 /// | `timeout=` | limit for resolving, connecting and logging in together, as `500ms`, `5s` or `1m`; 5 s unless given |
 /// | `rx_size=` | receive window in bytes, 65536 to 16777216; not on TCP |
-/// | `device=` | name of the RDMA device, or of the emulated device; not on TCP |
+/// | `device=` | name of the RDMA device, or of the emulated one (`inprocess`, `tcp`, `unix:DIR`; chosen automatically unless given); not on TCP |
 /// | `gid=` | index into the RDMA device's table of GIDs, which chooses the address to connect from; `rdma` only |
 /// | `source=` | address of this machine to connect from; not on the emulated device |
 /// | `poll=` | `event` (default), `busy` or `adaptive`, see [`Polling`]; not on TCP |

@@ -104,7 +104,8 @@ impl Mock {
     }
 
     /// The commands that arrived, in order: the last 10 000, and of large ones those
-    /// whose arguments take 64 MiB together. Those of a client's login are among them.
+    /// whose arguments take 64 MiB together. Those of a client's login are among them. Empty unless the mock is
+    /// [recording](Self::recording).
     pub fn received(&self) -> Vec<Received> {
         self.recorder.received()
     }

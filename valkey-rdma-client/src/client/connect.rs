@@ -25,6 +25,9 @@ impl Client {
     /// # Errors
     /// [`Error::Endpoint`] if the URL is invalid; otherwise [`Error::Connect`] with the step that failed.
     ///
+    /// # Panics
+    /// Outside of a tokio runtime, when polled.
+    ///
     /// # Cancel safety
     /// Dropping the future abandons the attempt and closes what was opened.
     pub async fn connect(endpoint: impl TryInto<Endpoint, Error: Into<Error>>) -> Result<Self, Error> {

@@ -53,7 +53,7 @@ pub enum ClusterError {
     },
     /// The keys belong to different slots, and the command cannot be split.
     #[error(
-        "{command} has keys of the slots {first} and {second}; use keys with the same hash tag, such as {{user1}}:name"
+        "the keys are of several slots, {first} and, at {command}, {second}; use keys with the same hash tag, such as {{user1}}:name"
     )]
     CrossSlot {
         /// The command's name.

@@ -82,7 +82,8 @@ impl MockCluster {
         self.bus.announce();
     }
 
-    /// Closes all connections and listeners of a node at once, as the death of its process does. The topology stays.
+    /// Closes all connections and listeners of a node at once, as the death of its process does. The topology stays. On the
+    /// emulated device a client notices after some 100 ms: what it sends until then fails as lost.
     pub async fn kill(&self, node: usize) {
         self.nodes[node].kill().await;
     }
