@@ -8,7 +8,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
@@ -154,6 +154,7 @@ impl Gateway {
                 }
             }
         }
+        self.retire_former();
         if config.metrics.is_none() || http.is_some() {
             self.http.take().into_iter().for_each(|(_, close)| close.cancel());
         }
@@ -194,16 +195,22 @@ impl Gateway {
     /// Clients of pools that are not among these keep theirs until they end.
     fn replace_pools(&self, current: Vec<Arc<Pool>>) {
         let mut pools = lock(&self.pools);
-        let left = pools.replace(current);
+        pools.replace(current);
         for pool in pools.former() {
             let (server, clients) = (pool.server.endpoint(), self.core.clients.of(&pool.address).len());
             if clients > 0 {
                 warn!(%server, clients, "clients stay with a server that is not in the configuration any more");
             }
         }
-        drop(pools);
-        if let Some(wait) = self.core.limits().former() {
-            tokio::spawn(retire(left, wait, self.core.clone(), Arc::downgrade(&self.pools)));
+    }
+
+    /// Closes clients of pools that have left, when their time is over.
+    fn retire_former(&self) {
+        let Some(wait) = self.core.limits().former() else { return };
+        for (pool, since) in lock(&self.pools).departures() {
+            let Some(due) = since.checked_add(wait) else { continue };
+            let pools = Arc::downgrade(&self.pools);
+            tokio::spawn(retire(pool.clone(), *since, due, self.core.clone(), pools));
         }
     }
 
@@ -264,18 +271,16 @@ async fn accept(
     }
 }
 
-/// Closes the clients of servers that have left the configuration, after `wait`, unless their server is in it then.
-async fn retire(left: Vec<Weak<Pool>>, wait: Duration, core: Arc<Core>, pools: Weak<Mutex<Pools>>) {
-    sleep(wait).await;
-    let Some(pools) = pools.upgrade() else { return };
-    let mut former: Vec<_> = left.iter().filter_map(Weak::upgrade).collect();
-    former.retain(|pool| lock(&pools).is_former(pool));
-    drop(pools);
-    let clients: Vec<_> = former.iter().flat_map(|pool| core.clients.of(&pool.address)).collect();
-    drop(former);
-    clients.iter().for_each(|client| client.inbox.stop());
+/// Closes the clients of a pool at `due`, unless it has come back.
+async fn retire(pool: Weak<Pool>, since: Instant, due: Instant, core: Arc<Core>, pools: Weak<Mutex<Pools>>) {
+    let clients = || {
+        let departed = pools.upgrade().and_then(|pools| lock(&pools).departed(&pool, since));
+        departed.map_or_else(Vec::new, |pool| core.clients.of(&pool.address))
+    };
+    sleep_until(due).await;
+    clients().iter().for_each(|client| client.inbox.stop());
     sleep(core.limits().drain()).await;
-    clients.iter().for_each(|client| client.inbox.end(End::Stopped));
+    clients().iter().for_each(|client| client.inbox.end(End::Stopped));
 }
 
 /// Says that there are too many clients, and closes.

@@ -6,6 +6,8 @@ use std::sync::{Arc, OnceLock};
 
 use valkey_rdma_resp::Protocol;
 
+use crate::open_error::OpenError;
+
 /// User, database and protocol version of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
@@ -88,6 +90,13 @@ impl Identity {
     /// Whether another login must select the database, before the one that is used.
     pub(crate) fn selects_first(&self) -> bool {
         self.database != 0 && self.selected_as != self.login
+    }
+
+    /// Whether an attempt to connect shows that the client's password has changed since it logged in. A server would have closed its
+    /// connection: the client is closed too, and logs in anew on the next one.
+    pub(crate) fn is_outdated(&self, error: &OpenError) -> bool {
+        // A database may be selected with an earlier login, which says nothing of this one.
+        error.is_wrong_password() && self.login.is_some() && !self.selects_first()
     }
 
     pub(crate) fn key(&self) -> Key {

@@ -206,7 +206,7 @@ pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
     metric("former_clients", "gauge", help, &Vec::from_iter(former));
     let help = "Whether a shared connection is connected, and over which transport";
     metric("shared_up", "gauge", help, &Vec::from_iter(up));
-    let help = "For how long the server has owed a reply on a shared connection";
+    let help = "Age of the oldest command without a reply on a shared connection";
     metric("shared_reply_owed_seconds", "gauge", help, &Vec::from_iter(owed));
     metric("shared_pinned_bytes", "gauge", "Bytes pinned by a shared connection", &Vec::from_iter(pinned));
     text

@@ -25,6 +25,11 @@ impl OpenError {
         matches!(self, Self::Refused(reply) if is_about_login(reply))
     }
 
+    /// Whether the server refused the password.
+    pub(crate) fn is_wrong_password(&self) -> bool {
+        matches!(self, Self::Refused(reply) if reply.starts_with(b"-WRONGPASS"))
+    }
+
     /// Whether the server has no room for another connection.
     pub(crate) fn is_server_full(&self) -> bool {
         matches!(self, Self::Refused(reply) if reply.starts_with(b"-ERR max number of clients"))

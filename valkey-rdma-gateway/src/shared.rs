@@ -305,13 +305,12 @@ impl Shared {
         };
         let Some(before) = before else { return };
         let reply: Bytes = error.reply();
-        // The password has changed since the client logged in. A server would have closed its connection: it logs in on the next one.
-        let is_stale = error.is_about_login() && self.identity.login.is_some();
+        let is_outdated = self.identity.is_outdated(error);
         let mut unsent = 0;
         for slot in self.queue().take_older(before) {
             unsent += u64::from(slot.replies);
             slot.inbox.put(&reply.repeat(slot.replies as usize), slot.replies, now);
-            if is_stale {
+            if is_outdated {
                 slot.inbox.stop();
             }
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
 use valkey_rdma_transport::Duplex;
 
 use super::{Client, Inner};
@@ -14,7 +15,7 @@ use crate::connection::{Connector, IdlePool};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::events::{EventHub, EventReporter};
-use crate::multiplexer::{Multiplexer, PushHook, ReconnectPolicy, Siblings};
+use crate::multiplexer::{Multiplexer, PushHook, ReconnectPolicy};
 use crate::stats::Purpose;
 
 impl Client {
@@ -126,8 +127,14 @@ impl Client {
         let raw = connector.log_in(stream).await?;
         let events = Arc::new(EventHub::new(1));
         let reporter = EventReporter::new(events.clone(), 0);
-        let multiplexer =
-            Multiplexer::start(raw, endpoint.authority().into(), None, &Arc::default(), None, reporter);
+        let multiplexer = Multiplexer::start(
+            raw,
+            endpoint.authority().into(),
+            None,
+            &watch::Sender::default(),
+            None,
+            reporter,
+        );
         Ok(Self::assemble(vec![multiplexer], connector, events))
     }
 
@@ -144,12 +151,12 @@ impl Client {
         let peer: Arc<str> = connector.endpoint.authority().into();
         let mut multiplexers = Vec::with_capacity(config.connections);
         let events = Arc::new(EventHub::new(config.connections));
-        let siblings = Arc::new(Siblings::default());
+        let back = watch::Sender::default();
         for connection in 0..config.connections {
             let raw = connector.connect(Purpose::Shared).await?;
             let reporter = EventReporter::new(events.clone(), connection);
             let (policy, pushes) = (policy.clone(), pushes.clone());
-            multiplexers.push(Multiplexer::start(raw, peer.clone(), policy, &siblings, pushes, reporter));
+            multiplexers.push(Multiplexer::start(raw, peer.clone(), policy, &back, pushes, reporter));
         }
         Ok(Self::assemble(multiplexers, connector, events))
     }

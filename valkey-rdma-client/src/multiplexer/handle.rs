@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use super::queue::RequestQueue;
 use super::request::Request;
-use super::siblings::Siblings;
 use super::state::{MultiplexerState, PushHook};
 use super::submit::{Claim, Pushed};
 use super::task::{ConnectionTask, DriverSlot, ReconnectPolicy};
@@ -30,7 +29,7 @@ impl Multiplexer {
         raw: RawConnection,
         peer: Arc<str>,
         policy: Option<ReconnectPolicy>,
-        siblings: &Arc<Siblings>,
+        back: &watch::Sender<()>,
         pushes: Option<PushHook>,
         events: EventReporter,
     ) -> Self {
@@ -38,12 +37,11 @@ impl Multiplexer {
         let offline_timeout = policy.as_ref().and_then(|policy| policy.offline_timeout);
         let state = Arc::new(MultiplexerState::new(peer, &raw, pushes, events));
         let slot = Arc::new(DriverSlot::default());
-        siblings.join(queue.clone(), state.clone());
         let task = ConnectionTask {
             queue: queue.clone(),
             slot: slot.clone(),
             state: state.clone(),
-            siblings: siblings.clone(),
+            back: back.clone(),
             policy,
         };
         tokio::spawn(task.run(raw));

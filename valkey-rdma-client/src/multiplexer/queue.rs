@@ -1,6 +1,5 @@
 //! [`RequestQueue`]: requests that wait to be sent, on this connection or on the next.
 
-use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -109,24 +108,6 @@ impl RequestQueue {
         });
     }
 
-    /// Gives all that waits to the queue of a connection that is up.
-    pub(crate) fn hand_over(&self, up: &Self) {
-        let mut requests = VecDeque::new();
-        self.submitted.edit(|waiting| std::mem::swap(waiting, &mut requests));
-        let count = requests.len();
-        if count == 0 {
-            return;
-        }
-        for request in &mut requests {
-            request.offline_deadline = None;
-        }
-        match up.submitted.adopt(requests) {
-            Ok(()) => self.notify_room(count),
-            // The client is being closed, and this queue too.
-            Err(requests) => self.put_back(requests.into_iter()),
-        }
-    }
-
     /// Takes out the requests that have waited too long, and drops those whose callers have gone away. `others` is the first
     /// deadline of requests elsewhere.
     /// Also returns the first deadline that is left.
@@ -151,25 +132,23 @@ impl RequestQueue {
     }
 
     /// Watches the waiting requests while disconnected: each waits for `offline_timeout` at most, and not past its
-    /// deadline. Returns when no request or client needs a connection any more. `relieve` is called whenever requests may wait.
+    /// deadline. Returns when no request or client needs a connection any more.
     ///
     /// Cancel safe: dropping the future loses nothing.
     pub(crate) async fn wait_offline(
         &self,
         offline_timeout: Option<Duration>,
-        relieve: impl Fn(),
         why: impl Fn(&Request) -> Error,
     ) {
         self.offline.store(true, Ordering::SeqCst);
         let mut timer = DeadlineTimer::default();
-        poll_fn(|cx| self.poll_offline(cx, offline_timeout, &relieve, &why, &mut timer)).await;
+        poll_fn(|cx| self.poll_offline(cx, offline_timeout, &why, &mut timer)).await;
     }
 
     fn poll_offline(
         &self,
         cx: &mut Context<'_>,
         offline_timeout: Option<Duration>,
-        relieve: &impl Fn(),
         why: &impl Fn(&Request) -> Error,
         timer: &mut DeadlineTimer,
     ) -> Poll<()> {
@@ -179,7 +158,6 @@ impl RequestQueue {
             if self.submitted.ending().is_some() {
                 return Poll::Ready(());
             }
-            relieve();
             let now = Instant::now();
             let offline_deadline = offline_timeout.and_then(|timeout| now.checked_add(timeout));
             self.submitted.edit(|waiting| {

@@ -318,18 +318,6 @@ impl<T: Submit> SubmitQueue<T> {
         (std::mem::take(&mut state.waiting), std::mem::take(&mut state.at_end))
     }
 
-    /// Appends requests that waited elsewhere, however many, and wakes the driver. `Err`: the queue takes no more.
-    pub(crate) fn adopt(&self, mut requests: VecDeque<T>) -> Result<(), VecDeque<T>> {
-        let mut state = lock(&self.0);
-        if state.ending.is_some() {
-            return Err(requests);
-        }
-        let timer = state.timer;
-        state.edit(timer, |waiting| waiting.append(&mut requests));
-        wake(state);
-        Ok(())
-    }
-
     /// How many requests wait.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, sleep};
 use tracing::{Instrument, debug, debug_span, info, warn};
@@ -16,7 +17,6 @@ use tracing::{Instrument, debug, debug_span, info, warn};
 use super::driver::Driver;
 use super::queue::RequestQueue;
 use super::request::Request;
-use super::siblings::Siblings;
 use super::state::MultiplexerState;
 use crate::config::{Backoff, STABLE_AFTER};
 use crate::connection::{Connector, RawConnection};
@@ -38,7 +38,8 @@ pub(super) struct ConnectionTask {
     pub(super) queue: Arc<RequestQueue>,
     pub(super) slot: Arc<DriverSlot>,
     pub(super) state: Arc<MultiplexerState>,
-    pub(super) siblings: Arc<Siblings>,
+    /// The client's other connections try again at once when one of them is made.
+    pub(super) back: watch::Sender<()>,
     pub(super) policy: Option<ReconnectPolicy>,
 }
 
@@ -69,7 +70,7 @@ impl ConnectionTask {
                 None => return self.end(Arc::new(LostCause::Closed)),
             }
             self.state.connected(&raw);
-            self.siblings.wake_offline();
+            self.back.send_replace(());
             info!(peer = %self.state.peer, connection = %raw.info, "connected again");
         }
     }
@@ -100,14 +101,18 @@ impl ConnectionTask {
             Some(why) if !request.may_have_run => why,
             _ => self.state.lost(cause, request.may_have_run),
         };
-        let relieve = || self.siblings.relieve(&self.queue);
+        let mut back = self.back.subscribe();
+        // Once for each connection that has lasted: one of a server that ends each at once waits.
+        let has_lasted = first == 0;
         for attempt in first.. {
-            let offline = self.queue.wait_offline(policy.offline_timeout, relieve, why);
+            let offline = self.queue.wait_offline(policy.offline_timeout, why);
             tokio::select! {
                 () = offline => return None,
                 () = sleep(policy.backoff.wait(attempt)) => {}
+                // The server is there.
+                _ = back.changed(), if has_lasted => {}
             }
-            let offline = self.queue.wait_offline(policy.offline_timeout, relieve, why);
+            let offline = self.queue.wait_offline(policy.offline_timeout, why);
             let connected = tokio::select! {
                 connected = policy.connector.connect(Purpose::Shared) => connected,
                 () = offline => return None,

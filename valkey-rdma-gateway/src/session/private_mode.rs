@@ -65,7 +65,7 @@ impl Session {
     fn not_sent(&mut self, class: Class, error: OpenError) -> Result<(), Closed> {
         error.count_unsent(1, &self.core.metrics);
         let reply = error.reply();
-        if !self.reader.scan().is_ok_and(|complete| complete) {
+        if !self.reader.scan().is_ok_and(|complete| complete) || self.identity.is_outdated(&error) {
             self.out.put(&reply);
             return Err(Closed);
         }

@@ -52,14 +52,29 @@ async fn a_client_whose_password_has_changed_is_closed_so_that_it_logs_in_anew()
     assert_eq!(server.say("CONFIG SET requirepass new").await, "OK");
     assert_eq!(client.say("PING").await, "PONG", "its connection is logged in");
     assert!(server.say("CLIENT KILL TYPE normal SKIPME yes").await.starts_with(':'));
-    gateway.until("gateway_connections_lost", |count| count >= 1).await;
+    // The shared one, and the one that checks logins.
+    gateway.until("gateway_connections_lost", |count| count == 2).await;
     assert!(client.say("PING").await.starts_with("-WRONGPASS"));
     client.expect_end().await;
     let mut again = gateway.client().await;
     assert_eq!(again.say("AUTH new").await, "OK");
     assert_eq!(again.say("PING").await, "PONG");
-    assert!(idle.say("PING").await.starts_with("-WRONGPASS"));
+    // A private connection cannot be made either.
+    assert!(idle.say("MULTI").await.starts_with("-WRONGPASS"));
     idle.expect_end().await;
+}
+
+/// A user who may not run SELECT, or anything else that the gateway needs to connect, has the right password.
+#[tokio::test]
+async fn a_client_that_may_not_select_a_database_is_not_closed() {
+    let mock = Mock::new().requirepass("secret");
+    mock.on("SELECT").error("NOPERM User default has no permissions to run the 'select' command");
+    let (_server, _, url) = mock_with(mock).await;
+    let gateway = gateway(&url, Share::Auto).await;
+    let mut client = gateway.client().await;
+    assert_eq!(client.say("AUTH secret").await, "OK");
+    assert!(client.say("SELECT 1").await.starts_with("-NOPERM "));
+    assert_eq!(client.say("SET k v").await, "OK");
 }
 
 /// The next connection, logged in with this AUTH.

@@ -1,7 +1,7 @@
 //! A lost connection, and what waits for the next one.
 
 use super::*;
-use crate::stats::State;
+use crate::config::STABLE_AFTER;
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_connection_comes_back_and_waiting_commands_go_on() {
@@ -169,7 +169,8 @@ async fn nobody_reconnects_for_clients_that_are_gone() {
 
 #[tokio::test(start_paused = true)]
 async fn several_connections_take_turns_and_stand_in_for_each_other() {
-    let (client, _door, [mut second, mut first]) = two_connections().await;
+    let (client, _door, peers) = connected(&Config::default(), 2).await;
+    let Ok([mut second, mut first]) = <[Peer; 2]>::try_from(peers) else { unreachable!("two") };
     let tasks = [start(&client, get("a")), start(&client, get("b"))];
     second.expect(&raw("a")).await;
     first.expect(&raw("b")).await;
@@ -190,64 +191,56 @@ async fn several_connections_take_turns_and_stand_in_for_each_other() {
     assert!(client.is_connected());
 }
 
-/// A client with two connections, in their order.
-async fn two_connections() -> (Client, Door, [Peer; 2]) {
-    let door = Door::default();
-    let config = Config::default().connections(2);
-    let (mut second, mut first) = (door.admit(), door.admit());
-    let greet = async {
-        first.greet().await;
-        second.greet().await;
-    };
-    let (client, ()) = tokio::join!(door.connect(&config), greet);
-    (client, door, [first, second])
-}
-
 #[tokio::test(start_paused = true)]
-async fn the_first_connection_that_is_back_sends_what_waits_for_the_others() {
-    let (client, door, peers) = two_connections().await;
+async fn when_one_connection_is_back_the_others_try_at_once() {
+    let config = Config::default().offline_timeout(None).command_timeout(None);
+    let (client, door, peers) = connected(&config, 3).await;
+    sleep(2 * STABLE_AFTER).await;
     drop(peers);
     settle().await;
-    let mut waiting: Vec<_> = (0..4).map(|_| start(&client, get("k"))).collect();
-    settle().await;
-    let mut peer = door.admit();
-    peer.greet().await;
-    peer.expect(&raw("k").repeat(waiting.len())).await;
-    waiting.push(start(&client, get("l")));
-    peer.expect(&raw("l")).await;
-    peer.say(&b"$1\r\nV\r\n".repeat(waiting.len())).await;
-    for task in waiting {
-        assert_eq!(task.await.expect("no panic").expect("a reply").as_str(), Some("V"));
-    }
-    assert_eq!(client.connections().iter().filter(|status| status.state == State::Connected).count(), 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_was_in_flight_and_may_run_twice_goes_on_with_another_connection_at_once() {
-    let (client, _door, [mut first, mut second]) = two_connections().await;
-    let twice = start(&client, get("k").idempotent());
-    first.expect(&raw("k")).await;
-    drop(first);
-    second.expect(&raw("k")).await;
-    second.say(b"$1\r\nV\r\n").await;
-    assert_eq!(twice.await.expect("no panic").expect("a reply").as_str(), Some("V"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn callers_that_wait_for_room_go_on_with_another_connection_too() {
-    let (client, door, peers) = two_connections().await;
-    drop(peers);
-    settle().await;
-    let count = 2 * QUEUE_CAPACITY + 100;
-    let waiting: Vec<_> = (0..count).map(|_| start(&client, get("k"))).collect();
-    settle().await;
-    let mut peer = door.admit();
-    peer.greet().await;
-    for _ in 0..count {
+    let waiting: Vec<_> = (0..3).map(|_| start(&client, get("k"))).collect();
+    // By now each of them waits for up to 5 s before it tries again.
+    sleep(Duration::from_secs(60)).await;
+    let mut peers = [door.admit(), door.admit(), door.admit()];
+    // The last one admitted is the first to be taken.
+    peers[2].greet().await;
+    let back = Instant::now();
+    peers[1].greet().await;
+    peers[0].greet().await;
+    for peer in &mut peers {
         peer.expect(&raw("k")).await;
         peer.say(b"$1\r\nV\r\n").await;
     }
+    assert_eq!(back.elapsed(), Duration::ZERO);
     for task in waiting {
         task.await.expect("no panic").expect("a reply");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn connections_that_a_server_ends_at_once_do_not_drive_each_other() {
+    let (_client, door, peers) = connected(&Config::default().offline_timeout(None), 3).await;
+    drop(peers);
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(60) {
+        let mut peer = door.admit();
+        peer.greet().await;
+        // Some 25 for each connection; without waits, as many as there is time for.
+        assert!(door.tries() < 300, "{} attempts in {:?}", door.tries(), begin.elapsed());
+    }
+}
+
+/// A client with several connections, and their peers in order.
+async fn connected(config: &Config, connections: usize) -> (Client, Door, Vec<Peer>) {
+    let door = Door::default();
+    let mut peers: Vec<_> = (0..connections).map(|_| door.admit()).collect();
+    peers.reverse();
+    let greet = async {
+        for peer in &mut peers {
+            peer.greet().await;
+        }
+    };
+    let config = config.clone().connections(connections);
+    let (client, ()) = tokio::join!(door.connect(&config), greet);
+    (client, door, peers)
 }

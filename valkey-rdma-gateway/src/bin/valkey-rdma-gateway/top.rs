@@ -23,7 +23,7 @@ pub(super) fn run(address: &Listen, once: bool) -> Result<(), String> {
     loop {
         let sample = Sample::take(&mut *connection).map_err(|error| match error.get_ref() {
             Some(answer) if answer.is::<ServerError>() => {
-                format!("{address}: {error}; without the server's permission: on a unix: address, as root or as the gateway's user")
+                format!("{address}: {error}; root and the gateway's user need no permission of the server, at a unix: address")
             }
             _ if error.kind() == io::ErrorKind::Unsupported => format!("{address}: {error}"),
             _ => failed(error),
@@ -126,7 +126,7 @@ impl Sample {
             rate("commands_local")
         );
         for (part, what) in
-            [("request", "to the server"), ("reply", "to the client"), ("server", "in the server")]
+            [("request", "to the server"), ("reply", "to the client"), ("server", "round trip")]
         {
             let [half, most] = ["p50", "p99"].map(|quantile| self.text(&format!("{part}_{quantile}_us")));
             let _ = writeln!(table, "{what:>14}: median {half} us, 99 % {most} us");
