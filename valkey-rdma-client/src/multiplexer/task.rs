@@ -102,15 +102,15 @@ impl ConnectionTask {
             _ => self.state.lost(cause, request.may_have_run),
         };
         let mut back = self.back.subscribe();
-        // Once for each connection that has lasted: one of a server that ends each at once waits.
-        let has_lasted = first == 0;
+        // Not behind a server that ends connections as soon as they are made: they would drive each other.
+        let is_first_outage = first <= 1;
         for attempt in first.. {
             let offline = self.queue.wait_offline(policy.offline_timeout, why);
             tokio::select! {
                 () = offline => return None,
                 () = sleep(policy.backoff.wait(attempt)) => {}
                 // The server is there.
-                _ = back.changed(), if has_lasted => {}
+                _ = back.changed(), if is_first_outage => {}
             }
             let offline = self.queue.wait_offline(policy.offline_timeout, why);
             let connected = tokio::select! {
