@@ -144,6 +144,8 @@ async fn an_outage_is_logged_once_whatever_the_number_of_clients() {
         let mut client = Client::new(tokio::net::UnixStream::connect(&socket).await.unwrap());
         assert_eq!(client.say("PING").await, "PONG");
         started.shutdown().await;
+        // A process that another test starts right now has its listener until it runs its program.
+        while tokio::net::TcpStream::connect(port).await.is_ok() {}
     }
     child.signal(Signal::TERM);
     assert!(child.wait(PATIENCE).unwrap().success());
