@@ -2,8 +2,8 @@
 # What users of the registry get: each crate that may be published, from its package and nothing else of this project.
 #
 # Each has its licences inside, and the registry would accept it. It compiles with its default features, and with nothing that
-# another crate asks for, and so do its tests. Its documentation builds as on docs.rs. The tests that are in the packages pass; what is left out of
-# them is in `exclude` of the crates' manifests, with the reason.
+# another crate asks for, and so do its tests. Its documentation builds as on docs.rs. The tests that are in the packages pass;
+# what is left out of them is in `exclude` of the crates' manifests, with the reason.
 #
 # usage: .ci/packages.sh      shares the target folder with other builds
 set -euo pipefail

@@ -278,6 +278,10 @@ async fn retire(pool: Weak<Pool>, since: Instant, due: Instant, core: Arc<Core>,
         departed.map_or_else(Vec::new, |pool| core.clients.of(&pool.address))
     };
     sleep_until(due).await;
+    // The limit may have changed meanwhile.
+    if core.limits().former().is_none_or(|wait| since.elapsed() < wait) {
+        return;
+    }
     clients().iter().for_each(|client| client.inbox.stop());
     sleep(core.limits().drain()).await;
     clients().iter().for_each(|client| client.inbox.end(End::Stopped));

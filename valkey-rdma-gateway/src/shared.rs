@@ -37,6 +37,7 @@ pub(crate) struct Shared {
     users: AtomicUsize,
     /// Another connection has taken its place: clients leave it when nothing of theirs is in flight.
     retired: AtomicBool,
+    /// See [`forget`](Self::forget).
     is_forgotten: AtomicBool,
     identity: Identity,
     state: Mutex<State>,

@@ -1,4 +1,4 @@
-//! [`HeldPort`]: the port of a server that is down and will be back.
+//! [`HeldPorts`]: the ports of a server that is down and will be back.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,16 +7,29 @@ use tokio::net::TcpSocket;
 use tokio::task::yield_now;
 use valkey_rdma_server::BindError;
 
-/// A TCP port of a server that was killed, bound but not listened on. While the server is down, who connects is refused, and the
-/// system gives the port to no other program, whose replies would be taken for those of the server.
-pub(crate) struct HeldPort {
+/// TCP ports of a server that was killed, bound but not listened on. While the server is down, who connects is refused, and the
+/// system gives the ports to no other program, whose replies would be taken for those of the server.
+#[derive(Default)]
+pub(crate) struct HeldPorts(Vec<HeldPort>);
+
+impl HeldPorts {
+    /// Keeps a port from now on.
+    pub(crate) async fn hold(&mut self, addr: SocketAddr) {
+        if self.0.iter().all(|port| port.addr != addr) {
+            // If another program was faster, the restart reports it.
+            self.0.extend(HeldPort::bind(addr).await);
+        }
+    }
+}
+
+struct HeldPort {
     addr: SocketAddr,
     _bound: TcpSocket,
 }
 
 impl HeldPort {
     /// As soon as nothing listens there.
-    pub(crate) async fn bind(addr: SocketAddr) -> Result<Self, BindError> {
+    async fn bind(addr: SocketAddr) -> Result<Self, BindError> {
         patiently(async || {
             let bind = || {
                 let socket = if addr.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
@@ -28,10 +41,6 @@ impl HeldPort {
         })
         .await
         .map(|bound| Self { addr, _bound: bound })
-    }
-
-    pub(crate) fn addr(&self) -> SocketAddr {
-        self.addr
     }
 }
 

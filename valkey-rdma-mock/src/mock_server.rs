@@ -4,9 +4,9 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use valkey_rdma_server::{BindError, Server};
+use valkey_rdma_server::{BindError, Listening, Server};
 
-use crate::held_port::{HeldPort, patiently};
+use crate::held_port::{HeldPorts, patiently};
 use crate::mock::Mock;
 
 /// A [`Mock`] that serves on the emulated device and on TCP, on free ports of this machine. Everything of [`Mock`] is there too: rules
@@ -38,7 +38,7 @@ pub struct MockServer {
     /// `None` while it is down.
     server: Option<Server>,
     /// Its ports, while it is down and after.
-    held: Vec<HeldPort>,
+    held: HeldPorts,
     url: String,
     tcp_url: String,
 }
@@ -69,7 +69,7 @@ impl MockServer {
         let mut urls = server.urls();
         let mut next = || urls.next().unwrap_or_default();
         let (url, tcp_url) = (next(), next());
-        Ok(Self { mock, server: Some(server), held: Vec::new(), url, tcp_url })
+        Ok(Self { mock, server: Some(server), held: HeldPorts::default(), url, tcp_url })
     }
 
     /// The URL to connect to over the emulated device.
@@ -93,13 +93,10 @@ impl MockServer {
     /// now on, and no other program gets the ports. Values, rules and what was received stay; [`Mock::reset`] empties it.
     pub async fn kill(&mut self) {
         let Some(server) = self.server.take() else { return };
-        let addresses = server.listening().into_iter().map(|listening| listening.addr);
-        let new: Vec<_> =
-            addresses.filter(|addr| self.held.iter().all(|held| held.addr() != *addr)).collect();
+        let listening = server.listening();
         drop(server);
-        for addr in new {
-            // If another program was faster, `restart` reports it.
-            self.held.extend(HeldPort::bind(addr).await);
+        for Listening { addr, .. } in listening {
+            self.held.hold(addr).await;
         }
     }
 
@@ -110,7 +107,7 @@ impl MockServer {
     pub async fn restart(&mut self) -> Result<(), BindError> {
         if self.server.is_none() {
             let start = || Server::builder(self.mock.clone()).listen(&self.url).listen(&self.tcp_url).start();
-            self.server = Some(patiently(async || start().await).await?);
+            self.server = Some(patiently(start).await?);
         }
         Ok(())
     }

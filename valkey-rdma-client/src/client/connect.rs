@@ -127,14 +127,7 @@ impl Client {
         let raw = connector.log_in(stream).await?;
         let events = Arc::new(EventHub::new(1));
         let reporter = EventReporter::new(events.clone(), 0);
-        let multiplexer = Multiplexer::start(
-            raw,
-            endpoint.authority().into(),
-            None,
-            &watch::Sender::default(),
-            None,
-            reporter,
-        );
+        let multiplexer = Multiplexer::start(raw, endpoint.authority().into(), None, None, reporter);
         Ok(Self::assemble(vec![multiplexer], connector, events))
     }
 
@@ -147,16 +140,16 @@ impl Client {
             backoff,
             offline_timeout: config.offline_timeout,
             retries: config.retries,
+            back: watch::Sender::default(),
         });
         let peer: Arc<str> = connector.endpoint.authority().into();
         let mut multiplexers = Vec::with_capacity(config.connections);
         let events = Arc::new(EventHub::new(config.connections));
-        let back = watch::Sender::default();
         for connection in 0..config.connections {
             let raw = connector.connect(Purpose::Shared).await?;
             let reporter = EventReporter::new(events.clone(), connection);
             let (policy, pushes) = (policy.clone(), pushes.clone());
-            multiplexers.push(Multiplexer::start(raw, peer.clone(), policy, &back, pushes, reporter));
+            multiplexers.push(Multiplexer::start(raw, peer.clone(), policy, pushes, reporter));
         }
         Ok(Self::assemble(multiplexers, connector, events))
     }

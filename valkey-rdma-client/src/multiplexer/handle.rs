@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::queue::RequestQueue;
@@ -29,7 +29,6 @@ impl Multiplexer {
         raw: RawConnection,
         peer: Arc<str>,
         policy: Option<ReconnectPolicy>,
-        back: &watch::Sender<()>,
         pushes: Option<PushHook>,
         events: EventReporter,
     ) -> Self {
@@ -37,13 +36,7 @@ impl Multiplexer {
         let offline_timeout = policy.as_ref().and_then(|policy| policy.offline_timeout);
         let state = Arc::new(MultiplexerState::new(peer, &raw, pushes, events));
         let slot = Arc::new(DriverSlot::default());
-        let task = ConnectionTask {
-            queue: queue.clone(),
-            slot: slot.clone(),
-            state: state.clone(),
-            back: back.clone(),
-            policy,
-        };
+        let task = ConnectionTask { queue: queue.clone(), slot: slot.clone(), state: state.clone(), policy };
         tokio::spawn(task.run(raw));
         Self { queue, offline_timeout, slot, state }
     }

@@ -31,6 +31,8 @@ pub(crate) struct ReconnectPolicy {
     pub(crate) backoff: Backoff,
     pub(crate) offline_timeout: Option<Duration>,
     pub(crate) retries: u32,
+    /// The client's other connections try again at once when one of them is made.
+    pub(crate) back: watch::Sender<()>,
 }
 
 /// The task behind a [`Multiplexer`](super::Multiplexer).
@@ -38,8 +40,6 @@ pub(super) struct ConnectionTask {
     pub(super) queue: Arc<RequestQueue>,
     pub(super) slot: Arc<DriverSlot>,
     pub(super) state: Arc<MultiplexerState>,
-    /// The client's other connections try again at once when one of them is made.
-    pub(super) back: watch::Sender<()>,
     pub(super) policy: Option<ReconnectPolicy>,
 }
 
@@ -70,7 +70,7 @@ impl ConnectionTask {
                 None => return self.end(Arc::new(LostCause::Closed)),
             }
             self.state.connected(&raw);
-            self.back.send_replace(());
+            policy.back.send_replace(());
             info!(peer = %self.state.peer, connection = %raw.info, "connected again");
         }
     }
@@ -101,7 +101,7 @@ impl ConnectionTask {
             Some(why) if !request.may_have_run => why,
             _ => self.state.lost(cause, request.may_have_run),
         };
-        let mut back = self.back.subscribe();
+        let mut back = policy.back.subscribe();
         // Not behind a server that ends connections as soon as they are made: they would drive each other.
         let is_first_outage = first <= 1;
         for attempt in first.. {

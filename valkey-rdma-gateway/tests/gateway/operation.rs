@@ -13,7 +13,9 @@ use valkey_rdma_gateway::{Activation, Limits, Listen, Share};
 use valkey_rdma_mock::Mock;
 
 use crate::scripted::{Scripted, expect};
-use crate::support::{Client, PATIENCE, config, encode, gateway, get, mock_with, socket_path, start, text};
+use crate::support::{
+    Client, PATIENCE, advance, config, encode, gateway, get, mock_with, socket_path, start, text,
+};
 
 #[tokio::test]
 async fn a_new_configuration_keeps_the_clients() {
@@ -195,13 +197,6 @@ async fn clients_of_a_server_that_left_are_closed_when_its_time_is_over_unless_i
     advance(6).await;
     stuck.expect_end().await;
     assert_eq!(new.say("PING").await, "PONG", "its server is in the configuration");
-}
-
-/// Lets time pass.
-async fn advance(seconds: u64) {
-    tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(seconds)).await;
-    tokio::time::resume();
 }
 
 #[tokio::test]

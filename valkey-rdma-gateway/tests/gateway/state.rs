@@ -1,7 +1,5 @@
 //! Commands that leave state in their connection, and commands that the gateway answers.
 
-use std::time::Duration;
-
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use valkey_rdma_gateway::{Limits, Share};
@@ -9,7 +7,7 @@ use valkey_rdma_mock::Mock;
 use valkey_rdma_resp::Value;
 
 use crate::scripted::{Scripted, expect};
-use crate::support::{PATIENCE, Running, config, encode, gateway, mock_with, start, text};
+use crate::support::{PATIENCE, Running, advance, config, encode, gateway, mock_with, start, text};
 
 #[tokio::test]
 async fn transactions_are_private_and_end() {
@@ -82,9 +80,7 @@ async fn private_connections_without_a_client_are_closed() {
     let gateway = gateway(&url, Share::Auto).await;
     two_transactions(&gateway).await;
     assert_eq!(gateway.info("gateway_connections").await, 3);
-    tokio::time::pause();
-    tokio::time::advance(Duration::from_secs(61)).await;
-    tokio::time::resume();
+    advance(61).await;
     gateway.until("gateway_connections", |count| count == 1).await;
 }
 

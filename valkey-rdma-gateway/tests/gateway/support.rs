@@ -85,6 +85,13 @@ pub(crate) async fn get(addr: std::net::SocketAddr, path: &str) -> String {
     reply
 }
 
+/// Lets time pass, on a runtime of one thread.
+pub(crate) async fn advance(seconds: u64) {
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(seconds)).await;
+    tokio::time::resume();
+}
+
 impl Running {
     /// A client on the Unix socket.
     pub(crate) async fn client(&self) -> Client {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 use valkey_rdma_server::{BindError, DeviceKind, Listening, Server, Transport, TransportConfig};
 
-use crate::held_port::{HeldPort, patiently};
+use crate::held_port::{HeldPorts, patiently};
 use crate::membership::Member;
 use crate::mock::Mock;
 
@@ -23,7 +23,7 @@ pub(super) struct Node {
     addresses: Addresses,
     member: Member,
     running: Mutex<Option<Running>>,
-    held: Mutex<Vec<HeldPort>>,
+    held: Mutex<HeldPorts>,
 }
 
 /// What a kill ends.
@@ -61,7 +61,7 @@ impl Node {
         let mut running = self.running.lock().await;
         running.take();
         for addr in self.addresses.tcp.into_iter().chain(self.emulated_addr()) {
-            self.hold(addr).await;
+            self.held.lock().await.hold(addr).await;
         }
     }
 
@@ -74,15 +74,6 @@ impl Node {
     /// The emulated device listens on TCP ports.
     fn emulated_addr(&self) -> Option<SocketAddr> {
         self.addresses.rdma.filter(|(device, _)| *device == DeviceKind::Emulated).map(|(_, addr)| addr)
-    }
-
-    /// Keeps a port for this node from now on.
-    async fn hold(&self, addr: SocketAddr) {
-        let mut held = self.held.lock().await;
-        if held.iter().all(|port| port.addr() != addr) {
-            // If another program was faster, `restart` reports it.
-            held.extend(HeldPort::bind(addr).await);
-        }
     }
 
     /// Listens again where it listened before.
@@ -123,7 +114,7 @@ impl Node {
             }
             running.mock.disconnect(|client| client.transport != Transport::Tcp);
             if let Some(addr) = self.emulated_addr() {
-                self.hold(addr).await;
+                self.held.lock().await.hold(addr).await;
             }
         }
     }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
-use tokio::sync::watch;
 use tokio::time::timeout;
 use valkey_rdma_resp::{Protocol, Value};
 
@@ -92,7 +91,7 @@ fn client_with(streams: Vec<Box<dyn Duplex>>, pushes: Option<PushHook>) -> Clien
     let multiplexers = streams.into_iter().map(|stream| {
         let raw = RawConnection::new(AnyStream::Other(stream), info.clone(), None);
         let reporter = EventReporter::new(events.clone(), 0);
-        Multiplexer::start(raw, "test:1".into(), None, &watch::Sender::default(), pushes.clone(), reporter)
+        Multiplexer::start(raw, "test:1".into(), None, pushes.clone(), reporter)
     });
     let multiplexers = multiplexers.collect();
     let endpoint = Endpoint::new(Transport::Tcp, "test", 1);
