@@ -13,8 +13,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let mut events = client.events();
     client.command(["PING"]).await?;
-    mock.on("GET").drop_connection().times(1);
-    if let Err(error) = client.command(["GET", "key"]).await {
+    mock.on("INCR").drop_connection().times(1);
+    if let Err(error) = client.command(["INCR", "visits"]).await {
         println!("{}", error.fate());
     }
     while let Some(event) = events.next().await {

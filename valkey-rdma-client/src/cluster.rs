@@ -67,7 +67,6 @@
 mod address;
 mod aggregate;
 mod client;
-mod commands;
 mod config;
 mod core;
 mod counters;
@@ -79,6 +78,7 @@ mod execute;
 mod fan_out;
 mod field;
 mod learn_commands;
+mod learned;
 mod node;
 mod pipeline;
 mod ports;

@@ -74,9 +74,9 @@ impl Config {
         self
     }
 
-    /// How often a command is sent again after lost connections, if it cannot have run or is
+    /// How often a command is sent again after lost connections, if it cannot have run, only reads, or is
     /// [idempotent](crate::Command::idempotent). Default 3. The limit keeps a command that crashes servers from ending
-    /// every connection.
+    /// every connection. 0: nothing is sent again.
     #[must_use]
     pub fn retries(mut self, times: u32) -> Self {
         self.retries = times;

@@ -137,7 +137,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// Same errors as [`send`](Self::send), after the replies that had arrived were passed on. Once the first was,
-    /// nothing is sent again after a lost connection, not even idempotent commands.
+    /// nothing is sent again after a lost connection, not even commands that only read.
     ///
     /// # Cancel safety
     /// As [`send`](Self::send).

@@ -1,7 +1,8 @@
-//! RESP as only a client needs it: commands encoded once, and what may travel on a shared connection. Decoding and values
-//! are `valkey-rdma-resp`'s.
+//! RESP as only a client needs it: commands encoded once, what Valkey says of them, and what may travel on a shared
+//! connection. Decoding and values are `valkey-rdma-resp`'s.
 
 mod command;
+pub(crate) mod command_table;
 mod encode;
 mod policy;
 

@@ -188,7 +188,7 @@ impl Function {
     ) -> Result<Value, Error> {
         let call = Call::new(keys, args);
         let command = match self.read_only {
-            true => call.command("FCALL_RO", &self.name).idempotent(),
+            true => call.command("FCALL_RO", &self.name),
             false => call.command("FCALL", &self.name),
         };
         client.execute(self.options.apply(command)).await

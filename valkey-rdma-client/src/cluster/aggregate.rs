@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use valkey_rdma_resp::{UnexpectedReply, Value};
 
-use super::commands::Response;
 use crate::error::{ClusterError, Error, Fate};
+use crate::resp::command_table::Response;
 
 /// Joins the replies of nodes, each with the node's address, as the command's description says. An error of one node is
 /// the answer, unless one success is enough.

@@ -7,7 +7,6 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use valkey_rdma_resp::{FromValue, Value};
 
-use super::commands::{Access, Description, find, only_key};
 use super::config::ClusterConfig;
 use super::core::{Core, Place};
 use super::node::Node;
@@ -17,6 +16,7 @@ use crate::client::{Client, FailedAttempt};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::multiplexer::Deadline;
+use crate::resp::command_table::{Access, Description, find, only_key};
 use crate::resp::{Command, IntoCommand};
 
 /// A client of a cluster, shared by any number of tasks. Cloning is cheap; every clone is the same client.

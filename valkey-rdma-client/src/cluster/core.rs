@@ -7,11 +7,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use valkey_rdma_resp::Value;
 
 use super::address::NodeAddress;
-use super::commands::{Access, Learned};
 use super::config::ClusterConfig;
 use super::counters::Counters;
 use super::discovery::ask;
 use super::events::NodeEventHub;
+use super::learned::Learned;
 use super::node::{DialSettings, Node};
 use super::ports::PortRules;
 use super::refresh::{RefreshRequest, RefreshTask};
@@ -24,6 +24,7 @@ use crate::endpoint::{Endpoint, RdmaPort};
 use crate::error::{ClusterError, Error};
 use crate::multiplexer::Deadline;
 use crate::resp::Command;
+use crate::resp::command_table::Access;
 
 /// A connection to try a command on.
 #[derive(Clone)]

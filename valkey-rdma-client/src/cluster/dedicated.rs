@@ -4,13 +4,13 @@ use valkey_rdma_resp::{FromValue, Value};
 
 use super::address::NodeAddress;
 use super::client::ClusterClient;
-use super::commands::{Access, find, first_key};
 use super::fan_out::Targets;
 use super::route::{Route, Routed, route, slot_of};
 use super::tries::{Target, Tries};
 use crate::dedicated::Dedicated;
 use crate::error::{ClusterError, Error};
 use crate::multiplexer::Deadline;
+use crate::resp::command_table::{Access, find, first_key};
 use crate::resp::{Command, IntoCommand};
 use crate::streaming::{ValueReader, ValueWriter};
 

@@ -4,11 +4,11 @@ use bytes::Bytes;
 use valkey_rdma_resp::Value;
 
 use super::client::ClusterClient;
-use super::commands::Access;
 use super::route::slot_of;
 use super::tries::{Target, Tries};
 use crate::error::{ClusterError, Error};
 use crate::multiplexer::Deadline;
+use crate::resp::command_table::Access;
 use crate::scan::ElementScan;
 use crate::scan::position::ScanPosition;
 

@@ -8,13 +8,13 @@ use valkey_rdma_resp::Value;
 
 use super::aggregate::join;
 use super::client::ClusterClient;
-use super::commands::{Access, Response, find};
 use super::node::Node;
 use super::route::{Route, slot_of};
 use super::tries::{Target, Tries};
 use crate::error::{ClusterError, Error};
 use crate::multiplexer::Deadline;
 use crate::resp::Command;
+use crate::resp::command_table::{Access, Response, find};
 
 /// What a [`Route`] names.
 pub(super) enum Targets {

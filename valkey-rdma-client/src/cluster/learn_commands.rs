@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use valkey_rdma_resp::Value;
 
 use super::client::ClusterClient;
-use super::commands::Learned;
+use super::learned::Learned;
 use super::tries::Target;
 use crate::error::{ClusterError, Error};
 use crate::multiplexer::Deadline;

@@ -7,7 +7,6 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use valkey_rdma_resp::{FromValue, Value};
 
 use super::client::ClusterClient;
-use super::commands::{Access, Description, find};
 use super::core::Place;
 use super::node::Node;
 use super::route::{Routed, route, slot_of};
@@ -15,6 +14,7 @@ use super::tries::{Target, Tries};
 use crate::error::Error;
 use crate::multiplexer::{Deadline, Replies, ReplyBuffer};
 use crate::pipeline::convert_replies;
+use crate::resp::command_table::{Access, Description, find};
 use crate::resp::{Command, CommandClass, EncodedPipeline, IntoCommand, RefusedCommand};
 
 /// Commands sent together: those of one node in one write, those of different nodes at the same time.

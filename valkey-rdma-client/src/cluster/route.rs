@@ -4,9 +4,9 @@ use bytes::Bytes;
 use redis_protocol::redis_keyslot;
 
 use super::address::NodeAddress;
-use super::commands::{Access, Description, Request, Response, find, for_each_key};
 use crate::error::ClusterError;
 use crate::resp::Command;
+use crate::resp::command_table::{Access, Description, Request, Response, find, for_each_key};
 
 /// The nodes that a command is sent to, if its keys do not say it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,10 +5,10 @@ use valkey_rdma_resp::{UnexpectedReply, Value};
 
 use super::aggregate::join;
 use super::client::ClusterClient;
-use super::commands::{Description, Response, for_each_key};
 use super::route::slot_of;
 use crate::error::Error;
 use crate::resp::Command;
+use crate::resp::command_table::{Description, Response, for_each_key};
 
 /// A part of a command: keys of one slot.
 struct Part {
@@ -107,7 +107,7 @@ fn split(command: &Command, description: &Description<'_>) -> Vec<Part> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::commands::find;
+    use crate::resp::command_table::find;
 
     fn parts(line: &str) -> Vec<(String, Vec<usize>)> {
         let command = Command::from_args(line.split(' '));

@@ -8,13 +8,13 @@ use std::time::Duration;
 use valkey_rdma_resp::Value;
 
 use super::client::ClusterClient;
-use super::commands::Access;
 use super::core::Place;
 use super::tries::{Target, Tries};
 use crate::client::{Attempt, FailedAttempt};
 use crate::error::Error;
 use crate::multiplexer::Deadline;
 use crate::resp::Command;
+use crate::resp::command_table::Access;
 
 /// A command on its way to the node of its slot. Written by hand, because every command passes here: each `async fn` between
 /// a caller and its reply costs as much as finding the slot.

@@ -3,13 +3,13 @@
 use valkey_rdma_resp::{FromValue, ServerError, ServerErrorKind};
 
 use super::client::ClusterClient;
-use super::commands::{Access, find, for_each_key};
 use super::pipeline::transaction_refusal;
 use super::route::slot_of;
 use super::tries::{Target, Tries};
 use crate::error::{ClusterError, Error};
 use crate::multiplexer::{Deadline, Replies};
 use crate::pipeline::convert_replies;
+use crate::resp::command_table::{Access, find, for_each_key};
 use crate::resp::{Command, EncodedPipeline, IntoCommand, Reply, ToArg};
 use crate::transaction::{Watch, results};
 

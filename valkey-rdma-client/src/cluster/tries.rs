@@ -7,13 +7,13 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tracing::debug;
 use valkey_rdma_resp::ServerErrorKind;
 
-use super::commands::Access;
 use super::core::{Core, Place};
 use super::node::Node;
 use super::redirect::Verdict;
 use super::slot_map::SlotMap;
 use crate::error::{ClusterError, Error, Fate, LostConnection, TimedOut};
 use crate::multiplexer::Deadline;
+use crate::resp::command_table::Access;
 
 /// What a command has to reach.
 #[derive(Clone)]

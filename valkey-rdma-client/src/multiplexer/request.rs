@@ -14,7 +14,7 @@ use super::reply_buffer::ReplyBuffer;
 use super::reply_slot::ReplySender;
 use super::submit::{Load, Submit};
 use crate::error::Error;
-use crate::resp::{Commands, Reply};
+use crate::resp::{Commands, Reply, command_table};
 
 /// Commands that are sent together, and their state.
 pub(crate) struct Request {
@@ -52,10 +52,10 @@ impl Request {
     }
 
     /// True if running it twice does no harm.
-    pub(crate) fn is_idempotent(&self) -> bool {
+    pub(crate) fn may_run_twice(&self) -> bool {
         match &self.commands {
-            Commands::One(command) => command.is_idempotent(),
-            Commands::Many(joined) => joined.is_idempotent(),
+            Commands::One(command) => command_table::may_run_twice(command),
+            Commands::Many(joined) => joined.may_run_twice(),
         }
     }
 

@@ -105,13 +105,14 @@ impl Command {
     }
 
     /// Declares that running the command twice has the same effect as once. The client may then send it again if the
-    /// connection is lost before its reply. GET is such a command, and SET without options; INCR is not.
+    /// connection is lost before its reply. SET without options is such a command; INCR is not. Commands that only read, such
+    /// as GET, need no declaration: the client has Valkey's own descriptions of its commands. Those of modules need it.
     ///
     /// ```no_run
     /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
     /// use valkey_rdma_client::Command;
     ///
-    /// let value = client.execute(Command::new("GET").arg("key").idempotent()).await?;
+    /// client.execute(Command::new("SET").arg("key").arg("value").idempotent()).await?;
     /// # Ok(())
     /// # }
     /// ```

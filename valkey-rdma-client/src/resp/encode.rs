@@ -9,6 +9,7 @@ use bytes::Bytes;
 use valkey_rdma_resp::put_header;
 
 use super::command::{Command, SHARED_FROM};
+use super::command_table::may_run_twice;
 
 /// Bytes in order. Small runs are copied together so that they are sent in one write; large ones are shared.
 #[derive(Clone, Default)]
@@ -83,7 +84,7 @@ impl EncodedPipeline {
             self.first = len;
         }
         self.count += 1;
-        self.delicate |= !command.is_idempotent();
+        self.delicate = self.delicate || !may_run_twice(command);
         self.limit = self.limit.max(command.limit());
     }
 
@@ -97,7 +98,7 @@ impl EncodedPipeline {
     }
 
     /// True if running them twice does no harm.
-    pub(crate) fn is_idempotent(&self) -> bool {
+    pub(crate) fn may_run_twice(&self) -> bool {
         !self.delicate
     }
 
@@ -212,13 +213,13 @@ mod tests {
 
     #[test]
     fn together_commands_are_as_delicate_and_as_patient_as_the_most_of_them() {
-        let get = Command::new("GET").idempotent().timeout(Duration::from_secs(1));
+        let get = Command::new("GET").timeout(Duration::from_secs(1));
+        let set = Command::new("SET").idempotent();
         let incr = Command::new("INCR").timeout(Duration::from_secs(2));
-        let mut joined = EncodedPipeline::default();
-        joined.push(&get);
-        assert!(joined.is_idempotent());
+        let mut joined: EncodedPipeline = [&get, &set].into_iter().collect();
+        assert!(joined.may_run_twice());
         joined.push(&incr);
-        assert!(!joined.is_idempotent());
+        assert!(!joined.may_run_twice());
         assert_eq!(joined.limit(), Some(Duration::from_secs(2)));
     }
 

@@ -23,7 +23,7 @@ impl ScanOptions {
 
     /// Adds the options to a command that ends with its cursor.
     pub(crate) fn add_to(&self, command: Command) -> Command {
-        self.0.iter().fold(command, Command::followed_by).idempotent()
+        self.0.iter().fold(command, Command::followed_by)
     }
 }
 

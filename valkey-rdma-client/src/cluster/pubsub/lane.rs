@@ -11,7 +11,6 @@ use tracing::debug;
 use valkey_rdma_resp::ServerError;
 
 use super::outbox::Outbox;
-use crate::cluster::commands::Access;
 use crate::cluster::core::{Core, Place};
 use crate::cluster::node::Node;
 use crate::cluster::redirect::Verdict;
@@ -19,6 +18,7 @@ use crate::cluster::tries::{Target, Tries};
 use crate::config::STABLE_AFTER;
 use crate::error::{ClusterError, Error};
 use crate::pubsub::{Event, SlowConsumer, Subscriber, Subscription};
+use crate::resp::command_table::Access;
 
 /// A request to change subscriptions, with a waiting caller.
 pub(super) struct Order {

@@ -46,7 +46,7 @@ impl Driver {
         let mut again = Vec::new();
         for (mut request, ran) in self.in_flight.drain(self.raw.write_buffer.written()) {
             request.may_have_run |= ran;
-            let harmless = !request.may_have_run || request.is_idempotent();
+            let harmless = !request.may_have_run || request.may_run_twice();
             let may_retry = harmless && retries.is_some_and(|retries| request.attempts <= retries);
             if may_retry && request.is_wanted() && request.sink.restart() {
                 again.push(request);

@@ -42,15 +42,17 @@ async fn a_lost_connection_comes_back_and_waiting_commands_go_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_cannot_have_run_or_is_idempotent_is_sent_again() {
+async fn what_cannot_have_run_or_only_reads_or_is_idempotent_is_sent_again() {
     let (client, door, mut peer) = pair(&Config::default()).await;
     let once = start(&client, Command::new("INCR").arg("n"));
     peer.expect("*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n").await;
-    let keys: Vec<String> = (1..MAX_BATCHES_IN_FLIGHT).map(|n| n.to_string()).collect();
-    let mut again = Vec::new();
-    for key in &keys {
-        again.push(start(&client, get(key).idempotent()));
-        peer.expect(&raw(key)).await;
+    // GET reads, by Valkey's own description. No description has FOO, but its caller says so.
+    let mut again =
+        vec![(start(&client, Command::new("FOO").idempotent()), "*1\r\n$3\r\nFOO\r\n".to_owned())];
+    peer.expect(&again[0].1).await;
+    for key in (again.len() + 1..MAX_BATCHES_IN_FLIGHT).map(|n| n.to_string()) {
+        again.push((start(&client, get(&key)), raw(&key)));
+        peer.expect(&raw(&key)).await;
     }
     // It waits: the limit of batches in flight is reached.
     let unsent = start(&client, get("b"));
@@ -62,13 +64,13 @@ async fn only_what_cannot_have_run_or_is_idempotent_is_sent_again() {
     assert_eq!(error.fate(), Fate::MayHaveRun);
     let mut peer = door.admit();
     peer.greet().await;
-    peer.expect(&(keys.iter().map(|key| raw(key)).collect::<String>() + &raw("b"))).await;
-    for key in &keys {
-        peer.say(format!("$1\r\n{key}\r\n").as_bytes()).await;
+    peer.expect(&(again.iter().map(|(_, raw)| &**raw).collect::<String>() + &raw("b"))).await;
+    for number in 0..again.len() {
+        peer.say(format!("$1\r\n{number}\r\n").as_bytes()).await;
     }
     peer.say(b"$1\r\nB\r\n").await;
-    for (again, key) in again.into_iter().zip(&keys) {
-        assert_eq!(again.await.expect("no panic").expect("a reply").as_str(), Some(&**key));
+    for (number, (again, _)) in again.into_iter().enumerate() {
+        assert_eq!(again.await.expect("no panic").expect("a reply").as_str(), Some(&*number.to_string()));
     }
     assert_eq!(unsent.await.expect("no panic").expect("a reply").as_str(), Some("B"));
     assert_eq!(client.counters().retries, MAX_BATCHES_IN_FLIGHT as u64 - 1, "the last one was never sent");

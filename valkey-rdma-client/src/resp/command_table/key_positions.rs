@@ -125,8 +125,8 @@ fn parse(word: &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use crate::cluster::commands::find;
     use crate::resp::Command;
+    use crate::resp::command_table::find;
 
     /// The words at the positions that are keys.
     fn keys(line: &str) -> Vec<String> {

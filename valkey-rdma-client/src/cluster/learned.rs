@@ -2,8 +2,10 @@
 
 use valkey_rdma_resp::Value;
 
-use super::description::{Access, Begin, Description, Find, KeyRule, KeySpec, Request, Response, Word};
-use crate::cluster::field::field;
+use super::field::field;
+use crate::resp::command_table::{
+    Access, Begin, Description, Find, KeyRule, KeySpec, Request, Response, Word,
+};
 
 /// A command as a server describes it.
 pub(crate) struct Learned {

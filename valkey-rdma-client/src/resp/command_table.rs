@@ -2,27 +2,31 @@
 
 mod description;
 mod key_positions;
-mod learn;
 #[cfg(test)]
 mod real_server;
 mod table;
 
-use self::description::KeyRule;
-pub(super) use self::description::{Access, Description, Request, Response};
-pub(super) use self::key_positions::for_each_key;
-pub(super) use self::learn::Learned;
+pub(crate) use self::description::{
+    Access, Begin, Description, Find, KeyRule, KeySpec, Request, Response, Word,
+};
+pub(crate) use self::key_positions::for_each_key;
 use self::table::COMMANDS;
-use crate::resp::Command;
+use super::Command;
 
 /// The description of a command, or of its subcommand; `None` if Valkey has no such command.
-pub(super) fn find(command: &Command) -> Option<&'static Description<'static>> {
+pub(crate) fn find(command: &Command) -> Option<&'static Description<'static>> {
     let mut words = command.words();
     let description = find_name(words.next()?)?;
     Some(with_subcommand(description, || words.next()))
 }
 
+/// True if running the command twice does no harm: it only reads, or its caller says so.
+pub(crate) fn may_run_twice(command: &Command) -> bool {
+    command.is_idempotent() || find(command).is_some_and(|description| description.access == Access::Read)
+}
+
 /// The key of a command that has one, as its first argument: nearly all commands. `None`: see [`find`].
-pub(super) fn only_key(command: &Command) -> Option<(&[u8], Access)> {
+pub(crate) fn only_key(command: &Command) -> Option<(&[u8], Access)> {
     let mut words = command.words();
     let description = find_name(words.next()?)?;
     match description.keys {
@@ -46,7 +50,7 @@ fn with_subcommand<'a, 'w>(
 }
 
 /// The first key of a command that Valkey has.
-pub(super) fn first_key(command: &Command) -> Option<&[u8]> {
+pub(crate) fn first_key(command: &Command) -> Option<&[u8]> {
     let mut first = None;
     for_each_key(command, find(command)?.keys, &mut |_, key| {
         first = Some(key);
