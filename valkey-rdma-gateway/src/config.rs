@@ -111,6 +111,30 @@ impl RouteConfig {
             }
         }
     }
+
+    /// What is wrong with it, addresses apart. Reads the file with its password.
+    fn mistakes(&self, limits: &Limits) -> Vec<GatewayError> {
+        let (login, refused) = match self.login() {
+            Ok(login) => (login, None),
+            Err(error) => (None, Some(error)),
+        };
+        let server = Server::new(&self.servers, login.as_ref(), limits, Metrics::default().into());
+        let reached = server.and_then(|_| match self.cluster {
+            true => cluster::seeds(&self.servers, login.as_ref()).map(drop),
+            false => Ok(()),
+        });
+        let contradiction = match (self.cluster, self.share) {
+            (true, Share::Never) => {
+                Some("share = \"never\" passes bytes on unseen, and a cluster needs each command's keys")
+            }
+            (false, _) if self.servers.len() > 1 => {
+                Some("several servers are the nodes of a cluster: cluster = true")
+            }
+            _ => None,
+        };
+        let contradiction = contradiction.map(|text| GatewayError::Config(text.to_owned()));
+        refused.into_iter().chain(reached.err()).chain(contradiction).collect()
+    }
 }
 
 impl Config {
@@ -138,8 +162,15 @@ impl Config {
             // Not the line itself, nor a value that may be a URL: there may be a password in it.
             let message = Some(error.message()).filter(|message| !message.contains('@'));
             let message = message.unwrap_or("a value is not of the kind that is expected here");
+            // As people call them.
+            let message = ["usize", "u64", "u16"].iter().fold(message.to_owned(), |message, kind| {
+                message.replace(&format!("expected {kind}"), "expected a whole number")
+            });
             let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-            GatewayError::Config(format!("line {}: {message}", before.matches('\n').count() + 1))
+            let line = before.lines().last().filter(|_| !before.ends_with('\n')).unwrap_or_default();
+            let name = line.split_once('=').map_or("", |(name, _)| name.trim());
+            let name = if name.is_empty() { String::new() } else { format!("{name}: ") };
+            GatewayError::Config(format!("line {}: {name}{message}", before.matches('\n').count() + 1))
         })?;
         config.check()?;
         Ok(config)
@@ -148,40 +179,32 @@ impl Config {
     /// Checks everything that can be checked without listening or connecting. Reads the files with passwords.
     ///
     /// # Errors
-    /// [`GatewayError::Config`], [`GatewayError::Server`] or [`GatewayError::Password`] with what is wrong.
+    /// [`GatewayError::Config`], [`GatewayError::Server`] or [`GatewayError::Password`] with what is wrong, in [`GatewayError::Route`]
+    /// if there are several routes, and all of them in [`GatewayError::Several`].
     pub fn check(&self) -> Result<(), GatewayError> {
-        self.limits.check().map_err(GatewayError::Config)?;
+        let mut mistakes: Vec<_> = self.limits.mistakes().into_iter().map(GatewayError::Config).collect();
+        // A limit that is reported already is not reported by each route.
+        let limits = if mistakes.is_empty() { self.limits.clone() } else { Limits::default() };
         let mut seen: Vec<&Listen> = Vec::new();
-        for route in &self.routes {
-            let login = route.login()?;
-            Server::new(&route.servers, login.as_ref(), &self.limits, Metrics::default().into())?;
-            if route.cluster {
-                cluster::seeds(&route.servers, login.as_ref())?;
-            }
-            let problem = match (route.cluster, route.share) {
-                (true, Share::Never) => {
-                    "share = \"never\" passes bytes on unseen, and a cluster needs each command's keys"
-                }
-                (false, _) if route.servers.len() > 1 => {
-                    "several servers are the nodes of a cluster: cluster = true"
-                }
-                _ => "",
-            };
-            if !problem.is_empty() {
-                return Err(GatewayError::Config(problem.to_owned()));
-            }
+        for (number, route) in (1..).zip(&self.routes) {
+            let mut found = route.mistakes(&limits);
             for listen in &route.listen {
                 let any_port = matches!(listen, Listen::Tcp(addr) | Listen::Rdma(addr) | Listen::Emulated(addr) if addr.port() == 0);
                 if seen.contains(&listen) && !any_port {
-                    return Err(GatewayError::Config(format!("{listen} is there twice")));
+                    found.push(GatewayError::Config(format!("{listen} is there twice")));
                 }
                 seen.push(listen);
             }
+            mistakes.extend(found.into_iter().map(|mistake| match self.routes.len() {
+                1 => mistake,
+                _ => GatewayError::Route { number, source: mistake.into() },
+            }));
         }
         if seen.is_empty() {
-            return Err(GatewayError::Config("it needs a [[route]] with an address to listen on".to_owned()));
+            let missing = "it needs a [[route]] with an address to listen on";
+            mistakes.push(GatewayError::Config(missing.to_owned()));
         }
-        Ok(())
+        GatewayError::of(mistakes)
     }
 }
 
@@ -241,11 +264,36 @@ mod tests {
                 &route("server = \"valkey://x\"\npassword_file = \"/no/file\""),
                 "password_file \"/no/file\": No such file",
             ),
-            ("[[route]]\nlisten = \"valkey://user:secret@x\"", "line 2: a value is not of the kind"),
+            ("[[route]]\nlisten = \"valkey://user:secret@x\"", "line 2: listen: a value is not of the kind"),
+            (
+                &route("server = \"valkey://x\"\n[limits]\nclients = \"7\""),
+                "line 5: clients: invalid type: string \"7\", expected a whole number",
+            ),
         ] {
             let error = Config::parse(text).unwrap_err().to_string();
             assert!(error.contains(part), "{part} in: {error}");
             assert!(!error.contains("secret"), "{error}");
         }
+    }
+
+    #[test]
+    fn all_mistakes_are_named_at_once_each_with_its_route() {
+        let route = "[[route]]\nlisten = [\"tcp:127.0.0.1:1\"]\n";
+        let text = format!(
+            "{route}server = []\nuser = \"app\"\n{route}server = \"valkey://y\"\n[limits]\nclients = 0\nupstreams = 1\n"
+        );
+        let error = Config::parse(&text).unwrap_err();
+        let each: Vec<_> = error.each().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            each,
+            [
+                "configuration: limits.clients = 0: at least 1",
+                "configuration: limits.upstreams = 1: at least 2",
+                "route 1: configuration: user = \"app\" needs a password_file",
+                "route 1: configuration: a route needs the URL of a server",
+                "route 2: configuration: tcp:127.0.0.1:1 is there twice",
+            ]
+        );
+        assert_eq!(error.to_string(), format!("5 mistakes: {}", each.join("; ")));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::slice;
 
 use valkey_rdma_transport::TransportError;
 
@@ -53,6 +54,40 @@ pub enum GatewayError {
     /// The configuration is not valid.
     #[error("configuration: {0}")]
     Config(String),
+    /// One route of several is not valid.
+    #[error("route {number}: {source}")]
+    Route {
+        /// The first is 1.
+        number: usize,
+        /// What is wrong with it.
+        source: Box<GatewayError>,
+    },
+    /// The configuration has several mistakes.
+    #[error("{} mistakes: {}", .0.len(), joined(.0))]
+    Several(Vec<GatewayError>),
+}
+
+impl GatewayError {
+    /// The error of a configuration with these mistakes; `Ok` if there are none.
+    pub(crate) fn of(mut mistakes: Vec<Self>) -> Result<(), Self> {
+        if mistakes.len() > 1 {
+            return Err(Self::Several(mistakes));
+        }
+        mistakes.pop().map_or(Ok(()), Err)
+    }
+
+    /// The mistakes one by one; of any other error, itself.
+    #[must_use]
+    pub fn each(&self) -> &[Self] {
+        match self {
+            Self::Several(mistakes) => mistakes,
+            other => slice::from_ref(other),
+        }
+    }
+}
+
+fn joined(mistakes: &[GatewayError]) -> String {
+    mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// A URL as errors show it. What stands before the host may be a password.

@@ -1,6 +1,8 @@
 //! [`Gateway`]: listeners, their clients, and the connections to servers.
 
 use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -74,7 +76,7 @@ impl Gateway {
             http: None,
             pools: Arc::default(),
         };
-        gateway.reload(config, activation).await?;
+        gateway.take_over(config, activation).await?;
         Ok(gateway)
     }
 
@@ -94,8 +96,32 @@ impl Gateway {
     /// server, which hold for servers that are new.
     ///
     /// # Errors
-    /// Same errors as [`start`](Self::start). Nothing has changed then.
+    /// Same errors as [`start`](Self::start). Nothing has changed then, and the metric `reload_failed` is 1.
     pub async fn reload(&mut self, config: &Config, activation: &mut Activation) -> Result<(), GatewayError> {
+        let reloaded = self.take_over(config, activation).await;
+        self.core.metrics.reload_failed.store(reloaded.is_err(), Ordering::Relaxed);
+        reloaded
+    }
+
+    /// Reads a file and takes over its configuration, as [`reload`](Self::reload) does.
+    ///
+    /// # Errors
+    /// What [`Config::read`] and [`reload`](Self::reload) return.
+    pub async fn reload_file(
+        &mut self,
+        path: &Path,
+        activation: &mut Activation,
+    ) -> Result<(), GatewayError> {
+        match Config::read(path) {
+            Ok(config) => self.reload(&config, activation).await,
+            Err(error) => {
+                self.core.metrics.reload_failed.store(true, Ordering::Relaxed);
+                Err(error)
+            }
+        }
+    }
+
+    async fn take_over(&mut self, config: &Config, activation: &mut Activation) -> Result<(), GatewayError> {
         config.check()?;
         let mut pools = lock(&self.pools).by_origin();
         // All that can fail comes first.

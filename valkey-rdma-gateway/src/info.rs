@@ -140,6 +140,11 @@ pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
     };
     let plain = |value: f64| [(String::new(), value)];
     metric("clients", "gauge", "Local clients", &plain(core.clients.len() as f64));
+    let help = "Local clients that there may be: limits.clients";
+    metric("clients_limit", "gauge", help, &plain(core.limits().clients as f64));
+    let reload_failed = f64::from(u8::from(core.metrics.reload_failed.load(Ordering::Relaxed)));
+    let help = "1 if the last reload failed, so that the configuration before it holds";
+    metric("reload_failed", "gauge", help, &plain(reload_failed));
     let unread = core.unread.load(Ordering::Relaxed) as f64;
     metric("unread_bytes", "gauge", "Bytes of replies that clients have not read", &plain(unread));
     for (name, help, value) in core.metrics.counters() {
@@ -185,7 +190,10 @@ pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
             *pinned.entry(labels).or_default() += bytes.unwrap_or(0) as f64;
         }
         for (key, node) in nodes(&pool) {
-            let address = format_args!("{}://{}", server.transport(), node.address);
+            // As in the URLs of the configuration.
+            let shown = server.to_string();
+            let (scheme, _) = shown.split_once("://").unwrap_or_default();
+            let address = format_args!("{scheme}://{}", node.address);
             let transport = transport_of(&node);
             let labels = labels_of(&address, &key, transport);
             let stats = node.connections.iter().filter_map(|connection| connection.stats.as_ref());

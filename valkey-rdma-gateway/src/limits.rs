@@ -76,33 +76,28 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Checks the ranges.
-    ///
-    /// # Errors
-    /// A text that names the limit, its value and its range.
-    pub fn check(&self) -> Result<(), String> {
-        let at_least = |name: &str, value: usize, least: usize| match value >= least {
-            true => Ok(()),
-            false => Err(format!("limits.{name} = {value}: at least {least}")),
-        };
-        at_least("clients", self.clients, 1)?;
-        at_least("upstreams", self.upstreams, 2)?;
-        at_least("commands_in_flight", self.commands_in_flight, 1)?;
-        at_least("queued_bytes", self.queued_bytes, 64 * 1024)?;
-        at_least("queued_bytes_total", self.queued_bytes_total, 1 << 20)?;
-        at_least("unread_bytes", self.unread_bytes, 1 << 20)?;
-        at_least("unread_bytes_total", self.unread_bytes_total, 1 << 20)?;
-        if self.offline_ms < 100 {
-            return Err(format!("limits.offline_ms = {}: at least 100", self.offline_ms));
-        }
-        if !(1024..=16 << 20).contains(&self.command_bytes) {
-            return Err(format!("limits.command_bytes = {}: 1024 to 16777216", self.command_bytes));
-        }
-        if !(64 << 10..=512 << 20).contains(&self.cluster_command_bytes) {
-            let value = self.cluster_command_bytes;
-            return Err(format!("limits.cluster_command_bytes = {value}: 65536 to 536870912"));
-        }
-        Ok(())
+    /// For each limit out of range, a text with its name, value and range.
+    pub(crate) fn mistakes(&self) -> Vec<String> {
+        let most = usize::MAX;
+        let offline_ms = usize::try_from(self.offline_ms).unwrap_or(most);
+        let limits = [
+            ("clients", self.clients, 1, most),
+            ("upstreams", self.upstreams, 2, most),
+            ("command_bytes", self.command_bytes, 1024, 16 << 20),
+            ("cluster_command_bytes", self.cluster_command_bytes, 64 << 10, 512 << 20),
+            ("commands_in_flight", self.commands_in_flight, 1, most),
+            ("queued_bytes", self.queued_bytes, 64 << 10, most),
+            ("queued_bytes_total", self.queued_bytes_total, 1 << 20, most),
+            ("unread_bytes", self.unread_bytes, 1 << 20, most),
+            ("unread_bytes_total", self.unread_bytes_total, 1 << 20, most),
+            ("offline_ms", offline_ms, 100, most),
+        ];
+        let wrong = limits.into_iter().filter(|(_, value, from, to)| !(from..=to).contains(&value));
+        let texts = wrong.map(|(name, value, from, to)| match to == most {
+            true => format!("limits.{name} = {value}: at least {from}"),
+            false => format!("limits.{name} = {value}: {from} to {to}"),
+        });
+        texts.collect()
     }
 
     /// Whether a client with `unread` bytes must be closed at once, because all together have `total`.

@@ -1,7 +1,7 @@
 //! [`Metrics`]: what a gateway counts.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -49,6 +49,8 @@ pub(crate) struct Metrics {
     /// Commands that the gateway refused, because they cannot run in front of this server or in this share mode.
     pub(crate) commands_refused: Count,
     pub(crate) sent_again: Count,
+    /// Whether the last reload failed, so that the configuration before it holds.
+    pub(crate) reload_failed: AtomicBool,
     /// Time from reading a command to writing it to the server.
     pub(crate) request_hop: Latency,
     /// Time from reading a reply to writing it to the client.

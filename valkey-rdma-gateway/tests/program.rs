@@ -31,10 +31,13 @@ async fn the_program_checks_reloads_reports_and_stops() {
     let text = |path: &std::path::Path| {
         format!("[[route]]\nlisten = [\"unix:{}\"]\nserver = \"{url}\"\n", path.display())
     };
-    std::fs::write(&file, "[[route]]\nlisten = []").unwrap();
+    std::fs::write(&file, "route = []\n[limits]\nclients = 0").unwrap();
     let file_name = file.to_str().unwrap();
     let checked = program(&["--config", file_name, "--check"]).output().unwrap();
     assert_eq!(checked.status.code(), Some(2), "{checked:?}");
+    let mistakes = ["limits.clients = 0: at least 1", "it needs a [[route]] with an address to listen on"];
+    let lines = mistakes.map(|text| format!("valkey-rdma-gateway: {file_name}: configuration: {text}\n"));
+    assert_eq!(String::from_utf8_lossy(&checked.stderr), lines.concat());
     std::fs::write(&file, text(&socket)).unwrap();
     assert!(program(&["--config", file_name, "--check"]).status().unwrap().success());
 
@@ -199,8 +202,10 @@ async fn a_password_is_a_credential_is_read_again_and_is_never_logged() {
 
     let checked = gateway(&["--check"]).output().unwrap();
     assert_eq!(checked.status.code(), Some(2), "{checked:?}");
-    let message =
-        format!("valkey-rdma-gateway: password_file {password:?}: No such file or directory (os error 2)\n");
+    let message = format!(
+        "valkey-rdma-gateway: {}: password_file {password:?}: No such file or directory (os error 2)\n",
+        config.display()
+    );
     assert_eq!(String::from_utf8_lossy(&checked.stderr), message);
     std::fs::write(&password, "s3cret-one\n").unwrap();
     assert!(gateway(&["--check"]).status().unwrap().success());

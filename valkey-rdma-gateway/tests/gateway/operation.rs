@@ -99,6 +99,36 @@ async fn a_server_that_left_the_configuration_is_shown_until_its_clients_have_go
     assert!(!get(addr, "/metrics").await.contains(&shown));
 }
 
+#[tokio::test]
+async fn a_reload_that_fails_is_in_the_metrics_until_one_succeeds() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let mut config = config(&url, Share::Auto, Limits::default());
+    config.metrics = Some("127.0.0.1:0".parse().unwrap());
+    let mut running = start(&config).await;
+    let addr = running.gateway.metrics_addr().unwrap();
+    config.metrics = Some(addr);
+    let failed = async |value: u8| {
+        let line = format!("\nvalkey_rdma_gateway_reload_failed {value}\n");
+        get(addr, "/metrics").await.contains(&line)
+    };
+    assert!(failed(0).await);
+
+    let missing = socket_path().with_extension("toml");
+    running
+        .gateway
+        .reload_file(&missing, &mut Activation::default())
+        .await
+        .expect_err("there is no such file");
+    assert!(failed(1).await);
+    running.gateway.reload(&config, &mut Activation::default()).await.expect("valid");
+    assert!(failed(0).await);
+    let mut wrong = config.clone();
+    wrong.limits.clients = 0;
+    running.gateway.reload(&wrong, &mut Activation::default()).await.expect_err("out of range");
+    assert!(failed(1).await);
+    assert_eq!(running.client().await.say("PING").await, "PONG", "the configuration before it holds");
+}
+
 /// Asks until the answer has this text.
 async fn until(addr: SocketAddr, path: &str, expected: &str) {
     let answered = async {

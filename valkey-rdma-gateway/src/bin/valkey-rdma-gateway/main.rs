@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
-use valkey_rdma_gateway::{Activation, Config, Gateway, Listen, RouteConfig, Share, notify};
+use valkey_rdma_gateway::{Activation, Config, Gateway, GatewayError, Listen, RouteConfig, Share, notify};
 use valkey_rdma_program::Style;
 
 /// Any Valkey client reaches a server over RDMA, through a local socket
@@ -89,9 +89,9 @@ enum Command {
 }
 
 impl Options {
-    fn config(self) -> Result<Config, String> {
+    fn config(self) -> Result<Config, GatewayError> {
         if let Some(path) = &self.config {
-            return Config::read(path).map_err(|error| error.to_string());
+            return Config::read(path);
         }
         let mut config = Config::new(RouteConfig {
             listen: self.listen,
@@ -102,7 +102,7 @@ impl Options {
             share: self.share,
         });
         config.metrics = self.metrics;
-        config.check().map_err(|error| error.to_string())?;
+        config.check()?;
         Ok(config)
     }
 }
@@ -126,7 +126,11 @@ fn main() -> ExitCode {
     let (check, threads, path) = (options.check, options.threads, options.config.clone());
     let config = match options.config() {
         Ok(config) => config,
-        Err(message) => return fail(&message, ExitCode::from(2)),
+        Err(error) => {
+            let file = path.map_or_else(String::new, |path| format!("{}: ", path.display()));
+            let mistakes = error.each().iter().map(|mistake| format!("{file}{mistake}"));
+            return fail(&mistakes.collect::<Vec<_>>().join("\n"), ExitCode::from(2));
+        }
     };
     if check {
         say("the configuration is valid");
@@ -180,9 +184,9 @@ async fn run(config: Config, path: Option<&Path>) -> Result<(), String> {
 
 /// Reads the configuration file again, and password files. Without a file, `config` stays.
 async fn reload(gateway: &mut Gateway, path: Option<&Path>, config: &Config, activation: &mut Activation) {
-    let reloaded = match path.map_or_else(|| Ok(config.clone()), Config::read) {
-        Ok(config) => gateway.reload(&config, activation).await,
-        Err(error) => Err(error),
+    let reloaded = match path {
+        Some(path) => gateway.reload_file(path, activation).await,
+        None => gateway.reload(config, activation).await,
     };
     match (reloaded, path) {
         (Ok(()), Some(path)) => {
@@ -217,6 +221,8 @@ fn say(line: &str) {
 }
 
 fn fail(message: &str, code: ExitCode) -> ExitCode {
-    let _ = writeln!(io::stderr(), "valkey-rdma-gateway: {message}");
+    for line in message.lines() {
+        let _ = writeln!(io::stderr(), "valkey-rdma-gateway: {line}");
+    }
     code
 }
