@@ -14,6 +14,7 @@ use crate::error::{Error, LostCause, LostConnection};
 use crate::events::EventHub;
 use crate::multiplexer::{Deadline, Multiplexer, Replies, ReplySink, Request, reply_channel};
 use crate::resp::{Command, Commands, EncodedPipeline, IntoCommand, Reply};
+use crate::stats::State;
 
 mod attempt;
 mod connect;
@@ -154,6 +155,8 @@ impl Client {
     /// Once polled, dropping the future does not stop the closing.
     pub async fn close(&self) {
         self.inner.pool.close();
+        // A call that waits for the server finds out.
+        self.connector().reached.send_replace(());
         let deadline = self.config().close_timeout.and_then(|limit| Instant::now().checked_add(limit));
         let ends: Vec<_> =
             self.inner.multiplexers.iter().map(|multiplexer| multiplexer.close(deadline)).collect();
@@ -178,6 +181,12 @@ impl Client {
     /// True if none of its connections has ended.
     pub(crate) fn is_whole(&self) -> bool {
         self.inner.multiplexers.iter().all(|multiplexer| multiplexer.state.is_online())
+    }
+
+    /// True if none of its connections is up, and it makes new ones.
+    pub(crate) fn is_reconnecting(&self) -> bool {
+        let states = || self.inner.multiplexers.iter().map(|multiplexer| multiplexer.state.state());
+        states().all(|state| state != State::Connected) && states().any(|state| state == State::Reconnecting)
     }
 
     /// Ends the connections because the server is no longer the one to talk to.

@@ -41,7 +41,8 @@ pub struct Dedicated {
 }
 
 impl Client {
-    /// Opens a dedicated connection, to the same server and with the same login as this client.
+    /// Opens a dedicated connection, to the same server and with the same login as this client. While the client reconnects, this
+    /// waits for the server as commands do, up to [`Config::offline_timeout`](crate::Config::offline_timeout).
     ///
     /// # Errors
     /// [`Error::Connect`], as for [`connect`](Self::connect).
@@ -133,7 +134,7 @@ impl Client {
                 raw.set_purpose(Purpose::Dedicated);
                 raw
             }
-            None => self.connector().connect(Purpose::Dedicated).await?,
+            None => self.connect_another(Purpose::Dedicated).await?,
         };
         let (client, info) = (self.clone(), raw.info.clone());
         Ok(Dedicated { client, raw: Some(raw), info, cause: Arc::new(LostCause::Cancelled), reusable: true })
@@ -199,6 +200,12 @@ impl Dedicated {
             raw.exchange(commands).await
         })
         .await
+    }
+
+    /// False if the connection has ended, as far as this machine knows: the server closed it between two calls, or a call failed.
+    /// Does not wait. True promises nothing: the server may be gone without a word.
+    pub fn is_open(&mut self) -> bool {
+        self.raw.as_mut().is_some_and(RawConnection::is_reusable)
     }
 
     /// Describes the connection.

@@ -170,9 +170,8 @@ impl Client {
     /// # Cancel safety
     /// As [`subscriber`](Self::subscriber).
     pub async fn subscriber_with(&self, capacity: usize, slow: SlowConsumer) -> Result<Subscriber, Error> {
-        self.check_open()?;
         let connector = self.connector().clone();
-        let raw = connector.connect(Purpose::Subscriber).await?;
+        let raw = self.connect_another(Purpose::Subscriber).await?;
         let peer = connector.endpoint.authority().into();
         let info = Mutex::new(raw.info.clone());
         let shared = Arc::new(Shared { peer, missed: AtomicU64::new(0), end: OnceLock::new(), info });

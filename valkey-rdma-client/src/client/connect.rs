@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 use valkey_rdma_transport::Duplex;
 
 use super::{Client, Inner};
 use crate::config::Config;
-use crate::connection::{Connector, IdlePool};
+use crate::connection::{Connector, IdlePool, RawConnection};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::events::{EventHub, EventReporter};
@@ -140,7 +140,6 @@ impl Client {
             backoff,
             offline_timeout: config.offline_timeout,
             retries: config.retries,
-            back: watch::Sender::default(),
         });
         let peer: Arc<str> = connector.endpoint.authority().into();
         let mut multiplexers = Vec::with_capacity(config.connections);
@@ -152,6 +151,33 @@ impl Client {
             multiplexers.push(Multiplexer::start(raw, peer.clone(), policy, pushes, reporter));
         }
         Ok(Self::assemble(multiplexers, connector, events))
+    }
+
+    /// Makes one more connection. While the client reconnects, this waits for the server as long as commands do.
+    pub(crate) async fn connect_another(&self, purpose: Purpose) -> Result<RawConnection, Error> {
+        let connector = self.connector();
+        // Before the attempt, so that no news is missed.
+        let mut reached = connector.reached.subscribe();
+        let patience = self.config().offline_timeout.and_then(|limit| Instant::now().checked_add(limit));
+        loop {
+            self.check_open()?;
+            let error = match connector.connect(purpose).await {
+                Ok(raw) => return Ok(raw),
+                Err(error) => error,
+            };
+            if !self.is_reconnecting() {
+                return Err(error.into());
+            }
+            let news = reached.changed();
+            match patience {
+                None => drop(news.await),
+                Some(end) => {
+                    if timeout_at(end, news).await.is_err() {
+                        return Err(error.into());
+                    }
+                }
+            }
+        }
     }
 
     pub(crate) fn assemble(

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
 
@@ -31,6 +32,8 @@ pub(crate) struct Connector {
     pub(crate) registry: Arc<ConnectionRegistry>,
     source: Source,
     device_connects: DeviceConnects,
+    /// Sent to when a connection was made: all that wait for the server try at once.
+    pub(crate) reached: watch::Sender<()>,
     /// Connectors to the addresses that a [`Locator`] has found.
     pub(super) located: Mutex<HashMap<String, Arc<Connector>>>,
 }
@@ -57,6 +60,7 @@ impl Connector {
             registry: Arc::default(),
             source: Source::Endpoint,
             device_connects: DeviceConnects::default(),
+            reached: watch::Sender::default(),
             located: Mutex::default(),
         }
     }
@@ -92,6 +96,7 @@ impl Connector {
         };
         raw.registration = Some(self.registry.register(raw.info.clone(), raw.monitor.clone(), purpose));
         debug!(info = %raw.info, "connected");
+        self.reached.send_replace(());
         Ok(raw)
     }
 

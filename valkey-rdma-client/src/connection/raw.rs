@@ -262,7 +262,12 @@ impl RawConnection {
 
     /// True if the connection can be reused: the peer has neither closed it nor sent anything unexpected.
     pub(crate) fn is_reusable(&mut self) -> bool {
-        self.decoder.is_empty() && self.poll_fill(&mut Context::from_waker(Waker::noop())).is_pending()
+        self.decoder.is_empty()
+            && match &self.socket {
+                // Its reactor may not have run since.
+                AnyStream::Tcp(stream) => tcp::is_silent(stream),
+                _ => self.poll_fill(&mut Context::from_waker(Waker::noop())).is_pending(),
+            }
     }
 }
 

@@ -1,8 +1,10 @@
 //! What a TCP socket offers beyond a byte stream: one read into several places, and another reactor that waits for it.
 
 use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::task::{Context, Poll, ready};
 
+use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
@@ -29,6 +31,12 @@ pub(super) fn poll_read_vectored(
             (None, Ok(())) => {}
         }
     }
+}
+
+/// True if the peer has neither sent anything nor closed the connection. Asks the kernel, whatever the reactor knows.
+pub(super) fn is_silent(stream: &TcpStream) -> bool {
+    let peeked = SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]);
+    peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
 /// Lets the reactor of `runtime` wait for the socket, instead of that of the runtime it was made in.

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, sleep};
 use tracing::{Instrument, debug, debug_span, info, warn};
@@ -31,8 +30,6 @@ pub(crate) struct ReconnectPolicy {
     pub(crate) backoff: Backoff,
     pub(crate) offline_timeout: Option<Duration>,
     pub(crate) retries: u32,
-    /// The client's other connections try again at once when one of them is made.
-    pub(crate) back: watch::Sender<()>,
 }
 
 /// The task behind a [`Multiplexer`](super::Multiplexer).
@@ -70,7 +67,6 @@ impl ConnectionTask {
                 None => return self.end(Arc::new(LostCause::Closed)),
             }
             self.state.connected(&raw);
-            policy.back.send_replace(());
             info!(peer = %self.state.peer, connection = %raw.info, "connected again");
         }
     }
@@ -101,7 +97,7 @@ impl ConnectionTask {
             Some(why) if !request.may_have_run => why,
             _ => self.state.lost(cause, request.may_have_run),
         };
-        let mut back = policy.back.subscribe();
+        let mut reached = policy.connector.reached.subscribe();
         // Not behind a server that ends connections as soon as they are made: they would drive each other.
         let is_first_outage = first <= 1;
         for attempt in first.. {
@@ -110,7 +106,7 @@ impl ConnectionTask {
                 () = offline => return None,
                 () = sleep(policy.backoff.wait(attempt)) => {}
                 // The server is there.
-                _ = back.changed(), if is_first_outage => {}
+                _ = reached.changed(), if is_first_outage => {}
             }
             let offline = self.queue.wait_offline(policy.offline_timeout, why);
             let connected = tokio::select! {

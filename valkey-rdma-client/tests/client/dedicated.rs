@@ -175,3 +175,22 @@ fn a_connection_that_was_moved_needs_nothing_of_the_runtime_that_made_it() {
     drop(own);
     mock.block_on(server.shutdown());
 }
+
+#[tokio::test]
+async fn a_connection_that_the_server_closed_is_known_to_have_ended() {
+    let mock = MockServer::start().await;
+    // Its reactor never runs, but the kernel knows.
+    let asleep = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    for url in [mock.url(), mock.tcp_url()] {
+        let client = Client::connect(url).await.expect("connected");
+        let mut own = client.dedicated().await.expect("connected");
+        let id: i64 = own.query(["CLIENT", "ID"]).await.expect("a number");
+        own.move_to(asleep.handle()).expect("moved");
+        assert!(own.is_open());
+        client.command(["CLIENT", "KILL", "ID", &id.to_string()]).await.expect("killed");
+        while own.is_open() {
+            tokio::task::yield_now().await;
+        }
+    }
+    asleep.shutdown_background();
+}

@@ -1,5 +1,7 @@
 //! A lost connection, and what waits for the next one.
 
+use futures_util::future::join_all;
+
 use super::*;
 use crate::config::STABLE_AFTER;
 
@@ -245,4 +247,58 @@ async fn connected(config: &Config, connections: usize) -> (Client, Door, Vec<Pe
     let config = config.clone().connections(connections);
     let (client, ()) = tokio::join!(door.connect(&config), greet);
     (client, door, peers)
+}
+
+/// As commands do: [`Config::offline_timeout`].
+#[tokio::test(start_paused = true)]
+async fn another_connection_waits_for_the_server_too() {
+    let (client, door, peer) = pair(&Config::default()).await;
+    drop(peer);
+    settle().await;
+    let begin = Instant::now();
+    let error = client.dedicated().await.expect_err("no server");
+    assert!(error.to_string().contains("connection refused"), "{error}");
+    assert_eq!(begin.elapsed().as_secs(), 10);
+
+    let begin = Instant::now();
+    let (waits, subscribes) = (client.clone(), client.clone());
+    let dedicated = tokio::spawn(async move { waits.dedicated().await.map(drop) });
+    let subscriber = tokio::spawn(async move { subscribes.subscriber().await.map(drop) });
+    settle().await;
+    let mut peers = [door.admit(), door.admit(), door.admit()];
+    join_all(peers.iter_mut().map(Peer::greet)).await;
+    dedicated.await.expect("no panic").expect("the server is back");
+    subscriber.await.expect("no panic").expect("the server is back");
+    assert!(client.is_connected());
+    assert!(begin.elapsed() < Duration::from_secs(10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_connection_that_is_made_brings_the_shared_one_back_at_once() {
+    let (client, door, peer) = pair(&Config::default()).await;
+    drop(peer);
+    // Waits grow up to 5 s.
+    sleep(Duration::from_secs(60)).await;
+    let begin = Instant::now();
+    let mut peers = [door.admit(), door.admit()];
+    let (made, _) = tokio::join!(client.dedicated(), join_all(peers.iter_mut().map(Peer::greet)));
+    made.expect("connected");
+    settle().await;
+    assert!(client.is_connected());
+    assert_eq!(begin.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_ends_the_wait_for_another_connection() {
+    let (client, _door, peer) = pair(&Config::default()).await;
+    drop(peer);
+    settle().await;
+    let begin = Instant::now();
+    let waits = client.clone();
+    let dedicated = tokio::spawn(async move { waits.dedicated().await.map(drop) });
+    settle().await;
+    client.close().await;
+    let error = dedicated.await.expect("no panic").expect_err("closed");
+    assert_eq!(error.fate(), Fate::NotSent, "{error}");
+    assert_eq!(begin.elapsed(), Duration::ZERO);
 }
