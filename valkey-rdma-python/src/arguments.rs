@@ -66,7 +66,7 @@ pub(crate) fn seconds(name: &str, seconds: Option<f64>) -> PyResult<Option<Durat
     let Some(seconds) = seconds else { return Ok(None) };
     Duration::try_from_secs_f64(seconds)
         .map(Some)
-        .map_err(|_| PyValueError::new_err(format!("{name} must be a number of seconds, not {seconds}")))
+        .map_err(|_| PyValueError::new_err(format!("{name} must be 0 or more seconds, not {seconds}")))
 }
 
 /// A time to live in milliseconds: at least 1 ms.

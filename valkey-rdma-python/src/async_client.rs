@@ -1,13 +1,13 @@
 //! `AsyncClient`: the client for asyncio.
 
-use std::future::pending;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tokio::runtime::Handle;
-use valkey_rdma_client::Command;
+use tokio::sync::oneshot;
+use valkey_rdma_client::{Backoff, Command};
 
 use crate::async_subscriber::AsyncSubscriber;
 use crate::engine::Engine;
@@ -23,8 +23,9 @@ use crate::{arguments, batch, describe, memory, reply};
 
 /// A client for asyncio: ``client = await AsyncClient.connect(url)``. Its methods start their operation at once and return a future.
 ///
-/// It belongs to the loop that was running in ``connect``. A cancelled call of ``get_into`` or ``set_from`` ends in the background: its
-/// buffer stays in use until then. Cancelled blocking commands stop.
+/// It belongs to the loop that was running in ``connect``. Cancelled calls with buffers, and cancelled blocking commands, stop, and
+/// close their connection: when the await returns, the buffers are free. A value that was being set may be set. Other cancelled calls
+/// go on, and their replies are dropped.
 #[pyclass(frozen, module = "valkey_rdma", subclass)]
 pub(crate) struct AsyncClient {
     engine: Local<Arc<Engine>>,
@@ -68,25 +69,42 @@ impl AsyncClient {
     ) -> PyResult<Bound<'py, PyAny>> {
         EventLoop::start(self.event_loop.bind(py), &self.handle, Cancelled::GoesOn, operation, convert)
     }
+
+    /// As [`start`](Self::start), for an operation on memory of the program.
+    fn transfer<'py, T: Send + 'static, F>(
+        &self,
+        py: Python<'py>,
+        operation: impl FnOnce(oneshot::Receiver<()>) -> F,
+        convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> PyResult<Bound<'py, PyAny>>
+    where
+        F: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        EventLoop::start_transfer(self.event_loop.bind(py), &self.handle, operation, convert)
+    }
 }
 
 #[pymethods]
 impl AsyncClient {
     /// Connects. The arguments are those of ``Client``.
     #[staticmethod]
-    #[pyo3(signature = (url, *, connections=1, lanes=4, timeout=Some(30.0), offline_timeout=Some(10.0), reconnect=true, retries=3, name=None))]
+    #[pyo3(
+        signature = (url, *, connections=1, lanes=4, timeout=Some(30.0), offline_timeout=Some(10.0), reconnect=true, retries=3, name=None),
+        text_signature = "(url, *, connections=1, lanes=4, timeout=30.0, offline_timeout=10.0, reconnect=True, retries=3, name=None)"
+    )]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn connect<'py>(
         py: Python<'py>,
         url: String,
-        connections: usize,
-        lanes: usize,
+        connections: i64,
+        lanes: i64,
         timeout: Option<f64>,
         offline_timeout: Option<f64>,
         reconnect: bool,
-        retries: u32,
+        retries: i64,
         name: Option<String>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let reconnect = reconnect.then(Backoff::default);
         let options = Options { connections, lanes, timeout, offline_timeout, reconnect, retries, name };
         Self::connecting(py, options, Target::One(url), |client, py| client.into_py_any(py))
     }
@@ -144,8 +162,8 @@ impl AsyncClient {
         let limit = arguments::seconds("timeout", timeout)?;
         let load = batch::load(key, buffer)?;
         let room = load.memory.len();
-        let load = engine.load(vec![load], Fit::Within, limit, pending::<()>());
-        self.start(py, load, move |py, fetched| batch::length(py, fetched, room))
+        let load = |stop| engine.load(vec![load], Fit::Within, limit, stop);
+        self.transfer(py, load, move |py, fetched| batch::length(py, fetched, room))
     }
 
     /// Reads many values, each into its buffer. The future's result is the list of their lengths, with None for missing keys.
@@ -161,8 +179,8 @@ impl AsyncClient {
         let limit = arguments::seconds("timeout", timeout)?;
         let loads = batch::loads(keys, buffers)?;
         let rooms: Vec<_> = loads.iter().map(|load| load.memory.len()).collect();
-        let load = engine.load(loads, Fit::Within, limit, pending::<()>());
-        self.start(py, load, move |py, fetched| batch::lengths(py, fetched, &rooms))
+        let load = |stop| engine.load(loads, Fit::Within, limit, stop);
+        self.transfer(py, load, move |py, fetched| batch::lengths(py, fetched, &rooms))
     }
 
     /// Sets a value from a buffer, which must not change until the future is done. ``ttl`` is in seconds.
@@ -178,7 +196,7 @@ impl AsyncClient {
         let engine = self.engine(py)?;
         let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::seconds("timeout", timeout)?);
         let stores = vec![batch::store(key, buffer)?];
-        self.start(py, engine.store(stores, ttl, limit, pending::<()>()), batch::stored)
+        self.transfer(py, |stop| engine.store(stores, ttl, limit, stop), batch::stored)
     }
 
     /// Sets many values, each from its buffer.
@@ -194,7 +212,7 @@ impl AsyncClient {
         let engine = self.engine(py)?;
         let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::seconds("timeout", timeout)?);
         let stores = batch::stores(keys, buffers)?;
-        self.start(py, engine.store(stores, ttl, limit, pending::<()>()), batch::stored)
+        self.transfer(py, |stop| engine.store(stores, ttl, limit, stop), batch::stored)
     }
 
     /// Whether each key exists.
@@ -248,7 +266,7 @@ impl AsyncClient {
 
     /// Counters of the client and of its connections.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        describe::stats(py, &self.engine(py)?.server)
+        describe::stats(py, &*self.engine(py)?)
     }
 
     /// Closes all connections, after the replies to what was sent.

@@ -59,7 +59,7 @@ fn pairs(
 /// The length of each value that was read, and None for each key that does not exist.
 ///
 /// # Errors
-/// The first failure, after all of the batch was tried.
+/// As [`each`].
 pub(crate) fn lengths(py: Python<'_>, fetched: PerKey<Fetched>, rooms: &[usize]) -> PyResult<Py<PyAny>> {
     let lengths = fetched.into_iter().enumerate().map(|(index, fetched)| match fetched {
         Ok(Fetched::Read(len)) => Ok(Some(len)),
@@ -69,8 +69,7 @@ pub(crate) fn lengths(py: Python<'_>, fetched: PerKey<Fetched>, rooms: &[usize])
         Ok(_) => Ok(None),
         Err(error) => Err(error.into()),
     });
-    let lengths = lengths.collect::<Result<Vec<_>, _>>().map_err(|failure| failure.raise(py))?;
-    lengths.into_py_any(py)
+    each(py, lengths.collect())
 }
 
 /// As [`lengths`], of one key.
@@ -82,8 +81,29 @@ pub(crate) fn length(py: Python<'_>, fetched: PerKey<Fetched>, room: usize) -> P
 /// None.
 ///
 /// # Errors
-/// The first failure.
+/// As [`each`].
 pub(crate) fn stored(py: Python<'_>, stored: PerKey<()>) -> PyResult<Py<PyAny>> {
-    let first = stored.into_iter().find_map(Result::err);
-    first.map_or_else(|| Ok(py.None()), |error| Err(Failure::from(error).raise(py)))
+    let outcomes = stored.into_iter().map(|stored| stored.map(|()| None).map_err(Failure::from));
+    each(py, outcomes.collect()).map(|_| py.None())
+}
+
+/// The list of outcomes.
+///
+/// # Errors
+/// The first failure, after all of the batch was tried. Its attribute `outcomes` is that list, with an exception for each key that
+/// failed.
+fn each(py: Python<'_>, outcomes: Vec<Result<Option<usize>, Failure>>) -> PyResult<Py<PyAny>> {
+    let first = outcomes.iter().find_map(|outcome| outcome.as_ref().err());
+    // Not the same object as in the list: a circle would keep the caller's buffers until the next collection.
+    let first = first.map(|failure| failure.exception(py)).transpose()?;
+    let list = outcomes.iter().map(|outcome| match outcome {
+        Ok(length) => length.into_bound_py_any(py),
+        Err(failure) => failure.exception(py),
+    });
+    let list = PyList::new(py, list.collect::<PyResult<Vec<_>>>()?)?;
+    let Some(first) = first else { return Ok(list.into_any().unbind()) };
+    if outcomes.len() > 1 {
+        first.setattr("outcomes", list)?;
+    }
+    Err(PyErr::from_value(first))
 }

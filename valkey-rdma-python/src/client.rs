@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use valkey_rdma_client::Command;
+use valkey_rdma_client::{Backoff, Command};
 
 use crate::engine::Engine;
 use crate::errors::Failure;
@@ -78,19 +78,23 @@ impl Client {
 #[pymethods]
 impl Client {
     #[new]
-    #[pyo3(signature = (url, *, connections=1, lanes=4, timeout=Some(30.0), offline_timeout=Some(10.0), reconnect=true, retries=3, name=None))]
+    #[pyo3(
+        signature = (url, *, connections=1, lanes=4, timeout=Some(30.0), offline_timeout=Some(10.0), reconnect=true, retries=3, name=None),
+        text_signature = "(url, *, connections=1, lanes=4, timeout=30.0, offline_timeout=10.0, reconnect=True, retries=3, name=None)"
+    )]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
         py: Python<'_>,
         url: String,
-        connections: usize,
-        lanes: usize,
+        connections: i64,
+        lanes: i64,
         timeout: Option<f64>,
         offline_timeout: Option<f64>,
         reconnect: bool,
-        retries: u32,
+        retries: i64,
         name: Option<String>,
     ) -> PyResult<Self> {
+        let reconnect = reconnect.then(Backoff::default);
         let options = Options { connections, lanes, timeout, offline_timeout, reconnect, retries, name };
         Self::connect(py, options, Target::One(url))
     }
@@ -250,7 +254,7 @@ impl Client {
 
     /// Counters of the client, and of each of its connections. Of a cluster also redirections, and the node of each connection.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        describe::stats(py, &self.engine(py)?.server)
+        describe::stats(py, &*self.engine(py)?)
     }
 
     /// Closes all connections, after the replies to what was sent. Calls made later raise ``ClosedError``.

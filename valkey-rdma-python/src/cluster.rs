@@ -1,6 +1,7 @@
 //! `ClusterClient` and `AsyncClusterClient`: the clients of a cluster, with the methods of those of one server.
 
 use pyo3::prelude::*;
+use valkey_rdma_client::Backoff;
 
 use crate::async_client::AsyncClient;
 use crate::client::Client;
@@ -18,22 +19,25 @@ pub(crate) struct ClusterClient;
 #[pymethods]
 impl ClusterClient {
     #[new]
-    #[pyo3(signature = (urls, *, connections=1, lanes=4, timeout=Some(30.0), offline_timeout=Some(10.0), retries=3, name=None, read_from="primary"))]
+    #[pyo3(
+        signature = (urls, *, connections=1, lanes=4, timeout=Some(30.0), offline_timeout=Some(10.0), retries=3, name=None, read_from="primary"),
+        text_signature = "(urls, *, connections=1, lanes=4, timeout=30.0, offline_timeout=10.0, retries=3, name=None, read_from='primary')"
+    )]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
         py: Python<'_>,
         urls: &Bound<'_, PyAny>,
-        connections: usize,
-        lanes: usize,
+        connections: i64,
+        lanes: i64,
         timeout: Option<f64>,
         offline_timeout: Option<f64>,
-        retries: u32,
+        retries: i64,
         name: Option<String>,
         read_from: &str,
     ) -> PyResult<PyClassInitializer<Self>> {
         let target = options::cluster(urls, options::read_from(read_from)?)?;
-        let options =
-            Options { connections, lanes, timeout, offline_timeout, reconnect: true, retries, name };
+        let reconnect = Some(Backoff::default());
+        let options = Options { connections, lanes, timeout, offline_timeout, reconnect, retries, name };
         let client = Client::connect(py, options, target)?;
         Ok(PyClassInitializer::from(client).add_subclass(Self))
     }
@@ -48,22 +52,25 @@ pub(crate) struct AsyncClusterClient;
 impl AsyncClusterClient {
     /// Connects. The arguments are those of ``ClusterClient``.
     #[staticmethod]
-    #[pyo3(signature = (urls, *, connections=1, lanes=4, timeout=Some(30.0), offline_timeout=Some(10.0), retries=3, name=None, read_from="primary"))]
+    #[pyo3(
+        signature = (urls, *, connections=1, lanes=4, timeout=Some(30.0), offline_timeout=Some(10.0), retries=3, name=None, read_from="primary"),
+        text_signature = "(urls, *, connections=1, lanes=4, timeout=30.0, offline_timeout=10.0, retries=3, name=None, read_from='primary')"
+    )]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn connect<'py>(
         py: Python<'py>,
         urls: &Bound<'py, PyAny>,
-        connections: usize,
-        lanes: usize,
+        connections: i64,
+        lanes: i64,
         timeout: Option<f64>,
         offline_timeout: Option<f64>,
-        retries: u32,
+        retries: i64,
         name: Option<String>,
         read_from: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
         let target = options::cluster(urls, options::read_from(read_from)?)?;
-        let options =
-            Options { connections, lanes, timeout, offline_timeout, reconnect: true, retries, name };
+        let reconnect = Some(Backoff::default());
+        let options = Options { connections, lanes, timeout, offline_timeout, reconnect, retries, name };
         AsyncClient::connecting(py, options, target, |client, py| {
             let client = PyClassInitializer::from(client).add_subclass(Self);
             Ok(Py::new(py, client)?.into_any())

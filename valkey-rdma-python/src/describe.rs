@@ -6,6 +6,7 @@ use valkey_rdma_client::cluster::{ClusterStatus, NodeStatus};
 use valkey_rdma_client::transport::Stats;
 use valkey_rdma_client::{ConnectionInfo, ConnectionStatus, Counters, State};
 
+use crate::engine::Engine;
 use crate::server::Server;
 
 /// The connection to one server, or the nodes of a cluster.
@@ -54,9 +55,14 @@ fn connection<'py>(py: Python<'py>, info: &ConnectionInfo) -> PyResult<Bound<'py
 }
 
 /// Counters of a client, and its connections.
-pub(crate) fn stats<'py>(py: Python<'py>, server: &Server) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn stats<'py>(py: Python<'py>, engine: &Engine) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    match server {
+    let buffers = PyDict::new(py);
+    for (name, count) in engine.traffic.read() {
+        buffers.set_item(name, count)?;
+    }
+    dict.set_item("buffers", buffers)?;
+    match &engine.server {
         Server::One(client) => {
             let connections = client.connections().into_iter().map(|status| (None, status)).collect();
             let state = state(client.is_connected(), client.is_closed());

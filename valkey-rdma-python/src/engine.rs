@@ -2,18 +2,20 @@
 
 use std::future::{Future, pending};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use valkey_rdma_client::{Command, Config, Error, Fetched, Value};
 
 use crate::errors::Failure;
 use crate::lane_sets::LaneSets;
+use crate::lanes::LaneSettings;
 use crate::registration::Registrations;
 use crate::server::{Server, Target};
+use crate::traffic::Traffic;
 use crate::transfer::{Fit, Item, Load, PerKey, Store, send_all};
 
 /// A client of one server or a cluster, and its lanes for large values.
@@ -21,34 +23,91 @@ pub(crate) struct Engine {
     pub(crate) server: Server,
     lanes: Arc<LaneSets>,
     pub(crate) registrations: Arc<Registrations>,
+    pub(crate) traffic: Traffic,
     /// How long a batch may take, unless the call says otherwise.
     timeout: Option<Duration>,
-    closed: AtomicBool,
+    /// Each operation that closing waits for holds a receiver.
+    phase: watch::Sender<Phase>,
+}
+
+/// How far closing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Open,
+    /// No operation begins, blocking commands end, and those on buffers may end in their own time.
+    Closing,
+    /// All operations end.
+    Stopping,
+}
+
+/// An operation that closing waits for.
+pub(crate) struct InFlight(watch::Receiver<Phase>);
+
+impl InFlight {
+    /// Ready when the operation must end.
+    pub(crate) async fn stopped(&self) {
+        self.reached(Phase::Stopping).await;
+    }
+
+    async fn reached(&self, phase: Phase) {
+        // It fails only without the sender, which every operation keeps.
+        let _ = self.0.clone().wait_for(|now| *now >= phase).await;
+    }
 }
 
 impl Engine {
     pub(crate) async fn connect(
         target: Target,
         config: Config,
-        lanes: usize,
+        lanes: LaneSettings,
         timeout: Option<Duration>,
     ) -> Result<Arc<Self>, Failure> {
-        let server = Server::connect(target, config).await?;
+        let server = Server::connect(target, config.close_timeout(PATIENCE)).await?;
         let lanes = Arc::new(LaneSets::new(&server, lanes));
-        let registrations = Arc::default();
-        Ok(Arc::new(Self { server, lanes, registrations, timeout, closed: AtomicBool::new(false) }))
+        let phase = watch::Sender::new(Phase::Open);
+        let (registrations, traffic) = (Arc::default(), Traffic::default());
+        Ok(Arc::new(Self { server, lanes, registrations, traffic, timeout, phase }))
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        *self.phase.borrow() > Phase::Open
     }
 
-    /// Closes the connections, after the replies to what was sent.
+    /// Begins an operation that closing waits for.
+    ///
+    /// # Errors
+    /// If the client is closed.
+    pub(crate) fn begin(&self) -> Result<InFlight, Failure> {
+        // Before the look at the phase: either closing waits for this operation, or it is seen here.
+        let in_flight = InFlight(self.phase.subscribe());
+        if self.is_closed() { Err(Failure::Closed) } else { Ok(in_flight) }
+    }
+
+    /// Closes the connections, after the replies to what was sent, or when they do not come in time. No operation uses memory of the
+    /// program any more when it returns.
     pub(crate) async fn close(self: Arc<Self>) -> Result<(), Failure> {
-        self.closed.store(true, Ordering::Release);
+        self.advance(Phase::Closing);
         self.lanes.close();
-        self.server.close().await;
+        let operations = async {
+            let _ = timeout(PATIENCE, self.phase.closed()).await;
+            self.stop().await;
+        };
+        tokio::join!(self.server.close(), operations);
         Ok(())
+    }
+
+    /// Ends all operations, and waits until none uses memory of the program any more. No operation begins from now on.
+    pub(crate) async fn stop(&self) {
+        self.advance(Phase::Stopping);
+        self.phase.closed().await;
+    }
+
+    fn advance(&self, to: Phase) {
+        self.phase.send_if_modified(|phase| {
+            let earlier = *phase < to;
+            *phase = (*phase).max(to);
+            earlier
+        });
     }
 
     pub(crate) async fn execute(self: Arc<Self>, command: Command) -> Result<Value, Failure> {
@@ -61,7 +120,9 @@ impl Engine {
         arguments: Vec<Bytes>,
         limit: Option<Duration>,
     ) -> Result<Value, Failure> {
-        within(limit, pending::<()>(), async { Ok(self.server.block(arguments).await?) }).await
+        let in_flight = self.begin()?;
+        let closing = in_flight.reached(Phase::Closing);
+        within(limit, closing, async { Ok(self.server.block(arguments).await?) }).await
     }
 
     /// Sends commands together.
@@ -105,7 +166,9 @@ impl Engine {
         limit: Option<Duration>,
         stop: impl Future,
     ) -> Result<PerKey<Fetched>, Failure> {
-        self.send(loads, fit, limit, stop).await
+        let loaded = self.send(loads, fit, limit, stop).await;
+        self.traffic.loaded(&loaded);
+        loaded
     }
 
     /// Sends the values from where they are. With `ttl`, in milliseconds, the server forgets them after that time. Ends early when
@@ -120,7 +183,10 @@ impl Engine {
         for store in &mut stores {
             store.value = self.registrations.lend(std::mem::take(&mut store.value));
         }
-        self.send(stores, ttl, limit, stop).await
+        let lengths: Vec<_> = stores.iter().map(|store| store.value.len()).collect();
+        let stored = self.send(stores, ttl, limit, stop).await;
+        self.traffic.stored(&stored, &lengths);
+        stored
     }
 
     async fn send<T: Item>(
@@ -130,8 +196,15 @@ impl Engine {
         limit: Option<Duration>,
         stop: impl Future,
     ) -> Result<PerKey<T::Outcome>, Failure> {
+        let in_flight = self.begin()?;
         let mut workers = JoinSet::new();
         let sending = async { Ok(send_all(&self.lanes, &mut workers, items, common).await) };
+        let stop = async {
+            tokio::select! {
+                _ = stop => {}
+                () = in_flight.stopped() => {}
+            }
+        };
         let sent = within(limit.or(self.timeout), stop, sending).await;
         // Those of a batch that ended early may still be writing.
         workers.shutdown().await;
@@ -157,7 +230,10 @@ pub(crate) async fn within<T>(
     tokio::select! {
         biased;
         done = work => done,
-        _ = stop => Err(Failure::Closed),
+        _ = stop => Err(Failure::Stopped),
         late = late => Err(late),
     }
 }
+
+/// How long closing waits for replies to what was sent.
+const PATIENCE: Duration = Duration::from_secs(3);

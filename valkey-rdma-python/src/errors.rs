@@ -20,6 +20,8 @@ pub(crate) enum Failure {
     /// The whole operation took longer than the caller allows. It may have run.
     Late(Duration),
     Closed,
+    /// The client was closed, or the caller cancelled, while the operation ran.
+    Stopped,
     /// Python exits, and has ended the background threads.
     Exiting,
     Forked,
@@ -47,6 +49,7 @@ impl Failure {
             }
             Self::Late(limit) => format!("not done within {} s; {}", limit.as_secs_f64(), Fate::MayHaveRun),
             Self::Closed => "the client is closed".to_owned(),
+            Self::Stopped => format!("the client was closed before the reply; {}", Fate::MayHaveRun),
             Self::Exiting => "Python is exiting, which has closed the client".to_owned(),
             Self::Forked => {
                 "the client was made before this process was forked: make another one in the child".to_owned()
@@ -58,7 +61,7 @@ impl Failure {
         match self {
             Self::Client(error) => error.fate(),
             Self::Size { .. } => Fate::Answered,
-            Self::Late(_) => Fate::MayHaveRun,
+            Self::Late(_) | Self::Stopped => Fate::MayHaveRun,
             Self::Closed | Self::Exiting | Self::Forked => Fate::NotSent,
         }
     }
@@ -74,7 +77,7 @@ impl Failure {
             Self::Client(Error::Refused(_)) => (5, "RefusedError"),
             Self::Client(Error::Unexpected(_)) => (6, "UnexpectedReplyError"),
             Self::Size { .. } => (7, "SizeError"),
-            Self::Closed | Self::Exiting => (8, "ClosedError"),
+            Self::Closed | Self::Stopped | Self::Exiting => (8, "ClosedError"),
             Self::Forked => (9, "ForkedError"),
             Self::Client(Error::Cluster(error)) => match error {
                 ClusterError::NoSeeds | ClusterError::MixedSeeds { .. } => (0, "UrlError"),
@@ -90,10 +93,10 @@ impl Failure {
     }
 
     /// The exception.
-    pub(crate) fn into_exception<'py>(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    pub(crate) fn exception<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let exception = self.class(py)?.call1((self.text(),))?;
         exception.setattr("fate", word(self.fate()))?;
-        if let Self::Client(error) = &self
+        if let Self::Client(error) = self
             && let Some(server) = error.server()
         {
             exception.setattr("code", &server.code)?;
@@ -102,7 +105,7 @@ impl Failure {
     }
 
     pub(crate) fn raise(self, py: Python<'_>) -> PyErr {
-        self.into_exception(py).map_or_else(|error| error, PyErr::from_value)
+        self.exception(py).map_or_else(|error| error, PyErr::from_value)
     }
 }
 

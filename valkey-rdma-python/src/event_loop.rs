@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use crate::completions::Completions;
@@ -38,8 +40,34 @@ struct Shared {
 
 struct Pending {
     future: Py<PyAny>,
-    /// Stops the operation if the future is cancelled. Without it, the operation ends in its own time.
-    abort: Option<AbortHandle>,
+    cancel: Cancel,
+}
+
+/// What ends an operation whose future is cancelled.
+enum Cancel {
+    /// Nothing: it ends in its own time.
+    Nothing,
+    Abort(AbortHandle),
+    /// It uses memory of the program: it is asked to stop, and waited for. `ended` is closed then.
+    Stop {
+        stop: oneshot::Sender<()>,
+        ended: mpsc::Receiver<()>,
+    },
+}
+
+impl Cancel {
+    fn cancel(self, py: Python<'_>) {
+        match self {
+            Self::Nothing => {}
+            Self::Abort(task) => task.abort(),
+            Self::Stop { stop, ended } => {
+                drop(stop);
+                // Background threads stop at once. Nothing is ever sent.
+                let _ = py.detach(move || ended.recv_timeout(PATIENCE));
+                memory::release_all(py);
+            }
+        }
+    }
 }
 
 /// What becomes of an operation whose future is cancelled.
@@ -90,6 +118,41 @@ impl EventLoop {
         operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
         convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> PyResult<Bound<'py, PyAny>> {
+        Self::begin(slf, handle, operation, convert, |task| match cancelled {
+            Cancelled::GoesOn => Cancel::Nothing,
+            Cancelled::Stops => Cancel::Abort(task),
+        })
+    }
+
+    /// As [`start`](Self::start), for an operation that uses memory of the program. When the await of a cancelled future returns, the
+    /// operation does not use it any more.
+    pub(crate) fn start_transfer<'py, T: Send + 'static, F>(
+        slf: &Bound<'py, Self>,
+        handle: &Handle,
+        operation: impl FnOnce(oneshot::Receiver<()>) -> F,
+        convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+    ) -> PyResult<Bound<'py, PyAny>>
+    where
+        F: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let (stop, stopped) = oneshot::channel();
+        let (running, ended) = mpsc::channel::<()>();
+        let operation = operation(stopped);
+        let operation = async move {
+            // Dropped after the operation, and with the memory.
+            let _running = running;
+            operation.await
+        };
+        Self::begin(slf, handle, operation, convert, |_| Cancel::Stop { stop, ended })
+    }
+
+    fn begin<'py, T: Send + 'static>(
+        slf: &Bound<'py, Self>,
+        handle: &Handle,
+        operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
+        convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
+        cancel: impl FnOnce(AbortHandle) -> Cancel,
+    ) -> PyResult<Bound<'py, PyAny>> {
         runtime::refuse_at_exit(slf.py())?;
         Self::watch(slf)?;
         let this = slf.get();
@@ -101,12 +164,13 @@ impl EventLoop {
             let result = result.map(|value| Box::new(move |py: Python<'_>| convert(py, value)) as Convert);
             shared.completions.push((number, result));
         });
-        let abort = (cancelled == Cancelled::Stops).then(|| task.abort_handle());
-        if abort.is_some() {
+        let cancel = cancel(task.abort_handle());
+        if !matches!(cancel, Cancel::Nothing) {
+            // Before any callback of the caller's: it runs first.
             let done = Bound::new(slf.py(), Done { number, of: slf.clone().unbind() })?;
             future.call_method1("add_done_callback", (done,))?;
         }
-        this.pending().insert(number, Pending { future: future.clone().unbind(), abort });
+        this.pending().insert(number, Pending { future: future.clone().unbind(), cancel });
         Ok(future)
     }
 
@@ -161,11 +225,14 @@ impl Done {
             return Ok(());
         }
         let pending = self.of.get().pending().remove(&self.number);
-        if let Some(Pending { abort: Some(abort), .. }) = pending {
-            abort.abort();
+        if let Some(Pending { cancel, .. }) = pending {
+            cancel.cancel(py);
         }
         // The memory of the operation is released by the next delivery.
         self.of.bind(py).get().shared.completions.ring();
         Ok(())
     }
 }
+
+/// How long a cancelled future waits for its operation to stop. That takes as long as a poll of it: copying some values at most.
+const PATIENCE: Duration = Duration::from_secs(5);

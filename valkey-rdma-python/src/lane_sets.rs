@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use valkey_rdma_client::ClusterClient;
 use valkey_rdma_client::cluster::NodeAddress;
 
-use crate::lanes::{Lanes, Origin};
+use crate::lanes::{LaneSettings, Lanes, Origin};
 use crate::server::Server;
 
 /// The lanes that an engine has.
@@ -18,8 +18,8 @@ pub(crate) enum LaneSets {
 /// The lanes of the nodes that were needed so far.
 pub(crate) struct OfNodes {
     cluster: ClusterClient,
-    /// How many lanes each node has.
-    count: usize,
+    /// Those of each node.
+    settings: LaneSettings,
     nodes: Mutex<Nodes>,
 }
 
@@ -30,11 +30,11 @@ struct Nodes {
 }
 
 impl LaneSets {
-    pub(crate) fn new(server: &Server, count: usize) -> Self {
+    pub(crate) fn new(server: &Server, settings: LaneSettings) -> Self {
         match server {
-            Server::One(client) => Self::One(Lanes::new(Origin::One(client.clone()), count)),
+            Server::One(client) => Self::One(Lanes::new(Origin::One(client.clone()), settings)),
             Server::Cluster(cluster) => {
-                Self::Cluster(OfNodes { cluster: cluster.clone(), count, nodes: Mutex::default() })
+                Self::Cluster(OfNodes { cluster: cluster.clone(), settings, nodes: Mutex::default() })
             }
         }
     }
@@ -79,7 +79,7 @@ impl OfNodes {
             }
             stays
         });
-        let lanes = Lanes::new(Origin::Node(self.cluster.clone(), address.clone()), self.count);
+        let lanes = Lanes::new(Origin::Node(self.cluster.clone(), address.clone()), self.settings);
         if nodes.closed {
             lanes.close();
         }

@@ -1,6 +1,7 @@
 //! [`Lanes`]: connections for large values, apart from the one that small commands share.
 
 use std::collections::VecDeque;
+use std::iter;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
@@ -31,10 +32,18 @@ impl Origin {
     }
 }
 
+/// How many lanes there are to each server, and how they meet losses.
+#[derive(Clone, Copy)]
+pub(crate) struct LaneSettings {
+    pub(crate) count: usize,
+    /// How often a batch is sent again after its lane was lost, if that does no harm.
+    pub(crate) retries: u32,
+}
+
 /// Up to a number of connections to one server, each used by one batch at a time. They are made when needed, and kept.
 pub(crate) struct Lanes {
     origin: Origin,
-    count: usize,
+    settings: LaneSettings,
     state: Mutex<State>,
 }
 
@@ -61,26 +70,24 @@ struct Connection {
 /// A lane in use.
 pub(crate) struct Lane {
     connection: Option<Connection>,
-    /// True if the connection was used before, so that the server may have closed it meanwhile.
-    pub(crate) was_idle: bool,
     permit: Permit,
 }
 
 impl Lanes {
-    pub(crate) fn new(origin: Origin, count: usize) -> Arc<Self> {
+    pub(crate) fn new(origin: Origin, settings: LaneSettings) -> Arc<Self> {
         let state = State {
-            free: count,
+            free: settings.count,
             idle: Vec::new(),
             loads: VecDeque::new(),
             stores: VecDeque::new(),
             overtaken: 0,
             closed: false,
         };
-        Arc::new(Self { origin, count, state: Mutex::new(state) })
+        Arc::new(Self { origin, settings, state: Mutex::new(state) })
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.count
+    pub(crate) fn settings(&self) -> LaneSettings {
+        self.settings
     }
 
     /// Waits for a lane, and connects it if it is new.
@@ -92,15 +99,16 @@ impl Lanes {
             Err(waiting) => waiting.await.expect("a sender is dropped only after it was used"),
         };
         let home = Home::here();
-        let idle = self.state().take_idle(&home);
-        // One that cannot be moved here is lost.
-        let moved = idle.and_then(|connection| connection.at(home).ok());
-        let was_idle = moved.is_some();
-        let connection = match moved {
+        let mut idle = iter::from_fn(|| self.state().take_idle(&home));
+        // One that the server has closed meanwhile, or that cannot be moved here, is lost.
+        let usable = |mut connection: Connection| {
+            if connection.dedicated.is_open() { connection.at(home.clone()).ok() } else { None }
+        };
+        let connection = match idle.find_map(usable) {
             Some(connection) => connection,
             None => Connection::open(&self.origin).await?,
         };
-        Ok(Lane { connection: Some(connection), was_idle, permit })
+        Ok(Lane { connection: Some(connection), permit })
     }
 
     fn permit_or_wait(self: &Arc<Self>, purpose: Purpose) -> Result<Permit, oneshot::Receiver<Permit>> {
@@ -202,7 +210,6 @@ impl Lane {
     /// Replaces a connection that was lost.
     pub(crate) async fn reconnect(&mut self) -> Result<(), Error> {
         self.connection = None;
-        self.was_idle = false;
         self.connection = Some(Connection::open(&self.permit.lanes().origin).await?);
         Ok(())
     }

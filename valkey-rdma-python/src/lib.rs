@@ -42,6 +42,7 @@ mod registration;
 mod reply;
 mod runtime;
 mod server;
+mod traffic;
 mod transfer;
 
 /// The native part of `valkey_rdma`.

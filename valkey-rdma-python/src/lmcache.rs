@@ -1,5 +1,6 @@
 //! `LMCacheClient`: the contract of LMCache's `native_plugin` L2 adapter.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -9,15 +10,14 @@ use pyo3::exceptions::PyBlockingIOError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 use valkey_rdma_client::cluster::ReadFrom;
-use valkey_rdma_client::{Error, Fetched};
+use valkey_rdma_client::{Backoff, Error, Fetched};
 
 use crate::completions::Completions;
 use crate::engine::{Engine, within};
 use crate::errors::Failure;
 use crate::local::Local;
-use crate::options::{self, Options};
+use crate::options::{self, MAX_LANES, Options};
 use crate::registration::Registration;
 use crate::runtime;
 use crate::server::Target;
@@ -53,16 +53,6 @@ struct Shared {
     completions: Completions<Completion>,
     /// Batches in flight, and those not drained.
     pending: AtomicUsize,
-    /// True once batches must stop. Each batch in flight holds a receiver.
-    stopping: watch::Sender<bool>,
-}
-
-impl Shared {
-    /// Stops all batches. Returns when none of them uses memory of the program any more.
-    async fn stop_batches(&self) {
-        self.stopping.send_replace(true);
-        self.stopping.closed().await;
-    }
 }
 
 impl LMCacheClient {
@@ -97,24 +87,19 @@ impl LMCacheClient {
 
     /// Starts a batch of `count` keys, and returns its number. `work` returns for each key whether it succeeded, and the first
     /// error text.
-    fn submit<F>(
-        &self,
-        py: Python<'_>,
-        count: usize,
-        work: impl FnOnce(watch::Receiver<bool>) -> F,
-    ) -> PyResult<u64>
+    fn submit<F>(&self, py: Python<'_>, count: usize, work: F) -> PyResult<u64>
     where
         F: Future<Output = Result<(Vec<bool>, Option<String>), Failure>> + Send + 'static,
     {
         let shared = self.shared(py)?.clone();
-        // Before the look at it: either `stop_batches` waits for this batch, or it is seen here.
-        let in_flight = shared.stopping.subscribe();
-        let work = work(in_flight.clone());
-        if *in_flight.borrow() {
-            drop(work);
-            memory::release_all(py);
-            return Err(Failure::Closed.raise(py));
-        }
+        let in_flight = match shared.engine.begin() {
+            Ok(in_flight) => in_flight,
+            Err(closed) => {
+                drop(work);
+                memory::release_all(py);
+                return Err(closed.raise(py));
+            }
+        };
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         shared.pending.fetch_add(1, Ordering::AcqRel);
         self.handle.spawn(async move {
@@ -132,24 +117,30 @@ impl LMCacheClient {
 #[pymethods]
 impl LMCacheClient {
     #[new]
-    #[pyo3(signature = (url, *, connections=8, ttl=None, key_prefix="", timeout=Some(30.0), max_pending=1024, cluster=false))]
+    #[pyo3(
+        signature = (url, *, connections=8, ttl=None, key_prefix="", timeout=Some(30.0), max_pending=1024, cluster=false),
+        text_signature = "(url, *, connections=8, ttl=None, key_prefix='', timeout=30.0, max_pending=1024, cluster=False)"
+    )]
     #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn new(
         py: Python<'_>,
         url: &Bound<'_, PyAny>,
-        connections: usize,
+        connections: i64,
         ttl: Option<f64>,
         key_prefix: &str,
         timeout: Option<f64>,
-        max_pending: usize,
+        max_pending: i64,
         cluster: bool,
     ) -> PyResult<Self> {
+        options::in_range("connections", connections, 1, MAX_LANES)?;
+        let max_pending = options::in_range("max_pending", max_pending, 1, u32::MAX)? as usize;
         let settings = Options {
             connections: 1,
             lanes: connections,
             timeout,
-            offline_timeout: timeout.map(|timeout| timeout.min(1.0)),
-            reconnect: true,
+            offline_timeout: timeout.map(|timeout| timeout.min(OFFLINE_SECONDS)),
+            // A lookup that fails costs a recomputation: it should not fail for long after the server is back.
+            reconnect: Some(Backoff::default().max(LONGEST_BACKOFF)),
             retries: 3,
             name: None,
         };
@@ -166,7 +157,6 @@ impl LMCacheClient {
                 engine,
                 completions: Completions::new()?,
                 pending: AtomicUsize::new(0),
-                stopping: watch::Sender::new(false),
             })),
             handle,
             prefix: key_prefix.as_bytes().to_vec(),
@@ -196,9 +186,8 @@ impl LMCacheClient {
         }
         let limit = self.timeout;
         let count = loads.len();
-        self.submit(py, count, |stopping| async move {
-            Ok(loaded(engine.load(loads, Fit::Exactly, limit, stopped(stopping)).await?))
-        })
+        let work = engine.load(loads, Fit::Exactly, limit, pending::<()>());
+        self.submit(py, count, async move { Ok(loaded(work.await?)) })
     }
 
     /// Starts setting values from buffers, which must not change until the batch is done.
@@ -215,9 +204,8 @@ impl LMCacheClient {
         }
         let (ttl, limit) = (self.ttl, self.timeout);
         let count = stores.len();
-        self.submit(py, count, |stopping| async move {
-            Ok(stored(engine.store(stores, ttl, limit, stopped(stopping)).await?))
-        })
+        let work = engine.store(stores, ttl, limit, pending::<()>());
+        self.submit(py, count, async move { Ok(stored(work.await?)) })
     }
 
     /// Starts looking whether keys exist. It does not wait for batches of large values.
@@ -253,7 +241,7 @@ impl LMCacheClient {
     /// Counters, and the batches in flight.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let shared = self.shared(py)?;
-        let stats = describe::stats(py, &shared.engine.server)?;
+        let stats = describe::stats(py, &shared.engine)?;
         stats.set_item("pending", shared.pending.load(Ordering::Acquire))?;
         Ok(stats)
     }
@@ -264,7 +252,7 @@ impl LMCacheClient {
         let open = |shared: &&Arc<Shared>| !shared.engine.is_closed() && !runtime::is_exiting();
         let Some(shared) = self.shared.here().filter(open).cloned() else { return Ok(()) };
         let closed = runtime::wait(py, &self.handle, async move {
-            shared.stop_batches().await;
+            shared.engine.stop().await;
             shared.engine.clone().close().await
         });
         memory::release_all(py);
@@ -277,16 +265,12 @@ impl LMCacheClient {
         let engine = self.engine(py)?;
         let (keys, limit) = (self.keys(keys)?, self.timeout);
         let count = keys.len();
-        self.submit(py, count, |stopping| async move {
-            Ok(counted(within(None, stopped(stopping), engine.count_each(name, keys, limit)).await?))
+        self.submit(py, count, async move {
+            let in_flight = engine.begin()?;
+            let count = engine.count_each(name, keys, limit);
+            Ok(counted(within(None, in_flight.stopped(), count).await?))
         })
     }
-}
-
-/// Ready when batches must stop.
-async fn stopped(mut stopping: watch::Receiver<bool>) {
-    // It fails only without the sender, which every batch keeps.
-    let _ = stopping.wait_for(|stopping| *stopping).await;
 }
 
 /// Whether each value was read, and why the first was not.
@@ -334,3 +318,9 @@ fn summary(errors: Vec<String>) -> Option<String> {
     let first = errors.into_iter().next()?;
     Some(if more == 0 { first } else { format!("{first} (and {more} more)") })
 }
+
+/// How long batches wait for a server that is away, in seconds: less than LMCache waits for them.
+const OFFLINE_SECONDS: f64 = 1.0;
+
+/// Attempts to reconnect come more often than batches give up.
+const LONGEST_BACKOFF: Duration = Duration::from_millis(500);

@@ -3,7 +3,7 @@
 //! The protocol became part of Python's stable ABI with 3.11. The symbols and the layout of `Py_buffer` have been the same since
 //! Python 3.3, so they are declared here and one wheel serves 3.10 as well.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::slice;
@@ -39,10 +39,10 @@ unsafe extern "C" {
     fn PyBuffer_Release(view: *mut View);
 }
 
-/// One block of bytes, which may be read. Source: `PyBUF_SIMPLE` in `pybuffer.h`.
-const SIMPLE: c_int = 0;
-/// One block of bytes, which may be read and written. Source: `PyBUF_WRITABLE` in `pybuffer.h`.
-const WRITABLE: c_int = 1;
+/// One block of bytes, which may be read, with a description of its items. Source: `PyBUF_ND | PyBUF_FORMAT` in `pybuffer.h`.
+const BLOCK: c_int = 0x0008 | 0x0004;
+/// One that may be written as well. Source: `PyBUF_WRITABLE` in `pybuffer.h`.
+const WRITABLE: c_int = BLOCK | 0x0001;
 
 /// What an operation does with memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,14 +74,14 @@ impl Memory {
     /// Exports the object's memory.
     ///
     /// # Errors
-    /// TypeError if the object has no buffer; BufferError if the memory is read-only but must be written, not contiguous, or used
+    /// TypeError if the object has no buffer, or one of references to objects; BufferError if the memory is read-only but must be written, not contiguous, or used
     /// by another operation that writes or that this one would disturb.
     pub(crate) fn of(object: &Bound<'_, PyAny>, purpose: Use) -> PyResult<Self> {
         // Torch's tensors have no buffer, but arrays that share their memory.
         let shared = if has_buffer(object) { None } else { Some(bytes_of_tensor(object)?) };
         let object = shared.as_ref().unwrap_or(object);
         let mut view = Box::new(MaybeUninit::<View>::zeroed());
-        let flags = if purpose == Use::Write { WRITABLE } else { SIMPLE };
+        let flags = if purpose == Use::Write { WRITABLE } else { BLOCK };
         // SAFETY: `object` is alive and the interpreter attached, both by `Bound`; `view` has room for the struct.
         if unsafe { PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), flags) } != 0 {
             return Err(as_buffer_error(object, PyErr::fetch(object.py())));
@@ -89,6 +89,11 @@ impl Memory {
         // SAFETY: zeroed is a valid value of every field, and a successful call has filled it.
         let view = unsafe { view.assume_init() };
         let mut memory = Self { view: Some(view), claim: None };
+        if memory.holds_objects() {
+            drop(memory);
+            release_all(object.py());
+            return Err(PyTypeError::new_err(OBJECTS));
+        }
         if purpose != Use::Keep && !memory.is_empty() {
             memory.claim = claims().claim(memory.range(), purpose);
             if memory.claim.is_none() {
@@ -108,6 +113,19 @@ impl Memory {
         self.view().len == 0
     }
 
+    /// True if the items are, or have, references to Python objects: their bytes mean nothing to others, and must not be written.
+    fn holds_objects(&self) -> bool {
+        let format = self.view().format;
+        if format.is_null() {
+            return false;
+        }
+        // SAFETY: not null, so it is a string that ends with NUL and lives as long as the export, by the buffer protocol.
+        let format = unsafe { CStr::from_ptr(format) };
+        // Names of fields are between colons.
+        let items = format.to_bytes().split(|byte| *byte == b':').step_by(2);
+        items.flatten().any(|byte| *byte == b'O')
+    }
+
     fn view(&self) -> &View {
         self.view.as_ref().expect("taken only by drop")
     }
@@ -123,7 +141,7 @@ impl Memory {
         if self.claim.is_none() {
             return &[];
         }
-        // SAFETY: a SIMPLE export is one block of `len` bytes at `buf`, which stays until the release in `release_all`, after this
+        // SAFETY: a contiguous export is one block of `len` bytes at `buf`, which stays until the release in `release_all`, after this
         // value was dropped. No operation of this module writes it meanwhile: see `Claims`. A Python thread that writes it all the
         // same changes which bytes are sent, as with `socket.send`.
         unsafe { slice::from_raw_parts(self.view().buf.cast(), self.len()) }
@@ -270,4 +288,6 @@ fn as_buffer_error(object: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     ours
 }
 
+const OBJECTS: &str =
+    "the memory holds references to Python objects, whose addresses mean nothing to a server";
 const IN_USE: &str = "the memory is in use by another operation of valkey_rdma";

@@ -6,22 +6,24 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
-use valkey_rdma_client::Config;
 use valkey_rdma_client::cluster::ReadFrom;
+use valkey_rdma_client::{Backoff, Config};
 
 use crate::arguments::seconds;
 use crate::engine::Engine;
 use crate::errors::Failure;
+use crate::lanes::LaneSettings;
 use crate::server::Target;
 
 /// Settings of a client, from Python's keyword arguments.
 pub(crate) struct Options {
-    pub(crate) connections: usize,
-    pub(crate) lanes: usize,
+    pub(crate) connections: i64,
+    pub(crate) lanes: i64,
     pub(crate) timeout: Option<f64>,
     pub(crate) offline_timeout: Option<f64>,
-    pub(crate) reconnect: bool,
-    pub(crate) retries: u32,
+    /// The waits between attempts to reconnect. `None`: a lost connection stays lost.
+    pub(crate) reconnect: Option<Backoff>,
+    pub(crate) retries: i64,
     pub(crate) name: Option<String>,
 }
 
@@ -31,21 +33,20 @@ impl Options {
         self,
         target: Target,
     ) -> PyResult<impl Future<Output = Result<Arc<Engine>, Failure>> + Send + 'static> {
-        in_range("connections", self.connections, Config::MAX_CONNECTIONS)?;
-        in_range("lanes", self.lanes, MAX_LANES)?;
+        let connections = in_range("connections", self.connections, 1, Config::MAX_CONNECTIONS as u32)?;
+        let count = in_range("lanes", self.lanes, 1, MAX_LANES)? as usize;
+        let retries = in_range("retries", self.retries, 0, u32::MAX)?;
         let timeout: Option<Duration> = seconds("timeout", self.timeout)?;
         let mut config = Config::default()
-            .connections(self.connections)
+            .connections(connections as usize)
             .command_timeout(timeout)
             .offline_timeout(seconds("offline_timeout", self.offline_timeout)?)
-            .retries(self.retries);
-        if !self.reconnect {
-            config = config.reconnect(None);
-        }
+            .reconnect(self.reconnect)
+            .retries(retries);
         if let Some(name) = self.name {
             config = config.name(name);
         }
-        Ok(Engine::connect(target, config, self.lanes, timeout))
+        Ok(Engine::connect(target, config, LaneSettings { count, retries }, timeout))
     }
 }
 
@@ -71,12 +72,14 @@ pub(crate) fn read_from(name: &str) -> PyResult<ReadFrom> {
     }
 }
 
-fn in_range(name: &str, value: usize, most: usize) -> PyResult<()> {
-    if (1..=most).contains(&value) {
-        return Ok(());
-    }
-    Err(PyValueError::new_err(format!("{name} must be 1 to {most}, not {value}")))
+/// A whole number from Python.
+///
+/// # Errors
+/// ValueError with the argument's name and range.
+pub(crate) fn in_range(name: &str, value: i64, least: u32, most: u32) -> PyResult<u32> {
+    let fitting = u32::try_from(value).ok().filter(|value| (least..=most).contains(value));
+    fitting.ok_or_else(|| PyValueError::new_err(format!("{name} must be {least} to {most}, not {value}")))
 }
 
 /// Each pins memory at both ends over RDMA.
-const MAX_LANES: usize = 64;
+pub(crate) const MAX_LANES: u32 = 64;

@@ -215,7 +215,7 @@ pub(crate) fn event_to_python(py: Python<'_>, event: Event) -> PyResult<Py<PyAny
         Event::Refused { name, error, .. } => {
             dict.set_item("type", "refused")?;
             dict.set_item("name", PyBytes::new(py, &name))?;
-            dict.set_item("error", Failure::from(error).into_exception(py)?)?;
+            dict.set_item("error", Failure::from(error).exception(py)?)?;
         }
         other => dict.set_item("type", format!("{other:?}"))?,
     }

@@ -38,7 +38,7 @@ pub(crate) fn to_python<'py>(py: Python<'py>, value: Value) -> PyResult<Bound<'p
                 dict.call_method1("update", (pairs,)).map(drop)
             })
         }
-        Value::Error(error) => Failure::from(error).into_exception(py),
+        Value::Error(error) => Failure::from(error).exception(py),
     }
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn list_to_python(
     let replies = replies.into_iter().map(|reply| match reply {
         Ok(value) => to_python(py, value),
         Err(error) if raise_on_error => Err(Failure::from(error).raise(py)),
-        Err(error) => Failure::from(error).into_exception(py),
+        Err(error) => Failure::from(error).exception(py),
     });
     replies.collect::<PyResult<Vec<_>>>()?.into_py_any(py)
 }

@@ -91,7 +91,7 @@ pub(crate) async fn send_all<T: Item>(
         },
         _ => {
             for (lanes, chunks) in queues {
-                let most = lanes.as_ref().map_or(1, |lanes| lanes.count());
+                let most = lanes.as_ref().map_or(1, |lanes| lanes.settings().count);
                 let count = chunks.len().min(most);
                 let chunks = Arc::new(Mutex::new(chunks));
                 for _ in 0..count {
@@ -235,6 +235,7 @@ impl Item for Load {
         let keys: Vec<_> = items.iter().map(|load| load.key.clone()).collect();
         let fetch = async {
             let mut lane = lanes.take(Purpose::Load).await?;
+            let mut retries = lanes.settings().retries;
             loop {
                 let mut places: Vec<_> =
                     items.iter_mut().map(|load| Some(load.memory.as_mut_slice())).collect();
@@ -244,14 +245,17 @@ impl Item for Load {
                         lane.keep();
                         return Ok(fetched);
                     }
-                    Err(Error::Lost(_)) if lane.was_idle => lane.reconnect().await?,
+                    // To read a value twice does no harm.
+                    Err(Error::Lost(_)) if retries > 0 => {
+                        retries -= 1;
+                        lane.reconnect().await?;
+                    }
                     Err(error) => return Err(error),
                 }
             }
         };
         match fetch.await {
             Ok(fetched) => Ok(fetched.into_iter().map(Ok).collect()),
-            // To read a value twice does no harm.
             Err(error) => Err(Broken { error, repeatable: true }),
         }
     }
@@ -312,14 +316,18 @@ impl Item for Store {
         let commands: Vec<_> = items.iter().map(|store| store.command(ttl)).collect();
         let send = async {
             let mut lane = lanes.take(Purpose::Store).await?;
+            let mut retries = lanes.settings().retries;
             loop {
                 match lane.connection().execute_all(&commands, None).await {
                     Ok(replies) => {
                         lane.keep();
                         return Ok(replies);
                     }
-                    // To set a value twice has the same effect as once.
-                    Err(Error::Lost(_)) if lane.was_idle => lane.reconnect().await?,
+                    // What may have run is not sent again: another client may have set a newer value since.
+                    Err(error @ Error::Lost(_)) if retries > 0 && error.fate() == Fate::NotSent => {
+                        retries -= 1;
+                        lane.reconnect().await?;
+                    }
                     Err(error) => return Err(error),
                 }
             }

@@ -1,5 +1,6 @@
 """Buffers that cannot be used, or that are used by two at once: exceptions, never a crash."""
 
+import ctypes
 import gc
 import mmap
 import threading
@@ -168,3 +169,21 @@ def drain_one(client):
     select.select([client.event_fd()], [], [], 30)
     (completion,) = client.drain_completions()
     return completion
+
+
+def test_references_to_objects_are_neither_sent_nor_overwritten(client, key):
+    client.command("SET", key, b"x" * 16)
+    references = (ctypes.py_object * 2)(b"a", b"b")
+    for call in (lambda: client.set_from(key, references), lambda: client.get_into(key, references)):
+        with pytest.raises(TypeError, match="references to Python objects"):
+            call()
+    assert list(references) == [b"a", b"b"]
+    assert client.command("GET", key) == b"x" * 16
+
+    class Plain(ctypes.Structure):
+        _fields_ = (("Offset", ctypes.c_int), ("O", ctypes.c_int))
+
+    client.set_from(key, Plain(1, 2))
+    plain = Plain()
+    assert client.get_into(key, plain) == ctypes.sizeof(Plain)
+    assert (plain.Offset, plain.O) == (1, 2)

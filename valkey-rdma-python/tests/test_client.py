@@ -339,6 +339,37 @@ def test_a_closed_client_raises(url):
             call()
 
 
+def test_a_batch_that_fails_in_part_says_what_became_of_each_key(client, key):
+    client.mset_from([key + "a", key + "b"], [b"aaaa", b"bb"])
+    client.command("RPUSH", key + "list", 1)
+    buffers = [bytearray(2) for _ in range(4)]
+    with pytest.raises(valkey_rdma.SizeError) as raised:
+        client.mget_into([key + "a", key + "b", key + "none", key + "list"], buffers)
+    small, length, missing, wrong = raised.value.outcomes
+    assert str(small) == str(raised.value) and (length, missing) == (2, None)
+    assert isinstance(wrong, valkey_rdma.ServerError) and wrong.code == "WRONGTYPE"
+    assert buffers[1] == b"bb"
+    with pytest.raises(valkey_rdma.ServerError) as raised:
+        client.get_into(key + "list", bytearray(1))
+    assert raised.value.outcomes is None
+
+
+def test_values_in_buffers_are_counted(client, key):
+    client.mset_from([key + "a", key + "b"], [b"aaaa", b"bb"])
+    client.mget_into([key + "a", key + "none"], [bytearray(10), bytearray(10)])
+    with pytest.raises(valkey_rdma.SizeError):
+        client.get_into(key + "a", bytearray(1))
+    counted = {"loads": 1, "loaded_bytes": 4, "misses": 1, "stores": 2, "stored_bytes": 6, "failures": 1, "timeouts": 0}
+    assert client.stats()["buffers"] == counted
+
+
+@pytest.mark.parametrize("options", [{"lanes": -1}, {"lanes": 65}, {"connections": 0}, {"retries": -1}, {"timeout": -1}])
+def test_options_out_of_range_are_named(url, options):
+    (name,) = options
+    with pytest.raises(ValueError, match=f"^{name} must be "):
+        Client(url, **options)
+
+
 def test_a_client_describes_itself(client):
     info, stats = client.info(), client.stats()
     assert info["transport"] in ("emulated", "tcp", "rdma")

@@ -2,9 +2,12 @@
 
 Every exception has ``fate``, the fact that matters before a retry: ``"not-sent"`` (the command did not run),
 ``"may-have-run"`` (no reply came, so it is unknown) or ``"answered"`` (the server answered).
+
+A batch (``mget_into``, ``mset_from``) of several keys raises the first failure, after all keys were tried. Its ``outcomes`` then says what
+became of each key, in order: what the call returns for it, or its exception.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 Fate = Literal["not-sent", "may-have-run", "answered"]
 
@@ -13,6 +16,8 @@ class Error(Exception):
     """The base of all exceptions of this package."""
 
     fate: Fate = "not-sent"
+    #: Of a batch that failed in part: the result or the exception of each key.
+    outcomes: list[Any] | None = None
 
 
 class UrlError(Error, ValueError):
@@ -27,7 +32,7 @@ class ConnectError(Error, ConnectionError):
 
 
 class LostError(Error, ConnectionError):
-    """The connection ended before the reply arrived."""
+    """The connection ended before the reply arrived. Commands that read are sent again instead, up to ``retries`` times."""
 
 
 class DeadlineError(Error, TimeoutError):
@@ -60,7 +65,7 @@ class SizeError(Error, ValueError):
 
 
 class ClosedError(Error, ConnectionError):
-    """The client was closed."""
+    """The client was closed, before the call or during it: see ``fate``."""
 
 
 class ForkedError(Error, RuntimeError):

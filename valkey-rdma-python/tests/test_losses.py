@@ -1,0 +1,174 @@
+"""Lost connections and closed clients: what became of values in buffers, and when the buffers are free."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+
+import pytest
+
+import valkey_rdma
+from valkey_rdma import AsyncClient, Client
+
+
+@pytest.fixture(params=["emulated", "tcp"])
+def own_url(request, own_mock):
+    return getattr(own_mock, request.param)
+
+
+class Proxy:
+    """Stands before a server. It closes the connection on which `lose` comes by, once the server has answered what was sent."""
+
+    def __init__(self, url, lose, meanwhile):
+        self.server = url.removeprefix("valkey://").split(":")
+        self.lose, self.meanwhile = lose, meanwhile
+        self.lost = 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"valkey://127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def stop(self):
+        # It ends the thread, which closes the listener.
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+
+    def accept(self):
+        with self.listener, contextlib.suppress(OSError):
+            while True:
+                client, _ = self.listener.accept()
+                threading.Thread(target=self.pass_on, args=(client,), daemon=True).start()
+
+    def pass_on(self, client):
+        with client, socket.create_connection(self.server) as server:
+            while data := client.recv(1 << 16):
+                server.sendall(data)
+                answer = server.recv(1 << 16)
+                if self.lose in data:
+                    self.lost += 1
+                    self.meanwhile(self)
+                    return
+                client.sendall(answer)
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_store_that_may_have_run_is_not_sent_again(own_mock, comes_back):
+    other = Client(own_mock.tcp)
+
+    def meanwhile(proxy):
+        other.command("SET", "k", "newer")
+        if not comes_back:
+            proxy.stop()
+
+    proxy = Proxy(own_mock.tcp, b"older", meanwhile)
+    with Client(proxy.url, offline_timeout=0.1) as client:
+        client.set_from("k", b"before")
+        with pytest.raises(valkey_rdma.LostError) as raised:
+            client.set_from("k", b"older")
+        assert raised.value.fate == "may-have-run"
+    assert (other.command("GET", "k"), proxy.lost) == (b"newer", 1)
+    other.close()
+    proxy.stop()
+
+
+def test_a_load_is_sent_again(own_mock):
+    with Client(own_mock.tcp) as other:
+        other.command("SET", "older", "value")
+        proxy = Proxy(own_mock.tcp, b"older", lambda proxy: setattr(proxy, "lose", b"nothing more"))
+        with Client(proxy.url) as client:
+            buffer = bytearray(5)
+            assert client.get_into("older", buffer) == 5
+            assert (buffer, proxy.lost) == (b"value", 1)
+        proxy.stop()
+        proxy = Proxy(own_mock.tcp, b"older", lambda proxy: None)
+        with Client(proxy.url, retries=0) as client, pytest.raises(valkey_rdma.LostError):
+            client.get_into("older", buffer)
+        proxy.stop()
+
+
+def test_lanes_that_a_restart_has_closed_are_replaced(own_mock, own_url):
+    with Client(own_url) as client:
+        client.set_from("k", b"before")
+        own_mock.stop()
+        own_mock.start()
+        client.set_from("k", b"after")
+        buffer = bytearray(5)
+        assert client.get_into("k", buffer) == 5
+        assert buffer == b"after"
+
+
+def test_buffers_wait_for_the_server_as_commands_do(own_mock, own_url):
+    with Client(own_url) as client:
+        client.set_from("k", b"before")
+        own_mock.stop()
+        lengths = []
+        waiting = threading.Thread(target=lambda: lengths.append(client.get_into("k", bytearray(10))))
+        waiting.start()
+        own_mock.start()
+        waiting.join(60)
+        assert lengths == [None], "it has forgotten everything"
+    with Client(own_url, offline_timeout=0.1) as client:
+        own_mock.stop()
+        with pytest.raises(valkey_rdma.ConnectError):
+            client.get_into("k", bytearray(10))
+
+
+def test_closing_ends_operations_on_buffers(own_mock, own_url):
+    client = Client(own_url)
+    buffer, errors = bytearray(1 << 20), []
+    client.set_from("k", buffer)
+
+    def load():
+        try:
+            client.get_into("k", buffer)
+        except valkey_rdma.Error as error:
+            errors.append(error)
+
+    def block():
+        try:
+            client.blocking_command("BLPOP", "none", 0)
+        except valkey_rdma.Error as error:
+            errors.append(error)
+
+    with own_mock.frozen():
+        threads = [threading.Thread(target=work) for work in (load, block)]
+        for thread in threads:
+            thread.start()
+        # Until the load has begun.
+        with pytest.raises(BufferError):
+            while True:
+                buffer.append(1)
+        client.close()
+        for thread in threads:
+            thread.join(60)
+    assert [type(error) for error in errors] == [valkey_rdma.ClosedError] * 2
+    assert {error.fate for error in errors} <= {"may-have-run", "not-sent"}
+    buffer.append(1)
+
+
+@pytest.mark.parametrize("method", ["get_into", "set_from", "mget_into"])
+async def test_a_cancelled_call_frees_its_buffer(own_mock, own_url, method):
+    async with await AsyncClient.connect(own_url) as client:
+        buffer = bytearray(1 << 20)
+        await client.set_from("k", buffer)
+        with own_mock.frozen():
+            for _ in range(20):
+                many = method == "mget_into"
+                call = getattr(client, method)(["k"] if many else "k", [buffer] if many else buffer)
+                with pytest.raises(BufferError):
+                    buffer.append(1)
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(call, 0.001)
+                buffer.append(1)
+        assert await client.get_into("k", bytearray(len(buffer))) in (1 << 20, len(buffer))
+
+
+async def test_closing_a_client_for_asyncio_leaves_no_buffer_in_use(own_mock, own_url):
+    client = await AsyncClient.connect(own_url)
+    buffer = bytearray(1 << 20)
+    await client.set_from("k", buffer)
+    with own_mock.frozen():
+        call = client.get_into("k", buffer)
+        await client.close()
+        buffer.append(1)
+        with pytest.raises(valkey_rdma.ClosedError):
+            await call
