@@ -20,7 +20,8 @@ use std::io;
 
 use redis::aio::ConnectionLike;
 use redis::{
-    Cmd, ErrorKind, PushKind, RedisError, RedisFuture, RedisResult, Value as RedisValue, VerbatimFormat,
+    Cmd, ErrorKind, PushKind, RedisError, RedisFuture, RedisResult, ServerErrorKind, Value as RedisValue,
+    VerbatimFormat,
 };
 use valkey_rdma_resp::{ServerError, Value};
 
@@ -140,6 +141,10 @@ impl From<Error> for RedisError {
                 (ErrorKind::UnexpectedReturnType, "unexpected reply", error.to_string()).into()
             }
             Error::Endpoint(_) => (ErrorKind::InvalidClientConfig, "bad endpoint", error.to_string()).into(),
+            Error::Cluster(ClusterError::CrossSlot { .. }) => {
+                (ErrorKind::Server(ServerErrorKind::CrossSlot), "keys of different slots", error.to_string())
+                    .into()
+            }
             Error::Cluster(ClusterError::Partial { .. }) => {
                 (ErrorKind::Client, "ran in part", error.to_string()).into()
             }

@@ -112,9 +112,10 @@ impl ClusterConfig {
         self
     }
 
-    /// How long a primary may leave commands unanswered before the slot map is read again, from other nodes. Default 1 s; `None`:
-    /// no limit. If the node has lost its slots to another, its connection ends: commands that may run twice go to the new
+    /// How long a node may leave commands unanswered before the slot map is read again, from other nodes. Default 1 s; `None`:
+    /// no limit. If a primary has lost its slots to another, its connection ends: commands that may run twice go to the new
     /// primary, and the others fail with [`Fate::MayHaveRun`](crate::Fate::MayHaveRun). If it has kept them, they wait on.
+    /// New reads pass a silent replica over; those that were sent to it go elsewhere once the map leaves it out.
     /// Shorter finds the new primary of a frozen node earlier; longer asks less often while a node runs long commands.
     #[must_use]
     pub fn silence_limit(mut self, limit: impl Into<Option<Duration>>) -> Self {

@@ -79,6 +79,7 @@ impl Core {
             config: node_config,
             backoff: config.node.reconnect.unwrap_or_default(),
             events: NodeEventHub::default(),
+            reached: watch::Sender::default(),
         });
         let seeds = seeds.into_iter().map(|seed| {
             let address = NodeAddress::new(seed.host(), seed.port());
@@ -133,13 +134,22 @@ impl Core {
     /// Asks for a new map soon. Never waits.
     pub(super) fn request_refresh(&self) {
         // A full channel has requests enough.
-        let _full = self.refresh.try_send(None);
+        let _full = self.refresh.try_send(RefreshRequest::default());
     }
 
     /// Asks for a new map, and waits until it was read, with or without success.
     pub(super) async fn refreshed(&self) {
+        self.refresh_and_wait(false).await;
+    }
+
+    /// As [`refreshed`](Self::refreshed), without waiting for the shortest interval between readings to pass.
+    pub(super) async fn refreshed_now(&self) {
+        self.refresh_and_wait(true).await;
+    }
+
+    async fn refresh_and_wait(&self, is_urgent: bool) {
         let (done, waits) = oneshot::channel();
-        if self.refresh.send(Some(done)).await.is_ok() {
+        if self.refresh.send(RefreshRequest { done: Some(done), is_urgent }).await.is_ok() {
             // Never sent to: dropped after the reading.
             drop(waits.await);
         }

@@ -6,6 +6,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use futures_core::Stream;
 use futures_util::stream::{Map, SelectAll, StreamExt, select_all};
@@ -58,6 +59,14 @@ pub enum ClusterEvent {
         /// Why.
         error: Error,
     },
+    /// A node that is connected has left commands unanswered for longer than
+    /// [`silence_limit`](super::ClusterConfig::silence_limit). Reported once, until no command waits for it.
+    Silent {
+        /// The address that the cluster announces.
+        node: NodeAddress,
+        /// For how long.
+        silent_for: Duration,
+    },
     /// This client ended it: it was closed, or the node left the cluster.
     Closed {
         /// The address that the cluster announces.
@@ -85,6 +94,7 @@ impl fmt::Display for ClusterEvent {
                 write!(f, "{node}: connection {connection} lost: {}", Chain(&**cause))
             }
             Self::ConnectFailed { node, error } => write!(f, "{node}: not connected: {error:#}"),
+            Self::Silent { node, silent_for } => write!(f, "{node}: no reply for {silent_for:.1?}"),
             Self::Closed { node, connection } => write!(f, "{node}: connection {connection} closed"),
             Self::Missed { count } => write!(f, "{count} events missed"),
         }
@@ -131,6 +141,9 @@ impl ClusterEvents {
                 }
                 Some(Item::Failure(node, error)) => {
                     return Poll::Ready(Some(ClusterEvent::ConnectFailed { node, error }));
+                }
+                Some(Item::Silence(node, silent_for)) => {
+                    return Poll::Ready(Some(ClusterEvent::Silent { node, silent_for }));
                 }
                 None if news.ended && self.connections.is_empty() => return Poll::Ready(None),
                 None => {
@@ -190,6 +203,7 @@ struct News {
 enum Item {
     Connection(NodeAddress, ConnectionEvents),
     Failure(NodeAddress, Error),
+    Silence(NodeAddress, Duration),
 }
 
 impl News {
@@ -238,6 +252,11 @@ impl NodeEventHub {
     /// An attempt to connect failed.
     pub(super) fn failed(&self, node: &NodeAddress, error: &Error) {
         pass(lock(&self.listeners), |news| news.add(Item::Failure(node.clone(), error.clone())));
+    }
+
+    /// A node leaves commands unanswered.
+    pub(super) fn silent(&self, node: &NodeAddress, silent_for: Duration) {
+        pass(lock(&self.listeners), |news| news.add(Item::Silence(node.clone(), silent_for)));
     }
 
     /// There will be no more connections.

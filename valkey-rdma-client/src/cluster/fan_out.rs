@@ -10,6 +10,7 @@ use super::aggregate::join;
 use super::client::ClusterClient;
 use super::node::Node;
 use super::route::{Route, slot_of};
+use super::slots_reply::SLOTS;
 use super::tries::{Target, Tries};
 use crate::error::{ClusterError, Error};
 use crate::multiplexer::Deadline;
@@ -62,6 +63,7 @@ impl ClusterClient {
     pub(super) fn targets(&self, route: Route) -> Result<Targets, ClusterError> {
         Ok(match route {
             Route::Key(key) => Targets::One(Target::Slot(slot_of(&key), Access::Write)),
+            Route::Slot(slot) if usize::from(slot) >= SLOTS => return Err(ClusterError::NoSuchSlot { slot }),
             Route::Slot(slot) => Targets::One(Target::Slot(slot, Access::Write)),
             Route::Any => Targets::One(Target::Any),
             Route::Node(address) => match self.core.topology.find(&address) {

@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::address::NodeAddress;
 use super::events::NodeEventHub;
@@ -26,6 +27,8 @@ pub(super) struct DialSettings {
     pub(super) config: Config,
     pub(super) backoff: Backoff,
     pub(super) events: NodeEventHub,
+    /// Sent to when a node was connected: attempts to connect to others that wait begin at once.
+    pub(super) reached: watch::Sender<()>,
 }
 
 /// A node. It connects on demand, in a task of its own, so that no command of another node waits for it.
@@ -44,6 +47,8 @@ pub(super) struct Node {
     passed_over_until: ArcSwapOption<Instant>,
     /// True from the first map that names it a primary until it has answered as something else.
     had_slots: AtomicBool,
+    /// Since when it has left commands unanswered, if that is too long.
+    silent_since: ArcSwapOption<Instant>,
     facts: Mutex<Facts>,
 }
 
@@ -83,6 +88,7 @@ impl Node {
             outcome: watch::Sender::new(Outcome::default()),
             passed_over_until: ArcSwapOption::empty(),
             had_slots: AtomicBool::new(false),
+            silent_since: ArcSwapOption::empty(),
             facts: Mutex::default(),
         }
     }
@@ -152,7 +158,12 @@ impl Node {
 
     /// Sends reads to other nodes for a moment.
     pub(super) fn pass_over(&self) {
-        self.pass_over_until(Instant::now().checked_add(self.settings.backoff.wait(0)));
+        self.pass_over_for(self.settings.backoff.wait(0));
+    }
+
+    /// Sends reads to other nodes for this time.
+    pub(super) fn pass_over_for(&self, time: Duration) {
+        self.pass_over_until(Instant::now().checked_add(time));
     }
 
     fn pass_over_until(&self, moment: Option<Instant>) {
@@ -192,6 +203,24 @@ impl Node {
         self.had_slots.store(false, Ordering::Relaxed);
     }
 
+    /// How long it has left commands unanswered, if that is too long.
+    pub(super) fn silent_for(&self) -> Option<Duration> {
+        self.silent_since.load().as_deref().map(Instant::elapsed)
+    }
+
+    /// Notes since when it has left commands unanswered for too long, or that it has not.
+    pub(super) fn set_silent_since(&self, since: Option<Instant>) {
+        match (self.silent_since.swap(since.map(Arc::new)), since) {
+            (None, Some(since)) => {
+                let silent_for = since.elapsed();
+                warn!(node = %self.name, ?silent_for, "a node leaves commands unanswered");
+                self.settings.events.silent(&self.address, silent_for);
+            }
+            (Some(_), None) => info!(node = %self.name, "no command waits for the silent node any more"),
+            _ => {}
+        }
+    }
+
     pub(super) fn zone(&self) -> Option<Arc<str>> {
         lock(&self.facts).zone.clone()
     }
@@ -227,10 +256,10 @@ impl Node {
             let error =
                 LostConnection { peer: self.name.clone(), cause: stopped, may_have_run: false }.into();
             let attempt = Attempt { node: self.clone(), error: Some(error) };
-            let not_before = dial.redial.not_before();
+            let (not_before, may_hurry) = (dial.redial.not_before(), dial.redial.may_hurry());
             // A runtime that shuts down drops the attempt at once, which takes the lock.
             drop(dial);
-            tokio::spawn(attempt.run(not_before));
+            tokio::spawn(attempt.run(not_before, may_hurry));
         }
         Ok(())
     }
@@ -252,11 +281,16 @@ struct Attempt {
 }
 
 impl Attempt {
-    async fn run(mut self, not_before: Option<Instant>) {
-        if let Some(moment) = not_before {
-            sleep_until(moment).await;
-        }
+    async fn run(mut self, not_before: Option<Instant>, may_hurry: bool) {
         let node = &self.node;
+        let mut reached = node.settings.reached.subscribe();
+        if let Some(moment) = not_before {
+            tokio::select! {
+                () = sleep_until(moment) => {}
+                // The network is there again, perhaps.
+                _ = reached.changed(), if may_hurry => {}
+            }
+        }
         let connected = node.connect().await;
         let mut dial = lock(&node.dial);
         self.error = match connected {
@@ -266,6 +300,7 @@ impl Attempt {
                 node.pass_over_until(None);
                 let events = &node.settings.events;
                 events.connected(&node.address, &client, || node.live.store(Some(Arc::new(client.clone()))));
+                node.settings.reached.send_replace(());
                 None
             }
             Ok(_) => Some(node.closed()),

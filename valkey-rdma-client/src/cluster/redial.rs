@@ -10,6 +10,8 @@ use crate::config::{Backoff, STABLE_AFTER};
 pub(super) struct Redial {
     /// Attempts and short-lived connections since the last one that was stable.
     failures: u32,
+    /// Connections among these.
+    short_lived: u32,
     /// No attempt begins before.
     not_before: Option<Instant>,
     /// When the last connection was made.
@@ -19,6 +21,12 @@ pub(super) struct Redial {
 impl Redial {
     pub(super) fn not_before(&self) -> Option<Instant> {
         self.not_before
+    }
+
+    /// True if the next attempt may begin before, when another node was reached: not if this one ends each connection at once. Two
+    /// such nodes would drive each other.
+    pub(super) fn may_hurry(&self) -> bool {
+        self.short_lived == 0
     }
 
     pub(super) fn connected(&mut self) {
@@ -35,8 +43,9 @@ impl Redial {
     /// The connection has ended.
     pub(super) fn lost(&mut self, backoff: Backoff) {
         if self.born.is_some_and(|born| born.elapsed() > STABLE_AFTER) {
-            (self.failures, self.not_before) = (0, None);
+            *self = Self::default();
         } else {
+            self.short_lived = self.short_lived.saturating_add(1);
             self.failed(backoff);
         }
     }
@@ -76,5 +85,19 @@ mod tests {
         tokio::time::advance(Duration::from_secs(5)).await;
         redial.lost(Backoff::default());
         assert_eq!(redial.not_before(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_node_that_keeps_its_connections_is_tried_early() {
+        let mut redial = Redial::default();
+        redial.failed(Backoff::default());
+        assert!(redial.may_hurry());
+        redial.connected();
+        redial.lost(Backoff::default());
+        assert!(!redial.may_hurry(), "it ended at once");
+        redial.connected();
+        tokio::time::advance(Duration::from_secs(5)).await;
+        redial.lost(Backoff::default());
+        assert!(redial.may_hurry());
     }
 }

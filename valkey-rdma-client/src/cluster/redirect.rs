@@ -14,7 +14,7 @@ pub(super) enum Verdict {
     Ask(NodeAddress),
     /// TRYAGAIN: some of the keys have moved and some have not.
     TryAgain,
-    /// CLUSTERDOWN, LOADING, MASTERDOWN, READONLY: the node, or the cluster, is not ready.
+    /// CLUSTERDOWN, LOADING, MASTERDOWN, READONLY, a blocking command on what was a primary: the node, or the cluster, is not ready.
     NotReady,
     /// The answer to the command.
     Final,
@@ -36,6 +36,10 @@ impl Verdict {
             | ServerErrorKind::Loading
             | ServerErrorKind::MasterDown
             | ServerErrorKind::ReadOnly => Self::NotReady,
+            // A primary that becomes a replica ends blocking commands. CLIENT UNBLOCK has another text.
+            _ if error.code == "UNBLOCKED" && error.message.contains("instance state changed") => {
+                Self::NotReady
+            }
             _ => Self::Final,
         }
     }
@@ -88,6 +92,10 @@ mod tests {
         for text in ["CLUSTERDOWN x", "LOADING x", "MASTERDOWN x", "READONLY x"] {
             assert_eq!(verdict(text), Verdict::NotReady, "{text}");
         }
+        let failed_over =
+            "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
+        assert_eq!(verdict(failed_over), Verdict::NotReady);
+        assert_eq!(verdict("UNBLOCKED client unblocked via CLIENT UNBLOCK"), Verdict::Final);
         assert_eq!(verdict("TRYAGAIN x"), Verdict::TryAgain);
         assert_eq!(verdict("WRONGTYPE x"), Verdict::Final);
     }

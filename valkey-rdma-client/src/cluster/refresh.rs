@@ -11,8 +11,14 @@ use super::counters::Counters;
 use super::discovery::ask;
 use super::topology::Topology;
 
-/// A request to read the map. The sender, if any, is dropped after the reading.
-pub(super) type RefreshRequest = Option<oneshot::Sender<()>>;
+/// A request to read the map.
+#[derive(Default)]
+pub(super) struct RefreshRequest {
+    /// Dropped after the reading.
+    pub(super) done: Option<oneshot::Sender<()>>,
+    /// True if it does not wait for the shortest interval to pass.
+    pub(super) is_urgent: bool,
+}
 
 /// The wait between readings that bring nothing new grows up to this many times the shortest.
 const LONGEST_WAIT: u32 = 4;
@@ -40,17 +46,23 @@ impl RefreshTask {
                     Some(request) => request,
                     None => return,
                 },
-                () = sleep(jittered(self.period.unwrap_or(FOREVER))), if self.period.is_some() => None,
+                () = sleep(jittered(self.period.unwrap_or(FOREVER))), if self.period.is_some() => {
+                    RefreshRequest::default()
+                }
             };
             // Requests that come meanwhile are answered by the same reading.
-            let mut waiting: Vec<_> = request.into_iter().collect();
+            let mut is_urgent = request.is_urgent;
+            let mut waiting: Vec<_> = request.done.into_iter().collect();
             let begin = sleep_until(last + jittered(wait));
             tokio::pin!(begin);
-            loop {
+            while !is_urgent {
                 tokio::select! {
                     () = &mut begin => break,
                     request = self.requests.recv() => match request {
-                        Some(request) => waiting.extend(request),
+                        Some(request) => {
+                            is_urgent = request.is_urgent;
+                            waiting.extend(request.done);
+                        }
                         None => return,
                     },
                 }

@@ -33,12 +33,13 @@ use crate::scan::position::MOST_RESTARTS;
 ///
 /// # What is promised
 /// As for SCAN on one server: a key that exists from beginning to end is returned at least once, perhaps several times.
-/// That holds while slots move and nodes fail over. A node's slots count as scanned only if the node still has them at the
-/// end of its part; others are scanned on the node that has them then. A node that fails in the middle is scanned again,
-/// or its successor, and so is a node whose connection was replaced.
+/// That holds while slots move and nodes fail over. A node's slots count as scanned only if the node says at the end of its
+/// part that it still has them, and the other nodes say so at the end of the scan; others are scanned on the node that has
+/// them then. A node that fails in the middle is scanned again, or its successor, and so is a node whose connection was
+/// replaced.
 ///
 /// The exception is a slot whose keys move one by one (CLUSTER SETSLOT and MIGRATE), to a node that was scanned before: keys
-/// that moved before they were scanned are missed if the slot itself has not moved by the end of the part. Atomic slot
+/// that moved before they were scanned are missed if the slot itself has not moved by the end of the scan. Atomic slot
 /// migration (CLUSTER MIGRATESLOTS, since Valkey 9.0) moves a slot and its keys at once.
 #[derive(Debug)]
 pub struct ClusterScan {
@@ -47,6 +48,9 @@ pub struct ClusterScan {
     /// The slots that were scanned.
     done: Box<[bool; SLOTS]>,
     part: Option<Part>,
+    /// The slots of each node that was scanned, until a map confirms them.
+    unconfirmed: Vec<(NodeAddress, Vec<u16>)>,
+    is_confirmed: bool,
     /// Failures since the last node that was scanned to its end.
     failures: u32,
 }
@@ -74,6 +78,8 @@ impl ClusterClient {
             options: ScanOptions::default(),
             done: Box::new([false; SLOTS]),
             part: None,
+            unconfirmed: Vec::new(),
+            is_confirmed: false,
             failures: 0,
         }
     }
@@ -119,7 +125,7 @@ impl ClusterScan {
     pub async fn next_batch(&mut self) -> Result<Option<Vec<Bytes>>, Error> {
         loop {
             let Some(part) = &mut self.part else {
-                if !self.begin_part()? {
+                if !self.begin_part()? && self.confirm().await {
                     return Ok(None);
                 }
                 continue;
@@ -166,24 +172,45 @@ impl ClusterScan {
 
     /// Counts the slots that the node had all the time as scanned. After an error it is asked again.
     async fn end_part(&mut self, node: &Arc<Node>) -> Result<(), Error> {
-        let core = &self.cluster.core;
-        // A scan is never redirected: only a new map shows what has left the node.
-        core.refreshed().await;
+        // A scan is never redirected. The other nodes may not have heard of the last moves, but this one has.
+        let own = own_slots(node).await?;
         let Some(part) = &mut self.part else { return Ok(()) };
-        part.slots.retain(|slot| core.topology.map().is_primary_of(*slot, node));
-        if !part.slots.is_empty() {
-            // The nodes that were asked for the map may not have heard of the last moves. This one has.
-            let own = own_slots(node).await?;
-            let is_own = |slot: &u16| own.iter().any(|range| range.contains(slot));
-            let (kept, left): (Vec<u16>, Vec<u16>) = part.slots.iter().partition(|slot| is_own(slot));
-            kept.iter().for_each(|slot| self.done[usize::from(*slot)] = true);
-            if let Some(slot) = left.first().copied() {
+        let is_own = |slot: &u16| own.iter().any(|range| range.contains(slot));
+        let (kept, left): (Vec<u16>, Vec<u16>) = part.slots.iter().partition(|slot| is_own(slot));
+        if !left.is_empty() {
+            let core = &self.cluster.core;
+            core.refreshed_now().await;
+            let map = core.topology.map();
+            if let Some(slot) = left.into_iter().find(|slot| map.is_primary_of(*slot, node)) {
+                // No node says that it has it.
                 self.part = None;
                 return Err(ClusterError::Uncovered { slot }.into());
             }
         }
-        self.part = None;
+        kept.iter().for_each(|slot| self.done[usize::from(*slot)] = true);
+        self.unconfirmed.extend(self.part.take().map(|part| (part.address, kept)));
         Ok(())
+    }
+
+    /// Reads the map at the end of the scan, once: a node that was cut off from the others does not know what it has lost. True if
+    /// nothing is left to scan.
+    async fn confirm(&mut self) -> bool {
+        if self.is_confirmed {
+            return true;
+        }
+        let core = &self.cluster.core;
+        core.refreshed_now().await;
+        self.is_confirmed = true;
+        let map = core.topology.map();
+        for (address, slots) in self.unconfirmed.drain(..) {
+            let node = core.topology.find(&address);
+            let is_its = |slot: u16| node.as_ref().is_some_and(|node| map.is_primary_of(slot, node));
+            slots
+                .into_iter()
+                .filter(|slot| !is_its(*slot))
+                .for_each(|slot| self.done[usize::from(slot)] = false);
+        }
+        self.done.iter().all(|done| *done)
     }
 }
 

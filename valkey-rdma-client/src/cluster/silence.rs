@@ -3,7 +3,8 @@
 //! A frozen process keeps its connections open. The other nodes notice it by their bus and give its slots to a replica, but no
 //! client hears of that from the node itself. So a silent primary makes the client read the map again, and if the map has the
 //! slots elsewhere, the connection ends: commands that may run twice go to the new primary, and the others fail with what they
-//! are, "may have run". Reads from a replica wait for their own time limit: a map cannot tell a frozen replica from a slow one.
+//! are, "may have run". New reads pass a silent replica over. Those that were sent to it wait until the map leaves it out, as servers
+//! do with a replica that failed: one that only is slow stays in the map.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -71,6 +72,8 @@ impl SilenceWatch {
     fn look(&self, topology: &Topology, before: Vec<Watched>) -> Vec<Watched> {
         let now = Instant::now();
         let map = topology.map();
+        let members = map.nodes();
+        let is_member = |node: &Arc<Node>| members.iter().any(|member| Arc::ptr_eq(member, node));
         let connected = map.nodes().into_iter().filter_map(|node| node.live().map(|client| (node, client)));
         // A node that has left the map may owe replies.
         let gone = before.iter().map(|watched| (watched.node.clone(), watched.client.clone()));
@@ -90,16 +93,23 @@ impl SilenceWatch {
             if !client.is_whole() {
                 node.lost(&client);
             }
-            if counters.in_flight == 0 || !node.had_slots() {
+            if counters.in_flight == 0 {
+                node.set_silent_since(None);
                 continue;
             }
             let since = earlier.filter(|_| !has_answered).map_or(now, |earlier| earlier.since);
             let is_silent = now - since >= self.limit;
             silent |= is_silent;
-            if is_silent && !is_primary {
-                warn!(node = %node.name(), "a silent node has lost its slots; its connection ends");
+            node.set_silent_since(is_silent.then_some(since));
+            if is_silent {
+                // Until the next look, and some more.
+                node.pass_over_for(self.limit);
+            }
+            let has_lost_them = !is_primary && (node.had_slots() || !is_member(&node));
+            if is_silent && has_lost_them {
+                node.set_silent_since(None);
+                warn!(node = %node.name(), "the cluster has given the silent node up; its connection ends");
                 self.counters.given_up.add();
-                node.pass_over();
                 node.lost(&client);
                 client.give_up();
             } else {
@@ -108,7 +118,7 @@ impl SilenceWatch {
         }
         if silent && let Some(refresh) = self.refresh.upgrade() {
             // A full channel has requests enough.
-            let _full = refresh.try_send(None);
+            let _full = refresh.try_send(RefreshRequest::default());
         }
         kept
     }

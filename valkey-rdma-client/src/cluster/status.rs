@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::address::NodeAddress;
 use super::core::Core;
@@ -14,7 +15,7 @@ use crate::stats::ConnectionStatus;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ClusterStatus {
-    /// True if some node serves every slot.
+    /// True if the map names a node for every slot. Whether these can be reached, and answer, is in [`nodes`](Self::nodes).
     pub is_complete: bool,
     /// Counts the slot maps that the client has had: readings that differ, and changes by MOVED.
     pub maps: u64,
@@ -47,6 +48,9 @@ pub struct NodeStatus {
     pub connections: Vec<ConnectionStatus>,
     /// Why the last attempt to connect to it failed.
     pub error: Option<String>,
+    /// How long it has left commands unanswered, once that is longer than
+    /// [`silence_limit`](super::ClusterConfig::silence_limit).
+    pub silent_for: Option<Duration>,
 }
 
 impl ClusterStatus {
@@ -76,6 +80,7 @@ impl NodeStatus {
             transport: client.as_ref().map(|client| client.info().transport),
             connections: client.map(|client| client.connections()).unwrap_or_default(),
             error: node.last_error().map(|error| format!("{error:#}")),
+            silent_for: node.silent_for(),
         }
     }
 }
@@ -84,7 +89,7 @@ impl NodeStatus {
 impl fmt::Display for ClusterStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { is_complete, maps, counters, nodes } = self;
-        let complete = if *is_complete { "all slots served" } else { "SLOTS WITHOUT A NODE" };
+        let complete = if *is_complete { "all slots assigned" } else { "SLOTS WITHOUT A NODE" };
         writeln!(
             f,
             "{} nodes, {complete}, map {maps}; moved {}, ask {}, tryagain {}, not ready {}, lost {}, refreshes {} ({} failed), given up {}",
@@ -114,7 +119,13 @@ impl fmt::Display for NodeStatus {
             write!(f, ", zone {zone}")?;
         }
         match (self.connections.first(), &self.error) {
-            (Some(connection), _) => write!(f, ": {}", connection.info),
+            (Some(connection), _) => {
+                if let Some(silent_for) = self.silent_for {
+                    let waiting = self.connections.iter().map(|connection| connection.counters.in_flight);
+                    write!(f, ", no reply for {silent_for:.1?}, {} in flight", waiting.sum::<u64>())?;
+                }
+                write!(f, ": {}", connection.info)
+            }
             (None, Some(error)) => write!(f, ": not connected, {error:#}"),
             (None, None) => f.write_str(": not connected yet"),
         }

@@ -267,14 +267,11 @@ impl<'a> Tries<'a> {
     }
 
     fn count_redirect(&mut self, error: &Error) -> Result<(), Error> {
-        self.redirects += 1;
-        match error {
-            Error::Server(last) if self.redirects > self.core.config.max_redirects => {
-                let (command, count) = (self.name.clone(), self.redirects - 1);
-                Err(ClusterError::Redirected { command, count, last: last.clone() }.into())
-            }
-            _ => Ok(()),
+        if self.redirects == self.core.config.max_redirects {
+            return Err(self.redirected(error.clone()));
         }
+        self.redirects += 1;
+        Ok(())
     }
 
     /// Nodes need a moment to agree: the first redirections are followed at once, later ones after a pause.
@@ -283,7 +280,18 @@ impl<'a> Tries<'a> {
             return Ok(());
         }
         // A new map must not hurry this: redirections make maps.
-        self.pause(error, false).await
+        self.pause(error, false).await.map_err(|error| self.redirected(error))
+    }
+
+    /// Says of the last redirection that there were too many.
+    fn redirected(&self, error: Error) -> Error {
+        match error {
+            Error::Server(last) => {
+                let (command, count) = (self.name.clone(), self.redirects);
+                ClusterError::Redirected { command, count, last }.into()
+            }
+            other => other,
+        }
     }
 
     /// The node serves no commands of this kind now.
@@ -345,13 +353,13 @@ impl<'a> Tries<'a> {
 
     /// The command waited for too long for this node.
     fn late(&self, node: &Node) -> Error {
-        let waited = self.since.map_or(Duration::ZERO, |since| since.elapsed());
-        let due = self.deadline.filter(|deadline| deadline.at <= Instant::now());
-        let limit = due.map_or(waited, |deadline| deadline.limit);
-        match node.last_error() {
-            Some(error) if due.is_none() => error,
-            _ => TimedOut { peer: node.name().clone(), limit, may_have_run: false }.into(),
-        }
+        // Why it cannot be connected to says more than that it could not in time.
+        node.last_error().unwrap_or_else(|| {
+            let waited = self.since.map_or(Duration::ZERO, |since| since.elapsed());
+            let due = self.deadline.filter(|deadline| deadline.at <= Instant::now());
+            let limit = due.map_or(waited, |deadline| deadline.limit);
+            TimedOut { peer: node.name().clone(), limit, may_have_run: false }.into()
+        })
     }
 }
 

@@ -51,7 +51,8 @@ pub enum EndpointError {
     },
     /// An option that does not exist.
     #[error(
-        "unknown URL option \"{name}\": use protocol, timeout, rx_size, device, gid, source, poll, fallback or rdma_port"
+        "unknown URL option \"{name}\": use protocol, timeout, rx_size, device, gid, source, poll, fallback or rdma_port; \
+         with Sentinels also sentinel_user and sentinel_password"
     )]
     UnknownOption {
         /// As given.
@@ -110,6 +111,9 @@ fn instead_of(scheme: &str) -> &'static str {
         }
         "unix" | "redis+unix" | "valkey+unix" => {
             "; Unix sockets are not supported (a Rust program can give one to Client::connect_with_dialer)"
+        }
+        "sentinel" | "redis-sentinel" | "rediss-sentinel" => {
+            ", with +sentinel behind it: valkey+sentinel://host:26379/service"
         }
         _ => "",
     }

@@ -51,6 +51,12 @@ pub enum ClusterError {
         /// The slot.
         slot: u16,
     },
+    /// There is no such slot.
+    #[error("there is no slot {slot}: slots are 0 to 16383")]
+    NoSuchSlot {
+        /// The slot that was asked for.
+        slot: u16,
+    },
     /// The keys belong to different slots, and the command cannot be split.
     #[error(
         "the keys are of several slots, {first} and, at {command}, {second}; use keys with the same hash tag, such as {{user1}}:name"

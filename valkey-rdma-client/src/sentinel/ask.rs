@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use valkey_rdma_resp::ServerErrorKind;
 
 use super::announced;
 use crate::cluster::NodeAddress;
@@ -46,7 +47,7 @@ impl Sentinel {
     pub(super) async fn ask(&self, service: &str) -> Answer {
         let question = Command::from_args(["SENTINEL", "GET-MASTER-ADDR-BY-NAME", service]);
         let ask = async {
-            let mut raw = self.connect().await.map_err(|error| format!("{error:#}"))?;
+            let mut raw = self.connect().await.map_err(|error| why(&error))?;
             let peer = self.connector.endpoint.authority();
             let mut replies = Vec::new();
             let exchanged = raw.exchange_into(&[question], &mut replies).await;
@@ -70,5 +71,18 @@ impl Sentinel {
         let late =
             || Err(format!("{} did not answer within {:?}", self.connector.endpoint.authority(), self.limit));
         timeout(self.limit, ask).await.unwrap_or_else(|_| late()).unwrap_or_else(Answer::Failed)
+    }
+}
+
+/// Why a Sentinel cannot be asked. Its login is not that of the servers, which the URL has before the host.
+fn why(error: &ConnectError) -> String {
+    use ServerErrorKind::{NoAuth, WrongPass};
+    match error.cause() {
+        ConnectCause::Rejected(refusal) if matches!(refusal.kind(), NoAuth | WrongPass) => {
+            format!(
+                "a Sentinel said \"{refusal}\"; give the Sentinels' own login as sentinel_user= and sentinel_password= in the URL"
+            )
+        }
+        _ => format!("{error:#}"),
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use valkey_rdma_client::cluster::{ClusterConfig, ClusterEvent, NodeStatus, ReadFrom, Route};
-use valkey_rdma_client::{ClusterClient, ClusterError, Command, Config, Error, Fate};
+use valkey_rdma_client::{Backoff, ClusterClient, ClusterError, Command, Config, Error, Fate};
 use valkey_rdma_mock::{DeviceKind, Mock, MockCluster, Server, TransportConfig};
 use valkey_rdma_resp::Reply;
 
@@ -448,4 +448,91 @@ async fn a_slot_without_a_node_is_an_error_within_the_limit() {
     assert!(!cluster.status().is_complete);
     let error = cluster.execute(Command::from_args(["GET", "lonely"])).await.expect_err("no node");
     assert!(matches!(error, Error::Cluster(ClusterError::Uncovered { .. })), "{error:?}");
+}
+
+/// The time limit of the command is shorter than that of an outage.
+#[tokio::test]
+async fn the_reason_is_told_though_the_time_is_up() {
+    let mocks = mocks().await;
+    let node = unhurried_node().command_timeout(Duration::from_secs(1));
+    let cluster = client_of(&mocks, &watchful().node(node)).await;
+    mocks.kill(0).await;
+    let key = mocks.key_of(0, 0);
+    // The first meets the lost connection, the second none.
+    cluster.command(["INCR", &key]).await.expect_err("no node");
+    let error = cluster.command(["INCR", &key]).await.expect_err("no node");
+    assert!(matches!(error, Error::Connect(_)), "{error:?}");
+}
+
+/// Its connection stays, and so do the commands that wait for it. The others go elsewhere, and people see which node it is.
+#[tokio::test]
+async fn a_silent_replica_is_named_and_passed_over_and_left_when_the_map_leaves_it_out() {
+    let mocks = mocks().await;
+    let node = unhurried_node().keepalive_timeout(None);
+    let limit = Duration::from_millis(50);
+    let config = ClusterConfig::default().node(node).read_from(ReadFrom::PreferReplica).silence_limit(limit);
+    let cluster = client_of(&mocks, &config.min_refresh_interval(limit)).await;
+    let key = mocks.key_of(0, 0);
+    cluster.command(["SET", &key, "1"]).await.expect("set");
+    cluster.command(["GET", &key]).await.expect("the replica is connected");
+    let mut events = cluster.events();
+    mocks.freeze(3);
+    let waits = tokio::spawn({
+        let (cluster, key) = (cluster.clone(), key.clone());
+        async move { cluster.command(["GET", &key]).await }
+    });
+    let silent = loop {
+        if let ClusterEvent::Silent { node, silent_for } = events.next().await.expect("not closed") {
+            assert!(silent_for >= limit);
+            break node.to_string();
+        }
+    };
+    assert_eq!(silent, mocks.announced(3));
+    let status = cluster.status();
+    let line = status.nodes.iter().find(|node| node.silent_for.is_some()).expect("it is silent").to_string();
+    assert!(
+        line.starts_with(&silent) && line.contains(", no reply for ") && line.contains(" in flight"),
+        "{line}"
+    );
+    for _ in 0..10 {
+        cluster.command(["GET", &key]).await.expect("the primary answers");
+    }
+    assert!(!waits.is_finished());
+    mocks.mark_failed(3, true);
+    waits.await.expect("no panic").expect("read from the primary");
+    assert_eq!(cluster.status().counters.given_up, 1);
+}
+
+/// A node that was reached shows that the network is back, or the machines are.
+#[tokio::test]
+async fn nodes_that_were_lost_together_come_back_together() {
+    let mocks = mocks().await;
+    let never = Duration::from_secs(1_000_000);
+    let node = unhurried_node().reconnect(Backoff::default().first(never).max(never));
+    let cluster = client_of(&mocks, &watchful().node(node)).await;
+    for node in 0..3 {
+        cluster.command(["SET", &mocks.key_of(node, 0), "x"]).await.expect("set");
+    }
+    // They have lived for so long that the first attempt does not wait.
+    advance(Duration::from_secs(1), 3).await;
+    mocks.kill(0).await;
+    mocks.kill(1).await;
+    let waits: Vec<_> = (0..2)
+        .map(|node| {
+            let (cluster, key) = (cluster.clone(), mocks.key_of(node, 0));
+            tokio::spawn(async move { cluster.command(["GET", &key]).await })
+        })
+        .collect();
+    let failed = || cluster.status().nodes.iter().filter(|node| node.error.is_some()).count();
+    while failed() < 2 {
+        tokio::task::yield_now().await;
+    }
+    for node in 0..2 {
+        mocks.restart(node).await.expect("its ports are free");
+    }
+    mocks.disconnect(2).await;
+    cluster.command(["GET", &mocks.key_of(2, 0)]).await.expect("connected again");
+    for waiting in waits {
+        waiting.await.expect("no panic").expect("the node is back");
+    }
 }

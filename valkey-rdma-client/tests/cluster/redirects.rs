@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use valkey_rdma_client::cluster::ClusterConfig;
+use valkey_rdma_client::cluster::{ClusterConfig, Route};
 use valkey_rdma_client::{ClusterClient, ClusterError, Command, Config, Error, Fate};
 use valkey_rdma_mock::MockCluster;
 use valkey_rdma_resp::Reply;
@@ -152,8 +152,36 @@ async fn nodes_that_send_a_command_back_and_forth_end_in_an_error() {
     assert!(matches!(error, Error::Cluster(ClusterError::Redirected { count: 16, .. })), "{error:?}");
     assert_eq!(error.fate(), Fate::NotSent);
     // Other shards do not notice.
-    let key = mocks.key_of(2, 0);
-    assert_eq!(count(&cluster, &key).await.expect("counted"), 1);
+    let other = mocks.key_of(2, 0);
+    assert_eq!(count(&cluster, &other).await.expect("counted"), 1);
+
+    // Nor does a time limit hide what was wrong.
+    let node = Config::default().command_timeout(Duration::from_millis(300)).offline_timeout(None);
+    let cluster = client_of(&mocks, &ClusterConfig::default().node(node).max_redirects(1000)).await;
+    let error = cluster.command(["INCR", &key]).await.expect_err("endless");
+    assert!(matches!(error, Error::Cluster(ClusterError::Redirected { .. })), "{error:?}");
+}
+
+/// A primary that becomes a replica answers so. Nothing was taken from the list.
+#[tokio::test]
+async fn a_blocking_command_goes_on_at_the_new_primary() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &unhurried()).await;
+    let key = mocks.key_of(0, 0);
+    cluster.command(["RPUSH", &key, "job"]).await.expect("pushed");
+    let unblocked =
+        "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)";
+    mocks.answer_keyed_next(0, [Reply::error(unblocked)]);
+    let job: (String, String) = cluster.blocking_query(["BLPOP", &key, "0"]).await.expect("popped");
+    assert_eq!(job, (key, "job".to_owned()));
+}
+
+#[tokio::test]
+async fn a_slot_that_does_not_exist_is_refused_at_once() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &unhurried()).await;
+    let error = cluster.execute_on(Route::Slot(16_384), Command::new("PING")).await.expect_err("no slot");
+    assert!(matches!(error, Error::Cluster(ClusterError::NoSuchSlot { slot: 16_384 })), "{error:?}");
 }
 
 /// A module's command, for example, whose keys no server describes.

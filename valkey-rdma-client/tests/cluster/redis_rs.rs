@@ -9,7 +9,7 @@ use valkey_rdma_client::redis_cluster::{NodeConnection, NodeSettings, Rdma};
 use valkey_rdma_client::{Endpoint, Error, Transport};
 use valkey_rdma_mock::{DeviceKind, MockCluster, Transports};
 
-use crate::target::mocks;
+use crate::target::{client_of, mocks, unhurried};
 
 /// The emulated device, on the announced ports.
 #[derive(Debug)]
@@ -134,4 +134,15 @@ async fn tls_is_refused_and_rdma_is_the_default() {
     );
     let error = connect.await.expect_err("TLS");
     assert_eq!(error.kind(), ErrorKind::InvalidClientConfig);
+}
+
+/// On this project's cluster client, too, programs may look at the kind.
+#[tokio::test]
+async fn keys_of_different_slots_are_redis_rs_own_kind_of_error() {
+    let mocks = mocks().await;
+    let mut con = client_of(&mocks, &unhurried()).await;
+    let error = con.sunionstore::<_, _, i64>("a", &["b", "c"]).await.expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::Server(redis::ServerErrorKind::CrossSlot));
+    assert_eq!(error.code(), Some("CROSSSLOT"));
+    assert!(error.to_string().contains("hash tag"), "{error}");
 }

@@ -94,7 +94,36 @@ async fn scans_whose_connections_do_not_last_end_with_an_error() {
     assert!(!keys.is_empty());
 }
 
-/// The map is read again at the end of each node's part, which takes long here.
+/// The limit on readings of the map spares servers many clients; a scan needs one reading.
+#[tokio::test]
+async fn a_scan_does_not_wait_for_the_next_reading_of_the_map() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &unhurried().min_refresh_interval(PATIENCE)).await;
+    let keys = fill_first_node(&cluster, &mocks).await;
+    let scanned = timeout(PATIENCE / 4, cluster.scan().keys().try_collect::<BTreeSet<_>>()).await;
+    assert_eq!(scanned.expect("does not wait").expect("all keys"), keys);
+    assert_eq!(cluster.status().counters.refreshes, 1);
+}
+
+/// A primary that is cut off from the others believes that it still has its slots.
+#[tokio::test]
+async fn slots_that_a_node_has_lost_without_knowing_are_scanned_on_its_successor() {
+    let mocks = mocks().await;
+    let cluster = client_of(&mocks, &unhurried()).await;
+    let keys = fill_first_node(&cluster, &mocks).await;
+    mocks.freeze_view(0);
+    let mut scan = cluster.scan().count(1000);
+    let mut found: BTreeSet<_> =
+        scan.next_batch().await.expect("a batch").expect("node 0").into_iter().collect();
+    mocks.fail_over(3);
+    while let Some(batch) = scan.next_batch().await.expect("a batch") {
+        found.extend(batch);
+    }
+    assert_eq!(found, keys);
+    assert!(mocks.calls(3, "scan") > 0, "the successor was scanned");
+}
+
+/// The node is asked at the end of its part.
 #[tokio::test]
 async fn a_scan_that_is_dropped_at_the_end_of_a_node_does_not_begin_anew() {
     let mocks = mocks().await;

@@ -152,6 +152,10 @@ async fn what_is_wrong_with_the_sentinels_is_reported() {
     let error = connect(&url(&[&garbage])).await.expect_err("garbage");
     assert!(error.to_string().contains("reports no address"), "{error}");
 
+    let guarded = Sentinel::start(Script::Guarded).await;
+    let error = connect(&url(&[&guarded])).await.expect_err("a login is needed");
+    assert!(error.to_string().contains("sentinel_password="), "{error}");
+
     let config = Config::default();
     let here = Client::connect_with_dialer(url(&[&sentinel]), &config, || async {
         Err::<tokio::net::TcpStream, _>(std::io::Error::other("never called"))

@@ -38,6 +38,8 @@ impl Pair {
 pub(crate) enum Script {
     Reports((String, u16)),
     Garbage,
+    /// It requires a password.
+    Guarded,
 }
 
 pub(crate) struct Sentinel {
@@ -55,10 +57,16 @@ struct State {
 
 impl Sentinel {
     pub(crate) async fn start(script: Script) -> Self {
+        let password = matches!(script, Script::Guarded).then_some("watch");
         let script = Mutex::new(script);
         let state = Arc::new(State { script, listeners: Mutex::default(), asked: Mutex::default() });
         let any_port = "127.0.0.1:0".parse().expect("an address");
-        let server = Server::builder(state.clone()).tcp(any_port).start().await.expect("started");
+        let builder = Server::builder(state.clone()).tcp(any_port);
+        let builder = match password {
+            Some(password) => builder.password(password),
+            None => builder,
+        };
+        let server = builder.start().await.expect("started");
         let address = server.listening()[0].addr.to_string();
         Self { address, state, _server: server }
     }
@@ -113,6 +121,8 @@ impl Handler for State {
             Script::Reports((host, port)) => {
                 Reply::Array(vec![Reply::bulk(host), Reply::bulk(port.to_string())])
             }
+            // Its callers never get here: they lack the password.
+            Script::Guarded => Reply::NullArray,
             Script::Garbage => Reply::Array(vec![Reply::bulk("127.0.0.1"), Reply::bulk("none")]),
         })
     }
