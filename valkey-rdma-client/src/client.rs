@@ -40,7 +40,8 @@ pub(crate) use self::attempt::{Attempt, FailedAttempt};
 /// The client reconnects automatically, with growing waits ([`Config::reconnect`]). What happens to commands in flight
 /// depends on the command:
 /// - a command that cannot have run, only reads, or is marked [`idempotent`](Command::idempotent) is sent again on the next
-///   connection, up to [`Config::retries`] times; so is a pipeline of such commands;
+///   connection, up to [`Config::retries`] times; so is a pipeline of such commands. A read may then see what later commands have
+///   written;
 /// - any other command fails with [`Error::Lost`], and [`Error::fate`] reports that it may have run.
 ///
 /// New commands wait for the next connection, at most for [`Config::offline_timeout`]. Then they fail with the reason

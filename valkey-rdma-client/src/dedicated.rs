@@ -203,7 +203,8 @@ impl Dedicated {
     }
 
     /// False if the connection has ended, as far as this machine knows: the server closed it between two calls, or a call failed.
-    /// Does not wait. True promises nothing: the server may be gone without a word.
+    /// Also false if the server has sent something unasked, such as a push message. Does not wait. True promises nothing: the
+    /// server may be gone without a word.
     pub fn is_open(&mut self) -> bool {
         self.raw.as_mut().is_some_and(RawConnection::is_reusable)
     }

@@ -169,7 +169,13 @@ impl Config {
             let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
             let line = before.lines().last().filter(|_| !before.ends_with('\n')).unwrap_or_default();
             let name = line.split_once('=').map_or("", |(name, _)| name.trim());
-            let name = if name.is_empty() { String::new() } else { format!("{name}: ") };
+            let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+            let name = match name {
+                "" => String::new(),
+                name if name.bytes().all(is_name) => format!("{name}: "),
+                // The middle of a value.
+                _ => String::new(),
+            };
             GatewayError::Config(format!("line {}: {name}{message}", before.matches('\n').count() + 1))
         })?;
         config.check()?;
@@ -265,6 +271,8 @@ mod tests {
                 "password_file \"/no/file\": No such file",
             ),
             ("[[route]]\nlisten = \"valkey://user:secret@x\"", "line 2: listen: a value is not of the kind"),
+            (&route("server = [\n\"valkey://a:secret@x?timeout=5s\" \"valkey://y\"]"), "line 4: "),
+            (&route("server = [\n\"valkey://a:secret@x?timeout=5s\", 7]"), "line "),
             (
                 &route("server = \"valkey://x\"\n[limits]\nclients = \"7\""),
                 "line 5: clients: invalid type: string \"7\", expected a whole number",

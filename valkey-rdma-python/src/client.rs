@@ -136,7 +136,8 @@ impl Client {
 
     /// Reads a value into a writable buffer, without a copy in between.
     ///
-    /// Returns the length of the value, or None if the key does not exist; the buffer is untouched then.
+    /// Returns the length of the value, or None if the key does not exist; the buffer is untouched then, unless a connection was lost
+    /// meanwhile.
     #[pyo3(signature = (key, buffer, *, timeout=None))]
     fn get_into(
         &self,
@@ -257,12 +258,17 @@ impl Client {
         describe::stats(py, &*self.engine(py)?)
     }
 
-    /// Closes all connections, after the replies to what was sent. Calls made later raise ``ClosedError``.
+    /// Closes all connections, after the replies to what was sent, which it waits for up to 3 s. No buffer is in use when it returns.
+    /// Calls made later raise ``ClosedError``, and so do calls that are cut off. A signal handler that closes the client during a call
+    /// does not wait: the call raises when the handler has returned.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         match self.engine.here() {
-            Some(engine) if !engine.is_closed() && !runtime::is_exiting() => {
-                self.wait(py, engine.clone().close())
+            // A signal handler: the call that it interrupts ends when it returns, and not before.
+            Some(engine) if runtime::is_waiting() => {
+                engine.clone().end(&self.handle);
+                Ok(())
             }
+            Some(engine) if !runtime::is_exiting() => self.wait(py, engine.clone().close()),
             _ => Ok(()),
         }
     }

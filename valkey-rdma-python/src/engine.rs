@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -94,6 +95,12 @@ impl Engine {
         };
         tokio::join!(self.server.close(), operations);
         Ok(())
+    }
+
+    /// Ends all operations, and closes the connections in the background.
+    pub(crate) fn end(self: Arc<Self>, handle: &Handle) {
+        self.advance(Phase::Stopping);
+        handle.spawn(self.close());
     }
 
     /// Ends all operations, and waits until none uses memory of the program any more. No operation begins from now on.

@@ -20,7 +20,7 @@ pub(crate) enum Failure {
     /// The whole operation took longer than the caller allows. It may have run.
     Late(Duration),
     Closed,
-    /// The client was closed, or the caller cancelled, while the operation ran.
+    /// The client was closed while the operation ran, or the caller cancelled it, who then sees no failure.
     Stopped,
     /// Python exits, and has ended the background threads.
     Exiting,

@@ -139,9 +139,10 @@ impl EventLoop {
         let (running, ended) = mpsc::channel::<()>();
         let operation = operation(stopped);
         let operation = async move {
-            // Dropped after the operation, and with the memory.
-            let _running = running;
-            operation.await
+            // First, so that its memory is released before `ended` says so, also if it is never polled.
+            let done = operation.await;
+            drop(running);
+            done
         };
         Self::begin(slf, handle, operation, convert, |_| Cancel::Stop { stop, ended })
     }

@@ -100,9 +100,11 @@ impl Lanes {
         };
         let home = Home::here();
         let mut idle = iter::from_fn(|| self.state().take_idle(&home));
-        // One that the server has closed meanwhile, or that cannot be moved here, is lost.
+        // A load that finds its lane closed by the server is sent again: to look first would cost each one a system call.
+        let looks = purpose == Purpose::Store || self.settings.retries == 0;
+        // One that cannot be moved here is lost.
         let usable = |mut connection: Connection| {
-            if connection.dedicated.is_open() { connection.at(home.clone()).ok() } else { None }
+            if looks && !connection.dedicated.is_open() { None } else { connection.at(home.clone()).ok() }
         };
         let connection = match idle.find_map(usable) {
             Some(connection) => connection,

@@ -249,8 +249,9 @@ impl LMCacheClient {
     /// Stops the batches in flight and closes the connections. No buffer is in use any more when it returns, and
     /// ``drain_completions()`` returns the batches that were stopped as failed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let open = |shared: &&Arc<Shared>| !shared.engine.is_closed() && !runtime::is_exiting();
-        let Some(shared) = self.shared.here().filter(open).cloned() else { return Ok(()) };
+        let Some(shared) = self.shared.here().filter(|_| !runtime::is_exiting()).cloned() else {
+            return Ok(());
+        };
         let closed = runtime::wait(py, &self.handle, async move {
             shared.engine.stop().await;
             shared.engine.clone().close().await

@@ -39,10 +39,12 @@ unsafe extern "C" {
     fn PyBuffer_Release(view: *mut View);
 }
 
-/// One block of bytes, which may be read, with a description of its items. Source: `PyBUF_ND | PyBUF_FORMAT` in `pybuffer.h`.
-const BLOCK: c_int = 0x0008 | 0x0004;
-/// One that may be written as well. Source: `PyBUF_WRITABLE` in `pybuffer.h`.
-const WRITABLE: c_int = BLOCK | 0x0001;
+/// One block of bytes, which may be read. Source: `PyBUF_ND` in `pybuffer.h`.
+const BLOCK: c_int = 0x0008;
+/// With a description of its items. Source: `PyBUF_FORMAT` in `pybuffer.h`.
+const FORMAT: c_int = 0x0004;
+/// It may be written as well. Source: `PyBUF_WRITABLE` in `pybuffer.h`.
+const WRITABLE: c_int = 0x0001;
 
 /// What an operation does with memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,14 +82,13 @@ impl Memory {
         // Torch's tensors have no buffer, but arrays that share their memory.
         let shared = if has_buffer(object) { None } else { Some(bytes_of_tensor(object)?) };
         let object = shared.as_ref().unwrap_or(object);
-        let mut view = Box::new(MaybeUninit::<View>::zeroed());
-        let flags = if purpose == Use::Write { WRITABLE } else { BLOCK };
-        // SAFETY: `object` is alive and the interpreter attached, both by `Bound`; `view` has room for the struct.
-        if unsafe { PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), flags) } != 0 {
-            return Err(as_buffer_error(object, PyErr::fetch(object.py())));
-        }
-        // SAFETY: zeroed is a valid value of every field, and a successful call has filled it.
-        let view = unsafe { view.assume_init() };
+        let flags = if purpose == Use::Write { BLOCK | WRITABLE } else { BLOCK };
+        let view = match export(object, flags | FORMAT) {
+            Ok(view) => view,
+            // Some items have no description, such as numpy's dates and ml_dtypes' numbers.
+            Err(_) if !has_objects(object)? => export(object, flags)?,
+            Err(error) => return Err(error),
+        };
         let mut memory = Self { view: Some(view), claim: None };
         if memory.holds_objects() {
             drop(memory);
@@ -254,6 +255,23 @@ impl MemoryLocks {
     pub(crate) fn forget_claims(&mut self) {
         self.claims.used.clear();
     }
+}
+
+/// Exports the memory of an object.
+fn export(object: &Bound<'_, PyAny>, flags: c_int) -> PyResult<Box<View>> {
+    let mut view = Box::new(MaybeUninit::<View>::zeroed());
+    // SAFETY: `object` is alive and the interpreter attached, both by `Bound`; `view` has room for the struct.
+    if unsafe { PyObject_GetBuffer(object.as_ptr(), view.as_mut_ptr(), flags) } != 0 {
+        return Err(as_buffer_error(object, PyErr::fetch(object.py())));
+    }
+    // SAFETY: zeroed is a valid value of every field, and a successful call has filled it.
+    Ok(unsafe { view.assume_init() })
+}
+
+/// True if an array of numpy's says that its items have references to objects.
+fn has_objects(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let Some(kind) = object.getattr_opt("dtype")? else { return Ok(false) };
+    kind.getattr_opt("hasobject")?.map_or(Ok(false), |has| has.is_truthy())
 }
 
 pub(crate) fn has_buffer(object: &Bound<'_, PyAny>) -> bool {

@@ -1,5 +1,6 @@
 //! The background threads of this process, and waiting for them with Python's lock released.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
@@ -137,11 +138,37 @@ fn poll_to_end<T: Send>(
     check: impl Fn() -> PyResult<()>,
 ) -> PyResult<T> {
     refuse_at_exit(py)?;
+    let _waiting = Waiting::begin();
     loop {
         match py.detach(&mut poll) {
             Some(done) => return Ok(done),
             None => check()?,
         }
+    }
+}
+
+thread_local! {
+    /// How many operations this thread waits for: several if a signal handler makes calls too.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+/// True if the calling thread waits for an operation, and a signal handler runs meanwhile.
+pub(crate) fn is_waiting() -> bool {
+    DEPTH.get() > 0
+}
+
+struct Waiting;
+
+impl Waiting {
+    fn begin() -> Self {
+        DEPTH.set(DEPTH.get() + 1);
+        Self
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
     }
 }
 

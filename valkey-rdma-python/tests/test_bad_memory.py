@@ -187,3 +187,14 @@ def test_references_to_objects_are_neither_sent_nor_overwritten(client, key):
     plain = Plain()
     assert client.get_into(key, plain) == ctypes.sizeof(Plain)
     assert (plain.Offset, plain.O) == (1, 2)
+
+    # Numpy describes no dates to others, and the bytes are the same.
+    dates = numpy.array(["2026-11-26", "1970-01-01"], dtype="datetime64[s]")
+    client.set_from(key, dates)
+    read = numpy.zeros(2, dtype="datetime64[s]")
+    assert client.get_into(key, read) == read.nbytes
+    assert (read == dates).all()
+    mixed = numpy.zeros(2, dtype=[("date", "datetime64[s]"), ("object", object)])
+    for references in (mixed, numpy.array([object()])):
+        with pytest.raises((TypeError, BufferError)):
+            client.set_from(key, references)

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import os
+import signal
 import socket
 import threading
 
@@ -172,3 +174,62 @@ async def test_closing_a_client_for_asyncio_leaves_no_buffer_in_use(own_mock, ow
         buffer.append(1)
         with pytest.raises(valkey_rdma.ClosedError):
             await call
+
+
+def test_a_signal_handler_may_close_the_client(own_mock):
+    client = Client(own_mock.tcp)
+    before = signal.signal(signal.SIGUSR1, lambda *_: client.close())
+
+    def interrupt():
+        with Client(own_mock.tcp) as other:
+            while b" flags=b" not in other.command("CLIENT", "LIST"):
+                pass
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(valkey_rdma.ClosedError):
+            client.blocking_command("BLPOP", "none", 0)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        thread.join(60)
+    client.close()
+
+
+class Interrupted(Exception):
+    pass
+
+
+def test_closing_that_was_interrupted_is_finished_by_another_call(own_mock):
+    client = Client(own_mock.tcp)
+    buffer, errors = bytearray(1 << 20), []
+    client.set_from("k", buffer)
+
+    def load():
+        try:
+            client.get_into("k", buffer)
+        except valkey_rdma.Error as error:
+            errors.append(error)
+
+    def interrupt(*_):
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with own_mock.frozen():
+            thread = threading.Thread(target=load)
+            thread.start()
+            with pytest.raises(BufferError):
+                while True:
+                    buffer.append(1)
+            # Less than closing waits for the load.
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with pytest.raises(Interrupted):
+                client.close()
+            client.close()
+            thread.join(60)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert [type(error) for error in errors] == [valkey_rdma.ClosedError]
+    buffer.append(1)

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, timeout_at};
@@ -158,25 +159,37 @@ impl Client {
         let connector = self.connector();
         // Before the attempt, so that no news is missed.
         let mut reached = connector.reached.subscribe();
-        let patience = self.config().offline_timeout.and_then(|limit| Instant::now().checked_add(limit));
+        let begin = Instant::now();
+        let patience = self.config().offline_timeout.and_then(|limit| begin.checked_add(limit));
+        let backoff = self.config().reconnect;
+        let mut attempt = 0;
         loop {
             self.check_open()?;
             let error = match connector.connect(purpose).await {
-                Ok(raw) => return Ok(raw),
+                Ok(raw) => {
+                    self.check_open()?;
+                    return Ok(raw);
+                }
                 Err(error) => error,
             };
-            if !self.is_reconnecting() {
+            let Some(backoff) = backoff else { return Err(error.into()) };
+            let wait = if reached.has_changed().unwrap_or_default() {
+                Instant::now()
+            } else if self.is_reconnecting() {
+                // The next connection is news.
+                patience.unwrap_or_else(|| Instant::now() + FOREVER)
+            } else if begin.elapsed() < GRACE && !error.cause().is_final() {
+                // The shared connections may not have noticed yet that the server is gone.
+                Instant::now() + backoff.wait(attempt).min(GRACE)
+            } else {
+                return Err(error.into());
+            };
+            // Whether there was news or time has passed, it is time for the next attempt.
+            drop(timeout_at(wait, reached.changed()).await);
+            if patience.is_some_and(|end| end <= Instant::now()) {
                 return Err(error.into());
             }
-            let news = reached.changed();
-            match patience {
-                None => drop(news.await),
-                Some(end) => {
-                    if timeout_at(end, news).await.is_err() {
-                        return Err(error.into());
-                    }
-                }
-            }
+            attempt += 1;
         }
     }
 
@@ -190,3 +203,9 @@ impl Client {
         Self { inner: Arc::new(inner) }
     }
 }
+
+/// How long a lost connection may take to be noticed, while another already finds the server gone.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Stands for no limit.
+const FOREVER: Duration = Duration::from_secs(24 * 3600);

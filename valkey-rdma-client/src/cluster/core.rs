@@ -21,7 +21,7 @@ use super::topology::Topology;
 use crate::client::{Client, FailedAttempt};
 use crate::config::Backoff;
 use crate::endpoint::{Endpoint, RdmaPort};
-use crate::error::{ClusterError, Error};
+use crate::error::{ClusterError, Error, LostCause, LostConnection};
 use crate::multiplexer::Deadline;
 use crate::resp::Command;
 use crate::resp::command_table::Access;
@@ -139,20 +139,23 @@ impl Core {
 
     /// Asks for a new map, and waits until it was read, with or without success.
     pub(super) async fn refreshed(&self) {
-        self.refresh_and_wait(false).await;
+        drop(self.refresh_and_wait(false).await);
     }
 
     /// As [`refreshed`](Self::refreshed), without waiting for the shortest interval between readings to pass.
-    pub(super) async fn refreshed_now(&self) {
-        self.refresh_and_wait(true).await;
+    ///
+    /// # Errors
+    /// If the map could not be read.
+    pub(super) async fn refreshed_now(&self) -> Result<(), Error> {
+        self.refresh_and_wait(true).await
     }
 
-    async fn refresh_and_wait(&self, is_urgent: bool) {
+    async fn refresh_and_wait(&self, is_urgent: bool) -> Result<(), Error> {
         let (done, waits) = oneshot::channel();
-        if self.refresh.send(RefreshRequest { done: Some(done), is_urgent }).await.is_ok() {
-            // Never sent to: dropped after the reading.
-            drop(waits.await);
-        }
+        let sent = self.refresh.send(RefreshRequest { done: Some(done), is_urgent }).await;
+        let outcome = if sent.is_ok() { waits.await.ok() } else { None };
+        // Without an outcome the client has ended.
+        outcome.unwrap_or_else(|| Err(closed()))
     }
 
     /// The node for a slot, and for what the command does.
@@ -215,6 +218,12 @@ impl Core {
     }
 }
 
+/// The error of calls after the end of the client that concern no node.
+pub(super) fn closed() -> Error {
+    let cause = Arc::new(LostCause::Closed);
+    LostConnection { peer: CLUSTER.into(), cause, may_have_run: false }.into()
+}
+
 /// Checks the endpoints to start from. Returns the one whose settings all nodes get.
 pub(super) fn check(seeds: &[Endpoint]) -> Result<Endpoint, Error> {
     let first = seeds.first().ok_or(ClusterError::NoSeeds)?;
@@ -229,6 +238,9 @@ pub(super) fn check(seeds: &[Endpoint]) -> Result<Endpoint, Error> {
     }
     Ok(first.clone())
 }
+
+/// Stands for a node in errors about several.
+pub(super) const CLUSTER: &str = "the cluster";
 
 /// More requests for a map than this are the same request.
 const MOST_REQUESTS: usize = 64;

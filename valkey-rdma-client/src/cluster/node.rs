@@ -216,7 +216,12 @@ impl Node {
                 warn!(node = %self.name, ?silent_for, "a node leaves commands unanswered");
                 self.settings.events.silent(&self.address, silent_for);
             }
-            (Some(_), None) => info!(node = %self.name, "no command waits for the silent node any more"),
+            (Some(_), None) => {
+                info!(node = %self.name, "no command waits for the silent node any more");
+                if self.live().is_some() {
+                    self.pass_over_until(None);
+                }
+            }
             _ => {}
         }
     }

@@ -213,7 +213,7 @@ impl ClusterPipeline {
     pub async fn send(self) -> Result<Vec<Result<Value, Error>>, Error> {
         let Self { cluster, commands, keyless } = self;
         for command in &commands {
-            if let Some(refusal) = command.shared_refusal().or_else(|| transaction_refusal(command)) {
+            if let Some(refusal) = transaction_refusal(command).or_else(|| command.shared_refusal()) {
                 return Err(refusal.into());
             }
         }

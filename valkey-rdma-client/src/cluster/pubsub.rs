@@ -13,8 +13,9 @@ mod outbox;
 use self::lane::{Lane, Order};
 use super::client::ClusterClient;
 use super::core::Core;
+use super::core::{CLUSTER, closed};
 use super::route::slot_of;
-use crate::error::{Error, LostCause, LostConnection, TimedOut};
+use crate::error::{Error, TimedOut};
 use crate::pubsub::{DEFAULT_CAPACITY, Event, SlowConsumer, Subscription};
 use crate::sync::lock;
 
@@ -167,11 +168,3 @@ impl ClusterSubscriber {
         lanes.entry(slot).or_insert_with(start).clone()
     }
 }
-
-fn closed() -> Error {
-    let cause = Arc::new(LostCause::Closed);
-    LostConnection { peer: CLUSTER.into(), cause, may_have_run: false }.into()
-}
-
-/// Stands for a node in errors about several.
-const CLUSTER: &str = "the cluster";

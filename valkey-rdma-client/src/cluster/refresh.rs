@@ -10,12 +10,13 @@ use tracing::warn;
 use super::counters::Counters;
 use super::discovery::ask;
 use super::topology::Topology;
+use crate::error::Error;
 
 /// A request to read the map.
 #[derive(Default)]
 pub(super) struct RefreshRequest {
-    /// Dropped after the reading.
-    pub(super) done: Option<oneshot::Sender<()>>,
+    /// The outcome of the reading.
+    pub(super) done: Option<oneshot::Sender<Result<(), Error>>>,
     /// True if it does not wait for the shortest interval to pass.
     pub(super) is_urgent: bool,
 }
@@ -67,6 +68,9 @@ impl RefreshTask {
                     },
                 }
             }
+            while let Ok(request) = self.requests.try_recv() {
+                waiting.extend(request.done);
+            }
             let Some(topology) = self.topology.upgrade() else { return };
             let sources = topology.sources();
             drop(topology);
@@ -74,17 +78,21 @@ impl RefreshTask {
             let report = ask(&sources, self.limit, self.zones).await;
             last = Instant::now();
             let Some(topology) = self.topology.upgrade() else { return };
-            let is_new = match report {
-                Ok(report) => topology.install(report),
+            let (is_new, outcome) = match report {
+                Ok(report) => (topology.install(report), Ok(())),
                 Err(error) => {
                     self.counters.failed_refreshes.add();
                     warn!(error = %format_args!("{error:#}"), "the slot map cannot be read");
-                    false
+                    (false, Err(error))
                 }
             };
-            quiet = if is_new { 0 } else { quiet + 1_u32 };
+            // Those that did not wait do not make others wait longer.
+            quiet = if is_new { 0 } else { quiet + u32::from(!is_urgent) };
             wait = self.shortest.saturating_mul(1 << quiet.saturating_sub(1).min(LONGEST_WAIT.ilog2()));
-            drop(waiting);
+            for done in waiting {
+                // It may have gone away.
+                drop(done.send(outcome.clone()));
+            }
         }
     }
 }

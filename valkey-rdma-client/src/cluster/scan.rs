@@ -34,8 +34,8 @@ use crate::scan::position::MOST_RESTARTS;
 /// # What is promised
 /// As for SCAN on one server: a key that exists from beginning to end is returned at least once, perhaps several times.
 /// That holds while slots move and nodes fail over. A node's slots count as scanned only if the node says at the end of its
-/// part that it still has them, and the other nodes say so at the end of the scan; others are scanned on the node that has
-/// them then. A node that fails in the middle is scanned again, or its successor, and so is a node whose connection was
+/// part that it still has them, and the map of the end of the scan agrees; others are scanned on the node that has them
+/// then. A node that fails in the middle is scanned again, or its successor, and so is a node whose connection was
 /// replaced.
 ///
 /// The exception is a slot whose keys move one by one (CLUSTER SETSLOT and MIGRATE), to a node that was scanned before: keys
@@ -50,7 +50,8 @@ pub struct ClusterScan {
     part: Option<Part>,
     /// The slots of each node that was scanned, until a map confirms them.
     unconfirmed: Vec<(NodeAddress, Vec<u16>)>,
-    is_confirmed: bool,
+    /// How often the map was read to confirm them.
+    readings: u32,
     /// Failures since the last node that was scanned to its end.
     failures: u32,
 }
@@ -79,7 +80,7 @@ impl ClusterClient {
             done: Box::new([false; SLOTS]),
             part: None,
             unconfirmed: Vec::new(),
-            is_confirmed: false,
+            readings: 0,
             failures: 0,
         }
     }
@@ -125,7 +126,7 @@ impl ClusterScan {
     pub async fn next_batch(&mut self) -> Result<Option<Vec<Bytes>>, Error> {
         loop {
             let Some(part) = &mut self.part else {
-                if !self.begin_part()? && self.confirm().await {
+                if !self.begin_part()? && self.confirm().await? {
                     return Ok(None);
                 }
                 continue;
@@ -179,7 +180,7 @@ impl ClusterScan {
         let (kept, left): (Vec<u16>, Vec<u16>) = part.slots.iter().partition(|slot| is_own(slot));
         if !left.is_empty() {
             let core = &self.cluster.core;
-            core.refreshed_now().await;
+            core.refreshed_now().await?;
             let map = core.topology.map();
             if let Some(slot) = left.into_iter().find(|slot| map.is_primary_of(*slot, node)) {
                 // No node says that it has it.
@@ -192,15 +193,15 @@ impl ClusterScan {
         Ok(())
     }
 
-    /// Reads the map at the end of the scan, once: a node that was cut off from the others does not know what it has lost. True if
-    /// nothing is left to scan.
-    async fn confirm(&mut self) -> bool {
-        if self.is_confirmed {
-            return true;
+    /// Reads the map once all is scanned: a node that was cut off from the others does not know what it has lost. True if nothing is
+    /// left to scan.
+    async fn confirm(&mut self) -> Result<bool, Error> {
+        if self.unconfirmed.is_empty() || self.readings >= MOST_READINGS {
+            return Ok(true);
         }
         let core = &self.cluster.core;
-        core.refreshed_now().await;
-        self.is_confirmed = true;
+        core.refreshed_now().await?;
+        self.readings += 1;
         let map = core.topology.map();
         for (address, slots) in self.unconfirmed.drain(..) {
             let node = core.topology.find(&address);
@@ -210,7 +211,7 @@ impl ClusterScan {
                 .filter(|slot| !is_its(*slot))
                 .for_each(|slot| self.done[usize::from(slot)] = false);
         }
-        self.done.iter().all(|done| *done)
+        Ok(self.done.iter().all(|done| *done))
     }
 }
 
@@ -248,6 +249,9 @@ impl Part {
         }
     }
 }
+
+/// Slots that move on and on do not keep a scan from its end.
+const MOST_READINGS: u32 = 8;
 
 /// After this many failures during the scan of one node, the last one is reported.
 const MOST_FAILURES: u32 = 8;

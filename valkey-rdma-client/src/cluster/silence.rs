@@ -93,15 +93,21 @@ impl SilenceWatch {
             if !client.is_whole() {
                 node.lost(&client);
             }
+            // One that was replaced says nothing of its node.
+            let is_current = node.live().is_none_or(|live| live.is_same(&client));
             if counters.in_flight == 0 {
-                node.set_silent_since(None);
+                if is_current {
+                    node.set_silent_since(None);
+                }
                 continue;
             }
             let since = earlier.filter(|_| !has_answered).map_or(now, |earlier| earlier.since);
             let is_silent = now - since >= self.limit;
             silent |= is_silent;
-            node.set_silent_since(is_silent.then_some(since));
-            if is_silent {
+            if is_current {
+                node.set_silent_since(is_silent.then_some(since));
+            }
+            if is_current && is_silent {
                 // Until the next look, and some more.
                 node.pass_over_for(self.limit);
             }

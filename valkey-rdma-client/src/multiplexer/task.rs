@@ -127,6 +127,10 @@ impl ConnectionTask {
     /// Ends the multiplexer for good and fails every waiting request. The first cause stands.
     fn end(&self, cause: Arc<LostCause>) {
         let cause = self.state.end(cause);
+        if let Some(policy) = &self.policy {
+            // A call that waits for the server finds out that this does not.
+            policy.connector.reached.send_replace(());
+        }
         self.queue.finish(|request| self.state.lost(&cause, request.may_have_run));
     }
 }

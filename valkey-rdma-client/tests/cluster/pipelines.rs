@@ -76,6 +76,7 @@ async fn a_transaction_in_a_pipeline_is_refused() {
     let outcome = cluster.pipeline().command(["MULTI"]).command(["GET", "a"]).command(["EXEC"]).send().await;
     let error = outcome.expect_err("refused");
     assert!(matches!(error, Error::Refused(_)), "{error:?}");
+    assert!(error.to_string().contains("ClusterClient::transaction"), "{error}");
 }
 
 /// Not one by one: a pipeline whose slots have all moved costs a second round, not one per command.

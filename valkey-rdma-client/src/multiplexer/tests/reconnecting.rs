@@ -302,3 +302,24 @@ async fn closing_ends_the_wait_for_another_connection() {
     assert_eq!(error.fate(), Fate::NotSent, "{error}");
     assert_eq!(begin.elapsed(), Duration::ZERO);
 }
+
+/// It finds the server gone before the shared connection does.
+#[tokio::test(start_paused = true)]
+async fn another_connection_waits_also_if_the_loss_is_noticed_later() {
+    let (client, door, peer) = pair(&Config::default()).await;
+    let begin = Instant::now();
+    let error = client.dedicated().await.expect_err("refused, though the shared connection is well");
+    assert!(error.to_string().contains("connection refused"), "{error}");
+    assert!(begin.elapsed() < Duration::from_secs(3), "{:?}", begin.elapsed());
+
+    let waits = client.clone();
+    let dedicated = tokio::spawn(async move { waits.dedicated().await.map(drop) });
+    settle().await;
+    drop(peer);
+    // Longer than a refusal takes to be believed.
+    sleep(Duration::from_secs(5)).await;
+    assert!(!dedicated.is_finished());
+    let mut peers = [door.admit(), door.admit()];
+    join_all(peers.iter_mut().map(Peer::greet)).await;
+    dedicated.await.expect("no panic").expect("the server is back");
+}
