@@ -33,8 +33,8 @@ ended() { tr '\r' '\n' <"$1" | grep -c 'requests per second'; }
 counter=$!
 over_tcp() { "$client/valkey-cli" -p 6380 VISIT lobby; }
 until_true 300 over_tcp >/dev/null 2>&1
-first=$(over_tcp)
-second=$("$client/valkey-cli" --rdma -h $address -p 6380 VISIT lobby)
+first=$(over_tcp) || fail "valkey-cli: exit status $?"
+second=$("$client/valkey-cli" --rdma -h $address -p 6380 VISIT lobby) || fail "valkey-cli --rdma: exit status $?"
 [ "$second" -eq $((first + 1)) ] || fail "the counter counted $first over TCP, then $second over RDMA"
 kill -INT $counter
 wait $counter || fail "the counter did not end in good order"

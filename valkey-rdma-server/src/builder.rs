@@ -103,7 +103,7 @@ impl<H: Handler> Builder<H> {
         self
     }
 
-    /// Listens on all addresses and begins to serve.
+    /// Listens on all addresses, and then begins to serve.
     ///
     /// # Errors
     ///
@@ -119,9 +119,7 @@ impl<H: Handler> Builder<H> {
             .map_err(|source| BindError::Threads { count: self.threads, source })?;
         let shared = Shared::new(Arc::new(self.handler), self.limits, self.password, stop.clone(), workers);
         let mut server = Server::new(Box::new(Arc::new(shared)), stop, threads, drain_timeout);
-        for address in self.listen_on {
-            server.bind(address).await?;
-        }
+        server.bind_all(self.listen_on).await?;
         Ok(server)
     }
 }

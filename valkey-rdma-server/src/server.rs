@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -179,12 +180,31 @@ impl Server {
         true
     }
 
-    pub(crate) async fn bind(&mut self, address: Address) -> Result<Listening, BindError> {
+    /// Listens on addresses. None is served before all are bound: a client that is answered at one can rely on the others.
+    pub(crate) async fn bind_all(&mut self, addresses: Vec<Address>) -> Result<(), BindError> {
+        let mut bound = Vec::with_capacity(addresses.len());
+        for address in addresses {
+            bound.push(self.prepare(address).await?.1);
+        }
+        bound.into_iter().for_each(|serving| drop(self.listeners.spawn(serving)));
+        Ok(())
+    }
+
+    async fn bind(&mut self, address: Address) -> Result<Listening, BindError> {
+        let (listening, serving) = self.prepare(address).await?;
+        self.listeners.spawn(serving);
+        Ok(listening)
+    }
+
+    /// Binds an address. Returns where it listens, and the future that serves it.
+    async fn prepare(
+        &mut self,
+        address: Address,
+    ) -> Result<(Listening, Pin<Box<dyn Future<Output = ()> + Send>>), BindError> {
         let close = self.stop.child_token();
         let (listening, serving) = self.host.bind(address, close.clone()).await?;
         self.last_id += 1;
         let registration = self.registry.add(self.last_id, listening, close);
-        self.listeners.spawn(serving(registration));
-        Ok(listening)
+        Ok((listening, serving(registration)))
     }
 }

@@ -9,7 +9,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use support::{Store, Wire, localhost, start, store, until, wires, within};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Builder;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use valkey_rdma_server::{
@@ -50,6 +52,38 @@ async fn an_address_in_use_is_an_error_and_nothing_is_left_running() {
     assert!(matches!(both, Err(BindError::Tcp { addr: at, .. }) if at == addr));
     // The address of the listener that did start is free again once its task has been dropped.
     until("the address is free", async || TcpListener::bind(first).await.is_ok()).await;
+}
+
+/// A client that is answered at one address may use the others: `valkey-cli --rdma` crashes where nothing listens.
+#[test]
+fn no_address_is_served_before_all_are_bound() {
+    // One thread resolves names, and it is busy.
+    let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        tokio::task::spawn_blocking(move || held.recv());
+        let free = TcpListener::bind(localhost()).await.unwrap();
+        let first = free.local_addr().unwrap();
+        drop(free);
+        let builder = Server::builder(Store::default()).tcp(first).listen("valkey://localhost:0");
+        let start = tokio::spawn(builder.start());
+        let mut client = loop {
+            match TcpStream::connect(first).await {
+                Ok(client) => break client,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        };
+        client.write_all(b"*1\r\n$4\r\nPING\r\n").await.unwrap();
+        for _ in 0..2000 {
+            tokio::task::yield_now().await;
+        }
+        let mut reply = [0; 7];
+        assert!(client.try_read(&mut reply).is_err(), "the other address is not bound yet");
+        drop(release);
+        let _server = start.await.unwrap().unwrap();
+        client.read_exact(&mut reply).await.unwrap();
+        assert_eq!(&reply, b"+PONG\r\n");
+    });
 }
 
 #[tokio::test]
@@ -192,7 +226,7 @@ async fn shutdown_delivers_the_replies_of_running_commands() {
     drop(wires);
     within("the server stops", shutdown).await.unwrap();
     let tcp = listening.iter().find(|listening| listening.transport == Transport::Tcp).unwrap();
-    assert!(tokio::net::TcpStream::connect(tcp.addr).await.is_err());
+    assert!(TcpStream::connect(tcp.addr).await.is_err());
 }
 
 #[tokio::test]
