@@ -114,34 +114,39 @@ def test_buffers_wait_for_the_server_as_commands_do(own_mock, own_url):
             client.get_into("k", bytearray(10))
 
 
+def in_thread(call, *arguments):
+    """Starts a call in a thread. Returns that, and the list in which its error will be."""
+    errors = []
+
+    def work():
+        try:
+            call(*arguments)
+        except valkey_rdma.Error as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread, errors
+
+
+def until_in_use(buffer):
+    with pytest.raises(BufferError):
+        while True:
+            buffer.append(1)
+
+
 def test_closing_ends_operations_on_buffers(own_mock, own_url):
     client = Client(own_url)
-    buffer, errors = bytearray(1 << 20), []
+    buffer = bytearray(1 << 20)
     client.set_from("k", buffer)
-
-    def load():
-        try:
-            client.get_into("k", buffer)
-        except valkey_rdma.Error as error:
-            errors.append(error)
-
-    def block():
-        try:
-            client.blocking_command("BLPOP", "none", 0)
-        except valkey_rdma.Error as error:
-            errors.append(error)
-
     with own_mock.frozen():
-        threads = [threading.Thread(target=work) for work in (load, block)]
-        for thread in threads:
-            thread.start()
-        # Until the load has begun.
-        with pytest.raises(BufferError):
-            while True:
-                buffer.append(1)
+        loading, load_errors = in_thread(client.get_into, "k", buffer)
+        blocking, block_errors = in_thread(client.blocking_command, "BLPOP", "none", 0)
+        until_in_use(buffer)
         client.close()
-        for thread in threads:
+        for thread in (loading, blocking):
             thread.join(60)
+    errors = load_errors + block_errors
     assert [type(error) for error in errors] == [valkey_rdma.ClosedError] * 2
     assert {error.fate for error in errors} <= {"may-have-run", "not-sent"}
     buffer.append(1)
@@ -203,14 +208,8 @@ class Interrupted(Exception):
 
 def test_closing_that_was_interrupted_is_finished_by_another_call(own_mock):
     client = Client(own_mock.tcp)
-    buffer, errors = bytearray(1 << 20), []
+    buffer = bytearray(1 << 20)
     client.set_from("k", buffer)
-
-    def load():
-        try:
-            client.get_into("k", buffer)
-        except valkey_rdma.Error as error:
-            errors.append(error)
 
     def interrupt(*_):
         raise Interrupted
@@ -218,17 +217,14 @@ def test_closing_that_was_interrupted_is_finished_by_another_call(own_mock):
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
         with own_mock.frozen():
-            thread = threading.Thread(target=load)
-            thread.start()
-            with pytest.raises(BufferError):
-                while True:
-                    buffer.append(1)
+            loading, errors = in_thread(client.get_into, "k", buffer)
+            until_in_use(buffer)
             # Less than closing waits for the load.
             signal.setitimer(signal.ITIMER_REAL, 0.3)
             with pytest.raises(Interrupted):
                 client.close()
             client.close()
-            thread.join(60)
+            loading.join(60)
     finally:
         signal.signal(signal.SIGALRM, before)
     assert [type(error) for error in errors] == [valkey_rdma.ClosedError]
