@@ -30,7 +30,7 @@ real_clusters() {
     local line skip skipped=() cluster
     cluster=$(dirname "$0")/cluster.sh
     # These bring their own mocks, which show nothing new here.
-    for skip in failures:: redirects:: replicas:: ports:: events:: redis_rs:: follows_its_slot moves_with_its_slot survive_their_node \
+    for skip in failures:: silence:: redirects:: replicas:: ports:: events:: redis_rs:: follows_its_slot moves_with_its_slot survive_their_node \
         begins_anew the_successor stays_with_its_node beside_a_key; do
         skipped+=(--skip "$skip")
     done

@@ -9,26 +9,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use support::{Store, Wire, localhost, start, store, until, wires, within};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Builder;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use valkey_rdma_server::{
-    BindError, Command, DeviceKind, Handler, Limits, Peer, Protocol, Pusher, Reply, Server, Transport,
-    TransportConfig, TransportError, handler_fn,
+    Command, DeviceKind, Handler, Limits, Peer, Protocol, Pusher, Reply, Server, Transport, TransportConfig,
+    TransportError, handler_fn,
 };
 use valkey_rdma_transport::device::{ConnectRequest, DeviceListener};
 use valkey_rdma_transport::{Listener, Stream};
-
-#[tokio::test]
-async fn urls_have_the_real_ports() {
-    let server = store().await;
-    let urls: Vec<String> = server.urls().collect();
-    assert!(urls[0].starts_with("valkey://127.0.0.1:"), "{urls:?}");
-    assert!(urls[1].starts_with("emulated://127.0.0.1:"), "{urls:?}");
-    assert!(server.listening().iter().all(|listening| listening.addr.port() != 0));
-}
 
 #[tokio::test]
 async fn listeners_share_one_handler() {
@@ -36,59 +25,6 @@ async fn listeners_share_one_handler() {
     let mut wires = wires(&server).await;
     wires[0].dialogue(&[("SET k v", "+OK\r\n")]).await;
     wires[1].dialogue(&[("GET k", "$1\r\nv\r\n")]).await;
-}
-
-#[tokio::test]
-async fn an_address_in_use_is_an_error_and_nothing_is_left_running() {
-    let taken = TcpListener::bind(localhost()).await.unwrap();
-    let addr = taken.local_addr().unwrap();
-    let error = Server::builder(Store::default()).tcp(addr).start().await.unwrap_err();
-    assert_eq!(error.to_string(), format!("cannot listen on {addr} (TCP)"));
-
-    let free = TcpListener::bind(localhost()).await.unwrap();
-    let first = free.local_addr().unwrap();
-    drop(free);
-    let both = Server::builder(Store::default()).tcp(first).tcp(addr).start().await;
-    assert!(matches!(both, Err(BindError::Tcp { addr: at, .. }) if at == addr));
-    // The address of the listener that did start is free again once its task has been dropped.
-    until("the address is free", async || TcpListener::bind(first).await.is_ok()).await;
-}
-
-/// A client that is answered at one address may use the others: `valkey-cli --rdma` crashes where nothing listens.
-#[test]
-fn no_address_is_served_before_all_are_bound() {
-    // One thread resolves names, and it is busy.
-    let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
-    runtime.block_on(async {
-        let (release, held) = std::sync::mpsc::channel::<()>();
-        tokio::task::spawn_blocking(move || held.recv());
-        let free = TcpListener::bind(localhost()).await.unwrap();
-        let first = free.local_addr().unwrap();
-        drop(free);
-        let builder = Server::builder(Store::default()).tcp(first).listen("valkey://localhost:0");
-        let start = tokio::spawn(builder.start());
-        let mut client = loop {
-            match TcpStream::connect(first).await {
-                Ok(client) => break client,
-                Err(_) => tokio::task::yield_now().await,
-            }
-        };
-        client.write_all(b"*1\r\n$4\r\nPING\r\n").await.unwrap();
-        for _ in 0..2000 {
-            tokio::task::yield_now().await;
-        }
-        let mut reply = [0; 7];
-        assert!(client.try_read(&mut reply).is_err(), "the other address is not bound yet");
-        drop(release);
-        let _server = start.await.unwrap().unwrap();
-        client.read_exact(&mut reply).await.unwrap();
-        assert_eq!(&reply, b"+PONG\r\n");
-    });
-}
-
-#[tokio::test]
-async fn a_server_without_listeners_is_an_error() {
-    assert!(matches!(Server::builder(Store::default()).start().await, Err(BindError::NoListener)));
 }
 
 #[tokio::test]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use valkey_rdma_client::cluster::{ClusterConfig, ClusterEvent, NodeStatus, ReadFrom, Route};
-use valkey_rdma_client::{Backoff, ClusterClient, ClusterError, Command, Config, Error, Fate};
+use valkey_rdma_client::cluster::{ClusterConfig, ClusterEvent, NodeStatus, Route};
+use valkey_rdma_client::{Backoff, ClusterClient, ClusterError, Command, Error, Fate};
 use valkey_rdma_mock::{DeviceKind, Mock, MockCluster, Server, TransportConfig};
 use valkey_rdma_resp::Reply;
 
@@ -67,86 +67,6 @@ async fn a_node_that_never_answers_delays_only_its_own_commands() {
     cluster.command(["GET", &mocks.key_of(0, 0)]).await.expect("answers again");
 }
 
-/// No time limit ends these commands: only the new map does, which no command reports.
-#[tokio::test]
-async fn commands_leave_a_frozen_node_when_a_replica_has_taken_over() {
-    for failed in [false, true] {
-        leave_a_frozen_node(failed).await;
-    }
-}
-
-/// `failed`: the map leaves the node out, as real ones do soon.
-async fn leave_a_frozen_node(failed: bool) {
-    let mocks = mocks().await;
-    let node = unhurried_node().keepalive_timeout(None);
-    let config =
-        ClusterConfig::default().node(node).refresh_interval(None).silence_limit(Duration::from_millis(50));
-    let cluster = client_of(&mocks, &config).await;
-    let key = mocks.key_of(0, 0);
-    cluster.command(["SET", &key, "1"]).await.expect("set");
-    mocks.freeze(0);
-    let both = tokio::spawn({
-        let (cluster, key) = (cluster.clone(), key.clone());
-        async move { tokio::join!(cluster.command(["INCR", &key]), cluster.command(["GET", &key])) }
-    });
-    while cluster.status().nodes[0].connections.iter().all(|connection| connection.counters.in_flight < 2) {
-        tokio::task::yield_now().await;
-    }
-    mocks.mark_failed(0, failed);
-    mocks.fail_over(3);
-    let (incr, get) = both.await.expect("no panic");
-    assert_eq!(incr.expect_err("not answered").fate(), Fate::MayHaveRun);
-    get.expect("read from the new primary");
-    // Readings of the map may have met it too.
-    assert!(cluster.status().counters.given_up >= 1);
-}
-
-/// The map leaves the node out before the watch looks again.
-#[tokio::test]
-async fn commands_leave_a_frozen_node_that_a_map_leaves_out_at_once() {
-    let mocks = mocks().await;
-    let limit = Duration::from_secs(600);
-    let node = Config::default().command_timeout(None).keepalive_timeout(None).offline_timeout(None);
-    let config = ClusterConfig::default().node(node).refresh_interval(None).silence_limit(limit);
-    let cluster = client_of(&mocks, &config).await;
-    let key = mocks.key_of(0, 0);
-    let get = || {
-        let (cluster, key) = (cluster.clone(), key.clone());
-        tokio::spawn(async move { cluster.command(["GET", &key]).await })
-    };
-    let in_flight = async || {
-        let is_idle = || cluster.status().nodes[0].connections.iter().all(|c| c.counters.in_flight < 1);
-        while is_idle() {
-            tokio::task::yield_now().await;
-        }
-    };
-    cluster.command(["SET", &key, "1"]).await.expect("set");
-    // The watch sees a command in flight, whose answer comes before the node loses its slots.
-    mocks.freeze(0);
-    let first = get();
-    in_flight().await;
-    advance(limit / 2, 1).await;
-    mocks.thaw(0);
-    first.await.expect("no panic").expect("read");
-    mocks.freeze(0);
-    let waits = get();
-    in_flight().await;
-    mocks.mark_failed(0, true);
-    mocks.fail_over(3);
-    // Another slot moves, so that a command makes the client read the map.
-    let other = mocks.key_of(1, 0);
-    let slot = MockCluster::slot(&other);
-    mocks.move_slots(slot..=slot, 2);
-    cluster.command(["SET", &other, "x"]).await.expect("followed");
-    while cluster.status().nodes.iter().any(|node| node.address.to_string() == mocks.announced(0)) {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    // The watch meets the node at one look and gives it up at a later one.
-    advance(limit, 10).await;
-    waits.await.expect("no panic").expect("read from the new primary");
-    assert_eq!(cluster.status().counters.given_up, 1);
-}
-
 /// The other connection takes all commands, so that none of them finds the one that has ended.
 #[tokio::test]
 async fn one_of_several_connections_to_a_node_is_replaced() {
@@ -180,65 +100,6 @@ async fn one_of_several_connections_to_a_node_is_replaced() {
             got = cluster.command(["GET", &key]) => drop(got.expect("got")),
         }
     }
-}
-
-/// A primary that answers late is not given up.
-#[tokio::test]
-async fn a_slow_node_keeps_its_commands() {
-    let mocks = mocks().await;
-    let config =
-        unhurried().min_refresh_interval(Duration::from_millis(1)).silence_limit(Duration::from_millis(1));
-    let cluster = client_of(&mocks, &config).await;
-    let key = mocks.key_of(0, 0);
-    cluster.command(["SET", &key, "1"]).await.expect("set");
-    mocks.freeze(0);
-    let before = cluster.status().counters.refreshes;
-    let waits = tokio::spawn({
-        let (cluster, key) = (cluster.clone(), key.clone());
-        async move { cluster.command(["INCR", &key]).await }
-    });
-    while cluster.status().counters.refreshes < before + 3 {
-        tokio::task::yield_now().await;
-    }
-    mocks.thaw(0);
-    let reply = waits.await.expect("no panic").expect("answered");
-    assert_eq!((reply.as_int(), cluster.status().counters.given_up), (Some(2), 0));
-}
-
-/// A replica that answers late is not given up: it has no slots that it could lose.
-#[tokio::test]
-async fn a_slow_replica_keeps_its_reads() {
-    let mocks = mocks().await;
-    let config = unhurried()
-        .read_from(ReadFrom::PreferReplica)
-        .refresh_interval(Some(Duration::from_millis(1)))
-        .min_refresh_interval(Duration::from_millis(1))
-        .silence_limit(Duration::from_millis(1));
-    let cluster = client_of(&mocks, &config).await;
-    let key = mocks.key_of(0, 0);
-    cluster.command(["SET", &key, "1"]).await.expect("set");
-    cluster.command(["GET", &key]).await.expect("the replica is connected");
-    mocks.freeze(3);
-    let waits = tokio::spawn({
-        let (cluster, key) = (cluster.clone(), key.clone());
-        async move { cluster.command(["GET", &key]).await }
-    });
-    let is_in_flight = || {
-        let nodes = cluster.status().nodes;
-        nodes.iter().flat_map(|node| &node.connections).any(|connection| connection.counters.in_flight > 0)
-    };
-    // Refreshes may meet the frozen node too, and wait for it.
-    let mut seen = 0;
-    let mut last = cluster.status().counters.refreshes;
-    while seen < 20 {
-        tokio::task::yield_now().await;
-        let refreshes = cluster.status().counters.refreshes;
-        seen += u32::from(refreshes != last && is_in_flight());
-        last = refreshes;
-    }
-    mocks.thaw(3);
-    let reply = waits.await.expect("no panic").expect("answered");
-    assert_eq!((reply.as_str(), cluster.status().counters.given_up), (Some("1"), 0));
 }
 
 #[tokio::test]
@@ -462,45 +323,6 @@ async fn the_reason_is_told_though_the_time_is_up() {
     cluster.command(["INCR", &key]).await.expect_err("no node");
     let error = cluster.command(["INCR", &key]).await.expect_err("no node");
     assert!(matches!(error, Error::Connect(_)), "{error:?}");
-}
-
-/// Its connection stays, and so do the commands that wait for it. The others go elsewhere, and people see which node it is.
-#[tokio::test]
-async fn a_silent_replica_is_named_and_passed_over_and_left_when_the_map_leaves_it_out() {
-    let mocks = mocks().await;
-    let node = unhurried_node().keepalive_timeout(None);
-    let limit = Duration::from_millis(50);
-    let config = ClusterConfig::default().node(node).read_from(ReadFrom::PreferReplica).silence_limit(limit);
-    let cluster = client_of(&mocks, &config.min_refresh_interval(limit)).await;
-    let key = mocks.key_of(0, 0);
-    cluster.command(["SET", &key, "1"]).await.expect("set");
-    cluster.command(["GET", &key]).await.expect("the replica is connected");
-    let mut events = cluster.events();
-    mocks.freeze(3);
-    let waits = tokio::spawn({
-        let (cluster, key) = (cluster.clone(), key.clone());
-        async move { cluster.command(["GET", &key]).await }
-    });
-    let silent = loop {
-        if let ClusterEvent::Silent { node, silent_for } = events.next().await.expect("not closed") {
-            assert!(silent_for >= limit);
-            break node.to_string();
-        }
-    };
-    assert_eq!(silent, mocks.announced(3));
-    let status = cluster.status();
-    let line = status.nodes.iter().find(|node| node.silent_for.is_some()).expect("it is silent").to_string();
-    assert!(
-        line.starts_with(&silent) && line.contains(", no reply for ") && line.contains(" in flight"),
-        "{line}"
-    );
-    for _ in 0..10 {
-        cluster.command(["GET", &key]).await.expect("the primary answers");
-    }
-    assert!(!waits.is_finished());
-    mocks.mark_failed(3, true);
-    waits.await.expect("no panic").expect("read from the primary");
-    assert_eq!(cluster.status().counters.given_up, 1);
 }
 
 /// A node that was reached shows that the network is back, or the machines are.

@@ -14,5 +14,6 @@ mod redis_rs;
 mod replicas;
 mod scale;
 mod scan;
+mod silence;
 mod target;
 mod transactions;
