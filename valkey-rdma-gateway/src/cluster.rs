@@ -148,11 +148,14 @@ impl Member {
             match self.connect().await {
                 Ok(()) => {
                     self.core.metrics.connects.add(1);
+                    *last = None;
                     continue;
                 }
                 Err(error) => {
                     error.count(&self.core.metrics);
-                    warn!(key = %self.key, %error, "cannot connect to a cluster");
+                    if !last.as_ref().is_some_and(|(_, last)| last.is_same(&error)) {
+                        warn!(key = %self.key, %error, "cannot connect to a cluster");
+                    }
                     *last = Some((Instant::now(), error));
                 }
             }

@@ -38,6 +38,7 @@
 //! | command | reply |
 //! |---|---|
 //! | was sent, in part or as a whole | `UPSTREAMLOST`: it may have run |
+//! | was sent on a shared connection, and only reads | its own: it is sent again, once. `UPSTREAMLOST` if a write of its client was sent behind it |
 //! | was not sent, and there is a connection within `offline_ms` | its own: it is sent on the new connection |
 //! | was not sent, and there is none | `NOUPSTREAM`: it did not run |
 //!

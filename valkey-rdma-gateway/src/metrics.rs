@@ -117,7 +117,7 @@ impl Metrics {
             ),
             (
                 "commands_sent_again",
-                "Commands that had not been sent when a connection was lost",
+                "Reads, and commands that had not been sent, when a connection was lost",
                 self.sent_again.get(),
             ),
         ]

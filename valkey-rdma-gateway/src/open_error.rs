@@ -35,6 +35,11 @@ impl OpenError {
         matches!(self, Self::Refused(reply) if reply.starts_with(b"-ERR max number of clients"))
     }
 
+    /// Whether it is the same reason, in the same words.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.is_refusal() == other.is_refusal() && self.to_string() == other.to_string()
+    }
+
     /// Counts commands that were not sent because of it. Behind a refused login, which is counted as such, no server was missed.
     pub(crate) fn count_unsent(&self, commands: u64, metrics: &Metrics) {
         if !self.is_about_login() {

@@ -5,6 +5,7 @@
 
 mod driver;
 mod queue;
+mod repeat;
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -213,7 +214,7 @@ impl Shared {
                         info: upstream.stream.info().clone(),
                         monitor: upstream.stream.monitor().cloned(),
                     });
-                    let Ended::Lost { cause, rest } = Driver::new(self, core, upstream).run().await else {
+                    let Ended::Lost { cause, batch } = Driver::new(self, core, upstream).run().await else {
                         *lock(&self.state) = State::Absent;
                         return;
                     };
@@ -222,15 +223,19 @@ impl Shared {
                     *lock(&self.state) = State::Down(why.clone());
                     core.metrics.lost.add(1);
                     warn!(key = %self.key, server = %server.endpoint(), %cause, "connection lost");
-                    self.answer_lost(core, server, &cause, &rest);
+                    self.answer_lost(core, server, &cause, &batch);
                     continue;
                 }
                 Err(error) => error,
             };
-            warn!(key = %self.key, server = %server.endpoint(), error = %why, "cannot connect");
             let is_ours = server.has_own_login(&self.identity);
-            *lock(&self.state) =
+            let state =
                 if why.is_about_login() && !is_ours { State::Refused } else { State::Down(why.clone()) };
+            let last = std::mem::replace(&mut *lock(&self.state), state);
+            // An outage has many attempts, and few reasons.
+            if !matches!(last, State::Down(last) if last.is_same(&why)) {
+                warn!(key = %self.key, server = %server.endpoint(), error = %why, "cannot connect");
+            }
             self.answer_unsent(core, &why);
             if self.users() > 0 {
                 idle_since = None;
@@ -279,20 +284,18 @@ impl Shared {
     }
 
     /// Answers the commands that may have run, and counts those that will be sent again.
-    fn answer_lost(&self, core: &Core, server: &Server, cause: &str, rest: &[u8]) {
-        let lost = self.queue().lose(rest);
-        let text = format!("-UPSTREAMLOST the connection to {} was lost: ", server.endpoint());
-        let reply = format!("{text}{}; the command may have run\r\n", one_line(cause));
-        let (mut may_have_run, now) = (0, Instant::now());
-        for (at, slot) in lost.slots.into_iter().enumerate() {
-            may_have_run += u64::from(slot.replies);
+    fn answer_lost(&self, core: &Core, server: &Server, cause: &str, batch: &[u8]) {
+        let lost = self.queue().lose(batch);
+        let reply = may_have_run(&format!("the connection to {} was lost: {cause}", server.endpoint()));
+        let now = Instant::now();
+        for (at, (inbox, commands)) in lost.commands.into_iter().enumerate() {
+            core.metrics.may_have_run.add(commands.into());
             if at == 0 && lost.first_has_begun {
-                slot.inbox.end(End::HalfReply);
+                inbox.end(End::HalfReply);
                 continue;
             }
-            slot.inbox.put(reply.repeat(slot.replies as usize).as_bytes(), slot.replies, now);
+            inbox.put(&reply.repeat(commands as usize), commands, now);
         }
-        core.metrics.may_have_run.add(may_have_run);
         core.metrics.sent_again.add(self.in_flight() as u64);
     }
 
@@ -306,17 +309,30 @@ impl Shared {
         };
         let Some(before) = before else { return };
         let reply: Bytes = error.reply();
+        // Commands that only read, and were sent once.
+        let repeated = if error.is_refusal() { reply.clone() } else { may_have_run(&error.to_string()) };
         let is_outdated = self.identity.is_outdated(error);
         let mut unsent = 0;
         for slot in self.queue().take_older(before) {
-            unsent += u64::from(slot.replies);
-            slot.inbox.put(&reply.repeat(slot.replies as usize), slot.replies, now);
+            let commands = slot.replies;
+            if slot.is_repeated && !error.is_refusal() {
+                core.metrics.may_have_run.add(commands.into());
+            } else {
+                unsent += u64::from(commands);
+            }
+            let reply = if slot.is_repeated { &repeated } else { &reply };
+            slot.inbox.put(&reply.repeat(commands as usize), commands, now);
             if is_outdated {
                 slot.inbox.stop();
             }
         }
         error.count_unsent(unsent, &core.metrics);
     }
+}
+
+/// The error reply for a command that was sent.
+fn may_have_run(why: &str) -> Bytes {
+    format!("-UPSTREAMLOST {}; the command may have run\r\n", one_line(why)).into()
 }
 
 /// When the task of a connection ends by a panic, ends the clients that wait for replies.

@@ -14,7 +14,7 @@ use super::reply_buffer::ReplyBuffer;
 use super::reply_slot::ReplySender;
 use super::submit::{Load, Submit};
 use crate::error::Error;
-use crate::resp::{Commands, Reply, command_table};
+use crate::resp::{Commands, Reply};
 
 /// Commands that are sent together, and their state.
 pub(crate) struct Request {
@@ -54,7 +54,7 @@ impl Request {
     /// True if running it twice does no harm.
     pub(crate) fn may_run_twice(&self) -> bool {
         match &self.commands {
-            Commands::One(command) => command_table::may_run_twice(command),
+            Commands::One(command) => command.may_run_twice(),
             Commands::Many(joined) => joined.may_run_twice(),
         }
     }

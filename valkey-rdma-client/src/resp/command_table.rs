@@ -20,9 +20,21 @@ pub(crate) fn find(command: &Command) -> Option<&'static Description<'static>> {
     Some(with_subcommand(description, || words.next()))
 }
 
-/// True if running the command twice does no harm: it only reads, or its caller says so.
-pub(crate) fn may_run_twice(command: &Command) -> bool {
-    command.is_idempotent() || find(command).is_some_and(|description| description.access == Access::Read)
+impl Command {
+    /// True if running the command twice does no harm: it only reads, by Valkey's own description, or it is declared
+    /// [idempotent](Self::idempotent). Such a command is sent again if the connection is lost before its reply.
+    ///
+    /// ```
+    /// use valkey_rdma_client::cmd;
+    ///
+    /// assert!(cmd!["GET", "key"].may_run_twice());
+    /// assert!(!cmd!["INCR", "key"].may_run_twice());
+    /// assert!(cmd!["SET", "key", "value"].idempotent().may_run_twice());
+    /// ```
+    #[must_use]
+    pub fn may_run_twice(&self) -> bool {
+        self.is_idempotent() || find(self).is_some_and(|description| description.access == Access::Read)
+    }
 }
 
 /// The key of a command that has one, as its first argument: nearly all commands. `None`: see [`find`].

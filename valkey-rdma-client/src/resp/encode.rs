@@ -9,7 +9,6 @@ use bytes::Bytes;
 use valkey_rdma_resp::put_header;
 
 use super::command::{Command, SHARED_FROM};
-use super::command_table::may_run_twice;
 
 /// Bytes in order. Small runs are copied together so that they are sent in one write; large ones are shared.
 #[derive(Clone, Default)]
@@ -84,7 +83,7 @@ impl EncodedPipeline {
             self.first = len;
         }
         self.count += 1;
-        self.delicate = self.delicate || !may_run_twice(command);
+        self.delicate = self.delicate || !command.may_run_twice();
         self.limit = self.limit.max(command.limit());
     }
 

@@ -46,8 +46,8 @@ pub(super) struct Driver<'a> {
 pub(super) enum Ended {
     /// It had no clients for a while, and the queue is closed.
     Idle,
-    /// `rest` was taken from the queue and not written.
-    Lost { cause: String, rest: Vec<u8> },
+    /// `batch` was being written.
+    Lost { cause: String, batch: Vec<u8> },
 }
 
 impl<'a> Driver<'a> {
@@ -76,7 +76,7 @@ impl<'a> Driver<'a> {
     pub(super) async fn run(mut self) -> Ended {
         match poll_fn(|cx| self.poll(cx)).await {
             None => Ended::Idle,
-            Some(cause) => Ended::Lost { cause, rest: self.batch.split_off(self.begin) },
+            Some(cause) => Ended::Lost { cause, batch: self.batch },
         }
     }
 
@@ -102,8 +102,6 @@ impl<'a> Driver<'a> {
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<String> {
         loop {
             if self.begin == self.batch.len() {
-                self.batch.clear();
-                self.batch.shrink_to(KEPT);
                 self.begin = 0;
                 match self.shared.queue().take(&mut self.batch, cx) {
                     Some(queued) => self.batch_queued = queued,
@@ -244,5 +242,3 @@ impl<'a> Driver<'a> {
 const READ: usize = 64 * 1024;
 /// Parts of replies from this length on are passed on without a copy, and before their reply is complete.
 const PIECE: usize = 16 * 1024;
-/// Memory that an empty batch keeps.
-const KEPT: usize = 256 * 1024;

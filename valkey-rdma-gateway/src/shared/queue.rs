@@ -1,11 +1,12 @@
 //! [`Queue`]: commands on their way to the server, and the clients that wait for their replies.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use super::repeat::repeatable;
 use crate::inbox::{Inbox, register};
 
 /// Commands of one client that were queued together.
@@ -19,13 +20,21 @@ pub(super) struct Slot {
     pub(super) queued: Instant,
     /// Since when it waits for a connection, if there is none.
     waits_since: Instant,
+    /// It was sent on a connection that was lost, and only reads.
+    pub(super) is_repeated: bool,
 }
 
-/// Slots in the order of their bytes. Bytes before `taken` belong to the driver, the others are in `bytes`.
+/// Slots in the order of their bytes: first those of `sent`, then the driver's batch, which ends at `taken`, then `bytes`.
 #[derive(Default)]
 pub(super) struct Queue {
     slots: VecDeque<Slot>,
     bytes: Vec<u8>,
+    /// Batches that were written, and have commands without a reply.
+    sent: VecDeque<Vec<u8>>,
+    /// Where `sent` begins.
+    sent_begin: u64,
+    /// Memory for the next batches.
+    spare: Vec<Vec<u8>>,
     taken: u64,
     /// Bytes that the connection has accepted.
     written: u64,
@@ -37,9 +46,9 @@ pub(super) struct Queue {
     total: Arc<AtomicUsize>,
 }
 
-/// Commands that may have run.
+/// Commands that may have run, by client and number, in order.
 pub(super) struct Lost {
-    pub(super) slots: Vec<Slot>,
+    pub(super) commands: Vec<(Arc<Inbox>, u32)>,
     pub(super) first_has_begun: bool,
 }
 
@@ -59,14 +68,19 @@ impl Queue {
     ) -> Option<Waker> {
         let begin = self.taken + self.bytes.len() as u64;
         let (inbox, len) = (inbox.clone(), bytes.len());
-        self.slots.push_back(Slot { inbox, replies, begin, len, queued, waits_since: queued });
+        let slot = Slot { inbox, replies, begin, len, queued, waits_since: queued, is_repeated: false };
+        self.slots.push_back(slot);
         self.total.fetch_add(bytes.len(), Ordering::Relaxed);
         self.bytes.extend_from_slice(bytes);
         self.task.take()
     }
 
-    /// Moves all that waits into `batch`, which is empty. Returns when its first command was queued.
+    /// Exchanges `batch`, which was written, for all that waits. Returns when its first command was queued, and how many it has.
     pub(super) fn take(&mut self, batch: &mut Vec<u8>, cx: &Context<'_>) -> Option<(Instant, usize)> {
+        if !batch.is_empty() {
+            self.sent.push_back(std::mem::replace(batch, self.spare.pop().unwrap_or_default()));
+            self.free_answered();
+        }
         if self.bytes.is_empty() {
             register(&mut self.task, cx);
             return None;
@@ -113,24 +127,71 @@ impl Queue {
         if first.replies == 0 {
             self.total.fetch_sub(first.len, Ordering::Relaxed);
             self.slots.pop_front();
+            self.free_answered();
         }
     }
 
-    /// After a loss: takes the slots of which something was written, and puts back the bytes of the others. `rest` is the
-    /// unwritten end of the last batch.
-    pub(super) fn lose(&mut self, rest: &[u8]) -> Lost {
+    /// Frees batches whose commands are all answered.
+    fn free_answered(&mut self) {
+        let begin = self.slots.front().map_or(self.taken, |slot| slot.begin);
+        while let Some(oldest) = self.sent.front()
+            && self.sent_begin + oldest.len() as u64 <= begin
+        {
+            self.sent_begin += oldest.len() as u64;
+            let mut free = self.sent.pop_front().unwrap_or_default();
+            if self.spare.len() < SPARE {
+                free.clear();
+                free.shrink_to(KEPT);
+                self.spare.push(free);
+            }
+        }
+    }
+
+    /// After a loss: takes out the commands of which something was written, and puts back the others. [Repeatable](repeatable) commands
+    /// are put back once, too. `batch` is the one that was being written.
+    pub(super) fn lose(&mut self, batch: &[u8]) -> Lost {
+        let mut bytes = self.sent.drain(..).collect::<Vec<_>>().concat();
+        bytes.extend_from_slice(batch);
+        bytes.append(&mut self.bytes);
+        let begin = self.sent_begin;
+        let range = |slot: &Slot| {
+            let begin = usize::try_from(slot.begin - begin).unwrap_or(usize::MAX);
+            begin..begin.saturating_add(slot.len)
+        };
+        let first_has_begun = std::mem::take(&mut self.first_has_begun);
+        // Clients whose earlier commands are not sent again either.
+        let mut closed = HashSet::new();
+        if first_has_begun && let Some(first) = self.slots.front() {
+            closed.insert(Arc::as_ptr(&first.inbox));
+        }
+        let mut lost = Vec::new();
         let sent = self.slots.partition_point(|slot| slot.begin < self.written);
-        let slots = self.take_out(sent);
-        // The rest may begin in the middle of a command that was taken out.
-        let begin = self.slots.front().map_or(self.taken, |slot| slot.begin).min(self.taken);
-        let kept = usize::try_from(self.taken - begin).unwrap_or(0).min(rest.len());
-        self.bytes.splice(..0, rest[rest.len() - kept..].iter().copied());
-        self.taken = begin;
-        self.written = begin;
+        for slot in self.slots.range_mut(..sent).rev() {
+            let inbox = Arc::as_ptr(&slot.inbox);
+            let (again, len) = if slot.is_repeated || closed.contains(&inbox) {
+                (0, 0)
+            } else {
+                repeatable(bytes.get(range(slot)).unwrap_or_default(), slot.replies)
+            };
+            if again < slot.replies {
+                closed.insert(inbox);
+                lost.push((slot.inbox.clone(), slot.replies - again));
+            }
+            self.total.fetch_sub(slot.len - len, Ordering::Relaxed);
+            slot.begin += (slot.len - len) as u64;
+            (slot.len, slot.replies, slot.is_repeated) = (len, again, true);
+        }
+        lost.reverse();
+        self.slots.retain(|slot| slot.replies > 0);
         // Until now they waited for replies to others, not for a connection.
         let now = Instant::now();
-        self.slots.iter_mut().for_each(|slot| slot.waits_since = now);
-        Lost { slots, first_has_begun: std::mem::take(&mut self.first_has_begun) }
+        for slot in &mut self.slots {
+            let kept = self.bytes.len() as u64;
+            self.bytes.extend_from_slice(bytes.get(range(slot)).unwrap_or_default());
+            (slot.begin, slot.waits_since) = (self.taken + kept, now);
+        }
+        (self.sent_begin, self.written) = (self.taken, self.taken);
+        Lost { commands: lost, first_has_begun }
     }
 
     /// Takes slots that have waited since `limit`, or longer. Call it while there is no connection.
@@ -140,8 +201,7 @@ impl Queue {
         let end = self.slots.front().map_or(self.taken + self.bytes.len() as u64, |slot| slot.begin);
         let gone = usize::try_from(end - self.taken).unwrap_or(0);
         self.bytes.drain(..gone);
-        self.taken = end;
-        self.written = end;
+        (self.sent_begin, self.taken, self.written) = (end, end, end);
         slots
     }
 
@@ -163,7 +223,7 @@ impl Queue {
     /// Closes the queue and takes all that is in it.
     pub(super) fn abandon(&mut self) -> Vec<Slot> {
         self.closed = true;
-        self.bytes = Vec::new();
+        (self.bytes, self.sent) = Default::default();
         self.take_out(self.slots.len())
     }
 
@@ -178,12 +238,16 @@ impl Queue {
     }
 }
 
+/// Batches whose memory is kept, and how much of it each.
+const SPARE: usize = 4;
+const KEPT: usize = 64 * 1024;
 /// A connection without a reply for this long may run a long script, or wait for the end of CLIENT PAUSE.
 const STALL: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words::encode;
 
     fn filled() -> (Queue, Arc<Inbox>) {
         let inbox = Arc::new(Inbox::default());
@@ -206,11 +270,46 @@ mod tests {
             assert_eq!(queue.take(&mut batch, &cx).expect("commands").1, 3);
             queue.wrote(written);
             queue.push(&inbox, b"dddd", 1, Instant::now());
-            assert_eq!(queue.lose(&batch[written..]).slots.len(), lost, "{written} bytes written");
+            assert_eq!(queue.lose(&batch).commands.len(), lost, "{written} bytes written");
             batch.clear();
             queue.take(&mut batch, &cx);
             assert_eq!(String::from_utf8_lossy(&batch), again, "{written} bytes written");
         }
+    }
+
+    #[test]
+    fn reads_go_before_what_was_not_sent_and_once_only() {
+        let (one, other) = (Arc::new(Inbox::default()), Arc::new(Inbox::default()));
+        let (mut queue, mut batch) = (Queue::default(), Vec::new());
+        let cx = Context::from_waker(Waker::noop());
+        let push = |queue: &mut Queue, inbox, lines: &[&str]| {
+            let bytes: Vec<_> = lines.iter().map(|line| encode(line.split(' '))).collect();
+            queue.push(inbox, &bytes.concat(), lines.len() as u32, Instant::now());
+            bytes
+        };
+        let first = push(&mut queue, &one, &["GET a", "INCR b", "GET c"]);
+        queue.take(&mut batch, &cx);
+        queue.wrote(batch.len());
+        let second = push(&mut queue, &other, &["GET d"]);
+        let third = push(&mut queue, &one, &["GET e"]);
+        queue.take(&mut batch, &cx);
+        queue.answered(1, false);
+        queue.wrote(second[0].len() + 1);
+        let last = push(&mut queue, &other, &["INCR f"]);
+
+        let lost = queue.lose(&batch);
+        assert!(matches!(&lost.commands[..], [(inbox, 1)] if Arc::ptr_eq(inbox, &one)), "INCR b");
+        batch.clear();
+        queue.take(&mut batch, &cx);
+        let again = [&first[2], &second[0], &third[0], &last[0]].map(|bytes| &bytes[..]).concat();
+        assert_eq!(batch.escape_ascii().to_string(), again.escape_ascii().to_string());
+
+        // The first reply arrives, and the connection is lost again.
+        queue.wrote(batch.len());
+        queue.answered(1, false);
+        let lost = queue.lose(&batch).commands;
+        assert_eq!(lost.iter().map(|(_, commands)| commands).collect::<Vec<_>>(), [&1, &1, &1]);
+        assert_eq!((queue.in_flight(), queue.total.load(Ordering::Relaxed)), (0, 0));
     }
 
     #[test]
@@ -265,7 +364,7 @@ mod tests {
         queue.wrote(8);
         queue.answered(1, false);
         assert_eq!(count(&queue), 8);
-        assert_eq!((queue.lose(&batch[8..]).slots.len(), count(&queue)), (1, 4));
+        assert_eq!((queue.lose(&batch).commands.len(), count(&queue)), (1, 4));
         assert_eq!((queue.abandon().len(), count(&queue)), (1, 0));
     }
 }

@@ -36,6 +36,63 @@ async fn a_lost_server_answers_what_may_have_run_and_serves_the_rest() {
     assert_eq!(text(&client.reply().await), "1");
 }
 
+/// A read that is sent again follows the commands of its client that are not, so those must come before it.
+#[tokio::test]
+async fn reads_in_flight_are_sent_again_unless_a_write_of_their_client_follows() {
+    let server = Scripted::start().await;
+    let gateway = gateway(&server.url, Share::Auto).await;
+    let (mut one, mut other) = (gateway.client().await, gateway.client().await);
+    let pipeline = ["GET a", "INCR b", "GET c", "MGET d e"].map(|line| encode(line.split(' ')));
+    one.send(pipeline.concat()).await;
+    let mut connection = server.accept().await;
+    expect(&mut connection, &pipeline.concat()).await;
+    other.command("GET f").await;
+    expect(&mut connection, &encode(["GET", "f"])).await;
+    connection.write_all(b"$1\r\na\r\n").await.unwrap();
+    assert_eq!(text(&one.reply().await), "a");
+    drop(connection);
+
+    assert!(text(&one.reply().await).starts_with("-UPSTREAMLOST"), "INCR may have run");
+    let mut connection = server.accept().await;
+    expect(&mut connection, &pipeline[2..].concat()).await;
+    expect(&mut connection, &encode(["GET", "f"])).await;
+    connection.write_all(b"+c\r\n*0\r\n+f\r\n").await.unwrap();
+    assert_eq!(text(&one.reply().await), "c");
+    assert_eq!(one.reply().await, Value::Array(Vec::new()));
+    assert_eq!(text(&other.reply().await), "f");
+    gateway.until("gateway_commands_sent_again", |count| count == 3).await;
+    gateway.until("gateway_commands_may_have_run", |count| count == 1).await;
+}
+
+/// It may be the read that ends the server's connections.
+#[tokio::test]
+async fn a_read_is_sent_again_once() {
+    let server = Scripted::start().await;
+    let gateway = gateway(&server.url, Share::Auto).await;
+    let mut client = gateway.client().await;
+    client.command("GET k").await;
+    for _ in 0..2 {
+        let mut connection = server.accept().await;
+        expect(&mut connection, &encode(["GET", "k"])).await;
+    }
+    let reply = client.reply().await;
+    assert!(text(&reply).starts_with("-UPSTREAMLOST"), "{reply:?}");
+}
+
+#[tokio::test]
+async fn a_read_that_was_sent_and_finds_no_server_again_may_have_run() {
+    let server = Scripted::start().await;
+    let gateway = in_front_of(&server.url, |limits| limits.offline_ms = 100).await;
+    let mut client = gateway.client().await;
+    client.command("GET k").await;
+    let mut connection = server.accept().await;
+    expect(&mut connection, &encode(["GET", "k"])).await;
+    drop((connection, server));
+    let reply = client.reply().await;
+    let lost = text(&reply);
+    assert!(lost.starts_with("-UPSTREAMLOST") && lost.ends_with("the command may have run"), "{lost}");
+}
+
 #[tokio::test]
 async fn half_a_reply_ends_its_client_and_no_other() {
     let server = Scripted::start().await;
@@ -44,8 +101,8 @@ async fn half_a_reply_ends_its_client_and_no_other() {
     one.command("GET a").await;
     let mut connection = server.accept().await;
     expect(&mut connection, &encode(["GET", "a"])).await;
-    other.command("GET b").await;
-    expect(&mut connection, &encode(["GET", "b"])).await;
+    other.command("INCR b").await;
+    expect(&mut connection, &encode(["INCR", "b"])).await;
     let mut half = b"$100000\r\n".to_vec();
     half.resize(50_000, b'x');
     connection.write_all(&half).await.unwrap();
@@ -108,8 +165,8 @@ async fn a_command_does_not_wait_for_the_end_of_an_attempt_to_connect() {
     assert_eq!(reply, "v");
 
     // The error says that a connection was lost.
-    client.command("GET k").await;
-    expect(&mut connection, &encode(["GET", "k"])).await;
+    client.command("INCR k").await;
+    expect(&mut connection, &encode(["INCR", "k"])).await;
     drop(connection);
     assert!(text(&client.reply().await).starts_with("-UPSTREAMLOST"));
     let reply = client.say("GET k").await;
@@ -141,17 +198,17 @@ async fn a_hostile_server_ends_only_its_own_connections() {
         let server = Scripted::start().await;
         let gateway = gateway(&server.url, Share::Auto).await;
         let mut client = gateway.client().await;
-        client.command("GET k").await;
+        client.command("INCR k").await;
         let mut connection = server.accept().await;
-        expect(&mut connection, &encode(["GET", "k"])).await;
+        expect(&mut connection, &encode(["INCR", "k"])).await;
         connection.write_all(garbage).await.unwrap();
         let reply = client.say("CLIENT GETNAME").await;
         let expected = if garbage.starts_with(b"+OK") { "OK" } else { "-UPSTREAMLOST" };
         assert!(reply.starts_with(expected), "{}: {reply}", garbage.escape_ascii());
         assert_eq!(text(&client.reply().await), "(nil)", "the client is served on");
-        client.command("GET k").await;
+        client.command("INCR k").await;
         let mut connection = server.accept().await;
-        expect(&mut connection, &encode(["GET", "k"])).await;
+        expect(&mut connection, &encode(["INCR", "k"])).await;
     }
 }
 
