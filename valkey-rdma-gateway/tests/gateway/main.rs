@@ -7,6 +7,7 @@ mod cluster;
 mod counters;
 mod failures;
 mod health;
+mod lost;
 mod operation;
 mod passwords;
 mod plain;

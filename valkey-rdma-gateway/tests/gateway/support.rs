@@ -76,6 +76,13 @@ pub(crate) async fn gateway(url: &str, share: Share) -> Running {
     start(&config(url, share, Limits::default())).await
 }
 
+/// A gateway with other limits.
+pub(crate) async fn in_front_of(url: &str, limits: impl FnOnce(&mut Limits)) -> Running {
+    let mut chosen = Limits::default();
+    limits(&mut chosen);
+    start(&config(url, Share::Auto, chosen)).await
+}
+
 /// The gateway's whole answer to a request over HTTP.
 pub(crate) async fn get(addr: std::net::SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(addr).await.expect("connects");
