@@ -176,7 +176,7 @@ impl Client {
     /// The error for a reply that does not come.
     pub(crate) fn lost(&self) -> LostConnection {
         let cause = Arc::new(LostCause::Stopped);
-        LostConnection { peer: self.first().state.peer.clone(), cause, may_have_run: true }
+        LostConnection::new(self.first().state.peer.clone(), cause, true)
     }
 
     /// True if none of its connections has ended.

@@ -268,7 +268,7 @@ impl Dedicated {
     }
 
     pub(crate) fn lost(&self, may_have_run: bool) -> Error {
-        LostConnection { peer: self.peer(), cause: self.cause.clone(), may_have_run }.into()
+        LostConnection::new(self.peer(), self.cause.clone(), may_have_run).into()
     }
 
     fn peer(&self) -> Arc<str> {

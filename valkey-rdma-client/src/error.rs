@@ -140,9 +140,15 @@ pub struct LostConnection {
     pub(crate) peer: Arc<str>,
     pub(crate) cause: Arc<LostCause>,
     pub(crate) may_have_run: bool,
+    /// Why there was no other connection, for a command that waited for one.
+    pub(crate) not_restored: Option<Arc<ConnectError>>,
 }
 
 impl LostConnection {
+    pub(crate) fn new(peer: Arc<str>, cause: Arc<LostCause>, may_have_run: bool) -> Self {
+        Self { peer, cause, may_have_run, not_restored: None }
+    }
+
     /// Why the connection ended; the same for every request that waited on it.
     #[must_use]
     pub fn cause(&self) -> &LostCause {
@@ -160,6 +166,11 @@ impl fmt::Display for LostConnection {
             LostCause::Io(_) => {}
             LostCause::Protocol(_) => f.write_str(": the peer broke the protocol")?,
             cause => write!(f, ": {cause}")?,
+        }
+        match &self.not_restored {
+            Some(why) if f.alternate() => write!(f, "; not restored: {}", Chain(&**why))?,
+            Some(why) => write!(f, "; not restored: {why}")?,
+            None => {}
         }
         write!(f, "; {fate}")
     }

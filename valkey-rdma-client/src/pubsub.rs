@@ -142,7 +142,7 @@ struct Shared {
 impl Shared {
     fn lost(&self) -> Error {
         let cause = self.end.get().cloned().unwrap_or_else(|| Arc::new(LostCause::Stopped));
-        LostConnection { peer: self.peer.clone(), cause, may_have_run: false }.into()
+        LostConnection::new(self.peer.clone(), cause, false).into()
     }
 
     fn connected(&self, raw: &RawConnection) {

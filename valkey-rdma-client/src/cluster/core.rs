@@ -221,7 +221,7 @@ impl Core {
 /// The error of calls after the end of the client that concern no node.
 pub(super) fn closed() -> Error {
     let cause = Arc::new(LostCause::Closed);
-    LostConnection { peer: CLUSTER.into(), cause, may_have_run: false }.into()
+    LostConnection::new(CLUSTER.into(), cause, false).into()
 }
 
 /// Checks the endpoints to start from. Returns the one whose settings all nodes get.

@@ -246,7 +246,7 @@ impl Node {
     /// The error of commands after the end of the cluster client.
     pub(super) fn closed(&self) -> Error {
         let cause = Arc::new(LostCause::Closed);
-        LostConnection { peer: self.name.clone(), cause, may_have_run: false }.into()
+        LostConnection::new(self.name.clone(), cause, false).into()
     }
 
     /// Starts a task that connects, unless there is one.
@@ -258,8 +258,7 @@ impl Node {
         if !dial.in_progress && self.live.load().is_none() {
             dial.in_progress = true;
             let stopped = Arc::new(LostCause::Stopped);
-            let error =
-                LostConnection { peer: self.name.clone(), cause: stopped, may_have_run: false }.into();
+            let error = LostConnection::new(self.name.clone(), stopped, false).into();
             let attempt = Attempt { node: self.clone(), error: Some(error) };
             let (not_before, may_hurry) = (dial.redial.not_before(), dial.redial.may_hurry());
             // A runtime that shuts down drops the attempt at once, which takes the lock.

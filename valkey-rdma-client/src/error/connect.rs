@@ -289,9 +289,7 @@ mod tests {
             format!("{begin}: the handshake failed; is it a Valkey server, and does it admit this address?");
         assert_eq!(connect(cause), [&handshake, "reset"]);
 
-        let lost = |cause| {
-            report(LostConnection { peer: "h:1".into(), cause: Arc::new(cause), may_have_run: false })
-        };
+        let lost = |cause| report(LostConnection::new("h:1".into(), Arc::new(cause), false));
         let io = LostCause::Io(io::Error::other(device("ibv_poll_cq")));
         assert_eq!(
             lost(io),
@@ -327,7 +325,7 @@ mod tests {
     #[test]
     fn a_lost_connection_tells_the_whole_story() {
         let cause = Arc::new(LostCause::Io(io::Error::other(device("ibv_poll_cq"))));
-        let text = text(LostConnection { peer: "h:1".into(), cause, may_have_run: true });
+        let text = text(LostConnection::new("h:1".into(), cause, true));
         let system = too_many_files();
         let expected =
             format!("connection to h:1 lost: ibv_poll_cq failed: {system}; the command may have run");

@@ -139,7 +139,21 @@ impl MultiplexerState {
     }
 
     pub(crate) fn lost(&self, cause: &Arc<LostCause>, may_have_run: bool) -> Error {
-        LostConnection { peer: self.peer.clone(), cause: cause.clone(), may_have_run }.into()
+        LostConnection::new(self.peer.clone(), cause.clone(), may_have_run).into()
+    }
+
+    /// The error for a request whose wait for another connection is over.
+    pub(crate) fn not_restored(&self, cause: &Arc<LostCause>, may_have_run: bool) -> Error {
+        match self.disconnect_reason() {
+            Some(why) if !may_have_run => why,
+            why => {
+                let mut lost = LostConnection::new(self.peer.clone(), cause.clone(), may_have_run);
+                if let Some(Error::Connect(why)) = why {
+                    lost.not_restored = Some(Arc::new(why));
+                }
+                lost.into()
+            }
+        }
     }
 
     pub(crate) fn timed_out(&self, limit: Duration, may_have_run: bool) -> Error {

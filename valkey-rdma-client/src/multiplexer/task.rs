@@ -93,10 +93,7 @@ impl ConnectionTask {
         cause: &Arc<LostCause>,
         first: u32,
     ) -> Option<RawConnection> {
-        let why = |request: &Request| match self.state.disconnect_reason() {
-            Some(why) if !request.may_have_run => why,
-            _ => self.state.lost(cause, request.may_have_run),
-        };
+        let why = |request: &Request| self.state.not_restored(cause, request.may_have_run);
         let mut reached = policy.connector.reached.subscribe();
         // Not behind a server that ends connections as soon as they are made: they would drive each other.
         let is_first_outage = first <= 1;

@@ -119,6 +119,12 @@ async fn commands_wait_for_a_connection_with_bounded_patience_and_learn_why() {
     assert_eq!(error.fate(), Fate::NotSent);
     let error = sent.await.expect("no panic").expect_err("no connection");
     assert_eq!(error.fate(), Fate::MayHaveRun, "{error}");
+    let text = error.to_string();
+    assert!(
+        text.starts_with("connection to test:1 lost: the peer closed it; not restored: cannot connect"),
+        "{text}"
+    );
+    assert!(text.contains("connection refused") && text.ends_with("; the command may have run"), "{text}");
     assert!(door.tries() > 3);
     assert!(!client.is_closed());
 }
