@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::sleep;
 use tracing::{info, warn};
-use valkey_rdma_client::cluster::{ClusterConfig, ClusterStatus, NodeStatus};
+use valkey_rdma_client::cluster::{ClusterConfig, ClusterEvent, ClusterEvents, ClusterStatus, NodeStatus};
 use valkey_rdma_client::{ClusterClient, Config, Endpoint, Error, State, Transport};
 use valkey_rdma_resp::Protocol;
 
@@ -29,6 +29,7 @@ use crate::error::{GatewayError, without_login};
 use crate::identity::{Identity, Key};
 use crate::inbox::lock;
 use crate::login::{RouteLogin, endpoints};
+use crate::metrics::Metrics;
 use crate::open_error::OpenError;
 
 /// A cluster, and the clients of the library by the login they use.
@@ -147,7 +148,6 @@ impl Member {
             }
             match self.connect().await {
                 Ok(()) => {
-                    self.core.metrics.connects.add(1);
                     *last = None;
                     continue;
                 }
@@ -176,6 +176,7 @@ impl Member {
         let connected = ClusterClient::connect_with(seeds.clone(), &config).await;
         let client = connected.map_err(|error| open_error(&error))?;
         info!(key = %self.key, cluster = ?client, "connected to a cluster");
+        tokio::spawn(count(client.events(), self.core.metrics.clone()));
         let current = lock(&self.seeds);
         // There may be another password by now, with which the client has to reconnect later.
         if current.as_ref() == Some(&seeds) {
@@ -200,6 +201,18 @@ impl Member {
             return true;
         }
         lock(&self.unused).get_or_insert_with(Instant::now).elapsed() < IDLE
+    }
+}
+
+/// Counts what happens to connections to nodes, until the client of the library has gone.
+async fn count(mut events: ClusterEvents, metrics: Arc<Metrics>) {
+    while let Some(event) = events.next().await {
+        match event {
+            ClusterEvent::Connected { .. } => metrics.connects.add(1),
+            ClusterEvent::Lost { .. } => metrics.lost.add(1),
+            ClusterEvent::ConnectFailed { error, .. } => open_error(&error).count(&metrics),
+            _ => {}
+        }
     }
 }
 

@@ -39,6 +39,8 @@ struct State {
     /// The connection that waits until replies are taken.
     connection: Option<Waker>,
     end: Option<End>,
+    /// The client has closed its side.
+    has_left: bool,
     /// The gateway stops: the client ends when nothing is in flight.
     stop: bool,
     /// See [`Found::pinned`].
@@ -75,6 +77,8 @@ pub(crate) struct Found {
     pub(crate) pinned: bool,
     pub(crate) end: Option<End>,
     pub(crate) since: Option<Instant>,
+    /// Bytes that wait, with those taken last.
+    pub(crate) unread: usize,
 }
 
 impl State {
@@ -148,6 +152,15 @@ impl Inbox {
         wakers.0.into_iter().chain(wakers.1).for_each(Waker::wake);
     }
 
+    /// Notes that the client has closed its side: it sends no more, and may have gone.
+    pub(crate) fn leave(&self) {
+        self.state().has_left = true;
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        self.state().has_left
+    }
+
     /// Asks the client's task to end as soon as nothing is in flight.
     pub(crate) fn stop(&self) {
         let mut state = self.state();
@@ -215,6 +228,7 @@ impl Inbox {
             pinned: state.is_pinned(),
             end: state.end,
             since,
+            unread: state.waiting(),
         }
     }
 

@@ -8,6 +8,7 @@ mod answers;
 mod cluster_mode;
 mod private_mode;
 mod refusals;
+mod slow_reader;
 mod unrun;
 
 use std::future::{Future, poll_fn};
@@ -19,13 +20,14 @@ use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tracing::debug;
+use tracing::{debug, warn};
 use valkey_rdma_resp::{CommandError, Output, Reply, encode};
 use valkey_rdma_transport::AnyStream;
 
+use self::slow_reader::SlowReader;
 use self::unrun::Unrun;
 use crate::class::Class;
-use crate::clients::{Details, Place, Registered};
+use crate::clients::{Client, Details, Place, Registered};
 use crate::core::Core;
 use crate::identity::Identity;
 use crate::inbox::End;
@@ -49,6 +51,7 @@ pub(crate) struct Session {
     by_owner: bool,
     shared: Attached,
     window: Window,
+    slow_reader: SlowReader,
     /// The reason why the transaction that the client has begun fails.
     failed_multi: Option<Unrun>,
     /// The client has closed its side.
@@ -113,6 +116,7 @@ impl Session {
             by_owner: accepted.by_owner,
             shared,
             window,
+            slow_reader: SlowReader::default(),
             failed_multi: None,
             eof: false,
         }
@@ -122,9 +126,8 @@ impl Session {
         loop {
             let turn = poll_fn(|cx| self.poll_shared(cx)).await;
             let done = match turn {
-                Turn::End(End::Gone) => break,
                 Turn::End(why) => {
-                    debug!(id = self.client.id, ?why, "client closed");
+                    self.report_end(why);
                     break;
                 }
                 Turn::Broken(error) => {
@@ -169,6 +172,12 @@ impl Session {
                     }
                 }
                 Poll::Pending => {}
+            }
+            // Only replies on a connection that is shared are taken from the server before the client takes them.
+            if let Attached::Server(_) = self.shared
+                && self.slow_reader.poll_too_slow(cx, found.unread, &self.core.limits()).is_ready()
+            {
+                return Poll::Ready(Turn::End(End::TooSlow));
             }
             let is_quiet = |outstanding: u32| outstanding == 0 && !found.more;
             if found.stop {
@@ -302,7 +311,10 @@ impl Session {
                 self.reader.rest();
                 return Poll::Pending;
             }
-            Poll::Ready(Ok(0)) => self.eof = true,
+            Poll::Ready(Ok(0)) => {
+                self.eof = true;
+                self.client.inbox.leave();
+            }
             Poll::Ready(Ok(_)) => {}
             Poll::Ready(Err(_)) => return Poll::Ready(Err(Closed)),
         }
@@ -324,13 +336,30 @@ impl Session {
             };
             match ready!(written) {
                 Ok(0) | Err(_) => return Poll::Ready(Err(Closed)),
-                Ok(len) => self.out.advance(len),
+                Ok(len) => {
+                    self.slow_reader.took(len);
+                    self.out.advance(len);
+                }
             }
         }
         if let Some(since) = self.out_since.take() {
             self.core.metrics.reply_hop.record(since, Instant::now(), 1);
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Logs why the gateway closes the client, and counts it.
+    fn report_end(&self, why: End) {
+        let Client { id, peer, .. } = &**self.client;
+        match why {
+            End::Gone => {}
+            End::TooSlow => {
+                self.core.metrics.slow_readers.add(1);
+                let Details { name, user, .. } = &*self.client.details();
+                warn!(id, peer, name, user, "client closed: it does not read its replies");
+            }
+            why => debug!(id, peer, ?why, "client closed"),
+        }
     }
 
     /// Writes the last replies, as far as the client takes them in time.

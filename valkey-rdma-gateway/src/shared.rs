@@ -210,10 +210,13 @@ impl Shared {
             why = match self.answer_overdue(core, &why, opening).await {
                 Ok(upstream) => {
                     attempt = 0;
-                    *lock(&self.state) = State::Up(Connection {
+                    let state = State::Up(Connection {
                         info: upstream.stream.info().clone(),
                         monitor: upstream.stream.monitor().cloned(),
                     });
+                    if let State::Down(_) = std::mem::replace(&mut *lock(&self.state), state) {
+                        self.forget_left(core);
+                    }
                     let Ended::Lost { cause, batch } = Driver::new(self, core, upstream).run().await else {
                         *lock(&self.state) = State::Absent;
                         return;
@@ -280,6 +283,14 @@ impl Shared {
             if self.close_unused() {
                 return false;
             }
+        }
+    }
+
+    /// Drops the commands of clients that have closed their side in an outage: they gave up, and may have sent the same again.
+    fn forget_left(&self, core: &Core) {
+        for slot in self.queue().take_left() {
+            core.metrics.not_sent.add(slot.replies.into());
+            slot.inbox.end(End::Gone);
         }
     }
 

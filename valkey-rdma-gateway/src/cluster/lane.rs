@@ -201,7 +201,6 @@ impl Inner {
         drop(replies);
         let limits = core.limits();
         if limits.exceeds_total(waiting, batch.inbox.total()) {
-            core.metrics.slow_readers.add(1);
             batch.inbox.end(End::TooSlow);
         }
         poll_fn(|cx| match batch.inbox.poll_waiting(cx) > limits.unread_bytes {

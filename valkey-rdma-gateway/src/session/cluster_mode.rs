@@ -14,7 +14,6 @@ use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 use tokio::sync::OwnedSemaphorePermit;
-use tracing::debug;
 use valkey_rdma_client::{ClusterClient, Command};
 use valkey_rdma_resp::{CommandError, Protocol, Reply, words};
 
@@ -60,7 +59,7 @@ impl Session {
                     Err(Closed)
                 }
                 Turn::End(why) => {
-                    debug!(id = self.client.id, ?why, "client closed");
+                    self.report_end(why);
                     Err(Closed)
                 }
             };
@@ -94,10 +93,7 @@ impl Session {
                 };
                 match next {
                     Poll::Ready(Ok(message)) => return Poll::Ready(Turn::Message(message)),
-                    Poll::Ready(Err(why)) => {
-                        self.core.metrics.slow_readers.add(u64::from(why == End::TooSlow));
-                        return Poll::Ready(Turn::End(why));
-                    }
+                    Poll::Ready(Err(why)) => return Poll::Ready(Turn::End(why)),
                     Poll::Pending => {}
                 }
             }

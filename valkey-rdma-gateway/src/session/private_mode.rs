@@ -114,7 +114,7 @@ impl Session {
                     return self.lost(&private, was_target, &cause);
                 }
                 Turn::End(why) => {
-                    debug!(id = self.client.id, ?why, "client closed");
+                    self.report_end(why);
                     break Err(Closed);
                 }
             }

@@ -2,20 +2,19 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWrite};
-use tokio::time::{Interval, MissedTickBehavior, Sleep, interval, sleep};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 use valkey_rdma_client::ByteStream;
 use valkey_rdma_resp::{FrameScanner, ProtocolError};
 
 use super::{IDLE, Shared};
 use crate::core::Core;
-use crate::inbox::{End, Inbox};
+use crate::inbox::End;
 use crate::server::Upstream;
 
 /// Serves one connection.
@@ -36,8 +35,6 @@ pub(super) struct Driver<'a> {
     begun: bool,
     /// The present frame is a push message, which no client has asked for here.
     dropping: bool,
-    /// The client that must take its replies before more are read, and until when.
-    slow: Option<(Arc<Inbox>, Pin<Box<Sleep>>)>,
     idle: Interval,
     idle_ticks: u32,
 }
@@ -67,7 +64,6 @@ impl<'a> Driver<'a> {
             scanned: 0,
             begun: false,
             dropping: false,
-            slow: None,
             idle,
             idle_ticks: 0,
         }
@@ -133,9 +129,6 @@ impl<'a> Driver<'a> {
     /// Ready with the reason if the connection has ended or is not RESP.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<String> {
         loop {
-            if self.poll_slow(cx).is_pending() {
-                return Poll::Pending;
-            }
             self.replies.reserve(READ);
             match pin!(self.upstream.stream.read_buf(&mut self.replies)).poll(cx) {
                 Poll::Pending => return Poll::Pending,
@@ -214,27 +207,10 @@ impl<'a> Driver<'a> {
         } else {
             inbox.put_shared(&self.replies.split_to(end).freeze(), complete, now)
         };
-        let limits = self.core.limits();
-        if waiting > limits.unread_bytes && self.slow.is_none() {
-            self.slow = Some((inbox, Box::pin(sleep(limits.slow_reader()))));
-        } else if limits.exceeds_total(waiting, inbox.total()) {
-            self.core.metrics.slow_readers.add(1);
+        // All replies are taken from the server, for those behind them: the client's task ends a client that does not read its own.
+        if self.core.limits().exceeds_total(waiting, inbox.total()) {
             inbox.end(End::TooSlow);
         }
-    }
-
-    /// Ready if no client has too many replies unread. Ends a client that had them for too long.
-    fn poll_slow(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let Some((inbox, limit)) = &mut self.slow else { return Poll::Ready(()) };
-        if inbox.poll_waiting(cx) > self.core.limits().unread_bytes / 2 {
-            if limit.as_mut().poll(cx).is_pending() {
-                return Poll::Pending;
-            }
-            self.core.metrics.slow_readers.add(1);
-            inbox.end(End::TooSlow);
-        }
-        self.slow = None;
-        Poll::Ready(())
     }
 }
 

@@ -24,6 +24,14 @@ pub(super) struct Slot {
     pub(super) is_repeated: bool,
 }
 
+impl Slot {
+    /// Its bytes, of those that begin at `begin`.
+    fn of<'a>(&self, bytes: &'a [u8], begin: u64) -> &'a [u8] {
+        let from = usize::try_from(self.begin - begin).unwrap_or(usize::MAX);
+        bytes.get(from..from.saturating_add(self.len)).unwrap_or_default()
+    }
+}
+
 /// Slots in the order of their bytes: first those of `sent`, then the driver's batch, which ends at `taken`, then `bytes`.
 #[derive(Default)]
 pub(super) struct Queue {
@@ -154,10 +162,6 @@ impl Queue {
         bytes.extend_from_slice(batch);
         bytes.append(&mut self.bytes);
         let begin = self.sent_begin;
-        let range = |slot: &Slot| {
-            let begin = usize::try_from(slot.begin - begin).unwrap_or(usize::MAX);
-            begin..begin.saturating_add(slot.len)
-        };
         let first_has_begun = std::mem::take(&mut self.first_has_begun);
         // Clients whose earlier commands are not sent again either.
         let mut closed = HashSet::new();
@@ -171,7 +175,7 @@ impl Queue {
             let (again, len) = if slot.is_repeated || closed.contains(&inbox) {
                 (0, 0)
             } else {
-                repeatable(bytes.get(range(slot)).unwrap_or_default(), slot.replies)
+                repeatable(slot.of(&bytes, begin), slot.replies)
             };
             if again < slot.replies {
                 closed.insert(inbox);
@@ -182,16 +186,24 @@ impl Queue {
             (slot.len, slot.replies, slot.is_repeated) = (len, again, true);
         }
         lost.reverse();
-        self.slots.retain(|slot| slot.replies > 0);
+        let mut kept = std::mem::take(&mut self.slots);
+        kept.retain(|slot| slot.replies > 0);
         // Until now they waited for replies to others, not for a connection.
         let now = Instant::now();
-        for slot in &mut self.slots {
-            let kept = self.bytes.len() as u64;
-            self.bytes.extend_from_slice(bytes.get(range(slot)).unwrap_or_default());
-            (slot.begin, slot.waits_since) = (self.taken + kept, now);
-        }
-        (self.sent_begin, self.written) = (self.taken, self.taken);
+        kept.iter_mut().for_each(|slot| slot.waits_since = now);
+        self.put_back(&mut kept, &bytes, begin);
         Lost { commands: lost, first_has_begun }
+    }
+
+    /// Queues slots again, whose bytes are in `bytes`, which begin at `begin`.
+    fn put_back(&mut self, slots: &mut VecDeque<Slot>, bytes: &[u8], begin: u64) {
+        for slot in slots.iter_mut() {
+            let queued = self.bytes.len() as u64;
+            self.bytes.extend_from_slice(slot.of(bytes, begin));
+            slot.begin = self.taken + queued;
+        }
+        self.slots.append(slots);
+        (self.sent_begin, self.written) = (self.taken, self.taken);
     }
 
     /// Takes slots that have waited since `limit`, or longer. Call it while there is no connection.
@@ -203,6 +215,17 @@ impl Queue {
         self.bytes.drain(..gone);
         (self.sent_begin, self.taken, self.written) = (end, end, end);
         slots
+    }
+
+    /// Takes slots of clients that have closed their side. Call it while there is no connection.
+    pub(super) fn take_left(&mut self) -> VecDeque<Slot> {
+        let bytes = std::mem::take(&mut self.bytes);
+        let begin = self.taken;
+        let (left, mut kept): (VecDeque<_>, VecDeque<_>) =
+            self.slots.drain(..).partition(|slot| slot.inbox.has_left());
+        self.put_back(&mut kept, &bytes, begin);
+        self.total.fetch_sub(left.iter().map(|slot: &Slot| slot.len).sum(), Ordering::Relaxed);
+        left
     }
 
     /// Since when its first command waits.
@@ -245,126 +268,4 @@ const KEPT: usize = 64 * 1024;
 const STALL: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::words::encode;
-
-    fn filled() -> (Queue, Arc<Inbox>) {
-        let inbox = Arc::new(Inbox::default());
-        let mut queue = Queue::default();
-        for command in ["aaaa", "bbbb", "cccc"] {
-            queue.push(&inbox, command.as_bytes(), 1, Instant::now());
-        }
-        (queue, inbox)
-    }
-
-    #[test]
-    fn what_was_not_sent_is_sent_again() {
-        // Bytes written, commands lost, and the next batch.
-        for (written, lost, again) in
-            [(0, 0, "aaaabbbbccccdddd"), (4, 1, "bbbbccccdddd"), (5, 2, "ccccdddd"), (12, 3, "dddd")]
-        {
-            let (mut queue, inbox) = filled();
-            let cx = Context::from_waker(Waker::noop());
-            let mut batch = Vec::new();
-            assert_eq!(queue.take(&mut batch, &cx).expect("commands").1, 3);
-            queue.wrote(written);
-            queue.push(&inbox, b"dddd", 1, Instant::now());
-            assert_eq!(queue.lose(&batch).commands.len(), lost, "{written} bytes written");
-            batch.clear();
-            queue.take(&mut batch, &cx);
-            assert_eq!(String::from_utf8_lossy(&batch), again, "{written} bytes written");
-        }
-    }
-
-    #[test]
-    fn reads_go_before_what_was_not_sent_and_once_only() {
-        let (one, other) = (Arc::new(Inbox::default()), Arc::new(Inbox::default()));
-        let (mut queue, mut batch) = (Queue::default(), Vec::new());
-        let cx = Context::from_waker(Waker::noop());
-        let push = |queue: &mut Queue, inbox, lines: &[&str]| {
-            let bytes: Vec<_> = lines.iter().map(|line| encode(line.split(' '))).collect();
-            queue.push(inbox, &bytes.concat(), lines.len() as u32, Instant::now());
-            bytes
-        };
-        let first = push(&mut queue, &one, &["GET a", "INCR b", "GET c"]);
-        queue.take(&mut batch, &cx);
-        queue.wrote(batch.len());
-        let second = push(&mut queue, &other, &["GET d"]);
-        let third = push(&mut queue, &one, &["GET e"]);
-        queue.take(&mut batch, &cx);
-        queue.answered(1, false);
-        queue.wrote(second[0].len() + 1);
-        let last = push(&mut queue, &other, &["INCR f"]);
-
-        let lost = queue.lose(&batch);
-        assert!(matches!(&lost.commands[..], [(inbox, 1)] if Arc::ptr_eq(inbox, &one)), "INCR b");
-        batch.clear();
-        queue.take(&mut batch, &cx);
-        let again = [&first[2], &second[0], &third[0], &last[0]].map(|bytes| &bytes[..]).concat();
-        assert_eq!(batch.escape_ascii().to_string(), again.escape_ascii().to_string());
-
-        // The first reply arrives, and the connection is lost again.
-        queue.wrote(batch.len());
-        queue.answered(1, false);
-        let lost = queue.lose(&batch).commands;
-        assert_eq!(lost.iter().map(|(_, commands)| commands).collect::<Vec<_>>(), [&1, &1, &1]);
-        assert_eq!((queue.in_flight(), queue.total.load(Ordering::Relaxed)), (0, 0));
-    }
-
-    #[test]
-    fn what_has_waited_for_too_long_is_taken_out() {
-        let (mut queue, inbox) = filled();
-        let limit = Instant::now();
-        queue.push(&inbox, b"dddd", 1, limit + Duration::from_secs(1));
-        assert_eq!(queue.take_older(limit).len(), 3);
-        let mut batch = Vec::new();
-        queue.take(&mut batch, &Context::from_waker(Waker::noop()));
-        assert_eq!(batch, b"dddd");
-    }
-
-    /// Before, commands waited behind others: only from then on, for a connection.
-    #[test]
-    fn the_wait_for_a_connection_begins_when_one_is_lost() {
-        let minute = Duration::from_secs(60);
-        let (mut queue, inbox) = (Queue::default(), Arc::new(Inbox::default()));
-        queue.push(
-            &inbox,
-            b"aaaa",
-            1,
-            Instant::now().checked_sub(minute).expect("the machine is up for longer"),
-        );
-        queue.lose(&[]);
-        assert!(queue.take_older(Instant::now().checked_sub(minute / 2).expect("likewise")).is_empty());
-        assert_eq!(queue.in_flight(), 1);
-    }
-
-    #[test]
-    fn replies_belong_to_the_oldest_command_that_was_sent() {
-        let (mut queue, _inbox) = filled();
-        assert!(queue.first().is_none(), "nothing was sent");
-        let mut batch = Vec::new();
-        queue.take(&mut batch, &Context::from_waker(Waker::noop()));
-        queue.wrote(1);
-        assert!(queue.first().is_some());
-        let now = Instant::now();
-        assert!(!queue.is_stalled(now) && queue.is_stalled(now + 2 * STALL));
-        queue.answered(1, false);
-        assert!(queue.first().is_none(), "the second command was not sent");
-        assert!(!queue.is_stalled(now + 2 * STALL), "a command that was not sent waits for the connection");
-        assert!(!queue.close());
-    }
-
-    #[test]
-    fn bytes_count_until_their_commands_are_answered() {
-        let (mut queue, _inbox) = filled();
-        let mut batch = Vec::new();
-        let count = |queue: &Queue| queue.total.load(Ordering::Relaxed);
-        queue.take(&mut batch, &Context::from_waker(Waker::noop()));
-        queue.wrote(8);
-        queue.answered(1, false);
-        assert_eq!(count(&queue), 8);
-        assert_eq!((queue.lose(&batch).commands.len(), count(&queue)), (1, 4));
-        assert_eq!((queue.abandon().len(), count(&queue)), (1, 0));
-    }
-}
+mod tests;

@@ -73,6 +73,28 @@ async fn a_client_that_never_reads_is_closed_and_others_go_on() {
 }
 
 #[tokio::test]
+async fn nobody_waits_for_a_client_that_reads_slowly() {
+    let (_server, url, _) = mock_with(Mock::new()).await;
+    let gateway = in_front_of(&url, |limits| {
+        limits.unread_bytes = 2 << 20;
+        limits.slow_reader_ms = 600_000;
+    })
+    .await;
+    let (mut slow, mut other) = (gateway.client().await, gateway.client().await);
+    let value = vec![b'x'; 1 << 20];
+    slow.send(encode([&b"SET"[..], b"large", &value])).await;
+    assert_eq!(text(&slow.reply().await), "OK");
+    slow.send(encode(["GET", "large"]).repeat(20)).await;
+    gateway.until("gateway_unread_bytes", |bytes| bytes > 2 << 20).await;
+    for _ in 0..20 {
+        assert_eq!(other.say("GET k").await, "(nil)");
+    }
+    for _ in 0..20 {
+        assert_eq!(slow.reply().await.as_bytes(), Some(&value[..]));
+    }
+}
+
+#[tokio::test]
 async fn half_commands_and_idle_clients_disturb_no_other() {
     let (_server, url, _) = mock_with(Mock::new()).await;
     let gateway = in_front_of(&url, |limits| limits.clients = 300).await;

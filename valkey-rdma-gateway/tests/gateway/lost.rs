@@ -5,7 +5,7 @@ use valkey_rdma_gateway::Share;
 use valkey_rdma_mock::Mock;
 use valkey_rdma_resp::Value;
 
-use crate::scripted::{Scripted, expect};
+use crate::scripted::{Scripted, expect, log_in};
 use crate::support::{encode, gateway, in_front_of, mock_with, text};
 
 #[tokio::test]
@@ -82,6 +82,34 @@ async fn a_read_that_was_sent_and_finds_no_server_again_may_have_run() {
     let reply = client.reply().await;
     let lost = text(&reply);
     assert!(lost.starts_with("-UPSTREAMLOST") && lost.ends_with("the command may have run"), "{lost}");
+}
+
+/// Such a client has probably sent the same again, on another connection.
+#[tokio::test]
+async fn a_command_of_a_client_that_gave_up_in_an_outage_is_not_run() {
+    let server = Scripted::start().await;
+    let gateway = gateway(&server.url, Share::Auto).await;
+    let (mut impatient, mut patient) = (gateway.client().await, gateway.client().await);
+    patient.command("GET a").await;
+    let mut connection = server.accept().await;
+    expect(&mut connection, &encode(["GET", "a"])).await;
+    connection.write_all(b"+a\r\n").await.unwrap();
+    assert_eq!(text(&patient.reply().await), "a");
+    drop(connection);
+    // The next connection does not log in yet.
+    let connection = server.accept_raw().await;
+    patient.command("INCR b").await;
+    impatient.command("INCR c").await;
+    patient.command("INCR d").await;
+    // The gateway, in this runtime, reads what has arrived before it answers what arrives later.
+    gateway.info("gateway_clients").await;
+    impatient.stream.shutdown().await.unwrap();
+    gateway.info("gateway_clients").await;
+    let mut connection = log_in(connection, &[], "valkey-rdma-gateway", 7).await;
+    expect(&mut connection, &[encode(["INCR", "b"]), encode(["INCR", "d"])].concat()).await;
+    connection.write_all(b":1\r\n:2\r\n").await.unwrap();
+    assert_eq!([text(&patient.reply().await), text(&patient.reply().await)], [":1", ":2"]);
+    impatient.expect_end().await;
 }
 
 #[tokio::test]

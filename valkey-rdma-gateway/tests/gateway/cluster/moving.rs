@@ -118,4 +118,7 @@ async fn no_reply_is_wrong_while_slots_move_and_nodes_fail() {
         done += tokio::time::timeout(PATIENCE, task).await.expect("no client hangs").expect("no wrong reply");
     }
     assert!(done > 2000, "{done} commands");
+    gateway.until("gateway_connects", |count| count > 3).await;
+    gateway.until("gateway_connections_lost", |count| count >= 2).await;
+    gateway.until("gateway_connect_failures", |count| count >= 1).await;
 }

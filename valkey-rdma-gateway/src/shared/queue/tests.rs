@@ -1,0 +1,116 @@
+use super::*;
+use crate::words::encode;
+
+fn filled() -> (Queue, Arc<Inbox>) {
+    let inbox = Arc::new(Inbox::default());
+    let mut queue = Queue::default();
+    for command in ["aaaa", "bbbb", "cccc"] {
+        queue.push(&inbox, command.as_bytes(), 1, Instant::now());
+    }
+    (queue, inbox)
+}
+
+#[test]
+fn what_was_not_sent_is_sent_again() {
+    // Bytes written, commands lost, and the next batch.
+    for (written, lost, again) in
+        [(0, 0, "aaaabbbbccccdddd"), (4, 1, "bbbbccccdddd"), (5, 2, "ccccdddd"), (12, 3, "dddd")]
+    {
+        let (mut queue, inbox) = filled();
+        let cx = Context::from_waker(Waker::noop());
+        let mut batch = Vec::new();
+        assert_eq!(queue.take(&mut batch, &cx).expect("commands").1, 3);
+        queue.wrote(written);
+        queue.push(&inbox, b"dddd", 1, Instant::now());
+        assert_eq!(queue.lose(&batch).commands.len(), lost, "{written} bytes written");
+        batch.clear();
+        queue.take(&mut batch, &cx);
+        assert_eq!(String::from_utf8_lossy(&batch), again, "{written} bytes written");
+    }
+}
+
+#[test]
+fn reads_go_before_what_was_not_sent_and_once_only() {
+    let (one, other) = (Arc::new(Inbox::default()), Arc::new(Inbox::default()));
+    let (mut queue, mut batch) = (Queue::default(), Vec::new());
+    let cx = Context::from_waker(Waker::noop());
+    let push = |queue: &mut Queue, inbox, lines: &[&str]| {
+        let bytes: Vec<_> = lines.iter().map(|line| encode(line.split(' '))).collect();
+        queue.push(inbox, &bytes.concat(), lines.len() as u32, Instant::now());
+        bytes
+    };
+    let first = push(&mut queue, &one, &["GET a", "INCR b", "GET c"]);
+    queue.take(&mut batch, &cx);
+    queue.wrote(batch.len());
+    let second = push(&mut queue, &other, &["GET d"]);
+    let third = push(&mut queue, &one, &["GET e"]);
+    queue.take(&mut batch, &cx);
+    queue.answered(1, false);
+    queue.wrote(second[0].len() + 1);
+    let last = push(&mut queue, &other, &["INCR f"]);
+
+    let lost = queue.lose(&batch);
+    assert!(matches!(&lost.commands[..], [(inbox, 1)] if Arc::ptr_eq(inbox, &one)), "INCR b");
+    batch.clear();
+    queue.take(&mut batch, &cx);
+    let again = [&first[2], &second[0], &third[0], &last[0]].map(|bytes| &bytes[..]).concat();
+    assert_eq!(batch.escape_ascii().to_string(), again.escape_ascii().to_string());
+
+    // The first reply arrives, and the connection is lost again.
+    queue.wrote(batch.len());
+    queue.answered(1, false);
+    let lost = queue.lose(&batch).commands;
+    assert_eq!(lost.iter().map(|(_, commands)| commands).collect::<Vec<_>>(), [&1, &1, &1]);
+    assert_eq!((queue.in_flight(), queue.total.load(Ordering::Relaxed)), (0, 0));
+}
+
+#[test]
+fn what_has_waited_for_too_long_is_taken_out() {
+    let (mut queue, inbox) = filled();
+    let limit = Instant::now();
+    queue.push(&inbox, b"dddd", 1, limit + Duration::from_secs(1));
+    assert_eq!(queue.take_older(limit).len(), 3);
+    let mut batch = Vec::new();
+    queue.take(&mut batch, &Context::from_waker(Waker::noop()));
+    assert_eq!(batch, b"dddd");
+}
+
+/// Before, commands waited behind others: only from then on, for a connection.
+#[test]
+fn the_wait_for_a_connection_begins_when_one_is_lost() {
+    let minute = Duration::from_secs(60);
+    let (mut queue, inbox) = (Queue::default(), Arc::new(Inbox::default()));
+    queue.push(&inbox, b"aaaa", 1, Instant::now().checked_sub(minute).expect("the machine is up for longer"));
+    queue.lose(&[]);
+    assert!(queue.take_older(Instant::now().checked_sub(minute / 2).expect("likewise")).is_empty());
+    assert_eq!(queue.in_flight(), 1);
+}
+
+#[test]
+fn replies_belong_to_the_oldest_command_that_was_sent() {
+    let (mut queue, _inbox) = filled();
+    assert!(queue.first().is_none(), "nothing was sent");
+    let mut batch = Vec::new();
+    queue.take(&mut batch, &Context::from_waker(Waker::noop()));
+    queue.wrote(1);
+    assert!(queue.first().is_some());
+    let now = Instant::now();
+    assert!(!queue.is_stalled(now) && queue.is_stalled(now + 2 * STALL));
+    queue.answered(1, false);
+    assert!(queue.first().is_none(), "the second command was not sent");
+    assert!(!queue.is_stalled(now + 2 * STALL), "a command that was not sent waits for the connection");
+    assert!(!queue.close());
+}
+
+#[test]
+fn bytes_count_until_their_commands_are_answered() {
+    let (mut queue, _inbox) = filled();
+    let mut batch = Vec::new();
+    let count = |queue: &Queue| queue.total.load(Ordering::Relaxed);
+    queue.take(&mut batch, &Context::from_waker(Waker::noop()));
+    queue.wrote(8);
+    queue.answered(1, false);
+    assert_eq!(count(&queue), 8);
+    assert_eq!((queue.lose(&batch).commands.len(), count(&queue)), (1, 4));
+    assert_eq!((queue.abandon().len(), count(&queue)), (1, 0));
+}
