@@ -1,5 +1,7 @@
 //! [`Config`]: what a gateway listens to and connects to; from the command line or a file.
 
+mod syntax;
+
 use std::fmt;
 use std::fs;
 use std::net::SocketAddr;
@@ -158,26 +160,7 @@ impl Config {
     /// # Errors
     /// [`GatewayError::Config`] with the place, or what [`check`](Self::check) returns.
     pub fn parse(text: &str) -> Result<Self, GatewayError> {
-        let config: Self = toml::from_str(text).map_err(|error| {
-            // Not the line itself, nor a value that may be a URL: there may be a password in it.
-            let message = Some(error.message()).filter(|message| !message.contains('@'));
-            let message = message.unwrap_or("a value is not of the kind that is expected here");
-            // As people call them.
-            let message = ["usize", "u64", "u16"].iter().fold(message.to_owned(), |message, kind| {
-                message.replace(&format!("expected {kind}"), "expected a whole number")
-            });
-            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-            let line = before.lines().last().filter(|_| !before.ends_with('\n')).unwrap_or_default();
-            let name = line.split_once('=').map_or("", |(name, _)| name.trim());
-            let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
-            let name = match name {
-                "" => String::new(),
-                name if name.bytes().all(is_name) => format!("{name}: "),
-                // The middle of a value.
-                _ => String::new(),
-            };
-            GatewayError::Config(format!("line {}: {name}{message}", before.matches('\n').count() + 1))
-        })?;
+        let config = syntax::parse(text)?;
         config.check()?;
         Ok(config)
     }
@@ -282,6 +265,31 @@ mod tests {
             assert!(error.contains(part), "{part} in: {error}");
             assert!(!error.contains("secret"), "{error}");
         }
+    }
+
+    #[test]
+    fn all_that_is_of_the_wrong_kind_is_named_at_once() {
+        let text = r#"metrics = "9121"
+[[route]]
+listen = 7
+server = "valkey://x"
+sahre = "auto"
+share = "some"
+[limits]
+clients = "many"
+"#;
+        let error = Config::parse(text).unwrap_err();
+        let each: Vec<_> = error.each().iter().map(ToString::to_string).collect();
+        assert_eq!(each.len(), 5, "{each:#?}");
+        for (part, number) in [("metrics: ", 1), ("listen: ", 3), ("sahre", 5), ("some", 6), ("clients: ", 8)]
+        {
+            let line = format!("configuration: line {number}: ");
+            assert!(
+                each.iter().any(|each| each.contains(part) && each.starts_with(&line)),
+                "{part} {each:#?}"
+            );
+        }
+        assert!(each.iter().any(|each| each.contains("ADDR:PORT")), "{each:#?}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use crate::clients::Clients;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::seldom::Seldom;
 
 pub(crate) struct Core {
     limits: RwLock<Arc<Limits>>,
@@ -15,6 +16,8 @@ pub(crate) struct Core {
     pub(crate) unread: Arc<AtomicUsize>,
     /// Bytes of commands that wait for their replies on shared connections.
     pub(crate) queued: Arc<AtomicUsize>,
+    /// Which refused logins of clients are logged.
+    pub(crate) refused_logins: Seldom,
 }
 
 impl Core {
@@ -25,6 +28,7 @@ impl Core {
             clients: Arc::default(),
             unread: Arc::default(),
             queued: Arc::default(),
+            refused_logins: Seldom::default(),
         }
     }
 

@@ -69,11 +69,19 @@ pub enum GatewayError {
 
 impl GatewayError {
     /// The error of a configuration with these mistakes; `Ok` if there are none.
-    pub(crate) fn of(mut mistakes: Vec<Self>) -> Result<(), Self> {
-        if mistakes.len() > 1 {
-            return Err(Self::Several(mistakes));
+    pub(crate) fn of(mistakes: Vec<Self>) -> Result<(), Self> {
+        if mistakes.is_empty() { Ok(()) } else { Err(Self::several(mistakes)) }
+    }
+
+    /// The error of these mistakes, at least one.
+    pub(crate) fn several(mut mistakes: Vec<Self>) -> Self {
+        match mistakes.pop() {
+            Some(only) if mistakes.is_empty() => only,
+            last => {
+                mistakes.extend(last);
+                Self::Several(mistakes)
+            }
         }
-        mistakes.pop().map_or(Ok(()), Err)
     }
 
     /// The mistakes one by one; of any other error, itself.

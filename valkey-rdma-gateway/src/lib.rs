@@ -75,6 +75,7 @@ mod private;
 mod probe;
 mod reader;
 mod route;
+mod seldom;
 mod server;
 mod session;
 mod shared;

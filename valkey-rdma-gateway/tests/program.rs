@@ -173,6 +173,29 @@ async fn a_refused_login_of_the_url_is_logged_and_the_password_is_not() {
     assert!(log.contains("cannot connect for a client") && !log.contains("s3cret"), "{log}");
 }
 
+// The alert about refused logins says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_names_the_users_whose_logins_are_refused_and_no_passwords() {
+    let (_server, _, url) = mock_with(Mock::new()).await;
+    let socket = socket_path();
+    let listen = format!("unix:{}", socket.display());
+    let mut child = Child::start(&mut program(&["--listen", &listen, "--server", &url])).unwrap();
+    child.line_with("ready ", PATIENCE).unwrap();
+    let mut client = Client::new(tokio::net::UnixStream::connect(&socket).await.unwrap());
+    assert_eq!(client.say("CLIENT SETNAME shop").await, "OK");
+    for _ in 0..50 {
+        let reply = client.say("AUTH app s3cret").await;
+        assert!(reply.starts_with("-WRONGPASS "), "{reply}");
+    }
+    child.signal(Signal::TERM);
+    assert!(child.wait(PATIENCE).unwrap().success());
+    let log = child.stderr();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("login of a client refused")).collect();
+    assert!((1..50).contains(&lines.len()), "{log}");
+    assert!(lines[0].contains("app") && lines[0].contains("shop") && lines[0].contains("vrg-"), "{log}");
+    assert!(!log.contains("s3cret"), "{log}");
+}
+
 /// The next state that a program reports to systemd.
 fn reported(systemd: &UnixDatagram) -> String {
     systemd.set_read_timeout(Some(PATIENCE)).unwrap();

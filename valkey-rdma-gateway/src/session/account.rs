@@ -1,6 +1,9 @@
 //! Who the client is: logins, protocol versions and databases.
 
+use std::time::Instant;
+
 use bytes::Bytes;
+use tracing::warn;
 use valkey_rdma_resp::{Protocol, Reply, words};
 
 use super::{Closed, Session};
@@ -32,14 +35,27 @@ impl Session {
             return Ok(None);
         }
         if words(command).any(|word| word.len() > MAX_UNAUTHENTICATED) {
-            self.core.metrics.logins_refused.add(1);
+            self.refused_login(command);
             self.put(&Reply::error("WRONGPASS invalid username-password pair or user is disabled."));
             return Ok(None);
         }
         let checker = self.route.pool.checker();
         let reply = self.ask(&checker, command).await?;
-        self.core.metrics.logins_refused.add(is_about_login(&reply).into());
+        if is_about_login(&reply) {
+            self.refused_login(command);
+        }
         Ok(Some(reply))
+    }
+
+    /// Counts a refused login, and logs it, so that the application is found.
+    fn refused_login(&self, auth: &[u8]) {
+        self.core.metrics.logins_refused.add(1);
+        let Some(unlogged) = self.core.refused_logins.pass(Instant::now()) else { return };
+        let user = words(auth).skip(1).take(2).collect::<Vec<_>>();
+        let user = if let [user, _] = user[..] { user } else { b"default" };
+        let user = user[..user.len().min(64)].escape_ascii();
+        let (id, peer, name) = (self.client.id, &self.client.peer, &self.client.details().name);
+        warn!(id, peer, name, %user, unlogged, "login of a client refused");
     }
 
     /// HELLO: checks the login, if there is one, and answers for the connection that the client will share.

@@ -1,0 +1,68 @@
+//! [`parse`]: reads the text of a configuration, and names everything in it that has no meaning.
+
+use std::ops::Range;
+
+use super::Config;
+use crate::error::GatewayError;
+
+/// Reads a configuration. Settings that are unknown, or of another kind, are named together.
+pub(super) fn parse(text: &str) -> Result<Config, GatewayError> {
+    // One mistake of TOML makes everything behind it unreliable.
+    toml::from_str::<toml::Table>(text).map_err(|error| mistake(text, &error))?;
+    let (mut rest, mut mistakes) = (text.to_owned(), Vec::new());
+    loop {
+        let error = match toml::from_str(&rest) {
+            Ok(config) if mistakes.is_empty() => return Ok(config),
+            Ok(_) => break,
+            Err(error) => error,
+        };
+        // What is missing may stand in a line that was taken out.
+        if mistakes.is_empty() || !error.message().starts_with("missing field") {
+            mistakes.push((error.span().map(|span| span.start), mistake(text, &error)));
+        }
+        if mistakes.len() == MOST || !take_out(&mut rest, error.span()) {
+            break;
+        }
+    }
+    mistakes.sort_by_key(|(place, _)| *place);
+    Err(GatewayError::several(mistakes.into_iter().map(|(_, mistake)| mistake).collect()))
+}
+
+/// Replaces the line of a mistake by spaces. `false` if it is not a setting in one line.
+fn take_out(text: &mut String, mistake: Option<Range<usize>>) -> bool {
+    let Some(mistake) = mistake else { return false };
+    let Some((before, after)) = text.get(..mistake.start).zip(text.get(mistake.end..)) else { return false };
+    let begin = before.rfind('\n').map_or(0, |at| at + 1);
+    let end = after.find('\n').map_or(text.len(), |at| mistake.end + at);
+    let is_setting = text.get(begin..end).is_some_and(|line| line.contains('=') && !line.contains('\n'));
+    if is_setting {
+        text.replace_range(begin..end, &" ".repeat(end - begin));
+    }
+    is_setting
+}
+
+/// Says what is wrong, and in which line.
+fn mistake(text: &str, error: &toml::de::Error) -> GatewayError {
+    // Not the line itself, nor a value that may be a URL: there may be a password in it.
+    let message = Some(error.message()).filter(|message| !message.contains('@'));
+    let message = message.unwrap_or("a value is not of the kind that is expected here");
+    // As people call them.
+    let message = ["usize", "u64", "u16"].iter().fold(message.to_owned(), |message, kind| {
+        message.replace(&format!("expected {kind}"), "expected a whole number")
+    });
+    let message = message.replace("invalid socket address syntax", "not an address and port: use ADDR:PORT");
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let line = before.lines().last().filter(|_| !before.ends_with('\n')).unwrap_or_default();
+    let name = line.split_once('=').map_or("", |(name, _)| name.trim());
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    let name = match name {
+        "" => String::new(),
+        name if name.bytes().all(is_name) => format!("{name}: "),
+        // The middle of a value.
+        _ => String::new(),
+    };
+    GatewayError::Config(format!("line {}: {name}{message}", before.matches('\n').count() + 1))
+}
+
+/// Mistakes that are named at most.
+const MOST: usize = 20;
