@@ -193,6 +193,12 @@ impl Dedicated {
         if let Some(empty) = commands.iter().find_map(Command::without_name) {
             return Err(empty.into());
         }
+        // What the server closed meanwhile would take the bytes, and nobody could say whether they ran.
+        if !commands.iter().all(Command::may_run_twice)
+            && let Some(cause) = self.raw.as_mut().and_then(RawConnection::ended)
+        {
+            (self.raw, self.cause) = (None, Arc::new(cause));
+        }
         let block = commands.iter().any(Command::blocks);
         let due = if block { Outstanding::NOTHING } else { Outstanding::Replies(commands.len()) };
         self.with_connection(limit, async |raw| {

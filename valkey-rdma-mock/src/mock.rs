@@ -123,8 +123,8 @@ impl Mock {
     }
 
     /// The string in database 0. `None` if there is none, or a value of another type.
-    pub fn get(&self, key: impl Into<Bytes>) -> Option<Bytes> {
-        match self.execute(&Command::new("GET", [key.into()])) {
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Option<Bytes> {
+        match self.execute(&Command::new("GET", [Bytes::copy_from_slice(key.as_ref())])) {
             Reply::Bulk(value) => Some(value),
             _ => None,
         }

@@ -90,11 +90,11 @@ impl MockServer {
     }
 
     /// Closes all connections and stops listening, at once, as the death of a server's process does. New connections are refused from
-    /// now on, and no other program gets the ports. Values, rules and what was received stay; [`Mock::reset`] empties it.
+    /// now on, no command runs any more, and no other program gets the ports. Values, rules and what was received stay; [`Mock::reset`] empties it.
     pub async fn kill(&mut self) {
         let Some(server) = self.server.take() else { return };
         let listening = server.listening();
-        drop(server);
+        server.cut().await;
         for Listening { addr, .. } in listening {
             self.held.hold(addr).await;
         }

@@ -210,3 +210,23 @@ async fn the_record_of_large_values_is_limited() {
     let kept: usize = mock.received().iter().map(|received| received.command.args_len()).sum();
     assert!(((63 << 20)..=(64 << 20)).contains(&kept), "{kept} bytes");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_command_runs_after_the_server_was_killed() {
+    let mut mock = MockServer::start().await;
+    for _ in 0..20 {
+        let before = mock.get("n");
+        let mut wires = wires(&mock).await;
+        for wire in &mut wires {
+            wire.send(b"*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n".repeat(2000)).await;
+        }
+        until("commands run", async || mock.get("n") != before).await;
+        mock.kill().await;
+        let counted = mock.get("n");
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(mock.get("n"), counted);
+        mock.restart().await.unwrap();
+    }
+}

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use valkey_rdma_transport::{Config as TransportConfig, DeviceKind, Listener};
 
@@ -117,8 +118,10 @@ impl<H: Handler> Builder<H> {
         let stop = CancellationToken::new();
         let (workers, threads) = Workers::start(self.threads)
             .map_err(|source| BindError::Threads { count: self.threads, source })?;
-        let shared = Shared::new(Arc::new(self.handler), self.limits, self.password, stop.clone(), workers);
-        let mut server = Server::new(Box::new(Arc::new(shared)), stop, threads, drain_timeout);
+        let (at_end, ended) = oneshot::channel();
+        let handler = Arc::new(self.handler);
+        let shared = Shared::new(handler, self.limits, self.password, stop.clone(), workers, at_end);
+        let mut server = Server::new(Box::new(Arc::new(shared)), stop, threads, ended, drain_timeout);
         server.bind_all(self.listen_on).await?;
         Ok(server)
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::{self, AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error, info_span, warn};
@@ -34,6 +34,8 @@ pub(crate) struct Shared<H> {
     pub(crate) refusals: Arc<Refusals>,
     last_id: AtomicU64,
     workers: Workers,
+    /// Dropped after the last connection, which has a share in this.
+    _ended: oneshot::Sender<()>,
 }
 
 impl<H: Handler> Shared<H> {
@@ -43,6 +45,7 @@ impl<H: Handler> Shared<H> {
         password: Option<Bytes>,
         stop: CancellationToken,
         workers: Workers,
+        ended: oneshot::Sender<()>,
     ) -> Self {
         let free = Arc::new(Semaphore::new(limits.max_connections.min(Semaphore::MAX_PERMITS)));
         Self {
@@ -55,6 +58,7 @@ impl<H: Handler> Shared<H> {
             refusals: Arc::default(),
             last_id: AtomicU64::new(0),
             workers,
+            _ended: ended,
         }
     }
 

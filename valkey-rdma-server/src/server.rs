@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -46,6 +47,8 @@ pub struct Server {
     /// One task per listener, which ends after the connections accepted there.
     listeners: JoinSet<()>,
     threads: Threads,
+    /// Its sender is dropped after the last connection.
+    ended: oneshot::Receiver<()>,
     drain_timeout: Duration,
 }
 
@@ -55,6 +58,7 @@ impl Server {
         host: Box<dyn Host>,
         stop: CancellationToken,
         threads: Threads,
+        ended: oneshot::Receiver<()>,
         drain_timeout: Duration,
     ) -> Self {
         Self {
@@ -64,6 +68,7 @@ impl Server {
             stop,
             listeners: JoinSet::new(),
             threads,
+            ended,
             drain_timeout,
         }
     }
@@ -110,6 +115,18 @@ impl Server {
         drop(self.host);
         if timeout(self.drain_timeout, self.threads.join()).await.is_err() {
             warn!(timeout = ?self.drain_timeout, "threads did not end in time: the handler keeps them");
+        }
+    }
+
+    /// Closes all connections at once, as dropping the server does, and waits until the handler runs no command any more, but no
+    /// longer than [`Limits::drain_timeout`](crate::Limits::drain_timeout): for tests that kill a server.
+    ///
+    /// **Cancel safety**: dropping the future only ends the wait.
+    pub async fn cut(self) {
+        drop((self.listeners, self.host));
+        // Never sent to.
+        if timeout(self.drain_timeout, self.ended).await.is_err() {
+            warn!(timeout = ?self.drain_timeout, "a connection was not cut in time: the handler keeps it");
         }
     }
 

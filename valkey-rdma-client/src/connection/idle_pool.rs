@@ -1,52 +1,101 @@
 //! [`IdlePool`]: connections that wait for their next use.
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
 
 use super::raw::RawConnection;
 use crate::stats::Purpose;
 use crate::sync::lock;
 
-/// Idle connections kept for the next use. Over RDMA each pins memory at both ends.
-const MAX_IDLE: usize = 2;
-
-/// Connections that wait for their next use.
+/// Connections that wait for their next use. Those that are used again and again are all kept: a new one costs time, and over RDMA the
+/// server memory for good. Those unused for [`UNUSED`] are closed, but for [`KEPT`].
 #[derive(Default)]
 pub(crate) struct IdlePool {
-    idle: Mutex<Idle>,
+    idle: Arc<Mutex<Idle>>,
 }
 
 #[derive(Default)]
 struct Idle {
-    connections: Vec<RawConnection>,
+    /// The least recently used first.
+    connections: Vec<Waiting>,
     closed: bool,
+    /// A task closes those that stay unused.
+    is_swept: bool,
+}
+
+struct Waiting {
+    connection: RawConnection,
+    since: Instant,
 }
 
 impl IdlePool {
     /// Closes idle connections and keeps no more.
     pub(crate) fn close(&self) {
-        let mut idle = self.idle();
+        let mut idle = lock(&self.idle);
         idle.closed = true;
-        idle.connections.clear();
+        let closing = std::mem::take(&mut idle.connections);
+        drop(idle);
+        drop(closing);
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.idle().closed
+        lock(&self.idle).closed
     }
 
     /// An idle connection, the most recently used first. It may have been closed by the server meanwhile.
     pub(crate) fn take(&self) -> Option<RawConnection> {
-        self.idle().connections.pop()
+        lock(&self.idle).connections.pop().map(|waiting| waiting.connection)
     }
 
     pub(crate) fn put(&self, connection: RawConnection) {
-        let mut idle = self.idle();
-        if idle.connections.len() < MAX_IDLE && !idle.closed {
-            connection.set_purpose(Purpose::Idle);
-            idle.connections.push(connection);
+        let mut idle = lock(&self.idle);
+        if idle.closed {
+            return;
+        }
+        connection.set_purpose(Purpose::Idle);
+        let runtime = connection.runtime.clone();
+        idle.connections.push(Waiting { connection, since: Instant::now() });
+        if idle.connections.len() > KEPT && !std::mem::replace(&mut idle.is_swept, true) {
+            runtime.spawn(sweep(Arc::downgrade(&self.idle)));
         }
     }
+}
 
-    fn idle(&self) -> MutexGuard<'_, Idle> {
-        lock(&self.idle)
+/// Closes connections that stay unused, until few are left or the pool is dropped.
+async fn sweep(pool: Weak<Mutex<Idle>>) {
+    let _ends = EndOnDrop(pool.clone());
+    while let Some(due) = pool.upgrade().and_then(|idle| next_due(lock(&idle))) {
+        sleep_until(due).await;
     }
 }
+
+/// Closes those that are due. Returns when the next is due, or `None`: this sweep ends.
+fn next_due(mut idle: MutexGuard<'_, Idle>) -> Option<Instant> {
+    let excess = idle.connections.len().saturating_sub(KEPT);
+    let now = Instant::now();
+    let due = idle.connections[..excess].partition_point(|waiting| waiting.since + UNUSED <= now);
+    let closing: Vec<_> = idle.connections.drain(..due).collect();
+    let next = idle.connections.first().filter(|_| due < excess).map(|waiting| waiting.since + UNUSED);
+    idle.is_swept = next.is_some();
+    drop(idle);
+    drop(closing);
+    next
+}
+
+/// Lets the next connection start another sweep if this one's runtime ends.
+struct EndOnDrop(Weak<Mutex<Idle>>);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        if let Some(idle) = self.0.upgrade() {
+            lock(&idle).is_swept = false;
+        }
+    }
+}
+
+/// How many connections are kept however long they are not used. Over RDMA each pins memory at both ends.
+const KEPT: usize = 2;
+/// How long the others are kept.
+const UNUSED: Duration = Duration::from_secs(10);

@@ -236,15 +236,18 @@ impl RawConnection {
                     }
                     // A peer that stopped reading may have sent the reason: that is read first.
                     Poll::Ready(Err(cause)) => return Poll::Ready(Err(cause)),
-                    Poll::Pending => {
-                        return match written {
-                            Poll::Ready(Err(error)) => Poll::Ready(Err(LostCause::Io(error))),
-                            _ => Poll::Pending,
-                        };
-                    }
+                    Poll::Pending => match written {
+                        Poll::Ready(Err(_)) if matches!(self.fill_last(cx), Poll::Ready(Ok(()))) => {}
+                        Poll::Ready(Err(error)) => return Poll::Ready(Err(LostCause::Io(error))),
+                        _ => return Poll::Pending,
+                    },
                 }
             }
-            written.map_err(LostCause::Io)
+            // A peer that has answered what it did not read to the end has refused it, and closes the connection.
+            if let Poll::Ready(Err(_)) = written {
+                self.write_buffer.discard();
+            }
+            written.map(|_| Ok(()))
         })
         .await
     }
@@ -260,12 +263,41 @@ impl RawConnection {
         None
     }
 
+    /// As [`poll_fill`](Self::poll_fill), for a connection that takes no more bytes: asks the kernel, because the reactor may not know
+    /// yet what has arrived.
+    pub(crate) fn fill_last(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LostCause>> {
+        match &self.socket {
+            AnyStream::Tcp(stream) => match tcp::read_now(stream, self.decoder.room()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+                read => Poll::Ready(arrived(read).map(drop)),
+            },
+            _ => self.poll_fill(cx),
+        }
+    }
+
+    /// Why the connection has ended, if this machine knows that.
+    pub(crate) fn ended(&mut self) -> Option<LostCause> {
+        match &self.socket {
+            AnyStream::Tcp(stream) => match tcp::peek(stream) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+                peeked => arrived(peeked).err(),
+            },
+            _ => match self.poll_fill(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(Err(cause)) => Some(cause),
+                // Push messages.
+                _ => None,
+            },
+        }
+    }
+
     /// True if the connection can be reused: the peer has neither closed it nor sent anything unexpected.
     pub(crate) fn is_reusable(&mut self) -> bool {
         self.decoder.is_empty()
             && match &self.socket {
                 // Its reactor may not have run since.
-                AnyStream::Tcp(stream) => tcp::is_silent(stream),
+                AnyStream::Tcp(stream) => {
+                    tcp::peek(stream).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+                }
                 _ => self.poll_fill(&mut Context::from_waker(Waker::noop())).is_pending(),
             }
     }

@@ -1,9 +1,10 @@
 //! What a TCP socket offers beyond a byte stream: one read into several places, and another reactor that waits for it.
 
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::task::{Context, Poll, ready};
 
+use bytes::BytesMut;
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -33,10 +34,17 @@ pub(super) fn poll_read_vectored(
     }
 }
 
-/// True if the peer has neither sent anything nor closed the connection. Asks the kernel, whatever the reactor knows.
-pub(super) fn is_silent(stream: &TcpStream) -> bool {
-    let peeked = SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]);
-    peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+/// What a read would return, of one byte. Asks the kernel, whatever the reactor knows.
+pub(super) fn peek(stream: &TcpStream) -> io::Result<usize> {
+    SockRef::from(stream).peek(&mut [MaybeUninit::uninit()])
+}
+
+/// Reads once, whatever the reactor knows.
+pub(super) fn read_now(stream: &TcpStream, buffer: &mut BytesMut) -> io::Result<usize> {
+    let mut read = [0; 16 * 1024];
+    let len = (&*SockRef::from(stream)).read(&mut read)?;
+    buffer.extend_from_slice(&read[..len]);
+    Ok(len)
 }
 
 /// Lets the reactor of `runtime` wait for the socket, instead of that of the runtime it was made in.

@@ -265,6 +265,10 @@ impl Command {
 /// # Ok(())
 /// # }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a command",
+    note = "use `cmd![\"SET\", key, value]`, an array such as `[\"PING\"]`, or a `Command`"
+)]
 pub trait IntoCommand {
     /// Returns the command.
     fn into_command(self) -> Command;

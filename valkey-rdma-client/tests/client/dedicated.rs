@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::runtime::{Builder, Runtime};
 use valkey_rdma_client::{Client, Command, Config, Error, Fate, Fetched, LostCause, Purpose};
 use valkey_rdma_mock::MockServer;
@@ -40,6 +41,45 @@ async fn a_connection_of_ones_own_takes_what_the_shared_one_refuses() {
     drop(own);
     let mut next = client.dedicated().await.expect("connected");
     assert!(!next.command(["GET", &key]).await.expect("a reply").is_nil(), "a changed one is not reused");
+}
+
+/// Each new connection leaves memory behind in an RDMA server.
+#[tokio::test]
+async fn connections_in_regular_use_are_kept_and_others_are_closed() {
+    let server = MockServer::start().await;
+    let client = Client::connect(server.tcp_url()).await.expect("connected");
+    let count = |purpose| client.connections().iter().filter(|status| status.purpose == purpose).count();
+    let eight = async || {
+        client.command(["RPUSH", "jobs", "1", "2", "3", "4", "5", "6", "7", "8"]).await.expect("pushed");
+        let taken = join_all((0..8).map(|_| client.blocking_command(["BLPOP", "jobs", "0"]))).await;
+        assert!(taken.iter().all(Result::is_ok), "{taken:?}");
+    };
+    eight().await;
+    // From here on no new connection is made.
+    tokio::time::pause();
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(count(Purpose::Idle), 8);
+        eight().await;
+    }
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    assert_eq!(count(Purpose::Idle), 2);
+}
+
+#[tokio::test]
+async fn a_write_on_a_connection_that_the_server_has_closed_is_not_sent() {
+    let mut server = MockServer::start().await;
+    let client = Client::connect(server.tcp_url()).await.expect("connected");
+    let mut own = client.dedicated().await.expect("connected");
+    own.command(["PING"]).await.expect("a reply");
+    server.kill().await;
+    while own.is_open() {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..2 {
+        let error = own.command(["INCR", "n"]).await.expect_err("it is closed");
+        assert_eq!(error.fate(), Fate::NotSent, "{error}");
+    }
 }
 
 #[tokio::test]

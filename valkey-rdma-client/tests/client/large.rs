@@ -1,8 +1,10 @@
 //! Large values in and out.
 
+use std::io::{Read, Write};
 use std::time::Duration;
 
-use valkey_rdma_client::{BufferPool, Client, Command, Config, Error, Fate, Fetched};
+use bytes::Bytes;
+use valkey_rdma_client::{BufferPool, Client, Command, Config, Error, Fate, Fetched, cmd};
 
 use crate::target::{Target, target};
 
@@ -248,4 +250,35 @@ async fn half_a_gibibyte_is_in_memory_once_on_its_way_out_and_once_on_its_way_in
     let more = peak() - before;
     assert!(more < 32 << 20, "{more} bytes more");
     client.command(["DEL", &key]).await.expect("deleted");
+}
+
+/// A server refuses a value that is too long with an error, and closes. What it has not read makes the kernel send a reset, which
+/// must not hide the error: the value would be sent again and again.
+#[tokio::test]
+async fn the_error_for_a_value_that_is_too_long_is_read_though_the_connection_is_reset() {
+    const ERROR: &[u8] = b"-ERR Protocol error: invalid bulk length\r\n";
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("valkey://{}?protocol=resp2", listener.local_addr().expect("bound"));
+    let serve = |mut stream: std::net::TcpStream| {
+        let mut bytes = vec![0; 64 * 1024];
+        assert!(stream.read(&mut bytes).expect("a login") > 0);
+        stream.write_all(b"+PONG\r\n+OK\r\n+OK\r\n").expect("open");
+        if stream.read(&mut bytes).is_ok_and(|len| len > 0) {
+            stream.write_all(ERROR).expect("open");
+        }
+    };
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            std::thread::spawn(move || serve(stream.expect("a client")));
+        }
+    });
+    let value = Bytes::from(vec![b'x'; 8 << 20]);
+    for _ in 0..20 {
+        let client = Client::connect(&*url).await.expect("connected");
+        let mut own = client.dedicated().await.expect("connected");
+        let error = client.command(cmd!["SET", "k", value.clone()]).await.expect_err("too long");
+        assert_eq!((error.fate(), client.counters().retries), (Fate::Answered, 0), "{error}");
+        let error = own.command(cmd!["SET", "k", value.clone()]).await.expect_err("too long");
+        assert_eq!(error.fate(), Fate::Answered, "{error:#}");
+    }
 }

@@ -59,7 +59,9 @@ impl Node {
     /// Closes all connections and listeners at once, as the death of a process does.
     pub(super) async fn kill(&self) {
         let mut running = self.running.lock().await;
-        running.take();
+        if let Some(Running { server, mock: _mock }) = running.take() {
+            server.cut().await;
+        }
         for addr in self.addresses.tcp.into_iter().chain(self.emulated_addr()) {
             self.held.lock().await.hold(addr).await;
         }

@@ -49,7 +49,8 @@ impl Door {
 
 fn shared(limits: Limits) -> Shared<Pong> {
     let (workers, _) = Workers::start(0).expect("nothing to start");
-    Shared::new(Arc::new(Pong), limits, None, CancellationToken::new(), workers)
+    let (at_end, _) = tokio::sync::oneshot::channel();
+    Shared::new(Arc::new(Pong), limits, None, CancellationToken::new(), workers, at_end)
 }
 
 fn accepted<S>(stream: S) -> Accepted<S> {

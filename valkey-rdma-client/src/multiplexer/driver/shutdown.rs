@@ -17,7 +17,7 @@ impl Driver {
         // All replies at once: nothing is sent any more.
         let mut delivered = self.deliver_replies(usize::MAX);
         for _ in 0..READS_PER_TURN {
-            match self.raw.poll_fill(cx) {
+            match self.raw.fill_last(cx) {
                 Poll::Ready(Ok(())) if delivered.is_ok() => delivered = self.deliver_replies(usize::MAX),
                 Poll::Ready(Err(LostCause::PeerClosed)) => return LostCause::PeerClosed,
                 _ => break,
