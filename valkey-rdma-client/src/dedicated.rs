@@ -193,7 +193,7 @@ impl Dedicated {
         if let Some(empty) = commands.iter().find_map(Command::without_name) {
             return Err(empty.into());
         }
-        // What the server closed meanwhile would take the bytes, and nobody could say whether they ran.
+        // The kernel takes bytes for a connection that the server has closed: whether they ran would be unknown.
         if !commands.iter().all(Command::may_run_twice)
             && let Some(cause) = self.raw.as_mut().and_then(RawConnection::ended)
         {
