@@ -9,11 +9,13 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use valkey_rdma_transport::{AnyStream, Monitor, Stats};
 
+use crate::client::Client;
 use crate::config::Config;
-use crate::connection::{Connector, RawConnection};
+use crate::connection::{Connector, Finding, RawConnection};
 use crate::endpoint::Endpoint;
-use crate::error::Error;
+use crate::error::{Error, LostCause};
 use crate::stats::ConnectionInfo;
+use crate::sync::{Mutex, lock};
 
 /// Opens byte streams to one server: for proxies, and for other RESP clients.
 ///
@@ -49,9 +51,19 @@ impl Dialer {
         Error: From<E::Error>,
     {
         let endpoint = endpoint.try_into()?;
-        endpoint.check()?;
         endpoint.check_direct()?;
-        Ok(Self { connector: Connector::new(endpoint, config.clone()) })
+        Self::following(endpoint, config)
+    }
+
+    /// As [`new`](Self::new), and follows [Sentinels](Endpoint::sentinels): each call of [`dial`](Self::dial) connects to the address that most of
+    /// them report as that of the primary. What they report may be old, so the caller asks for its role (`ROLE`). Reading a stream
+    /// fails as soon as they report another address.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn following(endpoint: Endpoint, config: &Config) -> Result<Self, Error> {
+        endpoint.check()?;
+        Ok(Self { connector: Client::connector_for(endpoint, config.clone()) })
     }
 
     /// The server.
@@ -68,7 +80,9 @@ impl Dialer {
     /// # Cancel safety
     /// An RDMA connect that is dropped is completed in the background and used by the next call.
     pub async fn dial(&self) -> Result<ByteStream, Error> {
-        Ok(ByteStream::new(self.connector.dial().await?))
+        let raw = self.connector.dial().await?;
+        let moved = self.connector.moved(&raw);
+        Ok(ByteStream::new(raw, moved))
     }
 }
 
@@ -83,11 +97,15 @@ pub struct ByteStream {
     socket: AnyStream,
     info: Arc<ConnectionInfo>,
     monitor: Option<Monitor>,
+    /// Completes when the Sentinels report another primary.
+    moved: Option<Mutex<Finding<'static, ()>>>,
+    has_moved: bool,
 }
 
 impl ByteStream {
-    fn new(mut raw: RawConnection) -> Self {
-        Self { socket: raw.take_socket(), info: raw.info.clone(), monitor: raw.monitor.clone() }
+    fn new(mut raw: RawConnection, moved: Option<Finding<'static, ()>>) -> Self {
+        let (info, monitor) = (raw.info.clone(), raw.monitor.clone());
+        Self { socket: raw.take_socket(), info, monitor, moved: moved.map(Mutex::new), has_moved: false }
     }
 
     /// Lets the task that owns the stream drive the RDMA device, which costs less than a background task. That task must always
@@ -129,6 +147,12 @@ impl AsyncRead for ByteStream {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.moved.as_ref().is_some_and(|moved| lock(moved).as_mut().poll(cx).is_ready()) {
+            (self.moved, self.has_moved) = (None, true);
+        }
+        if self.has_moved {
+            return Poll::Ready(Err(io::Error::other(LostCause::Moved)));
+        }
         Pin::new(&mut self.socket).poll_read(cx, buf)
     }
 }

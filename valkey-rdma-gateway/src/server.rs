@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tracing::{debug, info};
 use valkey_rdma_client::{ByteStream, Config, Dialer, Endpoint, Transport};
-use valkey_rdma_resp::{FrameScanner, Protocol, integer};
+use valkey_rdma_resp::{FrameScanner, Protocol, integer, words};
 use valkey_rdma_transport::{DeviceKind, TransportError};
 
 use crate::error::{GatewayError, without_login};
@@ -56,7 +56,7 @@ impl Server {
     ) -> Result<Self, GatewayError> {
         let endpoints = endpoints(urls, login)?;
         let dialers = endpoints.into_iter().zip(urls).map(|(endpoint, url)| {
-            Dialer::new(endpoint, &Config::default())
+            Dialer::following(endpoint, &Config::default())
                 .map_err(|source| GatewayError::Server { url: without_login(url).to_owned(), source })
         });
         let dialers = dialers.collect::<Result<Vec<_>, _>>()?;
@@ -244,9 +244,15 @@ impl Server {
         identity: &Identity,
         name: Option<&str>,
     ) -> Result<u64, OpenError> {
-        let (commands, required) = self.login_commands(identity, name);
+        let (mut commands, required) = self.login_commands(identity, name);
+        let mut expected = required + EXTRA;
+        if endpoint.sentinels().is_some() {
+            // What the Sentinels report may be old.
+            commands.extend_from_slice(&encode(["ROLE"]));
+            expected += 1;
+        }
         let limit = self.endpoint().timeout();
-        let exchange = exchange(stream, &commands, required + EXTRA);
+        let exchange = exchange(stream, &commands, expected);
         let replies = match timeout(limit, exchange).await {
             Ok(Ok(replies)) => replies,
             Ok(Err(error)) => return Err(OpenError::Unreachable(format!("{endpoint}: {error:#}"))),
@@ -255,7 +261,12 @@ impl Server {
                 return Err(OpenError::Unreachable(text));
             }
         };
-        let is_closed = replies.len() < required + EXTRA;
+        if let Some(role) = replies.get(required + EXTRA).and_then(|reply| other_role(reply)) {
+            let peer = stream.info().peer.map(|peer| format!(" {peer}")).unwrap_or_default();
+            let text = format!("{endpoint}: the Sentinels report{peer}, whose role is {role}");
+            return Err(OpenError::Unreachable(text));
+        }
+        let is_closed = replies.len() < expected;
         for (at, reply) in replies.iter().enumerate() {
             let is_fatal = at < required || is_closed || reply.starts_with(b"-NOAUTH");
             if reply.starts_with(b"-") && is_fatal {
@@ -321,6 +332,12 @@ impl Server {
 /// fewer none is, because no private connection would be left.
 fn reserved(permitted: usize) -> usize {
     if permitted < 4 { 0 } else { (permitted / 8).clamp(1, 16) }
+}
+
+/// The role in a reply to ROLE, if it is not that of a primary. A user may not be allowed to ask: then Sentinel is trusted.
+fn other_role(reply: &[u8]) -> Option<String> {
+    let mut words = words(reply);
+    words.next().filter(|role| *role != b"master").map(|role| role.escape_ascii().to_string())
 }
 
 /// Whether a reply to PING refuses the connection: there are too many, or it is not from the server's own machine. Other errors come

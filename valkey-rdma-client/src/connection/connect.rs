@@ -90,7 +90,7 @@ impl Connector {
     pub(crate) async fn connect(&self, purpose: Purpose) -> Result<RawConnection, ConnectError> {
         let mut raw = match &self.source {
             Source::Located(locator) => {
-                self.connect_located(locator).await.map_err(|cause| self.failure(cause))?
+                self.connect_located(locator, Login::Required).await.map_err(|cause| self.failure(cause))?
             }
             _ => self.connect_unregistered().await?,
         };
@@ -105,8 +105,19 @@ impl Connector {
         self.connect_or_fall_back(Login::Required).await
     }
 
-    /// Connects without a login, within the endpoint's timeout.
+    /// Connects without a login, within the endpoint's timeout. Whether it is the primary, if it was located, is left to the caller too.
     pub(crate) async fn dial(&self) -> Result<RawConnection, ConnectError> {
+        match &self.source {
+            Source::Located(locator) => {
+                let connected = self.connect_located(locator, Login::LeftToCaller).await;
+                connected.map_err(|cause| self.failure(cause))
+            }
+            _ => self.dial_direct().await,
+        }
+    }
+
+    /// Connects to the endpoint's own address without a login.
+    pub(super) async fn dial_direct(&self) -> Result<RawConnection, ConnectError> {
         self.connect_or_fall_back(Login::LeftToCaller).await
     }
 
@@ -253,7 +264,7 @@ impl Connector {
 
 /// Whether a new connection logs in.
 #[derive(Clone, Copy)]
-enum Login {
+pub(super) enum Login {
     Required,
     LeftToCaller,
 }

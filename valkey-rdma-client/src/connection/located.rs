@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::debug;
 
-use super::connect::{ConnectDeadline, Connector};
+use super::connect::{ConnectDeadline, Connector, Login};
 use super::locator::{Finding, Locator};
 use super::raw::RawConnection;
 use crate::endpoint::Endpoint;
@@ -16,15 +16,17 @@ use crate::resp::Command;
 use crate::sync::lock;
 
 impl Connector {
-    /// Connects to the first candidate that is a primary. Tries again until the deadline, because a failover takes time.
+    /// Connects to the first candidate that is a primary, or, without a login, that can be reached. Tries again until the deadline, because
+    /// a failover takes time.
     pub(super) async fn connect_located(
         &self,
         locator: &Arc<dyn Locator>,
+        login: Login,
     ) -> Result<RawConnection, ConnectCause> {
         let deadline = ConnectDeadline::of(&self.endpoint);
         let mut failure = None;
         while Instant::now() < deadline.at {
-            match timeout_at(deadline.at, self.try_candidates(locator)).await {
+            match timeout_at(deadline.at, self.try_candidates(locator, login)).await {
                 Ok(Ok(raw)) => return Ok(raw),
                 Ok(Err(cause)) if cause.is_final() => return Err(cause),
                 Ok(Err(cause)) => {
@@ -39,11 +41,19 @@ impl Connector {
         Err(failure.unwrap_or_else(|| deadline.passed(false)))
     }
 
-    async fn try_candidates(&self, locator: &Arc<dyn Locator>) -> Result<RawConnection, ConnectCause> {
+    async fn try_candidates(
+        &self,
+        locator: &Arc<dyn Locator>,
+        login: Login,
+    ) -> Result<RawConnection, ConnectCause> {
         let mut failure = ConnectCause::NoAddress;
         for endpoint in locator.candidates().await? {
             let connector = self.connector_at(&endpoint);
-            failure = match connector.connect_to_primary().await {
+            let connected = match login {
+                Login::Required => connector.connect_to_primary().await,
+                Login::LeftToCaller => connector.dial_direct().await.map_err(|error| error.cause),
+            };
+            failure = match connected {
                 Ok(mut raw) => {
                     locator.found(&endpoint);
                     raw.located = Some(endpoint.authority().into());
@@ -95,7 +105,7 @@ impl Connector {
     }
 
     /// Completes when the connection should be given up, because its server is not the primary any more. `None`: never.
-    pub(crate) fn moved<'a>(&'a self, raw: &RawConnection) -> Option<Finding<'a, ()>> {
+    pub(crate) fn moved(&self, raw: &RawConnection) -> Option<Finding<'static, ()>> {
         let locator = self.locator()?.clone();
         let from = raw.located.clone()?;
         Some(Box::pin(async move { locator.moved(&from).await }))

@@ -12,5 +12,6 @@ mod operation;
 mod passwords;
 mod plain;
 mod scripted;
+mod sentinel;
 mod state;
 mod support;

@@ -35,8 +35,8 @@ struct Options {
     #[arg(long, value_name = "WHERE", required_unless_present = "config")]
     listen: Vec<Listen>,
 
-    /// The server: rdma://, valkey:// or redis://, with the options of valkey-rdma-client, such as ?fallback=tcp. With --cluster
-    /// repeatable: some of the nodes
+    /// The server: rdma://, valkey:// or redis://, with the options of valkey-rdma-client, such as ?fallback=tcp, or the primary that
+    /// Sentinels report: rdma+sentinel://SENTINEL,.../SERVICE. With --cluster repeatable: some of the nodes
     #[arg(long, value_name = "URL", required_unless_present = "config")]
     server: Vec<String>,
 

@@ -1,0 +1,105 @@
+//! A primary that Sentinels report, and that moves.
+
+use std::sync::{Arc, Mutex};
+
+use valkey_rdma_gateway::Share;
+use valkey_rdma_mock::{MockCluster, Server, Transports};
+use valkey_rdma_server::{Command, Handler, Peer, Pusher, Reply};
+
+use crate::support::gateway;
+
+/// Reports an address.
+#[derive(Clone, Default)]
+struct Sentinel(Arc<Mutex<Known>>);
+
+#[derive(Default)]
+struct Known {
+    address: Vec<Reply>,
+    listeners: Vec<Pusher>,
+}
+
+impl Sentinel {
+    /// Reports this node from now on, without a message.
+    fn report(&self, pair: &MockCluster, node: usize) {
+        let url = pair.url(node);
+        let (host, port) = url.split_once("://").unwrap().1.split_once(':').unwrap();
+        self.0.lock().unwrap().address = vec![Reply::bulk(host.to_owned()), Reply::bulk(port.to_owned())];
+    }
+
+    fn announce(&self) {
+        for listener in &self.0.lock().unwrap().listeners {
+            let message = ["message", "+switch-master", "mymaster 127.0.0.1 1 127.0.0.1 2"];
+            listener.push(Reply::Push(message.map(Reply::bulk).to_vec()));
+        }
+    }
+}
+
+impl Handler for Sentinel {
+    type Session = ();
+
+    fn session(&self, _: &Peer) {}
+
+    async fn call(&self, peer: &mut Peer, _: &mut (), command: Command) -> Result<Reply, Reply> {
+        let mut known = self.0.lock().unwrap();
+        if command.is("SUBSCRIBE") {
+            known.listeners.push(peer.pusher());
+            let channel = Reply::Bulk(command.args()[0].clone());
+            return Ok(Reply::Push(vec![Reply::bulk("subscribe"), channel, Reply::Integer(1)]));
+        }
+        Ok(Reply::Array(known.address.clone()))
+    }
+}
+
+/// A primary, node 0, its replica, node 1, and a Sentinel.
+async fn pair() -> (MockCluster, Sentinel, Server, String) {
+    let pair = MockCluster::builder(1).replicas(1).transports(Transports::Tcp).start().await.unwrap();
+    let sentinel = Sentinel::default();
+    sentinel.report(&pair, 0);
+    let server = Server::builder(sentinel.clone()).tcp("127.0.0.1:0".parse().unwrap()).start().await.unwrap();
+    let url = format!("valkey+sentinel://{}/mymaster", server.listening()[0].addr);
+    (pair, sentinel, server, url)
+}
+
+#[tokio::test]
+async fn clients_follow_a_primary_that_moves() {
+    for share in [Share::Auto, Share::Always] {
+        let (pair, sentinel, _server, url) = pair().await;
+        let gateway = gateway(&url, share).await;
+        let mut client = gateway.client().await;
+        assert_eq!(client.say("SET k 1").await, "OK");
+        pair.fail_over(1);
+        sentinel.report(&pair, 1);
+        sentinel.announce();
+        gateway.until("gateway_connections_lost", |count| count > 0).await;
+        assert_eq!(client.say("INCR k").await, ":2", "the new primary has the value");
+    }
+}
+
+/// With a transaction, or without a look at its commands.
+#[tokio::test]
+async fn a_private_connection_ends_when_the_primary_moves() {
+    for share in [Share::Auto, Share::Never] {
+        let (pair, sentinel, _server, url) = pair().await;
+        let gateway = gateway(&url, share).await;
+        let mut client = gateway.client().await;
+        assert_eq!(client.say("WATCH k").await, "OK");
+        pair.fail_over(1);
+        sentinel.report(&pair, 1);
+        sentinel.announce();
+        client.expect_end().await;
+        let mut next = gateway.client().await;
+        assert_eq!(next.say("SET k 1").await, "OK");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_the_primary_gets_no_commands() {
+    let (pair, sentinel, _server, url) = pair().await;
+    sentinel.report(&pair, 1);
+    let gateway = gateway(&url, Share::Auto).await;
+    let mut client = gateway.client().await;
+    client.command("SET k 1").await;
+    gateway.until("gateway_connect_failures", |count| count > 1).await;
+    sentinel.report(&pair, 0);
+    assert_eq!(crate::support::text(&client.reply().await), "OK");
+}
