@@ -14,5 +14,6 @@ mod write_buffer;
 
 pub(crate) use self::connect::Connector;
 pub(crate) use self::idle_pool::IdlePool;
+pub(crate) use self::located::Whereabouts;
 pub(crate) use self::locator::{Finding, Locator};
 pub(crate) use self::raw::{Outstanding, RawConnection};

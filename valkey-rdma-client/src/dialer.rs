@@ -11,7 +11,7 @@ use valkey_rdma_transport::{AnyStream, Monitor, Stats};
 
 use crate::client::Client;
 use crate::config::Config;
-use crate::connection::{Connector, Finding, RawConnection};
+use crate::connection::{Connector, Finding, RawConnection, Whereabouts};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, LostCause};
 use crate::stats::ConnectionInfo;
@@ -56,8 +56,8 @@ impl Dialer {
     }
 
     /// As [`new`](Self::new), and follows [Sentinels](Endpoint::sentinels): each call of [`dial`](Self::dial) connects to the address that most of
-    /// them report as that of the primary. What they report may be old, so the caller asks for its role (`ROLE`). Reading a stream
-    /// fails as soon as they report another address.
+    /// them report as that of the primary. What they report may be old, so the caller asks for its role (`ROLE`) and
+    /// [confirms](ByteStream::confirm_primary) it. Reading a stream fails as soon as they report another address.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -81,8 +81,8 @@ impl Dialer {
     /// An RDMA connect that is dropped is completed in the background and used by the next call.
     pub async fn dial(&self) -> Result<ByteStream, Error> {
         let raw = self.connector.dial().await?;
-        let moved = self.connector.moved(&raw);
-        Ok(ByteStream::new(raw, moved))
+        let located = self.connector.whereabouts(&raw);
+        Ok(ByteStream::new(raw, located))
     }
 }
 
@@ -97,15 +97,26 @@ pub struct ByteStream {
     socket: AnyStream,
     info: Arc<ConnectionInfo>,
     monitor: Option<Monitor>,
+    located: Option<Whereabouts>,
     /// Completes when the Sentinels report another primary.
     moved: Option<Mutex<Finding<'static, ()>>>,
     has_moved: bool,
 }
 
 impl ByteStream {
-    fn new(mut raw: RawConnection, moved: Option<Finding<'static, ()>>) -> Self {
+    fn new(mut raw: RawConnection, located: Option<Whereabouts>) -> Self {
         let (info, monitor) = (raw.info.clone(), raw.monitor.clone());
-        Self { socket: raw.take_socket(), info, monitor, moved: moved.map(Mutex::new), has_moved: false }
+        let moved = located.as_ref().map(|located| Mutex::new(located.moves()));
+        Self { socket: raw.take_socket(), info, monitor, located, moved, has_moved: false }
+    }
+
+    /// Tells the dialer that the server has the role of a primary: streams to other addresses end, and so does this one once a
+    /// primary elsewhere is known. Without Sentinels it has no effect.
+    pub fn confirm_primary(&mut self) {
+        if let Some(located) = &self.located {
+            located.locator.found(&located.address);
+            self.moved = Some(Mutex::new(located.moved()));
+        }
     }
 
     /// Lets the task that owns the stream drive the RDMA device, which costs less than a background task. That task must always

@@ -76,12 +76,11 @@ impl Service {
     async fn switched(&self) {
         let Ok(candidates) = self.candidates().await else { return };
         if let Some(first) = candidates.first() {
-            self.set_primary(first);
+            self.set_primary(&first.authority());
         }
     }
 
-    fn set_primary(&self, endpoint: &Endpoint) {
-        let address = endpoint.authority();
+    fn set_primary(&self, address: &str) {
         self.primary.send_if_modified(|primary| {
             let differs = **primary != *address;
             if differs {
@@ -104,8 +103,12 @@ impl Locator for Follower {
         Box::pin(self.service.candidates())
     }
 
-    fn found(&self, endpoint: &Endpoint) {
-        self.service.set_primary(endpoint);
+    fn found(&self, address: &str) {
+        self.service.set_primary(address);
+        self.follow();
+    }
+
+    fn follow(&self) {
         self.tasks.get_or_init(|| {
             let mut tasks = JoinSet::new();
             for sentinel in &self.service.sentinels {
@@ -122,6 +125,13 @@ impl Locator for Follower {
             // The sender lives as long as `self`.
             let _ = primary.wait_for(|primary| **primary != *from).await;
         })
+    }
+
+    fn moves<'a>(&'a self, from: &'a str) -> Finding<'a, ()> {
+        let mut primary = self.service.primary.subscribe();
+        Box::pin(
+            async move { while primary.changed().await.is_ok() && **primary.borrow_and_update() == *from {} },
+        )
     }
 }
 

@@ -77,8 +77,6 @@ pub(crate) struct Found {
     pub(crate) pinned: bool,
     pub(crate) end: Option<End>,
     pub(crate) since: Option<Instant>,
-    /// Bytes that wait, with those taken last.
-    pub(crate) unread: usize,
 }
 
 impl State {
@@ -161,6 +159,10 @@ impl Inbox {
         self.state().has_left
     }
 
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state().end.is_some()
+    }
+
     /// Asks the client's task to end as soon as nothing is in flight.
     pub(crate) fn stop(&self) {
         let mut state = self.state();
@@ -228,8 +230,23 @@ impl Inbox {
             pinned: state.is_pinned(),
             end: state.end,
             since,
-            unread: state.waiting(),
         }
+    }
+
+    /// Counts a part of what was taken last as written.
+    pub(crate) fn wrote(&self, len: usize) {
+        let mut state = self.state();
+        let len = len.min(state.taken);
+        state.taken -= len;
+        self.total.fetch_sub(len, Ordering::Relaxed);
+        let connection = state.connection.take();
+        drop(state);
+        connection.into_iter().for_each(Waker::wake);
+    }
+
+    /// Bytes that wait, with those that are taken and not written.
+    pub(crate) fn unread(&self) -> usize {
+        self.state().waiting()
     }
 
     /// Counts what was taken last as written.

@@ -35,7 +35,8 @@ pub struct Limits {
     /// must take 1 MiB in each [`slow_reader_ms`](Self::slow_reader_ms), or is closed; a subscriber of a cluster must be below the limit after that time.
     /// Others never wait for it. Clients with a private connection, and other clients of a cluster, are not closed: the server waits for them.
     pub unread_bytes: usize,
-    /// The same for all clients together. Default 1 GiB. Above it, clients with more than 1 MiB unread are closed at once.
+    /// The same for all clients together. Default 1 GiB. Above it, a shared connection is not read while the client whose turn it is has more than
+    /// 1 MiB unread. After [`slow_reader_ms`](Self::slow_reader_ms) such a client is closed; one in front of a cluster at once.
     pub unread_bytes_total: usize,
     /// Within which time a client above [`unread_bytes`](Self::unread_bytes) must take 1 MiB, in milliseconds. Default 1000.
     pub slow_reader_ms: u64,

@@ -273,6 +273,7 @@ impl Server {
                 return Err(OpenError::Refused(reply.clone()));
             }
         }
+        stream.confirm_primary();
         let id = replies.get(required).and_then(|reply| integer::parse(reply.get(1..reply.len() - 2)?));
         Ok(id.and_then(|id| u64::try_from(id).ok()).unwrap_or(0))
     }

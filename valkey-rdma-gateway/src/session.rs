@@ -175,7 +175,10 @@ impl Session {
             }
             // Only replies on a connection that is shared are taken from the server before the client takes them.
             if let Attached::Server(_) = self.shared
-                && self.slow_reader.poll_too_slow(cx, found.unread, &self.core.limits()).is_ready()
+                && self
+                    .slow_reader
+                    .poll_too_slow(cx, self.client.inbox.unread(), &self.core.limits())
+                    .is_ready()
             {
                 return Poll::Ready(Turn::End(End::TooSlow));
             }
@@ -338,6 +341,7 @@ impl Session {
                 Ok(0) | Err(_) => return Poll::Ready(Err(Closed)),
                 Ok(len) => {
                     self.slow_reader.took(len);
+                    self.client.inbox.wrote(len);
                     self.out.advance(len);
                 }
             }

@@ -22,7 +22,7 @@ use valkey_rdma_client::ConnectionInfo;
 use valkey_rdma_transport::Monitor;
 
 use self::driver::{Driver, Ended};
-use self::queue::Queue;
+use self::queue::{Queue, Slot};
 use crate::core::Core;
 use crate::identity::{Identity, Key};
 use crate::inbox::{End, Inbox, lock};
@@ -214,9 +214,8 @@ impl Shared {
                         info: upstream.stream.info().clone(),
                         monitor: upstream.stream.monitor().cloned(),
                     });
-                    if let State::Down(_) = std::mem::replace(&mut *lock(&self.state), state) {
-                        self.forget_left(core);
-                    }
+                    let before = std::mem::replace(&mut *lock(&self.state), state);
+                    self.answer_left(core, matches!(before, State::Down(_)));
                     let Ended::Lost { cause, batch } = Driver::new(self, core, upstream).run().await else {
                         *lock(&self.state) = State::Absent;
                         return;
@@ -286,12 +285,12 @@ impl Shared {
         }
     }
 
-    /// Drops the commands of clients that have closed their side in an outage: they gave up, and may have sent the same again.
-    fn forget_left(&self, core: &Core) {
-        for slot in self.queue().take_left() {
-            core.metrics.not_sent.add(slot.replies.into());
-            slot.inbox.end(End::Gone);
-        }
+    /// Answers the commands of clients that have gone or, after an outage, have closed their side: these gave up, and may have sent the
+    /// same again.
+    fn answer_left(&self, core: &Core, after_outage: bool) {
+        let left = self.queue().take_left(after_outage);
+        let why = "its client closed its side while there was no connection";
+        self.answer_waiting(core, left, &OpenError::Unreachable(why.to_owned()));
     }
 
     /// Answers the commands that may have run, and counts those that will be sent again.
@@ -319,12 +318,23 @@ impl Shared {
             OpenError::Unreachable(_) => now.checked_sub(core.limits().offline()),
         };
         let Some(before) = before else { return };
-        let reply: Bytes = error.reply();
-        // Commands that only read, and were sent once.
-        let repeated = if error.is_refusal() { reply.clone() } else { may_have_run(&error.to_string()) };
         let is_outdated = self.identity.is_outdated(error);
+        let old = self.queue().take_older(before);
+        for slot in &old {
+            if is_outdated {
+                slot.inbox.stop();
+            }
+        }
+        self.answer_waiting(core, old, error);
+    }
+
+    /// Answers commands that are not sent, because of `error`, and counts them.
+    fn answer_waiting(&self, core: &Core, slots: impl IntoIterator<Item = Slot>, error: &OpenError) {
+        let (now, reply) = (Instant::now(), error.reply());
+        // Reads that were sent once.
+        let repeated = if error.is_refusal() { reply.clone() } else { may_have_run(&error.to_string()) };
         let mut unsent = 0;
-        for slot in self.queue().take_older(before) {
+        for slot in slots {
             let commands = slot.replies;
             if slot.is_repeated && !error.is_refusal() {
                 core.metrics.may_have_run.add(commands.into());
@@ -333,9 +343,6 @@ impl Shared {
             }
             let reply = if slot.is_repeated { &repeated } else { &reply };
             slot.inbox.put(&reply.repeat(commands as usize), commands, now);
-            if is_outdated {
-                slot.inbox.stop();
-            }
         }
         error.count_unsent(unsent, &core.metrics);
     }

@@ -57,17 +57,34 @@ impl IdlePool {
         connection.set_purpose(Purpose::Idle);
         let runtime = connection.runtime.clone();
         idle.connections.push(Waiting { connection, since: Instant::now() });
-        if idle.connections.len() > KEPT && !std::mem::replace(&mut idle.is_swept, true) {
-            runtime.spawn(sweep(Arc::downgrade(&self.idle)));
+        let needs_sweep = idle.connections.len() > KEPT && !std::mem::replace(&mut idle.is_swept, true);
+        drop(idle);
+        if needs_sweep {
+            // A runtime that has ended drops it at once.
+            runtime.spawn(Sweep(Arc::downgrade(&self.idle)).run());
         }
     }
 }
 
 /// Closes connections that stay unused, until few are left or the pool is dropped.
-async fn sweep(pool: Weak<Mutex<Idle>>) {
-    let _ends = EndOnDrop(pool.clone());
-    while let Some(due) = pool.upgrade().and_then(|idle| next_due(lock(&idle))) {
-        sleep_until(due).await;
+struct Sweep(Weak<Mutex<Idle>>);
+
+impl Sweep {
+    async fn run(mut self) {
+        while let Some(due) = self.0.upgrade().and_then(|idle| next_due(lock(&idle))) {
+            sleep_until(due).await;
+        }
+        // From here on there may be another one.
+        self.0 = Weak::new();
+    }
+}
+
+/// If its runtime ends, the next connection starts another one.
+impl Drop for Sweep {
+    fn drop(&mut self) {
+        if let Some(idle) = self.0.upgrade() {
+            lock(&idle).is_swept = false;
+        }
     }
 }
 
@@ -82,17 +99,6 @@ fn next_due(mut idle: MutexGuard<'_, Idle>) -> Option<Instant> {
     drop(idle);
     drop(closing);
     next
-}
-
-/// Lets the next connection start another sweep if this one's runtime ends.
-struct EndOnDrop(Weak<Mutex<Idle>>);
-
-impl Drop for EndOnDrop {
-    fn drop(&mut self) {
-        if let Some(idle) = self.0.upgrade() {
-            lock(&idle).is_swept = false;
-        }
-    }
 }
 
 /// How many connections are kept however long they are not used. Over RDMA each pins memory at both ends.

@@ -50,12 +50,16 @@ impl Connector {
         for endpoint in locator.candidates().await? {
             let connector = self.connector_at(&endpoint);
             let connected = match login {
-                Login::Required => connector.connect_to_primary().await,
-                Login::LeftToCaller => connector.dial_direct().await.map_err(|error| error.cause),
+                Login::Required => {
+                    connector.connect_to_primary().await.inspect(|_| locator.found(&endpoint.authority()))
+                }
+                Login::LeftToCaller => {
+                    let dialed = connector.dial_direct().await.inspect(|_| locator.follow());
+                    dialed.map_err(|error| error.cause)
+                }
             };
             failure = match connected {
                 Ok(mut raw) => {
-                    locator.found(&endpoint);
                     raw.located = Some(endpoint.authority().into());
                     return Ok(raw);
                 }
@@ -106,9 +110,32 @@ impl Connector {
 
     /// Completes when the connection should be given up, because its server is not the primary any more. `None`: never.
     pub(crate) fn moved(&self, raw: &RawConnection) -> Option<Finding<'static, ()>> {
-        let locator = self.locator()?.clone();
-        let from = raw.located.clone()?;
-        Some(Box::pin(async move { locator.moved(&from).await }))
+        self.whereabouts(raw).map(|located| located.moved())
+    }
+
+    /// Where the server of this connection was found. `None`: it is at the endpoint's own address.
+    pub(crate) fn whereabouts(&self, raw: &RawConnection) -> Option<Whereabouts> {
+        Some(Whereabouts { locator: self.locator()?.clone(), address: raw.located.clone()? })
+    }
+}
+
+/// Where a server was found, and by what.
+pub(crate) struct Whereabouts {
+    pub(crate) locator: Arc<dyn Locator>,
+    pub(crate) address: Arc<str>,
+}
+
+impl Whereabouts {
+    /// See [`Locator::moved`].
+    pub(crate) fn moved(&self) -> Finding<'static, ()> {
+        let (locator, address) = (self.locator.clone(), self.address.clone());
+        Box::pin(async move { locator.moved(&address).await })
+    }
+
+    /// See [`Locator::moves`].
+    pub(crate) fn moves(&self) -> Finding<'static, ()> {
+        let (locator, address) = (self.locator.clone(), self.address.clone());
+        Box::pin(async move { locator.moves(&address).await })
     }
 }
 

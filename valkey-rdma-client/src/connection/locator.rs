@@ -11,11 +11,17 @@ pub(crate) trait Locator: Send + Sync {
     /// The endpoints where the primary may be, the likeliest first.
     fn candidates(&self) -> Finding<'_, Result<Vec<Endpoint>, ConnectCause>>;
 
-    /// Called when a connection was made: a server at this address has the role of a primary.
-    fn found(&self, endpoint: &Endpoint);
+    /// Begins to listen for another primary.
+    fn follow(&self);
 
-    /// Completes when the primary is elsewhere than at this address.
+    /// Called when a connection was made: a server at this address has the role of a primary. Follows it.
+    fn found(&self, address: &str);
+
+    /// Completes when the primary is known to be elsewhere than at this address.
     fn moved<'a>(&'a self, from: &'a str) -> Finding<'a, ()>;
+
+    /// Completes when a primary elsewhere becomes known from now on.
+    fn moves<'a>(&'a self, from: &'a str) -> Finding<'a, ()>;
 }
 
 pub(crate) type Finding<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -55,13 +55,15 @@ async fn connections_in_regular_use_are_kept_and_others_are_closed() {
         assert!(taken.iter().all(Result::is_ok), "{taken:?}");
     };
     eight().await;
-    // From here on no new connection is made.
+    let connections = || server.received().iter().filter(|received| received.command.is("HELLO")).count();
+    let before = connections();
     tokio::time::pause();
     for _ in 0..5 {
         tokio::time::sleep(Duration::from_secs(5)).await;
         assert_eq!(count(Purpose::Idle), 8);
         eight().await;
     }
+    assert_eq!(connections(), before);
     tokio::time::sleep(Duration::from_secs(11)).await;
     assert_eq!(count(Purpose::Idle), 2);
 }

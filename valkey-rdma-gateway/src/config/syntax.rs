@@ -38,7 +38,8 @@ fn take_out(text: &mut String, mistake: Option<Range<usize>>) -> bool {
     if is_setting {
         text.replace_range(begin..end, &" ".repeat(end - begin));
     }
-    is_setting
+    // It may have been the first line of several.
+    is_setting && toml::from_str::<toml::Table>(text).is_ok()
 }
 
 /// Says what is wrong, and in which line.

@@ -2,19 +2,20 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWrite};
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Interval, MissedTickBehavior, Sleep, interval, sleep};
 use valkey_rdma_client::ByteStream;
 use valkey_rdma_resp::{FrameScanner, ProtocolError};
 
 use super::{IDLE, Shared};
 use crate::core::Core;
-use crate::inbox::End;
+use crate::inbox::{End, Inbox};
 use crate::server::Upstream;
 
 /// Serves one connection.
@@ -35,6 +36,8 @@ pub(super) struct Driver<'a> {
     begun: bool,
     /// The present frame is a push message, which no client has asked for here.
     dropping: bool,
+    /// While all clients together leave too many replies unread: one that does, and until when it may.
+    slow: Option<(Arc<Inbox>, Pin<Box<Sleep>>)>,
     idle: Interval,
     idle_ticks: u32,
 }
@@ -64,6 +67,7 @@ impl<'a> Driver<'a> {
             scanned: 0,
             begun: false,
             dropping: false,
+            slow: None,
             idle,
             idle_ticks: 0,
         }
@@ -129,6 +133,9 @@ impl<'a> Driver<'a> {
     /// Ready with the reason if the connection has ended or is not RESP.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<String> {
         loop {
+            if self.poll_slow(cx).is_pending() {
+                return Poll::Pending;
+            }
             self.replies.reserve(READ);
             match pin!(self.upstream.stream.read_buf(&mut self.replies)).poll(cx) {
                 Poll::Pending => return Poll::Pending,
@@ -207,10 +214,25 @@ impl<'a> Driver<'a> {
         } else {
             inbox.put_shared(&self.replies.split_to(end).freeze(), complete, now)
         };
-        // All replies are taken from the server, for those behind them: the client's task ends a client that does not read its own.
-        if self.core.limits().exceeds_total(waiting, inbox.total()) {
+        // Replies are taken from the server whether this client reads them or not, for those behind it: its own task ends one that does
+        // not read. Only memory is a reason to wait.
+        let limits = self.core.limits();
+        if self.slow.is_none() && limits.exceeds_total(waiting, inbox.total()) {
+            self.slow = Some((inbox, Box::pin(sleep(limits.slow_reader()))));
+        }
+    }
+
+    /// Ready if there is memory for more replies. Ends a client that takes too much of it for too long.
+    fn poll_slow(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some((inbox, limit)) = &mut self.slow else { return Poll::Ready(()) };
+        if self.core.limits().exceeds_total(inbox.poll_waiting(cx), inbox.total()) {
+            if limit.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
             inbox.end(End::TooSlow);
         }
+        self.slow = None;
+        Poll::Ready(())
     }
 }
 

@@ -217,12 +217,14 @@ impl Queue {
         slots
     }
 
-    /// Takes slots of clients that have closed their side. Call it while there is no connection.
-    pub(super) fn take_left(&mut self) -> VecDeque<Slot> {
+    /// Takes slots of clients that have ended or, if `after_outage`, have closed their side. Call it while there is no connection.
+    pub(super) fn take_left(&mut self, after_outage: bool) -> VecDeque<Slot> {
         let bytes = std::mem::take(&mut self.bytes);
         let begin = self.taken;
-        let (left, mut kept): (VecDeque<_>, VecDeque<_>) =
-            self.slots.drain(..).partition(|slot| slot.inbox.has_left());
+        let (left, mut kept): (VecDeque<_>, VecDeque<_>) = self
+            .slots
+            .drain(..)
+            .partition(|slot| slot.inbox.has_ended() || after_outage && slot.inbox.has_left());
         self.put_back(&mut kept, &bytes, begin);
         self.total.fetch_sub(left.iter().map(|slot: &Slot| slot.len).sum(), Ordering::Relaxed);
         left

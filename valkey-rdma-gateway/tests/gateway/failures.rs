@@ -94,6 +94,34 @@ async fn nobody_waits_for_a_client_that_reads_slowly() {
     }
 }
 
+/// Memory is bounded, whoever reads how fast.
+#[tokio::test]
+async fn replies_beyond_the_total_wait_for_their_readers_or_end_them() {
+    for (slow_reader_ms, reads) in [(600_000, true), (100, false)] {
+        let (_server, url, _) = mock_with(Mock::new()).await;
+        let gateway = in_front_of(&url, |limits| {
+            limits.unread_bytes_total = 4 << 20;
+            limits.slow_reader_ms = slow_reader_ms;
+        })
+        .await;
+        let (mut client, mut other) = (gateway.client().await, gateway.client().await);
+        let value = vec![b'x'; 1 << 20];
+        client.send(encode([&b"SET"[..], b"large", &value])).await;
+        assert_eq!(text(&client.reply().await), "OK");
+        client.send(encode(["GET", "large"]).repeat(30)).await;
+        gateway.until("gateway_unread_bytes", |bytes| bytes > 4 << 20).await;
+        assert!(gateway.info("gateway_unread_bytes").await < 6 << 20);
+        if reads {
+            for _ in 0..30 {
+                assert_eq!(client.reply().await.as_bytes(), Some(&value[..]));
+            }
+        } else {
+            gateway.until("gateway_clients_slow", |count| count == 1).await;
+        }
+        assert_eq!(other.say("GET k").await, "(nil)");
+    }
+}
+
 #[tokio::test]
 async fn half_commands_and_idle_clients_disturb_no_other() {
     let (_server, url, _) = mock_with(Mock::new()).await;
