@@ -110,7 +110,7 @@ impl ByteStream {
         Self { socket: raw.take_socket(), info, monitor, located, moved, has_moved: false }
     }
 
-    /// Tells the dialer that the server has the role of a primary: streams to other addresses end, and so does this one once a
+    /// Reports that the server has the role of a primary: streams to other addresses end, and so does this one once a
     /// primary elsewhere is known. Without Sentinels it has no effect.
     pub fn confirm_primary(&mut self) {
         if let Some(located) = &self.located {

@@ -94,7 +94,7 @@ async fn nobody_waits_for_a_client_that_reads_slowly() {
     }
 }
 
-/// Memory is bounded, whoever reads how fast.
+/// However fast its clients read, the gateway bounds their replies in memory.
 #[tokio::test]
 async fn replies_beyond_the_total_wait_for_their_readers_or_end_them() {
     for (slow_reader_ms, reads) in [(600_000, true), (100, false)] {
