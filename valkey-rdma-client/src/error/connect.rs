@@ -128,6 +128,14 @@ pub enum ConnectCause {
     },
 }
 
+impl ConnectError {
+    /// True if the server does not accept the login, or requires one.
+    pub(crate) fn refuses_login(&self) -> bool {
+        let kind = self.cause.rejected().map(ServerError::kind);
+        matches!(kind, Some(ServerErrorKind::NoAuth | ServerErrorKind::WrongPass))
+    }
+}
+
 impl ConnectCause {
     /// True if another try would end alike, unless somebody changes the settings.
     pub(crate) fn is_final(&self) -> bool {

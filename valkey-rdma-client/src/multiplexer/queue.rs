@@ -1,5 +1,6 @@
 //! [`RequestQueue`]: requests that wait to be sent, on this connection or on the next.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -129,6 +130,17 @@ impl RequestQueue {
         });
         self.notify_room(unwanted.len() + expired.len());
         (expired, next)
+    }
+
+    /// Fails every request that waits. Those that come later wait for the next attempt.
+    pub(crate) fn fail_waiting(&self, error: impl Fn(&Request) -> Error) {
+        let mut waiting = VecDeque::new();
+        self.submitted.edit(|queue| waiting = std::mem::take(queue));
+        self.notify_room(waiting.len());
+        for request in waiting {
+            let error = error(&request);
+            request.fail(error);
+        }
     }
 
     /// Watches the waiting requests while disconnected: each waits for `offline_timeout` at most, and not past its

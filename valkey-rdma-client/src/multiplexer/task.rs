@@ -114,7 +114,12 @@ impl ConnectionTask {
                 Ok(raw) => return Some(raw),
                 Err(error) => {
                     debug!(error = %format_args!("{error:#}"), attempt, "not connected");
+                    let refuses_login = error.refuses_login();
                     self.state.reconnect_failed(attempt - first + 1, error);
+                    if refuses_login {
+                        // The server is there, and commands that wait longer would not run either.
+                        self.queue.fail_waiting(why);
+                    }
                 }
             }
         }

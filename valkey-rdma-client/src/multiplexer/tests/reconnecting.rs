@@ -129,6 +129,33 @@ async fn commands_wait_for_a_connection_with_bounded_patience_and_learn_why() {
     assert!(!client.is_closed());
 }
 
+/// After a change of passwords, for example.
+#[tokio::test(start_paused = true)]
+async fn commands_do_not_wait_for_a_server_that_refuses_the_login() {
+    let (client, door, peer) = pair(&Config::default()).await;
+    let begin = Instant::now();
+    drop(peer);
+    for _ in 0..2 {
+        settle().await;
+        let waiting = start(&client, get("a"));
+        let mut peer = door.admit();
+        peer.expect(HELLO).await;
+        peer.say(b"-WRONGPASS no\r\n-NOAUTH no\r\n-NOAUTH no\r\n").await;
+        let error = waiting.await.expect("no panic").expect_err("refused");
+        assert_eq!(
+            (error.fate(), error.server().map(|error| &*error.code)),
+            (Fate::NotSent, Some("WRONGPASS"))
+        );
+    }
+    assert!(begin.elapsed().as_secs() < 10);
+    let waiting = start(&client, get("a"));
+    let mut peer = door.admit();
+    peer.greet().await;
+    peer.expect(&raw("a")).await;
+    peer.say(b"$1\r\nA\r\n").await;
+    assert_eq!(waiting.await.expect("no panic").expect("a reply").as_str(), Some("A"));
+}
+
 /// Memory is bounded, and callers beyond the bound learn of the outage like the others.
 #[tokio::test(start_paused = true)]
 async fn an_outage_holds_so_many_commands_and_no_more() {
