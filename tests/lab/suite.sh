@@ -102,6 +102,7 @@ part "conformance, load tool" "$here/conformance.sh" client-ours --patience 90
 part "real clients, our servers" "$here/mock.sh" "$programs"
 part "C and Python over file descriptors" "$here/c-abi.sh" "$programs/libvalkey_rdma.so"
 part "clients of other languages, through the gateway" "$here/gateway-clients.sh" "$VALKEY_RDMA_LAB_DIR"
+part "real Sentinels, through the gateway" "$here/gateway-sentinel.sh" "$programs"
 # Far from full size, which takes half an hour: what grows with connections shows with these too.
 export VALKEY_RDMA_LAB_CHURN=${VALKEY_RDMA_LAB_CHURN:-200} VALKEY_RDMA_LAB_HELD=${VALKEY_RDMA_LAB_HELD:-50}
 part "proofs" "$programs/valkey-rdma-lab-proofs"

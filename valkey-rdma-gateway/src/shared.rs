@@ -318,12 +318,9 @@ impl Shared {
             OpenError::Unreachable(_) => now.checked_sub(core.limits().offline()),
         };
         let Some(before) = before else { return };
-        let is_outdated = self.identity.is_outdated(error);
         let old = self.queue().take_older(before);
-        for slot in &old {
-            if is_outdated {
-                slot.inbox.stop();
-            }
+        if self.identity.is_outdated(error) {
+            old.iter().for_each(|slot| slot.inbox.stop());
         }
         self.answer_waiting(core, old, error);
     }

@@ -69,6 +69,15 @@ pub(crate) fn seconds(name: &str, seconds: Option<f64>) -> PyResult<Option<Durat
         .map_err(|_| PyValueError::new_err(format!("{name} must be 0 or more seconds, not {seconds}")))
 }
 
+/// The time limit of a call: None, or more than 0 seconds. A call without time could neither succeed nor say whether it ran.
+pub(crate) fn limit(timeout: Option<f64>) -> PyResult<Option<Duration>> {
+    let limit = seconds("timeout", timeout)?;
+    if limit == Some(Duration::ZERO) {
+        return Err(PyValueError::new_err("timeout must be more than 0 seconds; None is the default"));
+    }
+    Ok(limit)
+}
+
 /// A time to live in milliseconds: at least 1 ms.
 pub(crate) fn time_to_live(ttl: Option<f64>) -> PyResult<Option<u64>> {
     let Some(ttl) = seconds("ttl", ttl)? else { return Ok(None) };

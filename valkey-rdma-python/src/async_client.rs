@@ -118,7 +118,7 @@ impl AsyncClient {
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.engine(py)?;
-        let command = arguments::command(arguments, arguments::seconds("timeout", timeout)?)?;
+        let command = arguments::command(arguments, arguments::limit(timeout)?)?;
         self.start(py, engine.execute(command), |py, value| Ok(reply::to_python(py, value)?.unbind()))
     }
 
@@ -133,7 +133,7 @@ impl AsyncClient {
         let engine = self.engine(py)?;
         let arguments = arguments.iter().map(|argument| arguments::key(&argument));
         let arguments = arguments.collect::<PyResult<Vec<_>>>()?;
-        let limit = arguments::seconds("timeout", timeout)?;
+        let limit = arguments::limit(timeout)?;
         let event_loop = self.event_loop.bind(py);
         EventLoop::start(
             event_loop,
@@ -159,7 +159,7 @@ impl AsyncClient {
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.engine(py)?;
-        let limit = arguments::seconds("timeout", timeout)?;
+        let limit = arguments::limit(timeout)?;
         let load = batch::load(key, buffer)?;
         let room = load.memory.len();
         let load = |stop| engine.load(vec![load], Fit::Within, limit, stop);
@@ -176,7 +176,7 @@ impl AsyncClient {
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.engine(py)?;
-        let limit = arguments::seconds("timeout", timeout)?;
+        let limit = arguments::limit(timeout)?;
         let loads = batch::loads(keys, buffers)?;
         let rooms: Vec<_> = loads.iter().map(|load| load.memory.len()).collect();
         let load = |stop| engine.load(loads, Fit::Within, limit, stop);
@@ -194,7 +194,7 @@ impl AsyncClient {
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.engine(py)?;
-        let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::seconds("timeout", timeout)?);
+        let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::limit(timeout)?);
         let stores = vec![batch::store(key, buffer)?];
         self.transfer(py, |stop| engine.store(stores, ttl, limit, stop), batch::stored)
     }
@@ -210,7 +210,7 @@ impl AsyncClient {
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.engine(py)?;
-        let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::seconds("timeout", timeout)?);
+        let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::limit(timeout)?);
         let stores = batch::stores(keys, buffers)?;
         self.transfer(py, |stop| engine.store(stores, ttl, limit, stop), batch::stored)
     }
@@ -224,7 +224,7 @@ impl AsyncClient {
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.engine(py)?;
-        let limit = arguments::seconds("timeout", timeout)?;
+        let limit = arguments::limit(timeout)?;
         let counted = engine.count_all("EXISTS", arguments::keys(keys)?, limit);
         self.start(py, counted, |py, exists| exists.into_py_any(py))
     }
@@ -238,7 +238,7 @@ impl AsyncClient {
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.engine(py)?;
-        let limit = arguments::seconds("timeout", timeout)?;
+        let limit = arguments::limit(timeout)?;
         let counted = engine.count_all("UNLINK", arguments::keys(keys)?, limit);
         self.start(py, counted, |py, existed| existed.into_py_any(py))
     }
@@ -349,7 +349,7 @@ impl AsyncPipeline {
     ) -> PyResult<Bound<'py, PyAny>> {
         let client = self.client.get();
         let engine = client.engine(py)?;
-        let limit = arguments::seconds("timeout", timeout)?;
+        let limit = arguments::limit(timeout)?;
         let commands = std::mem::take(&mut *self.commands.lock().unwrap_or_else(PoisonError::into_inner));
         client.start(py, engine.pipeline(commands, limit), move |py, replies| {
             reply::list_to_python(py, replies, raise_on_error)

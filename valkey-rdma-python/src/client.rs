@@ -108,7 +108,7 @@ impl Client {
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let engine = self.engine(py)?;
-        let command = arguments::command(arguments, arguments::seconds("timeout", timeout)?)?;
+        let command = arguments::command(arguments, arguments::limit(timeout)?)?;
         let value = self.wait(py, engine.execute(command))?;
         reply::to_python(py, value)
     }
@@ -124,7 +124,7 @@ impl Client {
         let engine = self.engine(py)?;
         let arguments = arguments.iter().map(|argument| arguments::key(&argument));
         let arguments = arguments.collect::<PyResult<Vec<_>>>()?;
-        let limit = arguments::seconds("timeout", timeout)?;
+        let limit = arguments::limit(timeout)?;
         let value = self.wait(py, engine.block(arguments, limit))?;
         reply::to_python(py, value)
     }
@@ -147,7 +147,7 @@ impl Client {
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
         let engine = self.engine(py)?;
-        let limit = arguments::seconds("timeout", timeout)?;
+        let limit = arguments::limit(timeout)?;
         let load = batch::load(key, buffer)?;
         let room = load.memory.len();
         let fetched = self.transfer(py, room, |stop| engine.load(vec![load], Fit::Within, limit, stop))?;
@@ -164,7 +164,7 @@ impl Client {
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
         let engine = self.engine(py)?;
-        let limit = arguments::seconds("timeout", timeout)?;
+        let limit = arguments::limit(timeout)?;
         let loads = batch::loads(keys, buffers)?;
         let rooms: Vec<_> = loads.iter().map(|load| load.memory.len()).collect();
         let fetched =
@@ -183,7 +183,7 @@ impl Client {
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
         let engine = self.engine(py)?;
-        let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::seconds("timeout", timeout)?);
+        let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::limit(timeout)?);
         let stores = vec![batch::store(key, buffer)?];
         let bytes = stores.iter().map(|store| store.value.len()).sum();
         let stored = self.transfer(py, bytes, |stop| engine.store(stores, ttl, limit, stop))?;
@@ -201,7 +201,7 @@ impl Client {
         timeout: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
         let engine = self.engine(py)?;
-        let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::seconds("timeout", timeout)?);
+        let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::limit(timeout)?);
         let stores = batch::stores(keys, buffers)?;
         let bytes = stores.iter().map(|store| store.value.len()).sum();
         let stored = self.transfer(py, bytes, |stop| engine.store(stores, ttl, limit, stop))?;
@@ -217,7 +217,7 @@ impl Client {
         timeout: Option<f64>,
     ) -> PyResult<Vec<bool>> {
         let engine = self.engine(py)?;
-        let limit = arguments::seconds("timeout", timeout)?;
+        let limit = arguments::limit(timeout)?;
         self.wait(py, engine.count_all("EXISTS", arguments::keys(keys)?, limit))
     }
 
@@ -230,7 +230,7 @@ impl Client {
         timeout: Option<f64>,
     ) -> PyResult<Vec<bool>> {
         let engine = self.engine(py)?;
-        let limit = arguments::seconds("timeout", timeout)?;
+        let limit = arguments::limit(timeout)?;
         self.wait(py, engine.count_all("UNLINK", arguments::keys(keys)?, limit))
     }
 
@@ -314,7 +314,7 @@ impl Pipeline {
     fn execute(&self, py: Python<'_>, raise_on_error: bool, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let client = self.client.get();
         let engine = client.engine(py)?;
-        let limit = arguments::seconds("timeout", timeout)?;
+        let limit = arguments::limit(timeout)?;
         let commands = std::mem::take(&mut *self.commands());
         let replies = client.wait(py, engine.pipeline(commands, limit))?;
         reply::list_to_python(py, replies, raise_on_error)

@@ -144,7 +144,7 @@ impl LMCacheClient {
             retries: 3,
             name: None,
         };
-        let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::seconds("timeout", timeout)?);
+        let (ttl, limit) = (arguments::time_to_live(ttl)?, arguments::limit(timeout)?);
         let target = match cluster {
             true => options::cluster(url, ReadFrom::Primary)?,
             false => Target::One(url.extract::<String>()?),

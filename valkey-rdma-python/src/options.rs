@@ -9,7 +9,7 @@ use pyo3::types::PyString;
 use valkey_rdma_client::cluster::ReadFrom;
 use valkey_rdma_client::{Backoff, Config};
 
-use crate::arguments::seconds;
+use crate::arguments::{limit, seconds};
 use crate::engine::Engine;
 use crate::errors::Failure;
 use crate::lanes::LaneSettings;
@@ -36,7 +36,7 @@ impl Options {
         let connections = in_range("connections", self.connections, 1, Config::MAX_CONNECTIONS as u32)?;
         let count = in_range("lanes", self.lanes, 1, MAX_LANES)? as usize;
         let retries = in_range("retries", self.retries, 0, u32::MAX)?;
-        let timeout: Option<Duration> = seconds("timeout", self.timeout)?;
+        let timeout: Option<Duration> = limit(self.timeout)?;
         let mut config = Config::default()
             .connections(connections as usize)
             .command_timeout(timeout)

@@ -105,13 +105,13 @@ def test_bad_arguments_are_type_errors(client, arguments):
         client.command(*arguments)
 
 
-@pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf")])
+@pytest.mark.parametrize("timeout", [-1, 0, float("nan"), float("inf")])
 def test_bad_timeouts_are_value_errors(client, timeout):
     with pytest.raises(ValueError, match="timeout"):
         client.command("PING", timeout=timeout)
 
 
-@pytest.mark.parametrize("options", [{"connections": 0}, {"lanes": 0}, {"lanes": 1000}, {"timeout": -1}])
+@pytest.mark.parametrize("options", [{"connections": 0}, {"lanes": 0}, {"lanes": 1000}, {"timeout": -1}, {"timeout": 0}])
 def test_bad_options_are_value_errors(options):
     with pytest.raises(ValueError):
         Client("valkey://127.0.0.1:1", **options)
