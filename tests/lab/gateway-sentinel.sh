@@ -16,7 +16,8 @@ started=()
 # shellcheck disable=SC2317 # called by the trap
 stop() {
     kill -KILL "${started[@]}" 2>/dev/null || true
-    wait
+    # Bash reports what was killed.
+    wait 2>/dev/null
     rm -rf "$work"
 }
 trap stop EXIT
@@ -24,9 +25,9 @@ trap stop EXIT
 # node PORT [FLAG...]: starts a server.
 node() {
     if [ $scheme = rdma ]; then
-        start_valkey "$server" "$ip:$1" "$work/$1.log" --bind $ip "${@:2}"
+        start_valkey "$server" "$ip:$1" "$work/$1.log" --bind $ip --dir "$work" "${@:2}"
     else
-        "$server/valkey-server" --port "$1" --save "" --logfile "$work/$1.log" "${@:2}" >/dev/null &
+        "$server/valkey-server" --port "$1" --save "" --logfile "$work/$1.log" --dir "$work" "${@:2}" >/dev/null &
         valkey=$!
         wait_for_log "$work/$1.log" "Ready to accept connections" "$valkey"
     fi
@@ -69,7 +70,8 @@ wait_for_log "$work/gateway.out" "ready unix" $!
 expect OK through SET key before
 expect before ask 7692 GET key
 
-kill -KILL $primary
+kill -KILL "$primary"
+wait "$primary" 2>/dev/null || true
 begin=$(date +%s%N)
 expect OK through SET key after
 echo "the gateway writes to the next primary $((($(date +%s%N) - begin) / 1000000)) ms after the first was killed"
