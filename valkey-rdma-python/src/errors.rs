@@ -5,7 +5,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
-use valkey_rdma_client::{ClusterError, Error, Fate, ServerError};
+use valkey_rdma_client::{ClusterError, Error, Fate, LostCause, ServerError};
 
 /// A failed operation.
 #[derive(Debug)]
@@ -72,6 +72,10 @@ impl Failure {
             Self::Client(Error::Endpoint(_)) => (0, "UrlError"),
             Self::Client(Error::Connect(_)) => (1, "ConnectError"),
             Self::Client(Error::Server(_) | Error::Aborted(_)) => (2, "ServerError"),
+            // The client was closed while the call was on its way.
+            Self::Client(Error::Lost(lost)) if matches!(lost.cause(), LostCause::Closed) => {
+                (8, "ClosedError")
+            }
             Self::Client(Error::Lost(_)) => (3, "LostError"),
             Self::Client(Error::TimedOut(_)) | Self::Late(_) => (4, "DeadlineError"),
             Self::Client(Error::Refused(_)) => (5, "RefusedError"),
