@@ -233,7 +233,7 @@ impl Inbox {
         }
     }
 
-    /// Counts a part of what was taken last as written.
+    /// Counts bytes of what was taken last as written.
     pub(crate) fn wrote(&self, len: usize) {
         let mut state = self.state();
         let len = len.min(state.taken);
@@ -247,15 +247,6 @@ impl Inbox {
     /// Bytes that wait, with those that are taken and not written.
     pub(crate) fn unread(&self) -> usize {
         self.state().waiting()
-    }
-
-    /// Counts what was taken last as written.
-    pub(crate) fn written(&self) {
-        let mut state = self.state();
-        self.total.fetch_sub(std::mem::take(&mut state.taken), Ordering::Relaxed);
-        let connection = state.connection.take();
-        drop(state);
-        connection.into_iter().for_each(Waker::wake);
     }
 
     /// Bytes that wait. Has the connection's task woken when they are taken. 0 once the client has ended.
@@ -285,7 +276,9 @@ mod tests {
         assert_eq!((found.outstanding, replies.copy_to_bytes(9)), (1, "+OK\r\n:1\r\n".into()));
         assert!(found.since.is_some());
         assert_eq!(inbox.total(), 9, "taken, and perhaps not yet written");
-        inbox.written();
+        inbox.wrote(4);
+        assert_eq!(inbox.total(), 5);
+        inbox.wrote(9);
         assert_eq!(inbox.total(), 0);
     }
 

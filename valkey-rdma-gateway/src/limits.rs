@@ -33,12 +33,12 @@ pub struct Limits {
     pub queued_bytes_total: usize,
     /// Bytes of replies, and of messages of a cluster, that a client may leave unread. Default 32 MiB, at least 1 MiB. A client that leaves more unread
     /// must take 1 MiB in each [`slow_reader_ms`](Self::slow_reader_ms), or is closed; a subscriber of a cluster must be below the limit after that time.
-    /// Others never wait for it. Clients with a private connection, and other clients of a cluster, are not closed: the server waits for them.
+    /// Others do not wait for it, up to [`unread_bytes_total`](Self::unread_bytes_total). Clients with a private connection, and other clients of a cluster, are not closed: the server waits for them.
     pub unread_bytes: usize,
     /// The same for all clients together. Default 1 GiB. Above it, a shared connection is not read while the client whose turn it is has more than
     /// 1 MiB unread. After [`slow_reader_ms`](Self::slow_reader_ms) such a client is closed; one in front of a cluster at once.
     pub unread_bytes_total: usize,
-    /// Within which time a client above [`unread_bytes`](Self::unread_bytes) must take 1 MiB, in milliseconds. Default 1000.
+    /// The time in which a client above [`unread_bytes`](Self::unread_bytes) must take 1 MiB, in milliseconds. Default 1000.
     pub slow_reader_ms: u64,
     /// How long commands wait for a shared connection, in milliseconds. Default 10 000, at least 100: longer than it takes to connect. Then
     /// they get the error `NOUPSTREAM`. Commands that need a private connection wait for one attempt: up to `timeout=` of the URL to connect,

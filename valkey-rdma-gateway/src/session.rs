@@ -165,13 +165,8 @@ impl Session {
             self.out_since = self.out_since.or(found.since);
             match self.poll_flush(cx) {
                 Poll::Ready(Err(Closed)) => return Poll::Ready(Turn::End(End::Gone)),
-                Poll::Ready(Ok(())) => {
-                    self.client.inbox.written();
-                    if found.more {
-                        continue;
-                    }
-                }
-                Poll::Pending => {}
+                Poll::Ready(Ok(())) if found.more => continue,
+                _ => {}
             }
             // Only replies on a connection that is shared are taken from the server before the client takes them.
             if let Attached::Server(_) = self.shared
@@ -389,12 +384,12 @@ impl Session {
             loop {
                 let mut part = Output::default();
                 let found = self.client.inbox.poll_take(cx, &mut part);
+                self.client.inbox.wrote(part.remaining());
                 reply.extend_from_slice(&part.copy_to_bytes(part.remaining()));
                 if found.end.is_some() {
                     return Poll::Ready(Err(Closed));
                 }
                 if found.outstanding == 0 && !found.more {
-                    self.client.inbox.written();
                     return Poll::Ready(Ok(()));
                 }
                 if !found.more {

@@ -132,7 +132,7 @@ impl Whereabouts {
         Box::pin(async move { locator.moved(&address).await })
     }
 
-    /// See [`Locator::moves`].
+    /// See [`Locator::moves`]. It begins when it is first polled.
     pub(crate) fn moves(&self) -> Finding<'static, ()> {
         let (locator, address) = (self.locator.clone(), self.address.clone());
         Box::pin(async move { locator.moves(&address).await })
