@@ -106,6 +106,7 @@ async fn no_reply_is_wrong_while_slots_move_and_nodes_fail() {
     }
     more(500).await;
     mocks.kill(1).await;
+    gateway.until("gateway_connect_failures", |count| count >= 1).await;
     mocks.fail_over(4);
     more(500).await;
     mocks.fail_over(5);
@@ -120,5 +121,4 @@ async fn no_reply_is_wrong_while_slots_move_and_nodes_fail() {
     assert!(done > 2000, "{done} commands");
     gateway.until("gateway_connects", |count| count > 3).await;
     gateway.until("gateway_connections_lost", |count| count >= 2).await;
-    gateway.until("gateway_connect_failures", |count| count >= 1).await;
 }
