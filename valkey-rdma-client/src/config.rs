@@ -67,7 +67,9 @@ impl Config {
     }
 
     /// How long a command may wait while disconnected before it fails as not sent. Default 10 s; `None`: until the
-    /// command's own timeout. If the server is there and refuses the login, commands fail at the next attempt. Shorter reports outages earlier; longer hides longer outages.
+    /// command's own timeout. A server that reads its data after a restart counts as disconnected, until it stops answering PING
+    /// with LOADING. If the server refuses the login, commands fail at the next attempt. Shorter reports outages earlier; longer
+    /// hides longer outages.
     #[must_use]
     pub fn offline_timeout(mut self, limit: impl Into<Option<Duration>>) -> Self {
         self.offline_timeout = limit.into();

@@ -5,6 +5,7 @@ mod device_connects;
 mod drain;
 mod handshake;
 mod idle_pool;
+mod loading;
 mod located;
 mod locator;
 mod raw;

@@ -253,7 +253,7 @@ mod tests {
             peer.expect(call).await;
             drop(peer);
             let mut peer = door.admit();
-            peer.greet().await;
+            peer.greet_again().await;
             peer.expect(call).await;
             peer
         };

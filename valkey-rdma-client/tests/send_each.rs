@@ -71,6 +71,8 @@ async fn what_was_handed_over_is_not_asked_for_again() {
         take(&mut stream, SECOND).await;
         drop(stream);
         let mut stream = accept(&listener).await;
+        take(&mut stream, b"PING\r\n").await;
+        stream.write_all(b"+PONG\r\n").await.expect("written");
         take(&mut stream, SECOND).await;
         stream.write_all(b":1\r\n").await.expect("written");
         drop(stream);

@@ -59,6 +59,13 @@ enum State {
     Absent,
 }
 
+/// Why a refused login is tried again.
+enum AskedBy {
+    Command,
+    NewLogin,
+    Nobody,
+}
+
 /// What is known of the present connection.
 #[derive(Clone)]
 pub(crate) struct Connection {
@@ -247,10 +254,12 @@ impl Shared {
             }
             if why.is_refusal() && !why.is_server_full() {
                 // The server is there, and would refuse this login again: it is not asked until a client is, or the login changes.
-                if !self.wait_for_commands().await {
-                    return;
+                match self.wait_until_asked().await {
+                    AskedBy::Nobody => return,
+                    // Clients go on asking, and the gateway's own login is still the same.
+                    AskedBy::Command if is_ours => {}
+                    AskedBy::Command | AskedBy::NewLogin => attempt = 0,
                 }
-                attempt = 0;
             }
             self.answer_overdue(core, &why, sleep(BACKOFF * 2_u32.pow(attempt))).await;
             attempt = (attempt + 1).min(LONGEST);
@@ -269,18 +278,18 @@ impl Shared {
         }
     }
 
-    /// Returns when a command waits or the login has changed, or with `false` if there are no clients any more.
-    async fn wait_for_commands(&self) -> bool {
+    /// Returns when a command waits, the login has changed, or there are no clients any more.
+    async fn wait_until_asked(&self) -> AskedBy {
         loop {
             let waits =
                 poll_fn(|cx| if self.queue().has_commands(cx) { Poll::Ready(()) } else { Poll::Pending });
             tokio::select! {
-                () = waits => return true,
-                () = self.retry.notified() => return true,
+                () = self.retry.notified() => return AskedBy::NewLogin,
+                () = waits => return AskedBy::Command,
                 () = sleep(IDLE) => {}
             }
             if self.close_unused() {
-                return false;
+                return AskedBy::Nobody;
             }
         }
     }

@@ -256,7 +256,7 @@ impl Connector {
         ConnectionInfo::plain(transport, self.endpoint.protocol())
     }
 
-    fn failure(&self, cause: ConnectCause) -> ConnectError {
+    pub(super) fn failure(&self, cause: ConnectCause) -> ConnectError {
         let transport = self.endpoint.transport();
         ConnectError { peer: self.endpoint.authority().into(), transport, cause }
     }

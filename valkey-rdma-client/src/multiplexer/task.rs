@@ -20,7 +20,6 @@ use super::state::MultiplexerState;
 use crate::config::{Backoff, STABLE_AFTER};
 use crate::connection::{Connector, RawConnection};
 use crate::error::{Chain, LostCause};
-use crate::stats::Purpose;
 use crate::sync::{Mutex, lock};
 
 /// When and how to reconnect.
@@ -97,6 +96,7 @@ impl ConnectionTask {
         let mut reached = policy.connector.reached.subscribe();
         // Not behind a server that ends connections as soon as they are made: they would drive each other.
         let is_first_outage = first <= 1;
+        let mut loading = None;
         for attempt in first.. {
             let offline = self.queue.wait_offline(policy.offline_timeout, why);
             tokio::select! {
@@ -107,7 +107,7 @@ impl ConnectionTask {
             }
             let offline = self.queue.wait_offline(policy.offline_timeout, why);
             let connected = tokio::select! {
-                connected = policy.connector.connect(Purpose::Shared) => connected,
+                connected = policy.connector.connect_loaded(&mut loading) => connected,
                 () = offline => return None,
             };
             match connected {

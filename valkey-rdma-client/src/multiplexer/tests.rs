@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, duplex};
 use tokio::time::{Instant, sleep, timeout};
 use valkey_rdma_resp::Value;
@@ -22,6 +23,7 @@ mod reconnecting;
 /// What a client sends to log in, and what it is answered.
 const HELLO: &str = "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n";
 const WELCOME: &[u8] = b"%0\r\n+OK\r\n+OK\r\n";
+const PING: &str = "*1\r\n$4\r\nPING\r\n";
 
 /// Where a client's connections arrive, in order; refused while there is none to give.
 #[derive(Clone, Default)]
@@ -77,6 +79,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
             len += self.0.read(&mut info[len..]).await.expect("the client writes");
         }
         self.say(WELCOME).await;
+    }
+
+    /// As [`greet`](Self::greet), for a client that comes back: it asks whether the server has its data.
+    pub(crate) async fn greet_again(&mut self) {
+        self.greet().await;
+        self.expect(PING).await;
+        self.say(b"+PONG\r\n").await;
+    }
+
+    /// As [`greet_again`](Self::greet_again) if the client asks, which it does on connections that tasks share.
+    pub(crate) async fn greet_any(&mut self) {
+        self.greet().await;
+        settle().await;
+        let mut next = [0; PING.len()];
+        self.0.read(&mut next).now_or_never();
+        if next == PING.as_bytes() {
+            self.say(b"+PONG\r\n").await;
+        }
     }
 }
 

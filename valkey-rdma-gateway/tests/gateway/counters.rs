@@ -1,5 +1,7 @@
 //! What is counted, and what is not.
 
+use std::time::{Duration, Instant};
+
 use valkey_rdma_gateway::{Config, Limits, Share};
 use valkey_rdma_mock::{Mock, MockCluster};
 
@@ -48,6 +50,12 @@ async fn commands_behind_a_refused_login_of_the_url_are_counted_as_that_only() {
     for other in ["commands_not_sent", "commands_refused", "connect_failures"] {
         assert_eq!(count(&gateway, other).await, 0, "{other}");
     }
+    // Clients that go on asking make it knock less and less often. Timers never fire early.
+    let begin = Instant::now();
+    for _ in 0..3 {
+        assert!(client.say("GET k").await.starts_with("-WRONGPASS"));
+    }
+    assert!(begin.elapsed() >= Duration::from_millis(50 + 100 + 200));
 }
 
 #[tokio::test]

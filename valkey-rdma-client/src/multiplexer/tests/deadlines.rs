@@ -58,7 +58,7 @@ async fn deadlines_hold_on_a_new_connection_that_blocks_at_once() {
     let limited = start(&client, get("a").timeout(Duration::from_secs(5)));
     settle().await;
     let mut peer = door.admit();
-    peer.greet().await;
+    peer.greet_again().await;
     let outcome = timeout(Duration::from_secs(60), limited).await.expect("its deadline");
     assert!(matches!(outcome.expect("no panic"), Err(Error::TimedOut(_))));
     assert_eq!(begin.elapsed().as_secs(), 5);
@@ -98,7 +98,7 @@ async fn patience_ends_with_the_outage() {
     let hurried = start(&client, get("b").timeout(Duration::from_secs(30)));
     settle().await;
     let mut peer = door.admit();
-    peer.greet().await;
+    peer.greet_again().await;
     sleep(Duration::from_secs(60)).await;
     assert!(matches!(hurried.await.expect("no panic"), Err(Error::TimedOut(_))));
     assert!(!first.is_finished() && !behind.is_finished());

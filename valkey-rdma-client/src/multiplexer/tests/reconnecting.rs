@@ -18,7 +18,7 @@ async fn a_lost_connection_comes_back_and_waiting_commands_go_on() {
     assert!(!waiting.is_finished());
 
     let mut peer = door.admit();
-    peer.greet().await;
+    peer.greet_again().await;
     peer.expect(&raw("a")).await;
     peer.say(b"$1\r\nA\r\n").await;
     assert_eq!(waiting.await.expect("no panic").expect("a reply").as_str(), Some("A"));
@@ -65,7 +65,7 @@ async fn what_cannot_have_run_or_only_reads_or_is_idempotent_is_sent_again() {
     assert!(matches!(error, Error::Lost(_)), "{error:?}");
     assert_eq!(error.fate(), Fate::MayHaveRun);
     let mut peer = door.admit();
-    peer.greet().await;
+    peer.greet_again().await;
     peer.expect(&(again.iter().map(|(_, raw)| &**raw).collect::<String>() + &raw("b"))).await;
     for number in 0..again.len() {
         peer.say(format!("$1\r\n{number}\r\n").as_bytes()).await;
@@ -87,7 +87,7 @@ async fn a_command_that_ends_connections_is_not_sent_for_ever() {
     for _ in 0..2 {
         drop(peer);
         peer = door.admit();
-        peer.greet().await;
+        peer.greet_again().await;
         peer.expect(&raw("p")).await;
     }
     drop(peer);
@@ -129,6 +129,56 @@ async fn commands_wait_for_a_connection_with_bounded_patience_and_learn_why() {
     assert!(!client.is_closed());
 }
 
+#[tokio::test(start_paused = true)]
+async fn commands_wait_for_a_server_that_reads_its_data() {
+    const LOADING: &[u8] = b"-LOADING Valkey is loading the dataset in memory\r\n";
+    let (client, door, peer) = pair(&Config::default()).await;
+    drop(peer);
+    settle().await;
+    let waiting = start(&client, get("a"));
+    let mut peer = door.admit();
+    peer.greet().await;
+    let tries = door.tries();
+    for _ in 0..3 {
+        peer.expect(PING).await;
+        peer.say(LOADING).await;
+    }
+    settle().await;
+    assert!(!client.is_connected());
+    peer.expect(PING).await;
+    peer.say(b"+PONG\r\n").await;
+    peer.expect(&raw("a")).await;
+    peer.say(b"$1\r\nA\r\n").await;
+    assert_eq!(waiting.await.expect("no panic").expect("a reply").as_str(), Some("A"));
+    assert_eq!(door.tries(), tries, "on the same connection");
+
+    drop(peer);
+    settle().await;
+    let begin = Instant::now();
+    let waiting = start(&client, get("b"));
+    let mut peer = door.admit();
+    peer.greet().await;
+    let still_loads = async {
+        loop {
+            peer.expect(PING).await;
+            peer.say(LOADING).await;
+        }
+    };
+    let outcome = tokio::select! {
+        outcome = waiting => outcome,
+        () = still_loads => unreachable!("without an end"),
+    };
+    assert_eq!(begin.elapsed().as_secs(), 10);
+    let error = outcome.expect("no panic").expect_err("still loading");
+    assert_eq!((error.fate(), error.server().map(|error| &*error.code)), (Fate::NotSent, Some("LOADING")));
+    // A server that ends while it loads is connected to again.
+    drop(peer);
+    let mut peer = door.admit();
+    peer.greet_again().await;
+    settle().await;
+    assert!(client.is_connected());
+}
+
 /// After a change of passwords, for example.
 #[tokio::test(start_paused = true)]
 async fn commands_do_not_wait_for_a_server_that_refuses_the_login() {
@@ -150,7 +200,7 @@ async fn commands_do_not_wait_for_a_server_that_refuses_the_login() {
     assert!(begin.elapsed().as_secs() < 10);
     let waiting = start(&client, get("a"));
     let mut peer = door.admit();
-    peer.greet().await;
+    peer.greet_again().await;
     peer.expect(&raw("a")).await;
     peer.say(b"$1\r\nA\r\n").await;
     assert_eq!(waiting.await.expect("no panic").expect("a reply").as_str(), Some("A"));
@@ -240,10 +290,10 @@ async fn when_one_connection_is_back_the_others_try_at_once() {
     sleep(Duration::from_secs(60)).await;
     let mut peers = [door.admit(), door.admit(), door.admit()];
     // The last one admitted is the first to be taken.
-    peers[2].greet().await;
+    peers[2].greet_again().await;
     let back = Instant::now();
-    peers[1].greet().await;
-    peers[0].greet().await;
+    peers[1].greet_again().await;
+    peers[0].greet_again().await;
     for peer in &mut peers {
         peer.expect(&raw("k")).await;
         peer.say(b"$1\r\nV\r\n").await;
@@ -261,7 +311,7 @@ async fn connections_that_a_server_ends_at_once_do_not_drive_each_other() {
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(60) {
         let mut peer = door.admit();
-        peer.greet().await;
+        peer.greet_again().await;
         // Some 25 for each connection; without waits, as many as there is time for.
         assert!(door.tries() < 300, "{} attempts in {:?}", door.tries(), begin.elapsed());
     }
@@ -299,7 +349,7 @@ async fn another_connection_waits_for_the_server_too() {
     let subscriber = tokio::spawn(async move { subscribes.subscriber().await.map(drop) });
     settle().await;
     let mut peers = [door.admit(), door.admit(), door.admit()];
-    join_all(peers.iter_mut().map(Peer::greet)).await;
+    join_all(peers.iter_mut().map(Peer::greet_any)).await;
     dedicated.await.expect("no panic").expect("the server is back");
     subscriber.await.expect("no panic").expect("the server is back");
     assert!(client.is_connected());
@@ -314,7 +364,7 @@ async fn another_connection_that_is_made_brings_the_shared_one_back_at_once() {
     sleep(Duration::from_secs(60)).await;
     let begin = Instant::now();
     let mut peers = [door.admit(), door.admit()];
-    let (made, _) = tokio::join!(client.dedicated(), join_all(peers.iter_mut().map(Peer::greet)));
+    let (made, _) = tokio::join!(client.dedicated(), join_all(peers.iter_mut().map(Peer::greet_any)));
     made.expect("connected");
     settle().await;
     assert!(client.is_connected());
@@ -353,6 +403,6 @@ async fn another_connection_waits_also_if_the_loss_is_noticed_later() {
     sleep(Duration::from_secs(5)).await;
     assert!(!dedicated.is_finished());
     let mut peers = [door.admit(), door.admit()];
-    join_all(peers.iter_mut().map(Peer::greet)).await;
+    join_all(peers.iter_mut().map(Peer::greet_any)).await;
     dedicated.await.expect("no panic").expect("the server is back");
 }

@@ -1,0 +1,44 @@
+//! Servers that still read their data: they accept connections, and answer commands with LOADING.
+
+use std::sync::Arc;
+
+use tokio::time::timeout_at;
+use valkey_rdma_resp::ServerErrorKind;
+
+use super::connect::{ConnectDeadline, Connector};
+use super::raw::RawConnection;
+use crate::error::{ConnectCause, ConnectError};
+use crate::resp::Command;
+use crate::stats::Purpose;
+
+impl Connector {
+    /// Connects, and asks with PING whether the server has its data. If it has not, that is the failure, and the connection is
+    /// left in `loading`: the next call asks on it again.
+    ///
+    /// Any other answer will do, NOPERM too.
+    pub(crate) async fn connect_loaded(
+        &self,
+        loading: &mut Option<RawConnection>,
+    ) -> Result<RawConnection, ConnectError> {
+        let mut raw = match loading.take() {
+            Some(raw) => raw,
+            None => self.connect(Purpose::Shared).await?,
+        };
+        let deadline = ConnectDeadline::of(&self.endpoint);
+        let replies = match timeout_at(deadline.at, raw.exchange(&[Command::new("PING")])).await {
+            Ok(Ok(replies)) => replies,
+            Ok(Err(cause)) => return Err(self.failure(ConnectCause::Lost(Arc::new(cause)))),
+            Err(_) => return Err(self.failure(deadline.passed(true))),
+        };
+        match replies.into_iter().next() {
+            Some(Err(error)) if error.kind() == ServerErrorKind::Loading => {
+                // Another server may become the primary meanwhile.
+                if self.locator().is_none() {
+                    *loading = Some(raw);
+                }
+                Err(self.failure(ConnectCause::Rejected(error)))
+            }
+            _ => Ok(raw),
+        }
+    }
+}
