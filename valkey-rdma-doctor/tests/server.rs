@@ -81,6 +81,15 @@ async fn where_nothing_listens_connect_fails() {
     assert_eq!(ids(&report, "server").last(), Some(&("connect", Verdict::Problem)), "{report:#?}");
 }
 
+/// A Valkey server over TCP, for example.
+#[tokio::test]
+async fn what_emulated_reaches_is_said_where_something_else_listens() {
+    let server = Server::builder(Mock::new()).tcp(loopback()).start().await.expect("a server");
+    let report = examined(&format!("emulated://{}?timeout=200ms", server.listening()[0].addr)).await;
+    let connect = report.findings().find(|finding| finding.id == "connect").expect("it connects");
+    assert!(connect.remedy.iter().any(|remedy| remedy.contains("--device emulated")), "{connect:?}");
+}
+
 #[tokio::test]
 async fn a_name_that_does_not_resolve_fails_first() {
     let report = examined("valkey://nowhere.invalid").await;

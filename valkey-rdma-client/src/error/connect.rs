@@ -29,11 +29,9 @@ impl ConnectError {
 impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot connect to {} over {}", self.peer, self.transport)?;
-        if f.alternate() {
-            return write!(f, ": {}", self.cause);
-        }
-        // What comes from below is the source.
         match &self.cause {
+            cause if f.alternate() => write!(f, ": {cause}"),
+            // What comes from below is the source.
             ConnectCause::Resolve(error) => write!(f, ": the name does not resolve; {}", resolve_hint(error)),
             ConnectCause::Io(error) if error.kind() != io::ErrorKind::ConnectionRefused => {
                 write!(f, "; {}", io_hint(error))
@@ -46,6 +44,12 @@ impl fmt::Display for ConnectError {
                 _ => write!(f, ": {}", self.cause),
             },
             cause => write!(f, ": {cause}"),
+        }?;
+        match self.cause {
+            ConnectCause::Deadline { connected: false, .. } if self.transport == Transport::Emulated => {
+                f.write_str("; only this project's servers answer emulated://")
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -318,6 +322,9 @@ mod tests {
             connect(Transport::Rdma, cause),
             format!("cannot connect to h:1 over rdma: rdma_create_event_channel failed: {system}; {files}")
         );
+        let cause = ConnectCause::Deadline { limit: Duration::from_secs(5), connected: false };
+        assert!(connect(Transport::Emulated, cause.clone()).ends_with("servers answer emulated://"));
+        assert!(connect(Transport::Rdma, cause).ends_with("raise the timeout"));
         for (cause, transport) in [
             (ConnectCause::Io(Arc::new(too_many_files())), Transport::Tcp),
             (ConnectCause::Resolve(Arc::new(too_many_files())), Transport::Rdma),

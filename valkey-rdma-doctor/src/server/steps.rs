@@ -167,7 +167,7 @@ impl Steps {
         let stream = match stream {
             Ok(stream) => stream,
             Err(error) => {
-                self.failed(&error_chain(&error), remedies(&error));
+                self.failed(&error_chain(&error), remedies(&error, kind));
                 return None;
             }
         };
@@ -206,8 +206,13 @@ impl Connected {
 }
 
 /// What to do about an error whose own text does not say enough.
-fn remedies(error: &TransportError) -> &'static [&'static str] {
+fn remedies(error: &TransportError, kind: DeviceKind) -> &'static [&'static str] {
     match error {
+        TransportError::Refused { .. } | TransportError::ConnectTimeout { .. }
+            if kind == DeviceKind::Emulated =>
+        {
+            &["only this project's servers answer emulated://, such as `valkey-rdma-mock --device emulated`"]
+        }
         TransportError::Refused { .. } => &[
             "start the server with `--rdma-bind ADDRESS --rdma-port PORT`, where ADDRESS is of one of its RDMA devices",
             "(in a module build also `--loadmodule /ABSOLUTE/PATH/valkey-rdma.so`)",
