@@ -6,6 +6,7 @@
 mod account;
 mod answers;
 mod cluster_mode;
+mod input;
 mod private_mode;
 mod refusals;
 mod slow_reader;
@@ -24,6 +25,7 @@ use tracing::{debug, warn};
 use valkey_rdma_resp::{CommandError, Output, Reply, encode};
 use valkey_rdma_transport::AnyStream;
 
+use self::input::Parsed;
 use self::slow_reader::SlowReader;
 use self::unrun::Unrun;
 use crate::class::Class;
@@ -31,7 +33,6 @@ use crate::clients::{Client, Details, Place, Registered};
 use crate::core::Core;
 use crate::identity::Identity;
 use crate::inbox::End;
-use crate::limits::Limits;
 use crate::listen::Accepted;
 use crate::pool::Attached;
 use crate::reader::CommandReader;
@@ -67,15 +68,6 @@ enum Turn {
     /// The client sent something that is not a command.
     Broken(CommandError),
     End(End),
-}
-
-/// The result of looking at the input.
-enum Parsed {
-    NeedsInput,
-    /// Earlier commands must be answered first: as many are in flight as may be, or the next is a script.
-    Full,
-    Command(Class),
-    Broken(CommandError),
 }
 
 /// Ends a session.
@@ -208,97 +200,6 @@ impl Session {
                 Err(Closed) => return Poll::Ready(Turn::End(End::Gone)),
             }
         }
-    }
-
-    /// Submits the ordinary commands at the front of the input. Returns how many, and what comes next.
-    fn parse(&mut self, outstanding: u32) -> (Parsed, u32) {
-        let mut submitted = 0;
-        loop {
-            let (next, commands) = self.parse_batch(outstanding + submitted);
-            submitted += commands;
-            if !self.reader.is_held() {
-                if self.route.pool.cluster.is_some() {
-                    self.window.hold(self.reader.len());
-                }
-                return (next, submitted);
-            }
-        }
-    }
-
-    fn parse_batch(&mut self, outstanding: u32) -> (Parsed, u32) {
-        let limits = self.core.limits();
-        let most = u32::try_from(limits.commands_in_flight).unwrap_or(u32::MAX).saturating_sub(outstanding);
-        let most_bytes = self.window.room(&limits);
-        let (mut commands, mut last) = (0, 0);
-        let next = loop {
-            match self.reader.scan() {
-                Err(error) => break Parsed::Broken(error),
-                Ok(false) if self.is_too_long(&limits) => {
-                    break match Class::of(self.reader.current()) {
-                        Class::Ordinary | Class::Script => Parsed::Command(Class::Alone),
-                        // No name, password or number is that long.
-                        Class::Local(_) => Parsed::Broken(CommandError::InvalidBulkLen),
-                        class => Parsed::Command(class),
-                    };
-                }
-                Ok(false) => break Parsed::NeedsInput,
-                Ok(true) => {}
-            }
-            match Class::of(self.reader.current()) {
-                class if self.failed_multi.is_some() => break Parsed::Command(class),
-                class @ (Class::Ordinary | Class::Script) => {
-                    if self.reader.current().len() > self.longest(&limits) {
-                        break Parsed::Command(Class::Alone);
-                    }
-                    if commands == 0 && self.window.is_overloaded(&limits) {
-                        break Parsed::Command(Class::Ordinary);
-                    }
-                    let is_full = commands == most || self.reader.batch().len() >= most_bytes;
-                    if is_full || !self.choose_shared(class, outstanding + commands) {
-                        break Parsed::Full;
-                    }
-                    last = self.reader.batch().len();
-                    self.reader.accept();
-                }
-                class => break Parsed::Command(class),
-            }
-            commands += 1;
-        };
-        if commands > 0 {
-            let now = Instant::now();
-            self.client.count(commands, &self.reader.batch()[last..], now);
-            self.window.sent(commands, self.reader.batch().len());
-            if outstanding == 0 && self.shared.should_leave(now) {
-                self.shared = self.route.pool.shared_for(self.shared.is_for_scripts(), &self.identity);
-            }
-            self.shared.submit(&self.client.inbox, self.reader.batch(), commands, now);
-            self.reader.drop_batch();
-        }
-        (next, commands)
-    }
-
-    /// Bytes of a command that are kept until all of it has arrived.
-    fn longest(&self, limits: &Limits) -> usize {
-        if self.route.pool.cluster.is_some() { limits.cluster_command_bytes } else { limits.command_bytes }
-    }
-
-    /// Whether a command that has not ended must go on in pieces, or is refused: it is too long, or there is no room for more of it.
-    fn is_too_long(&mut self, limits: &Limits) -> bool {
-        let is_full = self.route.pool.cluster.is_some() && self.window.is_overloaded(limits);
-        self.reader.is_long(if is_full { limits.command_bytes } else { self.longest(limits) })
-    }
-
-    /// Attaches to the shared connection that a command needs. `false` if earlier commands must be answered before: what follows a
-    /// script may go where the script went, but a script not where others wait.
-    fn choose_shared(&mut self, class: Class, in_flight: u32) -> bool {
-        let (is, needed) = (self.shared.is_for_scripts(), class == Class::Script);
-        if in_flight > 0 {
-            return is || !needed;
-        }
-        if is != needed {
-            self.shared = self.route.pool.shared_for(needed, &self.identity);
-        }
-        true
     }
 
     /// Reads once. Ready with an error if the connection is broken.

@@ -6,6 +6,7 @@
 mod driver;
 mod queue;
 mod repeat;
+mod unanswered;
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -14,7 +15,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::time::{sleep, sleep_until};
 use tracing::{info, warn};
@@ -22,12 +22,11 @@ use valkey_rdma_client::ConnectionInfo;
 use valkey_rdma_transport::Monitor;
 
 use self::driver::{Driver, Ended};
-use self::queue::{Queue, Slot};
+use self::queue::Queue;
 use crate::core::Core;
 use crate::identity::{Identity, Key};
 use crate::inbox::{End, Inbox, lock};
-use crate::open_error::{OpenError, one_line};
-use crate::server::Server;
+use crate::open_error::OpenError;
 use crate::upstreams::Upstreams;
 
 /// A connection that clients share. It reconnects when it is lost, for as long as it has clients.
@@ -293,70 +292,6 @@ impl Shared {
             }
         }
     }
-
-    /// Answers the commands of clients that have gone or, after an outage, have closed their side: these gave up, and may have sent the
-    /// same again.
-    fn answer_left(&self, core: &Core, after_outage: bool) {
-        let left = self.queue().take_left(after_outage);
-        let why = "its client closed its side while there was no connection";
-        self.answer_waiting(core, left, &OpenError::Unreachable(why.to_owned()));
-    }
-
-    /// Answers the commands that may have run, and counts those that will be sent again.
-    fn answer_lost(&self, core: &Core, server: &Server, cause: &str, batch: &[u8]) {
-        let lost = self.queue().lose(batch);
-        let reply = may_have_run(&format!("the connection to {} was lost: {cause}", server.endpoint()));
-        let now = Instant::now();
-        for (at, (inbox, commands)) in lost.commands.into_iter().enumerate() {
-            core.metrics.may_have_run.add(commands.into());
-            if at == 0 && lost.first_has_begun {
-                inbox.end(End::HalfReply);
-                continue;
-            }
-            inbox.put(&reply.repeat(commands as usize), commands, now);
-        }
-        core.metrics.sent_again.add(self.in_flight() as u64);
-    }
-
-    /// Answers commands that waited for a connection: all of them if the server refused the login, those that have waited for too
-    /// long if there was no server.
-    fn answer_unsent(&self, core: &Core, error: &OpenError) {
-        let now = Instant::now();
-        let before = match error {
-            OpenError::Refused(_) => Some(now),
-            OpenError::Unreachable(_) => now.checked_sub(core.limits().offline()),
-        };
-        let Some(before) = before else { return };
-        let old = self.queue().take_older(before);
-        if self.identity.is_outdated(error) {
-            old.iter().for_each(|slot| slot.inbox.stop());
-        }
-        self.answer_waiting(core, old, error);
-    }
-
-    /// Answers commands that are not sent, because of `error`, and counts them.
-    fn answer_waiting(&self, core: &Core, slots: impl IntoIterator<Item = Slot>, error: &OpenError) {
-        let (now, reply) = (Instant::now(), error.reply());
-        // Reads that were sent once.
-        let repeated = if error.is_refusal() { reply.clone() } else { may_have_run(&error.to_string()) };
-        let mut unsent = 0;
-        for slot in slots {
-            let commands = slot.replies;
-            if slot.is_repeated && !error.is_refusal() {
-                core.metrics.may_have_run.add(commands.into());
-            } else {
-                unsent += u64::from(commands);
-            }
-            let reply = if slot.is_repeated { &repeated } else { &reply };
-            slot.inbox.put(&reply.repeat(commands as usize), commands, now);
-        }
-        error.count_unsent(unsent, &core.metrics);
-    }
-}
-
-/// The error reply for a command that was sent.
-fn may_have_run(why: &str) -> Bytes {
-    format!("-UPSTREAMLOST {}; the command may have run\r\n", one_line(why)).into()
 }
 
 /// When the task of a connection ends by a panic, ends the clients that wait for replies.

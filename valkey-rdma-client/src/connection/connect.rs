@@ -9,8 +9,6 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
-use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{debug, warn};
@@ -19,6 +17,7 @@ use super::device_connects::DeviceConnects;
 use super::locator::Locator;
 use super::raw::RawConnection;
 use super::registry::ConnectionRegistry;
+use super::tcp;
 use crate::config::Config;
 use crate::endpoint::{Endpoint, Transport};
 use crate::error::{ConnectCause, ConnectError};
@@ -202,9 +201,9 @@ impl Connector {
         addresses: &[SocketAddr],
         deadline: &ConnectDeadline,
     ) -> Result<RawConnection, ConnectCause> {
-        let (limit, source) = (self.config.keepalive_timeout, self.endpoint.source());
+        let (silence, source) = (self.config.keepalive_timeout, self.endpoint.source());
         let connect = move |address| async move {
-            connect_tcp(address, source, limit).await.map_err(|error| ConnectCause::Io(Arc::new(error)))
+            tcp::connect(address, source, silence).await.map_err(|error| ConnectCause::Io(Arc::new(error)))
         };
         let (stream, peer) = dial(deadline, addresses, connect).await?;
         let info = ConnectionInfo { peer: Some(peer), ..self.plain_info(Transport::Tcp) };
@@ -305,37 +304,6 @@ where
     Err(failure)
 }
 
-async fn connect_tcp(
-    address: SocketAddr,
-    source: Option<IpAddr>,
-    limit: Option<Duration>,
-) -> io::Result<TcpStream> {
-    let stream = match source {
-        None => TcpStream::connect(address).await?,
-        Some(source) => {
-            let socket = if source.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-            socket.bind(SocketAddr::new(source, 0))?;
-            socket.connect(address).await?
-        }
-    };
-    // The multiplexer forms batches; the kernel must not delay them.
-    stream.set_nodelay(true)?;
-    if let Some(limit) = limit {
-        let socket = SockRef::from(&stream);
-        // Three probes within the second half of the limit.
-        let wait = |share: Duration| share.clamp(SECOND, LONGEST_PROBE);
-        let probes = TcpKeepalive::new().with_time(wait(limit / 2)).with_interval(wait(limit / 6));
-        socket.set_tcp_keepalive(&probes)?;
-        #[cfg(target_os = "linux")]
-        socket.set_tcp_user_timeout(Some(limit.min(ConnectDeadline::FOREVER)))?;
-    }
-    Ok(stream)
-}
-
-/// The shortest interval of keepalive probes.
-const SECOND: Duration = Duration::from_secs(1);
-/// The longest interval of keepalive probes: 2^15 - 1 seconds.
-const LONGEST_PROBE: Duration = Duration::from_secs(32_767);
 /// Three of a server's keepalives over RDMA, one every 3 s: one may be late and one lost.
 const SHORTEST_SILENCE: Duration = Duration::from_secs(9);
 

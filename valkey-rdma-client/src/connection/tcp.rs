@@ -1,14 +1,52 @@
-//! What a TCP socket offers beyond a byte stream: one read into several places, and another reactor that waits for it.
+//! TCP sockets: how they are connected, and what they offer beyond a byte stream, such as one read into several places.
 
 use std::io::{self, IoSliceMut, Read};
 use std::mem::MaybeUninit;
+use std::net::{IpAddr, SocketAddr};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::BytesMut;
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::Interest;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::Handle;
+
+/// Connects, from `source` if one is given. `silence`: how long the peer may be silent before the connection is lost.
+pub(super) async fn connect(
+    address: SocketAddr,
+    source: Option<IpAddr>,
+    silence: Option<Duration>,
+) -> io::Result<TcpStream> {
+    let stream = match source {
+        None => TcpStream::connect(address).await?,
+        Some(source) => {
+            let socket = if source.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+            socket.bind(SocketAddr::new(source, 0))?;
+            socket.connect(address).await?
+        }
+    };
+    // The multiplexer forms batches; the kernel must not delay them.
+    stream.set_nodelay(true)?;
+    if let Some(silence) = silence {
+        let socket = SockRef::from(&stream);
+        // Three probes within the second half of the limit.
+        let wait = |share: Duration| share.clamp(SECOND, LONGEST_PROBE);
+        let probes = TcpKeepalive::new().with_time(wait(silence / 2)).with_interval(wait(silence / 6));
+        socket.set_tcp_keepalive(&probes)?;
+        #[cfg(target_os = "linux")]
+        socket.set_tcp_user_timeout(Some(silence.min(LONGEST_TIMEOUT)))?;
+    }
+    Ok(stream)
+}
+
+/// The shortest interval of keepalive probes.
+const SECOND: Duration = Duration::from_secs(1);
+/// The longest interval of keepalive probes: 2^15 - 1 seconds.
+const LONGEST_PROBE: Duration = Duration::from_secs(32_767);
+/// The kernel counts milliseconds in 31 bits: 24 days.
+#[cfg(target_os = "linux")]
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(20 * 24 * 3600);
 
 /// Reads once into several buffers, in order. Returns how many bytes were read; 0 at the end of the stream.
 pub(super) fn poll_read_vectored(

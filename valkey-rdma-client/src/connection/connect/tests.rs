@@ -223,6 +223,6 @@ async fn any_keepalive_timeout_can_be_set() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound");
     for limit in [Duration::ZERO, Duration::from_secs(3600 * 24), Duration::MAX] {
-        connect_tcp(address, None, Some(limit)).await.expect("connected");
+        tcp::connect(address, None, Some(limit)).await.expect("connected");
     }
 }
