@@ -150,6 +150,9 @@ impl fmt::Display for CloseReason {
             Self::Failed(FailureStatus::Flushed) => f.write_str(
                 "the queue pair failed without an error on this side; usually the peer wrote outside of its window",
             ),
+            Self::Failed(status @ FailureStatus::RemoteAccess) => {
+                write!(f, "{status}: the peer's window is gone, as when its process is killed, or is not what it said")
+            }
             Self::Failed(status) => write!(f, "{status}"),
             Self::Device => f.write_str("the RDMA device rejected a work request or was removed"),
         }

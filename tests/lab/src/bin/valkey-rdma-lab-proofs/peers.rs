@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use valkey_rdma_transport::raw::FailureStatus;
 use valkey_rdma_transport::{CloseReason, Config, DeviceKind, Listener, Monitor, Stream, TransportError};
 
 use crate::outcome::{Outcome, bounded, ensure};
@@ -92,13 +93,17 @@ pub(crate) fn typed(error: &io::Error) -> Option<&TransportError> {
 }
 
 /// Fails unless a connection ended as if the peer had closed it, which its kernel does for one that was killed: with the
-/// end of the file, or a write that went nowhere.
+/// end of the file, or a write that went nowhere. The kernel takes the window back before the queue pair, and refuses a write between
+/// the two (`spec/peers.md`).
 pub(crate) fn ensure_peer_left(who: &str, end: &io::Result<()>) -> Outcome {
     let left = match end {
         Ok(()) => true,
         Err(error) => match (error.kind(), typed(error)) {
             (io::ErrorKind::UnexpectedEof, None) => true,
             (io::ErrorKind::BrokenPipe, Some(TransportError::Lost(reason))) => *reason == CloseReason::Peer,
+            (io::ErrorKind::ConnectionReset, Some(TransportError::Lost(reason))) => {
+                *reason == CloseReason::Failed(FailureStatus::RemoteAccess)
+            }
             _ => false,
         },
     };
