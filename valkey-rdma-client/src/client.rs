@@ -47,6 +47,11 @@ pub(crate) use self::attempt::{Attempt, FailedAttempt};
 /// New commands wait for the next connection, at most for [`Config::offline_timeout`]. Then they fail with the reason
 /// why the client is not connected.
 ///
+/// # Runtime
+/// The connections, and with them the time limits of commands, are tasks of the runtime that called `connect`. Other runtimes can use
+/// the client as long as that one runs. A current-thread runtime runs only within `block_on`: commands sent meanwhile wait, whatever
+/// their limits. When that runtime is dropped, commands fail at once.
+///
 /// # End
 /// Dropping the last clone closes the connections; [`close`](Self::close) first waits for replies to commands already
 /// sent. Over RDMA, outstanding replies are read in the background before the disconnect, until the server is silent for
@@ -55,6 +60,9 @@ pub(crate) use self::attempt::{Attempt, FailedAttempt};
 pub struct Client {
     inner: Arc<Inner>,
 }
+
+/// How much longer than allowed [`Client::close`] waits for tasks that may not run.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Names a [`Client`] without keeping it open. No later client has the same.
 #[derive(Clone, Debug)]
@@ -150,7 +158,7 @@ impl Client {
     /// ended, including those of [readers dropped early](crate::ValueReader). Returns at once if already closed.
     ///
     /// After [`Config::close_timeout`], connections end even without replies, and commands without a reply fail with
-    /// [`Error::Lost`].
+    /// [`Error::Lost`]. If the runtime that connected the client is not running, this returns 1 s later all the same.
     ///
     /// # Cancel safety
     /// Once polled, dropping the future does not stop the closing.
@@ -161,15 +169,25 @@ impl Client {
         let deadline = self.config().close_timeout.and_then(|limit| Instant::now().checked_add(limit));
         let ends: Vec<_> =
             self.inner.multiplexers.iter().map(|multiplexer| multiplexer.close(deadline)).collect();
-        for end in ends {
-            // Never sent to: dropped at the end.
-            drop(end.await);
-        }
+        let ended = async {
+            for end in ends {
+                // Never sent to: dropped at the end.
+                drop(end.await);
+            }
+        };
         let parted = self.connector().registry.drained();
         match deadline {
-            None => parted.await,
-            // The rest is drained in the background.
-            Some(deadline) => drop(timeout_at(deadline, parted).await),
+            None => {
+                ended.await;
+                parted.await;
+            }
+            Some(deadline) => {
+                // They end at the deadline, unless nothing runs on their runtime.
+                let late = deadline.checked_add(GRACE).unwrap_or(deadline);
+                drop(timeout_at(late, ended).await);
+                // The rest is drained in the background.
+                drop(timeout_at(deadline, parted).await);
+            }
         }
     }
 

@@ -90,7 +90,8 @@ impl Config {
     ///
     /// On dedicated connections, connecting has the endpoint's timeout in addition. Each piece of a
     /// [streamed](crate::Client::stream_reply) value has this limit. [Blocking](crate::Client::blocking_command)
-    /// commands and [`Dedicated`](crate::Dedicated) have no limit by default.
+    /// commands and [`Dedicated`](crate::Dedicated) have no limit by default. The limit needs the [runtime](crate::Client#runtime)
+    /// that connected to run.
     #[must_use]
     pub fn command_timeout(mut self, limit: impl Into<Option<Duration>>) -> Self {
         self.command_timeout = limit.into();

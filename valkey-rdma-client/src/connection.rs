@@ -15,6 +15,7 @@ mod write_buffer;
 
 pub(crate) use self::connect::Connector;
 pub(crate) use self::idle_pool::IdlePool;
+pub(crate) use self::loading::LONGEST_WAIT as LONGEST_WAIT_FOR_DATA;
 pub(crate) use self::located::Whereabouts;
 pub(crate) use self::locator::{Finding, Locator};
 pub(crate) use self::raw::{Outstanding, RawConnection};

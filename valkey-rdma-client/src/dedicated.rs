@@ -42,7 +42,7 @@ pub struct Dedicated {
 
 impl Client {
     /// Opens a dedicated connection, to the same server and with the same login as this client. While the client reconnects, this
-    /// waits for the server as commands do, up to [`Config::offline_timeout`](crate::Config::offline_timeout).
+    /// waits for the server and its data as commands do, up to [`Config::offline_timeout`](crate::Config::offline_timeout).
     ///
     /// # Errors
     /// [`Error::Connect`], as for [`connect`](Self::connect).
@@ -56,7 +56,7 @@ impl Client {
     }
 
     /// Sends a blocking command (BLPOP, BLMOVE, BZPOPMIN, XREAD BLOCK) on a dedicated connection and waits for its reply.
-    /// The only time limit is that of the command.
+    /// The only time limit is that of the command ([`Command::timeout`]). Without one, a server that is frozen holds the call over TCP.
     ///
     /// ```no_run
     /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {

@@ -125,19 +125,22 @@
 //! | `blocking` | `blocking`, the client for programs without an async runtime |
 //!
 //! # What ends a wait
-//! With default settings, no server can make a call wait for ever:
+//! With default settings, no server can make a call wait for ever, except calls that block on purpose, over TCP:
 //!
 //! | the server | ends with | after |
 //! |---|---|---|
 //! | accepts but never answers the login | [`Error::Connect`] | the endpoint's `timeout=`, 5 s |
 //! | sends no reply, or half of one | [`Error::TimedOut`] | [`Config::command_timeout`], 30 s |
 //! | announces a string longer than 16 GiB | [`Error::Lost`] with a [`ProtocolError`] | at once |
-//! | sends nothing, not even keepalives | [`Error::Lost`] | [`Config::keepalive_timeout`], 20 s |
+//! | over RDMA: sends nothing, not even keepalives | [`Error::Lost`] | [`Config::keepalive_timeout`], 20 s |
+//! | over TCP: its machine answers no probes of the kernel | [`Error::Lost`] | the same |
 //! | sends keepalives, but offers no receive window | [`Error::Lost`] | [`Config::stall_timeout`], 30 s |
 //! | does not reply while [`Client::close`] waits | `close` returns | [`Config::close_timeout`], 3 s |
 //!
 //! Calls on a [`Dedicated`] connection and blocking commands have no time limit of their own, because they may block on
-//! purpose. The two limits for connections end them too.
+//! purpose. Over RDMA, the two limits for connections end them too. Over TCP, the kernel answers for a frozen server: give blocking
+//! commands a limit ([`Command::timeout`]) longer than they block. A [`Subscriber`] that hears nothing cannot tell a frozen server
+//! from a quiet one, unless somebody publishes at intervals. All limits need the [runtime](Client#runtime) that connected.
 //!
 //! # How it works
 //! One task per connection drives the stream. Callers pass encoded commands to it through a bounded queue. It writes

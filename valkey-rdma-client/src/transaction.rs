@@ -79,7 +79,8 @@ impl Client {
     }
 }
 
-/// A connection that watches keys: [`Client::watch`]. Dropping it ends the watch.
+/// A connection that watches keys: [`Client::watch`]. Dropping it ends the watch, and closes the connection; after
+/// [`unwatch`](Self::unwatch) or a transaction it is used again.
 #[derive(Debug)]
 pub struct Watch {
     client: Client,
@@ -121,6 +122,19 @@ impl Watch {
     pub async fn watch(&mut self, keys: impl IntoIterator<Item = impl ToArg>) -> Result<(), Error> {
         let command = keys.into_iter().fold(Command::new("WATCH"), Command::arg);
         self.connection.execute(self.client.limited(command)).await.map(drop)
+    }
+
+    /// Ends the watch without a transaction (UNWATCH). The connection stays, for the next one; dropping the watch closes it.
+    ///
+    /// # Errors
+    /// As for any command.
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes the connection, and the watch is over.
+    pub async fn unwatch(mut self) -> Result<(), Error> {
+        self.connection.execute(self.client.limited(Command::new("UNWATCH"))).await?;
+        self.connection.set_reusable(true);
+        Ok(())
     }
 
     /// Describes the connection.

@@ -162,10 +162,14 @@ impl Client {
         let begin = Instant::now();
         let patience = self.config().offline_timeout.and_then(|limit| begin.checked_add(limit));
         let backoff = self.config().reconnect;
-        let mut attempt = 0;
+        let (mut attempt, mut loading) = (0, None);
         loop {
             self.check_open()?;
-            let error = match connector.connect(purpose).await {
+            let connected = match loading.is_some() || self.is_reconnecting() {
+                true => connector.connect_loaded(purpose, &mut loading).await,
+                false => connector.connect(purpose).await,
+            };
+            let error = match connected {
                 Ok(raw) => {
                     self.check_open()?;
                     return Ok(raw);

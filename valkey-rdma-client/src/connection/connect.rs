@@ -87,6 +87,13 @@ impl Connector {
 
     /// Connects and logs in, within the endpoint's timeout.
     pub(crate) async fn connect(&self, purpose: Purpose) -> Result<RawConnection, ConnectError> {
+        let raw = self.connect_quietly(purpose).await?;
+        self.reached.send_replace(());
+        Ok(raw)
+    }
+
+    /// As [`connect`](Self::connect), without telling those that wait for the server.
+    pub(super) async fn connect_quietly(&self, purpose: Purpose) -> Result<RawConnection, ConnectError> {
         let mut raw = match &self.source {
             Source::Located(locator) => {
                 self.connect_located(locator, Login::Required).await.map_err(|cause| self.failure(cause))?
@@ -95,7 +102,6 @@ impl Connector {
         };
         raw.registration = Some(self.registry.register(raw.info.clone(), raw.monitor.clone(), purpose));
         debug!(info = %raw.info, "connected");
-        self.reached.send_replace(());
         Ok(raw)
     }
 

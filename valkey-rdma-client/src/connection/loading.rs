@@ -1,6 +1,7 @@
 //! Servers that still read their data: they accept connections, and answer commands with LOADING.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::timeout_at;
 use valkey_rdma_resp::ServerErrorKind;
@@ -11,18 +12,22 @@ use crate::error::{ConnectCause, ConnectError};
 use crate::resp::Command;
 use crate::stats::Purpose;
 
+/// The longest wait before such a server is asked again, which costs little.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_millis(500);
+
 impl Connector {
     /// Connects, and asks with PING whether the server has its data. If it has not, that is the failure, and the connection is
-    /// left in `loading`: the next call asks on it again.
+    /// left in `loading`: the next call asks on it again. Only a server with its data counts as [reached](Connector::reached).
     ///
     /// Any other answer will do, NOPERM too.
     pub(crate) async fn connect_loaded(
         &self,
+        purpose: Purpose,
         loading: &mut Option<RawConnection>,
     ) -> Result<RawConnection, ConnectError> {
         let mut raw = match loading.take() {
             Some(raw) => raw,
-            None => self.connect(Purpose::Shared).await?,
+            None => self.connect_quietly(purpose).await?,
         };
         let deadline = ConnectDeadline::of(&self.endpoint);
         let replies = match timeout_at(deadline.at, raw.exchange(&[Command::new("PING")])).await {
@@ -38,7 +43,10 @@ impl Connector {
                 }
                 Err(self.failure(ConnectCause::Rejected(error)))
             }
-            _ => Ok(raw),
+            _ => {
+                self.reached.send_replace(());
+                Ok(raw)
+            }
         }
     }
 }

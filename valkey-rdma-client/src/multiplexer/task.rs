@@ -18,8 +18,9 @@ use super::queue::RequestQueue;
 use super::request::Request;
 use super::state::MultiplexerState;
 use crate::config::{Backoff, STABLE_AFTER};
-use crate::connection::{Connector, RawConnection};
+use crate::connection::{Connector, LONGEST_WAIT_FOR_DATA, RawConnection};
 use crate::error::{Chain, LostCause};
+use crate::stats::Purpose;
 use crate::sync::{Mutex, lock};
 
 /// When and how to reconnect.
@@ -99,15 +100,17 @@ impl ConnectionTask {
         let mut loading = None;
         for attempt in first.. {
             let offline = self.queue.wait_offline(policy.offline_timeout, why);
+            let wait = policy.backoff.wait(attempt);
+            let wait = if loading.is_some() { wait.min(LONGEST_WAIT_FOR_DATA) } else { wait };
             tokio::select! {
                 () = offline => return None,
-                () = sleep(policy.backoff.wait(attempt)) => {}
+                () = sleep(wait) => {}
                 // The server is there.
                 _ = reached.changed(), if is_first_outage => {}
             }
             let offline = self.queue.wait_offline(policy.offline_timeout, why);
             let connected = tokio::select! {
-                connected = policy.connector.connect_loaded(&mut loading) => connected,
+                connected = policy.connector.connect_loaded(Purpose::Shared, &mut loading) => connected,
                 () = offline => return None,
             };
             match connected {

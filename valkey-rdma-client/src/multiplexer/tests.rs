@@ -83,9 +83,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Peer<S> {
 
     /// As [`greet`](Self::greet), for a client that comes back: it asks whether the server has its data.
     pub(crate) async fn greet_again(&mut self) {
+        self.greet_again_with(b"+PONG\r\n").await;
+    }
+
+    /// As [`greet_again`](Self::greet_again), with this answer to the question.
+    pub(crate) async fn greet_again_with(&mut self, answer: &[u8]) {
         self.greet().await;
         self.expect(PING).await;
-        self.say(b"+PONG\r\n").await;
+        self.say(answer).await;
     }
 
     /// As [`greet_again`](Self::greet_again) if the client asks, which it does on connections that tasks share.

@@ -21,21 +21,29 @@ pub(crate) fn find(command: &Command) -> Option<&'static Description<'static>> {
 }
 
 impl Command {
-    /// True if running the command twice does no harm: it only reads, by Valkey's own description, or it is declared
-    /// [idempotent](Self::idempotent). Such a command is sent again if the connection is lost before its reply.
+    /// True if running the command twice does no harm: it only reads, by Valkey's own description, is PING, ECHO or TIME, or it is
+    /// declared [idempotent](Self::idempotent). Such a command is sent again if the connection is lost before its reply.
     ///
     /// ```
     /// use valkey_rdma_client::cmd;
     ///
-    /// assert!(cmd!["GET", "key"].may_run_twice());
+    /// assert!(cmd!["GET", "key"].may_run_twice() && cmd!["PING"].may_run_twice());
     /// assert!(!cmd!["INCR", "key"].may_run_twice());
     /// assert!(cmd!["SET", "key", "value"].idempotent().may_run_twice());
     /// ```
     #[must_use]
     pub fn may_run_twice(&self) -> bool {
-        self.is_idempotent() || find(self).is_some_and(|description| description.access == Access::Read)
+        self.is_idempotent()
+            || find(self).is_some_and(|description| match description.access {
+                Access::Read => true,
+                Access::Write => false,
+                Access::Neither => HARMLESS.contains(&description.name),
+            })
     }
 }
+
+/// Commands that neither read keys nor change anything.
+const HARMLESS: [&str; 3] = ["PING", "ECHO", "TIME"];
 
 /// The key of a command that has one, as its first argument: nearly all commands. `None`: see [`find`].
 pub(crate) fn only_key(command: &Command) -> Option<(&[u8], Access)> {

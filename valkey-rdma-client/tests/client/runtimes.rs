@@ -1,9 +1,11 @@
 //! Clients that outlive the runtime that made them, as one in a `static` that several tests share.
 
 use std::task::{Context, Waker};
+use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::runtime::{Builder, Runtime};
-use valkey_rdma_client::{Client, ClusterClient};
+use valkey_rdma_client::{Client, ClusterClient, Config};
 use valkey_rdma_mock::{MockCluster, MockServer};
 
 fn one_thread() -> Runtime {
@@ -22,6 +24,19 @@ fn a_client_whose_runtime_has_ended_says_so() {
         let error = one_thread().block_on(client.command(["PING"])).expect_err("its task was stopped");
         assert!(error.to_string().contains("has the runtime shut down?"), "{error}");
     }
+    mock.block_on(server.shutdown());
+}
+
+/// A runtime of one thread runs only within `block_on`.
+#[test]
+fn closing_ends_though_the_runtime_that_connected_does_not_run() {
+    let mock = Runtime::new().expect("a runtime");
+    let server = mock.block_on(MockServer::start());
+    let first = one_thread();
+    let config = Config::default().close_timeout(Duration::from_millis(1));
+    let client = first.block_on(Client::connect_with(server.tcp_url(), &config)).expect("connected");
+    mock.block_on(client.close());
+    assert!(client.command(["PING"]).now_or_never().is_some_and(|reply| reply.is_err()), "it is closed");
     mock.block_on(server.shutdown());
 }
 

@@ -1,6 +1,6 @@
 //! MULTI to EXEC, WATCH, and what an aborted one says.
 
-use valkey_rdma_client::{AbortedTransaction, Error, Fate};
+use valkey_rdma_client::{AbortedTransaction, Error, Fate, Purpose};
 
 use crate::target::target;
 
@@ -52,6 +52,26 @@ async fn a_watched_key_that_changes_aborts_the_transaction() {
     let stock: i64 = watch.command(["GET", &key]).await.expect("a reply").try_into().expect("a number");
     watch.transaction().command(["SET", &key, &(stock - 1).to_string()]).execute().await.expect("executed");
     assert_eq!(client.command(["GET", &key]).await.expect("a reply").as_str(), Some("19"));
+}
+
+/// Check-and-set that finds nothing to do, as often as it likes.
+#[tokio::test]
+async fn a_watch_that_ends_without_a_transaction_leaves_its_connection_to_the_next() {
+    let target = target().await;
+    let client = target.client().await;
+    let key = target.key("stock");
+    let idle = || client.connections().iter().filter(|status| status.purpose == Purpose::Idle).count();
+    client.watch([&key]).await.expect("watching").unwatch().await.expect("unwatched");
+    assert_eq!(idle(), 1);
+    let watch = client.watch([&key]).await.expect("watching");
+    assert_eq!(idle(), 0, "the same connection");
+    client.command(["SET", &key, "1"]).await.expect("set");
+    watch.unwatch().await.expect("unwatched");
+    let watch = client.watch([&target.key("other")]).await.expect("watching");
+    let executed = watch.transaction().command(["SET", &key, "2"]).execute().await;
+    executed.expect("the change of a key watched before does not count");
+    drop(client.watch([&key]).await.expect("watching"));
+    assert_eq!(idle(), 0, "closed");
 }
 
 #[tokio::test]

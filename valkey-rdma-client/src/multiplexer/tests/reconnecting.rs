@@ -179,6 +179,38 @@ async fn commands_wait_for_a_server_that_reads_its_data() {
     assert!(client.is_connected());
 }
 
+/// As commands do.
+#[tokio::test(start_paused = true)]
+async fn another_connection_waits_for_a_server_that_reads_its_data() {
+    let (client, door, peer) = pair(&Config::default()).await;
+    drop(peer);
+    settle().await;
+    let waits = client.clone();
+    let dedicated = tokio::spawn(async move { waits.dedicated().await.map(drop) });
+    settle().await;
+    let mut shared = door.admit();
+    shared.greet().await;
+    shared.expect(PING).await;
+    // One that begins now asks on a connection of its own.
+    let mut own = door.admit();
+    let begins = client.clone();
+    let another = tokio::spawn(async move { begins.dedicated().await.map(drop) });
+    own.greet_again_with(b"-LOADING wait\r\n").await;
+    shared.say(b"-LOADING wait\r\n").await;
+    shared.expect(PING).await;
+    settle().await;
+    assert!(!dedicated.is_finished() && !another.is_finished());
+
+    let mut last = door.admit();
+    shared.say(b"+PONG\r\n").await;
+    own.expect(PING).await;
+    own.say(b"+PONG\r\n").await;
+    another.await.expect("no panic").expect("the server has its data");
+    assert!(client.is_connected());
+    last.greet().await;
+    dedicated.await.expect("no panic").expect("the server has its data");
+}
+
 /// After a change of passwords, for example.
 #[tokio::test(start_paused = true)]
 async fn commands_do_not_wait_for_a_server_that_refuses_the_login() {
