@@ -174,7 +174,8 @@ impl Config {
         let mut mistakes: Vec<_> = self.limits.mistakes().into_iter().map(GatewayError::Config).collect();
         // A limit that is reported already is not reported by each route.
         let limits = if mistakes.is_empty() { self.limits.clone() } else { Limits::default() };
-        let mut seen: Vec<&Listen> = Vec::new();
+        let metrics = self.metrics.map(Listen::Tcp);
+        let mut seen: Vec<&Listen> = metrics.iter().collect();
         for (number, route) in (1..).zip(&self.routes) {
             let mut found = route.mistakes(&limits);
             for listen in &route.listen {
@@ -189,7 +190,7 @@ impl Config {
                 _ => GatewayError::Route { number, source: mistake.into() },
             }));
         }
-        if seen.is_empty() {
+        if seen.len() == metrics.iter().len() {
             let missing = "it needs a [[route]] with an address to listen on";
             mistakes.push(GatewayError::Config(missing.to_owned()));
         }
@@ -295,8 +296,9 @@ clients = "many"
     #[test]
     fn all_mistakes_are_named_at_once_each_with_its_route() {
         let route = "[[route]]\nlisten = [\"tcp:127.0.0.1:1\"]\n";
+        let other = "[[route]]\nlisten = [\"tcp:127.0.0.1:1\", \"tcp:127.0.0.1:2\"]\n";
         let text = format!(
-            "{route}server = []\nuser = \"app\"\n{route}server = \"valkey://y\"\n[limits]\nclients = 0\nupstreams = 1\n"
+            "metrics = \"127.0.0.1:2\"\n{route}server = []\nuser = \"app\"\n{other}server = \"valkey://y\"\n[limits]\nclients = 0\nupstreams = 1\n"
         );
         let error = Config::parse(&text).unwrap_err();
         let each: Vec<_> = error.each().iter().map(ToString::to_string).collect();
@@ -308,8 +310,9 @@ clients = "many"
                 "route 1: configuration: user = \"app\" needs a password_file",
                 "route 1: configuration: a route needs the URL of a server",
                 "route 2: configuration: tcp:127.0.0.1:1 is there twice",
+                "route 2: configuration: tcp:127.0.0.1:2 is there twice",
             ]
         );
-        assert_eq!(error.to_string(), format!("5 mistakes: {}", each.join("; ")));
+        assert_eq!(error.to_string(), format!("6 mistakes: {}", each.join("; ")));
     }
 }

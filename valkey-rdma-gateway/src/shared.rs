@@ -256,12 +256,16 @@ impl Shared {
                 match self.wait_until_asked().await {
                     AskedBy::Nobody => return,
                     // Clients go on asking, and the gateway's own login is still the same.
-                    AskedBy::Command if is_ours => {}
+                    AskedBy::Command if is_ours => {
+                        self.refuse_for(core, &why, backoff(attempt)).await;
+                        attempt += 1;
+                        continue;
+                    }
                     AskedBy::Command | AskedBy::NewLogin => attempt = 0,
                 }
             }
-            self.answer_overdue(core, &why, sleep(BACKOFF * 2_u32.pow(attempt))).await;
-            attempt = (attempt + 1).min(LONGEST);
+            self.answer_overdue(core, &why, sleep(backoff(attempt))).await;
+            attempt += 1;
         }
     }
 
@@ -277,14 +281,29 @@ impl Shared {
         }
     }
 
+    /// Answers commands as soon as they come, because of `why`: until `wait` is over, or the login has changed.
+    async fn refuse_for(&self, core: &Core, why: &OpenError, wait: Duration) {
+        let mut over = pin!(sleep(wait));
+        loop {
+            tokio::select! {
+                () = &mut over => return,
+                () = self.retry.notified() => return,
+                () = self.commands() => self.answer_unsent(core, why),
+            }
+        }
+    }
+
+    /// Returns when a command waits.
+    async fn commands(&self) {
+        poll_fn(|cx| if self.queue().has_commands(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+
     /// Returns when a command waits, the login has changed, or there are no clients any more.
     async fn wait_until_asked(&self) -> AskedBy {
         loop {
-            let waits =
-                poll_fn(|cx| if self.queue().has_commands(cx) { Poll::Ready(()) } else { Poll::Pending });
             tokio::select! {
                 () = self.retry.notified() => return AskedBy::NewLogin,
-                () = waits => return AskedBy::Command,
+                () = self.commands() => return AskedBy::Command,
                 () = sleep(IDLE) => {}
             }
             if self.close_unused() {
@@ -320,8 +339,9 @@ impl Drop for Attached {
 
 /// A connection without clients is closed after 30 s to 60 s.
 const IDLE: Duration = Duration::from_secs(30);
-/// The first wait between two attempts to connect. It doubles up to [`LONGEST`] times, to 1.6 s.
-const BACKOFF: Duration = Duration::from_millis(50);
-const LONGEST: u32 = 5;
+/// The wait before the next attempt to connect, after this many that followed each other: from 50 ms to 1.6 s.
+fn backoff(attempts: u32) -> Duration {
+    Duration::from_millis(50) * 2_u32.pow(attempts.min(5))
+}
 /// A server that owes a reply for longer is asked whether it is there. Over TCP nothing else would tell.
 const SILENT: Duration = Duration::from_secs(5);
