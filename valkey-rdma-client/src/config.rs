@@ -116,7 +116,8 @@ impl Config {
     }
 
     /// How long a server may be silent before the connection counts as lost. Default 20 s; `None`: the system's limit,
-    /// which can be hours on TCP, and no limit on RDMA while nothing is sent.
+    /// which can be hours on TCP, and no limit on RDMA while nothing is sent. On TCP the kernel of the server's machine answers, also
+    /// for a server process that is frozen: the limits of commands end them, and the connection stays until data finds no room there.
     ///
     /// On RDMA, this limits the time without any message. Servers send keepalives every 3 s, so values below 9 s count
     /// as 9 s. On TCP, it sets keepalive probes (1 s to 9 h) and, on Linux, the limit for unacknowledged data. A
@@ -137,7 +138,7 @@ impl Config {
     ///
     /// A server that has stopped reading may still send keepalives, so [`keepalive_timeout`](Self::keepalive_timeout)
     /// does not detect it. Shorter detects such servers earlier; longer tolerates servers that take large values
-    /// slowly. On TCP, `keepalive_timeout` covers this case.
+    /// slowly. On TCP, `keepalive_timeout` covers data that finds no room at the server (`TCP_USER_TIMEOUT` in tcp(7)).
     #[must_use]
     pub fn stall_timeout(mut self, limit: impl Into<Option<Duration>>) -> Self {
         self.stall_timeout = limit.into().map(|limit| limit.max(Duration::from_secs(1)));
@@ -182,7 +183,8 @@ pub(crate) const STABLE_AFTER: Duration = Duration::from_secs(1);
 /// Waits between attempts to reconnect. They grow from attempt to attempt and are randomised, so that the clients of a
 /// restarted server do not all reconnect at the same moment.
 ///
-/// The wait before attempt *n* (from 0) is uniformly random between 0 and `min(max, first * 2^n)`.
+/// The wait before attempt *n* (from 0) is uniformly random between 0 and `min(max, first * 2^n)`. A connection that ends within
+/// 1 s counts as a failed attempt: a server or proxy that ends each one soon meets growing waits too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
