@@ -26,7 +26,7 @@ pub async fn examine(endpoint: &Endpoint) -> Report {
     let connected = match timeout(limit, steps.connect(endpoint)).await {
         Ok(connected) => connected,
         Err(_) => {
-            steps.give_up(limit);
+            steps.give_up(endpoint, limit);
             None
         }
     };

@@ -58,12 +58,13 @@ impl Steps {
     }
 
     /// The time for all steps is over.
-    pub(super) fn give_up(&mut self, limit: Duration) {
+    pub(super) fn give_up(&mut self, endpoint: &Endpoint, limit: Duration) {
         let remedies = match self.current.0 {
             "resolve" => ["the name server does not answer: /etc/resolv.conf; or give the host's address"],
             "hello" | "register" => {
                 ["the peer accepted and does not answer: is it a Valkey server, and not stopped?"]
             }
+            "connect" if endpoint.transport() == Transport::Emulated => [ONLY_OURS],
             _ => [
                 "check host, port, firewall (RoCE v2 is UDP port 4791) and that the server runs; or raise `timeout=`",
             ],
@@ -205,13 +206,17 @@ impl Connected {
     }
 }
 
+/// Other servers may listen there and never answer.
+const ONLY_OURS: &str =
+    "only this project's servers answer emulated://, such as `valkey-rdma-mock --device emulated`";
+
 /// What to do about an error whose own text does not say enough.
 fn remedies(error: &TransportError, kind: DeviceKind) -> &'static [&'static str] {
     match error {
         TransportError::Refused { .. } | TransportError::ConnectTimeout { .. }
             if kind == DeviceKind::Emulated =>
         {
-            &["only this project's servers answer emulated://, such as `valkey-rdma-mock --device emulated`"]
+            &[ONLY_OURS]
         }
         TransportError::Refused { .. } => &[
             "start the server with `--rdma-bind ADDRESS --rdma-port PORT`, where ADDRESS is of one of its RDMA devices",
