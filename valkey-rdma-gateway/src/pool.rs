@@ -176,13 +176,13 @@ impl Pool {
     }
 
     /// Why the server, or each of the nodes that were given, cannot be reached. It is asked only if no connection to it is in use, or if it
-    /// owes a reply for long.
+    /// owes a reply for long, or has said that it reads its data.
     pub(crate) async fn unreachable(&self) -> Option<String> {
         let is_up =
             |(_, status): (_, ClusterStatus)| status.nodes.iter().any(|node| transport_of(node).is_some());
         let now = Instant::now();
-        let is_silent = self.all_shared().iter().any(|shared| shared.is_silent(now));
-        if !is_silent && (self.server.is_used() || self.clusters().into_iter().any(is_up)) {
+        let is_doubtful = self.all_shared().iter().any(|shared| shared.is_silent(now) || shared.is_loading());
+        if !is_doubtful && (self.server.is_used() || self.clusters().into_iter().any(is_up)) {
             return None;
         }
         let upstreams = self.upstreams.clone();

@@ -147,7 +147,8 @@ impl Server {
         identity: &Identity,
         name: Option<&str>,
     ) -> Result<Upstream, OpenError> {
-        let mut opened = self.connect(self.permit()?, key, identity, name, false).await;
+        let connected = self.connect(self.permit()?, key, identity, name, false).await;
+        let mut opened = connected.map(|(upstream, _)| upstream);
         match &mut opened {
             Ok(upstream) => {
                 self.set_used(upstream, true);
@@ -159,13 +160,13 @@ impl Server {
         opened
     }
 
-    /// Connects, logs in and asks whether the server is there. That is not counted.
+    /// Connects, logs in and asks whether the server is there. That is not counted. Also returns what it says if it still reads its data.
     pub(crate) async fn probe(
         &self,
         permit: OwnedSemaphorePermit,
         key: &Key,
         identity: &Identity,
-    ) -> Result<Upstream, OpenError> {
+    ) -> Result<(Upstream, Option<OpenError>), OpenError> {
         self.connect(permit, key, identity, None, true).await
     }
 
@@ -178,15 +179,15 @@ impl Server {
         identity: &Identity,
         name: Option<&str>,
         asks: bool,
-    ) -> Result<Upstream, OpenError> {
+    ) -> Result<(Upstream, Option<OpenError>), OpenError> {
         let password = lock(&self.password).clone();
         let mut reached = self.reach(&self.dialers[0], key, identity, name, asks).await;
         for dialer in &self.dialers[1..] {
             let Err(OpenError::Unreachable(_)) = reached else { break };
             reached = self.reach(dialer, key, identity, name, asks).await;
         }
-        let (stream, id) = reached?;
-        Ok(Upstream { stream, id, password, _permit: permit, user: None })
+        let (stream, id, loading) = reached?;
+        Ok((Upstream { stream, id, password, _permit: permit, user: None }, loading))
     }
 
     async fn reach(
@@ -196,7 +197,7 @@ impl Server {
         identity: &Identity,
         name: Option<&str>,
         asks: bool,
-    ) -> Result<(ByteStream, u64), OpenError> {
+    ) -> Result<(ByteStream, u64, Option<OpenError>), OpenError> {
         let dialed = dialer.dial().await;
         let mut stream = dialed.map_err(|error| OpenError::Unreachable(format!("{error:#}")))?;
         let id = if *key == Key::Checker {
@@ -204,19 +205,27 @@ impl Server {
         } else {
             self.log_in(dialer.endpoint(), &mut stream, identity, name).await?
         };
-        if asks {
-            self.ping(dialer.endpoint(), &mut stream).await?;
+        let loading = if asks { self.loading(dialer.endpoint(), &mut stream).await? } else { None };
+        match loading {
+            // Another may have its data.
+            Some(loading) if self.dialers.len() > 1 => {
+                Err(OpenError::Unreachable(format!("{}: {loading}", dialer.endpoint())))
+            }
+            loading => Ok((stream, id, loading)),
         }
-        Ok((stream, id))
     }
 
-    /// Whether the server answers on this connection, logged in or not.
-    pub(crate) async fn ping(&self, endpoint: &Endpoint, stream: &mut ByteStream) -> Result<(), OpenError> {
+    /// Whether the server answers on this connection, logged in or not, and what it says if it still reads its data.
+    pub(crate) async fn loading(
+        &self,
+        endpoint: &Endpoint,
+        stream: &mut ByteStream,
+    ) -> Result<Option<OpenError>, OpenError> {
         let limit = MAX_SILENCE;
         match timeout(limit, exchange(stream, &encode(["PING"]), 1)).await {
-            Ok(Ok(replies)) => match replies.first() {
-                Some(reply) if refuses_connection(reply) => Err(OpenError::Refused(reply.clone())),
-                _ => Ok(()),
+            Ok(Ok(mut replies)) => match replies.pop().unwrap_or_default() {
+                reply if refuses_connection(&reply) => Err(OpenError::Refused(reply)),
+                reply => Ok(is_loading(&reply).then_some(OpenError::Refused(reply))),
             },
             Ok(Err(error)) => Err(OpenError::Unreachable(format!("{endpoint}: {error:#}"))),
             Err(_) => {
@@ -342,9 +351,14 @@ fn other_role(reply: &[u8]) -> Option<String> {
 }
 
 /// Whether a reply to PING refuses the connection: there are too many, or it is not from the server's own machine. Other errors come
-/// from a server that is there, such as one that requires a login or loads its data.
+/// from a server that is there, such as one that requires a login or reads its data.
 fn refuses_connection(reply: &[u8]) -> bool {
     ["-ERR", "-DENIED"].iter().any(|code| reply.starts_with(code.as_bytes()))
+}
+
+/// Whether a reply says that the server still reads its data.
+fn is_loading(reply: &[u8]) -> bool {
+    reply.starts_with(b"-LOADING")
 }
 
 /// Commands of a login that may fail.

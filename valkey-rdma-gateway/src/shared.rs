@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     retired: AtomicBool,
     /// See [`forget`](Self::forget).
     is_forgotten: AtomicBool,
+    /// The last reply said that the server still reads its data.
+    is_loading: AtomicBool,
     identity: Identity,
     state: Mutex<State>,
     /// The login has changed: one that was refused may be accepted now.
@@ -89,6 +91,7 @@ impl Shared {
             users: AtomicUsize::new(0),
             retired: AtomicBool::new(false),
             is_forgotten: AtomicBool::new(false),
+            is_loading: AtomicBool::new(false),
             identity,
             state: Mutex::new(State::Absent),
             retry: Notify::new(),
@@ -143,6 +146,18 @@ impl Shared {
     /// Whether the server has owed a reply for so long that it may not be there any more.
     pub(crate) fn is_silent(&self, now: Instant) -> bool {
         self.owed_for(now) > SILENT
+    }
+
+    /// Whether the server may be there without its data.
+    pub(crate) fn is_loading(&self) -> bool {
+        self.is_loading.load(Ordering::Relaxed)
+    }
+
+    fn note_loading(&self, is_loading: bool) {
+        // Replies of large values in pieces may seem to say so: it is only a reason to ask.
+        if is_loading != self.is_loading() {
+            self.is_loading.store(is_loading, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn set_retired(&self, retired: bool) {

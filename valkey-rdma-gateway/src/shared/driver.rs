@@ -207,6 +207,7 @@ impl<'a> Driver<'a> {
             return;
         }
         self.scanned -= end;
+        self.shared.note_loading(self.replies.starts_with(b"-LOADING"));
         let waiting = if end < PIECE {
             let waiting = inbox.put(&self.replies[..end], complete, now);
             self.replies.advance(end);

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use valkey_rdma_gateway::{Config, Limits, Share};
-use valkey_rdma_mock::{Mock, MockCluster};
+use valkey_rdma_mock::{Mock, MockCluster, MockServer};
 
 use crate::scripted::{Scripted, expect};
 use crate::support::{Running, cluster_config, config, encode, get, mock_with, start, text};
@@ -48,6 +48,26 @@ async fn an_idle_gateway_knows_whether_its_server_is_there() {
         let answer = until(addr, "503").await;
         assert!(answer.contains("\r\n\r\ncannot reach "), "{answer}");
     }
+}
+
+#[tokio::test]
+async fn a_server_that_reads_its_data_is_not_healthy() {
+    let mock = MockServer::start().await;
+    mock.on("PING").error("LOADING wait").times(1);
+    let (gateway, addr) = in_front_of(mock.tcp_url()).await;
+    let answer = until(addr, "503").await;
+    assert!(answer.contains("LOADING wait"), "{answer}");
+    until(addr, "200").await;
+
+    mock.on("GET").error("LOADING wait").times(1);
+    mock.on("PING").error("LOADING wait").times(1);
+    let mut client = gateway.client().await;
+    assert_eq!(client.say("GET k").await, "-LOADING wait");
+    let answer = until(addr, "503").await;
+    assert!(answer.contains("LOADING wait"), "{answer}");
+    // Without another command.
+    until(addr, "200").await;
+    assert_eq!(client.say("GET k").await, "(nil)");
 }
 
 #[tokio::test]
