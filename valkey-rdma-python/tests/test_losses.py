@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import threading
+import time
 
 import pytest
 
@@ -217,15 +218,22 @@ def test_closing_that_was_interrupted_is_finished_by_another_call(own_mock):
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
         with own_mock.frozen():
-            loading, errors = in_thread(client.get_into, "k", buffer)
+            loading, load_errors = in_thread(client.get_into, "k", buffer)
             until_in_use(buffer)
-            # Less than closing waits for the load.
+            # The load may have no connection yet, and closing does not wait for such. It waits for this one's reply, longer than for the signal.
+            reading, read_errors = in_thread(client.command, "GET", "k")
+            while client.stats()["in_flight"] == 0:
+                time.sleep(0.001)
             signal.setitimer(signal.ITIMER_REAL, 0.3)
             with pytest.raises(Interrupted):
                 client.close()
             client.close()
-            loading.join(60)
+            for thread in (loading, reading):
+                thread.join(60)
     finally:
+        # A signal that comes now would end the tests.
+        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert [type(error) for error in errors] == [valkey_rdma.ClosedError]
+    assert [type(error) for error in load_errors] == [valkey_rdma.ClosedError]
+    assert [type(error) for error in read_errors] == [valkey_rdma.ClosedError]
     buffer.append(1)
