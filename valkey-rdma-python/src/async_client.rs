@@ -80,6 +80,16 @@ impl AsyncClient {
     where
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
+        // Closing waits for an operation from here on, not from when its task first runs: it has the program's memory already.
+        let begun = self.engine.here().map(|engine| engine.begin());
+        let operation = move |stop| {
+            let work = operation(stop);
+            async move {
+                let outcome = work.await;
+                drop(begun);
+                outcome
+            }
+        };
         EventLoop::start_transfer(self.event_loop.bind(py), &self.handle, operation, convert)
     }
 }
