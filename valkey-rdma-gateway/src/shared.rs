@@ -60,11 +60,11 @@ enum State {
     Absent,
 }
 
-/// Why a refused login is tried again.
+/// What ends the wait after a refused login.
 enum AskedBy {
     Command,
     NewLogin,
-    Nobody,
+    NoClient,
 }
 
 /// What is known of the present connection.
@@ -269,7 +269,7 @@ impl Shared {
             if why.is_refusal() && !why.is_server_full() {
                 // The server is there, and would refuse this login again: it is not asked until a client is, or the login changes.
                 match self.wait_until_asked().await {
-                    AskedBy::Nobody => return,
+                    AskedBy::NoClient => return,
                     // Clients go on asking, and the gateway's own login is still the same.
                     AskedBy::Command if is_ours => {
                         self.refuse_for(core, &why, backoff(attempt)).await;
@@ -322,7 +322,7 @@ impl Shared {
                 () = sleep(IDLE) => {}
             }
             if self.close_unused() {
-                return AskedBy::Nobody;
+                return AskedBy::NoClient;
             }
         }
     }
