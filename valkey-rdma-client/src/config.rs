@@ -116,13 +116,17 @@ impl Config {
     }
 
     /// How long a server may be silent before the connection counts as lost. Default 20 s; `None`: the system's limit,
-    /// which can be hours on TCP, and no limit on RDMA while nothing is sent. On TCP the kernel of the server's machine answers, also
-    /// for a server process that is frozen: the limits of commands end them, and the connection stays until data finds no room there.
+    /// which can be hours on TCP, and no limit on RDMA while nothing is sent.
     ///
     /// On RDMA, this limits the time without any message. Servers send keepalives every 3 s, so values below 9 s count
     /// as 9 s. On TCP, it sets keepalive probes (1 s to 9 h) and, on Linux, the limit for unacknowledged data. A
     /// server that runs one command for longer than this may count as lost on either transport, because it neither
     /// sends keepalives nor reads meanwhile. Raise the limit where such commands are used.
+    ///
+    /// On TCP the kernel of the server's machine answers the probes, also for a server process that is frozen. Commands end by their own
+    /// limits then. What waits without one is ended with [`LostCause::Silent`](crate::LostCause::Silent) when the server leaves a PING
+    /// unanswered for this long (at least 1 s): a call that blocks, when it has waited for half of this, is asked about on the shared
+    /// connection; a [`Subscriber`](crate::Subscriber) that hears nothing asks on its own, after half of this to all of it.
     ///
     /// Valkey 8.0-rc1 sends no keepalives over RDMA: use `None` with it.
     ///

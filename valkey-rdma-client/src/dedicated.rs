@@ -14,6 +14,10 @@ use crate::error::{Error, LostCause, LostConnection, TimedOut};
 use crate::resp::{Command, IntoCommand};
 use crate::stats::{ConnectionInfo, Purpose};
 
+mod silence;
+
+use silence::SilenceCheck;
+
 /// A connection with one owner: [`Client::dedicated`]. No command is refused on it, and commands of other tasks do not
 /// come in between. Commands have no time limit unless [they set one](Command::timeout).
 ///
@@ -56,7 +60,8 @@ impl Client {
     }
 
     /// Sends a blocking command (BLPOP, BLMOVE, BZPOPMIN, XREAD BLOCK) on a dedicated connection and waits for its reply.
-    /// The only time limit is that of the command ([`Command::timeout`]). Without one, a server that is frozen holds the call over TCP.
+    /// The only time limit is that of the command ([`Command::timeout`]). A server that is frozen ends the call:
+    /// [`Config::keepalive_timeout`](crate::Config::keepalive_timeout).
     ///
     /// ```no_run
     /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -199,11 +204,23 @@ impl Dedicated {
         {
             (self.raw, self.cause) = (None, Arc::new(cause));
         }
-        let block = commands.iter().any(Command::blocks);
-        let due = if block { Outstanding::NOTHING } else { Outstanding::Replies(commands.len()) };
+        if !commands.iter().any(Command::blocks) {
+            return self
+                .with_connection(limit, async |raw| {
+                    raw.outstanding = Outstanding::Replies(commands.len());
+                    raw.exchange(commands).await
+                })
+                .await;
+        }
+        let client = self.client.clone();
         self.with_connection(limit, async |raw| {
-            raw.outstanding = due;
-            raw.exchange(commands).await
+            raw.outstanding = Outstanding::NOTHING;
+            let check = SilenceCheck::new(&client, raw);
+            tokio::select! {
+                biased;
+                replies = raw.exchange(commands) => replies,
+                cause = check.failed() => Err(cause),
+            }
         })
         .await
     }
@@ -291,3 +308,6 @@ impl Drop for Dedicated {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

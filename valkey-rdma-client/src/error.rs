@@ -262,6 +262,13 @@ pub enum LostCause {
         /// How long the call was allowed to take.
         limit: Duration,
     },
+    /// Over TCP, the server left a PING without an answer while a call blocked on it or a [`Subscriber`](crate::Subscriber) waited: it is
+    /// frozen, or runs one command for that long.
+    #[error("its server did not answer PING within {limit:?}")]
+    Silent {
+        /// The client's [`keepalive_timeout`](crate::Config::keepalive_timeout).
+        limit: Duration,
+    },
     /// A subscriber was too slow, and its policy is to disconnect.
     #[error("the subscriber was too slow")]
     SlowConsumer,

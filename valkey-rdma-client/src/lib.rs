@@ -125,7 +125,8 @@
 //! | `blocking` | `blocking`, the client for programs without an async runtime |
 //!
 //! # What ends a wait
-//! With default settings, no server can make a call wait for ever, except calls that block on purpose, over TCP:
+//! With default settings, no server can make a call wait for ever, except other commands than blocking ones on a [`Dedicated`] connection
+//! over TCP:
 //!
 //! | the server | ends with | after |
 //! |---|---|---|
@@ -134,13 +135,14 @@
 //! | announces a string longer than 16 GiB | [`Error::Lost`] with a [`ProtocolError`] | at once |
 //! | over RDMA: sends nothing, not even keepalives | [`Error::Lost`] | [`Config::keepalive_timeout`], 20 s |
 //! | over TCP: its machine answers no probes of the kernel | [`Error::Lost`] | the same |
+//! | over TCP: is frozen while a call blocks | [`Error::Lost`] with [`LostCause::Silent`] | one and a half of the same: it answers no PING |
+//! | over TCP: is frozen while a [`Subscriber`] waits | [`Event::Reconnected`](pubsub::Event::Reconnected), once it can | at most twice the same |
 //! | sends keepalives, but offers no receive window | [`Error::Lost`] | [`Config::stall_timeout`], 30 s |
 //! | does not reply while [`Client::close`] waits | `close` returns | [`Config::close_timeout`], 3 s |
 //!
-//! Calls on a [`Dedicated`] connection and blocking commands have no time limit of their own, because they may block on
-//! purpose. Over RDMA, the two limits for connections end them too. Over TCP, the kernel answers for a frozen server: give blocking
-//! commands a limit ([`Command::timeout`]) longer than they block. A [`Subscriber`] that hears nothing cannot tell a frozen server
-//! from a quiet one, unless somebody publishes at intervals. All limits need the [runtime](Client#runtime) that connected.
+//! Calls on a [`Dedicated`] connection and blocking commands have no time limit of their own ([`Command::timeout`] sets one), because they
+//! may take long on purpose. Over RDMA, the two limits for connections end them too. All limits need the [runtime](Client#runtime) that
+//! connected.
 //!
 //! # How it works
 //! One task per connection drives the stream. Callers pass encoded commands to it through a bounded queue. It writes

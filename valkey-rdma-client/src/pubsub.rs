@@ -16,8 +16,11 @@ use crate::error::{Error, LostCause, LostConnection, TimedOut};
 use crate::stats::{ConnectionInfo, Purpose};
 use crate::sync::{Mutex, lock};
 
+mod outbox;
+mod silence;
 mod task;
 
+pub(crate) use outbox::Outbox;
 use task::{SubscriptionRequest, Task};
 use valkey_rdma_resp::ServerError;
 
@@ -112,6 +115,9 @@ pub enum Subscription {
 ///
 /// It is also a [`Stream`], which ends after its first error. After a lost connection it resubscribes automatically,
 /// if the client may [reconnect](crate::Config::reconnect). Works with RESP2 and RESP3.
+///
+/// Over TCP it sends PING when it has heard nothing for half of the [`keepalive_timeout`](crate::Config::keepalive_timeout) or longer,
+/// and leaves a server that does not answer. The login need not allow PING: an error is an answer too.
 ///
 /// # Slow consumers
 /// Events wait in a queue of bounded length ([`DEFAULT_CAPACITY`]). When it is full, [`SlowConsumer`] decides what

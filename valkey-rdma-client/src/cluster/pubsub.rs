@@ -8,7 +8,6 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 mod lane;
-mod outbox;
 
 use self::lane::{Lane, Order};
 use super::client::ClusterClient;

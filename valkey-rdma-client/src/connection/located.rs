@@ -104,8 +104,7 @@ impl Connector {
 
     /// True if the server of this connection is known to be the primary no more.
     pub(crate) fn has_moved(&self, raw: &RawConnection) -> bool {
-        self.moved(raw)
-            .is_some_and(|mut moved| moved.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready())
+        self.whereabouts(raw).is_some_and(|located| located.has_moved())
     }
 
     /// Completes when the connection should be given up, because its server is not the primary any more. `None`: never.
@@ -130,6 +129,11 @@ impl Whereabouts {
     pub(crate) fn moved(&self) -> Finding<'static, ()> {
         let (locator, address) = (self.locator.clone(), self.address.clone());
         Box::pin(async move { locator.moved(&address).await })
+    }
+
+    /// True if the server there is known to be the primary no more.
+    pub(crate) fn has_moved(&self) -> bool {
+        self.moved().as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     /// See [`Locator::moves`]. It begins when it is first polled.

@@ -12,6 +12,10 @@ use tokio::io::Interest;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::runtime::Handle;
 
+use crate::config::Config;
+use crate::endpoint::Transport;
+use crate::stats::ConnectionInfo;
+
 /// Connects, from `source` if one is given. `silence`: how long the peer may be silent before the connection is lost.
 pub(super) async fn connect(
     address: SocketAddr,
@@ -40,12 +44,17 @@ pub(super) async fn connect(
     Ok(stream)
 }
 
+/// How long a server may leave a PING without an answer. `None` over other transports, which notice a silent server themselves.
+pub(crate) fn silence_limit_over_tcp(info: &ConnectionInfo, config: &Config) -> Option<Duration> {
+    let limit = config.keepalive_timeout.filter(|_| info.transport == Transport::Tcp);
+    limit.map(|limit| limit.clamp(SECOND, LONGEST_TIMEOUT))
+}
+
 /// The shortest interval of keepalive probes.
 const SECOND: Duration = Duration::from_secs(1);
 /// The longest interval of keepalive probes: 2^15 - 1 seconds.
 const LONGEST_PROBE: Duration = Duration::from_secs(32_767);
 /// The kernel counts milliseconds in 31 bits: 24 days.
-#[cfg(target_os = "linux")]
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(20 * 24 * 3600);
 
 /// Reads once into several buffers, in order. Returns how many bytes were read; 0 at the end of the stream.

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
 use valkey_rdma_resp::{ServerError, Value};
 
+use super::outbox::Outbox;
+use super::silence::{Silence, SilenceCheck};
 use super::{Event, Message, Shared, SlowConsumer, Subscription};
 use crate::config::STABLE_AFTER;
 use crate::connection::Connector;
@@ -49,7 +52,6 @@ pub(super) struct Task {
     raw: RawConnection,
     connector: Arc<Connector>,
     orders: mpsc::Receiver<SubscriptionRequest>,
-    events: mpsc::Sender<Event>,
     shared: Arc<Shared>,
     slow: SlowConsumer,
     /// The wanted subscriptions, confirmed or not.
@@ -57,8 +59,9 @@ pub(super) struct Task {
     pending: VecDeque<Pending>,
     /// How many of `pending` restore subscriptions.
     resubscribing: usize,
-    /// Events other than messages that wait for room in the event queue. They are never dropped.
-    control_events: VecDeque<Event>,
+    silence: SilenceCheck,
+    /// Events other than messages wait in it for room. They are never dropped.
+    outbox: Outbox,
 }
 
 /// Why serving a connection ended.
@@ -77,17 +80,18 @@ impl Task {
         shared: Arc<Shared>,
         slow: SlowConsumer,
     ) -> Self {
+        let silence = SilenceCheck::new(&raw, &connector.config);
         Self {
             raw,
+            silence,
             connector,
             orders,
-            events,
             shared,
             slow,
             wanted: BTreeSet::new(),
             pending: VecDeque::new(),
             resubscribing: 0,
-            control_events: VecDeque::new(),
+            outbox: Outbox::new(events),
         }
     }
 
@@ -117,10 +121,8 @@ impl Task {
 
     async fn serve(&mut self) -> Stop {
         loop {
-            // This task is the only sender, so the room stays.
-            let room = async { drop(self.events.reserve().await) };
             let outcome = tokio::select! {
-                order = self.orders.recv(), if self.pending.len() < MAX_PENDING => match order {
+                order = self.orders.recv(), if self.takes_orders() => match order {
                     Some(order) => {
                         self.apply(order);
                         Ok(())
@@ -128,19 +130,32 @@ impl Task {
                     None => Err(Stop::Gone),
                 },
                 value = self.raw.receive() => match value {
-                    Ok(value) => self.take(value),
+                    Ok(value) => {
+                        self.silence.heard();
+                        self.take(value)
+                    }
                     Err(cause) => Err(Stop::Lost(cause)),
                 },
-                () = room, if !self.control_events.is_empty() => {
-                    self.flush_control_events();
-                    Ok(())
-                }
-                () = self.events.closed() => Err(Stop::Gone),
+                silence = self.silence.look(!self.pending.is_empty()) => match silence {
+                    Silence::Short => Ok(()),
+                    Silence::Ask => {
+                        self.raw.write_buffer.push(&Command::new("PING"));
+                        self.silence.owes_pong = true;
+                        Ok(())
+                    }
+                    Silence::Over(limit) => Err(Stop::Lost(LostCause::Silent { limit })),
+                },
+                () = self.outbox.flush_until_dropped() => Err(Stop::Gone),
             };
             if let Err(stop) = outcome {
                 return stop;
             }
         }
+    }
+
+    /// False while too many are unconfirmed, or the server owes the answer to a PING: whose error reply that is must be clear.
+    fn takes_orders(&self) -> bool {
+        self.pending.len() < MAX_PENDING && !self.silence.owes_pong
     }
 
     fn apply(&mut self, order: SubscriptionRequest) {
@@ -165,11 +180,20 @@ impl Task {
         let items = match value {
             // RESP2 has no push messages, and no other command is sent here.
             Value::Push(items) | Value::Array(items) => items,
+            // The login does not allow PING. That is an answer too.
+            Value::Error(_) if self.silence.owes_pong => {
+                self.silence.owes_pong = false;
+                return Ok(());
+            }
             Value::Error(error) => {
                 self.refused(error);
                 return Ok(());
             }
-            _ => return Ok(()),
+            // PONG
+            _ => {
+                self.silence.owes_pong = false;
+                return Ok(());
+            }
         };
         let mut words = items.into_iter().map(|item| item.into_bytes().unwrap_or_default());
         let kind = words.next().unwrap_or_default();
@@ -185,7 +209,10 @@ impl Task {
             }
             other => {
                 let name = word();
-                if !self.confirm(other, &name) {
+                // As RESP2 answers PING while subscriptions hold.
+                if other == b"pong" {
+                    self.silence.owes_pong = false;
+                } else if !self.confirm(other, &name) {
                     self.ended(other, name);
                 }
                 Ok(())
@@ -222,7 +249,7 @@ impl Task {
         if let Some(to) = kinds.into_iter().find(is_it)
             && self.wanted.remove(&(to, name.clone()))
         {
-            self.queue_control_event(Event::Ended { to, name });
+            self.outbox.report(Event::Ended { to, name });
         }
     }
 
@@ -234,7 +261,7 @@ impl Task {
         let Some(done) = done else {
             if let [name] = &names[..] {
                 // It stays wanted: the server may accept it next time.
-                self.queue_control_event(Event::Refused { to: kind, name: name.clone(), error });
+                self.outbox.report(Event::Refused { to: kind, name: name.clone(), error });
             } else {
                 // One by one, so that only the offending ones are refused.
                 names.into_iter().for_each(|name| self.restore_some(kind, vec![name]));
@@ -257,41 +284,18 @@ impl Task {
     }
 
     fn deliver(&mut self, message: Message) -> Result<(), Stop> {
-        // Waiting events come first.
-        self.flush_control_events();
-        if self.control_events.is_empty() {
-            match self.events.try_send(Event::Message(message)) {
-                Ok(()) => return Ok(()),
-                Err(mpsc::error::TrySendError::Closed(_)) => return Err(Stop::Gone),
-                Err(mpsc::error::TrySendError::Full(_)) => {}
+        match (self.outbox.send_now(Event::Message(message)), self.slow) {
+            (Ok(()), _) => Ok(()),
+            (Err(TrySendError::Closed(_)), _) => Err(Stop::Gone),
+            (Err(TrySendError::Full(_)), SlowConsumer::Disconnect) => {
+                Err(Stop::Lost(LostCause::SlowConsumer))
             }
-        }
-        match self.slow {
-            SlowConsumer::Disconnect => Err(Stop::Lost(LostCause::SlowConsumer)),
-            SlowConsumer::Drop => {
+            (Err(TrySendError::Full(_)), SlowConsumer::Drop) => {
                 self.shared.missed.fetch_add(1, Ordering::Relaxed);
-                match self.control_events.back_mut() {
-                    Some(Event::Missed(count)) => *count += 1,
-                    _ => self.control_events.push_back(Event::Missed(1)),
-                }
+                self.outbox.miss();
                 Ok(())
             }
         }
-    }
-
-    /// Sends waiting control events, as far as there is room.
-    fn flush_control_events(&mut self) {
-        while let Some(event) = self.control_events.pop_front() {
-            if let Err(error) = self.events.try_send(event) {
-                return self.control_events.push_front(error.into_inner());
-            }
-        }
-    }
-
-    /// Queues a control event. A repeated one replaces the earlier.
-    fn queue_control_event(&mut self, event: Event) {
-        self.control_events.retain(|waiting| *waiting != event);
-        self.control_events.push_back(event);
     }
 
     /// Returns `false` if reconnecting is disabled or the subscriber was dropped.
@@ -300,15 +304,16 @@ impl Task {
         for attempt in first.. {
             tokio::select! {
                 () = sleep(backoff.wait(attempt)) => {}
-                () = self.events.closed() => return false,
+                () = self.outbox.flush_until_dropped() => return false,
             }
             let connected = tokio::select! {
                 connected = self.connector.connect(Purpose::Subscriber) => connected,
-                () = self.events.closed() => return false,
+                () = self.outbox.flush_until_dropped() => return false,
             };
             match connected {
                 Ok(raw) => {
                     self.shared.connected(&raw);
+                    self.silence = SilenceCheck::new(&raw, &self.connector.config);
                     self.raw = raw;
                     return true;
                 }
@@ -343,7 +348,7 @@ impl Task {
             self.send(Pending { missing: order.names.len(), ..order });
         }
         if self.resubscribing == 0 {
-            self.queue_control_event(Event::Reconnected);
+            self.outbox.report(Event::Reconnected);
         }
     }
 
@@ -357,7 +362,7 @@ impl Task {
     fn restored(&mut self) {
         self.resubscribing -= 1;
         if self.resubscribing == 0 {
-            self.queue_control_event(Event::Reconnected);
+            self.outbox.report(Event::Reconnected);
         }
     }
 }

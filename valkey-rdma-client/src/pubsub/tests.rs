@@ -5,7 +5,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::config::Config;
-use crate::multiplexer::tests::{Door, Peer, pair, settle};
+use crate::multiplexer::tests::{Door, PING, Peer, pair, settle};
 use crate::stats::Purpose;
 
 /// A client with a subscriber, and the far ends of their connections.
@@ -122,7 +122,7 @@ async fn a_refused_order_takes_nothing_away_that_held_before() {
     events.greet().await;
     events.expect(&subscribe(&["a"])).await;
     events.say(&confirmed("a")).await;
-    assert_eq!(timeout(Duration::from_secs(60), events.0.read(&mut [0; 1])).await.ok().map(drop), None);
+    assert_eq!(timeout(Duration::from_secs(9), events.0.read(&mut [0; 1])).await.ok().map(drop), None);
 }
 
 /// A server stops reading while it cannot write.
@@ -267,4 +267,70 @@ async fn a_lost_subscriber_is_not_listed_as_connected() {
     events.greet().await;
     settle().await;
     assert_eq!(subscribers(), 1);
+}
+
+/// A server that publishes nothing looks the same as a frozen one, whose kernel keeps the connection alive over TCP.
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_leaves_a_server_that_answers_nothing() {
+    let (_client, mut subscriber, door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
+    hold(&subscriber, &mut events, &["a"]).await;
+    for pong in
+        [&b"+PONG\r\n"[..], b"*2\r\n$4\r\npong\r\n$0\r\n\r\n", b"-NOPERM this user may not run PING\r\n"]
+    {
+        events.expect(PING).await;
+        events.say(pong).await;
+    }
+    hold(&subscriber, &mut events, &["b"]).await;
+    events.expect(PING).await;
+    let mut next_connection = door.admit();
+    assert_eq!(events.0.read(&mut [0; 1]).await.expect("closed"), 0);
+    next_connection.greet().await;
+    next_connection.expect(&subscribe(&["a", "b"])).await;
+    next_connection.say(&[confirmed("a"), confirmed("b")].concat()).await;
+    assert_eq!(next(&mut subscriber).await, Event::Reconnected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscriber_that_hears_something_asks_nothing() {
+    let (_client, mut subscriber, _door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
+    hold(&subscriber, &mut events, &["a"]).await;
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        events.say(&published("a")).await;
+        assert!(is_message(&next(&mut subscriber).await, "a"));
+    }
+    assert!(timeout(Duration::ZERO, events.0.read(&mut [0; 1])).await.is_err(), "nothing was sent");
+}
+
+/// A change of subscriptions that comes meanwhile is sent when the PING is answered: an error reply is never taken for the other's.
+#[tokio::test(start_paused = true)]
+async fn a_refused_ping_concerns_no_subscription() {
+    let (_client, subscriber, _door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
+    events.expect(PING).await;
+    let refuse = async {
+        settle().await;
+        events.say(b"-NOPERM this user may not run PING\r\n").await;
+        events.expect(&subscribe(&["a"])).await;
+        events.say(&confirmed("a")).await;
+    };
+    let (outcome, ()) = tokio::join!(subscriber.subscribe(Subscription::Channel, ["a"]), refuse);
+    outcome.expect("confirmed");
+}
+
+/// It owes an answer already: that is not asked for again.
+#[tokio::test(start_paused = true)]
+async fn a_subscription_that_is_never_confirmed_ends_the_connection() {
+    let (_client, subscriber, door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
+    let order = subscriber.subscribe(Subscription::Channel, ["a"]);
+    let lose = async {
+        events.expect(&subscribe(&["a"])).await;
+        let mut next_connection = door.admit();
+        assert_eq!(events.0.read(&mut [0; 1]).await.expect("closed"), 0);
+        next_connection.greet().await;
+        next_connection.expect(&subscribe(&["a"])).await;
+        next_connection.say(&confirmed("a")).await;
+        next_connection
+    };
+    let (outcome, _next_connection) = tokio::join!(order, lose);
+    assert!(outcome.is_err(), "the command's own limit is shorter: {outcome:?}");
 }

@@ -10,14 +10,13 @@ use tokio::time::{Instant, sleep};
 use tracing::debug;
 use valkey_rdma_resp::ServerError;
 
-use super::outbox::Outbox;
 use crate::cluster::core::{Core, Place};
 use crate::cluster::node::Node;
 use crate::cluster::redirect::Verdict;
 use crate::cluster::tries::{Target, Tries};
 use crate::config::STABLE_AFTER;
 use crate::error::{ClusterError, Error};
-use crate::pubsub::{Event, SlowConsumer, Subscriber, Subscription};
+use crate::pubsub::{Event, Outbox, SlowConsumer, Subscriber, Subscription};
 use crate::resp::command_table::Access;
 
 /// A request to change subscriptions, with a waiting caller.

@@ -1,0 +1,70 @@
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::time::timeout;
+
+use super::*;
+use crate::config::Config;
+use crate::error::Fate;
+use crate::multiplexer::tests::{Door, PING, Peer, pair};
+
+const BLPOP: &str = "*3\r\n$5\r\nBLPOP\r\n$1\r\nl\r\n$1\r\n0\r\n";
+
+/// A call that blocks, and the server's ends of the shared connection and its own.
+async fn blocked(
+    config: &Config,
+) -> (tokio::task::JoinHandle<Result<Value, Error>>, Client, Door, Peer, Peer) {
+    let (client, door, shared) = pair(config).await;
+    let mut own = door.admit();
+    let call = tokio::spawn({
+        let client = client.clone();
+        async move { client.blocking_command(["BLPOP", "l", "0"]).await }
+    });
+    own.greet().await;
+    own.expect(BLPOP).await;
+    (call, client, door, shared, own)
+}
+
+/// Over TCP, the kernel of a frozen server keeps the connection of the call alive.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_blocks_ends_when_its_server_answers_nothing() {
+    let (call, _client, _door, mut shared, mut own) = blocked(&Config::default()).await;
+    shared.expect(PING).await;
+    let error = call.await.expect("no panic").expect_err("a frozen server");
+    let text =
+        "connection to test:1 lost: its server did not answer PING within 20s; the command may have run";
+    assert_eq!((error.to_string().as_str(), error.fate()), (text, Fate::MayHaveRun));
+    assert_eq!(own.0.read(&mut [0; 1]).await.expect("closed"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_blocks_goes_on_while_its_server_answers_others() {
+    let (mut call, _client, _door, mut shared, mut own) = blocked(&Config::default()).await;
+    for answer in [&b"+PONG\r\n"[..], b"-NOPERM this user may not run PING\r\n", b"+PONG\r\n"] {
+        shared.expect(PING).await;
+        assert!(timeout(Duration::from_secs(19), &mut call).await.is_err(), "less than the limit");
+        shared.say(answer).await;
+    }
+    own.say(b"*2\r\n$1\r\nl\r\n$1\r\nx\r\n").await;
+    assert!(call.await.expect("no panic").is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_blocks_outlives_the_client_that_is_closed() {
+    let (mut call, client, _door, shared, mut own) = blocked(&Config::default()).await;
+    client.close().await;
+    drop(shared);
+    assert!(timeout(Duration::from_secs(3600), &mut call).await.is_err());
+    own.say(b"_\r\n").await;
+    assert!(call.await.expect("no panic").is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_limit_for_silence_no_server_is_asked() {
+    let (mut call, _client, _door, mut shared, mut own) =
+        blocked(&Config::default().keepalive_timeout(None)).await;
+    assert!(timeout(Duration::from_secs(3600), &mut call).await.is_err());
+    assert!(timeout(Duration::ZERO, shared.0.read(&mut [0; 1])).await.is_err(), "nothing was sent");
+    own.say(b"_\r\n").await;
+    assert!(call.await.expect("no panic").is_ok());
+}

@@ -1,0 +1,67 @@
+//! [`SilenceCheck`]: distinguishes a server that publishes nothing from one that is frozen, over TCP. Over RDMA, servers send keepalives.
+
+use std::future::pending;
+use std::time::Duration;
+
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+
+use crate::config::Config;
+use crate::connection::{RawConnection, silence_limit_over_tcp};
+
+/// Watches one connection of a subscriber.
+#[derive(Debug)]
+pub(super) struct SilenceCheck {
+    /// `None`: silence is not limited, or the transport notices it.
+    clock: Option<Clock>,
+    /// Halves of the limit since something has come.
+    silent_halves: u32,
+    /// True if the server owes the answer to a PING.
+    pub(super) owes_pong: bool,
+}
+
+#[derive(Debug)]
+struct Clock {
+    limit: Duration,
+    halves: Interval,
+}
+
+/// What a silence calls for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Silence {
+    /// It may be a pause.
+    Short,
+    /// The server must be asked.
+    Ask,
+    /// The server has not answered within this limit.
+    Over(Duration),
+}
+
+impl SilenceCheck {
+    pub(super) fn new(raw: &RawConnection, config: &Config) -> Self {
+        let clock = silence_limit_over_tcp(&raw.info, config).map(|limit| {
+            let mut halves = interval_at(Instant::now() + limit / 2, limit / 2);
+            // A program that was itself frozen reads first what has come.
+            halves.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            Clock { limit, halves }
+        });
+        Self { clock, silent_halves: 0, owes_pong: false }
+    }
+
+    /// Notes that something has come.
+    pub(super) fn heard(&mut self) {
+        self.silent_halves = 0;
+    }
+
+    /// Waits for the next look, and says what to do. `owed`: the server owes an answer without being asked. Dropping it loses nothing.
+    pub(super) async fn look(&mut self, owed: bool) -> Silence {
+        let Some(clock) = &mut self.clock else { return pending().await };
+        clock.halves.tick().await;
+        self.silent_halves += 1;
+        match self.silent_halves {
+            1 => Silence::Short,
+            _ if !owed && !self.owes_pong => Silence::Ask,
+            2 | 3 => Silence::Short,
+            _ => Silence::Over(clock.limit),
+        }
+    }
+}
