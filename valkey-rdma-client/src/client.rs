@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::connection::{Connector, IdlePool};
 use crate::error::{Error, LostCause, LostConnection};
 use crate::events::EventHub;
+use crate::home::Home;
 use crate::multiplexer::{Deadline, Multiplexer, Replies, ReplySink, Request, reply_channel};
 use crate::resp::{Command, Commands, EncodedPipeline, IntoCommand, Reply};
 use crate::stats::State;
@@ -48,9 +49,11 @@ pub(crate) use self::attempt::{Attempt, FailedAttempt};
 /// why the client is not connected.
 ///
 /// # Runtime
-/// The connections, and with them the time limits of commands, are tasks of the runtime that called `connect`. Other runtimes can use
-/// the client as long as that one runs. A current-thread runtime runs only within `block_on`: commands sent meanwhile wait, whatever
-/// their limits. When that runtime is dropped, commands fail at once.
+/// All connections, and with them the time limits of commands, belong to the runtime that called `connect`: also those that blocking
+/// commands, [`Dedicated`](crate::Dedicated) and [`Subscriber`](crate::Subscriber) open later, in whichever runtime they are called. Other runtimes
+/// can use the client as long as that one runs. A current-thread runtime runs only within `block_on`: commands sent meanwhile wait,
+/// whatever their limits. When that runtime is dropped, commands fail at once. Outside of every runtime, calls that wait for time
+/// panic, such as a blocking command with a limit.
 ///
 /// # End
 /// Dropping the last clone closes the connections; [`close`](Self::close) first waits for replies to commands already
@@ -81,6 +84,7 @@ struct Inner {
     connector: Arc<Connector>,
     pool: IdlePool,
     events: Arc<EventHub>,
+    home: Home,
 }
 
 impl Client {
@@ -221,6 +225,11 @@ impl Client {
     /// True if both are the same client.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// The runtime of its connections.
+    pub(crate) fn home(&self) -> &Home {
+        &self.inner.home
     }
 
     /// Refuses new connections after [`close`](Self::close).

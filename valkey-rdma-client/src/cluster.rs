@@ -59,6 +59,10 @@
 //! The map is read again after failures and every [`ClusterConfig::refresh_interval`], by one task, from three nodes at a
 //! time, and not more often than [`ClusterConfig::min_refresh_interval`].
 //!
+//! # Runtime
+//! All connections belong to the runtime that called `connect`, as those of a [`Client`](crate::Client#runtime). When that runtime is
+//! dropped, commands fail at once.
+//!
 //! # RDMA ports
 //! Clusters announce TCP ports only. By default the same port number is used over RDMA. The URL's option `rdma_port=` has
 //! other rules, see [`RdmaPort`](crate::RdmaPort), and [`ClusterConfig::address_map`] maps each address by a function. With

@@ -164,6 +164,7 @@ mod endpoint;
 mod error;
 mod events;
 mod execute;
+mod home;
 mod multiplexer;
 mod pipeline;
 pub mod pubsub;

@@ -183,7 +183,11 @@ impl Client {
         let shared = Arc::new(Shared { peer, missed: AtomicU64::new(0), end: OnceLock::new(), info });
         let (order_sender, orders) = mpsc::channel(16);
         let (event_sender, events) = mpsc::channel(capacity.max(1));
-        tokio::spawn(Task::new(raw, connector, orders, event_sender, shared.clone(), slow).run());
+        let known = shared.clone();
+        // Made there, because its timers belong to that runtime.
+        self.home().spawn(async move {
+            Task::new(raw, connector, orders, event_sender, known, slow).run().await;
+        });
         let limit = self.config().command_timeout;
         Ok(Subscriber { orders: order_sender, events, shared, limit, ended: false })
     }

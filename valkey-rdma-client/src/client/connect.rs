@@ -14,8 +14,9 @@ use super::{Client, Inner};
 use crate::config::Config;
 use crate::connection::{Connector, IdlePool, RawConnection};
 use crate::endpoint::Endpoint;
-use crate::error::Error;
+use crate::error::{Error, LostConnection};
 use crate::events::{EventHub, EventReporter};
+use crate::home::Home;
 use crate::multiplexer::{Multiplexer, PushHook, ReconnectPolicy};
 use crate::stats::Purpose;
 
@@ -156,6 +157,13 @@ impl Client {
 
     /// Makes one more connection. While the client reconnects, this waits for the server as long as commands do.
     pub(crate) async fn connect_another(&self, purpose: Purpose) -> Result<RawConnection, Error> {
+        let client = self.clone();
+        let connected = self.home().run(async move { client.connect_here(purpose).await }).await;
+        connected.unwrap_or_else(|| Err(LostConnection { may_have_run: false, ..self.lost() }.into()))
+    }
+
+    /// Makes one more connection, on the current runtime.
+    async fn connect_here(&self, purpose: Purpose) -> Result<RawConnection, Error> {
         let connector = self.connector();
         // Before the attempt, so that no news is missed.
         let mut reached = connector.reached.subscribe();
@@ -203,7 +211,8 @@ impl Client {
         events: Arc<EventHub>,
     ) -> Self {
         let turn = AtomicUsize::new(0);
-        let inner = Inner { multiplexers, turn, connector, pool: IdlePool::default(), events };
+        let (pool, home) = (IdlePool::default(), Home::here());
+        let inner = Inner { multiplexers, turn, connector, pool, events, home };
         Self { inner: Arc::new(inner) }
     }
 }

@@ -168,7 +168,7 @@ impl ClusterClient {
         })
     }
 
-    /// True once the client was closed.
+    /// True once the client was closed, or the runtime that connected it has shut down.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.core.is_closed()

@@ -22,6 +22,7 @@ use crate::client::{Client, FailedAttempt};
 use crate::config::Backoff;
 use crate::endpoint::{Endpoint, RdmaPort};
 use crate::error::{ClusterError, Error, LostCause, LostConnection};
+use crate::home::Home;
 use crate::multiplexer::Deadline;
 use crate::resp::Command;
 use crate::resp::command_table::Access;
@@ -64,12 +65,13 @@ pub(super) struct Core {
     refresh: mpsc::Sender<RefreshRequest>,
     closed: watch::Sender<bool>,
     backoff: Backoff,
+    pub(super) home: Home,
 }
 
 impl Core {
     /// Asks the seeds for the map. Must run inside a runtime.
     pub(super) async fn connect(seeds: Vec<Endpoint>, config: &ClusterConfig) -> Result<Self, Error> {
-        let template = check(&seeds)?;
+        let (template, home) = (check(&seeds)?, Home::here());
         let mut node_config = config.node.clone();
         // Each node replaces its own connections.
         node_config.reconnect = None;
@@ -80,6 +82,7 @@ impl Core {
             backoff: config.node.reconnect.unwrap_or_default(),
             events: NodeEventHub::default(),
             reached: watch::Sender::default(),
+            home: home.clone(),
         });
         let seeds = seeds.into_iter().map(|seed| {
             let address = NodeAddress::new(seed.host(), seed.port());
@@ -103,12 +106,12 @@ impl Core {
             limit,
             zones,
         };
-        tokio::spawn(task.run());
+        home.spawn(task.run());
         if let Some(limit) = config.silence_limit {
             let (topology, refresh) = (Arc::downgrade(&topology), refresh.downgrade());
             let counters = counters.clone();
             let watch = SilenceWatch { topology, counters, refresh, departed: departures, limit };
-            tokio::spawn(watch.run());
+            home.spawn(watch.run());
         }
         Ok(Self {
             config: config.clone(),
@@ -118,6 +121,7 @@ impl Core {
             refresh,
             closed: watch::Sender::new(false),
             backoff: config.node.reconnect.unwrap_or_default(),
+            home,
         })
     }
 
@@ -155,7 +159,7 @@ impl Core {
         let sent = self.refresh.send(RefreshRequest { done: Some(done), is_urgent }).await;
         let outcome = if sent.is_ok() { waits.await.ok() } else { None };
         // Without an outcome the client has ended.
-        outcome.unwrap_or_else(|| Err(closed()))
+        outcome.unwrap_or_else(|| Err(self.closed()))
     }
 
     /// The node for a slot, and for what the command does.
@@ -196,14 +200,32 @@ impl Core {
         connected.or_else(fresh).or_else(|| others.next()).or_else(|| in_turn.clone().next())
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        *self.closed.borrow()
+    /// Why nothing can connect any more: the client was closed, or the runtime of its connections has shut down.
+    pub(super) fn end(&self) -> Option<LostCause> {
+        match *self.closed.borrow() {
+            true => Some(LostCause::Closed),
+            false => self.refresh.is_closed().then_some(LostCause::Stopped),
+        }
     }
 
-    /// Waits until the client is closed.
-    pub(super) async fn closed(&self) {
-        // The sender lives as long as this.
-        drop(self.closed.subscribe().wait_for(|closed| *closed).await);
+    pub(super) fn is_closed(&self) -> bool {
+        self.end().is_some()
+    }
+
+    /// The error of calls after that which concern no node.
+    pub(super) fn closed(&self) -> Error {
+        let cause = self.end().unwrap_or(LostCause::Closed);
+        LostConnection::new(CLUSTER.into(), Arc::new(cause), false).into()
+    }
+
+    /// Waits until nothing can connect any more.
+    pub(super) async fn ended(&self) {
+        let mut closed = self.closed.subscribe();
+        tokio::select! {
+            // The sender lives as long as this.
+            _ = closed.wait_for(|closed| *closed) => {}
+            () = self.refresh.closed() => {}
+        }
     }
 
     /// The waits between attempts to connect.
@@ -216,12 +238,6 @@ impl Core {
         self.closed.send_replace(true);
         self.topology.events().end();
     }
-}
-
-/// The error of calls after the end of the client that concern no node.
-pub(super) fn closed() -> Error {
-    let cause = Arc::new(LostCause::Closed);
-    LostConnection::new(CLUSTER.into(), cause, false).into()
 }
 
 /// Checks the endpoints to start from. Returns the one whose settings all nodes get.

@@ -18,6 +18,7 @@ use crate::config::{Backoff, Config};
 use crate::connection::Connector;
 use crate::endpoint::Endpoint;
 use crate::error::{Error, LostCause, LostConnection};
+use crate::home::Home;
 use crate::sync::lock;
 
 /// How to connect to nodes.
@@ -29,6 +30,7 @@ pub(super) struct DialSettings {
     pub(super) events: NodeEventHub,
     /// Sent to when a node was connected: attempts to connect to others that wait begin at once.
     pub(super) reached: watch::Sender<()>,
+    pub(super) home: Home,
 }
 
 /// A node. It connects on demand, in a task of its own, so that no command of another node waits for it.
@@ -244,9 +246,12 @@ impl Node {
     }
 
     /// The error of commands after the end of the cluster client.
-    pub(super) fn closed(&self) -> Error {
-        let cause = Arc::new(LostCause::Closed);
-        LostConnection::new(self.name.clone(), cause, false).into()
+    pub(super) fn ended(&self, cause: LostCause) -> Error {
+        LostConnection::new(self.name.clone(), Arc::new(cause), false).into()
+    }
+
+    fn closed(&self) -> Error {
+        self.ended(LostCause::Closed)
     }
 
     /// Starts a task that connects, unless there is one.
@@ -257,13 +262,11 @@ impl Node {
         }
         if !dial.in_progress && self.live.load().is_none() {
             dial.in_progress = true;
-            let stopped = Arc::new(LostCause::Stopped);
-            let error = LostConnection::new(self.name.clone(), stopped, false).into();
-            let attempt = Attempt { node: self.clone(), error: Some(error) };
+            let attempt = Attempt { node: self.clone(), error: Some(self.ended(LostCause::Stopped)) };
             let (not_before, may_hurry) = (dial.redial.not_before(), dial.redial.may_hurry());
             // A runtime that shuts down drops the attempt at once, which takes the lock.
             drop(dial);
-            tokio::spawn(attempt.run(not_before, may_hurry));
+            self.settings.home.spawn(attempt.run(not_before, may_hurry));
         }
         Ok(())
     }

@@ -11,8 +11,8 @@ mod lane;
 
 use self::lane::{Lane, Order};
 use super::client::ClusterClient;
+use super::core::CLUSTER;
 use super::core::Core;
-use super::core::{CLUSTER, closed};
 use super::route::slot_of;
 use crate::error::{Error, TimedOut};
 use crate::pubsub::{DEFAULT_CAPACITY, Event, SlowConsumer, Subscription};
@@ -108,7 +108,7 @@ impl ClusterSubscriber {
         self.order(from, false, names).await
     }
 
-    /// The next event; `None` once the cluster client was closed.
+    /// The next event; `None` once the cluster client was closed, or the runtime that connected it has shut down.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
@@ -116,7 +116,7 @@ impl ClusterSubscriber {
         tokio::select! {
             biased;
             event = self.events.recv() => event,
-            () = self.cluster.core.closed() => None,
+            () = self.cluster.core.ended() => None,
         }
     }
 
@@ -136,11 +136,11 @@ impl ClusterSubscriber {
             for (slot, names) in by_lane {
                 let (done, confirmed) = oneshot::channel();
                 let order = Order { kind, subscribe, names, done };
-                self.lane(slot).send(order).await.map_err(|_| closed())?;
+                self.lane(slot).send(order).await.map_err(|_| self.cluster.core.closed())?;
                 confirmations.push(confirmed);
             }
             for confirmed in confirmations {
-                confirmed.await.unwrap_or_else(|_| Err(closed()))?;
+                confirmed.await.unwrap_or_else(|_| Err(self.cluster.core.closed()))?;
             }
             Ok(())
         };
@@ -161,7 +161,7 @@ impl ClusterSubscriber {
             let (orders, receiver) = mpsc::channel(16);
             let core: Arc<Core> = self.cluster.core.clone();
             let lane = Lane::new(core, slot, receiver, self.capacity, self.slow);
-            tokio::spawn(lane.run(self.sender.clone()));
+            self.cluster.core.home.spawn(lane.run(self.sender.clone()));
             orders
         };
         lanes.entry(slot).or_insert_with(start).clone()

@@ -118,8 +118,8 @@ impl<'a> Tries<'a> {
                 return Ok(Place { node, client, asking });
             }
             // A node that was first heard of after that would be connected to.
-            if self.core.is_closed() {
-                return Err(node.closed());
+            if let Some(cause) = self.core.end() {
+                return Err(node.ended(cause));
             }
             let patience = self.patience();
             let connected = tokio::select! {

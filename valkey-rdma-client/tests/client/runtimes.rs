@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::runtime::{Builder, Runtime};
-use valkey_rdma_client::{Client, ClusterClient, Config};
+use tokio::time::timeout;
+use valkey_rdma_client::pubsub::{Event, Subscription};
+use valkey_rdma_client::{Client, ClusterClient, Config, cmd};
 use valkey_rdma_mock::{MockCluster, MockServer};
 
 fn one_thread() -> Runtime {
@@ -40,39 +42,89 @@ fn closing_ends_though_the_runtime_that_connected_does_not_run() {
     mock.block_on(server.shutdown());
 }
 
+/// A runtime of one thread runs only within `block_on`: what were bound to it would not go on when another runtime uses it.
+#[test]
+fn connections_that_another_runtime_asks_for_belong_to_the_one_that_connected() {
+    let main = Runtime::new().expect("a runtime");
+    let server = main.block_on(MockServer::start());
+    for url in [server.url(), server.tcp_url()] {
+        let client = main.block_on(Client::connect(url)).expect("connected");
+        let other = one_thread();
+        let pop = |runtime: &Runtime| {
+            let popped = async {
+                let () = client.query(["RPUSH", "jobs", "a job"]).await?;
+                client.blocking_query::<(String, String)>(cmd!["BLPOP", "jobs", 0]).await
+            };
+            runtime.block_on(async { timeout(PATIENCE, popped).await }).expect("no hang").expect("a job")
+        };
+        // The connection waits in the pool between these.
+        pop(&other);
+        pop(&main);
+        let mut subscriber = other.block_on(async {
+            let subscriber = client.subscriber().await.expect("connected");
+            subscriber.subscribe(Subscription::Channel, ["news"]).await.expect("subscribed");
+            subscriber
+        });
+        let heard = async {
+            let () = client.query(["PUBLISH", "news", "good"]).await.expect("published");
+            timeout(PATIENCE, subscriber.next()).await.expect("no hang").expect("connected")
+        };
+        assert!(matches!(main.block_on(heard), Event::Message(_)));
+        drop(other);
+        pop(&main);
+        let () = main.block_on(subscriber.subscribe(Subscription::Channel, ["more"])).expect("connected");
+        drop(subscriber);
+    }
+    main.block_on(server.shutdown());
+}
+
 /// A cluster client connects to a node when a command needs it, wherever that command is.
 #[test]
-fn a_cluster_client_whose_runtime_has_ended_connects_on_another() {
+fn connections_to_nodes_belong_to_the_runtime_that_connected_to_the_cluster() {
+    let main = Runtime::new().expect("a runtime");
+    let mocks = main.block_on(MockCluster::start(2)).expect("free ports");
+    let keys = [mocks.key_of(0, 0), mocks.key_of(1, 0)];
+    let cluster = main.block_on(ClusterClient::connect([mocks.url(0)])).expect("connected");
+    let get_all = async || {
+        for key in &keys {
+            let get = cluster.command(["GET", key]);
+            timeout(PATIENCE, get).await.expect("no hang").expect("connected");
+        }
+    };
+    let other = one_thread();
+    other.block_on(get_all());
+    main.block_on(get_all());
+    drop(other);
+    main.block_on(get_all());
+    main.block_on(mocks.shutdown());
+}
+
+#[test]
+fn a_cluster_client_whose_runtime_has_ended_says_so() {
     let mock = Runtime::new().expect("a runtime");
     let mocks = mock.block_on(MockCluster::start(2)).expect("free ports");
     let key = mocks.key_of(1, 0);
     let first = one_thread();
     let cluster = first.block_on(ClusterClient::connect([mocks.url(0)])).expect("connected");
+    let mut subscriber = cluster.subscriber();
+    first.block_on(subscriber.subscribe(Subscription::Channel, ["news"])).expect("subscribed");
     // The attempt to connect to node 1 begins, and ends with its runtime.
     first.block_on(async {
         let mut get = std::pin::pin!(cluster.command(["GET", &key]));
         assert!(get.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     });
     drop(first);
-    one_thread().block_on(cluster.command(["GET", &key])).expect("connected anew");
+    let other = one_thread();
+    let get = other.block_on(cluster.command(["GET", &key])).map(drop);
+    let subscribe = other.block_on(subscriber.subscribe(Subscription::Channel, ["more"]));
+    for outcome in [get, subscribe] {
+        let error = outcome.expect_err("nothing can connect");
+        assert!(error.to_string().contains("has the runtime shut down?"), "{error}");
+    }
+    assert_eq!(other.block_on(subscriber.next()), None);
+    assert!(cluster.is_closed());
     mock.block_on(mocks.shutdown());
 }
 
-/// Nothing can connect there. The node is not left in the middle of an attempt, nor locked.
-#[test]
-fn a_node_stays_usable_after_a_command_outside_of_a_runtime() {
-    let runtime = Runtime::new().expect("a runtime");
-    let mocks = runtime.block_on(MockCluster::start(2)).expect("free ports");
-    let key = mocks.key_of(1, 0);
-    let cluster = runtime.block_on(ClusterClient::connect([mocks.url(0)])).expect("connected");
-    // Which of tokio's services it misses first is left to chance.
-    for _ in 0..20 {
-        let outside = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let mut get = std::pin::pin!(cluster.command(["GET", &key]));
-            let _ready = get.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        }));
-        outside.expect_err("there is no runtime");
-    }
-    runtime.block_on(cluster.command(["GET", &key])).expect("connected");
-    runtime.block_on(mocks.shutdown());
-}
+/// Far longer than anything takes here.
+const PATIENCE: Duration = Duration::from_secs(60);

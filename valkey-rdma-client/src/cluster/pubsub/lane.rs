@@ -64,7 +64,7 @@ impl Lane {
         let core = self.core.clone();
         tokio::select! {
             () = self.work(Outbox::new(events.clone())) => {}
-            () = core.closed() => {}
+            () = core.ended() => {}
             () = events.closed() => {}
         }
     }
