@@ -37,6 +37,7 @@ pub(crate) struct Cluster {
     seeds: Mutex<Vec<Endpoint>>,
     members: Mutex<HashMap<Key, Arc<Member>>>,
     core: Arc<Core>,
+    metrics: Arc<Metrics>,
     lanes: AtomicU64,
 }
 
@@ -50,6 +51,7 @@ pub(crate) struct Member {
     /// Its clients have not logged in themselves.
     has_default_login: bool,
     core: Arc<Core>,
+    metrics: Arc<Metrics>,
     client: Mutex<Option<ClusterClient>>,
     /// One attempt to connect at a time, and how the last one failed.
     attempt: AsyncMutex<Option<(Instant, OpenError)>>,
@@ -63,9 +65,10 @@ impl Cluster {
         urls: &[String],
         login: Option<&RouteLogin>,
         core: Arc<Core>,
+        metrics: Arc<Metrics>,
     ) -> Result<Self, GatewayError> {
         let seeds = Mutex::new(seeds(urls, login)?);
-        Ok(Self { seeds, members: Mutex::default(), core, lanes: AtomicU64::new(0) })
+        Ok(Self { seeds, members: Mutex::default(), core, metrics, lanes: AtomicU64::new(0) })
     }
 
     /// Takes another password for clients that do not log in themselves: their next commands connect with it.
@@ -115,6 +118,7 @@ impl Cluster {
             seeds: Mutex::new(seeds.iter().map(with_login).collect()),
             has_default_login: identity.login.is_none(),
             core: self.core.clone(),
+            metrics: self.metrics.clone(),
             client: Mutex::default(),
             attempt: AsyncMutex::default(),
             unused: Mutex::default(),
@@ -152,7 +156,7 @@ impl Member {
                     continue;
                 }
                 Err(error) => {
-                    error.count(&self.core.metrics);
+                    error.count(&self.metrics);
                     if !last.as_ref().is_some_and(|(_, last)| last.is_same(&error)) {
                         warn!(key = %self.key, %error, "cannot connect to a cluster");
                     }
@@ -176,7 +180,7 @@ impl Member {
         let connected = ClusterClient::connect_with(seeds.clone(), &config).await;
         let client = connected.map_err(|error| open_error(&error))?;
         info!(key = %self.key, cluster = ?client, "connected to a cluster");
-        tokio::spawn(count(client.events(), self.core.metrics.clone()));
+        tokio::spawn(count(client.events(), self.metrics.clone()));
         let current = lock(&self.seeds);
         // There may be another password by now, with which the client has to reconnect later.
         if current.as_ref() == Some(&seeds) {

@@ -14,9 +14,9 @@ use crate::error::{GatewayError, without_login};
 use crate::limits::Limits;
 use crate::listen::Listen;
 use crate::login::{RouteLogin, read_password};
-use crate::metrics::Metrics;
 use crate::route::Share;
 use crate::server::Server;
+use crate::services::Services;
 
 /// The configuration of a gateway. As a file:
 ///
@@ -120,7 +120,7 @@ impl RouteConfig {
             Ok(login) => (login, None),
             Err(error) => (None, Some(error)),
         };
-        let server = Server::new(&self.servers, login.as_ref(), limits, Metrics::default().into());
+        let server = Server::new(&self.servers, login.as_ref(), limits, &Services::default());
         let reached = server.and_then(|_| match self.cluster {
             true => cluster::seeds(&self.servers, login.as_ref()).map(drop),
             false => Ok(()),

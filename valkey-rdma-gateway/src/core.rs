@@ -1,16 +1,20 @@
 //! [`Core`]: what all clients and connections of a gateway share.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
 
 use crate::clients::Clients;
 use crate::limits::Limits;
-use crate::metrics::Metrics;
 use crate::seldom::Seldom;
+use crate::services::Services;
 
 pub(crate) struct Core {
     limits: RwLock<Arc<Limits>>,
-    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) started: Instant,
+    /// Whether the last reload failed, so that the configuration before it holds.
+    pub(crate) reload_failed: AtomicBool,
+    pub(crate) services: Services,
     pub(crate) clients: Arc<Clients>,
     /// Bytes of replies that all clients together have not read.
     pub(crate) unread: Arc<AtomicUsize>,
@@ -24,7 +28,9 @@ impl Core {
     pub(crate) fn new(limits: Limits) -> Self {
         Self {
             limits: RwLock::new(Arc::new(limits)),
-            metrics: Arc::default(),
+            started: Instant::now(),
+            reload_failed: AtomicBool::new(false),
+            services: Services::default(),
             clients: Arc::default(),
             unread: Arc::default(),
             queued: Arc::default(),

@@ -99,7 +99,7 @@ impl Gateway {
     /// Same errors as [`start`](Self::start). Nothing has changed then, and the metric `reload_failed` is 1.
     pub async fn reload(&mut self, config: &Config, activation: &mut Activation) -> Result<(), GatewayError> {
         let reloaded = self.take_over(config, activation).await;
-        self.core.metrics.reload_failed.store(reloaded.is_err(), Ordering::Relaxed);
+        self.core.reload_failed.store(reloaded.is_err(), Ordering::Relaxed);
         reloaded
     }
 
@@ -115,7 +115,7 @@ impl Gateway {
         match Config::read(path) {
             Ok(config) => self.reload(&config, activation).await,
             Err(error) => {
-                self.core.metrics.reload_failed.store(true, Ordering::Relaxed);
+                self.core.reload_failed.store(true, Ordering::Relaxed);
                 Err(error)
             }
         }
@@ -283,13 +283,14 @@ async fn accept(
                 continue;
             }
         };
+        let (route, core) = (route.borrow().clone(), core.clone());
+        let metrics = &route.pool.server.metrics;
         if core.clients.len() >= core.limits().clients {
-            core.metrics.refused.add(1);
+            metrics.refused.add(1);
             sessions.spawn(refuse(accepted));
             continue;
         }
-        core.metrics.accepted.add(1);
-        let (route, core) = (route.borrow().clone(), core.clone());
+        metrics.accepted.add(1);
         match route.share {
             Share::Never => sessions.spawn(pipe::run(core, route, accepted)),
             Share::Auto | Share::Always => sessions.spawn(Session::new(core, route, accepted).run()),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -11,6 +12,7 @@ use valkey_rdma_client::{ConnectionInfo, Purpose, Transport};
 use crate::cluster::transport_of;
 use crate::core::Core;
 use crate::identity::Key;
+use crate::metrics::{COUNTERS, LATENCIES, Metrics};
 use crate::open_error::one_line;
 use crate::pool::Pool;
 use crate::pools::Pools;
@@ -27,18 +29,19 @@ pub(crate) fn section(core: &Core, route: &Route) -> String {
     let (connections, permitted) = route.pool.server.connections();
     line("gateway_version", &env!("CARGO_PKG_VERSION"));
     line("gateway_process_id", &std::process::id());
-    line("gateway_uptime_in_seconds", &core.metrics.started.elapsed().as_secs());
+    line("gateway_uptime_in_seconds", &core.started.elapsed().as_secs());
     line("gateway_server", &route.pool.server.endpoint());
     line("gateway_share", &route.share);
-    line("gateway_clients", &core.clients.len());
+    line("gateway_clients", &core.clients.of(&route.pool.address).len());
     line("gateway_unread_bytes", &core.unread.load(Ordering::Relaxed));
     line("gateway_connections", &connections);
     line("gateway_connections_limit", &permitted);
-    for (name, _, value) in core.metrics.counters() {
-        line(&format!("gateway_{name}"), &value);
+    let metrics = &route.pool.server.metrics;
+    for (name, _, counter) in COUNTERS {
+        line(&format!("gateway_{name}"), &counter(metrics).get());
     }
-    for (part, summary) in core.metrics.latencies() {
-        for (quantile, time) in summary.quantiles {
+    for (part, _, latency) in LATENCIES {
+        for (quantile, time) in latency(metrics).summary().quantiles {
             let name = format!("gateway_{part}_p{}_us", quantile * 100.0);
             line(&name, &format_args!("{:.1}", time.as_secs_f64() * 1e6));
         }
@@ -142,28 +145,33 @@ pub(crate) fn prometheus(core: &Core, pools: &Pools) -> String {
     metric("clients", "gauge", "Local clients", &plain(core.clients.len() as f64));
     let help = "Local clients that there may be: limits.clients";
     metric("clients_limit", "gauge", help, &plain(core.limits().clients as f64));
-    let reload_failed = f64::from(u8::from(core.metrics.reload_failed.load(Ordering::Relaxed)));
+    let reload_failed = f64::from(u8::from(core.reload_failed.load(Ordering::Relaxed)));
     let help = "1 if the last reload failed, so that the configuration before it holds";
     metric("reload_failed", "gauge", help, &plain(reload_failed));
     let unread = core.unread.load(Ordering::Relaxed) as f64;
     metric("unread_bytes", "gauge", "Bytes of replies that clients have not read", &plain(unread));
-    for (name, help, value) in core.metrics.counters() {
-        metric(&format!("{name}_total"), "counter", help, &plain(value as f64));
-    }
-    for (part, summary) in core.metrics.latencies() {
-        let name = format!("{part}_seconds");
-        let mut samples: Vec<_> = summary
-            .quantiles
-            .map(|(quantile, time)| (format!("{{quantile=\"{quantile}\"}}"), time.as_secs_f64()))
-            .into();
-        samples.push(("_sum".to_owned(), summary.sum.as_secs_f64()));
-        samples.push(("_count".to_owned(), summary.count as f64));
-        let help = match part {
-            "request" => "Time from reading a command to writing it to the server",
-            "reply" => "Time from reading a reply to writing it to the client",
-            _ => "Time from reading a command to reading its reply",
+    // Pools that are shown as the same server share these figures.
+    let of_pool = |pool: Arc<Pool>| (pool.server.endpoint().to_string(), pool.server.metrics.clone());
+    let services: BTreeMap<_, _> = pools.all().into_iter().map(of_pool).collect();
+    for (name, help, counter) in COUNTERS {
+        let sample = |(server, metrics): (&String, &Arc<Metrics>)| {
+            (format!("{{server=\"{server}\"}}"), counter(metrics).get() as f64)
         };
-        metric(&name, "summary", help, &samples);
+        let samples: Vec<_> = services.iter().map(sample).collect();
+        metric(&format!("{name}_total"), "counter", help, &samples);
+    }
+    for (part, help, latency) in LATENCIES {
+        let mut samples = Vec::new();
+        for (server, metrics) in &services {
+            let summary = latency(metrics).summary();
+            let quantiles = summary.quantiles.map(|(quantile, time)| {
+                (format!("{{server=\"{server}\",quantile=\"{quantile}\"}}"), time.as_secs_f64())
+            });
+            samples.extend(quantiles);
+            samples.push((format!("_sum{{server=\"{server}\"}}"), summary.sum.as_secs_f64()));
+            samples.push((format!("_count{{server=\"{server}\"}}"), summary.count as f64));
+        }
+        metric(&format!("{part}_seconds"), "summary", help, &samples);
     }
     // Pools may lead to the same server, and a key may have two connections.
     let (mut connections, mut limits) = (BTreeMap::new(), BTreeMap::new());

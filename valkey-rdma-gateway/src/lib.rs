@@ -77,6 +77,7 @@ mod reader;
 mod route;
 mod seldom;
 mod server;
+mod services;
 mod session;
 mod shared;
 mod upstreams;

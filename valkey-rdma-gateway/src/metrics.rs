@@ -1,7 +1,7 @@
-//! [`Metrics`]: what a gateway counts.
+//! [`Metrics`]: what a gateway counts for each of its servers.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -22,10 +22,9 @@ impl Count {
     }
 }
 
-/// Counters of a gateway since its start.
+/// Counters and latencies of the clients of one server, and of the connections to it. See [`Services`](crate::services::Services).
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
-    pub(crate) started: Started,
     pub(crate) accepted: Count,
     pub(crate) refused: Count,
     pub(crate) slow_readers: Count,
@@ -49,8 +48,6 @@ pub(crate) struct Metrics {
     /// Commands that the gateway refused, because they cannot run in front of this server or in this share mode.
     pub(crate) commands_refused: Count,
     pub(crate) sent_again: Count,
-    /// Whether the last reload failed, so that the configuration before it holds.
-    pub(crate) reload_failed: AtomicBool,
     /// Time from reading a command to writing it to the server.
     pub(crate) request_hop: Latency,
     /// Time from reading a reply to writing it to the client.
@@ -59,78 +56,58 @@ pub(crate) struct Metrics {
     pub(crate) server: Latency,
 }
 
-/// When the gateway started.
-#[derive(Debug)]
-pub(crate) struct Started(Instant);
+/// Name, help for Prometheus, and place of a counter.
+type Counter = (&'static str, &'static str, fn(&Metrics) -> &Count);
 
-impl Default for Started {
-    fn default() -> Self {
-        Self(Instant::now())
-    }
-}
+/// For INFO and Prometheus.
+pub(crate) const COUNTERS: [Counter; 17] = [
+    ("clients_accepted", "Local clients accepted", |metrics| &metrics.accepted),
+    ("clients_refused", "Local clients refused, because there were too many", |metrics| &metrics.refused),
+    ("clients_slow", "Local clients closed, because they did not read their replies", |metrics| {
+        &metrics.slow_readers
+    }),
+    ("clients_killed", "Local clients closed by CLIENT KILL", |metrics| &metrics.killed),
+    ("commands_shared", "Commands sent over shared connections", |metrics| &metrics.commands),
+    ("batches", "Batches of such commands", |metrics| &metrics.batches),
+    ("commands_private", "Commands sent over private connections", |metrics| &metrics.private_commands),
+    ("moves_to_private", "Moves of clients to private connections", |metrics| &metrics.moves),
+    ("commands_local", "Commands answered by the gateway", |metrics| &metrics.local_commands),
+    ("connects", "Connections made to servers", |metrics| &metrics.connects),
+    ("connect_failures", "Connects that failed", |metrics| &metrics.connect_failures),
+    (
+        "logins_refused",
+        "Logins that a server refused, and connects without the login it requires",
+        |metrics| &metrics.logins_refused,
+    ),
+    ("connections_lost", "Connections to servers lost", |metrics| &metrics.lost),
+    ("commands_may_have_run", "Commands lost with their connection, answered UPSTREAMLOST", |metrics| {
+        &metrics.may_have_run
+    }),
+    (
+        "commands_not_sent",
+        "Commands that found no server, or one that refused the connection for another reason than a login",
+        |metrics| &metrics.not_sent,
+    ),
+    (
+        "commands_refused",
+        "Commands that the gateway refused: in front of a cluster, or with share=always",
+        |metrics| &metrics.commands_refused,
+    ),
+    (
+        "commands_sent_again",
+        "Reads, and commands that had not been sent, when a connection was lost",
+        |metrics| &metrics.sent_again,
+    ),
+];
 
-impl Started {
-    pub(crate) fn elapsed(&self) -> Duration {
-        self.0.elapsed()
-    }
-}
+/// The same of a latency.
+type Part = (&'static str, &'static str, fn(&Metrics) -> &Latency);
 
-impl Metrics {
-    /// Counters by name, for INFO and Prometheus.
-    pub(crate) fn counters(&self) -> [(&'static str, &'static str, u64); 17] {
-        [
-            ("clients_accepted", "Local clients accepted", self.accepted.get()),
-            ("clients_refused", "Local clients refused, because there were too many", self.refused.get()),
-            (
-                "clients_slow",
-                "Local clients closed, because they did not read their replies",
-                self.slow_readers.get(),
-            ),
-            ("clients_killed", "Local clients closed by CLIENT KILL", self.killed.get()),
-            ("commands_shared", "Commands sent over shared connections", self.commands.get()),
-            ("batches", "Batches of such commands", self.batches.get()),
-            ("commands_private", "Commands sent over private connections", self.private_commands.get()),
-            ("moves_to_private", "Moves of clients to private connections", self.moves.get()),
-            ("commands_local", "Commands answered by the gateway", self.local_commands.get()),
-            ("connects", "Connections made to servers", self.connects.get()),
-            ("connect_failures", "Connects that failed", self.connect_failures.get()),
-            (
-                "logins_refused",
-                "Logins that a server refused, and connects without the login it requires",
-                self.logins_refused.get(),
-            ),
-            ("connections_lost", "Connections to servers lost", self.lost.get()),
-            (
-                "commands_may_have_run",
-                "Commands lost with their connection, answered UPSTREAMLOST",
-                self.may_have_run.get(),
-            ),
-            (
-                "commands_not_sent",
-                "Commands that found no server, or one that refused the connection for another reason than a login",
-                self.not_sent.get(),
-            ),
-            (
-                "commands_refused",
-                "Commands that the gateway refused: in front of a cluster, or with share=always",
-                self.commands_refused.get(),
-            ),
-            (
-                "commands_sent_again",
-                "Reads, and commands that had not been sent, when a connection was lost",
-                self.sent_again.get(),
-            ),
-        ]
-    }
-
-    pub(crate) fn latencies(&self) -> [(&'static str, Summary); 3] {
-        [
-            ("request", self.request_hop.summary()),
-            ("reply", self.reply_hop.summary()),
-            ("server", self.server.summary()),
-        ]
-    }
-}
+pub(crate) const LATENCIES: [Part; 3] = [
+    ("request", "Time from reading a command to writing it to the server", |metrics| &metrics.request_hop),
+    ("reply", "Time from reading a reply to writing it to the client", |metrics| &metrics.reply_hop),
+    ("server", "Time from reading a command to reading its reply", |metrics| &metrics.server),
+];
 
 /// Durations, from 1 ns to 60 s.
 #[derive(Debug)]
@@ -169,7 +146,7 @@ impl Latency {
         lock(&self.0).record(now, now.saturating_duration_since(begin), times);
     }
 
-    fn summary(&self) -> Summary {
+    pub(crate) fn summary(&self) -> Summary {
         lock(&self.0).summary(Instant::now())
     }
 }

@@ -116,9 +116,10 @@ impl Pool {
         login: Option<&RouteLogin>,
         core: Arc<Core>,
     ) -> Result<Self, GatewayError> {
-        let (servers, metrics) = (&origin.servers, core.metrics.clone());
-        let server = Arc::new(Server::new(servers, login, &core.limits(), metrics)?);
-        let cluster = origin.cluster.then(|| Cluster::new(servers, login, core.clone())).transpose()?;
+        let servers = &origin.servers;
+        let server = Arc::new(Server::new(servers, login, &core.limits(), &core.services)?);
+        let cluster = || Cluster::new(servers, login, core.clone(), server.metrics.clone());
+        let cluster = origin.cluster.then(cluster).transpose()?;
         let endpoint = server.endpoint();
         let address = format!("{}:{}", endpoint.host(), endpoint.port()).into();
         let upstreams = Arc::new(Upstreams::new(server.clone(), core.clone()));

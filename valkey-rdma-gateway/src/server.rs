@@ -20,6 +20,7 @@ use crate::limits::Limits;
 use crate::login::{RouteLogin, endpoints};
 use crate::metrics::Metrics;
 use crate::open_error::OpenError;
+use crate::services::Services;
 use crate::words::encode;
 
 /// A server, and how many connections to it there may be.
@@ -30,7 +31,7 @@ pub(crate) struct Server {
     password: Mutex<Option<Arc<str>>>,
     permits: Arc<Semaphore>,
     permitted: usize,
-    metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<Metrics>,
     /// Shared with each connection that has a user.
     users: Arc<()>,
 }
@@ -52,7 +53,7 @@ impl Server {
         urls: &[String],
         login: Option<&RouteLogin>,
         limits: &Limits,
-        metrics: Arc<Metrics>,
+        services: &Services,
     ) -> Result<Self, GatewayError> {
         let endpoints = endpoints(urls, login)?;
         let dialers = endpoints.into_iter().zip(urls).map(|(endpoint, url)| {
@@ -78,6 +79,7 @@ impl Server {
                 endpoint.transport_config().pinned_bytes()
             )));
         }
+        let metrics = services.metrics(endpoint);
         let password = Mutex::new(endpoint.password().map(Arc::from));
         let permits = Arc::new(Semaphore::new(permitted));
         Ok(Self { permits, permitted, metrics, users: Arc::default(), dialers, password })

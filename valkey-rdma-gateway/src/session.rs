@@ -34,6 +34,7 @@ use crate::core::Core;
 use crate::identity::Identity;
 use crate::inbox::End;
 use crate::listen::Accepted;
+use crate::metrics::Metrics;
 use crate::pool::Attached;
 use crate::reader::CommandReader;
 use crate::route::{Route, Share};
@@ -243,9 +244,13 @@ impl Session {
             }
         }
         if let Some(since) = self.out_since.take() {
-            self.core.metrics.reply_hop.record(since, Instant::now(), 1);
+            self.metrics().reply_hop.record(since, Instant::now(), 1);
         }
         Poll::Ready(Ok(()))
+    }
+
+    fn metrics(&self) -> &Metrics {
+        &self.route.pool.server.metrics
     }
 
     /// Logs why the gateway closes the client, and counts it.
@@ -254,7 +259,7 @@ impl Session {
         match why {
             End::Gone => {}
             End::TooSlow => {
-                self.core.metrics.slow_readers.add(1);
+                self.metrics().slow_readers.add(1);
                 let Details { name, user, .. } = &*self.client.details();
                 warn!(id, peer, name, user, "client closed: it does not read its replies");
             }

@@ -26,6 +26,7 @@ use self::queue::Queue;
 use crate::core::Core;
 use crate::identity::{Identity, Key};
 use crate::inbox::{End, Inbox, lock};
+use crate::metrics::Metrics;
 use crate::open_error::OpenError;
 use crate::upstreams::Upstreams;
 
@@ -42,6 +43,7 @@ pub(crate) struct Shared {
     /// The last reply said that the server still reads its data.
     is_loading: AtomicBool,
     identity: Identity,
+    metrics: Arc<Metrics>,
     state: Mutex<State>,
     /// The login has changed: one that was refused may be accepted now.
     retry: Notify,
@@ -93,6 +95,7 @@ impl Shared {
             is_forgotten: AtomicBool::new(false),
             is_loading: AtomicBool::new(false),
             identity,
+            metrics: upstreams.server.metrics.clone(),
             state: Mutex::new(State::Absent),
             retry: Notify::new(),
             commands: AtomicU64::new(0),
@@ -236,7 +239,7 @@ impl Shared {
                         monitor: upstream.stream.monitor().cloned(),
                     });
                     let before = std::mem::replace(&mut *lock(&self.state), state);
-                    self.answer_left(core, matches!(before, State::Down(_)));
+                    self.answer_left(matches!(before, State::Down(_)));
                     let Ended::Lost { cause, batch } = Driver::new(self, core, upstream).run().await else {
                         *lock(&self.state) = State::Absent;
                         return;
@@ -244,9 +247,9 @@ impl Shared {
                     let text = format!("the connection to {} was lost: {cause}", server.endpoint());
                     why = OpenError::Unreachable(text);
                     *lock(&self.state) = State::Down(why.clone());
-                    core.metrics.lost.add(1);
+                    self.metrics.lost.add(1);
                     warn!(key = %self.key, server = %server.endpoint(), %cause, "connection lost");
-                    self.answer_lost(core, server, &cause, &batch);
+                    self.answer_lost(server, &cause, &batch);
                     continue;
                 }
                 Err(error) => error,

@@ -42,7 +42,7 @@ pub(super) async fn special(member: &Member, client: &ClusterClient, command: &[
 
 /// The answer to a command that the gateway refuses, which it counts.
 fn refusal(member: &Member, text: &str) -> Reply {
-    member.core.metrics.commands_refused.add(1);
+    member.metrics.commands_refused.add(1);
     Reply::error(text.to_owned())
 }
 

@@ -101,7 +101,7 @@ impl Inner {
             match self.member.connected().await {
                 Ok(client) => self.serve(&client, &batch).await,
                 Err(error) => {
-                    error.count_unsent(batch.commands.into(), &self.member.core.metrics);
+                    error.count_unsent(batch.commands.into(), &self.member.metrics);
                     let reply = error.reply().repeat(batch.commands as usize);
                     batch.inbox.put(&reply, batch.commands, Instant::now());
                 }
@@ -110,7 +110,7 @@ impl Inner {
     }
 
     async fn serve(&self, client: &ClusterClient, batch: &Batch) {
-        let metrics = &self.member.core.metrics;
+        let metrics = &self.member.metrics;
         metrics.request_hop.record(batch.queued, Instant::now(), batch.commands);
         metrics.commands.add(batch.commands.into());
         metrics.batches.add(1);
@@ -185,21 +185,21 @@ impl Inner {
         batch: &Batch,
         replies: impl IntoIterator<Item = (&'a [u8], Result<Reply, Error>)>,
     ) {
-        let (core, protocol) = (&self.member.core, self.member.protocol);
+        let (metrics, protocol) = (&self.member.metrics, self.member.protocol);
         let replies: Vec<_> = replies
             .into_iter()
             .map(|(command, reply)| match reply {
                 Ok(reply) => fit(command, reply, protocol),
-                Err(error) => failure(&error, &core.metrics),
+                Err(error) => failure(&error, metrics),
             })
             .collect();
         let (now, complete) = (Instant::now(), u32::try_from(replies.len()).unwrap_or(u32::MAX));
-        core.metrics.server.record(batch.queued, now, complete);
+        metrics.server.record(batch.queued, now, complete);
         let waiting = batch.inbox.put_with(complete, now, |output| {
             replies.iter().for_each(|reply| encode(reply, protocol, output));
         });
         drop(replies);
-        let limits = core.limits();
+        let limits = self.member.core.limits();
         if limits.exceeds_total(waiting, batch.inbox.total()) {
             batch.inbox.end(End::TooSlow);
         }

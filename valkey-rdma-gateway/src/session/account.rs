@@ -49,7 +49,7 @@ impl Session {
 
     /// Counts a refused login, and logs it, so that the application is found.
     fn refused_login(&self, auth: &[u8]) {
-        self.core.metrics.logins_refused.add(1);
+        self.metrics().logins_refused.add(1);
         let Some(unlogged) = self.core.refused_logins.pass(Instant::now()) else { return };
         let user = words(auth).skip(1).take(2).collect::<Vec<_>>();
         let user = if let [user, _] = user[..] { user } else { b"default" };

@@ -17,7 +17,7 @@ impl Session {
     /// Answers a command. Nothing is in flight.
     pub(super) async fn answer(&mut self, local: Local, command: &Bytes) -> Result<(), Closed> {
         self.client.count(1, command, std::time::Instant::now());
-        self.core.metrics.local_commands.add(1);
+        self.metrics().local_commands.add(1);
         let words = all(command);
         let args = words.get(2..).unwrap_or_default();
         match (local, args) {
@@ -172,7 +172,7 @@ impl Session {
 
     /// A client that kills itself gets its reply first.
     fn kill_one(&self, client: &Client) -> Result<(), Closed> {
-        self.core.metrics.killed.add(1);
+        self.metrics().killed.add(1);
         if client.id == self.client.id {
             return Err(Closed);
         }

@@ -135,7 +135,7 @@ impl Session {
             // The others are counted when they are answered.
             if !matches!(class, Class::Local(_)) {
                 self.client.count(1, &command, Instant::now());
-                self.core.metrics.private_commands.add(1);
+                self.metrics().private_commands.add(1);
             }
             return Ok(command);
         }
@@ -234,7 +234,7 @@ impl Session {
         let reply = match reply? {
             Ok(value) if value.is_nil() => Reply::NullArray,
             Ok(value) => value.into(),
-            Err(error) => failure(&error, &self.core.metrics),
+            Err(error) => failure(&error, self.metrics()),
         };
         self.put(&reply);
         Ok(())
@@ -258,7 +258,7 @@ impl Session {
     }
 
     fn put_unsent(&mut self, error: &OpenError) {
-        error.count_unsent(1, &self.core.metrics);
+        error.count_unsent(1, self.metrics());
         self.out.put(&error.reply());
     }
 
@@ -314,7 +314,7 @@ impl Session {
 
     /// Answers a command that the gateway refuses, and counts that.
     fn put_refusal(&mut self, reply: &Reply) {
-        self.core.metrics.commands_refused.add(1);
+        self.metrics().commands_refused.add(1);
         self.put(reply);
     }
 }

@@ -56,14 +56,14 @@ impl Session {
         if self.route.pool.cluster.is_some() {
             return Err(OpenError::Unreachable("clients of a cluster have no private connection".to_owned()));
         }
-        self.core.metrics.moves.add(1);
+        self.metrics().moves.add(1);
         let name = self.client.details().name.clone();
         self.route.pool.upstreams.private(&self.identity, &name).await
     }
 
     /// Answers a command that found no private connection.
     fn not_sent(&mut self, class: Class, error: OpenError) -> Result<(), Closed> {
-        error.count_unsent(1, &self.core.metrics);
+        error.count_unsent(1, self.metrics());
         let reply = error.reply();
         if !self.reader.scan().is_ok_and(|complete| complete) || self.identity.is_outdated(&error) {
             self.out.put(&reply);
@@ -273,7 +273,7 @@ impl Session {
 
     fn send(&self, private: &mut Private, class: Class, bytes: &Bytes, complete: bool) {
         self.client.count(1, bytes, Instant::now());
-        self.core.metrics.private_commands.add(1);
+        self.metrics().private_commands.add(1);
         private.send(class, bytes, complete);
     }
 
@@ -300,8 +300,8 @@ impl Session {
     /// the client must begin again too.
     fn lost(&mut self, private: &Private, was_target: bool, cause: &str) -> Result<(), Closed> {
         let unanswered = private.unanswered();
-        self.core.metrics.lost.add(1);
-        self.core.metrics.may_have_run.add(unanswered as u64);
+        self.metrics().lost.add(1);
+        self.metrics().may_have_run.add(unanswered as u64);
         let server = self.route.pool.server.endpoint();
         let text = format!("UPSTREAMLOST the private connection to {server} was lost: {}", one_line(cause));
         debug!(id = self.client.id, text);

@@ -24,7 +24,7 @@ impl Session {
         let is_refused =
             !matches!(class, Class::State(State::Discard) | Class::Local(Local::Reset | Local::Quit));
         if is_refused {
-            reason.count(&self.core.metrics);
+            reason.count(self.metrics());
         }
         match class {
             Class::State(State::Exec) => {
@@ -48,7 +48,7 @@ impl Session {
     /// Refuses a command, because those of other clients take up all room there is.
     pub(super) fn refuse_overload(&mut self) {
         drop(self.reader.take());
-        self.core.metrics.not_sent.add(1);
+        self.metrics().not_sent.add(1);
         let most = self.core.limits().queued_bytes_total;
         self.put(&Reply::error(format!(
             "NOUPSTREAM the command was not sent: commands of more than twice limits.queued_bytes_total = {most} bytes wait already"
@@ -62,7 +62,7 @@ impl Session {
         let is_complete = self.reader.scan().is_ok_and(|complete| complete);
         if !is_complete || self.reader.current().len() > self.core.limits().command_bytes {
             let most = self.core.limits().command_bytes;
-            self.core.metrics.commands_refused.add(1);
+            self.metrics().commands_refused.add(1);
             self.put(&Reply::error(format!(
                 "ERR {name} is longer than {most} bytes, which share=always refuses"
             )));
@@ -74,7 +74,7 @@ impl Session {
         match class {
             Class::State(State::Multi) => self.fail_multi(Unrun::Refused(reply)),
             _ => {
-                self.core.metrics.commands_refused.add(1);
+                self.metrics().commands_refused.add(1);
                 self.out.put(&reply);
             }
         }

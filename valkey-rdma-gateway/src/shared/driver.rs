@@ -121,9 +121,9 @@ impl<'a> Driver<'a> {
             if self.begin == self.batch.len() {
                 let (queued, commands) = self.batch_queued;
                 let commands_u32 = u32::try_from(commands).unwrap_or(u32::MAX);
-                self.core.metrics.request_hop.record(queued, Instant::now(), commands_u32);
-                self.core.metrics.commands.add(commands as u64);
-                self.core.metrics.batches.add(1);
+                self.shared.metrics.request_hop.record(queued, Instant::now(), commands_u32);
+                self.shared.metrics.commands.add(commands as u64);
+                self.shared.metrics.batches.add(1);
                 self.shared.commands.fetch_add(commands as u64, Ordering::Relaxed);
                 self.shared.batches.fetch_add(1, Ordering::Relaxed);
             }
@@ -199,7 +199,7 @@ impl<'a> Driver<'a> {
         let Some(slot) = queue.first() else { return };
         let inbox = slot.inbox.clone();
         if complete > 0 {
-            self.core.metrics.server.record(slot.queued, now, complete);
+            self.shared.metrics.server.record(slot.queued, now, complete);
         }
         queue.answered(complete, begun);
         drop(queue);

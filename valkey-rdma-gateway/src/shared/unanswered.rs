@@ -14,26 +14,26 @@ use crate::server::Server;
 impl Shared {
     /// Answers the commands of clients that have gone or, after an outage, have closed their side: these gave up, and may have sent the
     /// same again.
-    pub(super) fn answer_left(&self, core: &Core, after_outage: bool) {
+    pub(super) fn answer_left(&self, after_outage: bool) {
         let left = self.queue().take_left(after_outage);
         let why = "its client closed its side while there was no connection";
-        self.answer_waiting(core, left, &OpenError::Unreachable(why.to_owned()));
+        self.answer_waiting(left, &OpenError::Unreachable(why.to_owned()));
     }
 
     /// Answers the commands that may have run, and counts those that will be sent again.
-    pub(super) fn answer_lost(&self, core: &Core, server: &Server, cause: &str, batch: &[u8]) {
+    pub(super) fn answer_lost(&self, server: &Server, cause: &str, batch: &[u8]) {
         let lost = self.queue().lose(batch);
         let reply = may_have_run(&format!("the connection to {} was lost: {cause}", server.endpoint()));
         let now = Instant::now();
         for (at, (inbox, commands)) in lost.commands.into_iter().enumerate() {
-            core.metrics.may_have_run.add(commands.into());
+            self.metrics.may_have_run.add(commands.into());
             if at == 0 && lost.first_has_begun {
                 inbox.end(End::HalfReply);
                 continue;
             }
             inbox.put(&reply.repeat(commands as usize), commands, now);
         }
-        core.metrics.sent_again.add(self.in_flight() as u64);
+        self.metrics.sent_again.add(self.in_flight() as u64);
     }
 
     /// Answers commands that waited for a connection: all of them if the server refused the login, those that have waited for too
@@ -49,11 +49,11 @@ impl Shared {
         if self.identity.is_outdated(error) {
             old.iter().for_each(|slot| slot.inbox.stop());
         }
-        self.answer_waiting(core, old, error);
+        self.answer_waiting(old, error);
     }
 
     /// Answers commands that are not sent, because of `error`, and counts them.
-    fn answer_waiting(&self, core: &Core, slots: impl IntoIterator<Item = Slot>, error: &OpenError) {
+    fn answer_waiting(&self, slots: impl IntoIterator<Item = Slot>, error: &OpenError) {
         let (now, reply) = (Instant::now(), error.reply());
         // Reads that were sent once.
         let repeated = if error.is_refusal() { reply.clone() } else { may_have_run(&error.to_string()) };
@@ -61,14 +61,14 @@ impl Shared {
         for slot in slots {
             let commands = slot.replies;
             if slot.is_repeated && !error.is_refusal() {
-                core.metrics.may_have_run.add(commands.into());
+                self.metrics.may_have_run.add(commands.into());
             } else {
                 unsent += u64::from(commands);
             }
             let reply = if slot.is_repeated { &repeated } else { &reply };
             slot.inbox.put(&reply.repeat(commands as usize), commands, now);
         }
-        error.count_unsent(unsent, &core.metrics);
+        error.count_unsent(unsent, &self.metrics);
     }
 }
 

@@ -13,9 +13,67 @@ async fn counting(mut config: Config) -> Running {
 /// A counter, read without a client.
 async fn count(gateway: &Running, name: &str) -> u64 {
     let metrics = get(gateway.gateway.metrics_addr().unwrap(), "/metrics").await;
-    let start = format!("valkey_rdma_gateway_{name}_total ");
-    let value = metrics.lines().find_map(|line| line.strip_prefix(&start));
-    value.unwrap_or_else(|| panic!("no {name} in {metrics}")).parse().unwrap()
+    let start = format!("valkey_rdma_gateway_{name}_total{{");
+    let value = metrics.lines().find_map(|line| line.strip_prefix(&start)?.rsplit_once(' '));
+    value.unwrap_or_else(|| panic!("no {name} in {metrics}")).1.parse().unwrap()
+}
+
+/// Two services: a cluster, and a server that will be lost.
+#[tokio::test]
+async fn services_count_apart() {
+    let mocks = MockCluster::start(3).await.expect("free ports");
+    let cluster_url = mocks.urls()[0].clone();
+    let (server, url, _) = mock_with(Mock::new()).await;
+    let mut limits = Limits::default();
+    (limits.clients, limits.offline_ms) = (2, 100);
+    let mut both = cluster_config(mocks.urls(), limits);
+    both.routes.extend(config(&url, Share::Auto, Limits::default()).routes);
+    let gateway = counting(both).await;
+    let [mut of_cluster, mut of_server] = gateway.client_of_each_route().await.try_into().ok().unwrap();
+    for key in 0..3 {
+        assert_eq!(of_cluster.say(&format!("SET {key} v")).await, "OK");
+    }
+    assert_eq!(of_cluster.say("BLPOP queue 0.001").await, "(nil)");
+    assert!(of_cluster.say("CLIENT TRACKING ON").await.starts_with('-'));
+    assert_eq!(of_server.say("SET k v").await, "OK");
+    assert_eq!(of_server.say("WATCH k").await, "OK");
+    assert_eq!(of_server.say("UNWATCH").await, "OK");
+    for _ in 0..2 {
+        // The gateway is full. `client` uses the socket of the last route.
+        assert!(text(&gateway.client().await.reply().await).starts_with("-ERR max number of clients"));
+    }
+    drop(server);
+    while of_server.info("gateway_connect_failures").await == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(of_server.say("GET k").await.starts_with("-NOUPSTREAM"));
+
+    let metrics = get(gateway.gateway.metrics_addr().unwrap(), "/metrics").await;
+    for (name, expected) in [
+        ("commands_shared", [3, 1]),
+        ("commands_private", [2, 2]),
+        ("moves_to_private", [0, 1]),
+        ("commands_refused", [1, 0]),
+        ("commands_not_sent", [0, 1]),
+        ("connections_lost", [0, 1]),
+        ("clients_accepted", [1, 1]),
+        ("clients_refused", [0, 2]),
+        ("clients", [1, 1]),
+    ] {
+        for ((url, client), expected) in
+            [(&cluster_url, &mut of_cluster), (&url, &mut of_server)].into_iter().zip(expected)
+        {
+            assert_eq!(client.info(&format!("gateway_{name}")).await, expected, "{name} of {url}");
+            let sample = format!("\nvalkey_rdma_gateway_{name}_total{{server=\"{url}\"}} {expected}\n");
+            assert!(name == "clients" || metrics.contains(&sample), "{sample} in {metrics}");
+        }
+    }
+    for (url, commands) in [(&cluster_url, 3), (&url, 1)] {
+        let sample = format!("\nvalkey_rdma_gateway_server_seconds_count{{server=\"{url}\"}} {commands}\n");
+        assert!(metrics.contains(&sample), "{sample} in {metrics}");
+    }
+    let help = "# HELP valkey_rdma_gateway_commands_shared_total ";
+    assert_eq!(metrics.matches(help).count(), 1, "one head for the lines of both: {metrics}");
 }
 
 #[tokio::test]

@@ -167,7 +167,7 @@ async fn probes_do_not_show_in_the_counters() {
     {
         let metrics = get(addr, "/metrics").await;
         assert!(
-            metrics.contains(&format!("\nvalkey_rdma_gateway_{counter}_total 0\n")),
+            metrics.contains(&format!("\nvalkey_rdma_gateway_{counter}_total{{server=\"{rdma}\"}} 0\n")),
             "{counter}: {metrics}"
         );
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
-use valkey_rdma_gateway::{Activation, Limits, Listen, Share};
+use valkey_rdma_gateway::{Activation, Limits, Share};
 use valkey_rdma_mock::Mock;
 
 use crate::scripted::{Scripted, expect};
@@ -141,22 +141,28 @@ async fn until(addr: SocketAddr, path: &str, expected: &str) {
 
 #[tokio::test]
 async fn a_server_that_left_is_not_connected_to_again_when_its_clients_have_gone() {
-    let (first_server, _, first) = mock_with(Mock::new()).await;
+    let first = Scripted::start().await;
     let (_two, _, second) = mock_with(Mock::new()).await;
-    let before = config(&first, Share::Auto, Limits::default());
-    let mut after = before.clone();
-    after.routes[0].servers = vec![second];
+    let mut before = config(&first.url, Share::Auto, Limits::default());
+    before.metrics = Some("127.0.0.1:0".parse().unwrap());
     let mut running = start(&before).await;
-    assert_eq!(running.client().await.say("PING").await, "PONG");
+    let addr = running.gateway.metrics_addr().unwrap();
+    let mut after = before.clone();
+    (after.routes[0].servers, after.metrics) = (vec![second], Some(addr));
+    let mut old = running.client().await;
+    old.command("PING").await;
+    let mut connection = first.accept().await;
+    expect(&mut connection, &encode(["PING"])).await;
+    connection.write_all(b"+PONG\r\n").await.unwrap();
+    old.expect_bytes(b"+PONG\r\n").await;
     running.gateway.reload(&after, &mut Activation::default()).await.expect("valid");
-    running.until("gateway_clients", |count| count == 1).await;
-    drop(first_server);
-    running.until("gateway_connections_lost", |count| count == 1).await;
-    let mut client = running.client().await;
-    for _ in 0..100 {
-        assert_eq!(client.say("PING").await, "PONG");
+    drop(old);
+    while get(addr, "/metrics").await.contains(&first.url) {
+        tokio::task::yield_now().await;
     }
-    assert_eq!(running.info("gateway_connect_failures").await, 0);
+    drop(connection);
+    assert!(first.accept_soon().await.is_none(), "it is not connected to again");
+    assert_eq!(running.client().await.say("PING").await, "PONG");
 }
 
 #[tokio::test]
@@ -284,8 +290,9 @@ async fn figures_are_served_over_http() {
     let metrics = get(addr, "/metrics").await;
     for part in [
         "200 OK",
-        "\nvalkey_rdma_gateway_commands_shared_total 1\n",
-        "\nvalkey_rdma_gateway_request_seconds_count 1\n",
+        &format!("\nvalkey_rdma_gateway_commands_shared_total{{server=\"{url}\"}} 1\n"),
+        &format!("\nvalkey_rdma_gateway_request_seconds_count{{server=\"{url}\"}} 1\n"),
+        &format!("\nvalkey_rdma_gateway_request_seconds{{server=\"{url}\",quantile=\"0.99\"}} "),
         "transport=\"emulated\"} 1\n",
     ] {
         assert!(metrics.contains(part), "{part} in {metrics}");
@@ -303,13 +310,12 @@ async fn routes_to_one_server_have_one_series() {
         .map(|login| config(&format!("emulated://{login}@{authority}"), Share::Auto, Limits::default()));
     both.routes.extend(other.routes);
     both.metrics = Some("127.0.0.1:0".parse().unwrap());
-    let running = start(&both).await;
-    for listen in running.gateway.listening() {
-        let Listen::Unix(path) = listen else { continue };
-        let mut client = Client::new(tokio::net::UnixStream::connect(path).await.unwrap());
+    let mut running = start(&both).await;
+    let addr = running.gateway.metrics_addr().unwrap();
+    for mut client in running.client_of_each_route().await {
         assert_eq!(client.say("GET k").await, "(nil)");
     }
-    let metrics = get(running.gateway.metrics_addr().unwrap(), "/metrics").await;
+    let metrics = get(addr, "/metrics").await;
     let series = metrics.lines().filter(|line| line.starts_with("valkey_rdma_gateway_"));
     let mut names: Vec<_> = series.filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect();
     names.sort_unstable();
@@ -317,6 +323,17 @@ async fn routes_to_one_server_have_one_series() {
     let connections =
         format!("valkey_rdma_gateway_connections{{server=\"emulated://:***@{authority}\"}} 2\n");
     assert!(metrics.contains(&connections), "{connections} in {metrics}");
+    let commands =
+        format!("\nvalkey_rdma_gateway_commands_shared_total{{server=\"emulated://:***@{authority}\"}} 2\n");
+    assert!(metrics.contains(&commands), "{commands} in {metrics}");
+
+    let mut one = both.clone();
+    one.metrics = Some(addr);
+    one.routes.pop();
+    running.gateway.reload(&one, &mut Activation::default()).await.expect("valid");
+    until(addr, "/metrics", "\nvalkey_rdma_gateway_clients 0\n").await;
+    let metrics = get(addr, "/metrics").await;
+    assert!(metrics.contains(&commands), "a counter does not shrink: {metrics}");
 }
 
 #[tokio::test]

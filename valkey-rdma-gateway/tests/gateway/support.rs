@@ -105,6 +105,17 @@ impl Running {
         Client::new(UnixStream::connect(&self.unix).await.expect("connects"))
     }
 
+    /// A client on the Unix socket of each route.
+    pub(crate) async fn client_of_each_route(&self) -> Vec<Client> {
+        let mut clients = Vec::new();
+        for address in self.gateway.listening() {
+            if let Listen::Unix(path) = address {
+                clients.push(Client::new(UnixStream::connect(path).await.expect("connects")));
+            }
+        }
+        clients
+    }
+
     /// A client on the TCP port.
     pub(crate) async fn tcp_client(&self) -> Client {
         Client::new(TcpStream::connect(self.tcp).await.expect("connects"))
@@ -112,11 +123,7 @@ impl Running {
 
     /// A number from INFO gateway.
     pub(crate) async fn info(&self, name: &str) -> u64 {
-        let mut client = self.client().await;
-        let text = client.call("INFO gateway").await;
-        let text = text.as_str().expect("text").to_owned();
-        let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
-        line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().expect("a number")
+        self.client().await.info(name).await
     }
 
     /// Waits until a number of INFO gateway is as expected.
@@ -188,6 +195,13 @@ impl Client {
     /// Same, as text: `OK`, `(nil)`, `:1`, or an error.
     pub(crate) async fn say(&mut self, line: &str) -> String {
         text(&self.call(line).await)
+    }
+
+    /// A number from INFO gateway.
+    pub(crate) async fn info(&mut self, name: &str) -> u64 {
+        let text = self.say("INFO gateway").await;
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name}:")));
+        line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().expect("a number")
     }
 
     /// Changes to RESP3.

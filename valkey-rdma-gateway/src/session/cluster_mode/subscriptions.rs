@@ -167,7 +167,7 @@ impl Session {
                     names.into_iter().filter(|name| !subscriptions.names(kind).contains(name)).collect();
                 self.end(kind, &refused, subscriptions).await?;
                 subscriptions.release_unused();
-                let reply = failure(&error, &self.core.metrics);
+                let reply = failure(&error, self.metrics());
                 self.put(&reply);
                 return Ok(());
             }

@@ -79,7 +79,7 @@ impl Session {
             (_, Ok(_)) => Err(refusal(command, "it concerns several nodes")),
             (_, Err(error)) => {
                 queued.has_failed = true;
-                let reply = failure(&error.into(), &self.core.metrics);
+                let reply = failure(&error.into(), self.metrics());
                 self.put(&reply);
                 return Ok(());
             }
@@ -136,7 +136,7 @@ impl Session {
             Err(error) if is_watched && (error.fate() == Fate::NotSent || is_about_nodes(&error)) => {
                 Reply::NullArray
             }
-            Err(error) => failure(&error, &self.core.metrics),
+            Err(error) => failure(&error, self.metrics()),
         };
         self.put(&reply);
         Ok(())
@@ -151,7 +151,7 @@ impl Session {
                 return Ok(());
             }
             Err(error) => {
-                self.put(&failure(&error.into(), &self.core.metrics));
+                self.put(&failure(&error.into(), self.metrics()));
                 return Ok(());
             }
         };
@@ -169,7 +169,7 @@ impl Session {
                 watch.map(|watch| begun.watch = Some(Watched { watch, slot, _permit: permit }))
             }
         };
-        let reply = outcome.map_or_else(|error| failure(&error, &self.core.metrics), |()| Reply::OK);
+        let reply = outcome.map_or_else(|error| failure(&error, self.metrics()), |()| Reply::OK);
         self.put(&reply);
         Ok(())
     }
