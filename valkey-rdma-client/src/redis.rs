@@ -126,6 +126,11 @@ pub(crate) fn error_to_redis(error: &ServerError) -> RedisResult<RedisValue> {
     redis::parse_redis_value(format!("-{} {}\r\n", error.code, error.message).as_bytes())
 }
 
+/// The error of a command that found no connection, and what that means for the command.
+fn with_fate(error: &Error) -> String {
+    format!("{error:#}; {}", error.fate())
+}
+
 impl From<Error> for RedisError {
     fn from(error: Error) -> Self {
         match &error {
@@ -134,7 +139,10 @@ impl From<Error> for RedisError {
                 Ok(_) => (ErrorKind::Extension, "server error", reply.to_string()).into(),
                 Err(error) => error,
             },
-            Error::Connect(_) => io::Error::new(io::ErrorKind::NotConnected, error).into(),
+            Error::Connect(refused) if refused.refuses_login() => {
+                (ErrorKind::AuthenticationFailed, "login refused", with_fate(&error)).into()
+            }
+            Error::Connect(_) => io::Error::new(io::ErrorKind::NotConnected, with_fate(&error)).into(),
             Error::Lost(_) => io::Error::new(io::ErrorKind::BrokenPipe, error).into(),
             Error::TimedOut(_) => io::Error::new(io::ErrorKind::TimedOut, error).into(),
             Error::Unexpected(_) => {

@@ -16,6 +16,7 @@ use crate::core::Core;
 use crate::inbox::lock;
 use crate::info::prometheus;
 use crate::open_error::one_line;
+use crate::pool::Pool;
 use crate::pools::Pools;
 
 /// Answers requests, until the future is dropped.
@@ -54,8 +55,13 @@ async fn answer(mut stream: TcpStream, core: &Core, pools: &Mutex<Pools>) -> io:
         (Some("GET"), Some("/metrics")) => {
             ("200 OK", "text/plain; version=0.0.4", prometheus(core, &lock(pools)))
         }
-        (Some("GET"), Some("/health")) => health(pools).await,
-        (Some("GET"), _) => ("404 Not Found", "text/plain", "/metrics or /health\n".to_owned()),
+        (Some("GET"), Some(path)) => {
+            let asked = pools_of(path, &lock(pools));
+            match asked {
+                Some(asked) => health(asked).await,
+                None => ("404 Not Found", "text/plain", PATHS.to_owned()),
+            }
+        }
         _ => ("405 Method Not Allowed", "text/plain", "GET only\n".to_owned()),
     };
     let head = format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}", body.len());
@@ -63,10 +69,20 @@ async fn answer(mut stream: TcpStream, core: &Core, pools: &Mutex<Pools>) -> io:
     stream.shutdown().await
 }
 
+/// What `/health` asks about: everything, or one server, `/health/HOST:PORT`.
+fn pools_of(path: &str, pools: &Pools) -> Option<Vec<Arc<Pool>>> {
+    let all = pools.all();
+    let address = match path.strip_prefix("/health")? {
+        "" => return Some(all),
+        rest => rest.strip_prefix('/')?,
+    };
+    let asked: Vec<_> = all.into_iter().filter(|pool| *pool.address == *address).collect();
+    (!asked.is_empty()).then_some(asked)
+}
+
 /// Healthy: every shared connection that has clients is connected, except those whose login the server refuses, and a server to which
 /// no connection is in use answers when it is asked.
-async fn health(pools: &Mutex<Pools>) -> (&'static str, &'static str, String) {
-    let pools = lock(pools).all();
+async fn health(pools: Vec<Arc<Pool>>) -> (&'static str, &'static str, String) {
     let (mut lines, mut asked) = (String::new(), Vec::new());
     for pool in pools {
         let mut is_missed = false;
@@ -93,6 +109,7 @@ async fn health(pools: &Mutex<Pools>) -> (&'static str, &'static str, String) {
     ("503 Service Unavailable", "text/plain", lines)
 }
 
+const PATHS: &str = "/metrics, /health, or /health/HOST:PORT of a server\n";
 /// Requests answered at once.
 const AT_ONCE: usize = 16;
 /// Longest head of a request, in bytes.

@@ -13,6 +13,8 @@ use crate::open_error::OpenError;
 pub(crate) struct Identity {
     /// `None`: the login of the server's URL.
     pub(crate) login: Option<Arc<Login>>,
+    /// Of clients without a login: see [`Admission`](crate::admission::Admission).
+    pub(crate) generation: u64,
     pub(crate) database: u32,
     /// The login with which the database was selected, for users that may use it and may not run SELECT.
     pub(crate) selected_as: Option<Arc<Login>>,
@@ -58,13 +60,16 @@ impl fmt::Debug for PasswordHash {
 pub(crate) struct LoginKey {
     user: Option<Vec<u8>>,
     password: PasswordHash,
+    /// 0 with a user.
+    generation: u64,
 }
 
 impl LoginKey {
-    fn of(login: Option<&Login>) -> Self {
+    fn of(login: Option<&Login>, generation: u64) -> Self {
         Self {
             user: login.map(|login| login.user.clone()),
             password: PasswordHash::of(login.map(|login| &login.password[..])),
+            generation: if login.is_none() { generation } else { 0 },
         }
     }
 }
@@ -105,10 +110,11 @@ impl Identity {
 
     /// The key of the connection for scripts, or for all else.
     pub(crate) fn key_for(&self, scripts: bool) -> Key {
+        let selected_as = self.selects_first().then_some(self.selected_as.as_deref());
         Key::Shared {
             scripts,
-            login: LoginKey::of(self.login.as_deref()),
-            selected_as: self.selects_first().then(|| LoginKey::of(self.selected_as.as_deref())),
+            login: LoginKey::of(self.login.as_deref(), self.generation),
+            selected_as: selected_as.map(|login| LoginKey::of(login, self.generation)),
             database: self.database,
             protocol: self.protocol,
         }
@@ -133,7 +139,11 @@ impl fmt::Display for Key {
             Self::Shared { scripts, login, database, protocol, .. } => {
                 let user = login.user.as_ref().map_or("-".to_owned(), |user| user.escape_ascii().to_string());
                 let scripts = if *scripts { " scripts" } else { "" };
-                write!(f, "user={user} db={database} {protocol}{scripts}")
+                write!(f, "user={user} db={database} {protocol}{scripts}")?;
+                match login.generation {
+                    0 => Ok(()),
+                    generation => write!(f, " generation={generation}"),
+                }
             }
             Self::Checker => f.write_str("checks logins"),
         }
@@ -148,7 +158,8 @@ mod tests {
     fn who_selected_the_database_counts_if_it_is_another_login() {
         let login = |user: &str| Some(Arc::new(Login { user: user.into(), password: b"pw".to_vec() }));
         let key = |database: u32, selected_as: Option<Arc<Login>>| {
-            Identity { login: login("bob"), database, selected_as, protocol: Protocol::Resp2 }.key()
+            let (login, generation, protocol) = (login("bob"), 0, Protocol::Resp2);
+            Identity { login, generation, database, selected_as, protocol }.key()
         };
         assert_ne!(key(9, login("alice")), key(9, login("bob")), "bob may not be allowed to select it");
         assert_ne!(key(9, None), key(9, login("alice")));

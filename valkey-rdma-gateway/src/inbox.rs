@@ -1,8 +1,9 @@
 //! [`Inbox`]: replies on their way from a shared connection to one local client.
 
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
@@ -231,6 +232,29 @@ impl Inbox {
             end: state.end,
             since,
         }
+    }
+
+    /// The reply to a single command. `None` if the client has ended.
+    pub(crate) async fn whole_reply(&self) -> Option<Bytes> {
+        let mut reply = Vec::new();
+        poll_fn(|cx| {
+            loop {
+                let mut part = Output::default();
+                let found = self.poll_take(cx, &mut part);
+                self.wrote(part.remaining());
+                reply.extend_from_slice(&part.copy_to_bytes(part.remaining()));
+                if found.end.is_some() {
+                    return Poll::Ready(None);
+                }
+                if found.outstanding == 0 && !found.more {
+                    return Poll::Ready(Some(Bytes::from(std::mem::take(&mut reply))));
+                }
+                if !found.more {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await
     }
 
     /// Counts bytes of what was taken last as written.

@@ -51,6 +51,7 @@
 #![forbid(unsafe_code)]
 
 mod activation;
+mod admission;
 mod class;
 mod clients;
 mod cluster;

@@ -1,5 +1,7 @@
 //! [`Pool`]: the connections to one server, or the cluster in its place. [`Attached`]: a client's use of them.
 
+mod newcomers;
+
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};

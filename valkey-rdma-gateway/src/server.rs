@@ -13,6 +13,7 @@ use valkey_rdma_client::{ByteStream, Config, Dialer, Endpoint, Transport};
 use valkey_rdma_resp::{FrameScanner, Protocol, integer, words};
 use valkey_rdma_transport::{DeviceKind, TransportError};
 
+use crate::admission::Admission;
 use crate::error::{GatewayError, without_login};
 use crate::identity::{Identity, Key, Login};
 use crate::inbox::lock;
@@ -34,6 +35,7 @@ pub(crate) struct Server {
     pub(crate) metrics: Arc<Metrics>,
     /// Shared with each connection that has a user.
     users: Arc<()>,
+    pub(crate) admission: Admission,
 }
 
 /// A connection to a server that has logged in.
@@ -82,7 +84,15 @@ impl Server {
         let metrics = services.metrics(endpoint);
         let password = Mutex::new(endpoint.password().map(Arc::from));
         let permits = Arc::new(Semaphore::new(permitted));
-        Ok(Self { permits, permitted, metrics, users: Arc::default(), dialers, password })
+        Ok(Self {
+            permits,
+            permitted,
+            metrics,
+            users: Arc::default(),
+            dialers,
+            password,
+            admission: Admission::default(),
+        })
     }
 
     /// Takes a password for the same user, and returns whether it is another one. Connections that are logged in stay.
@@ -103,7 +113,8 @@ impl Server {
     /// The identity of clients that have not logged in.
     pub(crate) fn identity(&self) -> Identity {
         let database = self.endpoint().database();
-        Identity { login: None, database, selected_as: None, protocol: Protocol::Resp2 }
+        let generation = self.admission.generation();
+        Identity { login: None, generation, database, selected_as: None, protocol: Protocol::Resp2 }
     }
 
     /// Whether connections of this identity log in with the login in the URL, which is not the clients' affair.

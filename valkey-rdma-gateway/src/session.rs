@@ -95,6 +95,7 @@ impl Session {
             details,
             Place::Shared,
         );
+        pool.check_admission();
         let shared = pool.shared(&identity);
         let window = Window::new(core.queued.clone());
         Self {
@@ -285,26 +286,7 @@ impl Session {
     /// Sends a command to a shared connection and returns its reply. Nothing may be in flight.
     async fn ask(&mut self, shared: &Attached, command: &[u8]) -> Result<Bytes, Closed> {
         shared.submit(&self.client.inbox, command, 1, Instant::now());
-        let mut reply = Vec::new();
-        poll_fn(|cx| {
-            loop {
-                let mut part = Output::default();
-                let found = self.client.inbox.poll_take(cx, &mut part);
-                self.client.inbox.wrote(part.remaining());
-                reply.extend_from_slice(&part.copy_to_bytes(part.remaining()));
-                if found.end.is_some() {
-                    return Poll::Ready(Err(Closed));
-                }
-                if found.outstanding == 0 && !found.more {
-                    return Poll::Ready(Ok(()));
-                }
-                if !found.more {
-                    return Poll::Pending;
-                }
-            }
-        })
-        .await?;
-        Ok(reply.into())
+        self.client.inbox.whole_reply().await.ok_or(Closed)
     }
 }
 

@@ -5,6 +5,8 @@ use std::collections::{HashMap, HashSet};
 
 use redis::aio::ConnectionLike;
 use redis::{AsyncCommands, ErrorKind, Script, ServerErrorKind, Value, streams};
+use valkey_rdma_client::Client;
+use valkey_rdma_mock::{Mock, MockServer};
 
 use crate::target::{Target, target};
 
@@ -238,4 +240,16 @@ async fn transactions() {
         assert_eq!(aborted.kind(), ErrorKind::Server(ServerErrorKind::ExecAbort));
         (a, b)
     });
+}
+
+#[tokio::test]
+async fn the_error_of_a_missing_connection_says_what_became_of_the_command() {
+    let refused = Client::connect("valkey://127.0.0.1:1").await.expect_err("nothing listens there");
+    let error = redis::RedisError::from(refused);
+    assert!(error.to_string().ends_with("; the command was not sent"), "{error}");
+    let server = MockServer::start_with(Mock::new().requirepass("secret")).await.expect("a free port");
+    let refused = Client::connect(server.tcp_url().replace("://", "://:wrong@").as_str()).await;
+    let error = redis::RedisError::from(refused.expect_err("a wrong password"));
+    assert_eq!(error.kind(), ErrorKind::AuthenticationFailed);
+    assert!(error.to_string().contains("WRONGPASS"), "{error}");
 }

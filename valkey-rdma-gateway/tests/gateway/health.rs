@@ -307,3 +307,22 @@ async fn a_server_that_refuses_connections_is_not_healthy() {
     let answer = asked.await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("max number of clients"), "{answer}");
 }
+
+/// A readiness probe of one service must not depend on another.
+#[tokio::test]
+async fn each_server_is_asked_about_by_its_address() {
+    let (server, _, there) = mock_with(Mock::new()).await;
+    let (gone, _, away) = mock_with(Mock::new()).await;
+    let mut both = config(&there, Share::Auto, Limits::default());
+    both.routes.extend(config(&away, Share::Auto, Limits::default()).routes);
+    let (_gateway, addr) = with_health(both).await;
+    drop(gone);
+    until(addr, "503").await;
+    let path = |url: &str| format!("/health/{}", url.split_once("://").unwrap().1);
+    assert!(get(addr, &path(&there)).await.ends_with("\r\n\r\nok\n"));
+    assert!(get(addr, &path(&away)).await.starts_with("HTTP/1.1 503 "));
+    for other in ["/health/127.0.0.1:1", "/health/", "/healthy", "/"] {
+        assert!(get(addr, other).await.starts_with("HTTP/1.1 404 "), "{other}");
+    }
+    drop(server);
+}

@@ -4,12 +4,15 @@ use std::path::PathBuf;
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::task::yield_now;
+use tokio::time::timeout;
 use valkey_rdma_gateway::{Activation, Config, GatewayError, Limits, Share};
 use valkey_rdma_mock::{Mock, MockCluster};
 
 use crate::scripted::{Scripted, expect};
 use crate::support::{
-    Client, Running, cluster_config, config, encode, gateway, get, mock_with, socket_path, start,
+    Client, PATIENCE, Running, advance, cluster_config, config, encode, gateway, get, mock_with, socket_path,
+    start, text,
 };
 
 const NAME: &str = "valkey-rdma-gateway";
@@ -33,6 +36,42 @@ impl PasswordFile {
 impl Drop for PasswordFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A connection that is logged in stays so. Directly, a new client has a new one.
+#[tokio::test]
+async fn a_new_client_does_not_use_the_rights_of_those_before_the_server_required_a_login() {
+    let (_server, rdma, tcp) = mock_with(Mock::new()).await;
+    let mocks = MockCluster::start(2).await.expect("free ports");
+    let cluster = cluster_config(mocks.urls(), Limits::default());
+    for config in
+        [&rdma, &tcp].map(|url| config(url, Share::Auto, Limits::default())).into_iter().chain([cluster])
+    {
+        let gateway = start(&config).await;
+        let mut before = gateway.client().await;
+        assert_eq!(before.say("SET k v").await, "OK");
+        assert_eq!(before.say("CONFIG SET requirepass pw").await, "OK");
+        advance(1).await;
+        let newcomer_is_refused = async {
+            while !gateway.client().await.say("GET k").await.starts_with("-NOAUTH") {
+                yield_now().await;
+            }
+        };
+        timeout(PATIENCE, newcomer_is_refused).await.expect("refused soon");
+        let mut newcomer = gateway.client().await;
+        assert!(newcomer.say("WATCH k").await.starts_with("-NOAUTH"));
+        assert_eq!(newcomer.say("AUTH pw").await, "OK");
+        assert_eq!(newcomer.say("GET k").await, "v");
+        assert_eq!(before.say("GET k").await, "v", "as directly");
+        before.send(encode(["CONFIG", "SET", "requirepass", ""])).await;
+        assert_eq!(text(&before.reply().await), "OK");
+        let newcomer_is_admitted = async {
+            while gateway.client().await.say("GET k").await != "v" {
+                yield_now().await;
+            }
+        };
+        timeout(PATIENCE, newcomer_is_admitted).await.expect("admitted again");
     }
 }
 
@@ -221,7 +260,7 @@ async fn health_asks_with_the_password_that_was_read_last() {
             if answer.contains("503") {
                 return answer;
             }
-            tokio::task::yield_now().await;
+            yield_now().await;
         }
     });
     let _refused = refuse(&server, &["AUTH", "two"]).await;
