@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use valkey_rdma_client::{Command, Config, Error, Fetched, Value};
+use valkey_rdma_client::{Command, Config, Error, Fate, Fetched, Value};
 
 use crate::errors::Failure;
 use crate::lane_sets::LaneSets;
@@ -17,7 +17,7 @@ use crate::lanes::LaneSettings;
 use crate::registration::Registrations;
 use crate::server::{Server, Target};
 use crate::traffic::Traffic;
-use crate::transfer::{Fit, Item, Load, PerKey, Store, send_all};
+use crate::transfer::{Batch, Fit, Item, Load, PerKey, Store, send_all};
 
 /// A client of one server or a cluster, and its lanes for large values.
 pub(crate) struct Engine {
@@ -205,7 +205,8 @@ impl Engine {
     ) -> Result<PerKey<T::Outcome>, Failure> {
         let in_flight = self.begin()?;
         let mut workers = JoinSet::new();
-        let sending = async { Ok(send_all(&self.lanes, &mut workers, items, common).await) };
+        let batch = Batch::new(self.lanes.clone(), common);
+        let sending = async { Ok(send_all(&batch, &mut workers, items).await) };
         let stop = async {
             tokio::select! {
                 _ = stop => {}
@@ -215,7 +216,11 @@ impl Engine {
         let sent = within(limit.or(self.timeout), stop, sending).await;
         // Those of a batch that ended early may still be writing.
         workers.shutdown().await;
-        sent
+        match sent {
+            // It has waited for a lane all the time.
+            Err(Failure::Late(limit, _)) if !batch.has_begun() => Err(Failure::Late(limit, Fate::NotSent)),
+            sent => sent,
+        }
     }
 }
 
@@ -229,7 +234,7 @@ pub(crate) async fn within<T>(
         match limit {
             Some(limit) => {
                 sleep(limit).await;
-                Failure::Late(limit)
+                Failure::Late(limit, Fate::MayHaveRun)
             }
             None => pending().await,
         }

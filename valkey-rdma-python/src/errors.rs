@@ -18,7 +18,7 @@ pub(crate) enum Failure {
         room: usize,
     },
     /// The whole operation took longer than the caller allows. It may have run.
-    Late(Duration),
+    Late(Duration, Fate),
     Closed,
     /// The client was closed while the operation ran, or the caller cancelled it, who then sees no failure.
     Stopped,
@@ -47,7 +47,7 @@ impl Failure {
             Self::Size { index, len, room } => {
                 format!("the value of key {index} has {len} bytes, and its buffer has {room}")
             }
-            Self::Late(limit) => format!("not done within {} s; {}", limit.as_secs_f64(), Fate::MayHaveRun),
+            Self::Late(limit, fate) => format!("not done within {} s; {fate}", limit.as_secs_f64()),
             Self::Closed => "the client is closed".to_owned(),
             Self::Stopped => format!("the client was closed before the reply; {}", Fate::MayHaveRun),
             Self::Exiting => "Python is exiting, which has closed the client".to_owned(),
@@ -61,7 +61,8 @@ impl Failure {
         match self {
             Self::Client(error) => error.fate(),
             Self::Size { .. } => Fate::Answered,
-            Self::Late(_) | Self::Stopped => Fate::MayHaveRun,
+            Self::Late(_, fate) => *fate,
+            Self::Stopped => Fate::MayHaveRun,
             Self::Closed | Self::Exiting | Self::Forked => Fate::NotSent,
         }
     }
@@ -77,7 +78,7 @@ impl Failure {
                 (8, "ClosedError")
             }
             Self::Client(Error::Lost(_)) => (3, "LostError"),
-            Self::Client(Error::TimedOut(_)) | Self::Late(_) => (4, "DeadlineError"),
+            Self::Client(Error::TimedOut(_)) | Self::Late(..) => (4, "DeadlineError"),
             Self::Client(Error::Refused(_)) => (5, "RefusedError"),
             Self::Client(Error::Unexpected(_)) => (6, "UnexpectedReplyError"),
             Self::Size { .. } => (7, "SizeError"),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::{IntoPyDict, PyType};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -118,14 +119,15 @@ impl EventLoop {
         operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
         convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
     ) -> PyResult<Bound<'py, PyAny>> {
-        Self::begin(slf, handle, operation, convert, |task| match cancelled {
+        let future = slf.get().asyncio.bind(slf.py()).call_method0("create_future")?;
+        Self::begin(slf, handle, future, operation, convert, |task| match cancelled {
             Cancelled::GoesOn => Cancel::Nothing,
             Cancelled::Stops => Cancel::Abort(task),
         })
     }
 
-    /// As [`start`](Self::start), for an operation that uses memory of the program. When the await of a cancelled future returns, the
-    /// operation does not use it any more.
+    /// As [`start`](Self::start), for an operation that uses memory of the program. When the future is cancelled, the operation does not
+    /// use it any more.
     pub(crate) fn start_transfer<'py, T: Send + 'static, F>(
         slf: &Bound<'py, Self>,
         handle: &Handle,
@@ -135,6 +137,10 @@ impl EventLoop {
     where
         F: Future<Output = Result<T, Failure>> + Send + 'static,
     {
+        static FUTURE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+        let class = FUTURE.import(slf.py(), "valkey_rdma._futures", "BufferFuture")?;
+        let of_loop = [("loop", slf.get().asyncio.bind(slf.py()))].into_py_dict(slf.py())?;
+        let future = class.call((), Some(&of_loop))?;
         let (stop, stopped) = oneshot::channel();
         let (running, ended) = mpsc::channel::<()>();
         let operation = operation(stopped);
@@ -144,12 +150,13 @@ impl EventLoop {
             drop(running);
             done
         };
-        Self::begin(slf, handle, operation, convert, |_| Cancel::Stop { stop, ended })
+        Self::begin(slf, handle, future, operation, convert, |_| Cancel::Stop { stop, ended })
     }
 
     fn begin<'py, T: Send + 'static>(
         slf: &Bound<'py, Self>,
         handle: &Handle,
+        future: Bound<'py, PyAny>,
         operation: impl Future<Output = Result<T, Failure>> + Send + 'static,
         convert: impl FnOnce(Python<'_>, T) -> PyResult<Py<PyAny>> + Send + 'static,
         cancel: impl FnOnce(AbortHandle) -> Cancel,
@@ -157,7 +164,6 @@ impl EventLoop {
         runtime::refuse_at_exit(slf.py())?;
         Self::watch(slf)?;
         let this = slf.get();
-        let future = this.asyncio.bind(slf.py()).call_method0("create_future")?;
         let number = this.next.fetch_add(1, Ordering::Relaxed);
         let shared = this.shared.clone();
         let task = handle.spawn(async move {
@@ -166,10 +172,11 @@ impl EventLoop {
             shared.completions.push((number, result));
         });
         let cancel = cancel(task.abort_handle());
-        if !matches!(cancel, Cancel::Nothing) {
-            // Before any callback of the caller's: it runs first.
-            let done = Bound::new(slf.py(), Done { number, of: slf.clone().unbind() })?;
-            future.call_method1("add_done_callback", (done,))?;
+        let done = || Bound::new(slf.py(), Done { number, of: slf.clone().unbind() });
+        match cancel {
+            Cancel::Nothing => {}
+            Cancel::Abort(_) => drop(future.call_method1("add_done_callback", (done()?,))?),
+            Cancel::Stop { .. } => future.setattr("_stop", done()?)?,
         }
         this.pending().insert(number, Pending { future: future.clone().unbind(), cancel });
         Ok(future)
@@ -212,7 +219,7 @@ impl EventLoop {
     }
 }
 
-/// Called by a future that is done, also if it is cancelled.
+/// Called by a future that is cancelled or done.
 #[pyclass(frozen)]
 struct Done {
     number: u64,

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::iter;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use valkey_rdma_client::cluster::{NodeAddress, Route};
@@ -56,6 +57,8 @@ struct State {
     /// Loads that went before a waiting store, in a row.
     overtaken: usize,
     closed: bool,
+    /// When and why the last connect failed, unless a later one succeeded.
+    failed: Option<(Instant, Error)>,
 }
 
 /// The right to use a lane. Dropped, the next waiting task has it.
@@ -82,6 +85,7 @@ impl Lanes {
             stores: VecDeque::new(),
             overtaken: 0,
             closed: false,
+            failed: None,
         };
         Arc::new(Self { origin, settings, state: Mutex::new(state) })
     }
@@ -94,6 +98,7 @@ impl Lanes {
     ///
     /// Cancel safe: a dropped future leaves its place to the next.
     pub(crate) async fn take(self: &Arc<Self>, purpose: Purpose) -> Result<Lane, Error> {
+        let begin = Instant::now();
         let permit = match self.permit_or_wait(purpose) {
             Ok(permit) => permit,
             Err(waiting) => waiting.await.expect("a sender is dropped only after it was used"),
@@ -108,9 +113,23 @@ impl Lanes {
         };
         let connection = match idle.find_map(usable) {
             Some(connection) => connection,
-            None => Connection::open(&self.origin).await?,
+            None => self.open(begin).await?,
         };
         Ok(Lane { connection: Some(connection), permit })
+    }
+
+    /// Makes a connection for a task that has waited since `begin`. If a connect has failed meanwhile, the task has waited for the server
+    /// as long as that one, and fails with it.
+    async fn open(&self, begin: Instant) -> Result<Connection, Error> {
+        if let Some((at, error)) = &self.state().failed
+            && *at >= begin
+            && at.elapsed() < FRESH
+        {
+            return Err(error.clone());
+        }
+        let opened = Connection::open(&self.origin).await;
+        self.state().failed = opened.as_ref().err().map(|error| (Instant::now(), error.clone()));
+        opened
     }
 
     fn permit_or_wait(self: &Arc<Self>, purpose: Purpose) -> Result<Permit, oneshot::Receiver<Permit>> {
@@ -228,3 +247,6 @@ impl Lane {
 
 /// The most loads that go before a waiting store.
 const MOST_OVERTAKEN: usize = 8;
+
+/// How long the failure of one connect stands for that of others.
+const FRESH: Duration = Duration::from_secs(1);

@@ -3,6 +3,7 @@
 //! The protocol became part of Python's stable ABI with 3.11. The symbols and the layout of `Py_buffer` have been the same since
 //! Python 3.3, so they are declared here and one wheel serves 3.10 as well.
 
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -63,7 +64,7 @@ pub(crate) struct Memory {
     /// Boxed, because exporters may keep its address. Taken only by `drop`.
     view: Option<Box<View>>,
     /// None for memory of length 0.
-    claim: Option<u64>,
+    claim: Option<Claim>,
 }
 
 // SAFETY: threads other than the one that made it only use its address and length, which do not change. Python's own functions are
@@ -205,13 +206,27 @@ pub(crate) fn release_all(_attached: Python<'_>) {
     }
 }
 
-/// The memory that operations use now. Any number may read the same bytes; one that writes is alone.
+/// The memory that operations use now. Any number may read the same bytes; one that writes is alone. Batches have thousands of buffers, so
+/// these are ordered.
 struct Claims {
-    used: Vec<(u64, Range<usize>, Use)>,
+    /// Begin and end. They do not overlap.
+    writes: BTreeMap<usize, usize>,
+    /// Begin and number, and end.
+    reads: BTreeMap<(usize, u64), usize>,
+    /// The longest of `reads` since there were none: no other that begins further ahead of an address reaches it.
+    longest_read: usize,
     next: u64,
 }
 
-static CLAIMS: Mutex<Claims> = Mutex::new(Claims { used: Vec::new(), next: 0 });
+/// A place in [`Claims`].
+#[derive(Clone, Copy)]
+enum Claim {
+    Write { start: usize },
+    Read { start: usize, number: u64 },
+}
+
+static CLAIMS: Mutex<Claims> =
+    Mutex::new(Claims { writes: BTreeMap::new(), reads: BTreeMap::new(), longest_read: 0, next: 0 });
 
 fn claims() -> MutexGuard<'static, Claims> {
     CLAIMS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -219,23 +234,33 @@ fn claims() -> MutexGuard<'static, Claims> {
 
 impl Claims {
     /// `None`: another operation uses some of these bytes in a way that excludes this one.
-    fn claim(&mut self, range: Range<usize>, purpose: Use) -> Option<u64> {
-        let conflicts = |(_, other, theirs): &(u64, Range<usize>, Use)| {
-            (purpose == Use::Write || *theirs == Use::Write)
-                && range.start < other.end
-                && other.start < range.end
-        };
-        if self.used.iter().any(conflicts) {
+    fn claim(&mut self, range: Range<usize>, purpose: Use) -> Option<Claim> {
+        let Range { start, end } = range;
+        // Of those that begin before the end, the last one ends last.
+        if self.writes.range(..end).next_back().is_some_and(|(_, other)| *other > start) {
             return None;
         }
+        if purpose == Use::Write {
+            let near = (start.saturating_sub(self.longest_read), 0)..(end, 0);
+            if self.reads.range(near).any(|(_, other)| *other > start) {
+                return None;
+            }
+            self.writes.insert(start, end);
+            return Some(Claim::Write { start });
+        }
         self.next += 1;
-        self.used.push((self.next, range, purpose));
-        Some(self.next)
+        self.reads.insert((start, self.next), end);
+        self.longest_read = self.longest_read.max(end - start);
+        Some(Claim::Read { start, number: self.next })
     }
 
-    fn give_back(&mut self, claim: u64) {
-        if let Some(at) = self.used.iter().position(|(number, ..)| *number == claim) {
-            self.used.swap_remove(at);
+    fn give_back(&mut self, claim: Claim) {
+        match claim {
+            Claim::Write { start } => drop(self.writes.remove(&start)),
+            Claim::Read { start, number } => drop(self.reads.remove(&(start, number))),
+        }
+        if self.reads.is_empty() {
+            self.longest_read = 0;
         }
     }
 }
@@ -253,7 +278,8 @@ pub(crate) fn lock() -> MemoryLocks {
 impl MemoryLocks {
     /// Frees all memory for other operations, because those that use it do not run in this process.
     pub(crate) fn forget_claims(&mut self) {
-        self.claims.used.clear();
+        self.claims.writes.clear();
+        self.claims.reads.clear();
     }
 }
 

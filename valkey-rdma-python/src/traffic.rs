@@ -60,7 +60,7 @@ impl Traffic {
     fn outcomes<'a, T>(&self, batch: &'a Result<PerKey<T>, Failure>) -> &'a [Result<T, Error>] {
         match batch {
             Ok(outcomes) => return outcomes,
-            Err(Failure::Late(_)) => self.timeouts.add(1),
+            Err(Failure::Late(..)) => self.timeouts.add(1),
             Err(_) => self.failures.add(1),
         }
         &[]

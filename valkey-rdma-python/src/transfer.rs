@@ -1,6 +1,7 @@
 //! Batches of values on lanes: cut into chunks, sent on several lanes at once, joined in order.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -39,7 +40,7 @@ pub(crate) type PerKey<T> = Vec<Result<T, Error>>;
 pub(crate) trait Item: Send + Sized + 'static {
     type Outcome: Send + 'static;
     /// What all items of a batch have in common.
-    type Common: Copy + Send + 'static;
+    type Common: Copy + Send + Sync + 'static;
 
     fn key(&self) -> &[u8];
 
@@ -50,7 +51,7 @@ pub(crate) trait Item: Send + Sized + 'static {
     fn send(
         lanes: Arc<Lanes>,
         items: &mut [Self],
-        common: Self::Common,
+        batch: &Batch<Self::Common>,
     ) -> impl Future<Output = Result<PerKey<Self::Outcome>, Broken>> + Send;
 
     /// Sends one item where the cluster says, through redirections and failovers.
@@ -71,22 +72,49 @@ pub(crate) struct Broken {
     repeatable: bool,
 }
 
+/// What the chunks of a batch have in common.
+pub(crate) struct Batch<C> {
+    sets: Arc<LaneSets>,
+    common: C,
+    begun: Arc<AtomicBool>,
+}
+
+impl<C: Copy> Batch<C> {
+    pub(crate) fn new(sets: Arc<LaneSets>, common: C) -> Self {
+        Self { sets, common, begun: Arc::default() }
+    }
+
+    /// True if part of it may have been sent.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    fn begin(&self) {
+        self.begun.store(true, Ordering::Relaxed);
+    }
+}
+
+impl<C: Copy> Clone for Batch<C> {
+    fn clone(&self) -> Self {
+        Self { sets: self.sets.clone(), common: self.common, begun: self.begun.clone() }
+    }
+}
+
 /// Sends a batch. Returns the outcomes in order.
 ///
 /// Chunks that go over several lanes are the work of `workers`, which use the memory of the batch until they have ended: a caller
 /// that drops the future waits for them.
 pub(crate) async fn send_all<T: Item>(
-    sets: &Arc<LaneSets>,
+    batch: &Batch<T::Common>,
     workers: &mut JoinSet<Done<T>>,
     items: Vec<T>,
-    common: T::Common,
 ) -> PerKey<T::Outcome> {
-    let mut queues = queues(sets, items);
+    let mut queues = queues(&batch.sets, items);
     let mut done = match &mut queues[..] {
         [] => Vec::new(),
         // On the calling thread, which then copies the values itself.
         [(lanes, chunks)] if chunks.len() == 1 => match chunks.pop_front() {
-            Some(chunk) => send_chunk(sets, lanes.clone(), chunk, common).await,
+            Some(chunk) => send_chunk(batch, lanes.clone(), chunk).await,
             None => Vec::new(),
         },
         _ => {
@@ -95,7 +123,7 @@ pub(crate) async fn send_all<T: Item>(
                 let count = chunks.len().min(most);
                 let chunks = Arc::new(Mutex::new(chunks));
                 for _ in 0..count {
-                    workers.spawn(work(sets.clone(), lanes.clone(), chunks.clone(), common));
+                    workers.spawn(work(batch.clone(), lanes.clone(), chunks.clone()));
                 }
             }
             let mut done = Vec::new();
@@ -125,16 +153,15 @@ type Queue<T> = (Option<Arc<Lanes>>, VecDeque<Chunk<T>>);
 
 /// Sends chunks one after the other, until none is left.
 async fn work<T: Item>(
-    sets: Arc<LaneSets>,
+    batch: Batch<T::Common>,
     lanes: Option<Arc<Lanes>>,
     chunks: Arc<Mutex<VecDeque<Chunk<T>>>>,
-    common: T::Common,
 ) -> Done<T> {
     let mut done = Vec::new();
     loop {
         let next = chunks.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let Some(chunk) = next else { return done };
-        done.extend(send_chunk(&sets, lanes.clone(), chunk, common).await);
+        done.extend(send_chunk(&batch, lanes.clone(), chunk).await);
     }
 }
 
@@ -172,17 +199,19 @@ fn queues<T: Item>(sets: &LaneSets, items: Vec<T>) -> Vec<Queue<T>> {
 /// Sends a chunk on a lane. In a cluster, what does not succeed there because a slot has moved or a node has failed is sent
 /// again, key by key, where the cluster says. That is rare, and boxed: each call of a program moves its future, which stays small so.
 async fn send_chunk<T: Item>(
-    sets: &LaneSets,
+    batch: &Batch<T::Common>,
     lanes: Option<Arc<Lanes>>,
     chunk: Chunk<T>,
-    common: T::Common,
 ) -> Done<T> {
+    let common = batch.common;
     let (places, mut items): (Vec<_>, Vec<_>) = chunk.into_iter().unzip();
     let sent = match lanes {
-        Some(lanes) => Some(T::send(lanes, &mut items, common).await),
+        Some(lanes) => Some(T::send(lanes, &mut items, batch).await),
         None => None,
     };
-    let outcomes = match (sent, sets.cluster()) {
+    // From here on, the cluster sends.
+    batch.begin();
+    let outcomes = match (sent, batch.sets.cluster()) {
         (Some(Ok(outcomes)), None) => outcomes,
         (Some(Ok(mut outcomes)), Some(cluster)) => {
             for (outcome, item) in outcomes.iter_mut().zip(&mut items) {
@@ -231,10 +260,16 @@ impl Item for Load {
         self.memory.len()
     }
 
-    async fn send(lanes: Arc<Lanes>, items: &mut [Self], fit: Fit) -> Result<PerKey<Fetched>, Broken> {
+    async fn send(
+        lanes: Arc<Lanes>,
+        items: &mut [Self],
+        batch: &Batch<Fit>,
+    ) -> Result<PerKey<Fetched>, Broken> {
+        let fit = batch.common;
         let keys: Vec<_> = items.iter().map(|load| load.key.clone()).collect();
         let fetch = async {
             let mut lane = lanes.take(Purpose::Load).await?;
+            batch.begin();
             let mut retries = lanes.settings().retries;
             loop {
                 let mut places: Vec<_> =
@@ -312,10 +347,16 @@ impl Item for Store {
         self.value.len()
     }
 
-    async fn send(lanes: Arc<Lanes>, items: &mut [Self], ttl: Option<u64>) -> Result<PerKey<()>, Broken> {
+    async fn send(
+        lanes: Arc<Lanes>,
+        items: &mut [Self],
+        batch: &Batch<Option<u64>>,
+    ) -> Result<PerKey<()>, Broken> {
+        let ttl = batch.common;
         let commands: Vec<_> = items.iter().map(|store| store.command(ttl)).collect();
         let send = async {
             let mut lane = lanes.take(Purpose::Store).await?;
+            batch.begin();
             let mut retries = lanes.settings().retries;
             loop {
                 match lane.connection().execute_all(&commands, None).await {

@@ -170,6 +170,40 @@ async def test_a_cancelled_call_frees_its_buffer(own_mock, own_url, method):
         assert await client.get_into("k", bytearray(len(buffer))) in (1 << 20, len(buffer))
 
 
+async def test_a_future_that_is_cancelled_frees_its_buffer_at_once(own_mock, own_url):
+    async with await AsyncClient.connect(own_url) as client:
+        buffer = bytearray(1 << 20)
+        await client.set_from("k", buffer)
+        with own_mock.frozen():
+            future = client.get_into("k", buffer)
+            with pytest.raises(BufferError):
+                buffer.append(1)
+            assert future.cancel()
+            # Before the loop's next turn: to await it now would raise without one.
+            buffer.append(1)
+            with pytest.raises(asyncio.CancelledError):
+                await future
+
+
+async def test_calls_that_wait_for_a_lane_fail_with_the_one_that_could_not_connect(own_mock, own_url):
+    async with await AsyncClient.connect(own_url, lanes=1, offline_timeout=1, timeout=20) as client:
+        own_mock.stop()
+        calls = [client.get_into("k", bytearray(1)) for _ in range(50)]
+        errors = await asyncio.gather(*calls, return_exceptions=True)
+        assert {(type(error), error.fate) for error in errors} == {(valkey_rdma.ConnectError, "not-sent")}
+
+
+def test_a_call_that_only_waited_for_a_lane_was_not_sent(own_mock, own_url):
+    with Client(own_url, lanes=1) as client:
+        client.set_from("k", b"x")
+        with own_mock.frozen():
+            calls = [in_thread(lambda: client.get_into("k", bytearray(1), timeout=1)) for _ in range(2)]
+            for thread, _ in calls:
+                thread.join(60)
+        fates = [error.fate for _, errors in calls for error in errors]
+        assert sorted(fates) == ["may-have-run", "not-sent"]
+
+
 async def test_closing_a_client_for_asyncio_leaves_no_buffer_in_use(own_mock, own_url):
     client = await AsyncClient.connect(own_url)
     buffer = bytearray(1 << 20)
