@@ -125,8 +125,8 @@
 //! | `blocking` | `blocking`, the client for programs without an async runtime |
 //!
 //! # What ends a wait
-//! With default settings, no server can make a call wait for ever, except other commands than blocking ones on a [`Dedicated`] connection
-//! over TCP:
+//! With default settings, no server can make a call wait for ever, except commands on a [`Dedicated`] connection over TCP that do not
+//! block on purpose:
 //!
 //! | the server | ends with | after |
 //! |---|---|---|

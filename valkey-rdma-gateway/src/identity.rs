@@ -127,6 +127,11 @@ impl Key {
         matches!(self, Self::Shared { login: LoginKey { user: None, .. }, .. })
     }
 
+    /// Whether its clients are of this generation of those that have not logged in.
+    pub(crate) fn is_without_login(&self, of: u64) -> bool {
+        matches!(self, Self::Shared { login: LoginKey { user: None, generation, .. }, .. } if *generation == of)
+    }
+
     pub(crate) fn is_for_scripts(&self) -> bool {
         matches!(self, Self::Shared { scripts: true, .. })
     }

@@ -27,6 +27,8 @@ pub(crate) struct Inbox {
     state: Mutex<State>,
     /// Bytes that wait in all inboxes.
     total: Arc<AtomicUsize>,
+    /// See [`of_gateway`](Self::of_gateway).
+    is_of_gateway: bool,
 }
 
 #[derive(Debug, Default)]
@@ -93,7 +95,16 @@ impl State {
 impl Inbox {
     /// An empty inbox that counts its bytes in `total` too.
     pub(crate) fn new(total: Arc<AtomicUsize>) -> Self {
-        Self { state: Mutex::default(), total }
+        Self { total, ..Self::default() }
+    }
+
+    /// For a command of the gateway itself, which counts as no command of a client.
+    pub(crate) fn of_gateway() -> Self {
+        Self { is_of_gateway: true, ..Self::default() }
+    }
+
+    pub(crate) fn is_of_gateway(&self) -> bool {
+        self.is_of_gateway
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -123,7 +123,9 @@ impl Pool {
         let cluster = || Cluster::new(servers, login, core.clone(), server.metrics.clone());
         let cluster = origin.cluster.then(cluster).transpose()?;
         let endpoint = server.endpoint();
-        let address = format!("{}:{}", endpoint.host(), endpoint.port()).into();
+        let (host, port) = (endpoint.host(), endpoint.port());
+        let address =
+            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }.into();
         let upstreams = Arc::new(Upstreams::new(server.clone(), core.clone()));
         let (shared, probe) = (Mutex::default(), Probe::default());
         Ok(Self { origin, address, server, cluster, upstreams, core, shared, probe })

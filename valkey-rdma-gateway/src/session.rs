@@ -95,7 +95,6 @@ impl Session {
             details,
             Place::Shared,
         );
-        pool.check_admission();
         let shared = pool.shared(&identity);
         let window = Window::new(core.queued.clone());
         Self {
@@ -117,6 +116,7 @@ impl Session {
     }
 
     pub(crate) async fn run(mut self) {
+        self.be_admitted().await;
         loop {
             let turn = poll_fn(|cx| self.poll_shared(cx)).await;
             let done = match turn {

@@ -1,6 +1,8 @@
 //! Ends calls that block on a frozen server over TCP. Its kernel keeps their connections alive, and a call may block for ever on purpose: so
 //! the server is asked on a connection that it does not block.
 
+use std::future::{Future, pending};
+use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -9,6 +11,7 @@ use crate::client::Client;
 use crate::connection::{RawConnection, Whereabouts, silence_limit_over_tcp};
 use crate::error::{Error, LostCause};
 use crate::resp::Command;
+use crate::stats::Purpose;
 
 /// Asks about the server of one connection.
 pub(super) struct SilenceCheck {
@@ -25,23 +28,39 @@ impl SilenceCheck {
         Self { client: client.clone(), limit, whereabouts }
     }
 
-    /// Completes when the server has not answered PING on a shared connection, or is not the one that these connect to any more.
-    pub(super) async fn failed(self) -> LostCause {
-        let Some(limit) = self.limit else { return std::future::pending().await };
+    /// Completes when the server has not answered on another connection, or is not the one that these connect to any more. Runs where the
+    /// connections belong. Boxed, because it is part of every call's future, and rarely of use.
+    pub(super) fn failed(self) -> Pin<Box<dyn Future<Output = LostCause> + Send>> {
+        let Some(limit) = self.limit else { return Box::pin(pending()) };
+        let home = self.client.home().clone();
+        let work = async move { self.ask_until_it_fails(limit).await };
+        Box::pin(async move { home.run(work).await.unwrap_or(LostCause::Stopped) })
+    }
+
+    async fn ask_until_it_fails(&self, limit: Duration) -> LostCause {
         loop {
             sleep(limit / 2).await;
             if self.whereabouts.as_ref().is_some_and(Whereabouts::has_moved) {
                 return LostCause::Moved;
             }
-            match self.client.execute(Command::new("PING").timeout(limit)).await {
-                Ok(_) | Err(Error::Server(_)) => {}
-                // Nothing can be asked any more.
-                Err(Error::Lost(lost)) if matches!(lost.cause(), LostCause::Moved) => {
-                    return LostCause::Moved;
-                }
-                Err(_) if self.client.is_closed() => return std::future::pending().await,
-                Err(_) => return LostCause::Silent { limit },
+            if let Err(cause) = self.ask(limit).await {
+                return cause;
             }
+        }
+    }
+
+    async fn ask(&self, limit: Duration) -> Result<(), LostCause> {
+        match self.client.execute(Command::new("PING").timeout(limit)).await {
+            Ok(_) | Err(Error::Server(_)) => Ok(()),
+            Err(Error::Lost(lost)) if matches!(lost.cause(), LostCause::Moved) => Err(LostCause::Moved),
+            Err(Error::TimedOut(_)) => Err(LostCause::Silent { limit }),
+            // The program wants no more connections.
+            Err(_) if self.client.check_open().is_err() => Ok(()),
+            // That the shared connection was lost says nothing of this one. A refusal is an answer.
+            Err(_) => match self.client.connector().connect(Purpose::Dedicated).await.map_err(Error::from) {
+                Err(error) if error.server().is_none() => Err(LostCause::Silent { limit }),
+                _ => Ok(()),
+            },
         }
     }
 }

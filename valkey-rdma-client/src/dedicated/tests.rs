@@ -68,3 +68,31 @@ async fn without_a_limit_for_silence_no_server_is_asked() {
     own.say(b"_\r\n").await;
     assert!(call.await.expect("no panic").is_ok());
 }
+
+/// The server is asked on a new one.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_blocks_does_not_end_with_the_shared_connection() {
+    let (mut call, _client, door, shared, mut own) = blocked(&Config::default().reconnect(None)).await;
+    drop(shared);
+    for answer in [None, Some(&b"-WRONGPASS changed\r\n"[..])] {
+        let mut asked = door.admit();
+        match answer {
+            None => asked.greet().await,
+            Some(refusal) => asked.say(refusal).await,
+        }
+        assert!(timeout(Duration::from_secs(9), &mut call).await.is_err(), "it is there");
+    }
+    own.say(b"_\r\n").await;
+    assert!(call.await.expect("no panic").is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_blocks_ends_when_its_server_cannot_be_asked() {
+    let (call, _client, _door, shared, _own) = blocked(&Config::default().reconnect(None)).await;
+    drop(shared);
+    let error = call.await.expect("no panic").expect_err("it cannot be reached");
+    assert!(
+        matches!(&error, Error::Lost(lost) if matches!(lost.cause(), LostCause::Silent { .. })),
+        "{error}"
+    );
+}

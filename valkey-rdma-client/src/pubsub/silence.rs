@@ -15,6 +15,8 @@ pub(super) struct SilenceCheck {
     clock: Option<Clock>,
     /// Halves of the limit since something has come.
     silent_halves: u32,
+    /// Bytes of a message that has not come whole, at the last look.
+    part: usize,
     /// True if the server owes the answer to a PING.
     pub(super) owes_pong: bool,
 }
@@ -44,12 +46,21 @@ impl SilenceCheck {
             halves.set_missed_tick_behavior(MissedTickBehavior::Delay);
             Clock { limit, halves }
         });
-        Self { clock, silent_halves: 0, owes_pong: false }
+        Self { clock, silent_halves: 0, part: 0, owes_pong: false }
     }
 
     /// Notes that something has come.
     pub(super) fn heard(&mut self) {
         self.silent_halves = 0;
+    }
+
+    /// Notes how much of a message has come. True if that is more than before.
+    pub(super) fn has_grown(&mut self, part: usize) -> bool {
+        let has_grown = std::mem::replace(&mut self.part, part) < part;
+        if has_grown {
+            self.heard();
+        }
+        has_grown
     }
 
     /// Waits for the next look, and says what to do. `owed`: the server owes an answer without being asked. Dropping it loses nothing.

@@ -122,6 +122,8 @@ impl Task {
     async fn serve(&mut self) -> Stop {
         loop {
             let outcome = tokio::select! {
+                // What has come is read before the server counts as silent.
+                biased;
                 order = self.orders.recv(), if self.takes_orders() => match order {
                     Some(order) => {
                         self.apply(order);
@@ -137,6 +139,8 @@ impl Task {
                     Err(cause) => Err(Stop::Lost(cause)),
                 },
                 silence = self.silence.look(!self.pending.is_empty()) => match silence {
+                    // Part of a large message has come.
+                    _ if self.silence.has_grown(self.raw.decoder.room().len()) => Ok(()),
                     Silence::Short => Ok(()),
                     Silence::Ask => {
                         self.raw.write_buffer.push(&Command::new("PING"));

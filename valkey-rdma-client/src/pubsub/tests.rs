@@ -334,3 +334,17 @@ async fn a_subscription_that_is_never_confirmed_ends_the_connection() {
     let (outcome, _next_connection) = tokio::join!(order, lose);
     assert!(outcome.is_err(), "the command's own limit is shorter: {outcome:?}");
 }
+
+/// Its end comes later than a silent server is left.
+#[tokio::test(start_paused = true)]
+async fn a_large_message_that_comes_slowly_is_no_silence() {
+    let (_client, mut subscriber, _door, _peer, mut events) = subscribed(10, SlowConsumer::Drop).await;
+    hold(&subscriber, &mut events, &["a"]).await;
+    events.say(b">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$30\r\n").await;
+    for _ in 0..30 {
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        events.say(b"x").await;
+    }
+    events.say(b"\r\n").await;
+    assert!(is_message(&next(&mut subscriber).await, "a"));
+}

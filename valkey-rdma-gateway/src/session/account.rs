@@ -14,6 +14,15 @@ use crate::private::database;
 use crate::words::{all, encode};
 
 impl Session {
+    /// A new client has the rights that a new connection to the server would have.
+    pub(super) async fn be_admitted(&mut self) {
+        self.route.pool.check_admission().await;
+        let identity = self.route.pool.server.identity();
+        if identity.generation != self.identity.generation {
+            self.become_identity(identity);
+        }
+    }
+
     /// AUTH: the server checks it, on a connection that is used for nothing else.
     pub(super) async fn auth(&mut self, command: &Bytes) -> Result<(), Closed> {
         let Some(reply) = self.check_login(command).await? else { return Ok(()) };

@@ -118,8 +118,8 @@ impl<'a> Driver<'a> {
                     self.shared.queue().wrote(len);
                 }
             }
-            if self.begin == self.batch.len() {
-                let (queued, commands) = self.batch_queued;
+            let (queued, commands) = self.batch_queued;
+            if self.begin == self.batch.len() && commands > 0 {
                 let commands_u32 = u32::try_from(commands).unwrap_or(u32::MAX);
                 self.shared.metrics.request_hop.record(queued, Instant::now(), commands_u32);
                 self.shared.metrics.commands.add(commands as u64);
@@ -198,7 +198,7 @@ impl<'a> Driver<'a> {
         let mut queue = self.shared.queue();
         let Some(slot) = queue.first() else { return };
         let inbox = slot.inbox.clone();
-        if complete > 0 {
+        if complete > 0 && !inbox.is_of_gateway() {
             self.shared.metrics.server.record(slot.queued, now, complete);
         }
         queue.answered(complete, begun);

@@ -25,6 +25,11 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    /// Commands of a client.
+    pub(super) fn counted(&self) -> u32 {
+        if self.inbox.is_of_gateway() { 0 } else { self.replies }
+    }
+
     /// Its bytes, of those that begin at `begin`.
     fn of<'a>(&self, bytes: &'a [u8], begin: u64) -> &'a [u8] {
         let from = usize::try_from(self.begin - begin).unwrap_or(usize::MAX);
@@ -83,7 +88,7 @@ impl Queue {
         self.task.take()
     }
 
-    /// Exchanges `batch`, which was written, for all that waits. Returns when its first command was queued, and how many it has.
+    /// Exchanges `batch`, which was written, for all that waits. Returns when its first command was queued, and how many of clients it has.
     pub(super) fn take(&mut self, batch: &mut Vec<u8>, cx: &Context<'_>) -> Option<(Instant, usize)> {
         if !batch.is_empty() {
             self.sent.push_back(std::mem::replace(batch, self.spare.pop().unwrap_or_default()));
@@ -94,7 +99,7 @@ impl Queue {
             return None;
         }
         let begin = self.slots.partition_point(|slot| slot.begin < self.taken);
-        let commands = self.slots.range(begin..).map(|slot| slot.replies as usize).sum();
+        let commands = self.slots.range(begin..).map(|slot| slot.counted() as usize).sum();
         let queued = self.slots.get(begin).map_or_else(Instant::now, |slot| slot.queued);
         std::mem::swap(&mut self.bytes, batch);
         self.taken += batch.len() as u64;

@@ -26,7 +26,9 @@ impl Shared {
         let reply = may_have_run(&format!("the connection to {} was lost: {cause}", server.endpoint()));
         let now = Instant::now();
         for (at, (inbox, commands)) in lost.commands.into_iter().enumerate() {
-            self.metrics.may_have_run.add(commands.into());
+            if !inbox.is_of_gateway() {
+                self.metrics.may_have_run.add(commands.into());
+            }
             if at == 0 && lost.first_has_begun {
                 inbox.end(End::HalfReply);
                 continue;
@@ -61,9 +63,9 @@ impl Shared {
         for slot in slots {
             let commands = slot.replies;
             if slot.is_repeated && !error.is_refusal() {
-                self.metrics.may_have_run.add(commands.into());
+                self.metrics.may_have_run.add(slot.counted().into());
             } else {
-                unsent += u64::from(commands);
+                unsent += u64::from(slot.counted());
             }
             let reply = if slot.is_repeated { &repeated } else { &reply };
             slot.inbox.put(&reply.repeat(commands as usize), commands, now);

@@ -43,14 +43,12 @@ impl Drop for PasswordFile {
 #[tokio::test]
 async fn a_new_client_does_not_use_the_rights_of_those_before_the_server_required_a_login() {
     let (_server, rdma, tcp) = mock_with(Mock::new()).await;
-    let mocks = MockCluster::start(2).await.expect("free ports");
-    let cluster = cluster_config(mocks.urls(), Limits::default());
-    for config in
-        [&rdma, &tcp].map(|url| config(url, Share::Auto, Limits::default())).into_iter().chain([cluster])
-    {
-        let gateway = start(&config).await;
-        let mut before = gateway.client().await;
+    for url in [&rdma, &tcp] {
+        let gateway = gateway(url, Share::Auto).await;
+        let (mut before, mut resp3) = (gateway.client().await, gateway.client().await);
         assert_eq!(before.say("SET k v").await, "OK");
+        resp3.hello3("").await;
+        assert_eq!(resp3.say("GET k").await, "v");
         assert_eq!(before.say("CONFIG SET requirepass pw").await, "OK");
         advance(1).await;
         let newcomer_is_refused = async {
@@ -59,6 +57,7 @@ async fn a_new_client_does_not_use_the_rights_of_those_before_the_server_require
             }
         };
         timeout(PATIENCE, newcomer_is_refused).await.expect("refused soon");
+        assert!(text(&gateway.client().await.hello3("").await).starts_with("-NOAUTH"));
         let mut newcomer = gateway.client().await;
         assert!(newcomer.say("WATCH k").await.starts_with("-NOAUTH"));
         assert_eq!(newcomer.say("AUTH pw").await, "OK");
