@@ -262,7 +262,7 @@ pub enum LostCause {
         /// How long the call was allowed to take.
         limit: Duration,
     },
-    /// Over TCP, the server left a PING without an answer while a call blocked on it or a [`Subscriber`](crate::Subscriber) waited: it is
+    /// Over TCP, the server left a PING without an answer, or could not be reached for one, while a call blocked on it or a [`Subscriber`](crate::Subscriber) waited: it is
     /// frozen, or runs one command for that long.
     #[error("its server did not answer PING within {limit:?}")]
     Silent {

@@ -209,9 +209,12 @@ async fn send_chunk<T: Item>(
         Some(lanes) => Some(T::send(lanes, &mut items, batch).await),
         None => None,
     };
-    // From here on, the cluster sends.
-    batch.begin();
-    let outcomes = match (sent, batch.sets.cluster()) {
+    let cluster = batch.sets.cluster();
+    if cluster.is_some() {
+        // From here on, it sends.
+        batch.begin();
+    }
+    let outcomes = match (sent, cluster) {
         (Some(Ok(outcomes)), None) => outcomes,
         (Some(Ok(mut outcomes)), Some(cluster)) => {
             for (outcome, item) in outcomes.iter_mut().zip(&mut items) {
