@@ -56,8 +56,8 @@ mod tests {
 
     #[test]
     fn a_rule_is_its_clauses_text_without_the_notes() {
-        let rule = rule("M-1").expect("the clause exists");
-        assert_eq!(rule, "A control message MUST be exactly 32 bytes, sent as one SEND.");
+        let rule = rule("M-3").expect("the clause exists");
+        assert_eq!(rule, "A SEND with an immediate is a SEND; its immediate is ignored.");
     }
 
     #[test]

@@ -94,7 +94,8 @@ const LEAVE_WITH_REPLIES_DUE: Case<Context> =
     Case::new("leave-with-replies-due", |c| Box::pin(leave_with_replies_due(c)))
         .clause("X-3")
         .stimulus("disconnect while large replies wait for a window")
-        .expected("others are served");
+        .expected("others are served")
+        .hostile();
 
 async fn leave_with_replies_due(c: &mut Context) -> Result<(), Finding> {
     let mut session = c.session_with_window(65_536).await?;
