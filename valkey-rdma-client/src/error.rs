@@ -11,9 +11,11 @@ use crate::resp::RefusedCommand;
 
 mod cluster;
 mod connect;
+mod failed_command;
 
 pub use self::cluster::ClusterError;
 pub use self::connect::{ConnectCause, ConnectError};
+pub use self::failed_command::FailedCommand;
 
 /// Why a call of this crate failed.
 ///
@@ -55,7 +57,7 @@ pub enum Error {
     /// A transaction was not executed. None of its commands ran, unless the text says otherwise.
     #[error(transparent)]
     Aborted(#[from] AbortedTransaction),
-    /// The reply has another type than the one requested. The command ran.
+    /// The reply has another type than the one requested. The command ran. The text names the command.
     #[error(transparent)]
     Unexpected(#[from] UnexpectedReply),
     /// The command cannot be sent on a shared connection. It was not sent.
@@ -64,6 +66,9 @@ pub enum Error {
     /// A cluster client found no node for the command, or for a part of it.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
+    /// A command of a pipeline or a transaction whose replies were converted together failed. Boxed, so that other errors stay small.
+    #[error(transparent)]
+    InPipeline(Box<FailedCommand>),
 }
 
 impl Error {
@@ -75,6 +80,7 @@ impl Error {
             Self::Lost(LostConnection { may_have_run: true, .. })
             | Self::TimedOut(TimedOut { may_have_run: true, .. })
             | Self::Cluster(ClusterError::Partial { .. }) => Fate::MayHaveRun,
+            Self::InPipeline(failed) => failed.error.fate(),
             Self::Endpoint(_)
             | Self::Connect(_)
             | Self::Refused(_)
@@ -90,16 +96,18 @@ impl Error {
     pub fn may_have_run(&self) -> bool {
         match self {
             Self::Aborted(aborted) => matches!(aborted, AbortedTransaction::NotBegun { .. }),
+            Self::InPipeline(failed) => failed.error.may_have_run(),
             _ => self.fate() != Fate::NotSent,
         }
     }
 
-    /// The server's error, if there is one: an error reply or a refused login.
+    /// The server's error, if there is one: an error reply, also to one command of a pipeline, or a refused login.
     #[must_use]
     pub fn server(&self) -> Option<&ServerError> {
         match self {
             Self::Server(error) => Some(error),
             Self::Connect(error) => error.cause.rejected(),
+            Self::InPipeline(failed) => failed.error.server(),
             _ => None,
         }
     }

@@ -189,8 +189,8 @@ pub use dedicated::Dedicated;
 pub use dialer::{ByteStream, Dialer};
 pub use endpoint::{Endpoint, EndpointError, RdmaPort, Sentinels, Transport};
 pub use error::{
-    AbortedTransaction, ClusterError, ConnectCause, ConnectError, Error, Fate, LostCause, LostConnection,
-    TimedOut,
+    AbortedTransaction, ClusterError, ConnectCause, ConnectError, Error, FailedCommand, Fate, LostCause,
+    LostConnection, TimedOut,
 };
 pub use events::{ConnectionEvent, ConnectionEvents};
 pub use execute::Execute;

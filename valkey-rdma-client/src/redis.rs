@@ -134,6 +134,7 @@ fn with_fate(error: &Error) -> String {
 impl From<Error> for RedisError {
     fn from(error: Error) -> Self {
         match &error {
+            Error::InPipeline(failed) => failed.error.clone().into(),
             Error::Server(reply) => match error_to_redis(reply) {
                 Ok(RedisValue::ServerError(error)) => error.into(),
                 Ok(_) => (ErrorKind::Extension, "server error", reply.to_string()).into(),

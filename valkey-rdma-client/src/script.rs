@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use valkey_rdma_resp::{FromValue, ServerErrorKind, Value};
+use valkey_rdma_resp::{FromValue, ServerErrorKind, UnexpectedReply, Value};
 
 use crate::error::Error;
 use crate::execute::Execute;
@@ -120,7 +120,8 @@ impl Script {
         keys: impl IntoIterator<Item = impl ToArg>,
         args: impl IntoIterator<Item = impl ToArg>,
     ) -> Result<T, Error> {
-        Ok(self.call(client, keys, args).await?.convert()?)
+        let result = self.call(client, keys, args).await?;
+        Ok(result.convert().map_err(|error: UnexpectedReply| error.in_reply_to("EVALSHA"))?)
     }
 }
 
@@ -207,7 +208,9 @@ impl Function {
         keys: impl IntoIterator<Item = impl ToArg>,
         args: impl IntoIterator<Item = impl ToArg>,
     ) -> Result<T, Error> {
-        Ok(self.call(client, keys, args).await?.convert()?)
+        let result = self.call(client, keys, args).await?;
+        let name = if self.read_only { "FCALL_RO" } else { "FCALL" };
+        Ok(result.convert().map_err(|error: UnexpectedReply| error.in_reply_to(name))?)
     }
 }
 

@@ -96,9 +96,7 @@ impl Client {
             }
             Header::Other(Value::Nil) => Ok(None),
             Header::Other(Value::Error(error)) => Err(error.into()),
-            Header::Other(other) => {
-                Err(UnexpectedReply { wanted: "a bulk string", got: other.describe() }.into())
-            }
+            Header::Other(other) => Err(UnexpectedReply::new("a bulk string", other.describe()).into()),
         }
     }
 

@@ -124,13 +124,16 @@ impl ClusterTransaction {
     /// or to `()` to check them only.
     ///
     /// # Errors
-    /// Same errors as [`execute`](Self::execute). [`Error::Server`] is the first error reply, and [`Error::Unexpected`] a reply that
-    /// does not convert. The other commands ran all the same.
+    /// Same errors as [`execute`](Self::execute). [`Error::InPipeline`] is the first error reply, or the first reply that does not
+    /// convert, with the index and the name of its command; the other commands ran all the same. [`Error::Unexpected`] if the number
+    /// of replies does not fit the type.
     ///
     /// # Cancel safety
     /// As [`execute`](Self::execute).
     pub async fn query<T: FromValue>(self) -> Result<T, Error> {
-        convert_replies(self.execute().await?)
+        // Behind MULTI.
+        let names: Vec<_> = self.commands[1..].iter().map(Command::kept_name).collect();
+        convert_replies(&names, self.execute().await?)
     }
 }
 
