@@ -33,6 +33,13 @@ use crate::value::Value;
 /// | `Vec<T>`, sets | an array or set |
 /// | maps, `Vec<(K, V)>` | a map, an array of pairs, or an array of alternating keys and values (RESP2 has no maps) |
 /// | tuples of up to 12 | an array of that length |
+#[diagnostic::on_unimplemented(
+    message = "a reply does not convert to `{Self}`",
+    label = "not a type of replies",
+    note = "these types do: `String`, `Bytes`, `Vec<u8>`, integers, `f64`, `bool`, `()`, `Value`; `Option`s, vectors, sets, maps and tuples of them",
+    note = "`&str` and `&[u8]` do not, because a reply is not kept: use `String` or `Bytes`",
+    note = "implement `FromValue` for types of your own"
+)]
 pub trait FromValue: Sized {
     /// Converts `value`.
     ///
