@@ -225,6 +225,9 @@ mod tests {
         assert!(one_slot(&commands(&["SET {a}1 x", "PING", "GET {a}2"])).is_ok());
         let error = one_slot(&commands(&["SET a x", "GET b"])).expect_err("two slots");
         assert!(matches!(error, Error::Cluster(ClusterError::CrossSlot { .. })), "{error:?}");
+        let text = "GET was not sent: it needs keys of slots 15495 and 3300 together; give keys that are used together the same \
+                    hash tag, as {user1}:name and {user1}:mail have";
+        assert_eq!(error.to_string(), text);
         assert!(one_slot(&commands(&["JSON.GET a"])).is_err());
     }
 }
