@@ -57,6 +57,13 @@ async fn what_makes_no_sense_is_a_typed_error_and_the_connection_stays() {
     assert!(matches!(nameless, Error::Server(_)), "{nameless:?}");
     let split = client.command(["SET k v\r\nFLUSHALL"]).await.expect_err("no such command");
     assert!(matches!(split, Error::Server(_)), "{split:?}");
+    let joined = client.command(["CONFIG GET", "maxclients"]).await.expect_err("no such command");
+    assert!(
+        joined.to_string().ends_with("pass its words as separate arguments, as in [\"CONFIG\", \"GET\"]"),
+        "{joined}"
+    );
+    let named = client.command(["CLIENT SETNAME", "me"]).await.expect_err("no such command");
+    assert!(named.to_string().ends_with("to name the connections, use Config::name"), "{named}");
     let wrong = client.command(["GET"]).await.expect_err("too few arguments");
     assert!(wrong.to_string().contains("wrong number of arguments"), "{wrong}");
     for command in
