@@ -60,6 +60,8 @@ impl Client {
     }
 
     /// Sends a blocking command (BLPOP, BLMOVE, BZPOPMIN, XREAD BLOCK) on a dedicated connection and waits for its reply.
+    /// The connection is kept for later calls: see the [rule](Client#connections-beside-the-shared-one).
+    ///
     /// The only time limit is that of the command ([`Command::timeout`]). A server that is frozen ends the call:
     /// [`Config::keepalive_timeout`](crate::Config::keepalive_timeout).
     ///

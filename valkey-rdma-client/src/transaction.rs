@@ -48,7 +48,8 @@ impl Client {
     }
 
     /// Watches keys on a dedicated connection. A transaction begun from the [`Watch`] is not executed if one of the
-    /// keys changes before.
+    /// keys changes before. After the transaction, or [`Watch::unwatch`], the connection is kept for later calls: see the
+    /// [rule](Client#connections-beside-the-shared-one).
     ///
     /// ```no_run
     /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
