@@ -96,7 +96,9 @@ impl Client {
     /// # Errors
     /// As there.
     pub fn query<T: FromValue>(&self, command: impl IntoCommand) -> Result<T, Error> {
-        Ok(self.execute(command.into_command())?.convert()?)
+        let command = command.into_command();
+        let name = command.kept_name();
+        Ok(name.convert(self.execute(command)?)?)
     }
 
     /// As [`Client::execute`](crate::Client::execute).

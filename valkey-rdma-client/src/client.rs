@@ -48,6 +48,13 @@ pub(crate) use self::attempt::{Attempt, FailedAttempt};
 /// New commands wait for the next connection, at most for [`Config::offline_timeout`]. Then they fail with the reason
 /// why the client is not connected.
 ///
+/// # Connections beside the shared one
+/// A [blocking command](Self::blocking_command), a [`watch`](Self::watch) with its transaction, and a [streamed
+/// value](Self::stream_reply) have a connection to themselves while they last: 200 such calls at the same time are 200 connections,
+/// and over RDMA each pins memory here and at the server. Afterwards the connection waits for the next such call, of whatever kind.
+/// A client keeps all that it used within the last 10 s. It closes those unused for longer, but for the two used last. A call that was dropped,
+/// timed out or lost its connection leaves none. [`dedicated`](Self::dedicated) takes one that waits, too, and never gives it back.
+///
 /// # Runtime
 /// All connections, and with them the time limits of commands, belong to the runtime that called `connect`: also those that blocking
 /// commands, [`Dedicated`](crate::Dedicated) and [`Subscriber`](crate::Subscriber) open later, in whichever runtime they are called. Other runtimes
@@ -133,7 +140,9 @@ impl Client {
     /// # Cancel safety
     /// As [`command`](Self::command).
     pub async fn query<T: FromValue>(&self, command: impl IntoCommand) -> Result<T, Error> {
-        Ok(self.execute(command.into_command()).await?.convert()?)
+        let command = command.into_command();
+        let name = command.kept_name();
+        Ok(name.convert(self.execute(command).await?)?)
     }
 
     /// Does what [`command`](Self::command) does: the method that [`Execute`](crate::Execute) has too.

@@ -60,6 +60,8 @@ impl Client {
     }
 
     /// Sends a blocking command (BLPOP, BLMOVE, BZPOPMIN, XREAD BLOCK) on a dedicated connection and waits for its reply.
+    /// The connection is kept for later calls: see the [rule](Client#connections-beside-the-shared-one).
+    ///
     /// The only time limit is that of the command ([`Command::timeout`]). A server that is frozen ends the call:
     /// [`Config::keepalive_timeout`](crate::Config::keepalive_timeout).
     ///
@@ -92,7 +94,9 @@ impl Client {
     /// # Cancel safety
     /// As [`blocking_command`](Self::blocking_command).
     pub async fn blocking_query<T: FromValue>(&self, command: impl IntoCommand) -> Result<T, Error> {
-        Ok(self.block(command.into_command()).await?.convert()?)
+        let command = command.into_command();
+        let name = command.kept_name();
+        Ok(name.convert(self.block(command).await?)?)
     }
 
     pub(crate) async fn block(&self, command: Command) -> Result<Value, Error> {
@@ -166,7 +170,9 @@ impl Dedicated {
     /// # Cancel safety
     /// As [`command`](Self::command).
     pub async fn query<T: FromValue>(&mut self, command: impl IntoCommand) -> Result<T, Error> {
-        Ok(self.command(command).await?.convert()?)
+        let command = command.into_command();
+        let name = command.kept_name();
+        Ok(name.convert(self.execute(command).await?)?)
     }
 
     /// Does what [`command`](Self::command) does, as [`Client::execute`].

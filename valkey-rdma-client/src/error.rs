@@ -11,9 +11,11 @@ use crate::resp::RefusedCommand;
 
 mod cluster;
 mod connect;
+mod failed_command;
 
 pub use self::cluster::ClusterError;
 pub use self::connect::{ConnectCause, ConnectError};
+pub use self::failed_command::FailedCommand;
 
 /// Why a call of this crate failed.
 ///
@@ -44,8 +46,9 @@ pub enum Error {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The server answered with an error reply. The connection stays usable.
-    #[error(transparent)]
-    Server(#[from] ServerError),
+    // Neither transparent nor the source: its text is all there is of it.
+    #[error("{}{}", .0, advice(.0))]
+    Server(ServerError),
     /// The connection ended before the reply arrived.
     #[error(transparent)]
     Lost(#[from] LostConnection),
@@ -55,7 +58,7 @@ pub enum Error {
     /// A transaction was not executed. None of its commands ran, unless the text says otherwise.
     #[error(transparent)]
     Aborted(#[from] AbortedTransaction),
-    /// The reply has another type than the one requested. The command ran.
+    /// The reply has another type than the one requested. The command ran. The text names the command.
     #[error(transparent)]
     Unexpected(#[from] UnexpectedReply),
     /// The command cannot be sent on a shared connection. It was not sent.
@@ -64,6 +67,9 @@ pub enum Error {
     /// A cluster client found no node for the command, or for a part of it.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
+    /// A command of a pipeline or a transaction whose replies were converted together failed. Boxed, so that other errors stay small.
+    #[error(transparent)]
+    InPipeline(Box<FailedCommand>),
 }
 
 impl Error {
@@ -75,6 +81,7 @@ impl Error {
             Self::Lost(LostConnection { may_have_run: true, .. })
             | Self::TimedOut(TimedOut { may_have_run: true, .. })
             | Self::Cluster(ClusterError::Partial { .. }) => Fate::MayHaveRun,
+            Self::InPipeline(failed) => failed.error.fate(),
             Self::Endpoint(_)
             | Self::Connect(_)
             | Self::Refused(_)
@@ -90,16 +97,18 @@ impl Error {
     pub fn may_have_run(&self) -> bool {
         match self {
             Self::Aborted(aborted) => matches!(aborted, AbortedTransaction::NotBegun { .. }),
+            Self::InPipeline(failed) => failed.error.may_have_run(),
             _ => self.fate() != Fate::NotSent,
         }
     }
 
-    /// The server's error, if there is one: an error reply or a refused login.
+    /// The server's error, if there is one: an error reply, also to one command of a pipeline, or a refused login.
     #[must_use]
     pub fn server(&self) -> Option<&ServerError> {
         match self {
             Self::Server(error) => Some(error),
             Self::Connect(error) => error.cause.rejected(),
+            Self::InPipeline(failed) => failed.error.server(),
             _ => None,
         }
     }
@@ -127,6 +136,30 @@ impl fmt::Display for Fate {
     }
 }
 
+impl From<ServerError> for Error {
+    fn from(error: ServerError) -> Self {
+        Self::Server(error)
+    }
+}
+
+/// What to do about an error reply, where the server does not know it.
+fn advice(error: &ServerError) -> &'static str {
+    // "unknown command 'CONFIG GET', with args beginning with: ..."
+    let name = error.message.strip_prefix("unknown command ").and_then(|text| {
+        let quote = text.chars().next()?;
+        text[quote.len_utf8()..].split(quote).next()
+    });
+    match name {
+        Some(name) if name.eq_ignore_ascii_case("client setname") => {
+            "; to name the connections, use Config::name"
+        }
+        Some(name) if name.contains(' ') => {
+            "; pass its words as separate arguments, as in [\"CONFIG\", \"GET\"]"
+        }
+        _ => "",
+    }
+}
+
 impl From<std::convert::Infallible> for Error {
     fn from(never: std::convert::Infallible) -> Self {
         match never {}
@@ -140,13 +173,20 @@ pub struct LostConnection {
     pub(crate) peer: Arc<str>,
     pub(crate) cause: Arc<LostCause>,
     pub(crate) may_have_run: bool,
+    /// False if no command waited, so that there is nothing to say of its fate.
+    pub(crate) has_command: bool,
     /// Why there was no other connection, for a command that waited for one.
     pub(crate) not_restored: Option<Arc<ConnectError>>,
 }
 
 impl LostConnection {
     pub(crate) fn new(peer: Arc<str>, cause: Arc<LostCause>, may_have_run: bool) -> Self {
-        Self { peer, cause, may_have_run, not_restored: None }
+        Self { peer, cause, may_have_run, has_command: true, not_restored: None }
+    }
+
+    /// For a call that waited for events, and not for the reply to a command.
+    pub(crate) fn without_command(peer: Arc<str>, cause: Arc<LostCause>) -> Self {
+        Self { has_command: false, ..Self::new(peer, cause, false) }
     }
 
     /// Why the connection ended; the same for every request that waited on it.
@@ -172,7 +212,7 @@ impl fmt::Display for LostConnection {
             Some(why) => write!(f, "; not restored: {why}")?,
             None => {}
         }
-        write!(f, "; {fate}")
+        if self.has_command { write!(f, "; {fate}") } else { Ok(()) }
     }
 }
 
@@ -269,8 +309,9 @@ pub enum LostCause {
         /// The client's [`keepalive_timeout`](crate::Config::keepalive_timeout).
         limit: Duration,
     },
-    /// A subscriber was too slow, and its policy is to disconnect.
-    #[error("the subscriber was too slow")]
+    /// A subscriber was too slow, and its policy is to disconnect. [`Client::subscriber_with`](crate::Client::subscriber_with) sets the
+    /// policy, and how many events may wait.
+    #[error("the subscriber was too slow: take events sooner, or allow more to wait")]
     SlowConsumer,
     /// The connection task was dropped, for example because its runtime shut down.
     #[error("its task was stopped, has the runtime shut down?")]

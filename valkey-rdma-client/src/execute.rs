@@ -37,7 +37,8 @@ pub trait Execute: sealed::Sealed + Clone + Send + Sync + 'static {
         command: impl IntoCommand,
     ) -> impl Future<Output = Result<T, Error>> + Send {
         let command = command.into_command();
-        async move { Ok(self.execute(command).await?.convert()?) }
+        let name = command.kept_name();
+        async move { Ok(name.convert(self.execute(command).await?)?) }
     }
 
     /// Sends a command without keys to the server that has this key, such as SCRIPT LOAD before EVALSHA.

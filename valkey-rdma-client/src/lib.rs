@@ -189,8 +189,8 @@ pub use dedicated::Dedicated;
 pub use dialer::{ByteStream, Dialer};
 pub use endpoint::{Endpoint, EndpointError, RdmaPort, Sentinels, Transport};
 pub use error::{
-    AbortedTransaction, ClusterError, ConnectCause, ConnectError, Error, Fate, LostCause, LostConnection,
-    TimedOut,
+    AbortedTransaction, ClusterError, ConnectCause, ConnectError, Error, FailedCommand, Fate, LostCause,
+    LostConnection, TimedOut,
 };
 pub use events::{ConnectionEvent, ConnectionEvents};
 pub use execute::Execute;
@@ -198,7 +198,7 @@ pub use pipeline::Pipeline;
 pub use pubsub::Subscriber;
 pub use resp::{Command, IntoCommand, RefusedCommand, ToArg};
 pub use scan::{ElementScan, Scan};
-pub use script::{Function, Script};
+pub use script::{Function, Invocation, Script};
 pub use stats::{ConnectionInfo, ConnectionStatus, Counters, Purpose, State};
 pub use streaming::{Fetched, ValueReader, ValueWriter};
 pub use transaction::{Transaction, Watch};

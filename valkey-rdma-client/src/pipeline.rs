@@ -3,14 +3,13 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use valkey_rdma_resp::{FromValue, ServerError, Value};
+use valkey_rdma_resp::{FromValue, ServerError, UnexpectedReply, Value};
 
 use crate::client::Client;
-use crate::error::Error;
+use crate::error::{Error, FailedCommand};
 use crate::multiplexer::Replies;
 use crate::multiplexer::ReplyBuffer;
-use crate::resp::EncodedPipeline;
-use crate::resp::{Command, CommandClass, IntoCommand};
+use crate::resp::{Command, CommandClass, CommandName, EncodedPipeline, IntoCommand};
 use crate::resp::{RefusedCommand, Reply};
 
 /// Commands sent together, without waiting for replies in between. No command of another task comes between them, so
@@ -33,6 +32,7 @@ use crate::resp::{RefusedCommand, Reply};
 pub struct Pipeline {
     client: Client,
     commands: EncodedPipeline,
+    names: Vec<CommandName>,
     /// Why the pipeline cannot be sent: its first refused command.
     refused: Option<RefusedCommand>,
     /// Name of the command that began a transaction still open.
@@ -42,7 +42,13 @@ pub struct Pipeline {
 impl Client {
     /// Begins a pipeline.
     pub fn pipeline(&self) -> Pipeline {
-        Pipeline { client: self.clone(), commands: EncodedPipeline::default(), refused: None, multi: None }
+        Pipeline {
+            client: self.clone(),
+            commands: EncodedPipeline::default(),
+            names: Vec::new(),
+            refused: None,
+            multi: None,
+        }
     }
 
     pub(crate) async fn run_pipeline(&self, commands: EncodedPipeline) -> Result<Vec<Reply>, Error> {
@@ -79,6 +85,7 @@ impl Pipeline {
             CommandClass::EndMulti => self.multi = None,
             _ => {}
         }
+        self.names.push(command.kept_name());
         self.commands.push(command);
     }
 
@@ -123,13 +130,15 @@ impl Pipeline {
     /// ```
     ///
     /// # Errors
-    /// Same errors as [`send`](Self::send). [`Error::Server`] is the first error reply, and [`Error::Unexpected`] a reply that does
-    /// not convert. The other commands ran all the same.
+    /// Same errors as [`send`](Self::send). [`Error::InPipeline`] is the first error reply, or the first reply that does not convert,
+    /// with the index and the name of its command; the other commands ran all the same. [`Error::Unexpected`] if the number of
+    /// replies does not fit the type.
     ///
     /// # Cancel safety
     /// As [`send`](Self::send).
-    pub async fn query<T: FromValue>(self) -> Result<T, Error> {
-        convert_replies(self.send().await?)
+    pub async fn query<T: FromValue>(mut self) -> Result<T, Error> {
+        let names = std::mem::take(&mut self.names);
+        convert_replies(&names, self.send().await?)
     }
 
     /// Sends as [`send`](Self::send) does, but passes each reply to `each` with the index of its command as soon as it
@@ -180,12 +189,27 @@ impl Pipeline {
     }
 }
 
-/// The replies of a pipeline or a transaction as one value, or the first error among them.
+/// The replies of a pipeline or a transaction as one value, or the first error among them. `names` are those of its commands.
 pub(crate) fn convert_replies<T: FromValue, E: Into<Error>>(
+    names: &[CommandName],
     replies: Vec<Result<Value, E>>,
 ) -> Result<T, Error> {
-    let values = replies.into_iter().collect::<Result<_, E>>().map_err(Into::into)?;
-    Ok(Value::Array(values).convert()?)
+    let count = replies.len();
+    let failed = |index: usize, error: Error| match names.get(index) {
+        Some(name) => Error::InPipeline(Box::new(FailedCommand::new(index, name.to_string(), error))),
+        None => error,
+    };
+    let values = replies.into_iter().enumerate();
+    let values = values.map(|(index, reply)| reply.map_err(|error| failed(index, error.into())));
+    let all = Value::Array(values.collect::<Result<_, _>>()?);
+    all.convert().map_err(|mut error: UnexpectedReply| match error.take_outermost() {
+        Some(index) => failed(index, error.into()),
+        // The replies together are what does not fit.
+        None if error.got == format!("an array of {count}") => {
+            UnexpectedReply::new(error.wanted, format!("{count} replies")).into()
+        }
+        None => error.into(),
+    })
 }
 
 const OPEN_MULTI: &str = "the pipeline must end the transaction it begins; add EXEC";

@@ -24,7 +24,7 @@ pub(crate) use outbox::Outbox;
 use task::{SubscriptionRequest, Task};
 use valkey_rdma_resp::ServerError;
 
-/// Default capacity of a subscriber's event queue.
+/// Default capacity of a subscriber's event queue: a number of events, of whatever size.
 pub const DEFAULT_CAPACITY: usize = 1024;
 
 /// What happens if a subscriber takes messages more slowly than they arrive.
@@ -124,6 +124,10 @@ pub enum Subscription {
 /// happens to messages; other events wait for room. The connection is read in either case, so the server's own limit
 /// (`client-output-buffer-limit pubsub`) is not reached.
 ///
+/// The length is a number of events, and not of bytes: a full queue holds as many payloads. With messages of 1 MiB, the default
+/// of 1024 events is 1 GiB of memory. For large messages give [`Client::subscriber_with`] the capacity that your memory allows,
+/// divided by the size of a message.
+///
 /// # End
 /// Dropping it closes the connection.
 #[derive(Debug)]
@@ -146,9 +150,18 @@ struct Shared {
 }
 
 impl Shared {
+    /// Why there are no more events.
+    fn ended(&self) -> Error {
+        LostConnection::without_command(self.peer.clone(), self.cause()).into()
+    }
+
+    /// Why a subscription cannot be requested.
     fn lost(&self) -> Error {
-        let cause = self.end.get().cloned().unwrap_or_else(|| Arc::new(LostCause::Stopped));
-        LostConnection::new(self.peer.clone(), cause, false).into()
+        LostConnection::new(self.peer.clone(), self.cause(), false).into()
+    }
+
+    fn cause(&self) -> Arc<LostCause> {
+        self.end.get().cloned().unwrap_or_else(|| Arc::new(LostCause::Stopped))
     }
 
     fn connected(&self, raw: &RawConnection) {
@@ -168,7 +181,8 @@ impl Client {
         self.subscriber_with(DEFAULT_CAPACITY, SlowConsumer::default()).await
     }
 
-    /// Opens a subscriber with this capacity of its event queue, at least 1, and a policy for when it is full.
+    /// Opens a subscriber with this capacity of its event queue, and a policy for when it is full. The capacity is a number of events,
+    /// at least 1, and not of bytes: see [`Subscriber`].
     ///
     /// # Errors
     /// As [`subscriber`](Self::subscriber).
@@ -238,7 +252,7 @@ impl Subscriber {
     pub async fn next(&mut self) -> Result<Event, Error> {
         match self.events.recv().await {
             Some(event) => Ok(event),
-            None => Err(self.shared.lost()),
+            None => Err(self.shared.ended()),
         }
     }
 
@@ -298,7 +312,7 @@ impl Stream for Subscriber {
             Some(event) => Ok(event),
             None => {
                 self.ended = true;
-                Err(self.shared.lost())
+                Err(self.shared.ended())
             }
         }))
     }

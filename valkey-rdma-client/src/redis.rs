@@ -16,7 +16,7 @@
 //! For pub/sub, use [`Client::subscriber`]. Blocking commands run on a [dedicated
 //! connection](Client::blocking_command); commands that would change the shared connection are refused, as always.
 
-use std::io;
+use std::{fmt, io};
 
 use redis::aio::ConnectionLike;
 use redis::{
@@ -127,22 +127,36 @@ pub(crate) fn error_to_redis(error: &ServerError) -> RedisResult<RedisValue> {
 }
 
 /// The error of a command that found no connection, and what that means for the command.
-fn with_fate(error: &Error) -> String {
-    format!("{error:#}; {}", error.fate())
+#[derive(Debug)]
+struct WithFate(Error);
+
+impl fmt::Display for WithFate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#}; {}", self.0, self.0.fate())
+    }
+}
+
+/// As that of the error itself: redis-rs's error leads to it.
+impl std::error::Error for WithFate {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
 }
 
 impl From<Error> for RedisError {
     fn from(error: Error) -> Self {
         match &error {
+            Error::InPipeline(failed) => failed.error.clone().into(),
             Error::Server(reply) => match error_to_redis(reply) {
                 Ok(RedisValue::ServerError(error)) => error.into(),
                 Ok(_) => (ErrorKind::Extension, "server error", reply.to_string()).into(),
                 Err(error) => error,
             },
             Error::Connect(refused) if refused.refuses_login() => {
-                (ErrorKind::AuthenticationFailed, "login refused", with_fate(&error)).into()
+                // redis-rs keeps the text of such an error, and no source.
+                (ErrorKind::AuthenticationFailed, "login refused", WithFate(error).to_string()).into()
             }
-            Error::Connect(_) => io::Error::new(io::ErrorKind::NotConnected, with_fate(&error)).into(),
+            Error::Connect(_) => io::Error::new(io::ErrorKind::NotConnected, WithFate(error)).into(),
             Error::Lost(_) => io::Error::new(io::ErrorKind::BrokenPipe, error).into(),
             Error::TimedOut(_) => io::Error::new(io::ErrorKind::TimedOut, error).into(),
             Error::Unexpected(_) => {

@@ -8,6 +8,7 @@ mod policy;
 
 use valkey_rdma_resp::{ServerError, Value};
 
+pub(crate) use self::command::CommandName;
 pub use self::command::{Command, IntoCommand, ToArg};
 pub(crate) use self::encode::{Commands, EncodeBuffer, EncodedPipeline};
 pub(crate) use self::policy::CommandClass;

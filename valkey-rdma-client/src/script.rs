@@ -1,10 +1,10 @@
-//! [`Script`] and [`Function`]: Lua on the server.
+//! [`Script`] and [`Function`]: Lua on the server. [`Invocation`]: a call of one.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use valkey_rdma_resp::{FromValue, ServerErrorKind, Value};
+use valkey_rdma_resp::{FromValue, ServerErrorKind, UnexpectedReply, Value};
 
 use crate::error::Error;
 use crate::execute::Execute;
@@ -17,7 +17,8 @@ use crate::resp::{Command, ToArg};
 /// use valkey_rdma_client::Script;
 ///
 /// let add = Script::new("return redis.call('INCRBY', KEYS[1], ARGV[1])");
-/// let sum: i64 = add.query(&client, ["counter"], [5]).await?;
+/// let sum: i64 = add.invoke().key("counter").arg(5).query(&client).await?;
+/// let same: i64 = add.query(&client, ["counter"], [5]).await?; // keys and arguments of one type each
 /// # Ok(())
 /// # }
 /// ```
@@ -72,6 +73,11 @@ impl Script {
         self
     }
 
+    /// Begins a call: without keys or arguments, or with some of different types.
+    pub fn invoke(&self) -> Invocation<'_> {
+        Invocation::of(Runs::Script(self))
+    }
+
     /// Runs it with keys and arguments, on a [`Client`](crate::Client) or a [`ClusterClient`](crate::ClusterClient). In a
     /// cluster, all keys must be in one slot.
     ///
@@ -86,25 +92,7 @@ impl Script {
         keys: impl IntoIterator<Item = impl ToArg>,
         args: impl IntoIterator<Item = impl ToArg>,
     ) -> Result<Value, Error> {
-        let call = Call::new(keys, args);
-        let digest = match self.digest.get() {
-            Some(digest) => digest.clone(),
-            None => {
-                let load = Command::new("SCRIPT").arg("LOAD").arg(&self.text);
-                let digest: Bytes = client
-                    .execute_beside(call.first_key(), self.options.apply(load.idempotent()))
-                    .await?
-                    .try_into()?;
-                self.digest.get_or_init(|| digest).clone()
-            }
-        };
-        match client.execute(self.options.apply(call.command("EVALSHA", &digest))).await {
-            // The server does not know the script, so it did not run.
-            Err(Error::Server(error)) if error.kind() == ServerErrorKind::NoScript => {
-                client.execute(self.options.apply(call.command("EVAL", &self.text))).await
-            }
-            other => other,
-        }
+        Invocation::with(Runs::Script(self), keys, args).call(client).await
     }
 
     /// Runs it as [`call`](Self::call) does, and converts its result.
@@ -120,7 +108,7 @@ impl Script {
         keys: impl IntoIterator<Item = impl ToArg>,
         args: impl IntoIterator<Item = impl ToArg>,
     ) -> Result<T, Error> {
-        Ok(self.call(client, keys, args).await?.convert()?)
+        Invocation::with(Runs::Script(self), keys, args).query(client).await
     }
 }
 
@@ -173,6 +161,11 @@ impl Function {
         self
     }
 
+    /// As [`Script::invoke`].
+    pub fn invoke(&self) -> Invocation<'_> {
+        Invocation::of(Runs::Function(self))
+    }
+
     /// Runs it with keys and arguments.
     ///
     /// # Errors
@@ -186,12 +179,7 @@ impl Function {
         keys: impl IntoIterator<Item = impl ToArg>,
         args: impl IntoIterator<Item = impl ToArg>,
     ) -> Result<Value, Error> {
-        let call = Call::new(keys, args);
-        let command = match self.read_only {
-            true => call.command("FCALL_RO", &self.name),
-            false => call.command("FCALL", &self.name),
-        };
-        client.execute(self.options.apply(command)).await
+        Invocation::with(Runs::Function(self), keys, args).call(client).await
     }
 
     /// Runs it as [`call`](Self::call) does, and converts its result.
@@ -207,59 +195,125 @@ impl Function {
         keys: impl IntoIterator<Item = impl ToArg>,
         args: impl IntoIterator<Item = impl ToArg>,
     ) -> Result<T, Error> {
-        Ok(self.call(client, keys, args).await?.convert()?)
+        Invocation::with(Runs::Function(self), keys, args).query(client).await
     }
 }
 
-/// Keys and arguments, kept for a second attempt.
-struct Call {
-    keys: usize,
-    /// A command of keys and arguments only.
-    words: Command,
+/// A call of a [`Script`] or a [`Function`]: what it runs with, one after the other.
+///
+/// ```no_run
+/// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
+/// use valkey_rdma_client::Script;
+///
+/// let now: u64 = Script::new("return redis.call('TIME')[1]").invoke().query(&client).await?;
+/// let put = Script::new("return redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])");
+/// let () = put.invoke().key("greeting").arg("hello").arg(60).query(&client).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a call does nothing until sent"]
+pub struct Invocation<'a> {
+    runs: Runs<'a>,
+    /// Commands of keys and of arguments only. Kept for a second attempt.
+    keys: Command,
+    args: Command,
 }
 
-impl Call {
-    fn new(keys: impl IntoIterator<Item = impl ToArg>, args: impl IntoIterator<Item = impl ToArg>) -> Self {
-        let words = Command::from_args(keys);
-        let keys = words.arguments();
-        Self { keys, words: args.into_iter().fold(words, Command::arg) }
+#[derive(Clone, Copy, Debug)]
+enum Runs<'a> {
+    Script(&'a Script),
+    Function(&'a Function),
+}
+
+impl<'a> Invocation<'a> {
+    fn of(runs: Runs<'a>) -> Self {
+        Self { runs, keys: Command::empty(), args: Command::empty() }
     }
 
-    /// Empty without keys.
-    fn first_key(&self) -> &[u8] {
-        if self.keys > 0 { self.words.words().next().unwrap_or_default() } else { &[] }
+    fn with(
+        runs: Runs<'a>,
+        keys: impl IntoIterator<Item = impl ToArg>,
+        args: impl IntoIterator<Item = impl ToArg>,
+    ) -> Self {
+        Self { runs, keys: Command::from_args(keys), args: Command::from_args(args) }
+    }
+
+    /// Adds a key; several, for a slice, an array or a vector.
+    pub fn key(mut self, key: impl ToArg) -> Self {
+        self.keys.push(key);
+        self
+    }
+
+    /// Adds an argument; several, for a slice, an array or a vector.
+    pub fn arg(mut self, arg: impl ToArg) -> Self {
+        self.args.push(arg);
+        self
+    }
+
+    /// Runs it, on a [`Client`](crate::Client) or a [`ClusterClient`](crate::ClusterClient). In a cluster, all keys must be in one
+    /// slot.
+    ///
+    /// # Errors
+    /// [`Error::Server`] if the script or the function fails, and as for any command.
+    ///
+    /// # Cancel safety
+    /// As [`Client::command`](crate::Client::command).
+    pub async fn call(&self, client: &impl Execute) -> Result<Value, Error> {
+        let script = match self.runs {
+            Runs::Script(script) => script,
+            Runs::Function(function) => {
+                return client.execute(self.command(self.name(), &function.name)).await;
+            }
+        };
+        let digest = match script.digest.get() {
+            Some(digest) => digest.clone(),
+            None => {
+                let load = Command::new("SCRIPT").arg("LOAD").arg(&script.text);
+                let key = self.keys.words().next().unwrap_or_default();
+                let load = script.options.apply(load.idempotent());
+                let digest: Bytes = client.execute_beside(key, load).await?.try_into()?;
+                script.digest.get_or_init(|| digest).clone()
+            }
+        };
+        match client.execute(self.command(self.name(), &digest)).await {
+            // The server does not know the script, so it did not run.
+            Err(Error::Server(error)) if error.kind() == ServerErrorKind::NoScript => {
+                client.execute(self.command("EVAL", &script.text)).await
+            }
+            other => other,
+        }
+    }
+
+    /// Runs it as [`call`](Self::call) does, and converts its result.
+    ///
+    /// # Errors
+    /// Same errors as [`call`](Self::call), and [`Error::Unexpected`] if the result does not convert.
+    ///
+    /// # Cancel safety
+    /// As [`Client::command`](crate::Client::command).
+    pub async fn query<T: FromValue>(&self, client: &impl Execute) -> Result<T, Error> {
+        let result = self.call(client).await?;
+        Ok(result.convert().map_err(|error: UnexpectedReply| error.in_reply_to(self.name()))?)
+    }
+
+    fn name(&self) -> &'static str {
+        match self.runs {
+            Runs::Script(_) => "EVALSHA",
+            Runs::Function(Function { read_only: true, .. }) => "FCALL_RO",
+            Runs::Function(_) => "FCALL",
+        }
     }
 
     fn command(&self, name: &str, what: &Bytes) -> Command {
-        Command::new(name).arg(what).arg(self.keys).followed_by(&self.words)
+        let options = match self.runs {
+            Runs::Script(script) => script.options,
+            Runs::Function(function) => function.options,
+        };
+        let command = Command::new(name).arg(what).arg(self.keys.arguments());
+        options.apply(command.followed_by(&self.keys).followed_by(&self.args))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Config;
-    use crate::multiplexer::tests::pair;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_call_has_the_limit_and_the_leave_that_it_was_given() {
-        let (client, door, mut peer) = pair(&Config::default()).await;
-        let script = Script::new("return 1").idempotent().timeout(Duration::from_secs(60));
-        let none: [&str; 0] = [];
-        let serve = async {
-            peer.expect("*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$8\r\nreturn 1\r\n").await;
-            peer.say(b"$2\r\nab\r\n").await;
-            let call = "*3\r\n$7\r\nEVALSHA\r\n$2\r\nab\r\n$1\r\n0\r\n";
-            peer.expect(call).await;
-            drop(peer);
-            let mut peer = door.admit();
-            peer.greet_again().await;
-            peer.expect(call).await;
-            peer
-        };
-        let begin = tokio::time::Instant::now();
-        let (outcome, _open) = tokio::join!(script.call(&client, none, none), serve);
-        assert!(matches!(outcome, Err(Error::TimedOut(_))), "{outcome:?}");
-        assert_eq!(begin.elapsed().as_secs(), 60);
-    }
-}
+mod tests;

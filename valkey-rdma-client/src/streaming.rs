@@ -46,7 +46,8 @@ impl Client {
     }
 
     /// Sends a command whose reply is one string, such as GET, and returns a reader for the string. Returns `None` if
-    /// the reply is null.
+    /// the reply is null. A connection whose value was read to its end is kept for later calls: see the
+    /// [rule](Client#connections-beside-the-shared-one).
     ///
     /// ```no_run
     /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -96,9 +97,7 @@ impl Client {
             }
             Header::Other(Value::Nil) => Ok(None),
             Header::Other(Value::Error(error)) => Err(error.into()),
-            Header::Other(other) => {
-                Err(UnexpectedReply { wanted: "a bulk string", got: other.describe() }.into())
-            }
+            Header::Other(other) => Err(UnexpectedReply::new("a bulk string", other.describe()).into()),
         }
     }
 

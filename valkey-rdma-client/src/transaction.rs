@@ -48,7 +48,8 @@ impl Client {
     }
 
     /// Watches keys on a dedicated connection. A transaction begun from the [`Watch`] is not executed if one of the
-    /// keys changes before.
+    /// keys changes before. After the transaction, or [`Watch::unwatch`], the connection is kept for later calls: see the
+    /// [rule](Client#connections-beside-the-shared-one).
     ///
     /// ```no_run
     /// # async fn example(client: valkey_rdma_client::Client) -> Result<(), valkey_rdma_client::Error> {
@@ -109,7 +110,9 @@ impl Watch {
     /// # Cancel safety
     /// As [`command`](Self::command).
     pub async fn query<T: FromValue>(&mut self, command: impl IntoCommand) -> Result<T, Error> {
-        Ok(self.command(command).await?.convert()?)
+        let command = command.into_command();
+        let name = command.kept_name();
+        Ok(name.convert(self.command(command).await?)?)
     }
 
     /// Watches more keys. In a cluster they must be in the slot of the first ones.
@@ -198,13 +201,16 @@ impl Transaction {
     /// or to `()` to check them only.
     ///
     /// # Errors
-    /// Same errors as [`execute`](Self::execute). [`Error::Server`] is the first error reply, and [`Error::Unexpected`] a reply that
-    /// does not convert. The other commands ran all the same.
+    /// Same errors as [`execute`](Self::execute). [`Error::InPipeline`] is the first error reply, or the first reply that does not
+    /// convert, with the index and the name of its command; the other commands ran all the same. [`Error::Unexpected`] if the number
+    /// of replies does not fit the type.
     ///
     /// # Cancel safety
     /// As [`execute`](Self::execute).
     pub async fn query<T: FromValue>(self) -> Result<T, Error> {
-        convert_replies(self.execute().await?)
+        // Behind MULTI.
+        let names: Vec<_> = self.commands[1..].iter().map(Command::kept_name).collect();
+        convert_replies(&names, self.execute().await?)
     }
 }
 

@@ -117,7 +117,13 @@ impl Failure {
 /// The text of an error of the Rust client. Where it advises a function of that client, the advice is what Python has instead.
 fn client_text(error: &Error) -> String {
     let text = format!("{error:#}");
-    if !matches!(error, Error::Refused(_) | Error::Cluster(ClusterError::NoRoute { .. })) {
+    let has_advice = match error {
+        Error::Refused(_) | Error::Cluster(ClusterError::NoRoute { .. }) => true,
+        // The rest is the server's own text.
+        Error::Server(_) => text.ends_with("Config::name"),
+        _ => false,
+    };
+    if !has_advice {
         return text;
     }
     match text.rsplit_once("; ") {
@@ -132,9 +138,10 @@ fn python_advice(rust: &str) -> &'static str {
 }
 
 /// Functions of the Rust client that error texts name, and what to do in Python.
-const ADVICE: [(&str, &str); 5] = [
+const ADVICE: [(&str, &str); 6] = [
     ("Client::subscriber", "use subscriber()"),
     ("Client::close", "use close()"),
+    ("Client::pipeline", "use pipeline()"),
     ("Client::blocking_command", "use blocking_command()"),
     ("Client::transaction", "send MULTI to EXEC in one pipeline()"),
     ("Config::name", "make the client with name=..."),

@@ -6,24 +6,8 @@ use std::hash::Hash;
 use bytes::Bytes;
 
 use crate::server_error::ServerError;
+use crate::unexpected_reply::{NOTHING, UnexpectedReply};
 use crate::value::Value;
-
-/// A reply of another type than the caller asked for.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected {wanted}, got {got}{}", advice(.got))]
-pub struct UnexpectedReply {
-    /// The type asked for.
-    pub wanted: &'static str,
-    /// The reply: its kind, and its length or number. Never the text of a string, which may be secret.
-    pub got: String,
-}
-
-/// What a reply without a value is called.
-const NOTHING: &str = "nothing";
-
-fn advice(got: &str) -> &'static str {
-    if got == NOTHING { "; ask for an Option where a value may be missing" } else { "" }
-}
 
 /// A type that a reply converts to, with [`Value::convert`] or `try_into`.
 ///
@@ -49,6 +33,13 @@ fn advice(got: &str) -> &'static str {
 /// | `Vec<T>`, sets | an array or set |
 /// | maps, `Vec<(K, V)>` | a map, an array of pairs, or an array of alternating keys and values (RESP2 has no maps) |
 /// | tuples of up to 12 | an array of that length |
+#[diagnostic::on_unimplemented(
+    message = "a reply does not convert to `{Self}`",
+    label = "not a type of replies",
+    note = "these types do: `String`, `Bytes`, `Vec<u8>`, integers, `f64`, `bool`, `()`, `Value`; `Option`s, vectors, sets, maps and tuples of them",
+    note = "`&str` and `&[u8]` do not, because a reply is not kept: use `String` or `Bytes`",
+    note = "implement `FromValue` for types of your own"
+)]
 pub trait FromValue: Sized {
     /// Converts `value`.
     ///
@@ -62,7 +53,7 @@ pub trait FromValue: Sized {
     /// # Errors
     /// Same as [`from_value`](Self::from_value), for the first member that does not convert.
     fn from_members(value: Value) -> Result<Vec<Self>, UnexpectedReply> {
-        members(value, "an array")?.into_iter().map(Self::from_value).collect()
+        each(value, "an array")
     }
 }
 
@@ -97,7 +88,17 @@ impl Value {
 }
 
 fn unexpected<T>(wanted: &'static str, got: &Value) -> Result<T, UnexpectedReply> {
-    Err(UnexpectedReply { wanted, got: got.describe() })
+    Err(UnexpectedReply::new(wanted, got.describe()))
+}
+
+/// Converts one member. An error says which one it is.
+fn member<T: FromValue>(index: usize, value: Value) -> Result<T, UnexpectedReply> {
+    T::from_value(value).map_err(|error| error.within(index))
+}
+
+/// Converts all members of an array or set.
+fn each<T: FromValue, C: FromIterator<T>>(value: Value, wanted: &'static str) -> Result<C, UnexpectedReply> {
+    members(value, wanted)?.into_iter().enumerate().map(|(index, value)| member(index, value)).collect()
 }
 
 fn members(value: Value, wanted: &'static str) -> Result<Vec<Value>, UnexpectedReply> {
@@ -112,20 +113,21 @@ fn pairs<K: FromValue, V: FromValue>(value: Value) -> Result<Vec<(K, V)>, Unexpe
     let wanted = "keys and values";
     let items = match value {
         Value::Map(pairs) => {
-            return pairs.into_iter().map(|(key, value)| Ok((key.convert()?, value.convert()?))).collect();
+            let pair = |(index, (key, value))| Ok((member(index, key)?, member(index, value)?));
+            return pairs.into_iter().enumerate().map(pair).collect();
         }
         other => members(other, wanted)?,
     };
     if items.iter().all(|item| matches!(item, Value::Array(pair) if pair.len() == 2)) {
-        return items.into_iter().map(Value::convert).collect();
+        return each(Value::Array(items), wanted);
     }
     if items.len() % 2 == 1 {
         return unexpected(wanted, &Value::Array(items));
     }
     let mut pairs = Vec::with_capacity(items.len() / 2);
-    let mut items = items.into_iter();
-    while let (Some(key), Some(value)) = (items.next(), items.next()) {
-        pairs.push((key.convert()?, value.convert()?));
+    let mut items = items.into_iter().enumerate();
+    while let (Some((at, key)), Some((next, value))) = (items.next(), items.next()) {
+        pairs.push((member(at, key)?, member(next, value)?));
     }
     Ok(pairs)
 }
@@ -169,9 +171,7 @@ impl FromValue for u8 {
     /// `Vec<u8>` is the bytes of a string.
     fn from_members(value: Value) -> Result<Vec<Self>, UnexpectedReply> {
         match value {
-            Value::Array(_) | Value::Set(_) => {
-                members(value, "an array")?.into_iter().map(Value::convert).collect()
-            }
+            Value::Array(_) | Value::Set(_) => each(value, "an array"),
             string => Ok(string.convert::<Bytes>()?.to_vec()),
         }
     }
@@ -262,13 +262,13 @@ impl<T: FromValue> FromValue for Vec<T> {
 
 impl<T: FromValue + Eq + Hash> FromValue for HashSet<T> {
     fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
-        members(value, "a set")?.into_iter().map(Value::convert).collect()
+        each(value, "a set")
     }
 }
 
 impl<T: FromValue + Ord> FromValue for BTreeSet<T> {
     fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
-        members(value, "a set")?.into_iter().map(Value::convert).collect()
+        each(value, "a set")
     }
 }
 
@@ -287,7 +287,7 @@ impl<K: FromValue + Ord, V: FromValue> FromValue for BTreeMap<K, V> {
 impl<A: FromValue, B: FromValue> FromValue for (A, B) {
     fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
         match <[Value; 2]>::try_from(members(value, "a pair")?) {
-            Ok([a, b]) => Ok((a.convert()?, b.convert()?)),
+            Ok([a, b]) => Ok((member(0, a)?, member(1, b)?)),
             Err(items) => unexpected("a pair", &Value::Array(items)),
         }
     }
@@ -298,11 +298,11 @@ impl<A: FromValue, B: FromValue> FromValue for (A, B) {
 }
 
 macro_rules! tuples {
-    ($($wanted:literal: $($type:ident $name:ident),*;)*) => { $(
+    ($($wanted:literal: $($type:ident $name:ident $index:literal),*;)*) => { $(
         impl<$($type: FromValue),*> FromValue for ($($type,)*) {
             fn from_value(value: Value) -> Result<Self, UnexpectedReply> {
                 match <[Value; [$(stringify!($name)),*].len()]>::try_from(members(value, $wanted)?) {
-                    Ok([$($name),*]) => Ok(($($name.convert()?,)*)),
+                    Ok([$($name),*]) => Ok(($(member($index, $name)?,)*)),
                     Err(items) => unexpected($wanted, &Value::Array(items)),
                 }
             }
@@ -311,17 +311,17 @@ macro_rules! tuples {
 }
 
 tuples! {
-    "an array of 1": A a;
-    "an array of 3": A a, B b, C c;
-    "an array of 4": A a, B b, C c, D d;
-    "an array of 5": A a, B b, C c, D d, E e;
-    "an array of 6": A a, B b, C c, D d, E e, F f;
-    "an array of 7": A a, B b, C c, D d, E e, F f, G g;
-    "an array of 8": A a, B b, C c, D d, E e, F f, G g, H h;
-    "an array of 9": A a, B b, C c, D d, E e, F f, G g, H h, I i;
-    "an array of 10": A a, B b, C c, D d, E e, F f, G g, H h, I i, J j;
-    "an array of 11": A a, B b, C c, D d, E e, F f, G g, H h, I i, J j, K k;
-    "an array of 12": A a, B b, C c, D d, E e, F f, G g, H h, I i, J j, K k, L l;
+    "an array of 1": A a 0;
+    "an array of 3": A a 0, B b 1, C c 2;
+    "an array of 4": A a 0, B b 1, C c 2, D d 3;
+    "an array of 5": A a 0, B b 1, C c 2, D d 3, E e 4;
+    "an array of 6": A a 0, B b 1, C c 2, D d 3, E e 4, F f 5;
+    "an array of 7": A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6;
+    "an array of 8": A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7;
+    "an array of 9": A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7, I i 8;
+    "an array of 10": A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7, I i 8, J j 9;
+    "an array of 11": A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7, I i 8, J j 9, K k 10;
+    "an array of 12": A a 0, B b 1, C c 2, D d 3, E e 4, F f 5, G g 6, H h 7, I i 8, J j 9, K k 10, L l 11;
 }
 
 // `try_into` for the most frequent types. A blanket implementation is not possible in Rust; `Value::convert` serves the

@@ -46,11 +46,12 @@ mod protocol;
 mod reply;
 mod reply_error;
 mod server_error;
+mod unexpected_reply;
 mod value;
 
 pub use command::Command;
 pub use command_scanner::{CommandScanner, inline_words, words};
-pub use convert::{FromValue, UnexpectedReply};
+pub use convert::FromValue;
 pub use decoder::{Decoder, Header, MAX_DEPTH, MAX_LINE, MAX_MEMBERS, MAX_STRING};
 pub use encode::{double, encode};
 pub use frame_scanner::{FrameScanner, Scanned};
@@ -61,6 +62,7 @@ pub use protocol::Protocol;
 pub use reply::Reply;
 pub use reply_error::ProtocolError;
 pub use server_error::{ServerError, ServerErrorKind};
+pub use unexpected_reply::UnexpectedReply;
 pub use value::Value;
 
 /// The README's example, as a test.

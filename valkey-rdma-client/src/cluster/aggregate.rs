@@ -74,11 +74,10 @@ fn combine(one: &Value, other: &Value, pick: fn(i64, i64) -> i64) -> Result<Valu
         }
         _ => match (one.as_int(), other.as_int()) {
             (Some(one), Some(other)) => Ok(Value::Int(pick(one, other))),
-            _ => Err(UnexpectedReply {
-                wanted: "numbers from all nodes",
-                got: format!("{} and {}", one.describe(), other.describe()),
+            _ => {
+                let got = format!("{} and {}", one.describe(), other.describe());
+                Err(UnexpectedReply::new("numbers from all nodes", got).into())
             }
-            .into()),
         },
     }
 }

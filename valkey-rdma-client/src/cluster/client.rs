@@ -104,7 +104,9 @@ impl ClusterClient {
     /// # Cancel safety
     /// Same as [`command`](Self::command).
     pub async fn query<T: FromValue>(&self, command: impl IntoCommand) -> Result<T, Error> {
-        Ok(self.execute(command.into_command()).await?.convert()?)
+        let command = command.into_command();
+        let name = command.kept_name();
+        Ok(name.convert(self.execute(command).await?)?)
     }
 
     /// Does what [`command`](Self::command) does: the method that [`Execute`](crate::Execute) has too.

@@ -46,7 +46,9 @@ impl ClusterClient {
     /// # Cancel safety
     /// Same as [`blocking_command`](Self::blocking_command).
     pub async fn blocking_query<T: FromValue>(&self, command: impl IntoCommand) -> Result<T, Error> {
-        Ok(self.block(command.into_command()).await?.convert()?)
+        let command = command.into_command();
+        let name = command.kept_name();
+        Ok(name.convert(self.block(command).await?)?)
     }
 
     pub(crate) async fn block(&self, command: Command) -> Result<Value, Error> {

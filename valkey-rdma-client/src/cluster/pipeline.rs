@@ -261,13 +261,15 @@ impl ClusterPipeline {
     /// Sends as [`send`](Self::send) does, and converts all replies together, as [`Pipeline::query`](crate::Pipeline::query) does.
     ///
     /// # Errors
-    /// Same errors as [`send`](Self::send); otherwise the first error of a command, or [`Error::Unexpected`] for a reply that does
-    /// not convert. The other commands may have run.
+    /// Same errors as [`send`](Self::send); otherwise [`Error::InPipeline`]: the first error of a command, or the first reply that
+    /// does not convert, with the index and the name of its command. The other commands may have run. [`Error::Unexpected`] if the
+    /// number of replies does not fit the type.
     ///
     /// # Cancel safety
     /// As [`send`](Self::send).
     pub async fn query<T: FromValue>(self) -> Result<T, Error> {
-        convert_replies(self.send().await?)
+        let names: Vec<_> = self.commands.iter().map(Command::kept_name).collect();
+        convert_replies(&names, self.send().await?)
     }
 }
 

@@ -45,7 +45,7 @@ use crate::sync::lock;
 ///
 /// # Slow consumers
 /// Same as [`Subscriber`](crate::Subscriber): each connection has a queue of bounded length, and [`SlowConsumer`] decides what
-/// happens when it is full. After [`SlowConsumer::Disconnect`] the connection is made anew, and [`Event::Reconnected`] reports it.
+/// happens when it is full. The length is a number of events, and not of bytes. After [`SlowConsumer::Disconnect`] the connection is made anew, and [`Event::Reconnected`] reports it.
 ///
 /// # End
 /// Dropping it closes its connections.
@@ -68,7 +68,8 @@ impl ClusterClient {
         self.subscriber_with(DEFAULT_CAPACITY, SlowConsumer::default())
     }
 
-    /// Begins subscriptions with this capacity of each queue, at least 1, and a policy for when it is full.
+    /// Begins subscriptions with this capacity of each queue, and a policy for when it is full. The capacity is a number of events, at
+    /// least 1, and not of bytes.
     #[must_use]
     pub fn subscriber_with(&self, capacity: usize, slow: SlowConsumer) -> ClusterSubscriber {
         let (sender, events) = mpsc::channel(capacity.max(1));

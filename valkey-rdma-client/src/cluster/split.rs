@@ -46,8 +46,8 @@ impl ClusterClient {
             let items = match reply? {
                 Value::Array(items) if items.len() == places.len() => items,
                 other => {
-                    let (wanted, got) = ("an array with a value for each key", other.describe());
-                    return Err(UnexpectedReply { wanted, got }.into());
+                    let wanted = "an array with a value for each key";
+                    return Err(UnexpectedReply::new(wanted, other.describe()).into());
                 }
             };
             for (place, item) in places.into_iter().zip(items) {

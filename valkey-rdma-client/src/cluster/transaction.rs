@@ -124,13 +124,16 @@ impl ClusterTransaction {
     /// or to `()` to check them only.
     ///
     /// # Errors
-    /// Same errors as [`execute`](Self::execute). [`Error::Server`] is the first error reply, and [`Error::Unexpected`] a reply that
-    /// does not convert. The other commands ran all the same.
+    /// Same errors as [`execute`](Self::execute). [`Error::InPipeline`] is the first error reply, or the first reply that does not
+    /// convert, with the index and the name of its command; the other commands ran all the same. [`Error::Unexpected`] if the number
+    /// of replies does not fit the type.
     ///
     /// # Cancel safety
     /// As [`execute`](Self::execute).
     pub async fn query<T: FromValue>(self) -> Result<T, Error> {
-        convert_replies(self.execute().await?)
+        // Behind MULTI.
+        let names: Vec<_> = self.commands[1..].iter().map(Command::kept_name).collect();
+        convert_replies(&names, self.execute().await?)
     }
 }
 
@@ -222,6 +225,9 @@ mod tests {
         assert!(one_slot(&commands(&["SET {a}1 x", "PING", "GET {a}2"])).is_ok());
         let error = one_slot(&commands(&["SET a x", "GET b"])).expect_err("two slots");
         assert!(matches!(error, Error::Cluster(ClusterError::CrossSlot { .. })), "{error:?}");
+        let text = "GET was not sent: it needs keys of slots 15495 and 3300 together; give keys that are used together the same \
+                    hash tag, as {user1}:name and {user1}:mail have";
+        assert_eq!(error.to_string(), text);
         assert!(one_slot(&commands(&["JSON.GET a"])).is_err());
     }
 }

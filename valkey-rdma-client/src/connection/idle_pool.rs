@@ -101,6 +101,8 @@ fn next_due(mut idle: MutexGuard<'_, Idle>) -> Option<Instant> {
     next
 }
 
+// Both are promised in the documentation of `Client`, and in docs/operations.md.
+
 /// How many connections are kept however long they are not used. Over RDMA each pins memory at both ends.
 const KEPT: usize = 2;
 /// How long the others are kept.

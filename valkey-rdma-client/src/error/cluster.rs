@@ -57,12 +57,14 @@ pub enum ClusterError {
         /// The slot that was asked for.
         slot: u16,
     },
-    /// The keys belong to different slots, and the command cannot be split.
+    /// The keys belong to different slots, and the command cannot be split. In a transaction, and after WATCH, all commands together
+    /// have one slot.
     #[error(
-        "the keys are of several slots, {first} and, at {command}, {second}; use keys with the same hash tag, such as {{user1}}:name"
+        "{command} was not sent: it needs keys of slots {first} and {second} together; give keys that are used together the same \
+        hash tag, as {{user1}}:name and {{user1}}:mail have"
     )]
     CrossSlot {
-        /// The command's name.
+        /// The command's name; in a transaction, that of the first command whose key is in another slot.
         command: String,
         /// Slot of the first key.
         first: u16,

@@ -8,9 +8,11 @@ use valkey_rdma_resp::put_header;
 
 use super::policy::{self, CommandClass, RefusedCommand};
 
+mod name;
 mod to_arg;
 mod words;
 
+pub(crate) use self::name::CommandName;
 pub use self::to_arg::ToArg;
 
 /// [`Bytes`] arguments of this size or more are sent from where they are instead of being copied.

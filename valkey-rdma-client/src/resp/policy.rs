@@ -102,8 +102,8 @@ fn classify_name(name: &[u8]) -> CommandClass {
 
 pub(super) const EMPTY: &str = "a command needs at least a name";
 const SUBSCRIBES: &str = "its messages would mix with the replies of other tasks; use Client::subscriber";
-const MONITORS: &str = "its output would mix with the replies of other tasks";
-const SILENCES: &str = "without replies, answers cannot be matched to commands";
+const MONITORS: &str = "its output would mix with the replies of other tasks; use `valkey-cli monitor`";
+const SILENCES: &str = "without replies, answers cannot be matched to commands; to wait once for many of them, use Client::pipeline";
 const CHANGES_PROTOCOL: &str = "the protocol is fixed when connecting; use the endpoint's protocol and login";
 const QUITS: &str = "the connection is shared; use Client::close";
 const RESETS: &str = "it would undo the login and the protocol for every task; connect anew instead";
@@ -112,7 +112,8 @@ const SELECTS: &str =
     "it would hold for other tasks, and only until a reconnect; put the database into the URL";
 const LOGS_IN: &str = "it would hold for other tasks, and only until a reconnect; put the login into the URL";
 const TRACKS: &str = "it would hold only until a reconnect; use Cache::connect";
-const REPLICATES: &str = "it is part of replication, and not answered like a command";
+const REPLICATES: &str =
+    "it is part of replication, and not answered like a command; use Dialer::dial, which gives a byte stream";
 const NAMES: &str = "it would hold only until a reconnect; use Config::name";
 const CHANGES_MODE: &str = "it would hold for other tasks, and only until a reconnect; use Client::dedicated";
 pub(super) const BLOCKS: &str = "commands of other tasks would wait behind it; use Client::blocking_command";

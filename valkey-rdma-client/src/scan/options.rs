@@ -31,8 +31,7 @@ impl ScanOptions {
 pub(crate) fn batch<T: FromValue>(reply: Value) -> Result<(Bytes, Vec<T>), Error> {
     let (cursor, items): (Bytes, Vec<T>) = reply.convert()?;
     if !cursor.iter().all(u8::is_ascii_digit) {
-        let got = Value::Bulk(cursor).describe();
-        return Err(UnexpectedReply { wanted: "a cursor", got }.into());
+        return Err(UnexpectedReply::new("a cursor", Value::Bulk(cursor).describe()).into());
     }
     Ok((cursor, items))
 }

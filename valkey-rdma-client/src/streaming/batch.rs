@@ -116,7 +116,7 @@ async fn get_group<'a>(
             Header::Other(Value::Nil) => Fetched::Missing,
             Header::Other(Value::Error(error)) => Fetched::Refused(error.into()),
             Header::Other(other) => {
-                let unexpected = UnexpectedReply { wanted: "a bulk string", got: other.describe() };
+                let unexpected = UnexpectedReply::new("a bulk string", other.describe());
                 Fetched::Refused(unexpected.into())
             }
         };

@@ -93,7 +93,7 @@ impl ValueReader {
         let len = self.len();
         let Some(buffer) = buffer.get_mut(..len) else {
             let got = format!("a string of {len} bytes");
-            return Err(UnexpectedReply { wanted: "a value that fits into the buffer", got }.into());
+            return Err(UnexpectedReply::new("a value that fits into the buffer", got).into());
         };
         let mut filled = 0;
         while filled < len {

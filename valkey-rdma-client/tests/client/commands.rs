@@ -57,6 +57,13 @@ async fn what_makes_no_sense_is_a_typed_error_and_the_connection_stays() {
     assert!(matches!(nameless, Error::Server(_)), "{nameless:?}");
     let split = client.command(["SET k v\r\nFLUSHALL"]).await.expect_err("no such command");
     assert!(matches!(split, Error::Server(_)), "{split:?}");
+    let joined = client.command(["CONFIG GET", "maxclients"]).await.expect_err("no such command");
+    assert!(
+        joined.to_string().ends_with("pass its words as separate arguments, as in [\"CONFIG\", \"GET\"]"),
+        "{joined}"
+    );
+    let named = client.command(["CLIENT SETNAME", "me"]).await.expect_err("no such command");
+    assert!(named.to_string().ends_with("to name the connections, use Config::name"), "{named}");
     let wrong = client.command(["GET"]).await.expect_err("too few arguments");
     assert!(wrong.to_string().contains("wrong number of arguments"), "{wrong}");
     for command in
@@ -197,14 +204,30 @@ async fn typed_queries_take_arguments_of_different_types() {
     let () = client.query(["DEL", &target.key("none")]).await.expect("any reply");
     let error = client.query::<i64>(["LRANGE", &list, "0", "-1"]).await.expect_err("no number");
     assert!(matches!(error, Error::Unexpected(_)), "{error:?}");
+    assert_eq!(error.to_string(), "LRANGE: expected an integer of 64 bits, got an array of 4");
 
     let both = client.pipeline().command(cmd!["GET", &key]).command(cmd!["LRANGE", &list, 0, -1]);
     let (number, items): (i64, Vec<f64>) = both.query().await.expect("both convert");
     assert_eq!((number, items), (42, vec![1.0, 2.0, 3.0, 4.5]));
     let wrong = client.pipeline().command(["GET", &list]).command(cmd!["SET", &key, 7]);
     let error = wrong.query::<()>().await.expect_err("the first command fails");
-    assert!(matches!(error, Error::Server(_)), "{error:?}");
+    assert!(error.server().is_some_and(|error| error.code == "WRONGTYPE"), "{error:?}");
+    assert!(error.to_string().starts_with("command 0, GET: WRONGTYPE "), "{error}");
     assert_eq!(client.query::<i64>(["GET", &key]).await.expect("a number"), 7, "the second ran all the same");
+
+    let pipeline = || client.pipeline().command(["PING"]).command(["lrange", &list, "0", "-1"]);
+    let error = pipeline().query::<(String, Vec<i64>)>().await.expect_err("4.5 has a fraction");
+    let text =
+        "command 1, lrange: member 3 of the reply: expected an integer of 64 bits, got a string of 3 bytes";
+    assert_eq!((error.to_string().as_str(), error.fate()), (text, Fate::Answered));
+    let error = pipeline().query::<(String,)>().await.expect_err("one more reply");
+    assert_eq!(error.to_string(), "expected an array of 1, got 2 replies");
+    let transaction = client.transaction().command(["PING"]).command(["GET", &key]);
+    let error = transaction.query::<(String, u8, ())>().await.expect_err("two replies");
+    assert_eq!(error.to_string(), "expected an array of 3, got 2 replies");
+    let transaction = client.transaction().command(["PING"]).command(["GET", &list]);
+    let error = transaction.query::<()>().await.expect_err("a list");
+    assert!(error.to_string().starts_with("command 1, GET: WRONGTYPE "), "{error}");
 
     let transaction = client.transaction().command(cmd!["INCRBY", &key, 1]).command(["LLEN", &list]);
     assert_eq!(transaction.query::<(i64, usize)>().await.expect("executed"), (8, 4));

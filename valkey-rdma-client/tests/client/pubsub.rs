@@ -109,5 +109,11 @@ async fn a_slow_subscriber_is_disconnected_if_so_asked() {
         matches!(&error, Error::Lost(lost) if matches!(lost.cause(), LostCause::SlowConsumer)),
         "{error:?}"
     );
-    assert!(subscriber.subscribe(Subscription::Channel, ["more"]).await.is_err());
+    let text = error.to_string();
+    assert!(
+        text.ends_with(": the subscriber was too slow: take events sooner, or allow more to wait"),
+        "{text}"
+    );
+    let error = subscriber.subscribe(Subscription::Channel, ["more"]).await.expect_err("at its end");
+    assert!(error.to_string().ends_with("; the command was not sent"), "{error}");
 }

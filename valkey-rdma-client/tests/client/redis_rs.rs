@@ -247,6 +247,9 @@ async fn the_error_of_a_missing_connection_says_what_became_of_the_command() {
     let refused = Client::connect("valkey://127.0.0.1:1").await.expect_err("nothing listens there");
     let error = redis::RedisError::from(refused);
     assert!(error.to_string().ends_with("; the command was not sent"), "{error}");
+    let causes = std::iter::successors(std::error::Error::source(&error), |error| error.source());
+    let system = causes.filter_map(|cause| cause.downcast_ref::<std::io::Error>()).last().expect("a cause");
+    assert_eq!(system.kind(), std::io::ErrorKind::ConnectionRefused, "{system}");
     let server = MockServer::start_with(Mock::new().requirepass("secret")).await.expect("a free port");
     let refused = Client::connect(server.tcp_url().replace("://", "://:wrong@").as_str()).await;
     let error = redis::RedisError::from(refused.expect_err("a wrong password"));

@@ -67,6 +67,10 @@ async fn each_command_of_a_pipeline_has_its_own_error() {
         .expect("sent");
     let fates: Vec<_> = replies.iter().map(|reply| reply.as_ref().err().map(Error::fate)).collect();
     assert_eq!(fates, [None, Some(Fate::Answered), Some(Fate::NotSent), None, None]);
+    let pipeline = cluster.pipeline().command(["GET", &key]).command(["SUNION", "a", "b"]);
+    let error = pipeline.query::<()>().await.expect_err("keys of two slots");
+    assert!(error.to_string().starts_with("command 1, SUNION: "), "{error}");
+    assert_eq!(error.fate(), Fate::NotSent);
 }
 
 #[tokio::test]

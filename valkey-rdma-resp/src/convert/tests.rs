@@ -110,6 +110,24 @@ fn members_convert_one_by_one() {
 }
 
 #[test]
+fn an_error_says_which_member_does_not_convert() {
+    let items = || vec![bulk("1"), bulk("x")];
+    let expected = "member 1 of the reply: expected an integer of 64 bits, got a string of 1 bytes";
+    assert_eq!(wrong::<Vec<i64>>(Value::Array(items())), expected);
+    assert_eq!(wrong::<(i64, i64)>(Value::Array(items())), expected);
+    assert_eq!(wrong::<HashSet<i64>>(Value::Set(items())), expected);
+    assert_eq!(wrong::<BTreeSet<i64>>(Value::Set(items())), expected);
+    assert_eq!(wrong::<HashMap<i64, i64>>(Value::Array(items())), expected);
+    let narrow = wrong::<Vec<u8>>(Value::Array(vec![Value::Int(1), Value::Int(256)]));
+    assert_eq!(narrow, "member 1 of the reply: expected an unsigned integer of 8 bits, got the integer 256");
+    let pairs = Value::Map(vec![(bulk("1"), bulk("2")), (bulk("3"), bulk("x"))]);
+    assert_eq!(wrong::<HashMap<i64, i64>>(pairs.clone()), expected);
+    let error = Value::Array(vec![Value::Nil, pairs]).convert::<(Value, Vec<(i64, i64)>)>().expect_err("x");
+    assert_eq!(error.members(), [1, 1]);
+    assert!(error.to_string().starts_with("member 1 of member 1 of the reply: expected"), "{error}");
+}
+
+#[test]
 fn errors_inside_a_reply_are_told_with_their_text() {
     let error = ServerError::from_reply(b"WRONGTYPE no");
     assert_eq!(ok::<Result<Value, ServerError>>(Value::Error(error.clone())), Err(error.clone()));

@@ -76,6 +76,14 @@ fn commands_that_break_sharing_are_recognised_in_any_case() {
         assert_eq!(refusal.command, args[..words].join(" "));
     }
     assert_eq!(Command::empty().refusal().expect("refused").command, "an empty command");
+    for (line, instead) in [
+        ("MONITOR", "`valkey-cli monitor`"),
+        ("CLIENT REPLY OFF", "Client::pipeline"),
+        ("PSYNC ? -1", "Dialer"),
+    ] {
+        let refusal = Command::from_args(line.split(' ')).refusal().expect("refused");
+        assert!(refusal.reason.contains(instead), "{refusal}");
+    }
     for args in [
         &["GET", "a"][..],
         &["CLIENT", "ID"],

@@ -44,6 +44,12 @@ use super::Command;
 ///
 /// let _command = Command::new("GETEX").arg(Session { user: 17, seconds: Some(60) });
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be an argument of a command",
+    label = "not an argument",
+    note = "these types can: strings, `char`, bytes (`&[u8]`, `Vec<u8>`, `Bytes`), integers, floats, `bool`; `Option`s, slices, arrays and vectors of them",
+    note = "pass anything that has a text as `value.to_string()`, or implement `ToArg` for types of your own"
+)]
 pub trait ToArg {
     /// Adds the value to a command, as one argument, several or none.
     fn add_to(&self, command: &mut Command);
