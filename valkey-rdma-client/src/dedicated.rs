@@ -14,8 +14,10 @@ use crate::error::{Error, LostCause, LostConnection, TimedOut};
 use crate::resp::{Command, IntoCommand};
 use crate::stats::{ConnectionInfo, Purpose};
 
+mod replaced;
 mod silence;
 
+use replaced::ReplacedCheck;
 use silence::SilenceCheck;
 
 /// A connection with one owner: [`Client::dedicated`]. No command is refused on it, and commands of other tasks do not
@@ -42,6 +44,8 @@ pub struct Dedicated {
     cause: Arc<LostCause>,
     /// True if the connection can be reused by another owner.
     reusable: bool,
+    /// `None`: calls never leave a server that is silent.
+    replaced: Option<ReplacedCheck>,
 }
 
 impl Client {
@@ -57,6 +61,26 @@ impl Client {
         let mut connection = self.checkout().await?;
         connection.set_reusable(false);
         Ok(connection)
+    }
+
+    /// As [`dedicated`](Self::dedicated). This, and the calls of the connection, end with [`LostCause::Silent`] once the server has left a PING
+    /// on the shared connection without an answer for `limit`, and was replaced by another.
+    pub(crate) async fn dedicated_until_replaced(
+        &self,
+        limit: Duration,
+        is_replaced: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Result<Dedicated, Error> {
+        let replaced = ReplacedCheck::new(self, limit, is_replaced);
+        let mut dedicated = tokio::select! {
+            biased;
+            opened = self.dedicated() => opened?,
+            cause = replaced.failed() => {
+                let peer = self.connector().endpoint.authority().into();
+                return Err(LostConnection::new(peer, Arc::new(cause), false).into());
+            }
+        };
+        dedicated.replaced = Some(replaced);
+        Ok(dedicated)
     }
 
     /// Sends a blocking command (BLPOP, BLMOVE, BZPOPMIN, XREAD BLOCK) on a dedicated connection and waits for its reply.
@@ -146,7 +170,8 @@ impl Client {
             None => self.connect_another(Purpose::Dedicated).await?,
         };
         let (client, info) = (self.clone(), raw.info.clone());
-        Ok(Dedicated { client, raw: Some(raw), info, cause: Arc::new(LostCause::Cancelled), reusable: true })
+        let cause = Arc::new(LostCause::Cancelled);
+        Ok(Dedicated { client, raw: Some(raw), info, cause, reusable: true, replaced: None })
     }
 }
 
@@ -267,6 +292,15 @@ impl Dedicated {
         work: impl AsyncFnOnce(&mut RawConnection) -> Result<T, LostCause>,
     ) -> Result<T, Error> {
         let Some(mut raw) = self.raw.take() else { return Err(self.lost(false)) };
+        let replaced = self.replaced.as_ref().map(ReplacedCheck::failed);
+        let work = async |raw: &mut RawConnection| match replaced {
+            None => work(raw).await,
+            Some(replaced) => tokio::select! {
+                biased;
+                done = work(raw) => done,
+                cause = replaced => Err(cause),
+            },
+        };
         let outcome = match limit {
             None => work(&mut raw).await,
             Some(limit) => match timeout(limit, work(&mut raw)).await {

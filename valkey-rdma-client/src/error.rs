@@ -303,10 +303,11 @@ pub enum LostCause {
         limit: Duration,
     },
     /// Over TCP, the server left a PING without an answer, or could not be reached for one, while a call blocked on it or a [`Subscriber`](crate::Subscriber) waited: it is
-    /// frozen, or runs one command for that long.
+    /// frozen, or runs one command for that long. Over RDMA too, of a node of a cluster, if another has taken its slots.
     #[error("its server did not answer PING within {limit:?}")]
     Silent {
-        /// The client's [`keepalive_timeout`](crate::Config::keepalive_timeout).
+        /// The client's [`keepalive_timeout`](crate::Config::keepalive_timeout), or the
+        /// [`silence_limit`](crate::cluster::ClusterConfig::silence_limit) of a node that was replaced.
         limit: Duration,
     },
     /// A subscriber was too slow, and its policy is to disconnect. [`Client::subscriber_with`](crate::Client::subscriber_with) sets the

@@ -137,6 +137,7 @@
 //! | over TCP: its machine answers no probes of the kernel | [`Error::Lost`] | the same |
 //! | over TCP: is frozen while a call blocks | [`Error::Lost`] with [`LostCause::Silent`] | one and a half of the same: it answers no PING |
 //! | over TCP: is frozen while a [`Subscriber`] waits | [`Event::Reconnected`](pubsub::Event::Reconnected), once it can | at most twice the same |
+//! | is a frozen node of a cluster that gives its slots to another | [`Error::Lost`], or another try there | [`ClusterConfig::silence_limit`](cluster::ClusterConfig::silence_limit), 1 s, twice it on a [`Dedicated`], and the reading of the map |
 //! | sends keepalives, but offers no receive window | [`Error::Lost`] | [`Config::stall_timeout`], 30 s |
 //! | does not reply while [`Client::close`] waits | `close` returns | [`Config::close_timeout`], 3 s |
 //!

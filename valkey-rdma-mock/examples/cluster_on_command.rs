@@ -10,6 +10,8 @@
 //! | `kill NODE` | ends the node, as the death of its process does |
 //! | `restart NODE` | starts it again |
 //! | `promote NODE` | makes a replica the primary of its shard |
+//! | `freeze NODE` | lets the node answer nothing; its connections stay |
+//! | `fail NODE` | shows the node as failed: maps leave failed replicas out |
 //!
 //! It ends with its standard input.
 
@@ -57,6 +59,8 @@ async fn obey(cluster: &MockCluster, line: &str) -> Result<(), Box<dyn Error>> {
         }
         ["kill", node] => cluster.kill(node.parse()?).await,
         ["restart", node] => cluster.restart(node.parse()?).await?,
+        ["freeze", node] => cluster.freeze(node.parse()?),
+        ["fail", node] => cluster.mark_failed(node.parse()?, true),
         ["promote", node] => cluster.fail_over(node.parse()?),
         _ => return Err(format!("unknown command: {line}").into()),
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use tokio::task::JoinSet;
-use valkey_rdma_client::{ClusterClient, Command, Error, Fate, Fetched, ServerErrorKind};
+use valkey_rdma_client::{ClusterClient, Command, Error, Fate, Fetched, LostCause, ServerErrorKind};
 
 use crate::lane_sets::LaneSets;
 use crate::lanes::{Lanes, Purpose};
@@ -251,6 +251,11 @@ fn is_elsewhere(error: &Error) -> bool {
     })
 }
 
+/// True if the connection was lost, and another to the same node may do. A node of a cluster that is silent was replaced.
+fn has_lost_its_lane(error: &Error) -> bool {
+    matches!(error, Error::Lost(lost) if !matches!(lost.cause(), LostCause::Silent { .. }))
+}
+
 impl Item for Load {
     type Outcome = Fetched;
     type Common = Fit;
@@ -284,7 +289,7 @@ impl Item for Load {
                         return Ok(fetched);
                     }
                     // To read a value twice does no harm.
-                    Err(Error::Lost(_)) if retries > 0 => {
+                    Err(error) if retries > 0 && has_lost_its_lane(&error) => {
                         retries -= 1;
                         lane.reconnect().await?;
                     }
@@ -368,7 +373,9 @@ impl Item for Store {
                         return Ok(replies);
                     }
                     // What may have run is not sent again: another client may have set a newer value since.
-                    Err(error @ Error::Lost(_)) if retries > 0 && error.fate() == Fate::NotSent => {
+                    Err(error)
+                        if retries > 0 && has_lost_its_lane(&error) && error.fate() == Fate::NotSent =>
+                    {
                         retries -= 1;
                         lane.reconnect().await?;
                     }

@@ -1,6 +1,8 @@
 """The clients of a cluster: every method with keys of several nodes, slots that move, nodes that fail."""
 
 import asyncio
+import concurrent.futures
+import contextlib
 import threading
 
 import pytest
@@ -204,6 +206,36 @@ def test_values_survive_a_failover(own_cluster):
         assert buffers == [b"a", b"b", b"c"]
         client.mset_from(keys, [b"d", b"e", b"f"])
         assert client.command("MGET", *keys) == [b"d", b"e", b"f"]
+
+
+@pytest.mark.parametrize("leaves_the_map", [False, True])
+def test_buffers_leave_a_frozen_node_that_was_replaced(own_cluster, leaves_the_map):
+    mine, other = own_cluster.key_of(0), own_cluster.key_of(1)
+    with contextlib.ExitStack() as stack:
+        # Each has lanes that are connected, and one has none.
+        getter, batcher, setter, newcomer = clients = [
+            stack.enter_context(ClusterClient(own_cluster.urls, timeout=60)) for _ in range(4)
+        ]
+        for client in clients[:3]:
+            client.mset_from([mine, other], [b"a", b"b"])
+        newcomer.command("MGET", mine, other)
+        own_cluster.do("freeze", 0)
+        if leaves_the_map:
+            own_cluster.do("fail", 0)
+        buffers = [bytearray(1) for _ in range(4)]
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            got = threads.submit(getter.get_into, mine, buffers[0])
+            got_many = threads.submit(batcher.mget_into, [mine, other], buffers[1:3])
+            was_set = threads.submit(setter.set_from, mine, b"a")
+            got_late = threads.submit(newcomer.get_into, mine, buffers[3])
+            own_cluster.do("promote", 3)
+            assert (got.result(), got_many.result(), got_late.result()) == (1, [1, 1], 1)
+            error = was_set.exception()
+        assert buffers == [b"a", b"a", b"b", b"a"]
+        assert (type(error), error.fate) == (valkey_rdma.LostError, "may-have-run")
+        assert "did not answer PING within 1s" in str(error)
+        setter.set_from(mine, b"d")
+        assert setter.command("GET", mine) == b"d"
 
 
 def test_one_lost_node_fails_its_keys_only(own_cluster):

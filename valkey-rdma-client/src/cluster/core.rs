@@ -141,6 +141,20 @@ impl Core {
         let _full = self.refresh.try_send(RefreshRequest::default());
     }
 
+    /// Whether a node has lost its slots to another, or has left the map. To ask reads the map again, soon. The closure does not keep the client open.
+    pub(super) fn replacement_of(&self, node: &Node) -> impl Fn() -> bool + Send + Sync + 'static {
+        let (topology, refresh) = (Arc::downgrade(&self.topology), self.refresh.downgrade());
+        let address = node.address().clone();
+        let was_primary = self.topology.map().has(&address, true);
+        move || {
+            if let Some(refresh) = refresh.upgrade() {
+                // A full channel has requests enough.
+                let _full = refresh.try_send(RefreshRequest::default());
+            }
+            topology.upgrade().is_some_and(|topology| !topology.map().has(&address, was_primary))
+        }
+    }
+
     /// Asks for a new map, and waits until it was read, with or without success.
     pub(super) async fn refreshed(&self) {
         drop(self.refresh_and_wait(false).await);

@@ -65,7 +65,9 @@ impl ClusterClient {
     }
 
     /// Opens a dedicated connection to the node that `route` names: one node, so neither [`Route::AllPrimaries`] nor
-    /// [`Route::AllNodes`]. It stays with that node: what belongs to another fails there with the server's MOVED or ASK.
+    /// [`Route::AllNodes`]. It stays with that node: what belongs to another fails there with the server's MOVED or ASK. Once the map names
+    /// another primary in place of a frozen node, this and the calls of its connections end with
+    /// [`LostCause::Silent`](crate::LostCause::Silent): see [`ClusterConfig::silence_limit`](super::ClusterConfig::silence_limit).
     ///
     /// ```no_run
     /// # async fn example(cluster: valkey_rdma_client::ClusterClient) -> Result<(), valkey_rdma_client::Error> {
@@ -79,7 +81,8 @@ impl ClusterClient {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Connect`] if the node cannot be connected to, [`Error::Cluster`] if there is no such node.
+    /// [`Error::Connect`] if the node cannot be connected to, [`Error::Lost`] if it is frozen and was replaced, [`Error::Cluster`] if there
+    /// is no such node.
     ///
     /// # Cancel safety
     /// Same as [`Client::dedicated`](crate::Client::dedicated).
@@ -90,7 +93,13 @@ impl ClusterClient {
         };
         let deadline = self.core.config.node.command_timeout.and_then(Deadline::after);
         let mut tries = Tries::new(&self.core, target, deadline, "a connection".to_owned());
-        tries.next().await?.client.dedicated().await
+        let place = tries.next().await?;
+        match self.core.config.silence_limit {
+            None => place.client.dedicated().await,
+            Some(limit) => {
+                place.client.dedicated_until_replaced(limit, self.core.replacement_of(&place.node)).await
+            }
+        }
     }
 
     /// The primary that serves a key, as this client knows it now; `None` if no node serves its slot. It may serve the key no

@@ -96,6 +96,13 @@ impl SlotMap {
         self.shards.iter().any(|shard| Arc::ptr_eq(&shard.primary, node))
     }
 
+    /// True if it names a node with this address, as a primary if that matters.
+    pub(super) fn has(&self, address: &NodeAddress, as_primary: bool) -> bool {
+        let is_it = |node: &Arc<Node>| node.address() == address;
+        let replicas = || self.shards.iter().flat_map(|shard| &shard.replicas);
+        self.shards.iter().any(|shard| is_it(&shard.primary)) || !as_primary && replicas().any(is_it)
+    }
+
     /// The primaries, shard by shard, each with a slot that it serves, if there is one.
     pub(super) fn primaries(&self) -> Vec<(Arc<Node>, Option<u16>)> {
         let mut slots = vec![None; self.shards.len()];

@@ -43,24 +43,25 @@ impl SilenceCheck {
             if self.whereabouts.as_ref().is_some_and(Whereabouts::has_moved) {
                 return LostCause::Moved;
             }
-            if let Err(cause) = self.ask(limit).await {
+            if let Err(cause) = ask(&self.client, limit).await {
                 return cause;
             }
         }
     }
+}
 
-    async fn ask(&self, limit: Duration) -> Result<(), LostCause> {
-        match self.client.execute(Command::new("PING").timeout(limit)).await {
-            Ok(_) | Err(Error::Server(_)) => Ok(()),
-            Err(Error::Lost(lost)) if matches!(lost.cause(), LostCause::Moved) => Err(LostCause::Moved),
-            Err(Error::TimedOut(_)) => Err(LostCause::Silent { limit }),
-            // The program wants no more connections.
-            Err(_) if self.client.check_open().is_err() => Ok(()),
-            // That the shared connection was lost says nothing of this one. A refusal is an answer.
-            Err(_) => match self.client.connector().connect(Purpose::Dedicated).await.map_err(Error::from) {
-                Err(error) if error.server().is_none() => Err(LostCause::Silent { limit }),
-                _ => Ok(()),
-            },
-        }
+/// Asks a server whether it answers, on the client's shared connection, or on a new one if that was lost.
+pub(super) async fn ask(client: &Client, limit: Duration) -> Result<(), LostCause> {
+    match client.execute(Command::new("PING").timeout(limit)).await {
+        Ok(_) | Err(Error::Server(_)) => Ok(()),
+        Err(Error::Lost(lost)) if matches!(lost.cause(), LostCause::Moved) => Err(LostCause::Moved),
+        Err(Error::TimedOut(_)) => Err(LostCause::Silent { limit }),
+        // The program wants no more connections.
+        Err(_) if client.check_open().is_err() => Ok(()),
+        // That the shared connection was lost says nothing of this one. A refusal is an answer.
+        Err(_) => match client.connector().connect(Purpose::Dedicated).await.map_err(Error::from) {
+            Err(error) if error.server().is_none() => Err(LostCause::Silent { limit }),
+            _ => Ok(()),
+        },
     }
 }

@@ -96,3 +96,64 @@ async fn a_call_that_blocks_ends_when_its_server_cannot_be_asked() {
         "{error}"
     );
 }
+
+/// A call without a time limit, on a connection of its own whose server may be replaced.
+async fn of_a_node(
+    is_replaced: impl Fn() -> bool + Send + Sync + 'static,
+) -> (tokio::task::JoinHandle<Result<Value, Error>>, Peer, Peer) {
+    let (client, door, shared) = pair(&Config::default().keepalive_timeout(None)).await;
+    let mut own = door.admit();
+    let call = tokio::spawn(async move {
+        client
+            .dedicated_until_replaced(Duration::from_secs(1), is_replaced)
+            .await?
+            .command(["GET", "k"])
+            .await
+    });
+    own.greet().await;
+    own.expect("*2\r\n$3\r\nGET\r\n$1\r\nk\r\n").await;
+    (call, shared, own)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_leaves_a_server_that_was_replaced_and_answers_nothing() {
+    let (call, mut shared, mut own) = of_a_node(|| true).await;
+    shared.expect(PING).await;
+    let error = call.await.expect("no panic").expect_err("it was replaced");
+    let text =
+        "connection to test:1 lost: its server did not answer PING within 1s; the command may have run";
+    assert_eq!((error.to_string().as_str(), error.fate()), (text, Fate::MayHaveRun));
+    assert_eq!(own.0.read(&mut [0; 1]).await.expect("closed"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_connection_is_waited_for_to_a_server_that_was_replaced_and_answers_nothing() {
+    let (client, door, mut shared) = pair(&Config::default().keepalive_timeout(None)).await;
+    let _accepted = door.admit();
+    let connecting = client.dedicated_until_replaced(Duration::from_secs(1), || true);
+    let (connected, ()) = tokio::join!(connecting, shared.expect(PING));
+    let error = connected.expect_err("it was replaced");
+    let text =
+        "connection to test:1 lost: its server did not answer PING within 1s; the command was not sent";
+    assert_eq!((error.to_string().as_str(), error.fate()), (text, Fate::NotSent));
+}
+
+/// A value may take its time.
+#[tokio::test(start_paused = true)]
+async fn a_call_stays_with_a_server_that_was_replaced_and_answers_others() {
+    let (call, mut shared, mut own) = of_a_node(|| true).await;
+    for _ in 0..3 {
+        shared.expect(PING).await;
+        shared.say(b"+PONG\r\n").await;
+    }
+    own.say(b"$1\r\nv\r\n").await;
+    assert!(call.await.expect("no panic").is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_stays_with_a_server_that_answers_nothing_and_was_not_replaced() {
+    let (mut call, _shared, mut own) = of_a_node(|| false).await;
+    assert!(timeout(Duration::from_secs(3600), &mut call).await.is_err());
+    own.say(b"$1\r\nv\r\n").await;
+    assert!(call.await.expect("no panic").is_ok());
+}

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use valkey_rdma_client::cluster::{ClusterConfig, ClusterEvent, ReadFrom};
-use valkey_rdma_client::{Config, Fate};
+use valkey_rdma_client::cluster::{ClusterConfig, ClusterEvent, ReadFrom, Route};
+use valkey_rdma_client::{Config, Error, Fate, LostCause};
 use valkey_rdma_mock::MockCluster;
 
 use crate::target::{advance, client_of, mocks, unhurried, unhurried_node};
@@ -184,4 +184,55 @@ async fn a_silent_replica_is_named_and_passed_over_and_left_when_the_map_leaves_
     mocks.mark_failed(3, true);
     waits.await.expect("no panic").expect("read from the primary");
     assert_eq!(cluster.status().counters.given_up, 1);
+}
+
+/// Nothing else is in flight, and no time limit ends these calls.
+#[tokio::test]
+async fn calls_on_a_dedicated_connection_leave_a_frozen_node_when_a_replica_has_taken_over() {
+    for failed in [false, true] {
+        let mocks = mocks().await;
+        let node = unhurried_node().keepalive_timeout(None);
+        let limit = Duration::from_millis(50);
+        let config = ClusterConfig::default().node(node).refresh_interval(None).silence_limit(limit);
+        let cluster = client_of(&mocks, &config).await;
+        let key = mocks.key_of(0, 0);
+        let mut writes = cluster.dedicated(Route::Key(key.clone().into())).await.expect("connected");
+        let mut reads = cluster.dedicated(Route::Key(key.clone().into())).await.expect("connected");
+        writes.command(["SET", &key, "1"]).await.expect("set");
+        mocks.freeze(0);
+        mocks.mark_failed(0, failed);
+        mocks.fail_over(3);
+        let keys = [&key];
+        let (write, read) =
+            tokio::join!(writes.command(["INCR", &key]), reads.get_each(&keys, None, |_, _| None));
+        for error in [write.expect_err("not answered"), read.expect_err("not answered")] {
+            assert_eq!(error.fate(), Fate::MayHaveRun);
+            assert!(
+                matches!(&error, Error::Lost(lost) if matches!(lost.cause(), LostCause::Silent { .. })),
+                "{error}"
+            );
+        }
+        let mut next = cluster.dedicated(Route::Key(key.clone().into())).await.expect("the new primary");
+        next.command(["GET", &key]).await.expect("it answers");
+    }
+}
+
+/// It keeps its slots.
+#[tokio::test]
+async fn calls_on_a_dedicated_connection_wait_for_a_slow_node() {
+    let mocks = mocks().await;
+    let limit = Duration::from_millis(1);
+    let config = unhurried().min_refresh_interval(limit).silence_limit(limit);
+    let cluster = client_of(&mocks, &config).await;
+    let key = mocks.key_of(0, 0);
+    let mut connection = cluster.dedicated(Route::Key(key.clone().into())).await.expect("connected");
+    mocks.freeze(0);
+    let before = cluster.status().counters.refreshes;
+    let waits = tokio::spawn(async move { connection.command(["INCR", &key]).await });
+    while cluster.status().counters.refreshes < before + 3 {
+        tokio::task::yield_now().await;
+    }
+    mocks.thaw(0);
+    let reply = waits.await.expect("no panic").expect("answered");
+    assert_eq!(reply.as_int(), Some(1));
 }

@@ -1,0 +1,71 @@
+//! Ends calls on a frozen node of a cluster that has given its slots to another. Such a node keeps its connections open, and what it owes may
+//! be a large value that takes its time: so it is asked on the client's shared connection whether it lives.
+
+use std::fmt;
+use std::future::{Future, pending};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+
+use super::silence::ask;
+use crate::client::Client;
+use crate::error::LostCause;
+
+/// When calls leave the server of a connection.
+#[derive(Clone)]
+pub(super) struct ReplacedCheck {
+    client: Client,
+    /// How long a call waits before the server is asked, and how long it has for its answer.
+    limit: Duration,
+    /// Called when it has not answered.
+    is_replaced: Arc<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl ReplacedCheck {
+    pub(super) fn new(
+        client: &Client,
+        limit: Duration,
+        is_replaced: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
+        // To ask without a pause would keep a processor busy.
+        Self { client: client.clone(), limit: limit.max(SHORTEST), is_replaced: Arc::new(is_replaced) }
+    }
+
+    /// Completes when the server has not answered and was replaced. Boxed, because it is part of every call's future, and rarely of use.
+    pub(super) fn failed(&self) -> Pin<Box<dyn Future<Output = LostCause> + Send>> {
+        let check = self.clone();
+        Box::pin(async move {
+            // Most calls end meanwhile, and cost no task.
+            sleep(check.limit).await;
+            let home = check.client.home().clone();
+            match home.run(check.ask_until_it_is_replaced()).await {
+                Some(cause) => cause,
+                // What runs the connection has ended, and ends the call.
+                None => pending().await,
+            }
+        })
+    }
+
+    async fn ask_until_it_is_replaced(self) -> LostCause {
+        let limit = self.limit;
+        loop {
+            // Connections to a frozen server may take longer.
+            let has_answered =
+                timeout(limit, ask(&self.client, limit)).await.is_ok_and(|asked| asked.is_ok());
+            if !has_answered && (self.is_replaced)() {
+                return LostCause::Silent { limit };
+            }
+            sleep(limit).await;
+        }
+    }
+}
+
+impl fmt::Debug for ReplacedCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplacedCheck").field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
+const SHORTEST: Duration = Duration::from_millis(10);
