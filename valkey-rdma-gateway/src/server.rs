@@ -1,18 +1,18 @@
 //! [`Server`]: connections to one server: connect, log in, within the limits.
 
-use std::io;
+mod exchange;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
-use tracing::{debug, info};
+use tracing::info;
 use valkey_rdma_client::{ByteStream, Config, Dialer, Endpoint, Transport};
-use valkey_rdma_resp::{FrameScanner, Protocol, integer, words};
+use valkey_rdma_resp::{Protocol, integer, words};
 use valkey_rdma_transport::{DeviceKind, TransportError};
 
+use self::exchange::exchange;
 use crate::admission::Admission;
 use crate::error::{GatewayError, without_login};
 use crate::identity::{Identity, Key, Login};
@@ -377,36 +377,5 @@ fn is_loading(reply: &[u8]) -> bool {
 /// Commands of a login that may fail.
 const EXTRA: usize = 2;
 
-/// Sends commands and returns one frame for each.
-async fn exchange(stream: &mut ByteStream, commands: &[u8], replies: usize) -> io::Result<Vec<Bytes>> {
-    stream.write_all(commands).await?;
-    let mut scanner = FrameScanner::default();
-    let (mut buffer, mut scanned) = (BytesMut::new(), 0);
-    let mut frames = Vec::with_capacity(replies);
-    while frames.len() < replies {
-        let found = scanner.scan(&buffer[scanned..]).map_err(io::Error::other)?;
-        scanned += found.len;
-        if found.complete {
-            frames.push(buffer.split_to(scanned).freeze());
-            scanned = 0;
-        } else if buffer.len() > MAX_LOGIN {
-            return Err(io::Error::other("its replies to the login are too long; is it a Valkey server?"));
-        } else if stream.read_buf(&mut buffer).await? == 0 {
-            // A refusal that came before the end says more than the end.
-            if frames.iter().any(|frame| frame.starts_with(b"-")) {
-                debug!("closed by the server during the login");
-                return Ok(frames);
-            }
-            return Err(io::Error::other("it closed the connection during the login"));
-        }
-    }
-    if !buffer.is_empty() {
-        return Err(io::Error::other("it sent more than the replies to the login"));
-    }
-    Ok(frames)
-}
-
 /// How long a probe's PING waits for its reply: as long as a silent connection is kept.
 const MAX_SILENCE: Duration = Duration::from_secs(20);
-/// Most bytes of replies to a login.
-const MAX_LOGIN: usize = 64 * 1024;
