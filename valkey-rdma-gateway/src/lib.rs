@@ -81,6 +81,7 @@ mod server;
 mod services;
 mod session;
 mod shared;
+mod standing;
 mod upstreams;
 mod window;
 mod words;

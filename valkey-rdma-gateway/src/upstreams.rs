@@ -95,7 +95,7 @@ impl Upstreams {
         Ok(Private::new(self.open_for_one(&key, identity, Some(name)).await?, name))
     }
 
-    /// Asks the server whether it is there and has its data, which counts as no connect. The connection is kept for the next probe, as one of the idle
+    /// Asks the server whether it is there and ready, which counts as no connect. The connection is kept for the next probe, as one of the idle
     /// private connections: one that ends costs the server memory.
     pub(crate) async fn probe(self: &Arc<Self>) -> Result<(), OpenError> {
         let (endpoint, identity) = (self.server.endpoint(), self.server.identity());
@@ -104,15 +104,15 @@ impl Upstreams {
         let key = if plain { Key::Checker } else { identity.key() };
         while let Some(mut kept) = self.take_idle(&key) {
             if kept.is_usable()
-                && let Ok(loading) = self.server.loading(endpoint, &mut kept.upstream.stream).await
+                && let Ok(unready) = self.server.unready(endpoint, &mut kept.upstream.stream).await
             {
                 self.keep(key, kept);
-                return loading.map_or(Ok(()), Err);
+                return unready.map_or(Ok(()), Err);
             }
         }
-        let (upstream, loading) = self.server.probe(self.permit()?, &key, &identity).await?;
+        let (upstream, unready) = self.server.probe(self.permit()?, &key, &identity).await?;
         self.keep(key, Private::new(upstream, ""));
-        loading.map_or(Ok(()), Err)
+        unready.map_or(Ok(()), Err)
     }
 
     /// The right to make one more connection, in place of an idle one if there may be no more.

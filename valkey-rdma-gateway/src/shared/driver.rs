@@ -181,7 +181,10 @@ impl<'a> Driver<'a> {
                 self.deliver(end, complete, large, now);
                 break;
             }
-            self.begun = false;
+            // Of a long reply only the end is here, and no error is that long.
+            if !std::mem::take(&mut self.begun) {
+                self.shared.note(&self.replies[frame..self.scanned], now);
+            }
             complete += 1;
             frame = self.scanned;
             if left == 1 {
@@ -207,7 +210,6 @@ impl<'a> Driver<'a> {
             return;
         }
         self.scanned -= end;
-        self.shared.note_loading(self.replies.starts_with(b"-LOADING"));
         let waiting = if end < PIECE {
             let waiting = inbox.put(&self.replies[..end], complete, now);
             self.replies.advance(end);
