@@ -104,6 +104,11 @@ impl Standing {
         Self { server, is_open: AtomicBool::new(false), seen: Mutex::default() }
     }
 
+    /// The server, as it is shown.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
     /// Takes note of a complete reply.
     pub(crate) fn note(&self, reply: &[u8], now: Instant) {
         let server = &self.server;

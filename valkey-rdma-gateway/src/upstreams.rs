@@ -15,6 +15,7 @@ use crate::identity::{Identity, Key};
 use crate::inbox::lock;
 use crate::open_error::OpenError;
 use crate::private::Private;
+use crate::seldom::Seldom;
 use crate::server::{Server, Upstream};
 
 pub(crate) struct Upstreams {
@@ -23,6 +24,8 @@ pub(crate) struct Upstreams {
     idle: Mutex<Idle>,
     /// The last attempt to make a connection for a client of its own failed.
     is_missed: AtomicBool,
+    /// Which losses of such connections are logged.
+    losses: Seldom,
 }
 
 /// Private connections without a client, and since when.
@@ -35,7 +38,8 @@ struct Idle {
 
 impl Upstreams {
     pub(crate) fn new(server: Arc<Server>, core: Arc<Core>) -> Self {
-        Self { server, core, idle: Mutex::default(), is_missed: AtomicBool::new(false) }
+        let (idle, losses) = (Mutex::default(), Seldom::default());
+        Self { server, core, idle, is_missed: AtomicBool::new(false), losses }
     }
 
     /// Connects and logs in, in place of an idle connection if there may be no more, here or at the server.
@@ -74,6 +78,13 @@ impl Upstreams {
             Ok(_) => self.is_missed.store(false, Ordering::Relaxed),
         }
         opened
+    }
+
+    /// Logs that the private connection of a client was lost, once a second at most: an end of the server ends them all.
+    pub(crate) fn report_loss(&self, client: u64, cause: &str) {
+        let Some(unlogged) = self.losses.pass(Instant::now().into()) else { return };
+        let server = self.server.endpoint();
+        warn!(%server, client, cause, unlogged, "the private connection of a client was lost");
     }
 
     /// Takes an idle private connection, or makes one.

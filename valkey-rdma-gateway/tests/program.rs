@@ -7,6 +7,13 @@
 #[allow(dead_code, reason = "shared with the other tests, which use all of it")]
 mod support;
 
+#[path = "gateway/scripted.rs"]
+#[allow(dead_code, reason = "shared with the other tests, which use all of it")]
+mod scripted;
+
+#[path = "program/log.rs"]
+mod log;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixDatagram;

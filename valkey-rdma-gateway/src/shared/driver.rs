@@ -10,10 +10,11 @@ use std::time::Instant;
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::time::{Interval, MissedTickBehavior, Sleep, interval, sleep};
+use tracing::{info, warn};
 use valkey_rdma_client::ByteStream;
 use valkey_rdma_resp::{FrameScanner, ProtocolError};
 
-use super::{IDLE, Shared};
+use super::{IDLE, SILENT, Shared};
 use crate::core::Core;
 use crate::inbox::{End, Inbox};
 use crate::server::Upstream;
@@ -40,6 +41,9 @@ pub(super) struct Driver<'a> {
     slow: Option<(Arc<Inbox>, Pin<Box<Sleep>>)>,
     idle: Interval,
     idle_ticks: u32,
+    /// When it is time to look for a reply that the server owes, and whether the log says that there is one.
+    watch: Interval,
+    is_silent: bool,
 }
 
 /// How a connection ended.
@@ -53,8 +57,9 @@ pub(super) enum Ended {
 impl<'a> Driver<'a> {
     pub(super) fn new(shared: &'a Shared, core: &'a Core, mut upstream: Upstream) -> Self {
         upstream.stream = upstream.stream.driven();
-        let mut idle = interval(IDLE);
+        let [mut idle, mut watch] = [IDLE, SILENT].map(interval);
         idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        watch.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             shared,
             core,
@@ -70,6 +75,8 @@ impl<'a> Driver<'a> {
             slow: None,
             idle,
             idle_ticks: 0,
+            watch,
+            is_silent: false,
         }
     }
 
@@ -95,7 +102,25 @@ impl<'a> Driver<'a> {
                 return Poll::Ready(None);
             }
         }
+        while self.watch.poll_tick(cx).is_ready() {
+            self.report_silence();
+        }
         Poll::Pending
+    }
+
+    /// Logs that the server does not answer, and that it does again. The connection may stay: over TCP nothing ends it.
+    fn report_silence(&mut self) {
+        let (key, server) = (&self.shared.key, self.shared.standing.server());
+        let owed = self.shared.owed_for(Instant::now());
+        let is_silent = owed > SILENT;
+        match (std::mem::replace(&mut self.is_silent, is_silent), is_silent) {
+            (false, true) => {
+                let owed_ms = owed.as_millis();
+                warn!(%key, server, owed_ms, "the server owes a reply: it is frozen, or runs a slow command");
+            }
+            (true, false) => info!(%key, server, "the server answers again"),
+            _ => {}
+        }
     }
 
     /// Ready with the reason if writing failed.
@@ -144,6 +169,9 @@ impl<'a> Driver<'a> {
                 Poll::Ready(Ok(_)) => {
                     if let Err(error) = self.pass_on() {
                         return Poll::Ready(format!("the server broke the protocol: {error}"));
+                    }
+                    if self.is_silent {
+                        self.report_silence();
                     }
                 }
             }
