@@ -57,6 +57,7 @@ mod clients;
 mod cluster;
 mod config;
 mod core;
+mod descriptors;
 mod error;
 mod gateway;
 mod hello;
