@@ -1,11 +1,14 @@
 //! [`Config`]: what a gateway listens to and connects to; from the command line or a file.
 
+mod circle;
 mod syntax;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use serde::{Deserialize, Deserializer};
 
@@ -120,11 +123,23 @@ impl RouteConfig {
             Ok(login) => (login, None),
             Err(error) => (None, Some(error)),
         };
-        let server = Server::new(&self.servers, login.as_ref(), limits, &Services::default());
-        let reached = server.and_then(|_| match self.cluster {
-            true => cluster::seeds(&self.servers, login.as_ref()).map(drop),
-            false => Ok(()),
-        });
+        let refused_by =
+            |urls: &[String]| Server::new(urls, login.as_ref(), limits, &Services::default()).err();
+        // What is wrong with several is said once.
+        let mut wrong = BTreeMap::new();
+        for (at, url) in self.servers.iter().enumerate() {
+            if let Some(mistake) = refused_by(slice::from_ref(url)) {
+                wrong.entry(mistake.to_string()).or_insert((at, mistake));
+            }
+        }
+        let mut wrong: Vec<_> = wrong.into_values().collect();
+        wrong.sort_by_key(|(at, _)| *at);
+        let mut wrong: Vec<_> = wrong.into_iter().map(|(_, mistake)| mistake).collect();
+        if self.servers.is_empty() {
+            wrong.extend(refused_by(&[]));
+        } else if wrong.is_empty() && self.cluster {
+            wrong.extend(cluster::seeds(&self.servers, login.as_ref()).err());
+        }
         let contradiction = match (self.cluster, self.share) {
             (true, Share::Never) => {
                 Some("share = \"never\" passes bytes on unseen, and a cluster needs each command's keys")
@@ -135,7 +150,7 @@ impl RouteConfig {
             _ => None,
         };
         let contradiction = contradiction.map(|text| GatewayError::Config(text.to_owned()));
-        refused.into_iter().chain(reached.err()).chain(contradiction).collect()
+        refused.into_iter().chain(wrong).chain(contradiction).collect()
     }
 }
 
@@ -178,6 +193,14 @@ impl Config {
         let mut seen: Vec<&Listen> = metrics.iter().collect();
         for (number, route) in (1..).zip(&self.routes) {
             let mut found = route.mistakes(&limits);
+            if route.listen.is_empty() {
+                let missing = "listen = []: it needs an address to listen on, or leave out the route";
+                found.push(GatewayError::Config(missing.to_owned()));
+            }
+            if let Some(listen) = circle::circle(&self.routes, number - 1) {
+                let text = format!("its server is its own listener {listen}: commands would go in a circle");
+                found.push(GatewayError::Config(text));
+            }
             for listen in &route.listen {
                 let any_port = matches!(listen, Listen::Tcp(addr) | Listen::Rdma(addr) | Listen::Emulated(addr) if addr.port() == 0);
                 if seen.contains(&listen) && !any_port {
@@ -190,11 +213,27 @@ impl Config {
                 _ => GatewayError::Route { number, source: mistake.into() },
             }));
         }
-        if seen.len() == metrics.iter().len() {
+        if self.routes.is_empty() {
             let missing = "it needs a [[route]] with an address to listen on";
             mistakes.push(GatewayError::Config(missing.to_owned()));
         }
         GatewayError::of(mistakes)
+    }
+
+    /// What may be wrong with it, and is not if something else makes it right before the gateway starts.
+    #[must_use]
+    pub fn doubts(&self) -> Vec<String> {
+        let sockets = self.routes.iter().flat_map(|route| &route.listen);
+        let folder = |listen: &Listen| match listen {
+            Listen::Unix(path) => path.parent().map(Path::to_owned),
+            _ => None,
+        };
+        let missing = sockets.filter_map(|listen| {
+            let folder = folder(listen).filter(|folder| *folder != *"" && !folder.is_dir())?;
+            let folder = folder.display();
+            Some(format!("{listen}: there is no directory {folder}; the gateway starts only if RuntimeDirectory= of its unit, or you, make it"))
+        });
+        missing.collect()
     }
 }
 
@@ -239,6 +278,7 @@ mod tests {
             (&route("server = \"valkey://x\"\nshare = \"some\""), "some"),
             (&route("server = 7"), "a URL, or a list of URLs"),
             (&route("server = []"), "needs the URL of a server"),
+            ("[[route]]\nlisten = []\nserver = \"valkey://x\"", "listen = []: it needs an address"),
             (&route("server = [\"valkey://x\", \"valkey://y\"]"), "cluster = true"),
             (&route("server = [\"valkey://x\", \"rdma://y\"]\ncluster = true"), "the same for all servers"),
             (
@@ -314,5 +354,41 @@ clients = "many"
             ]
         );
         assert_eq!(error.to_string(), format!("6 mistakes: {}", each.join("; ")));
+    }
+
+    #[test]
+    fn what_has_no_meaning_does_not_hide_what_is_wrong() {
+        let text = r#"metrics = "9121"
+[[route]]
+listen = []
+server = "valkey://x:99999"
+[[route]]
+listen = ["tcp:127.0.0.1:1"]
+server = ["http://x", "ftp://y"]
+sahre = "auto"
+cluster = true
+"#;
+        let error = Config::parse(text).unwrap_err();
+        let each: Vec<_> = error.each().iter().map(ToString::to_string).collect();
+        let parts = ["line 1: metrics", "line 8: ", "route 1: server", "route 1: configuration: listen = []"];
+        assert_eq!(each.len(), 6, "{each:#?}");
+        for (each, part) in each.iter().zip(parts.iter().chain(&["http://x", "ftp://y"])) {
+            assert!(each.contains(part), "{part} in: {each}");
+        }
+        // The line that was left out would have said that it is a cluster.
+        let route = "[[route]]\nlisten = [\"tcp:127.0.0.1:1\"]\nserver = [\"valkey://x\", \"valkey://y\"]\n";
+        let error = Config::parse(&format!("{route}cluster = \"yes\"\n")).unwrap_err();
+        assert_eq!(error.each().len(), 1, "{error}");
+    }
+
+    #[test]
+    fn a_socket_in_a_directory_that_is_missing_is_doubtful() {
+        let config = |path: &str| {
+            Config::parse(&format!("[[route]]\nlisten = [\"unix:{path}\"]\nserver = \"valkey://x\"\n"))
+                .unwrap()
+        };
+        let doubts = config("/no/such/v.sock").doubts();
+        assert!(doubts.len() == 1 && doubts[0].contains("there is no directory /no/such;"), "{doubts:?}");
+        assert!(config("/v.sock").doubts().is_empty() && config("v.sock").doubts().is_empty());
     }
 }
