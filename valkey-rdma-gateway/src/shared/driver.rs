@@ -188,7 +188,7 @@ impl<'a> Driver<'a> {
             self.scanned += found.len;
             if self.dropping || (!self.begun && self.replies.get(frame) == Some(&b'>')) {
                 if complete > 0 {
-                    self.deliver(frame, complete, false, now);
+                    self.deliver(frame, complete, None, now);
                     (complete, frame) = (0, 0);
                 }
                 self.replies.advance(std::mem::take(&mut self.scanned));
@@ -206,7 +206,7 @@ impl<'a> Driver<'a> {
             if !found.complete {
                 let large = self.begun || self.scanned - frame >= PIECE;
                 let end = if large { self.scanned } else { frame };
-                self.deliver(end, complete, large, now);
+                self.deliver(end, complete, large.then_some(end - frame), now);
                 break;
             }
             // Of a long reply only the end is here, and no error is that long.
@@ -216,16 +216,17 @@ impl<'a> Driver<'a> {
             complete += 1;
             frame = self.scanned;
             if left == 1 {
-                self.deliver(frame, complete, false, now);
+                self.deliver(frame, complete, None, now);
                 (complete, frame) = (0, 0);
             }
         }
         Ok(())
     }
 
-    /// Passes on the first `end` bytes, with which `complete` replies of the first client end.
-    fn deliver(&mut self, end: usize, complete: u32, begun: bool, now: Instant) {
-        self.begun = begun;
+    /// Passes on the first `end` bytes, with which `complete` replies of the first client end, and of which the last `begun` are of a reply
+    /// that does not end there.
+    fn deliver(&mut self, end: usize, complete: u32, begun: Option<usize>, now: Instant) {
+        self.begun = begun.is_some();
         let mut queue = self.shared.queue();
         let Some(slot) = queue.first() else { return };
         let inbox = slot.inbox.clone();
